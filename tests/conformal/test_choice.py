@@ -57,7 +57,7 @@ def test_coverage_from_both_sides_after_the_choice(simultaneous):
     expected = rank(level, ci.n_calibration_) / (ci.n_calibration_ + 1)
     error = np.std(found, ddof=1) / np.sqrt(n_splits)
     assert ci.n_calibration_ == 120
-    assert len(picked) > 1  # the choice varies with the rows, and still costs no coverage
+    assert simultaneous or len(picked) > 1  # the choice varies with the rows, and still costs no coverage
     assert abs(np.mean(found) - expected) < 4.5 * error
 
 
@@ -180,12 +180,15 @@ def test_outlying_rows_get_wider_intervals_by_hand():
     aside, rest = set_aside(200, None, [0.8])
     centre, scale = X[aside].mean(axis=0), X[aside].std(axis=0)
     distance = np.sqrt((((X - centre) / scale) ** 2).mean(axis=1))
-    factor = np.sqrt(np.clip(distance / distance[aside].mean(), 1 / 16, 16.0))[:, None]
+    factor = np.clip(distance / np.quantile(distance[aside], 0.8), 1.0, 4.0)[:, None]
+    assert (factor == 1.0).mean() > 0.7  # most rows keep the width that chebyshev gives them
+    assert factor.max() > 1.5
     score = ChebyshevScore().for_law(model.predict_dist(X), [0.8])
     scores = np.sort((score.score(D, 0) / factor)[rest], axis=0)
     q = scores[rank(0.8, len(rest)) - 1]
-    reach = np.sqrt(1 / 0.2) * q * factor * score.sd
-    wanted = np.clip(np.stack([score.mean - reach, score.mean + reach], axis=-1), 0.0, 1.0)
+    law = model.predict_dist(X)
+    mean, reach = law.mean.numpy(), np.sqrt(1 / 0.2) * q * factor * law.variance.sqrt().numpy()
+    wanted = np.clip(np.stack([mean - reach, mean + reach], axis=-1), 0.0, 1.0)
     np.testing.assert_allclose(ci.predict_interval(X), wanted, atol=1e-12)
     again = ConformalIntervals.from_dict(model, json.loads(json.dumps(ci.to_dict())))
     np.testing.assert_allclose(again.predict_interval(X), wanted, atol=1e-12)

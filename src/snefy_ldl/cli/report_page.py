@@ -78,6 +78,7 @@ def render_report(
         ternary_words=_ternary_words(drawn, labels),
         trust_words=_trust_words(report),
         joint_words=_joint_words(report),
+        by_row=_by_row(report),
         ceiling=_ceiling_words(report),
         vote_coverage=[] if counted is None else sorted(counted.coverage.items()),
         shown=shown,
@@ -211,6 +212,24 @@ def _trust_words(report: Report) -> str:
         return f"{words}. Fewer than 40 rows are too few to calibrate on one half and judge on the other."
     how = "by the model folder's calibration" if trust.stored else "each half of the rows calibrated on the other half"
     return f"{words}; calibrated ones ({how}) {trust.calibrated.mean():.1%}."
+
+
+def _by_row(report: Report) -> list[tuple[str, str, str, str]]:
+    """How far coverage depends on the row: name, meaning, figure, and what perfect intervals would show."""
+    meanings = {
+        "worst group": "the lowest coverage among rows with the same largest predicted share",
+        "CovGap": "the mean distance from the level among the same groups",
+        "SSC": "the lowest coverage among narrow to wide intervals, four groups",
+        "FSC": "the lowest coverage among four equal stretches of the first column",
+        "worst slab": "the lowest coverage in a tenth of the rows along any direction of what is predicted",
+        "ERT": "how well a forest tells from what is predicted which rows are missed; 0 or less is best",
+    }
+    lines = []
+    for row in report.trust.by_row if report.trust is not None else ():
+        form = "{:.4f}" if row["part"] == "ERT" else "{:.1%}"
+        figure = row["score"] if row["coverage"] is None else row["coverage"]
+        lines.append((row["part"], meanings[row["part"]], form.format(figure), form.format(row["expected"])))
+    return lines
 
 
 def _joint_words(report: Report) -> str:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from snefy_ldl._internal.laws import law_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.conformal.choice import FEWEST_FOR_SLABS
 from snefy_ldl.conformal.conditional import LawFeatures, column_values
@@ -35,6 +35,7 @@ from snefy_ldl.metrics import (
     feature_stratified_coverage,
     fsc_ceiling,
     group_ceiling,
+    group_coverage,
     interval_score,
     interval_width,
     joint_calibration_test,
@@ -203,14 +204,13 @@ def coverage_report(
             table += [{"model": title, "level": one.confidence_level, **row} for row in rows]
             continue
         levels, ends, joint = _all_ends(one, X, confidence_level, groups, sample_weight)
-        shown = np.unique(np.linspace(0, len(labels) - 1, CONDITIONAL_ROWS if dependence else 0).astype(np.intp))
-        predicted = np.zeros((0, 0))
+        shown = spaced_rows(len(labels)) if dependence else np.arange(0)
+        predicted = None
         if len(shown) >= FEWEST_FOR_SLABS:
             predicted = LawFeatures(("mean", "sd")).values(take_rows(X, shown), getattr(one, "models_", [one])[0])
         for a, level in enumerate(levels):
-            rows = _interval_rows(labels, ends[..., a], level, joint, names, values, n_bins, n_sizes, titles)
-            if len(predicted):
-                rows += _row_dependence(labels[shown], ends[shown, ..., a], level, predicted)
+            rows = _interval_rows(labels, ends[..., a], level, joint, names, titles)
+            rows += conditional_rows(labels, ends[..., a], level, names, values, n_bins, n_sizes, predicted)
             table += [{"model": title, "level": level, **row} for row in rows]
     return CoverageReport(table, {title: test for title, test in tests.items() if test is not None})
 
@@ -272,16 +272,9 @@ def _row(part: str, name: str, n: int, covered: Any, expected: float | None, wid
 
 
 def _interval_rows(
-    D: Array,
-    ends: Array,
-    level: float,
-    joint: bool,
-    names: Any,
-    feature: Array | None,
-    n_bins: Sequence[int],
-    n_sizes: int,
-    titles: list[str],
+    D: Array, ends: Array, level: float, joint: bool, names: Any, titles: list[str]
 ) -> list[dict[str, Any]]:
+    """Coverage on average, of all labels at once, of each label and of each group."""
     n = len(D)
     width, score = interval_width(ends), interval_score(D, ends, level)
     rows = [
@@ -292,40 +285,87 @@ def _interval_rows(
     widths, scores = interval_width(ends, per_label=True), interval_score(D, ends, level, per_label=True)
     for r, title in enumerate(titles):
         rows.append(_row("label", title, n, (each[0][r], each[1][r]), level, widths[r], scores[r]))
-    if names is not None:
-        groups, index = np.unique(names, return_inverse=True)
-        for g, name in enumerate(groups):
-            inside = index == g
-            covered = coverage(D[inside], ends[inside], return_std_error=True)
-            size = interval_width(ends[inside]), interval_score(D[inside], ends[inside], level)
-            rows.append(_row("group", str(name), int(inside.sum()), covered, level, *size))
-        per_label = np.stack([coverage(D[index == g], ends[index == g], per_label=True) for g in range(len(groups))])
-        worst = per_label.min(axis=0).mean(), None
-        rows.append(_row("worst group", "mean label", n, worst, group_ceiling(index, level), None, None))
-        gap = float(coverage_gap(index, D, ends, level).mean())
-        rows.append(_row("CovGap", "mean label", n, (None, None), coverage_gap_ceiling(index, level), None, gap))
-    ceiling = float(ssc_ceiling(ends, n_sizes, level).mean())
-    rows += _worst_rows("SSC", f"{n_sizes} widths", n, size_stratified_coverage(D, ends, n_sizes), ceiling)
-    for count in n_bins if feature is not None else ():
-        stratified = feature_stratified_coverage(feature, D, ends, count)
-        rows += _worst_rows("FSC", f"{count} groups", n, stratified, fsc_ceiling(feature, count, level))
+    for name in np.unique(names) if names is not None else ():
+        inside = names == name
+        covered = coverage(D[inside], ends[inside], return_std_error=True)
+        size = interval_width(ends[inside]), interval_score(D[inside], ends[inside], level)
+        rows.append(_row("group", str(name), int(inside.sum()), covered, level, *size))
     return rows
 
 
-def _row_dependence(D: Array, ends: Array, level: float, predicted: Array) -> list[dict[str, Any]]:
-    """How far coverage depends on what the model predicts."""
-    n = len(D)
-    slab = worst_slab_coverage(predicted, D, ends)
-    rows = _worst_rows("worst slab", "", n, slab, worst_slab_ceiling(predicted, level, n_draws=CEILING_DRAWS))
-    excess = float(excess_risk_of_coverage(predicted, D, ends, level).mean())
-    expected = ert_ceiling(predicted, level, n_draws=CEILING_DRAWS)
-    return [*rows, _row("ERT", "mean label", n, (None, None), expected, None, excess)]
+def spaced_rows(n: int) -> Index:
+    """Numbers of at most :data:`CONDITIONAL_ROWS` rows, evenly spaced.
+
+    Args:
+        n: Rows there are.
+
+    Returns:
+        Their numbers.
+
+    Example:
+        >>> spaced_rows(3), len(spaced_rows(5000))
+        (array([0, 1, 2]), 1000)
+    """
+    return np.unique(np.linspace(0, n - 1, CONDITIONAL_ROWS).astype(np.intp))
 
 
-def _worst_rows(part: str, name: str, n: int, per_label: Array, expected: float) -> list[dict[str, Any]]:
-    """A worst-of figure, averaged over the labels as its expectation is."""
-    title = f"{name}, mean label" if name else "mean label"
-    return [_row(part, title, n, (per_label.mean(), None), expected, None, None)]
+def conditional_rows(
+    D: Array,
+    ends: Array,
+    level: float,
+    groups: Any = None,
+    feature: Array | None = None,
+    n_bins: Sequence[int] = (2, 4, 8),
+    n_sizes: int = 4,
+    predicted: Array | None = None,
+) -> list[dict[str, Any]]:
+    """How far coverage depends on the row, beside what intervals with perfect conditional coverage would show.
+
+    Args:
+        D: Observed label distributions, (N, L).
+        ends: Intervals, (N, L, 2).
+        level: Their level.
+        groups: Group of each row (N,), for "worst group" and "CovGap"; None leaves these out.
+        feature: One number per row (N,), for "FSC"; None leaves it out.
+        n_bins: Numbers of FSC groups.
+        n_sizes: Number of SSC groups.
+        predicted: What the model predicts for the rows of :func:`spaced_rows`, (n, k), for "worst slab" and "ERT";
+            None leaves these out.
+
+    Returns:
+        Rows as in :class:`CoverageReport`, means over labels; "CovGap" and "ERT" have their figure in ``score``.
+
+    Example:
+        >>> D, ends = np.full((4, 2), 0.5), np.tile([0.0, 1.0], (4, 2, 1))
+        >>> [(row["part"], row["coverage"]) for row in conditional_rows(D, ends, 0.9)]
+        [('SSC', 1.0)]
+    """
+
+    def worst(part: str, name: str, per_label: Array, expected: float) -> dict[str, Any]:
+        title = f"{name}, mean label" if name else "mean label"
+        return _row(part, title, len(D), (per_label.mean(), None), expected, None, None)
+
+    rows = []
+    if groups is not None:
+        per_group = np.stack(list(group_coverage(groups, D, ends).values()))
+        rows.append(worst("worst group", "", per_group.min(axis=0), group_ceiling(groups, level)))
+        gap = coverage_gap(groups, D, ends, level).mean()
+        expected = coverage_gap_ceiling(groups, level)
+        rows.append(_row("CovGap", "mean label", len(D), (None, None), expected, None, gap))
+    stratified = size_stratified_coverage(D, ends, n_sizes)
+    rows.append(worst("SSC", f"{n_sizes} widths", stratified, float(ssc_ceiling(ends, n_sizes, level).mean())))
+    for count in n_bins if feature is not None else ():
+        stratified = feature_stratified_coverage(feature, D, ends, count)
+        rows.append(worst("FSC", f"{count} groups", stratified, fsc_ceiling(feature, count, level)))
+    if predicted is not None:
+        shown = spaced_rows(len(D))
+        D, ends = D[shown], ends[shown]
+        ceiling = worst_slab_ceiling(predicted, level, n_draws=CEILING_DRAWS)
+        rows.append(worst("worst slab", "", worst_slab_coverage(predicted, D, ends), ceiling))
+        excess = excess_risk_of_coverage(predicted, D, ends, level).mean()
+        ceiling = ert_ceiling(predicted, level, n_draws=CEILING_DRAWS)
+        rows.append(_row("ERT", "mean label", len(D), (None, None), ceiling, None, excess))
+    return rows
 
 
 def _region_rows(

@@ -44,6 +44,7 @@ from snefy_ldl.errors import InputError
 __all__ = [
     "AbsoluteScore",
     "BallScore",
+    "BandScore",
     "CdfScore",
     "ChebyshevScore",
     "ContentBallScore",
@@ -432,7 +433,47 @@ def find_score(kind: type[Bound], method: Any) -> Bound:
     raise InputError(f"method={method!r}: use one of {names}, or a {kind.__name__}.")
 
 
-class ChebyshevScore(LabelScore):
+class BandScore(LabelScore):
+    """Distance from a band ``[low, high]`` in units of the row's own: ends ``low - q unit`` and ``high + q unit``.
+
+    A subclass's ``bind`` sets the three.
+
+    Attributes:
+        low: Lower ends of the band, (b, L, levels or 1).
+        high: Upper ends, in the same shape.
+        unit: What distances are divided by, (b, L, levels or 1).
+        k: A further factor of the unit, (levels,).
+    """
+
+    low: Array
+    high: Array
+    unit: Array
+    k: Array
+
+    def _scaled(self, difference: Array, level: int) -> Array:
+        """Differences (b, L, levels or 1) at one level, in units, (b, L)."""
+        distance = difference[..., level % difference.shape[2]]
+        unit = self.unit[..., level % self.unit.shape[2]]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = distance / (self.k[level] * unit)
+        # a law without spread is right (0) or infinitely wrong
+        return np.where((unit == 0.0) & (distance == 0.0), 0.0, ratio)
+
+    def below(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        return self._scaled(self.low - shares[:, :, None], level)
+
+    def above(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        return self._scaled(shares[:, :, None] - self.high, level)
+
+    def ends(self, thresholds: Threshold) -> tuple[Array, Array]:
+        """See the base class; here a formula."""
+        reach = self.unit * (self.k * thresholds)
+        return self.low - reach, self.high + reach
+
+
+class ChebyshevScore(BandScore):
     """``s = |ℓ - E[ℓ]| / (k sd)`` with ``1/k² = 1 - c``, the paper's Eq. for s(x, ℓ); ends ``E[ℓ] ± k q sd``.
 
     Needs the ``mean`` and ``variance`` of the law, and no more.
@@ -449,31 +490,12 @@ class ChebyshevScore(LabelScore):
     def bind(self, law: Any, levels: list[float]) -> None:
         """See the base class."""
         moments = law.mean_and_variance() if hasattr(law, "mean_and_variance") else (law.mean, law.variance)
-        self.mean, variance = (to_numpy(moment) for moment in moments)
-        self.sd = np.sqrt(np.maximum(variance, 0.0))
+        mean, variance = (to_numpy(moment)[:, :, None] for moment in moments)
+        self.low, self.high, self.unit = mean, mean, np.sqrt(np.maximum(variance, 0.0))
         self.k = 1.0 / np.sqrt(1.0 - np.asarray(levels))
 
-    def _scaled(self, difference: Array, level: int) -> Array:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = difference / (self.k[level] * self.sd)
-        # a law without spread is right (0) or infinitely wrong
-        return np.where((self.sd == 0.0) & (difference == 0.0), 0.0, ratio)
 
-    def below(self, shares: Array, level: int) -> Array:
-        """See the base class."""
-        return self._scaled(self.mean - shares, level)
-
-    def above(self, shares: Array, level: int) -> Array:
-        """See the base class."""
-        return self._scaled(shares - self.mean, level)
-
-    def ends(self, thresholds: Threshold) -> tuple[Array, Array]:
-        """See the base class; here a formula."""
-        reach = self.sd[:, :, None] * (self.k * thresholds)
-        return self.mean[:, :, None] - reach, self.mean[:, :, None] + reach
-
-
-class AbsoluteScore(ChebyshevScore):
+class AbsoluteScore(BandScore):
     """``s = |ℓ - E[ℓ]|``, not normalised: every row gets the same width, ``E[ℓ] ± q``.
 
     Example:
@@ -488,12 +510,12 @@ class AbsoluteScore(ChebyshevScore):
 
     def bind(self, law: Any, levels: list[float]) -> None:
         """See the base class."""
-        self.mean = to_numpy(law.mean)
-        self.sd, self.k = np.ones_like(self.mean), np.ones(len(levels))
+        mean = to_numpy(law.mean)[:, :, None]
+        self.low, self.high, self.unit, self.k = mean, mean, np.ones_like(mean), np.ones(len(levels))
 
 
 class OutlyingScore(ChebyshevScore):
-    """The score of "chebyshev", divided by a factor that grows with the row's distance from typical rows.
+    """The score of "chebyshev", divided by a factor that grows with the distance from the edge of the typical rows.
 
     Example:
         >>> OutlyingScore().widens
@@ -557,7 +579,7 @@ class MarginalScore(LabelScore):
         return np.stack(columns, axis=1)
 
 
-class QuantileScore(MarginalScore):
+class QuantileScore(BandScore, MarginalScore):
     """``s = max(Q_lo - ℓ, ℓ - Q_hi)`` with exact quantiles at ``(1 ∓ c)/2`` (Romano et al., 2019); ends ``Q ∓ q``.
 
     Example:
@@ -577,20 +599,7 @@ class QuantileScore(MarginalScore):
         alpha = [*tails, *(1.0 - tail for tail in tails)]
         both = self.quantiles(np.asarray(alpha))
         self.low, self.high = both[..., : len(levels)], both[..., len(levels) :]  # (b, L, A) each
-
-    def below(self, shares: Array, level: int) -> Array:
-        """See the base class."""
-        distance: Array = self.low[..., level] - shares
-        return distance
-
-    def above(self, shares: Array, level: int) -> Array:
-        """See the base class."""
-        distance: Array = shares - self.high[..., level]
-        return distance
-
-    def ends(self, thresholds: Threshold) -> tuple[Array, Array]:
-        """See the base class; here a formula."""
-        return self.low - thresholds, self.high + thresholds
+        self.unit, self.k = np.ones((1, 1, 1)), np.ones(len(levels))
 
 
 class ScaledQuantileScore(QuantileScore):
@@ -610,19 +619,7 @@ class ScaledQuantileScore(QuantileScore):
         """See the base class."""
         super().bind(law, levels)
         # a law without spread (an atom that fills the level) is right or wrong by the smallest width there is
-        self.width = np.maximum(self.high - self.low, np.finfo(np.float64).eps)
-
-    def below(self, shares: Array, level: int) -> Array:
-        """See the base class."""
-        return super().below(shares, level) / self.width[..., level]
-
-    def above(self, shares: Array, level: int) -> Array:
-        """See the base class."""
-        return super().above(shares, level) / self.width[..., level]
-
-    def ends(self, thresholds: Threshold) -> tuple[Array, Array]:
-        """See the base class; here a formula."""
-        return super().ends(thresholds * self.width)
+        self.unit = np.maximum(self.high - self.low, np.finfo(np.float64).eps)
 
 
 class CdfScore(MarginalScore):

@@ -12,6 +12,8 @@ from scipy import stats
 
 from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl.conformal.choice import FEWEST_FOR_SLABS
+from snefy_ldl.conformal.report import conditional_rows, spaced_rows
 from snefy_ldl.datasets.groups import group_folds
 from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.explain.features import column_names
@@ -53,6 +55,8 @@ class Trust:
         calibrated_width: Mean width of the calibrated ones (L,), or None.
         joint: What the test of joint calibration says; None below 20 rows and where the law has no joint transform.
         stored: Whether the calibration is the model folder's, or made of one half of the rows for the other half.
+        by_row: How far coverage depends on the row, as :func:`~snefy_ldl.conformal.report.conditional_rows` gives it:
+            of the stored calibration's intervals, otherwise of the model's own; empty below 60 rows.
 
     Example:
         >>> Trust(np.ones(10), None, np.ones(2), None, np.ones(2), None, None, False).stored
@@ -67,10 +71,16 @@ class Trust:
     calibrated_width: Array | None
     joint: JointCalibration | None
     stored: bool
+    by_row: Sequence[dict[str, Any]] = ()
 
 
 def judge_coverage(
-    parts: Sequence[Part], rows: JudgedRows, answers: Answers, calibration: Any = None, random_state: int = 0
+    parts: Sequence[Part],
+    rows: JudgedRows,
+    answers: Answers,
+    calibration: Any = None,
+    random_state: int = 0,
+    feature: Array | None = None,
 ) -> Trust | None:
     """How often shares lie inside their intervals: the model's own, and calibrated ones.
 
@@ -82,6 +92,7 @@ def judge_coverage(
             rows (of the groups, where rows were judged by group) on the other half, by the method "cdf" of
             :class:`~snefy_ldl.conformal.ConformalIntervals`.
         random_state: Seed of the halves.
+        feature: One number per row (N,) that coverage may depend on; None leaves that out.
 
     Returns:
         The coverages; None for votes, which do not show the shares behind them.
@@ -105,8 +116,8 @@ def judge_coverage(
     joint = joint_calibration_test(answers.joint) if enough else None
     if calibration is not None:
         ends = _stored_ends(calibration, rows)
-        held = coverage(rows.D, ends, per_label=True)
-        return Trust(curve, None, inside, held, width, interval_width(ends, per_label=True), joint, True)
+        held, by_row = coverage(rows.D, ends, per_label=True), _by_row(rows, answers, ends, feature)
+        return Trust(curve, None, inside, held, width, interval_width(ends, per_label=True), joint, True, by_row)
     if len(rows) < FEWEST_CALIBRATED:
         return Trust(curve, None, inside, None, width, None, joint, False)
     halves, distance = np.zeros(len(rows), dtype=bool), np.abs(up_to - 0.5)
@@ -120,9 +131,17 @@ def judge_coverage(
     calibrated = covered_within(below[:, None, :], up_to[:, None, :], each)
     place = LEVELS.index(LEVEL)
     widths = calibrated_widths(parts, rows, each[:, place], answers.draws)
-    return Trust(
-        curve, calibrated.mean(axis=(0, 2)), inside, calibrated[:, place].mean(axis=0), width, widths, joint, False
-    )
+    held, by_row = calibrated[:, place].mean(axis=0), _by_row(rows, answers, answers.ends, feature)
+    return Trust(curve, calibrated.mean(axis=(0, 2)), inside, held, width, widths, joint, False, by_row)
+
+
+def _by_row(rows: JudgedRows, answers: Answers, ends: Array, feature: Array | None) -> list[dict[str, Any]]:
+    """How far coverage depends on the row: on what is predicted, the largest predicted share, the width, a feature."""
+    if len(rows) < FEWEST_FOR_SLABS:
+        return []
+    predicted = np.hstack([answers.mean, answers.high - answers.low])[spaced_rows(len(rows))]
+    largest = answers.mean.argmax(axis=1)
+    return conditional_rows(rows.D, ends, LEVEL, largest, feature, (4,), predicted=predicted)
 
 
 def _stored_ends(calibration: Any, rows: JudgedRows) -> Array:
@@ -572,9 +591,10 @@ def make_report(
         raise InputError(f"a report needs at least {FEWEST_ROWS} rows with known labels; got {len(rows)}.")
     parts = cross_fit(model, rows, folds, random_state) if folds else [Part(model, np.arange(len(rows)))]
     answers = ask(parts, rows, random_state)
+    features = _feature_numbers(model, rows.features)
     rivals = fit_rivals(
         rows,
-        _feature_numbers(model, rows.features),
+        features,
         train,
         None if train is None else _feature_numbers(model, train.features),
         density=getattr(getattr(model, "zero_policy_", None), "mode", "") != "model",
@@ -590,7 +610,7 @@ def make_report(
         scores=score_lines(answers, rows, rivals),
         doubling=measure_doubling(rows, rivals[-1]),
         rival_rows=len(rows) * (FOLDS - 1) // FOLDS if train is None else len(train),
-        trust=judge_coverage(parts, rows, answers, None if folds else calibration, random_state),
+        trust=judge_coverage(parts, rows, answers, None if folds else calibration, random_state, features[:, 0]),
         importance=permutation_importance(parts, rows, answers, random_state),
         worst_rows=worst_rows(answers, rows),
         worst_groups=groups,
