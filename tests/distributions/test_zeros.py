@@ -353,6 +353,19 @@ def test_known_shares_among_unknown_ones(centre: Tensor | None) -> None:
     torch.testing.assert_close(absent.exp(), law.prob_zero()[:, 0], rtol=0, atol=1e-9)
 
 
+def test_an_atom_that_holds_nearly_everything_holds_levels_beyond_it_by_rounding() -> None:
+    """A label that is there in two rows of ten million: integrals do not resolve the rest, and took minutes to fail."""
+    exponents, presence = torch.ones(1, 2, 3).double(), torch.tensor([[[3.0, 3.0, -6.0], [2.0, 4.0, -6.0]]]).double()
+    readout, log_scale = torch.eye(2).double()[None], torch.zeros(2, 1, 2).double()
+    centre = torch.tensor([[1.0, 0.5, 0.2], [0.5, 1.0, 0.4]]).double()  # each row's own: no table
+    law = with_zeros(exponents, presence, readout, log_scale, centre=centre)
+    absent = float(law.prob_zero()[0, 2])
+    level = absent + 1e-7
+    assert 0.99 < absent < level < 1.0
+    assert float(law.quantiles([level])[0, 2, 0]) == 0.0
+    assert float(law.marginal(2).quantiles([absent + 0.5 * (1.0 - absent)])[0, 0]) > 0.0
+
+
 def test_many_points_outside_the_unit_interval_have_cdf_zero_and_one() -> None:
     law = make(seed=4)
     share = law.marginal(0)

@@ -86,6 +86,8 @@ NEGLIGIBLE_PART = 1e-9
 UNUSED, LEFT_OUT = 1e-9, 1e-7
 #: Up to this many points are answered one by one where a table would take longer.
 FEW_POINTS = 64
+#: A level this close to an atom that holds most of a share's law is the atom's: integrals do not tell them apart.
+ATOM_SLACK = 2e-7
 #: Densities of a logit below this are computed in logarithms: integrals give them to about 1e-8.
 UNRESOLVED = 1e-5
 #: Components whose densities are e to minus this of the largest do not matter.
@@ -775,6 +777,8 @@ class GammaRows(RowBlocks):
             at_one = (1.0 - law.at_zero - law.inside).clamp(0.0, 1.0)
             mean, square = (moment[rows, : len(groups)].flatten() for moment in (first, second))
             wanted = target[rows].flatten(0, 1)
+            if self.has_atoms:
+                wanted = _held_by_atoms(wanted, law.at_zero, at_one)
             return solve_quantiles(law, wanted, *beta_guess(mean, square, law.at_zero, at_one, wanted))
 
         with torch.no_grad():
@@ -1255,6 +1259,14 @@ def _vote_nodes(
     v = torch.arange(start, high, step, **kind)
     down = torch.exp((bend - v) / 2.0 - 1.0)
     return v - down, step * (1.0 + 0.5 * down)
+
+
+def _held_by_atoms(levels: Tensor, at_zero: Tensor, at_one: Tensor) -> Tensor:
+    """Levels (R, A), moved into an atom that holds nearly everything (R,) where they miss it by next to nothing."""
+    top = (1.0 - at_one)[:, None]
+    at_zero = at_zero[:, None]
+    levels = torch.where((at_zero > 0.5) & (levels - at_zero < ATOM_SLACK), levels.minimum(at_zero), levels)
+    return torch.where((top < 0.5) & (top - levels < ATOM_SLACK), levels.maximum(top), levels)
 
 
 def log_known(
