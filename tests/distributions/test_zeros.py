@@ -336,15 +336,49 @@ def test_known_shares_among_unknown_ones(centre: Tensor | None) -> None:
     law = make(seed=4, centre=centre) if centre is not None else make(seed=4)
     nodes, gauss = np.polynomial.legendre.leggauss(400)
     z = torch.as_tensor(60.0 * nodes)
-    share, t, rest = 0.3, torch.sigmoid(z), torch.sigmoid(-z)
-    points = torch.stack([torch.full_like(t, share), 0.7 * t, 0.7 * rest], 1)
-    step = torch.as_tensor(60.0 * gauss) * t * rest * 0.7
-    ends = torch.tensor([[share, 0.7, 0.0], [share, 0.0, 0.7]]).double()
-    expected = step @ law.log_prob_at(points).exp() + law.log_prob_at(ends).exp().sum(0)
-    value = law.log_prob_known([[share, np.nan, np.nan]] * 2)
-    torch.testing.assert_close(value, expected.log(), rtol=0, atol=1e-6)
+    t, rest = torch.sigmoid(z), torch.sigmoid(-z)
+    for share in (1e-20, 1e-9, 0.3, 1.0 - 2.0**-30):
+        left = 1.0 - share
+        points = torch.stack([torch.full_like(t, share), left * t, left * rest], 1)
+        step = torch.as_tensor(60.0 * gauss) * t * rest * left
+        ends = torch.tensor([[share, left, 0.0], [share, 0.0, left]]).double()
+        expected = step @ law.log_prob_at(points).exp() + law.log_prob_at(ends).exp().sum(0)
+        value = law.log_prob_known([[share, np.nan, np.nan]] * 2)
+        torch.testing.assert_close(value, expected.log(), rtol=1e-6, atol=1e-6)
+        at = torch.full((2,), share, dtype=torch.float64)
+        torch.testing.assert_close(law.marginal(0).log_prob(at), expected.log(), rtol=1e-5, atol=1e-5)
+        if left < 1.0:
+            torch.testing.assert_close(law.marginal([1, 2]).log_prob(1.0 - at), expected.log(), rtol=1e-5, atol=1e-5)
     absent = law.log_prob_known([[0.0, np.nan, np.nan]] * 2)
     torch.testing.assert_close(absent.exp(), law.prob_zero()[:, 0], rtol=0, atol=1e-9)
+
+
+def test_an_atom_that_holds_nearly_everything_holds_levels_beyond_it_by_rounding() -> None:
+    """A label that is there in two rows of ten million: integrals do not resolve the rest, and took minutes to fail."""
+    exponents, presence = torch.ones(1, 2, 3).double(), torch.tensor([[[3.0, 3.0, -6.0], [2.0, 4.0, -6.0]]]).double()
+    readout, log_scale = torch.eye(2).double()[None], torch.zeros(2, 1, 2).double()
+    centre = torch.tensor([[1.0, 0.5, 0.2], [0.5, 1.0, 0.4]]).double()  # each row's own: no table
+    law = with_zeros(exponents, presence, readout, log_scale, centre=centre)
+    absent = float(law.prob_zero()[0, 2])
+    level = absent + 1e-7
+    assert 0.99 < absent < level < 1.0
+    assert float(law.quantiles([level])[0, 2, 0]) == 0.0
+    assert float(law.marginal(2).quantiles([absent + 0.5 * (1.0 - absent)])[0, 0]) > 0.0
+
+
+def test_many_points_outside_the_unit_interval_have_cdf_zero_and_one() -> None:
+    law = make(seed=4)
+    share = law.marginal(0)
+    assert bool((share.cdf(torch.full((100, 2), -1e-9).double()) == 0.0).all())
+    assert bool((share.cdf(torch.full((100, 2), 1.5).double()) == 1.0).all())
+
+
+def test_known_shares_that_leave_nothing_make_the_others_absent() -> None:
+    law = make(seed=4)
+    complete = law.log_prob_known([[0.25, 0.75, 0.0]] * 2)
+    torch.testing.assert_close(law.log_prob_known([[0.25, 0.75, np.nan]] * 2), complete)
+    with pytest.raises(InputError, match=r"row 1: known shares must .* to 1 if all are known"):
+        law.log_prob_known([[0.25, 0.75, np.nan], [0.0, 0.0, 0.0]])
 
 
 def test_wrong_questions_say_what_to_do() -> None:

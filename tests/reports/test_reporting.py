@@ -252,6 +252,16 @@ def test_worst_groups_are_found_and_luck_is_not() -> None:
     assert worst_groups(fewer, JudgedRows(X[:100], D[:100], ["a", "b"]))[0] == []
 
 
+def test_rounding_makes_no_group_worse() -> None:
+    """All rows alike but for the last bit: no group, and no warning of a variance that is rounding."""
+    D = np.tile([0.3, 0.7], (60, 1))
+    mean = np.tile([0.4, 0.6], (60, 1))
+    mean[30:] += [[-1e-14, 1e-14]]
+    answers = Answers(mean, mean - 0.1, mean + 0.1, np.zeros(60))
+    rows = JudgedRows(np.repeat([0.0, 1.0], 30)[:, None], D, ["a", "b"])
+    assert worst_groups(answers, rows) == ([], 2)
+
+
 def test_a_report_has_every_part_and_leaves_the_model_alone(model: SnefyLDL, report: Report) -> None:
     before = model.predict(report.rows.X)
     width = report.answers.width

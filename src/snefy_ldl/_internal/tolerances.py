@@ -32,6 +32,8 @@ SMALLEST_COUNT_PROBABILITY = 1e-12
 COUNT_ROUNDING = 1e-9
 #: Shares given to a law may sum to this much more or less than one, and a known one may be off by as much.
 SHARE_SUM_ROUNDING = 1e-5
+#: Known shares that leave no more than this of one leave nothing: what is left is rounding.
+SMALLEST_REST = 1e-14
 #: Weights of a mixture may sum to this much more or less than one: float32 ones do.
 WEIGHT_SUM_ROUNDING = 1e-3
 #: The part of a component's law outside a tabulated range.

@@ -18,7 +18,7 @@ for labels without a vote, odds ``o (1 + c s)^{-α}``: see :class:`Voted`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +26,11 @@ import numpy as np
 import scipy.special
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid, softplus
 
-from snefy_ldl._internal.limits import CHUNK_ELEMENTS, block_elements
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS, SWEEP_ELEMENTS, block_elements
 from snefy_ldl._internal.random import seed_from
-from snefy_ldl._internal.special import log_beta, log_signed_sum, pair_index, symmetric
+from snefy_ldl._internal.special import log_beta, log_share, log_signed_sum, pair_index, symmetric
 from snefy_ldl._internal.threads import map_blocks
 from snefy_ldl._internal.tolerances import (
     LOG_ODDS_LIMIT,
@@ -48,6 +48,7 @@ from snefy_ldl.distributions.components import (
     PresenceComponents,
     RowMoments,
     integral_nodes,
+    log_expm1,
     moments_with_presence,
     moved_log_norm,
 )
@@ -61,8 +62,10 @@ from snefy_ldl.distributions.phases import (
     ShareRow,
     SparseShares,
     beta_guess,
-    density_at_zero,
+    log_modulus,
+    nodes,
     solve_quantiles,
+    turning,
 )
 from snefy_ldl.distributions.rosenblatt import PresenceMap, RatioMap, StickMap, ratio_map
 from snefy_ldl.distributions.sampling import RandomStream, draw, log_gamma_draws
@@ -83,6 +86,14 @@ NEGLIGIBLE_PART = 1e-9
 UNUSED, LEFT_OUT = 1e-9, 1e-7
 #: Up to this many points are answered one by one where a table would take longer.
 FEW_POINTS = 64
+#: A level this close to an atom that holds most of a share's law is the atom's: integrals do not tell them apart.
+ATOM_SLACK = 2e-7
+#: Densities of a logit below this are computed in logarithms: integrals give them to about 1e-8.
+UNRESOLVED = 1e-5
+#: Components whose densities are e to minus this of the largest do not matter.
+MATTERS = 45.0
+#: Between which logits a tilt is looked for, and how often that range is halved.
+TILT_LIMIT, TILT_HALVINGS = 800.0, 24
 #: Sums of shares of several rows that are solved for at once, times neurons.
 SUMS_TOGETHER = 1 << 15
 
@@ -641,11 +652,11 @@ class GammaRows(RowBlocks):
 
     def share_cdf(self, group: list[int], points: Array) -> Array:
         """``P(share <= t)`` at points inside (0, 1), each row's own (N, Q)."""
-        table, number = self._table_of(group) if points.size > FEW_POINTS else (None, 0)
+        table, number = self._table_of(group) if self.has_atoms or points.size > FEW_POINTS else (None, 0)
         if table is None:
             return self._share_at(group, points)[0]
         with np.errstate(divide="ignore"):
-            logits = np.clip(scipy.special.logit(points), -LOGIT_LIMIT, LOGIT_LIMIT)
+            logits = np.clip(scipy.special.logit(np.clip(points, 0.0, 1.0)), -LOGIT_LIMIT, LOGIT_LIMIT)
         out = np.empty(points.shape)
         for rows in self._blocks():
             weights, enough = self._tabled(table, rows)
@@ -659,11 +670,55 @@ class GammaRows(RowBlocks):
         """Log density of a sum at points, each row's own (S, N); of an atom, the log of its probability."""
         points = value.detach().double().T.cpu().numpy()
         inside = np.clip(points, np.finfo(np.float64).tiny, 1.0 - np.finfo(np.float64).epsneg)
-        density = self._share_at(group, inside)[1] / (inside * (1.0 - inside))
-        at_zero, below_one = (end[:, None] for end in self.ends(group))
-        density = np.where(points <= 0.0, at_zero, np.where(points >= 1.0, 1.0 - below_one, density))
+        density = self._share_at(group, inside)[1]
         with np.errstate(divide="ignore"):
-            return torch.as_tensor(np.ascontiguousarray(np.log(density).T), device=self.device)
+            log_p = np.log(density)
+            for row, column in np.argwhere(density < UNRESOLVED):
+                log_p[row, column] = self._log_share_density(int(row), group, inside[row, column])
+            log_p = log_p - np.log(inside) - np.log1p(-inside)
+            if self.has_atoms:
+                at_zero, below_one = (end[:, None] for end in self.ends(group))
+                log_p = np.where(points <= 0.0, np.log(at_zero), log_p)
+                log_p = np.where(points >= 1.0, np.log(1.0 - below_one), log_p)
+        return torch.as_tensor(np.ascontiguousarray(log_p.T), device=self.device)
+
+    def _log_share_density(self, row: int, group: list[int], share: float) -> float:
+        """Log density of the logit of a sum of shares, far out in a tail: a term per label that may bring it about."""
+        u, rest = math.log(share) - math.log1p(-share), [r for r in range(self.n_labels) if r not in group]
+        if not rest:
+            return -math.inf
+        logs, weights = [], []
+        for alpha, centre, presence, weight in self._mixture(row, voted=self._has_votes(row)):
+            for r in group:
+                others = [k for k in group if k != r] + rest
+                beside = torch.arange(len(others), device=self.device) < len(group) - 1
+                log_p = alpha[:, r].log() + centre[r] - u
+                odds = None
+                if presence is not None:
+                    odds, log_p = presence.log_odds[:, others], log_p + presence.log_odds[:, r] - presence.log_norm
+                scales = torch.where(beside, centre[others] - u, centre[others])
+                at_zero = log_density_at_zero(
+                    *(alpha[:, r] + 1.0, centre[r] - u, alpha[:, others], scales, odds, beside), weight.abs().log()
+                )
+                logs.append(log_p + at_zero)
+                weights.append(weight)
+        return float(log_signed_sum(torch.cat(logs), torch.cat(weights)))
+
+    def _mixture(self, row: int, voted: bool) -> Iterator[tuple[Tensor, Tensor, PresenceComponents | None, Tensor]]:
+        """Concentrations, log centre, odds and weights of a row's components: before its votes, or per node after."""
+        if voted:
+            after = self.voted(row)
+            for s in range(after.n_parts):
+                parts = None if after.log_odds is None else PresenceComponents(after.alpha, after.log_odds[:, s])
+                yield after.alpha, after.log_centre[s], parts, after.weights[:, s]
+            return
+        weights = self.row_weights(row)
+        used = torch.nonzero(weights != 0.0).squeeze(1)
+        parts = None
+        if self.has_atoms:
+            whole = self.row_components(row)
+            parts = PresenceComponents(whole.alpha[used], whole.log_odds[used])
+        yield self.concentration.detach()[used], self.row_centre(row), parts, weights[used]
 
     def share_quantiles(self, group: list[int], levels: Array) -> Array:
         """Quantiles of a sum at levels, each row's own (N, Q)."""
@@ -722,6 +777,8 @@ class GammaRows(RowBlocks):
             at_one = (1.0 - law.at_zero - law.inside).clamp(0.0, 1.0)
             mean, square = (moment[rows, : len(groups)].flatten() for moment in (first, second))
             wanted = target[rows].flatten(0, 1)
+            if self.has_atoms:
+                wanted = _held_by_atoms(wanted, law.at_zero, at_one)
             return solve_quantiles(law, wanted, *beta_guess(mean, square, law.at_zero, at_one, wanted))
 
         with torch.no_grad():
@@ -828,25 +885,15 @@ class GammaRows(RowBlocks):
 
     def _row_log_known(self, row: int, values: Tensor, unknown: Tensor) -> Tensor:
         """Log density of one row's known shares: before its votes, or after them where unknown shares have some."""
-        if self.offset is not None and bool((self.offset[row][unknown] > 0.0).any()):
-            if bool((self.offset[row][values == 0.0] > 0.0).any()):  # a label with votes is there
-                return torch.full((), -math.inf, dtype=torch.float64, device=self.device)
-            voted = self.voted(row)
-            terms = []
-            for s in range(voted.n_parts):
-                parts = None if voted.log_odds is None else PresenceComponents(voted.alpha, voted.log_odds[:, s])
-                own = log_known(values, unknown, voted.alpha, voted.log_centre[s], parts)
-                terms.append((own[0], voted.weights[:, s] * own[1]))
-            logs, weights = (torch.cat(column) for column in zip(*terms))
-            return log_signed_sum(logs, weights)
-        weights = self.row_weights(row)
-        used = torch.nonzero(weights != 0.0).squeeze(1)
-        parts = None
-        if self.has_atoms:
-            whole = self.row_components(row)
-            parts = PresenceComponents(whole.alpha[used], whole.log_odds[used])
-        logs, integral = log_known(values, unknown, self.concentration.detach()[used], self.row_centre(row), parts)
-        return log_signed_sum(logs, weights[used] * integral)
+        hidden = self.offset is not None and bool((self.offset[row][unknown] > 0.0).any())
+        if hidden and self.offset is not None and bool((self.offset[row][values == 0.0] > 0.0).any()):
+            return torch.full((), -math.inf, dtype=torch.float64, device=self.device)  # a label with votes is there
+        terms = [
+            (log_known(values, unknown, alpha, centre, presence, weights.abs().log()), weights)
+            for alpha, centre, presence, weights in self._mixture(row, voted=hidden)
+        ]
+        logs, weights = (torch.cat(column) for column in zip(*terms))
+        return log_signed_sum(logs, weights)
 
     def condition(self, shares: KnownShares, n: int, generator: torch.Generator | None) -> Remainder | WeightedDraws:
         """The law of the other shares: exact where all known shares are zeros, else by weighted draws."""
@@ -1214,9 +1261,22 @@ def _vote_nodes(
     return v - down, step * (1.0 + 0.5 * down)
 
 
+def _held_by_atoms(levels: Tensor, at_zero: Tensor, at_one: Tensor) -> Tensor:
+    """Levels (R, A), moved into an atom that holds nearly everything (R,) where they miss it by next to nothing."""
+    top = (1.0 - at_one)[:, None]
+    at_zero = at_zero[:, None]
+    levels = torch.where((at_zero > 0.5) & (levels - at_zero < ATOM_SLACK), levels.minimum(at_zero), levels)
+    return torch.where((top < 0.5) & (top - levels < ATOM_SLACK), levels.maximum(top), levels)
+
+
 def log_known(
-    values: Tensor, unknown: Tensor, alpha: Tensor, log_centre: Tensor, presence: PresenceComponents | None
-) -> tuple[Tensor, Tensor]:
+    values: Tensor,
+    unknown: Tensor,
+    alpha: Tensor,
+    log_centre: Tensor,
+    presence: PresenceComponents | None,
+    log_weight: Tensor,
+) -> Tensor:
     """Density of known shares under every component; see :meth:`GammaRows.log_prob_known`.
 
     Args:
@@ -1224,24 +1284,25 @@ def log_known(
         unknown: which of them are not known (L,).
         alpha: concentrations (P, L).
         log_centre: ``log c`` (L,).
-        presence: odds of presence, or None where all labels are there.
+        presence: odds of presence, or None where all labels are there: exact zeros are then lifted to 1e-300.
+        log_weight: of the components (P,); those that cannot matter in their sum may get minus infinity.
 
     Returns:
-        The logarithm of a factor, and what it multiplies (P,) each.
+        Its logarithm (P,).
     """
+    if presence is None:
+        values = torch.where(unknown, torch.nan, log_share(values).exp())
     known = ~unknown & (values > 0.0)
     own = alpha[:, known].sum(1)
-    one, log_norm, log_odds = torch.ones_like(own), torch.zeros_like(own), None
+    log_norm, log_odds = torch.zeros_like(own), None
     if bool(unknown.all()):
-        return log_norm, one
+        return log_norm
     if presence is not None:
         log_odds, log_norm = presence.log_odds, presence.log_norm
-    elif bool((values == 0.0).any()):
-        return torch.full_like(own, -math.inf), one
     rest = alpha[:, unknown], log_centre[unknown], None if log_odds is None else log_odds[:, unknown]
     if not bool(known.any()):  # zeros alone
         assert rest[2] is not None
-        return PresenceComponents(rest[0], rest[2]).log_norm - log_norm, one
+        return PresenceComponents(rest[0], rest[2]).log_norm - log_norm
     logs = values[known].log()
     log_kappa = torch.logsumexp(logs - log_centre[known], 0)
     log_p = alpha[:, known] @ (logs - log_centre[known]) - logs.sum() - torch.lgamma(alpha[:, known]).sum(1)
@@ -1249,8 +1310,119 @@ def log_known(
         log_p = log_p + log_odds[:, known].sum(1)
     log_p = log_p + torch.lgamma(own + 1.0) - (own + 1.0) * log_kappa
     left = 1.0 - values[known].sum()
-    log_factor, integral = density_at_zero(own + 1.0, left.log() - log_kappa, *rest)
-    return log_p + log_factor - log_norm, integral
+    across = torch.zeros_like(log_centre[unknown], dtype=torch.bool)
+    return log_p + log_density_at_zero(own + 1.0, log_share(left) - log_kappa, *rest, across, log_weight) - log_norm
+
+
+def log_density_at_zero(
+    own: Tensor,
+    log_scale: Tensor,
+    alpha: Tensor,
+    log_centre: Tensor,
+    log_odds: Tensor | None,
+    beside: Tensor,
+    log_weight: Tensor,
+) -> Tensor:
+    """Log density at zero of ``X = λ G + Σ_beside c g - Σ_across c g`` with gammas G and g, however small it is.
+
+    It is ``(2π)⁻¹ ∫ E[e^{itX}] dt``, which cancels where zero lies far out in a tail. So X is first tilted by
+    ``e^{ηX}`` with η such that its mean is zero: gammas remain gammas of other scales, and nothing cancels.
+
+    Args:
+        own: concentration of G (P,).
+        log_scale: ``log λ``.
+        alpha: concentrations of the others (P, M).
+        log_centre: their scales ``log c`` (M,).
+        log_odds: of their presence (P, M), at least one of those across being there; None where all are.
+        beside: which of them have the sign of G (M,).
+        log_weight: of the components (P,); those that cannot matter in their sum get minus infinity.
+
+    Returns:
+        (P,).
+
+    Example:
+        A gamma less another of the same kind, both exponential, has the density ½ e^{-|x|}.
+
+        >>> one, zero = torch.ones(1).double(), torch.zeros(1).double()
+        >>> across = torch.zeros(1, dtype=torch.bool)
+        >>> log_density_at_zero(one, zero[0], one[:, None], zero, None, across, zero).exp().round(decimals=8)
+        tensor([0.5000], dtype=torch.float64)
+    """
+    own, alpha = own[:, None], alpha.reshape(len(own), -1)
+    both, sides = torch.cat([own, alpha], 1), torch.cat([beside.new_ones(1), beside])
+    scale = torch.cat([log_scale.reshape(1), log_centre])
+    tops = torch.where(sides, scale[sides].max(), scale[~sides].max())
+    relative = scale - tops  # of the largest scale on the same side
+    one_less = torch.log(-torch.expm1(relative))
+    apart = scale[sides].max() - scale[~sides].max()
+
+    def tilted(x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """``log(1 ± c η)`` (P, 1+M) at ``η = σ/λ* - (1-σ)/c*``, ``x = logit σ``; the sign of the mean; log odds."""
+        ends = torch.where(sides, logsigmoid(-x) + softplus(apart), logsigmoid(x) + softplus(-apart))
+        logs = torch.logaddexp(one_less.expand_as(ends), relative + ends)
+        odds, pull = None, both.log() + scale - logs
+        less = pull.new_zeros(len(x))
+        if log_odds is not None:
+            odds = log_odds - alpha * logs[:, 1:]
+            pull = pull + torch.cat([torch.zeros_like(own), logsigmoid(odds)], 1)
+            less = torch.log(-torch.expm1(-softplus(odds[:, ~beside]).sum(1)))
+        return logs, pull[:, sides].logsumexp(1) - pull[:, ~sides].logsumexp(1) + less, odds
+
+    low, high = torch.full_like(own, -TILT_LIMIT), torch.full_like(own, TILT_LIMIT)
+    for _ in range(TILT_HALVINGS):
+        middle = 0.5 * (low + high)
+        right = tilted(middle)[1][:, None] > 0.0
+        low, high = torch.where(right, low, middle), torch.where(right, middle, high)
+    logs, _, odds = tilted(0.5 * (low + high))
+    size = -own[:, 0] * logs[:, 0]
+    if odds is None:
+        size = size - (alpha * logs[:, 1:]).sum(1)
+    else:
+        size = size + softplus(odds[:, beside]).sum(1) + log_expm1(softplus(odds[:, ~beside]).sum(1))
+    scales = scale - logs
+    shift = 0.5 * (both.log() + 2.0 * scales).logsumexp(1)  # the standard deviation
+    scales, size = scales - shift[:, None], size - shift
+    rank = size + log_weight
+    used = torch.nonzero(rank > rank.max() - MATTERS).squeeze(1)
+    answer = torch.full_like(size, -math.inf)
+    if len(used):
+        kept = None if odds is None else odds[used]
+        answer[used] = size[used] + _log_inverted(both[used], scales[used], kept, sides)
+    return answer
+
+
+def _log_inverted(alpha: Tensor, scale: Tensor, log_odds: Tensor | None, sides: Tensor) -> Tensor:
+    """``log π⁻¹ ∫ Re E[e^{itX}] dt`` (P,) for gammas (P, 1+M), those of the second sort taken off; see above."""
+    sizes = alpha.log() + 2.0 * scale
+    sums, logs = [alpha[:, 0], *(alpha[:, s].sum(1) for s in (sides, ~sides))], [sizes[:, 0]]
+    logs += [sizes[:, s].logsumexp(1) for s in (sides, ~sides)]
+    if log_odds is not None:  # any of them may be there alone
+        sums, logs = [*sums, alpha[:, 1:].flatten()], [*logs, sizes[:, 1:].flatten()]
+    slowest = min(1.0, float((alpha[:, 0] - 1.0 + alpha[:, ~sides].amin(1)).min()))
+    first, last = -float((alpha.log() + scale).logsumexp(1).max()) - 1.0, 2.0 - float(scale.min())
+    y, weight = nodes(first, last, slowest, turning(torch.cat(sums), torch.cat(logs)), alpha.device)
+    integral, sign = torch.empty_like(alpha[:, 0]), torch.where(sides, 1.0, -1.0).to(alpha)[:, None]
+    for part in torch.arange(len(alpha)).split(max(1, 8 * SWEEP_ELEMENTS // (len(y) * alpha.shape[1]))):
+        phase, each = scale[part][..., None] + y, alpha[part][..., None]
+        factor = torch.complex(-each * log_modulus(phase), sign * each * torch.atan(phase.exp()))  # log
+        if log_odds is None:
+            product = (factor.sum(1) + y).exp()  # dt = t dy
+        else:
+            chance, absent = torch.sigmoid(log_odds[part])[..., None], torch.sigmoid(-log_odds[part])[..., None]
+            product, none, some = (
+                (factor[:, 0] + y).exp(),
+                torch.ones_like(absent[:, 0]),
+                torch.zeros_like(factor[:, 0]),
+            )
+            for r, same_side in enumerate(sides[1:].tolist()):
+                present = chance[:, r] * factor[:, r + 1].exp()
+                if same_side:
+                    product = product * (present + absent[:, r])
+                else:  # those across: none of them so far, or some
+                    none, some = none * absent[:, r], some * (present + absent[:, r]) + none * present
+            product = product * some / -torch.expm1(-softplus(log_odds[part][:, ~sides[1:]]).sum(1))[:, None]
+        integral[part] = (product.real * weight).sum(1) / math.pi
+    return integral.clamp_min(0.0).log()
 
 
 def draw_presence(log_odds: Tensor, source: RandomStream) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
 from snefy_ldl._internal.special import log_beta, log_share
-from snefy_ldl._internal.tolerances import LARGEST_CONCENTRATION, SAME_CENTRE
+from snefy_ldl._internal.tolerances import LARGEST_CONCENTRATION, SAME_CENTRE, SMALLEST_REST
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, LARGEST_COUNT, as_float
 from snefy_ldl.distributions.components import log_centre_of
@@ -764,10 +764,14 @@ class SnefySimplex(Distribution):
         table = torch.as_tensor(as_float(value, "value"), device=self.device)
         if table.shape != (len(self), self.n_labels):
             raise InputError(f"value must have shape {(len(self), self.n_labels)}; got {tuple(table.shape)}.")
-        bad = (table < 0.0).any(1) | (table.nansum(1) > 1.0 + CLOSURE_TOLERANCE)
+        left = 1.0 - table.nansum(1)
+        bad = (table < 0.0).any(1) | (left < -CLOSURE_TOLERANCE)
+        bad |= ~torch.isnan(table).any(1) & (left > CLOSURE_TOLERANCE)
         if bool(bad.any()):
             row = int(bad.nonzero()[0])
-            raise InputError(f"value row {row}: known shares must be >= 0 and sum to at most 1.")
+            raise InputError(f"value row {row}: known shares must be >= 0 and sum to at most 1, to 1 if all are known.")
+        if self.has_atoms:  # where nothing is left, the others are absent
+            table = torch.where(torch.isnan(table) & (left <= SMALLEST_REST)[:, None], 0.0, table)
         answer = torch.empty(len(table), dtype=torch.float64, device=self.device)
         patterns, which = torch.unique(torch.isnan(table), dim=0, return_inverse=True)
         for number, unknown in enumerate(patterns):

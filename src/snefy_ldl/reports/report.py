@@ -276,6 +276,8 @@ def permutation_importance(
 MOST_VALUES = 8
 #: Fewest rows of a group.
 FEWEST_IN_GROUP = 10
+#: Means of a Kullback-Leibler divergence that differ by less than this differ by rounding.
+SMALLEST_GAP = 1e-9
 #: Chance that a group is called worse by luck alone, over all groups together.
 FALSE_ALARM = 0.05
 
@@ -388,11 +390,12 @@ def worst_groups(answers: Answers, rows: JudgedRows, n: int = 6) -> tuple[list[G
     misses = []
     for column, value, members in groups:
         here, others = kl[members], kl[~members]
-        if here.mean() <= others.mean():
+        if here.mean() - others.mean() <= SMALLEST_GAP:
             continue
         chance = 0.0
         if here.std() + others.std() > 0.0:
-            chance = float(stats.ttest_ind(here, others, equal_var=False, alternative="greater").pvalue)
+            both = [number for kls in (here, others) for number in (kls.mean(), kls.std(ddof=1), len(kls))]
+            chance = float(stats.ttest_ind_from_stats(*both, equal_var=False, alternative="greater").pvalue)
         covered = None if rows.counts is not None else float(inside[members].mean())
         p_value = min(1.0, chance * len(groups))
         misses.append(GroupMiss(column, value, len(here), float(here.mean()), float(others.mean()), p_value, covered))
