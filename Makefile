@@ -9,6 +9,7 @@ QUICK := not data and not browser and not ray and not slow
 
 .PHONY: demo check core-tests test slow-tests wheel-test lint types docs docs-serve bench
 .PHONY: data-tests browser-tests ray-tests audit clean
+.PRECIOUS: $(VENV)/.installed-%
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || (echo "snefy-ldl needs Python 3.10 or newer; set PYTHON=python3.x" && exit 1)
@@ -44,13 +45,11 @@ data-tests: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m data
 
 # The explorer's page in Chromium (Debian: apt-get install chromium); without one the tests are skipped and say so.
-browser-tests: $(VENV)/.installed
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[browser]'
+browser-tests: browser-extra
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser -rs
 
 # The engine on a real Ray cluster of two small nodes, started and stopped by the tests.
-ray-tests: $(VENV)/.installed
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[ray]'
+ray-tests: ray-extra
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/cluster/test_ray.py
 
 # Wheel and sdist, built and installed away from the checkout; WHEEL_TEST=full also fits on the oldest and newest Python here.
@@ -66,12 +65,16 @@ lint: $(VENV)/.installed
 types: $(VENV)/.installed
 	$(BIN)/mypy
 
-$(VENV)/.installed-docs: $(VENV)/.installed
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+# An extra of the package, installed once: docs-extra, browser-extra, ray-extra.
+%-extra: $(VENV)/.installed-%
+	@true
+
+$(VENV)/.installed-%: $(VENV)/.installed
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[$*]'
 	touch $@
 
 # The site: warnings are errors, and so are links that lead nowhere. Pages and pictures that did not change are kept between builds.
-docs: $(VENV)/.installed-docs
+docs: docs-extra
 	$(BIN)/python -m sphinx -q -W --keep-going -j 2 -b html -d docs/_build/doctrees docs docs/_build/html
 	$(BIN)/python docs/check_site.py docs/_build/html
 
