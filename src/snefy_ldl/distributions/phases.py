@@ -486,7 +486,7 @@ class PresentShares(ShareRow):
             if bool(asked.any()):
                 at, part = at[asked], block if bool(asked.all()) else block.take(asked)
                 cdf[at], density[at], doubt = self._block(u[at], part)
-                doubtful[asked] = (doubt > DOUBT).any(1) & (block.finer < FINEST)
+                doubtful[asked] = ~(doubt <= DOUBT).all(1) & (block.finer < FINEST)  # NaN is doubtful, too
             if bool(doubtful.any()):
                 blocks += self._nodes_of(block.sums[doubtful], 3.0 * block.finer)
                 block = block.take(~doubtful)
