@@ -18,20 +18,6 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_number
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "GroupedData",
-    "GroupedRows",
-    "Groups",
-    "blocks",
-    "group_folds",
-    "in_groups",
-    "leave_groups_out",
-    "make_groups",
-    "read_groups",
-    "split_groups",
-    "split_rows",
-]
-
 
 @dataclass(frozen=True)
 class Groups:

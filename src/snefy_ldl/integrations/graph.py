@@ -40,18 +40,6 @@ from snefy_ldl.networks.custom import call_module
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.guides import Guides
 
-__all__ = [
-    "LEVELS",
-    "Components",
-    "GuideGraph",
-    "InputColumns",
-    "ModelGraph",
-    "OwnInputs",
-    "Precision",
-    "ShareGrids",
-    "TreesGraph",
-]
-
 #: Levels of the quantiles in an exported model: the median, and central intervals of 50, 80, 90 and 95 %.
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
 #: In which precision features come in; the law is computed in float64 either way.

@@ -18,8 +18,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from snefy_ldl.serve.limits import Fault, Overload
 from snefy_ldl.serve.replies import fault_reply, json_reply
 
-__all__ = ["Guard", "Log", "Telemetry"]
-
 
 class Guard:
     """ASGI middleware: checks each request before the application sees it, then logs and counts it.

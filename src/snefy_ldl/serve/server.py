@@ -8,8 +8,6 @@ from typing import Any
 
 import uvicorn
 
-__all__ = ["make_server", "run"]
-
 #: Interpreter switch interval: health checks are answered while a model computes.
 SWITCH_SECONDS = 0.0005
 

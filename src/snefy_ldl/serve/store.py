@@ -20,8 +20,6 @@ from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.serve.explorer.rows import past_columns, typical_features
 from snefy_ldl.serve.limits import Fault
 
-__all__ = ["ModelStore", "ServedModel", "load_intervals", "load_served", "model_card", "typical_row"]
-
 #: Modification times, sizes and inodes of a folder's files.
 Fingerprint = tuple[tuple[int, int, int] | None, ...]
 
