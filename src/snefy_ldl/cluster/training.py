@@ -59,30 +59,6 @@ class ParquetRows:
     features: tuple[str, ...] = ()
     counts: bool = False
 
-    def table(self) -> PartTable:
-        """The files.
-
-        Returns:
-            The files, looked at.
-        """
-        return PartTable(find_tables(list(self.addresses)))
-
-    def names(self, table: PartTable) -> list[str]:
-        """The feature columns.
-
-        Args:
-            table: the files.
-
-        Returns:
-            Their names.
-
-        Raises:
-            InputError: the files lack a column.
-        """
-        names = list(self.features) or [name for name in table.columns if name not in self.labels]
-        table.need([*names, *self.labels], "features and labels")
-        return names
-
     def stream(self) -> Stream:
         """All rows.
 
@@ -103,9 +79,13 @@ class ParquetRows:
 
         Returns:
             A stream of its rows.
+
+        Raises:
+            InputError: the files lack a column.
         """
-        table = self.table()
-        names = self.names(table)
+        table = PartTable(find_tables(list(self.addresses)))
+        names = list(self.features) or [name for name in table.columns if name not in self.labels]
+        table.need([*names, *self.labels], "features and labels")
         size = table.n_rows // workers
         first = rank * size
 
