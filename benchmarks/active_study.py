@@ -32,12 +32,13 @@ import torch
 from scipy.special import rel_entr
 from scipy.stats import spearmanr
 
+from common import area_under_curve
 from density_data import load
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.files import write_json
 from snefy_ldl.active import query, will_it_help
 from snefy_ldl.active.batches import bait, lcmd, maxdet
-from snefy_ldl.plots.active import area_under_curve, paired_interval
+from snefy_ldl.plots.active import paired_interval
 
 #: Change it when a result file would mean something else: old files are then not reused.
 VERSION = 2

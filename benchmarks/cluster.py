@@ -111,7 +111,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     whole = time.perf_counter() - began
     test = pd.read_parquet(task["test"])
     seconds = [record["seconds"] for record in model.history_]
-    n_rows = rows.table().n_rows
+    n_rows = rows.stream().n_rows
     steps = [spent[epoch + 1] - spent[epoch] for epoch in spent if epoch and epoch + 1 in spent]
     return {
         "seconds": whole,
@@ -147,7 +147,7 @@ def scoring(place: Path, workers: int) -> list[dict[str, Any]]:
 
     lines = []
     for level, folder in ((None, place / "rows"), (0.9, place / "some")):
-        rows = ParquetRows((str(folder),), NAMES, COLUMNS).table().n_rows
+        rows = ParquetRows((str(folder),), NAMES, COLUMNS).stream().n_rows
         runs: dict[str, Any] = {}
         for name, engine, kill in (("local", "local", False), ("ray", "ray", False), ("ray, one killed", "ray", True)):
             out = place / f"out-{len(lines)}"

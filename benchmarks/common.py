@@ -48,6 +48,14 @@ def machine(threads: int | None = None) -> dict[str, Any]:
     return facts
 
 
+def area_under_curve(n_labeled: Any, curve: Any) -> Any:
+    """Mean height of a learning curve (R, T), by trapezoids over the number of labels (T,)."""
+    import numpy as np
+
+    x, y = np.asarray(n_labeled, dtype=np.float64), np.asarray(curve, dtype=np.float64)
+    return np.trapezoid(y, x, axis=-1) / (x[-1] - x[0])
+
+
 def median_seconds(work: Callable[[], Any], repeats: int = 5, warm: int = 1) -> float:
     """Median wall-clock time of a few repeats after a warm-up."""
     for _ in range(warm):

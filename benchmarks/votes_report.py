@@ -118,15 +118,29 @@ def report_subsample(done, facts, prefix):
     return text
 
 
+def draw_curves(curves, xlabel, ylabel, ax):
+    """Lines against the number of votes, one for each method: numbers, values, and half-widths of a band if known."""
+    from snefy_ldl.plots import style
+
+    for k, (name, (x, y, *bands)) in enumerate(curves.items()):
+        ax.plot(x, y, color=style.label_color(k), lw=2.5 if k == 0 else 1.6, label=name, zorder=4 if k == 0 else 3)
+        for half in bands:
+            low, high = np.asarray(y) - np.asarray(half), np.asarray(y) + np.asarray(half)
+            ax.fill_between(x, low, high, color=style.label_color(k), alpha=0.18, linewidth=0, zorder=2)
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel(ylabel)
+    style.quiet(ax, grid="y")
+    style.legend(ax)
+
+
 def draw_subsample(curves, path):
     """One panel a data set; methods that fall far below are cut off."""
     import matplotlib.pyplot as plt
 
-    from snefy_ldl.plots.votes import plot_curves
-
     figure, axes = plt.subplots(1, len(curves), figsize=(8.3, 3.7), squeeze=False, layout="constrained")
     for ax, (name, lines) in zip(axes[0], curves.items()):
-        plot_curves(lines, xlabel="votes a training item", ylabel="held-out log likelihood", title=name, ax=ax)
+        draw_curves(lines, "votes a training item", "held-out log likelihood", ax)
+        ax.set_title(name, fontsize=11, fontweight="bold")
         ax.set_xscale("log", base=2)
         numbers = next(iter(lines.values()))[0]
         ax.set_xticks(numbers, [str(n) for n in numbers])
@@ -224,7 +238,6 @@ def draw_next(name, entry, path):
     import matplotlib.pyplot as plt
 
     from snefy_ldl.plots import style
-    from snefy_ldl.plots.votes import plot_curves
 
     goal, curves = GOALS[0], entry["curves"]
     lines = {}
@@ -233,8 +246,8 @@ def draw_next(name, entry, path):
         band = [0.0] * len(line["votes"]) if how == "uniform" else line[f"{goal}, error"]
         lines[words] = (line["votes"], line[goal], band)
     figure, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
-    plot_curves(lines, xlabel="votes an item", ylabel="most frequent label missed", ax=ax)
-    style.title(ax, f"{name}: fewer votes for the same answers")
+    draw_curves(lines, "votes an item", "most frequent label missed", ax)
+    ax.set_title(f"{name}: fewer votes for the same answers", fontsize=11, fontweight="bold")
     ax.set_ylim(0.0, 1.25 * curves["uniform"][goal][0])  # votes alone start far above
     ax.set_xlim(0.0, 20.0)
     ax.set_xticks(range(0, 21, 4))

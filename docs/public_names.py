@@ -55,7 +55,6 @@ CONSTANTS: dict[str, str] = {
     "LABEL_COLORS": "Colours of labels, in order: those of Okabe and Ito, distinguishable with any colour vision.",
     "LEVEL": "Confidence level of the intervals of a report.",
     "MEASURES": "Name of every measure of point predictions, and whether higher is better.",
-    "NUMBER": "Name of the column with row numbers, counted over all files, in the parts of a query.",
     "PART_ROWS": "Number of rows per part, unless a row group of the file is longer.",
     "PATIENCE": "Seconds without a finished part after which a run on a cluster ends.",
     "STRATEGIES": "Name of every query strategy, and its class.",

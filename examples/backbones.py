@@ -120,9 +120,9 @@ def texts(tiny, out):
     shown = words.words(pair)
     for ax, of in zip(axes, ("mean", "width")):
         moved = input_gradients(model, [pair], 0, of=of)[0]
-        plots.word_gradients(
-            shown, moved, ax, "entailment: " + ("predicted share" if of == "mean" else "interval width")
-        )
+        ax.barh(shown, moved[: len(shown)])
+        ax.invert_yaxis()
+        ax.set_title("entailment: " + ("predicted share" if of == "mean" else "interval width"))
     figure.savefig(out / "backbones_words.png", dpi=110)
     return {"held_out_log_likelihood": float(score), "mean": model.predict([pair])[0].round(3).tolist()}
 

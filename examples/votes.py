@@ -17,7 +17,7 @@ import numpy as np
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators
-from snefy_ldl.plots.votes import plot_calibration, plot_curves, plot_update
+from snefy_ldl.plots.votes import plot_calibration, plot_update
 from snefy_ldl.votes import Votes, calibrate_counts, evaluate
 
 
@@ -60,7 +60,10 @@ def main(folder: Path) -> None:
             model, X, hidden, lambda seen, number, size: order[np.arange(number * size, (number + 1) * size) % len(X)]
         ),
     }
-    plot_curves(curves, xlabel="votes an item", ylabel="most frequent label wrong", ax=axes[2])
+    for name, (numbers, wrong) in curves.items():
+        axes[2].plot(numbers, wrong, label=name)
+    axes[2].set(xlabel="votes an item", ylabel="most frequent label wrong")
+    axes[2].legend()
     figure.tight_layout()
     figure.savefig(folder / "votes.png", dpi=120)
     print(f"picture: {folder / 'votes.png'}")

@@ -33,7 +33,7 @@ from snefy_ldl._internal.validation import (
 )
 from snefy_ldl.datasets.groups import GroupedRows, in_groups, read_groups, split_rows
 from snefy_ldl.datasets.objects import open_rows
-from snefy_ldl.datasets.streams import as_stream, make_stream
+from snefy_ldl.datasets.streams import as_stream
 from snefy_ldl.datasets.votes import VoteTable
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
@@ -256,8 +256,8 @@ class SnefyLDL(StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[
             counts: whole numbers of votes (N, L) instead; zeros and unequal totals are fine, NaN is a label that was
                 not on offer; or :class:`snefy_ldl.votes.PartialCounts`.
             sample_weight: how much each row counts (N,); all alike by default.
-            engine: where to train, :class:`snefy_ldl.cluster.training.RayTraining` say; rows are then read as a stream,
-                and X may also be :class:`snefy_ldl.cluster.training.ParquetRows`. None: here.
+            engine: where to train, such as :class:`snefy_ldl.cluster.training.RayTraining`; X is then
+                :class:`snefy_ldl.cluster.training.ParquetRows`, which names the labels, too. None: here.
             groups: the group of each row (N,), such as the child, the field or the person it belongs to; or one column
                 per level (N, k), nested (farm, plot) or crossed (person, item). Validation rows are split by the first
                 level, and the effect of each group is learnt (``group_effects``).
@@ -298,11 +298,9 @@ class SnefyLDL(StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[
                 raise InputError("groups: a fit by an engine reads rows as a stream, which has no groups.")
             if sample_weight is not None:
                 raise InputError("sample_weight: a fit by an engine reads rows as a stream, which has no weights.")
-            has_labels = D is not None or counts is not None
-            are_votes = counts is not None if has_labels else None
-            described = hasattr(X, "shard") and not has_labels
-            rows = X if described else make_stream(X, D if counts is None else counts, are_votes)
-            return self.adopt(engine.fit(settings, rows, self.columns))
+            if D is not None or counts is not None or not hasattr(X, "shard"):
+                raise InputError("a fit by an engine reads Parquet files: fit(ParquetRows(...), engine=...).")
+            return self.adopt(engine.fit(settings, X, self.columns))
         stream = as_stream(X)
         if stream is not None and D is None and counts is None:
             if groups is not None:

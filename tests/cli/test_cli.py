@@ -383,14 +383,15 @@ def test_demo_scores_the_truth_and_the_constant_answer_rightly() -> None:
 
     demo = fit_city(n_train=200, n_test=60, n_members=1, epochs=2, random_state=3)
     alpha = one_dirichlet(demo.train.D)
-    line = demo.measure["log likelihood"]
-    assert line.truth == pytest.approx(demo.test.truth.log_prob(demo.test.X, demo.test.D).mean())
-    assert line.constant == pytest.approx(np.mean([dirichlet(alpha).logpdf(row) for row in demo.test.D]))
+    lines = {line["name"]: line for line in demo.measures}
+    line = lines["log likelihood"]
+    assert line["truth"] == pytest.approx(demo.test.truth.log_prob(demo.test.X, demo.test.D).mean())
+    assert line["constant"] == pytest.approx(np.mean([dirichlet(alpha).logpdf(row) for row in demo.test.D]))
     nudged = [dirichlet(alpha * factor).logpdf(demo.train.D.T).sum() for factor in (0.98, 1.0, 1.02)]
     assert nudged[1] == max(nudged)  # it is the best fit
     constant = np.tile(demo.train.D.mean(0), (60, 1))
-    assert demo.measure["kl divergence"].constant == pytest.approx(kl_divergence(demo.test.D, constant))
-    assert len({district.row for district in demo.districts}) == 3
+    assert lines["kl divergence"]["constant"] == pytest.approx(kl_divergence(demo.test.D, constant))
+    assert len({district["row"] for district in demo.districts}) == 3
 
 
 # --- calibrated intervals ---------------------------------------------------------------------------------------------

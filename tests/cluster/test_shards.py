@@ -13,8 +13,7 @@ from torch import distributed
 
 from cluster_cases import CITY, FEATURES, LABELS, city_frame
 from snefy_ldl import SnefyLDL
-from snefy_ldl.cluster.training import ParquetRows, StreamRows
-from snefy_ldl.datasets.streams import make_stream
+from snefy_ldl.cluster.training import ParquetRows
 from snefy_ldl.errors import InputError
 from snefy_ldl.training import stream as stream_module
 from snefy_ldl.training.stream import StreamFit
@@ -30,13 +29,6 @@ def test_every_worker_has_as_many_rows_in_the_same_blocks(tmp_path, workers):
     assert len({tuple(len(chunk) for chunk in shard) for shard in shards}) == 1
     seen = np.concatenate([chunk.X["x"] for shard in shards for chunk in shard])
     np.testing.assert_array_equal(seen, np.arange(10_001 // workers * workers))
-
-
-def test_any_stream_is_shared_out():
-    rows = StreamRows(make_stream(CITY.X, CITY.D))
-    first, second = ([chunk for chunk in rows.shard(rank, 2).chunks()] for rank in range(2))
-    both = np.stack([np.concatenate([chunk.X for chunk in part]) for part in (first, second)], 1).reshape(-1, 5)
-    np.testing.assert_array_equal(both, CITY.X)
 
 
 class Threads:
@@ -108,6 +100,8 @@ def test_two_equal_shards_are_one_fit_on_either(tmp_path):
 def test_weights_and_engines_exclude_each_other():
     with pytest.raises(InputError, match="has no weights"):
         SnefyLDL().fit(CITY.X, CITY.D, sample_weight=np.ones(len(CITY.X)), engine=object())
+    with pytest.raises(InputError, match="reads Parquet files"):
+        SnefyLDL().fit(CITY.X, CITY.D, engine=object())
 
 
 def test_a_process_group_averages_tensors_of_two_kinds(monkeypatch):

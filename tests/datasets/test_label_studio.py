@@ -116,18 +116,9 @@ def test_of_several_controls_the_one_with_the_labels_counts():
     assert read_choices(tasks, from_name="sharp")[0]["label"] == ["very"]
 
 
-def test_the_small_export_counts_alike():
-    entries = [
-        {"id": 5, "row": 3, "text": "dull", "mood": "yes", "annotator": 1, "annotation_id": 9, "lead_time": 1.5},
-        {"id": 5, "row": 3, "text": "dull", "mood": "no", "annotator": 2, "annotation_id": 10, "lead_time": 2.5},
-        {"id": 6, "row": 8, "text": "fine", "mood": {"choices": ["yes", "no"]}, "annotator": 1, "lead_time": 2.0},
-    ]
-    rows, counts = read_votes(entries, ["no", "yes"])
-    assert rows.tolist() == [3, 8]
-    assert counts.tolist() == [[1, 1], [1, 1]]
-    columns, key = read_choices(entries, label_names=["no", "yes"])
-    assert key == "row"
-    assert columns["annotator"] == ["1", "2", "1", "1"]
+def test_another_export_is_named():
+    with pytest.raises(InputError, match="export as JSON"):
+        read_votes([{"id": 5, "row": 3, "mood": "yes", "annotator": 1}], ["no", "yes"])
 
 
 def test_the_set_up_of_the_page():

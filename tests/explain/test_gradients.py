@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 from snefy_ldl import Backbone, SnefyLDL
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import input_gradients
-from snefy_ldl.plots import pixel_gradients, word_gradients
+from snefy_ldl.plots import pixel_gradients
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((60, 1, 3, 3))
@@ -111,10 +111,6 @@ def test_pictures(tmp_path, model):
     assert len(ax.images) == 2
     np.testing.assert_allclose(ax.images[1].get_array(), gradient[0].sum(0))
     ax.figure.savefig(tmp_path / "pixels.png")
-    bars = word_gradients(["one", "two"], [0.1, -0.2, 0.0]).patches
-    assert [bar.get_width() for bar in bars] == [0.1, -0.2]
     with pytest.raises(InputError, match="alike"):
         pixel_gradients(IMAGES[0], gradient[0, 0])
-    with pytest.raises(InputError, match="one number per word"):
-        word_gradients(["one", "two"], [0.1])
     plt.close("all")

@@ -119,7 +119,7 @@ def test_command_writes_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("file", "levels", "words"),
-    [("model.bin", "0.5", "ends in .onnx"), ("model.onnx", "half", "numbers between 0 and 1")],
+    [("model.bin", "0.5", "ends in .onnx"), ("model.onnx", "half", "--levels half: not a number")],
 )
 def test_command_refuses(file: str, levels: str, words: str, tmp_path: Path) -> None:
     folder = fitted("plain")[0].save(tmp_path / "model")

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 from snefy_ldl.active import query
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
-from snefy_ldl.plots.active import area_under_curve, paired_interval, plot_learning_curves, plot_pool
+from snefy_ldl.plots.active import paired_interval, plot_learning_curves, plot_pool
 
 
 def test_pictures():
@@ -31,7 +31,6 @@ def test_pictures():
     rows, utilities = query("coreset", city.X, 5, return_utilities=True)
     ax = plot_pool(city.X, utilities, rows, X_labeled=city.X[:9])
     assert len(ax.collections) == 3
-    np.testing.assert_allclose(area_under_curve([0, 1, 3], [[1.0, 3.0, 3.0]]), [8 / 3])
     for wrong, message in (
         (lambda: plot_learning_curves([1, 2], curves), "must be"),
         (lambda: plot_learning_curves([10, 20, 30, 40], curves, baseline="best"), "not among"),

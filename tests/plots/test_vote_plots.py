@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 
 from snefy_ldl import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.plots.votes import plot_calibration, plot_curves, plot_update
+from snefy_ldl.plots.votes import plot_calibration, plot_update
 from snefy_ldl.votes import calibrate_counts
 
 
@@ -37,5 +37,4 @@ def test_pictures_draw(snefy: Callable[..., SnefySimplex]) -> None:
     with pytest.raises(InputError, match="3 names"):
         plot_update(law, after, labels=["a"])
     assert len(plot_calibration(calibrate_counts(law, [[1, 1, 0], [0, 2, 1]])).patches) == 10
-    assert plot_curves({"one": ([1, 2], [3, 4])}, title="t").get_title() == "t"
     plt.close("all")

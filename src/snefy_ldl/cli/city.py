@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,42 +24,6 @@ LEVEL = 0.9
 
 
 @dataclass(frozen=True)
-class Measure:
-    """One line of the score table.
-
-    Args:
-        name: The measure.
-        meaning: What it tells, in a few words.
-        better: Which way is better.
-        model: Value of the fitted model.
-        truth: Value of the law the data came from: the best possible answer.
-        constant: Value of one answer for every district.
-    """
-
-    name: str
-    meaning: str
-    better: str
-    model: float
-    truth: float
-    constant: float
-
-
-@dataclass(frozen=True)
-class District:
-    """A test district that the page shows.
-
-    Args:
-        row: Its row among the test districts.
-        name: What to call it.
-        facts: Its features in words.
-    """
-
-    row: int
-    name: str
-    facts: str
-
-
-@dataclass(frozen=True)
 class Demo:
     """A fitted model beside the law its data came from.
 
@@ -68,22 +31,16 @@ class Demo:
         model: The fitted model.
         train: Districts it was fitted to.
         test: Districts it has never seen.
-        measures: Its scores on these.
-        districts: Some of these, to show.
-        seconds: How long fitting and scoring took.
+        measures: The score table on these: for each measure its name, meaning, and which way is better, and its value
+            for the model, the truth (the best possible answer) and a constant (one answer for every district).
+        districts: Some of these to show: row, name, and features in words.
     """
 
     model: SnefyLDL
     train: SyntheticData
     test: SyntheticData
-    measures: list[Measure]
-    districts: list[District]
-    seconds: float
-
-    @property
-    def measure(self) -> dict[str, Measure]:
-        """The lines of the score table by name."""
-        return {line.name: line for line in self.measures}
+    measures: list[dict[str, Any]]
+    districts: list[dict[str, Any]]
 
 
 def fit_city(n_train: int, n_test: int, n_members: int, epochs: int, random_state: int, verbose: int = 0) -> Demo:
@@ -100,19 +57,11 @@ def fit_city(n_train: int, n_test: int, n_members: int, epochs: int, random_stat
     Returns:
         The fitted model, the data and the scores.
     """
-    started = time.perf_counter()
     city = make_city_districts(n=n_train + n_test, random_state=random_state)
     train, test = _rows(city, slice(0, n_train)), _rows(city, slice(n_train, None))
     model = SnefyLDL(n_members=n_members, epochs=epochs, random_state=random_state, verbose=verbose)
     model.fit(as_frame(train.X, train.feature_names), as_frame(train.D, train.label_names))
-    return Demo(
-        model=model,
-        train=train,
-        test=test,
-        measures=_measures(model, train, test),
-        districts=_typical_districts(test),
-        seconds=time.perf_counter() - started,
-    )
+    return Demo(model, train, test, _measures(model, train, test), _typical_districts(test))
 
 
 def summary_table(demo: Demo) -> Any:
@@ -127,7 +76,7 @@ def summary_table(demo: Demo) -> Any:
     return make_table(
         ("measure", "better", "SnefyLDL", "truth", "constant"),
         [
-            (line.name, line.better, *(f"{value:.3f}" for value in (line.model, line.truth, line.constant)))
+            (line["name"], line["better"], *(f"{line[kind]:.3f}" for kind in ("model", "truth", "constant")))
             for line in demo.measures
         ],
         ("measure", "better"),
@@ -158,7 +107,7 @@ def as_frame(values: Array, names: list[str]) -> Any:
     return pd.DataFrame(values, columns=names)
 
 
-def _measures(model: SnefyLDL, train: SyntheticData, test: SyntheticData) -> list[Measure]:
+def _measures(model: SnefyLDL, train: SyntheticData, test: SyntheticData) -> list[dict[str, Any]]:
     """The score table: the model, the truth and the constant answer on the test districts."""
     X, D, truth = as_frame(test.X, test.feature_names), test.D, test.truth
     constant = np.tile(train.D.mean(axis=0), (len(D), 1))
@@ -168,33 +117,26 @@ def _measures(model: SnefyLDL, train: SyntheticData, test: SyntheticData) -> lis
     tails = [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0]
     one_interval = beta.ppf(tails, alpha[:, None], alpha.sum() - alpha[:, None])  # (L, 2)
     ends = [model.predict_interval(X, LEVEL), truth.interval(test.X, LEVEL), np.tile(one_interval, (len(D), 1, 1))]
-    lines = [
-        Measure(
-            name.replace("_", " "),
-            meaning,
-            "higher" if HIGHER_IS_BETTER[name] else "lower",
-            *(point[name] for point in points),
-        )
+    likelihoods = [float(log_density.mean()) for log_density in densities]
+    covered, widths = [coverage(D, end) for end in ends], [interval_width(end) for end in ends]
+    inside = f"coverage of {LEVEL:.0%} intervals"
+    lines: list[tuple[Any, ...]] = [
+        (name.replace("_", " "), meaning, "higher" if HIGHER_IS_BETTER[name] else "lower", *(p[name] for p in points))
         for name, meaning in MEANINGS.items()
     ]
-    likelihoods = [float(log_density.mean()) for log_density in densities]
-    covered = [coverage(D, end) for end in ends]
-    widths = [interval_width(end) for end in ends]
-    return [
-        *lines,
-        Measure("log likelihood", "log density at what happened", "higher", *likelihoods),
-        Measure(
-            f"coverage of {LEVEL:.0%} intervals", "share of labels inside their interval", f"near {LEVEL:.2f}", *covered
-        ),
-        Measure("interval width", "narrow says more, if it covers", "lower", *widths),
+    lines += [
+        ("log likelihood", "log density at what happened", "higher", *likelihoods),
+        (inside, "share of labels inside their interval", f"near {LEVEL:.2f}", *covered),
+        ("interval width", "narrow says more, if it covers", "lower", *widths),
     ]
+    return [dict(zip(("name", "meaning", "better", "model", "truth", "constant"), line)) for line in lines]
 
 
 def _rows(city: SyntheticData, rows: slice) -> SyntheticData:
     return replace(city, X=city.X[rows], D=city.D[rows], latent=city.latent[rows])
 
 
-def _typical_districts(test: SyntheticData) -> list[District]:
+def _typical_districts(test: SyntheticData) -> list[dict[str, Any]]:
     """A central, a student and an outlying district, picked by their features alone."""
     distance, students, buses = test.X[:, 0], test.X[:, 2], test.X[:, 3]
     campus = students > 1000.0
@@ -210,12 +152,12 @@ def _typical_districts(test: SyntheticData) -> list[District]:
         "At the edge of town": nearest(distance, 0.9, ~campus),
     }
     return [
-        District(
-            row,
-            name,
-            f"{distance[row]:.1f} km from the centre, {buses[row]:.0f} night bus lines, "
+        {
+            "row": row,
+            "name": name,
+            "facts": f"{distance[row]:.1f} km from the centre, {buses[row]:.0f} night bus lines, "
             f"{_round(students[row]):,.0f} students per km²",
-        )
+        }
         for name, row in rows.items()
     ]
 
@@ -236,13 +178,14 @@ def render(demo: Demo) -> str:
     Raises:
         ImportError: jinja2, matplotlib or mpltern is not installed.
     """
-    return render_page("demo.html", demo=demo, measure=demo.measure, level=f"{LEVEL:.0%}", pictures=_pictures(demo))
+    measure = {line["name"]: line for line in demo.measures}
+    return render_page("demo.html", demo=demo, measure=measure, level=f"{LEVEL:.0%}", pictures=_pictures(demo))
 
 
 def _pictures(demo: Demo) -> dict[str, Any]:
     """Every picture of the page."""
-    names, rows = demo.test.label_names, [district.row for district in demo.districts]
-    titles = [district.name for district in demo.districts]
+    names, rows = demo.test.label_names, [district["row"] for district in demo.districts]
+    titles = [district["name"] for district in demo.districts]
     X, D = as_frame(demo.test.X, demo.test.feature_names), demo.test.D
     dist = demo.model.predict_dist(X)
     pit = np.column_stack([dist.marginal(r).cdf(torch.as_tensor(D[:, r])).numpy() for r in range(len(names))])
@@ -252,7 +195,7 @@ def _pictures(demo: Demo) -> dict[str, Any]:
     places, draw = range(len(rows)), Pictures()
     share = f"Density of one share of the district: {titles[0]}"
     return {
-        "ternary": [_ternary_pair(draw, demo, dist, district.row, district.name) for district in demo.districts],
+        "ternary": [_ternary_pair(draw, demo, dist, row, title) for row, title in zip(rows, titles)],
         "bars": draw.draw(
             "Stacked bars: the observed shares of three districts",
             (4.8, 1.5),

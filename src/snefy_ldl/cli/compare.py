@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snefy_ldl.cli import options as opt
-from snefy_ldl.cli.common import input_error, split, warnings_as_notes
+from snefy_ldl.cli.common import input_error, split, warnings_as_notes, write_picture
 from snefy_ldl.cli.entry import command
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _facts(result: Comparison) -> dict[str, Any]:
 
 
 def _write(result: Comparison, file: Path) -> None:
-    from snefy_ldl._internal.files import replace_file, write_bytes, write_json
+    from snefy_ldl._internal.files import write_bytes, write_json
     from snefy_ldl.datasets.tables import TableSink
 
     kind = file.suffix.lower()
@@ -142,9 +142,4 @@ def _write(result: Comparison, file: Path) -> None:
     elif kind in (".md", ".tex"):
         write_bytes(file, (result.to_markdown() if kind == ".md" else result.to_latex()).encode())
     else:
-        import matplotlib.pyplot as plt  # an extra, loaded with the first picture
-
-        figure: Any = result.plot().figure
-        with replace_file(file) as temporary:
-            figure.savefig(temporary, format=kind[1:], dpi=150)
-        plt.close(figure)
+        write_picture(result.plot().figure, file, 150)

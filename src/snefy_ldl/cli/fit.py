@@ -218,17 +218,14 @@ def _check_density(density: str, stream: bool, checkpoint: Path | None, votes: b
 def _make_model(density: str, changes: dict[str, Any], **settings: Any) -> Any:
     """An unfitted model; ``--set`` has the last word."""
     from snefy_ldl.estimator import SnefyLDL
+    from snefy_ldl.learners import LogRatioLDL
 
-    if density == "logratio":
-        from snefy_ldl.learners import LogRatioLDL
-
-        known = set(LogRatioLDL().get_params()) - {"columns"}
-        if unknown := [name for name in changes if name not in known]:
-            raise input_error(f"--set {unknown[0]}: no such setting. Use one of: {', '.join(sorted(known))}.")
-        return LogRatioLDL(**{"random_state": settings["random_state"], **changes})
-    known = set(SnefyLDL().get_params()) - {"backbone", "columns"}
+    kind = LogRatioLDL if density == "logratio" else SnefyLDL
+    known = set(kind().get_params()) - {"backbone", "columns"}
     if unknown := [name for name in changes if name not in known]:
         raise input_error(f"--set {unknown[0]}: no such setting. Use one of: {', '.join(sorted(known))}.")
+    if density == "logratio":
+        return LogRatioLDL(**{"random_state": settings["random_state"], **changes})
     if isinstance(changes.get("hidden_sizes"), list):
         changes["hidden_sizes"] = tuple(changes["hidden_sizes"])
     return SnefyLDL(**{**settings, **changes})

@@ -123,11 +123,9 @@ class Pictures:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        try:
-            import matplotlib  # an extra, loaded with the first picture
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise ImportError("the page's pictures need matplotlib: pip install 'snefy-ldl[plot]'") from None
+        import matplotlib  # an extra, there by now: the colours needed it
+        from matplotlib.figure import Figure
+
         self._made += 1
         figure = Figure(figsize=size, dpi=POINTS, layout=layout)  # measured at the size at which it is drawn
         paint(figure)

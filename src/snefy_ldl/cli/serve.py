@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from snefy_ldl.cli import options as opt
-from snefy_ldl.cli.common import import_backbone, input_error, load_model, not_an_input, say
+from snefy_ldl.cli.common import import_backbone, input_error, load_model, not_an_input, number, say, split
 from snefy_ldl.cli.entry import command
 
 SERVE_EXAMPLES = """One model on this machine, its page at http://127.0.0.1:8000/:
@@ -138,10 +138,7 @@ def export(
 
     if out.suffix.lower() != ".onnx":
         raise input_error(f"{out}: name a file that ends in .onnx.")
-    try:
-        wanted = None if levels is None else [] if levels == "none" else [float(part) for part in levels.split(",")]
-    except ValueError:
-        raise input_error(f"--levels {levels}: give numbers between 0 and 1, separated by commas.") from None
+    wanted = None if levels is None else [number(part, "--levels") for part in split(levels) if part != "none"]
     fitted = load_model(model, backbone, "cpu")
     if not hasattr(fitted, "net_"):
         raise input_error(f"{model} holds a log-ratio density, which has no ONNX form; fit with --density snefy.")

@@ -6,20 +6,17 @@ import os
 import tempfile
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
 from snefy_ldl._internal.files import write_bytes
 from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
 from snefy_ldl._internal.persistence import load_state
 from snefy_ldl._internal.random import seed_from
-from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl.cluster.base import EngineError
 from snefy_ldl.cluster.parts import PartTable, find_tables, plan_parts
 from snefy_ldl.cluster.ray import allocate_workers, connected
@@ -32,47 +29,14 @@ from snefy_ldl.training.settings import BATCH_LIMITS, LARGEST_BATCH, Settings
 from snefy_ldl.training.state import FittedState
 from snefy_ldl.training.stream import ProcessGroup, StreamFit
 
-__all__ = ["Coordinator", "ParquetRows", "RayTraining", "Rows", "StreamRows"]
-
-
-class Rows(ABC):
-    """Labelled rows that travel to workers as a description, not as rows.
-
-    Example:
-        >>> import numpy as np
-        >>> from snefy_ldl.datasets.streams import Stream
-        >>> rows = StreamRows(Stream(lambda: iter([(np.eye(4), np.full((4, 2), 0.5))]), 4))
-        >>> isinstance(rows, Rows), sum(len(chunk) for chunk in rows.stream().chunks())
-        (True, 4)
-    """
-
-    @abstractmethod
-    def stream(self) -> Stream:
-        """All rows.
-
-        Returns:
-            A stream of pairs of x and labels.
-        """
-
-    @abstractmethod
-    def shard(self, rank: int, workers: int) -> Stream:
-        """The rows of one worker.
-
-        Every worker has the same number of rows in blocks of the same sizes, or some would wait for gradients that
-        never come; up to ``workers - 1`` rows of the whole, or of a block, are left out for that.
-
-        Args:
-            rank: number of the worker.
-            workers: how many there are.
-
-        Returns:
-            A stream of its rows.
-        """
+__all__ = ["Coordinator", "ParquetRows", "RayTraining"]
 
 
 @dataclass(frozen=True)
-class ParquetRows(Rows):
-    """Rows of Parquet files: each worker reads the row groups that hold its rows, and no others.
+class ParquetRows:
+    """Rows of Parquet files, which travel to workers as a description, not as rows.
+
+    Each worker reads the row groups that hold its rows, and no others.
 
     Args:
         addresses: files, folders, patterns, addresses of object stores.
@@ -95,38 +59,33 @@ class ParquetRows(Rows):
     features: tuple[str, ...] = ()
     counts: bool = False
 
-    def table(self) -> PartTable:
-        """The files.
+    def stream(self) -> Stream:
+        """All rows.
 
         Returns:
-            The files, looked at.
+            A stream of pairs of x and labels.
         """
-        return PartTable(find_tables(list(self.addresses)))
+        return self.shard(0, 1)
 
-    def names(self, table: PartTable) -> list[str]:
-        """The feature columns.
+    def shard(self, rank: int, workers: int) -> Stream:
+        """The rows of one worker.
+
+        Every worker has the same number of rows in blocks of the same sizes, or some would wait for gradients that
+        never come; up to ``workers - 1`` rows are left out for that.
 
         Args:
-            table: the files.
+            rank: number of the worker.
+            workers: how many there are.
 
         Returns:
-            Their names.
+            A stream of its rows.
 
         Raises:
             InputError: the files lack a column.
         """
+        table = PartTable(find_tables(list(self.addresses)))
         names = list(self.features) or [name for name in table.columns if name not in self.labels]
         table.need([*names, *self.labels], "features and labels")
-        return names
-
-    def stream(self) -> Stream:
-        """See :meth:`Rows.stream`."""
-        return self.shard(0, 1)
-
-    def shard(self, rank: int, workers: int) -> Stream:
-        """See :meth:`Rows.shard`."""
-        table = self.table()
-        names = self.names(table)
         size = table.n_rows // workers
         first = rank * size
 
@@ -160,45 +119,6 @@ class ParquetRows(Rows):
                     held, count = whole.slice(step).to_batches(), count - step
         if count:
             yield pyarrow.Table.from_batches(held)
-
-
-@dataclass(frozen=True)
-class StreamRows(Rows):
-    """Rows of any stream: every worker reads all blocks and keeps its part of each.
-
-    Args:
-        source: the stream, whose blocks hold at least as many rows as there are workers; smaller ones are left out.
-
-    Example:
-        >>> import numpy as np
-        >>> from snefy_ldl.datasets.streams import Stream
-        >>> rows = StreamRows(Stream(lambda: iter([(np.eye(5), np.full((5, 2), 0.5))]), 5))
-        >>> [len(chunk) for chunk in rows.shard(1, 2).chunks()]
-        [2]
-    """
-
-    source: Stream
-
-    def stream(self) -> Stream:
-        """See :meth:`Rows.stream`."""
-        return self.source
-
-    def shard(self, rank: int, workers: int) -> Stream:
-        """See :meth:`Rows.shard`."""
-        from snefy_ldl.datasets.streams import Stream  # loads torch
-
-        source = self.source
-
-        def blocks() -> Iterator[tuple[Any, Any]]:
-            for chunk in source.chunks():
-                size = len(chunk) // workers
-                if size:
-                    part = np.arange(size) * workers + rank
-                    labels = chunk.labels
-                    labels = labels.iloc[part] if hasattr(labels, "iloc") else np.asarray(labels)[part]
-                    yield take_rows(as_rows(chunk.X), part), labels
-
-        return Stream(blocks, None if source.n_rows is None else source.n_rows // workers, source.counts)
 
 
 #: Rows per step of all workers together, and the number of rows from which it is taken: half as many exchanges of
@@ -313,7 +233,7 @@ class RayTraining:
     patience: float = PATIENCE
     on_epoch: Callable[[int, list[int]], None] | None = None
 
-    def fit(self, settings: Settings, rows: Rows | Stream, columns: Any = "auto") -> FittedState:
+    def fit(self, settings: Settings, rows: ParquetRows, columns: Any = "auto") -> FittedState:
         """Train on a stream.
 
         Args:
@@ -329,11 +249,10 @@ class RayTraining:
             TrainingError: losses stay infinite after several repairs.
             EngineError: no epoch finishes within ``patience``, or workers are lost repeatedly.
         """
-        source = StreamRows(rows) if isinstance(rows, Stream) else rows
         fixed = replace(settings, random_state=seed_from(settings.random_state), checkpoint_dir=None, verbose=0)
         folder = None if settings.checkpoint_dir is None else str(Path(settings.checkpoint_dir).absolute())
         with connected(self.address, self.workers) as ray:
-            error, model = self._train(ray, {"settings": fixed, "rows": source, "columns": columns}, folder)
+            error, model = self._train(ray, {"settings": fixed, "rows": rows, "columns": columns}, folder)
         if error:
             raise TrainingError(error)
         if model is None:

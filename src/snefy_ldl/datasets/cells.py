@@ -298,10 +298,9 @@ def frame_of(values: Any, names: Sequence[str], like: Any = None, kind: str | No
 
         return polars.DataFrame(values, schema=list(names), orient="row")
     if kind == "arrow" or (kind is None and is_arrow(like)):
-        import numpy  # beside pyarrow, which is an extra of the caller's as above
-        import pyarrow
+        import pyarrow  # an extra of the caller's as above
 
-        return pyarrow.table(dict(zip(names, numpy.asarray(values).T)))
+        return pyarrow.table(dict(zip(names, np.asarray(values).T)))
     import pandas  # an extra, loaded where tables came in
 
     # lists and tensors have an index, too: a method

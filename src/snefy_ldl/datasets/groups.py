@@ -17,22 +17,8 @@ from scipy.special import gammaln, logsumexp, softmax
 
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_number
+from snefy_ldl.datasets.tables import cell_text
 from snefy_ldl.errors import InputError
-
-__all__ = [
-    "GroupedData",
-    "GroupedRows",
-    "Groups",
-    "blocks",
-    "group_folds",
-    "in_groups",
-    "labels_differ",
-    "leave_groups_out",
-    "make_groups",
-    "read_groups",
-    "split_groups",
-    "split_rows",
-]
 
 #: Random regroupings of a test, and how many rows it looks at.
 PERMUTATIONS, TESTED_ROWS = 199, 5000
@@ -169,7 +155,7 @@ def read_groups(groups: Any, n_rows: int) -> Groups:
     codes = np.empty(table.shape, dtype=np.int64)
     names: list[tuple[str, ...]] = []
     for level in range(table.shape[1]):
-        texts = np.array([_name(value) for value in table[:, level]], dtype=str)
+        texts = np.array([cell_text(value) for value in table[:, level]], dtype=str)
         known, which = np.unique(texts, return_inverse=True)
         empty = known == ""
         number = np.where(empty, -1, np.cumsum(~empty) - 1)
@@ -180,15 +166,6 @@ def read_groups(groups: Any, n_rows: int) -> Groups:
         single = [str(name)] if name is not None and table.shape[1] == 1 else None
         levels = single or (["group"] if table.shape[1] == 1 else [f"level {k + 1}" for k in range(table.shape[1])])
     return Groups(codes, tuple(names), tuple(levels))
-
-
-def _name(value: Any) -> str:
-    """Name of a group as a text; empty where it is not known."""
-    if value is None or value != value:
-        return ""
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
 
 
 def split_groups(first: Index, fraction: float, order: Index, seed: int) -> tuple[Index, Index]:

@@ -217,7 +217,7 @@ def _from_columns(
         remarks.append(f"{int(empty.sum())} row{'s' if empty.sum() > 1 else ''} without labels skipped")
     kept = np.flatnonzero(~empty)
     if empty.any():
-        frame, table = _take(frame, kept), table[kept]
+        frame, table = frame.iloc[kept], table[kept]
     gaps = np.isnan(table)
     if gaps.any():
         row, column = np.argwhere(gaps)[0]
@@ -264,7 +264,7 @@ def _from_long(
 def _with_features(rows: Labelled, table: Any, where: Mapping[str, int]) -> Labelled:
     """Rows with their features, which stand in a table at the places that their names lead to."""
     assert rows.ids is not None
-    return replace(rows, features=_take(table, np.array([where[name] for name in rows.ids])))
+    return replace(rows, features=table.iloc[[where[name] for name in rows.ids]])
 
 
 def _from_wide(
@@ -374,7 +374,7 @@ def pick_rows(rows: Labelled, index: Any) -> Labelled:
         rows,
         labels=rows.labels[index],
         ids=None if rows.ids is None else [rows.ids[k] for k in index],
-        features=None if rows.features is None else _take(rows.features, np.asarray(index)),
+        features=None if rows.features is None else rows.features.iloc[index],
     )
 
 
@@ -400,11 +400,6 @@ def named_rows(path: str | Path, id_name: str | None = None) -> tuple[list[str],
     if key is None:
         raise InputError(f"{file.name} has no column that names its rows (item, id or row); name it with --id.")
     return _check_ids(list(source.whole([], [key])[key]), key), key
-
-
-def _take(table: Any, index: Any) -> Any:
-    """Some rows of a table: an array, or a frame."""
-    return table.iloc[index] if hasattr(table, "iloc") else table[index]
 
 
 #: ``id_name`` of a set put together from several files: its names are keys that tell rows of all files apart.

@@ -42,20 +42,6 @@ from snefy_ldl.networks.custom import call_module
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.guides import LOWEST_MEAN, LOWEST_PRESENCE, Guides, Mover
 
-__all__ = [
-    "LEVELS",
-    "Components",
-    "GuideGraph",
-    "InputColumns",
-    "ModelGraph",
-    "MovingMoments",
-    "MovingRows",
-    "OwnInputs",
-    "Precision",
-    "ShareGrids",
-    "TreesGraph",
-]
-
 #: Levels of the quantiles in an exported model: the median, and central intervals of 50, 80, 90 and 95 %.
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
 #: What the graph of a moving law cannot compute.

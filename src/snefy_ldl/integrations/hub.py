@@ -81,31 +81,18 @@ class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, c
         cls,
         *,
         model_id: str,
-        revision: str | None = None,
-        cache_dir: str | Path | None = None,
-        force_download: bool = False,
-        local_files_only: bool = False,
-        token: str | bool | None = None,
         backbone: Any = None,
         guides: Any = None,
         device: str | None = None,
         data: str | None = None,
         measures: dict[str, float] | None = None,
         license: str | None = None,
-        **_: Any,
+        **settings: Any,
     ) -> HubModel:
         folder = Path(model_id)
         if not folder.is_dir():
-            folder = Path(
-                snapshot_download(
-                    model_id,
-                    revision=revision,
-                    cache_dir=cache_dir,
-                    force_download=force_download,
-                    local_files_only=local_files_only,
-                    token=token,
-                )
-            )
+            names = ("revision", "cache_dir", "force_download", "local_files_only", "token")
+            folder = Path(snapshot_download(model_id, **{name: settings.get(name) for name in names}))
         model = SnefyLDL.load(folder, backbone=backbone, device=device, guides=guides)
         return cls(model, load_intervals(folder, model), data, measures, license)
 

@@ -11,7 +11,6 @@ import json
 import multiprocessing
 import os
 import platform
-import re
 import signal
 import threading
 import time
@@ -109,17 +108,6 @@ def data_digest(data: Dataset) -> str:
     return digest.hexdigest()
 
 
-def code_digest() -> str:
-    """Hash of the library's source files, those of the report and the command line aside."""
-    digest = hashlib.blake2b(digest_size=16)
-    root = Path(__file__).resolve().parents[1]
-    aside = re.compile(r"(paper/(claims|report|runner)|cli|plots).*")
-    for path in sorted(root.rglob("*.py")):
-        if not aside.fullmatch(path.relative_to(root).as_posix()):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
 def read_record(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
     """A record that is complete and matches what is expected, or None: it must then be computed.
 
@@ -188,9 +176,7 @@ class RunFile:
         self.path, self._began = out / "run.json", time.perf_counter()
         before = self._read()
         self._spent = float(before.get("wall_seconds", 0.0))
-        held, codes = before.get("repeats", {}), list(before.get("code", []))
-        self.code_before = codes[-1] if codes else None
-        self.code = code_digest()
+        held = before.get("repeats", {})
         known = [*before.get("recipes", []), *recipes]
         self.content: dict[str, Any] = {
             "version": VERSION,
@@ -201,7 +187,6 @@ class RunFile:
             "wall_seconds": self._spent,
             "started": before.get("started") or _now(),
             "finished": before.get("finished"),
-            "code": codes if codes[-1:] == [self.code] else [*codes, self.code],
         }
 
     def _read(self) -> dict[str, Any]:
@@ -301,7 +286,6 @@ class Ledger:
         self, out: Path, studies: Sequence[Study], recipes: Sequence[str], fingerprints: dict[tuple[str, str], str]
     ) -> None:
         self.out, self.studies, self.recipes, self.fingerprints = out, list(studies), recipes, fingerprints
-        self.kept = 0
 
     def plan(self) -> list[Task]:
         """Tasks for everything that is missing, in the order of the studies; long ones of a study first."""
@@ -316,7 +300,6 @@ class Ledger:
         wanted: dict[tuple[tuple[str, ...], str], list[int]] = {}
         for repeat in range(study.repeats):
             lacking = {recipe: self._lacking(study, recipe, repeat) for recipe in recipes}
-            self.kept += sum(not parts for parts in lacking.values())
             if isinstance(study.protocol, Ensemble):  # recipes share the members
                 together = tuple(recipe for recipe in recipes if lacking[recipe])
                 if together:
@@ -422,13 +405,6 @@ def reproduce(
     ledger = Ledger(out, studies, recipes, fingerprints)
     tasks = ledger.plan()
     run_file = RunFile(out, workers, {study.name: study.repeats for study in studies}, tuple(recipes))
-    if ledger.kept and run_file.code_before not in (None, run_file.code):
-        console.print(
-            f"note: the code has changed since the last run into {out}; its {ledger.kept} earlier results are kept. "
-            "Delete the folder to run them again.",
-            style="yellow",
-            soft_wrap=True,
-        )
     if not tasks:
         return out
     run_file.write()

@@ -15,7 +15,6 @@ from snefy_ldl.plots.explain import (
     importance,
     pixel_gradients,
     ternary_path,
-    word_gradients,
 )
 from snefy_ldl.plots.reliability import calibration, calibration_curve, joint_calibration
 from snefy_ldl.plots.shares import interval_panels, intervals, label_bars, share_ranges
@@ -40,5 +39,4 @@ __all__ = [
     "share_ridges",
     "ternary_density",
     "ternary_path",
-    "word_gradients",
 ]

@@ -17,7 +17,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.networks.scaling import column_moments, divisors
 from snefy_ldl.plots import style
 
-__all__ = ["area_under_curve", "paired_interval", "plot_diagnosis", "plot_learning_curves", "plot_pool"]
+__all__ = ["paired_interval", "plot_diagnosis", "plot_learning_curves", "plot_pool"]
 
 #: A larger pool is thinned to this many points, which a picture cannot tell apart anyway.
 MOST_POINTS = 20_000
@@ -48,25 +48,6 @@ def paired_interval(first: Any, second: Any, confidence_level: float = 0.95) -> 
         raise InputError(f"a paired interval needs at least 2 repeats; got {len(gap)}.")
     half = stats.t.ppf(0.5 + 0.5 * level, len(gap) - 1) * gap.std(axis=0, ddof=1) / np.sqrt(len(gap))
     return gap.mean(axis=0), np.asarray(half, dtype=np.float64)
-
-
-def area_under_curve(n_labeled: Any, curve: Any) -> Array:
-    """Mean height of a learning curve, by trapezoids over the number of labels.
-
-    Args:
-        n_labeled: numbers of labels (T,), at least two.
-        curve: the measure at each (R, T).
-
-    Returns:
-        Heights (R,).
-
-    Example:
-        >>> area_under_curve([0, 1, 3], [[1.0, 3.0, 3.0]]).round(3)
-        array([2.667])
-    """
-    x, y = np.asarray(n_labeled, dtype=np.float64), np.asarray(curve, dtype=np.float64)
-    area: Array = np.trapezoid(y, x, axis=-1) / (x[-1] - x[0])
-    return area
 
 
 def plot_learning_curves(

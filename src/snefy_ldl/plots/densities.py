@@ -16,8 +16,6 @@ from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 
-__all__ = ["CONTENTS", "OUTLINES", "marginal_density", "shade_steps", "share_ridges", "ternary_density"]
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 

@@ -10,16 +10,6 @@ import numpy as np
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 
-__all__ = [
-    "dependence_lines",
-    "dependence_map",
-    "effect_intervals",
-    "importance",
-    "pixel_gradients",
-    "ternary_path",
-    "word_gradients",
-]
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -337,41 +327,6 @@ def pixel_gradients(image: Any, gradient: Any, ax: Axes | None = None, title: st
     ax.set_xticks([])
     ax.set_yticks([])
     ax.set_title(title, fontsize=9, color=style.INK)
-    return ax
-
-
-def word_gradients(words: Sequence[str], moved: Any, ax: Axes | None = None, title: str = "") -> Axes:
-    """Words as bars, from top to bottom: how much the prediction owes to each.
-
-    Args:
-        words: of one text.
-        moved: one number per word, as ``input_gradients`` gives it; further numbers are padding.
-        ax: Axes to draw on.
-        title: above the picture.
-
-    Returns:
-        The axes.
-
-    Raises:
-        InputError: there are fewer numbers than words.
-
-    Example:
-        >>> ax = word_gradients(["a", "dog"], [0.0, 0.2, 0.0])
-        >>> [label.get_text() for label in ax.get_yticklabels()]
-        ['a', 'dog']
-    """
-    values = np.asarray(moved, dtype=np.float64)[: len(words)]
-    if values.shape != (len(words),):
-        raise InputError(f"one number per word is needed: {len(words)}; got {len(values)}.")
-    ax = style.axes(ax, (4.0, 0.24 * len(words) + 0.8))
-    places = np.arange(len(words))
-    ax.barh(places, values, color=[style.MODEL if value >= 0 else style.TRUTH for value in values], height=0.7)
-    ax.set_yticks(places, list(words), fontsize=8)
-    ax.invert_yaxis()
-    ax.axvline(0.0, color=style.FRAME, linewidth=1.0)
-    ax.set_title(title, fontsize=9, color=style.INK)
-    ax.locator_params(axis="x", nbins=5)
-    style.quiet(ax, grid="x")
     return ax
 
 

@@ -13,8 +13,6 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.metrics import joint_calibration_test, pit_histogram
 from snefy_ldl.plots import style
 
-__all__ = ["calibration", "calibration_curve", "joint_calibration"]
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure

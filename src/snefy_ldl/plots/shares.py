@@ -11,8 +11,6 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 
-__all__ = ["interval_panels", "intervals", "label_bars", "share_ranges"]
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure

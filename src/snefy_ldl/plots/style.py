@@ -203,16 +203,6 @@ def color_bar(ax: Axes, colors: Any, labelsize: float = 8, **options: Any) -> An
     return bar
 
 
-def title(ax: Axes, text: str) -> None:
-    """Write a title in the style's ink.
-
-    Args:
-        ax: the axes.
-        text: the title.
-    """
-    ax.set_title(text, color=INK, fontsize=11, fontweight="bold", pad=8)
-
-
 def legend(ax: Axes, **where: Any) -> None:
     """Draw the legend.
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from snefy_ldl._internal.annotators import Annotators
 from snefy_ldl.distributions.law import SnefySimplex
-from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 from snefy_ldl.votes.scores import CountCalibration
 
-__all__ = ["plot_annotators", "plot_calibration", "plot_curves", "plot_update"]
+__all__ = ["plot_annotators", "plot_calibration", "plot_update"]
 
 
 def plot_update(
@@ -99,51 +98,6 @@ def plot_calibration(calibration: CountCalibration, ax: Any = None) -> Any:
     ax.set_xlabel("predicted probability of fewer votes")
     ax.set_ylabel("observed / expected")
     style.quiet(ax, grid=None)
-    return ax
-
-
-def plot_curves(
-    curves: Mapping[str, tuple[Any, ...]],
-    *,
-    xlabel: str = "votes",
-    ylabel: str = "",
-    title: str | None = None,
-    ax: Any = None,
-) -> Any:
-    """Lines of one figure against the number of votes, one for each method, named at the side.
-
-    Args:
-        curves: for each name the numbers of votes and the values, (T,) each; half-widths (T,) as a third draw a band.
-        xlabel: of the axes.
-        ylabel: of the axes.
-        title: of the picture.
-        ax: axes to draw on.
-
-    Returns:
-        The axes.
-
-    Raises:
-        InputError: a curve has not as many values, or half-widths, as numbers of votes.
-
-    Example:
-        >>> len(plot_curves({"model": ([1, 2], [0.4, 0.3], [0.05, 0.04]), "votes alone": ([1, 2], [0.6, 0.5])}).lines)
-        2
-    """
-    ax = style.axes(ax, (5.5, 3.6))
-    for k, (name, (x, y, *rest)) in enumerate(curves.items()):
-        if len(x) != len(y) or any(len(half) != len(y) for half in rest):
-            raise InputError(f"curves[{name!r}] must hold as many values, and half-widths, as numbers of votes.")
-        color = style.label_color(k)
-        ax.plot(x, y, color=color, lw=2.5 if k == 0 else 1.6, label=name, zorder=4 if k == 0 else 3)
-        for half in rest[:1]:
-            low, high = np.asarray(y) - np.asarray(half), np.asarray(y) + np.asarray(half)
-            ax.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0, zorder=2)
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel(ylabel)
-    if title is not None:
-        style.title(ax, title)
-    style.quiet(ax, grid="y")
-    style.legend(ax)
     return ax
 
 

@@ -19,8 +19,6 @@ from snefy_ldl.serve.rows import joined_rows
 from snefy_ldl.serve.schemas import Condition, Density, Groups, Next, Predict, Query, Question, Update
 from snefy_ldl.serve.store import ServedModel
 
-__all__ = ["Answer", "Asked", "answer_alone", "answer_predictions", "prediction_key"]
-
 #: Most rows per block; a condition that is answered by draws uses the same draws for all rows of a block.
 BLOCK_ROWS = 64
 #: Number of points of a density above which rows are computed one by one, and most points per slice.
@@ -148,13 +146,9 @@ def answer_alone(asked: Asked) -> Answer:
         Overload: the time is up.
         InputError: the library rejects the input.
     """
-    for kind, answer in _ANSWERS.items():
-        if isinstance(asked.question, kind):
-            with torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                made: Answer = answer(asked, asked.question)
-                return made
-    raise TypeError(f"no answer to {type(asked.question).__name__}")
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _ANSWERS[type(asked.question)](asked, asked.question)
 
 
 # -- one question each -------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class Service:
             threading.Thread(target=self._prepare_first, args=(served,), name="prepare", daemon=True).start()
 
     def _loaded(self, event: str, **fields: Any) -> None:
-        self.telemetry.load(fields["model"], event)
+        self.telemetry.loads.labels(fields["model"], event).inc()
         self.log(event, **fields)
 
     # -- preparation ---------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class Service:
             made = await _while_there(request, caller, self._work(asked))
         except SnefyError as error:
             raise Fault(422, " ".join(str(error).split())) from None
-        self.telemetry.rows(f"/v1/{path}", rows)
+        self.telemetry.rows.labels(f"/v1/{path}").inc(rows)
         is_long = sum(values.size for values in made.columns.values()) > LONG_ANSWER
         response: Response = await self._beside(is_long, lambda: reply(made, served))
         return response

@@ -13,8 +13,6 @@ from typing import Any
 
 from snefy_ldl.serve.limits import Fault, Limits, Overload
 
-__all__ = ["MOST_ROWS", "Caller", "Lane", "slices"]
-
 #: A function from payloads to one answer each.
 Work = Callable[[list[Any]], Sequence[Any]]
 #: Fraction of a request's time limit that a batch of requests may take.

@@ -18,8 +18,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from snefy_ldl.serve.limits import Fault, Overload
 from snefy_ldl.serve.replies import fault_reply, json_reply
 
-__all__ = ["Guard", "Log", "Telemetry"]
-
 
 class Guard:
     """ASGI middleware: checks each request before the application sees it, then logs and counts it.
@@ -91,7 +89,8 @@ class Guard:
                 await reply(scope, receive, send_on)
         finally:
             seconds = time.perf_counter() - began
-            self._telemetry.request(route, status, seconds)
+            self._telemetry.requests.labels(route, str(status)).inc()
+            self._telemetry.seconds.labels(route).observe(seconds)
             self._log(
                 "request",
                 id=number,
@@ -153,7 +152,7 @@ class Telemetry:
 
     Example:
         >>> one = Telemetry()
-        >>> one.request("/healthz", 200, 0.001)
+        >>> one.requests.labels("/healthz", "200").inc()
         >>> "snefy_ldl_requests_total" in one.text().decode()
         True
     """
@@ -162,37 +161,17 @@ class Telemetry:
         self.registry = CollectorRegistry()
         kind: Any = {"registry": self.registry}
         ProcessCollector(**kind)
-        self._requests = Counter("snefy_ldl_requests", "Requests by route and status.", ["route", "status"], **kind)
-        self._seconds = Histogram(
+        self.requests = Counter("snefy_ldl_requests", "Requests by route and status.", ["route", "status"], **kind)
+        self.seconds = Histogram(
             "snefy_ldl_request_seconds", "Time from request to answer.", ["route"], buckets=_SECONDS, **kind
         )
-        self._rows = Counter("snefy_ldl_rows", "Rows that were answered.", ["route"], **kind)
+        self.rows = Counter("snefy_ldl_rows", "Rows that were answered.", ["route"], **kind)
         self._batch = Histogram(
             "snefy_ldl_batch_requests", "Requests answered together.", buckets=(1, 2, 4, 8, 16, 32, 64), **kind
         )
         self._work = Counter("snefy_ldl_work_seconds", "Time spent computing answers.", **kind)
-        self._loads = Counter("snefy_ldl_model_loads", "Loads of a model.", ["model", "outcome"], **kind)
+        self.loads = Counter("snefy_ldl_model_loads", "Loads of a model.", ["model", "outcome"], **kind)
         self.waiting = Gauge("snefy_ldl_waiting_requests", "Requests in the queue.", **kind)
-
-    def request(self, route: str, status: int, seconds: float) -> None:
-        """Count a request.
-
-        Args:
-            route: path of the request.
-            status: HTTP status of the answer.
-            seconds: time taken.
-        """
-        self._requests.labels(route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
-
-    def rows(self, route: str, count: int) -> None:
-        """Count rows that were answered.
-
-        Args:
-            route: of the request.
-            count: of its rows.
-        """
-        self._rows.labels(route).inc(count)
 
     def batch(self, requests: int, seconds: float) -> None:
         """Count requests that were answered together.
@@ -203,15 +182,6 @@ class Telemetry:
         """
         self._batch.observe(requests)
         self._work.inc(seconds)
-
-    def load(self, model: str, outcome: str) -> None:
-        """Count a load of a model.
-
-        Args:
-            model: its name.
-            outcome: "loaded" or "load failed".
-        """
-        self._loads.labels(model, outcome).inc()
 
     def text(self) -> bytes:
         """All counters in Prometheus' text format."""

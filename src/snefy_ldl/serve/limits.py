@@ -8,8 +8,6 @@ from typing import Any
 
 from snefy_ldl.errors import InputError
 
-__all__ = ["Fault", "HungUp", "Limits", "Overload", "printable"]
-
 
 @dataclass(frozen=True)
 class Limits:

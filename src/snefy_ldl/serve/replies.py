@@ -18,8 +18,6 @@ from snefy_ldl.serve.limits import Fault, HungUp, Limits
 from snefy_ldl.serve.schemas import Question
 from snefy_ldl.serve.store import ServedModel
 
-__all__ = ["fault_reply", "json_reply", "read_body", "read_question", "reply"]
-
 JSON = "application/json"
 
 

@@ -14,8 +14,6 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.serve.limits import Fault
 from snefy_ldl.serve.store import ServedModel
 
-__all__ = ["feature_rows", "joined_rows"]
-
 
 def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
     """Features of rows that are given as objects by name, or as lists in the model's order.

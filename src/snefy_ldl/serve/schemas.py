@@ -6,20 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = [
-    "QUESTIONS",
-    "Condition",
-    "Density",
-    "Groups",
-    "Next",
-    "Predict",
-    "Query",
-    "Question",
-    "Update",
-    "describe",
-    "make_examples",
-]
-
 Level = Annotated[float, Field(gt=0.0, lt=1.0)]
 Levels = Annotated[list[Level], Field(min_length=1, max_length=20)]
 Votes = Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(description="Number of votes by label.")]

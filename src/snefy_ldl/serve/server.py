@@ -17,8 +17,6 @@ try:
 except ImportError:  # without httptools uvicorn reads requests in Python
     from uvicorn.protocols.http.h11_impl import H11Protocol as HttpProtocol  # type: ignore[assignment]
 
-__all__ = ["make_protocol", "make_server", "run"]
-
 #: Interpreter switch interval: health checks are answered while a model computes.
 SWITCH_SECONDS = 0.0005
 #: Open files that the process needs besides its connections.

@@ -20,8 +20,6 @@ from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.serve.explorer.rows import past_columns, typical_features
 from snefy_ldl.serve.limits import Fault
 
-__all__ = ["ModelStore", "ServedModel", "load_intervals", "load_served", "model_card", "typical_row"]
-
 #: Modification times, sizes and inodes of a folder's files.
 Fingerprint = tuple[tuple[int, int, int] | None, ...]
 
@@ -137,13 +135,11 @@ class ModelStore:
     def __init__(
         self,
         folders: Sequence[Path],
-        on_event: Callable[..., None] | None = None,
-        prepare: Callable[[ServedModel], None] | None = None,
+        on_event: Callable[..., None],
+        prepare: Callable[[ServedModel], None],
         backbone: Any = None,
     ) -> None:
-        self._backbone = backbone
-        self._event = on_event or (lambda name, **fields: None)
-        self._prepare = prepare or (lambda served: None)
+        self._backbone, self._event, self._prepare = backbone, on_event, prepare
         names = [Path(folder).resolve().name or "model" for folder in folders]
         if not names:
             raise InputError("name at least one model folder to serve.")

@@ -30,8 +30,6 @@ from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.serve.explorer.rows import PageRows, make_controls, past_columns, typical_features
 from snefy_ldl.training.guides import Guides, Mover
 
-__all__ = ["QUANTILE_LEVELS", "Pack", "export_guides", "export_model", "export_mover", "guide_numbers", "make_page"]
-
 #: Most numbers of trees' nodes on a page (about 4 bytes each).
 MOST_TREE_NUMBERS = 1_500_000
 #: Most feature cells on a page; larger tables are thinned evenly.

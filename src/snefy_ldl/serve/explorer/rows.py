@@ -24,8 +24,6 @@ FEW_ROWS, REACH = 20, 2.5
 MOST_OTHERS = 8
 _FRACTION = re.compile(r"[-+]?\d*\.\d+(e[-+]?\d+)?", re.IGNORECASE)
 
-__all__ = ["PageRows", "make_controls", "past_columns", "typical_features"]
-
 
 @dataclass(frozen=True, eq=False)
 class PageRows:
