@@ -71,7 +71,7 @@ def as_float(values: Any, what: str) -> Array:
     return table
 
 
-def refuse_first(bad: Mask, values: Array, rule: str, names: list[str] | None = None) -> None:
+def refuse_first(bad: Any, values: Any, rule: str, names: list[str] | None = None) -> None:
     """Raise at the first cell, or row, that a mask marks.
 
     Args:
@@ -89,9 +89,9 @@ def refuse_first(bad: Mask, values: Array, rule: str, names: list[str] | None = 
     snefy_ldl.errors.InputError: D is -2 at row 0, column 1.
     """
     if bad.any():
-        at = tuple(int(place) for place in np.argwhere(bad)[0])
-        place = row_name(at[0], names) if len(at) == 1 else cell_name(*at, names)
-        raise InputError(rule.format(place=place, value=values[at]))
+        at = np.argwhere(bad)[0].tolist()
+        place = row_name(at[0], names) if len(at) == 1 else cell_name(at[0], at[1], names)
+        raise InputError(rule.format(place=place, value=values[tuple(at)]))
 
 
 def check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[str] | None]:
@@ -367,7 +367,7 @@ def check_distributions(
 Divide each row by its sum, or pass vote counts with fit(X, counts=...).
     """
     table, names, gaps = _check_labels(D, what, n_rows, n_labels, missing)
-    table = _in_shares(table, ~gaps.any(axis=1), what)
+    table = _in_shares(table, np.asarray(~gaps.any(axis=1)), what)
     with np.errstate(over="ignore"):  # the check of the sums reports huge numbers
         sums = table.sum(axis=1)
     if gaps.any():

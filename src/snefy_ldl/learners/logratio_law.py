@@ -733,8 +733,8 @@ class LogRatioSimplex(SnefySimplex):
     rows: Any
     parts: Any
     #: Every part is there, and the location takes the place of a centre.
-    presence = centre = log_centre = None  # type: ignore[assignment]
-    moves = False  # type: ignore[assignment]
+    presence = centre = log_centre = None
+    moves = False
 
     def __init__(
         self, mixture: Mixture, batch_shape: Size | Sequence[int] | None = None, validate_args: bool | None = None

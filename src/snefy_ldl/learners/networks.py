@@ -138,7 +138,9 @@ class AABP(Network):
         target, n_labels = torch.from_numpy(D), D.shape[1]
 
         def error(outputs: Tensor) -> Tensor:
-            return 0.5 * n_labels * (torch.softmax(outputs, dim=1) - target).square().sum() / len(target)
+            gap = torch.softmax(outputs, dim=1) - target
+            loss: Tensor = 0.5 * n_labels * gap.square().sum() / len(target)
+            return loss
 
         self._learn(X, D, np.log(D.mean(axis=0) + 1.0 / D.size), error, random)
 

@@ -1,21 +1,21 @@
 """Learners side by side on one's own data: repeated cross-validation, tests that know folds overlap, tables, pictures.
 
 - :mod:`~snefy_ldl.learners.comparison.runner`: ``compare``, its checks and fits, and ``RegressorLDL``.
-- :mod:`~snefy_ldl.learners.comparison.result`: what it returns, with tables and a picture.
-- :mod:`~snefy_ldl.learners.comparison.statistics`: corrected resampled t-test, Friedman test, critical difference.
+- :mod:`~snefy_ldl.learners.comparison.result`: what it returns, with tables and a picture; corrected resampled t-test,
+  Friedman test, critical difference.
 """
 
 from __future__ import annotations
 
-from snefy_ldl.learners.comparison.result import Comparison
-from snefy_ldl.learners.comparison.runner import RegressorLDL, compare
-from snefy_ldl.learners.comparison.statistics import (
+from snefy_ldl.learners.comparison.result import (
+    Comparison,
     FriedmanResult,
     corrected_t_test,
     critical_difference,
     friedman_test,
     holm,
 )
+from snefy_ldl.learners.comparison.runner import RegressorLDL, compare
 
 __all__ = [
     "Comparison",

@@ -1,13 +1,14 @@
-"""Little or noisy supervision: rows without labels, and labels that are not quite right.
-
-- ``pseudo``: few rows with labels, many without.
-- ``noise``: label distributions with noise.
-"""
+"""Little or noisy supervision: few rows with labels and many without, and labels that are not quite right."""
 
 from __future__ import annotations
 
-from snefy_ldl.learners.supervision.noise import GenerativeCalibrator, LabelCalibrator, estimate_votes, votes_of_repeats
-from snefy_ldl.learners.supervision.pseudo import SemiSnefyLDL
+from snefy_ldl.learners.supervision.density import (
+    GenerativeCalibrator,
+    LabelCalibrator,
+    SemiSnefyLDL,
+    estimate_votes,
+    votes_of_repeats,
+)
 
 __all__ = [
     "GenerativeCalibrator",
