@@ -373,7 +373,7 @@ class _Start:
     @cached_property
     def background(self) -> Tensor:
         """Concentration of the background Dirichlet (L,)."""
-        if self._job.labels.prior is not None:
+        if self._job.labels.prior is not None and self._job.data.moves is None:
             return torch.as_tensor(self._job.labels.prior)
         guess = self.shares.mean(0) * max(self.concentration, 1.0)
         return fit_dirichlet(self.shares.log().mean(0), guess)
