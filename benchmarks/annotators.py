@@ -8,7 +8,7 @@
 
 Real data: HS_Brexit and ConvAbuse with the splits of the shared task (train and dev against test), POPQUORN
 (offensiveness) with random halves of its items. Features are the text embeddings that come with the data. Dawid-Skene
-is written out here: twenty lines, and no further package.
+labels are crowd-kit's (``pip install crowd-kit``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from scipy.special import softmax
+import pandas as pd
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 from sklearn.preprocessing import StandardScaler
@@ -102,19 +102,13 @@ def fit_softmax(X, shares, seed):
     return lambda new: best(scaler.transform(new))
 
 
-def dawid_skene(votes, turns=30):
+def dawid_skene(votes):
     """Labels of the items (N, L) by Dawid and Skene (1979), as one-hot rows."""
-    n_labels = len(votes.label_names)
-    truth = votes.counts + 1e-9
-    truth /= truth.sum(1, keepdims=True)
-    for _ in range(turns):
-        table = np.full((len(votes.annotators), n_labels, n_labels), 0.1)
-        np.add.at(table.transpose(0, 2, 1), (votes.annotator, votes.label), truth[votes.item])
-        logs = np.log(table / table.sum(-1, keepdims=True))
-        log_truth = np.tile(np.log(truth.mean(0)), (len(truth), 1))
-        np.add.at(log_truth, votes.item, logs[votes.annotator, :, votes.label])
-        truth = softmax(log_truth, axis=1)
-    return np.eye(n_labels)[truth.argmax(1)]
+    from crowdkit.aggregation import DawidSkene  # of use here alone
+
+    cells = pd.DataFrame({"task": votes.item, "worker": votes.annotator, "label": votes.label})
+    labels = DawidSkene(n_iter=100).fit_predict(cells).loc[np.arange(len(votes.items))]
+    return np.eye(len(votes.label_names))[labels]
 
 
 # -- real votes ------------------------------------------------------------------------------------------------------
@@ -414,6 +408,9 @@ def report():
             row = {name: first[name] for name in ("labels", "spammers", "care")}
             for name in ("matrix_error", "law_kl_annotators", "law_kl_counts", "mean_kl_annotators", "mean_kl_counts"):
                 row[name] = f"{np.mean([one[name] for one in part]):.4f}"
+            row["90 % intervals of guessers, others cover"] = " / ".join(
+                f"{np.mean([one['coverage'][i] for one in part]):.2f}" for i in (0, 1) if "coverage" in first
+            )
             row["spam score of guessers, others"] = " / ".join(
                 f"{np.mean([one['spam_score'][i] for one in part]):.2f}" for i in (0, 1)
             )

@@ -471,7 +471,7 @@ def fit_annotators(
     seed = seed_from(settings.random_state)
     counts, item_mean = _take_turns(settings, data, ballots, crowd, known, seed)
     has = np.flatnonzero(counts.sum(1) > 0)
-    (state,) = fit([Job(settings, _relabelled(data, counts), has, seed=derive_seed(seed, 40))])
+    (state,) = fit([Job(settings, _relabelled(data, counts), has, seed=derive_seed(seed, 40), may_move=False)])
     people = _describe(crowd, votes, ballots, facts, item_mean)
     return replace(state, annotators=people)
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from scipy.optimize import minimize
-from scipy.special import digamma, gammaln
+from scipy.special import digamma, gammaln, softmax
 from torch import Tensor
 
 from snefy_ldl._internal.limits import DENSE_BYTES, LARGEST_FEATURE
@@ -306,7 +306,11 @@ def prepare_votes(data: TrainingData, rows: Index, zeros: ZeroOption, seed: int)
     settings = vote_settings(max(1.0, float(votes[rows].sum(1).mean())))
     prototypes = shares.copy()
     rng = np.random.default_rng(derive_seed(seed, 8))
-    prototypes[rows] = start_labels(votes[rows], prior, rng, settings.sharpness)
+    start = prior
+    if data.moves is not None:  # what guides expect of each item, and how far items are from that
+        means = softmax(data.moves.log_centre[rows], axis=1)
+        start = fit_concentrations(votes[rows], means)[:, None] * means
+    prototypes[rows] = start_labels(votes[rows], start, rng, settings.sharpness)
     policy = ZeroPolicy.from_data(shares[rows], zeros)
     totals = votes.sum(1, keepdims=True)
     proportions = np.where(totals > 0.0, votes / np.maximum(totals, 1e-300), shares)  # an item may have no vote yet
@@ -487,7 +491,7 @@ def start_labels(votes: Array, prior: Array, rng: np.random.Generator, sharpness
 
     Args:
         votes: (N, L).
-        prior: concentration of the Dirichlet (L,).
+        prior: concentration of the Dirichlet (L,), or of each item's (N, L).
         rng: source of randomness.
         sharpness: draws are of a posterior with this many times its concentration.
 

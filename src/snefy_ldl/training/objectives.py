@@ -474,7 +474,7 @@ class CentredCounts(Objective):
         self.counts = counts
         self.group = torch.zeros(net.n_members, dtype=torch.long, device=counts.device)  # all use these votes
         log_centre = log_centre - log_centre.amax(-1, keepdim=True)
-        total = counts.sum(-1)
+        total = counts.sum(-1).clamp_min(1.0)  # rows without a vote are never asked about
         x, log_weight = vote_nodes(total, -log_centre.amin(-1))
         self.logs = softplus(log_centre[:, None] + x[..., None])  # log(1 + c t), (N, Q, L)
         powers = (counts[:, None] * self.logs).sum(-1)

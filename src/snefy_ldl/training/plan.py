@@ -68,6 +68,7 @@ class Job:
         folds: whether each member leaves out another part of the rows, so that every row is a validation row, and the
             members of a candidate stop at one common epoch.
         lessons: rows of the data that the member of each part learns from, too (N_FOLDS, n); None for none.
+        may_move: whether a law that moves may be tried; it answers questions about votes row by row.
         seed: of the job; drawn from ``settings.random_state`` by default.
 
     Attributes:
@@ -97,8 +98,9 @@ class Job:
         members_done: int = 0,
         folds: bool = False,
         lessons: Index | None = None,
+        may_move: bool = True,
     ) -> None:
-        self.folds, self.lessons = folds, lessons
+        self.folds, self.lessons, self.may_move = folds, lessons, may_move
         self.compared, self.settled = compared, settled
         self.inputs, self.remark, self.members_done = inputs, remark, members_done
         self.settings, self.data, self.start, self.one_pass = settings, data, start, one_pass
@@ -373,7 +375,7 @@ class _Start:
     @cached_property
     def background(self) -> Tensor:
         """Concentration of the background Dirichlet (L,)."""
-        if self._job.labels.prior is not None:
+        if self._job.labels.prior is not None and self._job.data.moves is None:
             return torch.as_tensor(self._job.labels.prior)
         guess = self.shares.mean(0) * max(self.concentration, 1.0)
         return fit_dirichlet(self.shares.log().mean(0), guess)

@@ -96,6 +96,9 @@ SAMPLE_ROWS, SAMPLE_EPOCHS = 20_000, 10
 #: Votes per item below which they are completed (they then say nothing of how far items differ), and how many an item
 #: has then. With two votes or more the completed ones lost 0.1 to 0.7 nats on two of four data sets.
 SINGLE_VOTES, COMPLETED_VOTES = 1.5, 32
+#: Votes per item below which nothing but a law that moves is tried: it starts at what guides expect, how far items are
+#: from that included, and votes of validation rows are too few to tell candidates apart.
+FEW_VOTES = 5
 #: What guides predict of votes is lifted to the share of this part of a vote, one vote per label added to an item's.
 PART_OF_VOTE = 0.1
 #: Nats per row by which guides must be better on the sample: less than that the network learns from the other rows, and
@@ -136,7 +139,7 @@ def _search(job: Job, progress: Progress, inputs: Inputs | None, large: bool = F
     guidance = _guidance(job, large)
     n_rows = len(job.rows if guidance is None else guidance.seen)
     # who has very many rows asks about many: a law that moves would answer each by integrals of its own
-    may_move = not large or job.data.n_labels >= MANY_LABELS
+    may_move = (not large or job.data.n_labels >= MANY_LABELS) and job.may_move
     may_move = may_move and (_has_whole_shares(job.data) or SINGLE_VOTES <= _votes_per_item(job) < math.inf)
     grouping = None if large or not wants_effects(job) else _grouping(job, guidance)
     if guidance is None and len(policies) == 1:
@@ -567,6 +570,8 @@ def _inputs_to_try(job: Job, grouped: bool = False) -> list[Inputs]:
     if not _has_whole_shares(job.data):
         if not isinstance(job.settings.guides, str):
             return ["guides", "both"] if job.settings.validation_fraction > 0 else ["both"]
+        if job.may_move and SINGLE_VOTES <= _votes_per_item(job) < FEW_VOTES:
+            return ["moving"]
         few: list[Inputs] = ["features", "guides", "moving"]
         return few if job.data.features.shape[1] > WIDE else ["features", "guides", "both", "moving"]
     if not isinstance(job.settings.guides, str):  # the user's own: they are meant to be used
