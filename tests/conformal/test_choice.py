@@ -45,7 +45,7 @@ def test_coverage_from_both_sides_after_the_choice(simultaneous):
 
     Tolerance: 4.5 standard errors, a false alarm about once in 150,000 seeds.
     """
-    n_splits, n_cal, n_test, level = 30, 180, 100, 0.9
+    n_splits, n_cal, n_test, level = 16, 180, 100, 0.9
     model = DirichletModel(distort=3.0)
     X, D = DirichletModel().draw(n_splits * (n_cal + n_test), seed=2)
     found, picked = [], set()
@@ -242,18 +242,18 @@ class Moving(ZeroModel):
     ],
 )
 def test_laws_with_zeros_and_moving_laws_go_through_everything(model, settings):
-    """Coverage of 100 new rows, at most 4.5 errors of both samples below; intervals that start at 0; files; watch."""
-    X, D = model.draw(280, seed=13)
+    """Coverage of 50 new rows, at most 4.5 errors of both samples below; intervals that start at 0; files; watch."""
+    X, D = model.draw(230, seed=13)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # [0, 1] at the rim, or for all labels at once
         ci = ConformalIntervals(model, 0.8, **settings).conformalize(X[:180], D[:180])
         ends = ci.predict_interval(X[180:])
     measure = joint_coverage if settings.get("simultaneous") else coverage
-    error = np.sqrt(0.16 / 100 + 0.16 / ci.n_calibration_)
+    error = np.sqrt(0.16 / 50 + 0.16 / ci.n_calibration_)
     assert measure(D[180:], ends) > 0.8 - 4.5 * error
     assert (D == 0.0).any()
     assert (ends[..., 0] == 0.0).any()
-    assert not watch(ci, X[180:220], D[180:220]).changed
+    assert not watch(ci, X[180:200], D[180:200]).changed
     again = ConformalIntervals.from_dict(model, json.loads(json.dumps(ci.to_dict())))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
