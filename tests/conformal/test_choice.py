@@ -43,7 +43,9 @@ def test_auto_is_the_default():
 def test_coverage_from_both_sides_after_the_choice(simultaneous, monkeypatch):
     """Mean coverage over splits is ⌈c(m+1)⌉/(m+1), m the rows that calibrate, as if the score had been fixed before.
 
-    Here without the preference for one score, so that the choice varies with the rows that are set aside. Tolerance: 4.5 standard errors, a false alarm about once in 150,000 seeds.
+    Here without the preference for one score, so that the choice varies with the rows that are set aside.
+
+    Tolerance: 4.5 standard errors, a false alarm about once in 150,000 seeds.
     """
     monkeypatch.setattr("snefy_ldl.conformal.choice.CLEAR", 0.0)
     monkeypatch.setattr("snefy_ldl.conformal.choice.SMALLEST_GAIN", 0.0)
