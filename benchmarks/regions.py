@@ -120,7 +120,7 @@ def run_split(name, seed, path):
         record["methods"][method] = measured(covered, size_of(score(sized) <= q), seconds)
     for method in OURS:
         start = time.process_time()
-        region = ConformalRegion(model, LEVEL, method).conformalize(data.X[cal], data.D[cal])
+        region = ConformalRegion(model, LEVEL, method, n_draws=DRAWS).conformalize(data.X[cal], data.D[cal])
         covered = region.contains(data.X[test], data.D[test])
         seconds = time.process_time() - start
         record["methods"][method] = measured(covered, region.volume(data.X[test], SIZE_DRAWS), seconds)

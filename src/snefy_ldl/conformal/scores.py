@@ -421,7 +421,8 @@ def find_score(kind: type[Kind], method: Any) -> Kind:
     if isinstance(method, type) and issubclass(method, kind):
         return method()
     if isinstance(method, str) and method in kind.registered:
-        return kind.registered[method]()  # type: ignore[return-value]
+        named: Kind = kind.registered[method]()
+        return named
     names = ", ".join(repr(name) for name in kind.registered)
     raise InputError(f"method={method!r}: use one of {names}, or a {kind.__name__}.")
 
