@@ -7,7 +7,7 @@ Their code is no package that can be installed, so its scores are written here f
 (balls around draws, the second with the content of the balls). Beside them stand this library's regions on the same
 fitted model and the same rows; "latent" is L-CP with the exact Rosenblatt map of the law in place of a learned flow.
 
-Measures, as there: marginal coverage; region size (here the share of the simplex, by 500 draws of the
+Measures, as there: marginal coverage; region size (here the share of the simplex, by 100 draws of the
 law; mean and median over rows); worst slab coverage (slabs of a fifth of the rows); CEC-X and CEC-Z, the mean
 squared gap of coverage over five clusters of the features, and of the log densities of 100 draws of the row's law.
 Level 0.8, as there; 50/25/25 splits.
@@ -36,7 +36,7 @@ from snefy_ldl.conformal.thresholds import rank
 from snefy_ldl.errors import ZeroLabelWarning
 
 DATA = ("GEMAS_texture", "yeast_spo5")
-LEVEL, DRAWS, SIZE_DRAWS, CLUSTERS = 0.8, 100, 500, 5
+LEVEL, DRAWS, SIZE_DRAWS, CLUSTERS = 0.8, 100, 100, 5
 OURS = ("density", "hpd", "pcp", "c-pcp", "latent")
 THEIRS = ("M-CP", "DR-CP", "C-HDR", "PCP", "C-PCP")
 MEASURES = ("coverage", "size", "median size", "worst slab", "CEC-X", "CEC-Z", "seconds")
@@ -120,7 +120,7 @@ def run_split(name, seed, path):
         record["methods"][method] = measured(covered, size_of(score(sized) <= q), seconds)
     for method in OURS:
         start = time.process_time()
-        region = ConformalRegion(model, LEVEL, method).conformalize(data.X[cal], data.D[cal])
+        region = ConformalRegion(model, LEVEL, method, n_draws=DRAWS).conformalize(data.X[cal], data.D[cal])
         covered = region.contains(data.X[test], data.D[test])
         seconds = time.process_time() - start
         record["methods"][method] = measured(covered, region.volume(data.X[test], SIZE_DRAWS), seconds)

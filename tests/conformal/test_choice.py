@@ -40,12 +40,16 @@ def test_auto_is_the_default():
 
 
 @pytest.mark.parametrize("simultaneous", [False, True])
-def test_coverage_from_both_sides_after_the_choice(simultaneous):
+def test_coverage_from_both_sides_after_the_choice(simultaneous, monkeypatch):
     """Mean coverage over splits is ⌈c(m+1)⌉/(m+1), m the rows that calibrate, as if the score had been fixed before.
+
+    Here without the preference for one score, so that the choice varies with the rows that are set aside.
 
     Tolerance: 4.5 standard errors, a false alarm about once in 150,000 seeds.
     """
-    n_splits, n_cal, n_test, level = 30, 180, 100, 0.9
+    monkeypatch.setattr("snefy_ldl.conformal.choice.CLEAR", 0.0)
+    monkeypatch.setattr("snefy_ldl.conformal.choice.SMALLEST_GAIN", 0.0)
+    n_splits, n_cal, n_test, level = 12, 180, 100, 0.9
     model = DirichletModel(distort=3.0)
     X, D = DirichletModel().draw(n_splits * (n_cal + n_test), seed=2)
     found, picked = [], set()
@@ -57,7 +61,7 @@ def test_coverage_from_both_sides_after_the_choice(simultaneous):
     expected = rank(level, ci.n_calibration_) / (ci.n_calibration_ + 1)
     error = np.std(found, ddof=1) / np.sqrt(n_splits)
     assert ci.n_calibration_ == 120
-    assert simultaneous or len(picked) > 1  # the choice varies with the rows, and still costs no coverage
+    assert len(picked) > 1
     assert abs(np.mean(found) - expected) < 4.5 * error
 
 
@@ -242,28 +246,29 @@ class Moving(ZeroModel):
     ],
 )
 def test_laws_with_zeros_and_moving_laws_go_through_everything(model, settings):
-    """Coverage of 100 new rows, at most 4.5 errors of both samples below; intervals that start at 0; files; watch."""
-    X, D = model.draw(280, seed=13)
+    """Coverage of 40 new rows, at most 4.5 errors of both samples below; intervals that start at 0; files; watch."""
+    n = 90 if settings else 180  # rows that are enough to set some aside, or to compare scores
+    X, D = model.draw(n + 40, seed=13)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # [0, 1] at the rim, or for all labels at once
-        ci = ConformalIntervals(model, 0.8, **settings).conformalize(X[:180], D[:180])
-        ends = ci.predict_interval(X[180:])
+        ci = ConformalIntervals(model, 0.8, **settings).conformalize(X[:n], D[:n])
+        ends = ci.predict_interval(X[n:])
     measure = joint_coverage if settings.get("simultaneous") else coverage
-    error = np.sqrt(0.16 / 100 + 0.16 / ci.n_calibration_)
-    assert measure(D[180:], ends) > 0.8 - 4.5 * error
+    error = np.sqrt(0.16 / 40 + 0.16 / ci.n_calibration_)
+    assert measure(D[n:], ends) > 0.8 - 4.5 * error
     assert (D == 0.0).any()
     assert (ends[..., 0] == 0.0).any()
-    assert not watch(ci, X[180:220], D[180:220]).changed
+    assert not watch(ci, X[n : n + 20], D[n : n + 20]).changed
     again = ConformalIntervals.from_dict(model, json.loads(json.dumps(ci.to_dict())))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        np.testing.assert_allclose(again.predict_interval(X[180:190]), ends[:10], atol=1e-12)
+        np.testing.assert_allclose(again.predict_interval(X[n : n + 10]), ends[:10], atol=1e-12)
 
 
 def test_the_report_of_a_moving_law_with_zeros():
     model = Moving()
-    X, D = model.draw(260, seed=14)
-    ci = ConformalIntervals(model, 0.8).conformalize(X[:180], D[:180])
-    report = coverage_report(ci, X[180:], D[180:], groups=np.where(X[180:, 0] > 0, "a", "b"))
+    X, D = model.draw(120, seed=14)
+    ci = ConformalIntervals(model, 0.8, "chebyshev").conformalize(X[:60], D[:60])
+    report = coverage_report(ci, X[60:], D[60:], groups=np.where(X[60:, 0] > 0, "a", "b"))
     parts = {row["part"] for row in report.table}
     assert {"worst slab", "ERT", "CovGap", "FSC", "SSC", "worst group"} <= parts

@@ -60,12 +60,12 @@ def test_figures_are_the_metrics(case):
     assert gap["score"] == metrics.coverage_gap(groups, D, ends, 0.9).mean()
     assert gap["expected"] == metrics.coverage_gap_ceiling(groups, 0.9)
     joint = ConformalIntervals(model, 0.9, simultaneous=True).conformalize(X_cal, D_cal)
-    assert one(coverage_report(joint, X, D), "joint")["expected"] == 0.9
+    assert one(coverage_report(joint, X, D, dependence=False), "joint")["expected"] == 0.9
 
 
 def test_a_plain_model_is_judged_by_its_own_intervals(case):
     model, _, _, X, D, _ = case
-    report = coverage_report(model, X, D, confidence_level=[0.5, 0.9], feature=None)
+    report = coverage_report(model, X, D, confidence_level=[0.5, 0.9], feature=None, dependence=False)
     by_level = {row["level"]: row["coverage"] for row in report.select("marginal")}
     assert abs(by_level[0.5] - 0.5) < 0.06  # the right model: within four standard errors
     assert abs(by_level[0.9] - 0.9) < 0.04
@@ -80,7 +80,7 @@ def test_several_models_side_by_side(case):
         "repaired": ConformalIntervals(DirichletModel(distort=8.0)).conformalize(X_cal, D_cal),
         "region": ConformalRegion(model, 0.9).conformalize(X_cal, D_cal),
     }
-    report = coverage_report(made, X, D, groups=groups)
+    report = coverage_report(made, X, D, groups=groups, dependence=False)
     found = {row["model"]: row["coverage"] for row in report.select("marginal")}
     assert found["wrong"] < 0.75
     assert abs(found["repaired"] - 0.9) < 0.05
@@ -96,10 +96,10 @@ def test_calibrations_with_groups_get_them(case):
     model, X_cal, D_cal, X, D, groups = case
     sides = np.where(X_cal[:, 0] > 0, "right", "left")
     for made in (ConformalIntervals(model), ConformalRegion(model)):
-        report = coverage_report(made.conformalize(X_cal, D_cal, groups=sides), X, D, groups=groups)
+        report = coverage_report(made.conformalize(X_cal, D_cal, groups=sides), X, D, groups=groups, dependence=False)
         assert len(report.select("group")) == 2
         with pytest.raises(InputError, match="calibration used groups"):
-            coverage_report(made, X, D)
+            coverage_report(made, X, D, dependence=False)
 
 
 @pytest.mark.slow
@@ -107,11 +107,15 @@ def test_forms(case):
     model, X_cal, D_cal, X, D, _ = case
     ci = ConformalIntervals(model, [0.8, 0.9]).conformalize(X_cal, D_cal)
     names = ["<b>", "two", "three"]
-    report = coverage_report(ci, pd.DataFrame(X, columns=["u", "v"]), pd.DataFrame(D, columns=names), feature="v")
+    report = coverage_report(
+        ci, pd.DataFrame(X, columns=["u", "v"]), pd.DataFrame(D, columns=names), feature="v", dependence=False
+    )
     assert [row["name"] for row in report.select("label")] == names * 2
     by_name = [row["coverage"] for row in report.select("FSC")]
-    assert by_name == [row["coverage"] for row in coverage_report(ci, X, D, feature=1).select("FSC")]
-    assert by_name == [row["coverage"] for row in coverage_report(ci, X, D, feature=X[:, 1]).select("FSC")]
+    assert by_name == [row["coverage"] for row in coverage_report(ci, X, D, feature=1, dependence=False).select("FSC")]
+    assert by_name == [
+        row["coverage"] for row in coverage_report(ci, X, D, feature=X[:, 1], dependence=False).select("FSC")
+    ]
     frame = report.to_frame()
     assert len(frame) == len(report.table)
     assert "model" not in frame.columns
@@ -125,7 +129,7 @@ def test_forms(case):
     assert "SSC" in console.export_text()
     console.file.close()
     with pytest.raises(InputError, match="2 names for 3 labels"):
-        coverage_report(ci, X, D, label_names=["a", "b"])
+        coverage_report(ci, X, D, label_names=["a", "b"], dependence=False)
 
 
 @pytest.mark.slow
@@ -135,12 +139,14 @@ def test_pictures(case):
     model, X_cal, D_cal, X, D, groups = case
     levels = (0.5, 0.9)
     ci = ConformalIntervals(model, levels).conformalize(X_cal, D_cal)
-    report = coverage_report({"own": model, "conformal": ci}, X, D, confidence_level=levels, groups=groups)
+    report = coverage_report(
+        {"own": model, "conformal": ci}, X, D, confidence_level=levels, groups=groups, dependence=False
+    )
     ax = plot_group_coverage(report)
     assert [label.get_text() for label in ax.get_yticklabels()] == [
         f"{side} ({int((groups == side).sum())})" for side in ("left", "right")
     ]
-    assert plot_group_coverage(coverage_report(ci, X, D), ax=ax) is ax
+    assert plot_group_coverage(coverage_report(ci, X, D, dependence=False), ax=ax) is ax
     curve = plot_calibration_curve({"own": model, "conformal": ci}, X, D, levels=levels)
     assert len(curve.get_lines()) >= 3
     assert plot_calibration_curve(model, X, D, levels=levels).get_xlabel()
@@ -171,7 +177,7 @@ def test_joint_calibration_is_said_under_the_table(case):
     """The right model's p-value is uniform, so this seed's alarm would be one in a hundred; a wrong one's is tiny."""
     model, X_cal, D_cal, X, D, _ = case
     ci = ConformalIntervals(model, 0.9).conformalize(X_cal, D_cal)
-    report = coverage_report({"right": ci, "wrong": DirichletModel(distort=3.0)}, X, D, feature=None)
+    report = coverage_report({"right": ci, "wrong": DirichletModel(distort=3.0)}, X, D, feature=None, dependence=False)
     assert report.joint_calibration["right"].calibrated
     assert not report.joint_calibration["wrong"].calibrated
     expected = metrics.joint_calibration_test(metrics.joint_pit(model, X, D))
@@ -183,8 +189,8 @@ def test_joint_calibration_is_said_under_the_table(case):
 def test_joint_calibration_of_many_rows_and_of_few(case, monkeypatch):
     model, _, _, X, D, _ = case
     monkeypatch.setattr("snefy_ldl.conformal.report.JOINT_ROWS", 100)
-    assert coverage_report(model, X, D, feature=None).joint_calibration[""].n == 100
-    few = coverage_report(model, X[:19], D[:19], feature=None, n_sizes=2)
+    assert coverage_report(model, X, D, feature=None, dependence=False).joint_calibration[""].n == 100
+    few = coverage_report(model, X[:19], D[:19], feature=None, n_sizes=2, dependence=False)
     assert few.joint_calibration == {}
     assert "caption" not in few.to_html()
 
@@ -195,13 +201,15 @@ def test_joint_calibration_with_zeros(monkeypatch):
     right, wrong = ZeroModel(), ZeroModel(shift=1.0)
     X, D = right.draw(1500, 1)
     ci = ConformalIntervals(right, 0.9, "chebyshev").conformalize(X[:500], D[:500])
-    report = coverage_report({"right": ci, "wrong": wrong}, X[500:], D[500:], feature=None)
+    report = coverage_report({"right": ci, "wrong": wrong}, X[500:], D[500:], feature=None, dependence=False)
     assert report.joint_calibration["right"].calibrated
     assert report.joint_calibration["right"].n == 1000
     assert not report.joint_calibration["wrong"].calibrated
-    assert str(report) == str(coverage_report({"right": ci, "wrong": wrong}, X[500:], D[500:], feature=None))
+    assert str(report) == str(
+        coverage_report({"right": ci, "wrong": wrong}, X[500:], D[500:], feature=None, dependence=False)
+    )
     monkeypatch.setattr("snefy_ldl.conformal.report.JOINT_ROWS_WITH_ZEROS", 100)
-    assert coverage_report(right, X, D, feature=None).joint_calibration[""].n == 100
+    assert coverage_report(right, X, D, feature=None, dependence=False).joint_calibration[""].n == 100
     plt = pytest.importorskip("matplotlib.pyplot")
     fig = joint_calibration(metrics.joint_pit(right, X, D), labels=["a", "b", "c"])
     assert "nothing speaks against it" in fig.get_suptitle()

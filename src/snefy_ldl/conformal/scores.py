@@ -75,10 +75,42 @@ Threshold = Array
 #: Ends found by bisection are this close in the share.
 END_TOLERANCE = 1e-12
 
-Bound = TypeVar("Bound", bound="LabelScore | RegionScore")
+Kind = TypeVar("Kind", bound="Score")
 
 
-class LabelScore(ABC):
+class Score(ABC):
+    """Base of both contracts: a class with a ``name`` is registered, and ``bind`` gets the laws of a block of rows."""
+
+    name: ClassVar[str] = ""
+    registered: ClassVar[dict[str, Any]]
+
+    law: Any
+    n_rows: int
+    n_labels: int
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Enter a class that names itself; a name stands for one class, defined again (in a notebook, say) or not."""
+        super().__init_subclass__(**options)
+        if "registered" in vars(cls) or "name" not in vars(cls):
+            return
+        holder = cls.registered.get(cls.name)
+        if holder is not None and (holder.__module__, holder.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise InputError(
+                f"the name {cls.name!r} is taken by {holder.__module__}.{holder.__qualname__}; choose another."
+            )
+        cls.registered[cls.name] = cls
+
+    def _bound(self, law: Any, *settings: Any) -> Any:
+        """A copy that answers for the rows of a law."""
+        bound = copy.copy(self)
+        shape = getattr(law, "batch_shape", None)  # a law that states none is asked for its mean
+        bound.law, bound.n_rows = law, int(shape[0]) if shape is not None else len(law.mean)
+        bound.n_labels = int(law.event_shape[0])
+        bound.bind(law, *settings)  # type: ignore[attr-defined]
+        return bound
+
+
+class LabelScore(Score):
     """How unlike its predicted law the share of one label is; all labels of a block of rows at a time.
 
     Write :meth:`bind`, :meth:`below` and :meth:`above`. ``below`` must fall and ``above`` must grow with the share; the
@@ -111,17 +143,9 @@ class LabelScore(ABC):
         (array([0.15, 0.65]), array([0.35, 0.85]))
     """
 
-    name: ClassVar[str] = ""
     per_level: ClassVar[bool] = True
     widens: ClassVar[bool] = False
     registered: ClassVar[dict[str, type[LabelScore]]] = {}
-
-    n_rows: int
-    n_labels: int
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        _register(cls, LabelScore.registered)
 
     def for_law(self, law: Any, levels: list[float]) -> LabelScore:
         """A copy of this score that answers for the rows of a law; the score itself stays as it was.
@@ -133,9 +157,7 @@ class LabelScore(ABC):
         Returns:
             The bound copy.
         """
-        bound = copy.copy(self)
-        bound.n_rows, bound.n_labels = _count_rows(law), int(law.event_shape[0])
-        bound.bind(law, levels)
+        bound: LabelScore = self._bound(law, levels)
         return bound
 
     @abstractmethod
@@ -266,7 +288,7 @@ def bisect_end(accept: Callable[[Array], Any], shape: tuple[int, ...], side: int
     return np.where(reached, float(side), far)
 
 
-class RegionScore(ABC):
+class RegionScore(Score):
     """How unlike its predicted law a whole label distribution is, for a block of rows.
 
     The region of row i at threshold q is ``{ℓ: score_i(ℓ) <= q_i}``. Write :meth:`bind` and :meth:`score`; overwrite
@@ -293,18 +315,9 @@ class RegionScore(ABC):
                [1.061]])
     """
 
-    name: ClassVar[str] = ""
     needs_positive: ClassVar[bool] = True
     uses_draws: ClassVar[bool] = False
     registered: ClassVar[dict[str, type[RegionScore]]] = {}
-
-    law: Any
-    n_rows: int
-    n_labels: int
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        _register(cls, RegionScore.registered)
 
     def for_law(self, law: Any, n_draws: int = 1000, seeds: Seeds = lambda: 0) -> RegionScore:
         """A copy of this score that answers for the rows of a law; the score itself stays as it was.
@@ -317,9 +330,7 @@ class RegionScore(ABC):
         Returns:
             The bound copy.
         """
-        bound = copy.copy(self)
-        bound.law, bound.n_rows, bound.n_labels = law, _count_rows(law), int(law.event_shape[0])
-        bound.bind(law, n_draws, seeds)
+        bound: RegionScore = self._bound(law, n_draws, seeds)
         return bound
 
     @abstractmethod
@@ -388,25 +399,7 @@ def hit_error(share: Array, n: int) -> Array:
     return error
 
 
-def _count_rows(law: Any) -> int:
-    """Rows of a law; one that states no batch shape is asked for its mean."""
-    shape = getattr(law, "batch_shape", None)
-    return int(shape[0]) if shape is not None else len(law.mean)
-
-
-def _register(cls: Any, register: dict[str, Any]) -> None:
-    """Enter a class that names itself; a name stands for one class, defined again (in a notebook, say) or not."""
-    if "name" not in vars(cls):
-        return
-    holder = register.get(cls.name)
-    if holder is not None and (holder.__module__, holder.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise InputError(
-            f"the name {cls.name!r} is taken by {holder.__module__}.{holder.__qualname__}; choose another."
-        )
-    register[cls.name] = cls
-
-
-def find_score(kind: type[Bound], method: Any) -> Bound:
+def find_score(kind: type[Kind], method: Any) -> Kind:
     """A score from what ``method=`` may be: a name, a class or an object.
 
     Args:
@@ -428,7 +421,8 @@ def find_score(kind: type[Bound], method: Any) -> Bound:
     if isinstance(method, type) and issubclass(method, kind):
         return method()
     if isinstance(method, str) and method in kind.registered:
-        return kind.registered[method]()  # type: ignore[return-value]
+        named: Kind = kind.registered[method]()
+        return named
     names = ", ".join(repr(name) for name in kind.registered)
     raise InputError(f"method={method!r}: use one of {names}, or a {kind.__name__}.")
 
@@ -543,7 +537,6 @@ class MarginalScore(LabelScore):
                 f'a {type(law).__name__} has no marginal(label); use method="chebyshev", which needs only its mean and '
                 "variance."
             )
-        self.law = law
         self.marginals = [law.marginal(r) for r in range(law.event_shape[0])]
 
     def quantiles(self, alpha: Array) -> Array:
