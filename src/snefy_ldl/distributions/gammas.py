@@ -88,6 +88,8 @@ UNUSED, LEFT_OUT = 1e-9, 1e-7
 FEW_POINTS = 64
 #: A level this close to an atom that holds most of a share's law is the atom's: integrals do not tell them apart.
 ATOM_SLACK = 2e-7
+#: A guess of a logit's deviation beyond this is that of moments which rare draws make.
+BROAD_GUESS = 5.0
 #: Densities of a logit below this are computed in logarithms: integrals give them to about 1e-8.
 UNRESOLVED = 1e-5
 #: Components whose densities are e to minus this of the largest do not matter.
@@ -779,11 +781,37 @@ class GammaRows(RowBlocks):
             wanted = target[rows].flatten(0, 1)
             if self.has_atoms:
                 wanted = _held_by_atoms(wanted, law.at_zero, at_one)
-            return solve_quantiles(law, wanted, *beta_guess(mean, square, law.at_zero, at_one, wanted))
+            guess, deviation = beta_guess(mean, square, law.at_zero, at_one, wanted)
+            broad = (
+                deviation > BROAD_GUESS
+            )  # a few draws far off may make the moments, for example where others are absent
+            if self.offset is None and bool(broad.any()):
+                inner = (wanted - law.at_zero[:, None]) / law.inside.clamp_min(SMALLEST_POSITIVE)[:, None]
+                middle, width = self._typical_logits(rows, groups)
+                typical = middle[:, None] + width[:, None] * torch.special.ndtri(inner.clamp(1e-6, 1.0 - 1e-6))
+                guess = torch.where(broad[:, None], typical, guess)
+                deviation = torch.where(broad, width, deviation)
+            return solve_quantiles(law, wanted, guess, deviation)
 
         with torch.no_grad():
             answers = torch.cat(map_blocks(answer, range(0, len(self), step), self.device))
         return answers.reshape(levels.shape).cpu().numpy()
+
+    def _typical_logits(self, rows: slice, groups: list[list[int]]) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of the logits of sums over the components of some rows, roughly (b R,) each."""
+        answers = []
+        for row in range(rows.start, rows.stop):
+            weights = self.row_weights(row).abs()
+            size = self.concentration.detach().log() + self.row_centre(row)  # (P, L)
+            there = logsigmoid(self.row_components(row).log_odds) if self.has_atoms else torch.zeros_like(size)
+            for group in groups:
+                rest = [r for r in range(self.n_labels) if r not in group]
+                logit = size[:, group].logsumexp(1) - (size + there)[:, rest].logsumexp(1)
+                middle = (weights @ logit) / weights.sum()
+                noise = sum(1.0 / self.concentration.detach()[:, part].sum(1) for part in (group, rest))
+                answers.append((middle, ((weights @ ((logit - middle).square() + noise)) / weights.sum()).sqrt()))
+        middles, widths = zip(*answers)
+        return torch.stack(middles), torch.stack(widths)
 
     # -- other laws --------------------------------------------------------------------------------------------------
 
