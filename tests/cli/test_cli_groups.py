@@ -12,6 +12,7 @@ import pytest
 from commands import succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets.columns import TableEncoder
+from snefy_ldl.datasets.labelled import Labelled, find_odd_rows
 from snefy_ldl.errors import TableNote
 
 LABELS = ["a", "b", "c"]
@@ -102,6 +103,12 @@ def test_the_library_says_so_too() -> None:
 def test_other_columns_are_no_groups(column: pd.Series) -> None:
     notes = TableEncoder.fit(pd.DataFrame({"x": np.arange(300) % 7, column.name: column})).notes
     assert not any("groups of rows" in remark for remark in notes)
+
+
+def test_copies_are_found_among_many_labels_without_a_warning() -> None:
+    table, shares = pd.DataFrame({"x": np.arange(40) % 20}), np.full((40, 150), 1.0 / 150.0)
+    (remark,) = find_odd_rows(Labelled("a.csv", shares, False, [f"l{k}" for k in range(150)], features=table))
+    assert remark.startswith("20 of 40 rows repeat earlier ones")
 
 
 def test_spellings_copies_and_few_rows_are_noted(tmp_path: Path) -> None:

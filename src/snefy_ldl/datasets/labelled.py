@@ -333,7 +333,10 @@ def find_odd_rows(rows: Labelled) -> list[str]:
         words = "do not trust the fitted model, nor its figures, before you have more"
         remarks.append(f"{len(rows)} rows are few to learn from: {words}")
     if rows.features is not None and rows.features.size <= SINGLE_NUMBERS:
-        again = rows.features.assign(**{f"label {k}": part for k, part in enumerate(rows.labels.T)}).duplicated()
+        import pandas  # an extra, loaded where tables are read
+
+        labels = pandas.DataFrame(rows.labels, index=rows.features.index).add_prefix("label ")
+        again = pandas.concat([rows.features, labels], axis=1).duplicated()
         if n := int(again.sum()):
             verb = "rows repeat earlier ones" if n > 1 else "row repeats an earlier one"
             where = int(again.to_numpy().argmax()) + 1
