@@ -40,7 +40,6 @@ __all__ = [
     "ShareRow",
     "SparseShares",
     "beta_guess",
-    "density_at_zero",
     "solve_quantiles",
 ]
 
@@ -1141,52 +1140,3 @@ def _leave_out(each: Tensor, labels: list[int]) -> Tensor:
 
 
 # -- known shares ------------------------------------------------------------------------------------------------------
-
-
-def density_at_zero(
-    own: Tensor, log_scale: Tensor, alpha: Tensor, log_centre: Tensor, log_odds: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """``π⁻¹ ∫ Re[(1 - i t λ)^{-a} φ(t)] dt``: the density at zero of one gamma less the sum of others.
-
-    Args:
-        own: ``a`` of the one gamma (P,).
-        log_scale: ``log λ``.
-        alpha: of the others (P, L).
-        log_centre: their scales (L,).
-        log_odds: of their presence (P, L), at least one of them being there; None where all are.
-
-    Returns:
-        The logarithm of a factor, and what it multiplies (P,) each.
-
-    Example:
-        A gamma less another of the same kind, both exponential, has the density ½ e^{-|x|}.
-
-        >>> one = torch.ones(1).double()
-        >>> log_factor, density = density_at_zero(one, torch.zeros(()).double(), one[:, None], torch.zeros(1), None)
-        >>> (log_factor.exp() * density).round(decimals=8)
-        tensor([0.5000], dtype=torch.float64)
-    """
-    both = torch.cat([own[:, None], alpha], 1)
-    centre = torch.cat([log_scale.reshape(1), log_centre])[None]
-    inside, at = _mask([[0]], both.shape[1], own.device), own.new_zeros(1)
-    largest, smallest = _ranges(both, centre, inside, at, at)
-    slowest = min(1.0, float((own - 1.0 + alpha.amin(1)).min()))
-    sizes = both.log() + 2.0 * centre
-    sums, logs = [own, alpha.sum(1)], [sizes[:, 0], sizes[:, 1:].logsumexp(1)]
-    if log_odds is not None:  # any of them may be there alone
-        sums, logs = [*sums, alpha.flatten()], [*logs, sizes[:, 1:].flatten()]
-    windows = turning(torch.cat(sums), torch.cat(logs))
-    y, weight = nodes(-float(largest) - 1.0, -float(smallest) + 2.0, slowest, windows, own.device)
-    integral = torch.empty_like(own)
-    log_factor = torch.zeros_like(own) if log_odds is None else softplus(log_odds).sum(1)
-    for part in torch.arange(len(own), device=own.device).split(max(1, 8 * SWEEP_ELEMENTS // (len(y) * both.shape[1]))):
-        others = torch.exp(-alpha[part][..., None] * _log_factor(log_centre[:, None] + y))
-        if log_odds is not None:
-            absent = torch.sigmoid(-log_odds[part])
-            others = others * torch.sigmoid(log_odds[part])[..., None] + absent[..., None]
-        product = others.prod(1)
-        if log_odds is not None:
-            product = product - absent.prod(1)[:, None]
-        product = product * torch.exp(y - own[part, None] * _log_factor(log_scale + y).conj())  # dt = t dy
-        integral[part] = (product.real * weight).sum(1) / math.pi
-    return log_factor, integral
