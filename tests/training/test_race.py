@@ -171,7 +171,9 @@ def test_zero_policies_are_compared_whatever_won_under_each(monkeypatch):
     D = np.where(np.random.default_rng(0).random(data.D.shape) < 0.08, 0.0, data.D)
     D = D / D.sum(1, keepdims=True)
     monkeypatch.setattr(
-        search, "_better", lambda state, best, *more: state.inputs == "moving" and state.zero_policy.mode == "model"
+        search._Race,
+        "_is_better",
+        lambda self, state, best: state.inputs == "moving" and state.zero_policy.mode == "model",
     )
     model = SnefyLDL(**SMALL | {"epochs": 2}).fit(data.X, D)
     names = [one["name"] for one in model.candidates_]

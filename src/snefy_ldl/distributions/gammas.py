@@ -654,7 +654,7 @@ class GammaRows(RowBlocks):
 
     def share_cdf(self, group: list[int], points: Array) -> Array:
         """``P(share <= t)`` at points inside (0, 1), each row's own (N, Q)."""
-        table, number = self._table_of(group) if self.has_atoms or points.size > FEW_POINTS else (None, 0)
+        table, number = self._table_of(group) if points.size > (1 if self.has_atoms else FEW_POINTS) else (None, 0)
         if table is None:
             return self._share_at(group, points)[0]
         with np.errstate(divide="ignore"):

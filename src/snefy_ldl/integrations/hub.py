@@ -70,6 +70,8 @@ class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, c
         check_is_fitted(model, "net_")
         self.model, self.intervals = model, intervals
         self.data, self.measures, self.license = data, measures, license
+        # config.json: without this, the mixin would write the model's parameters, too
+        self._hub_mixin_config = {"data": data, "measures": measures, "license": license}
 
     def _save_pretrained(self, save_directory: Path) -> None:
         self.model.save(save_directory)
