@@ -62,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, counts: pd.DataFrame) -> Pa
         for item, given in by_item.items()
     ]
     (folder / "export.json").write_text(json.dumps(tasks))
-    model = SnefyLDL(n_neurons=10, n_readouts=4, epochs=2, random_state=0, device="cpu")
+    model = SnefyLDL(n_neurons=10, n_readouts=4, epochs=2, guides=None, random_state=0, device="cpu")
     model.fit(items[data.feature_names], counts=counts).save(folder / "model")
     return folder
 
