@@ -60,7 +60,7 @@ def test_agreement_in_numbers() -> None:
     assert found.entropy == pytest.approx(np.log(2) / 3)
     assert found.unanimous == 0.5
     assert found.tied == pytest.approx(1 / 3)
-    assert "9 votes on 3 items (1 to 4 an item, median 4)" in str(found)
+    assert "9 votes on 3 items (1 to 4 per item, median 4)" in str(found)
 
 
 def test_preflight_finds_what_was_put_in() -> None:

@@ -142,7 +142,7 @@ def _self_check_line(check: dict[str, Any] | None) -> str:
     """What the check at the end of the fit found; older models and custom training loops have none."""
     if check is None:
         return "not run"
-    about = f"the law against {check['draws']:,} draws of {len(check['rows'])} rows"
+    about = f"the law against {check['draws']:,} draws of {len(check['rows'])} row{'s' * (len(check['rows']) != 1)}"
     if check["passed"]:
         return f"passed ({about})"
     labels = shorten(list(dict.fromkeys(failure["label"] for failure in check["failures"])))
