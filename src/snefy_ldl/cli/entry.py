@@ -7,14 +7,16 @@ that ``snefy-ldl --help`` and shell completion answer at once.
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import inspect
 import io
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -88,7 +90,9 @@ app = typer.Typer(
 def command(name: str | None = None, examples: str | None = None) -> Callable[[Command], Command]:
     """Register a function as a command.
 
-    A parameter whose type is a dataclass becomes one option per field, so that commands share groups of options.
+    A parameter with a default is an option, one without is an argument; their help stands in the docstring's ``Args``,
+    after the word that stands for the value. A parameter whose type is a dataclass becomes one option per field, so
+    that commands share groups of options.
 
     Args:
         name: The command; by default the function's name.
@@ -106,20 +110,20 @@ def command(name: str | None = None, examples: str | None = None) -> Callable[[C
 
 
 def _with_plain_options(function: Command) -> Command:
-    """The function with the fields of its dataclass parameters in their place."""
+    """The function with the fields of its dataclass parameters in their place, and help texts out of its docstring."""
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-    parameters = []
+    about, helps = _read_docstring(function)
+    given: list[inspect.Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.name in groups:
-            group = groups[parameter.name]
-            types = get_type_hints(group, include_extras=True)
-            parameters += [
-                parameter.replace(name=field.name, default=field.default, annotation=types[field.name])
-                for field in fields(group)
-            ]
-        else:
-            parameters.append(parameter.replace(annotation=hints[parameter.name]))
+        if parameter.name not in groups:
+            given.append(parameter)
+            continue
+        group = groups[parameter.name]
+        hints |= get_type_hints(group, include_extras=True)
+        helps |= _read_docstring(group)[1]
+        given += [parameter.replace(name=field.name, default=field.default) for field in fields(group)]
+    parameters = [one.replace(annotation=_described(one, hints[one.name], helps.get(one.name))) for one in given]
 
     @functools.wraps(function)
     def run(**values: Any) -> None:
@@ -127,11 +131,34 @@ def _with_plain_options(function: Command) -> Command:
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         function(**values)
 
+    run.__doc__ = about
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     )
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _read_docstring(described: Any) -> tuple[str, dict[str, dict[str, str | None]]]:
+    """What a command does, and of each line of its ``Args``, ``name (METAVAR): help``, both texts."""
+    about, _, lines = (inspect.getdoc(described) or "").partition("\n\nArgs:\n")
+    entries = re.findall(r"^    (\w+)(?: \((.+?)\))?: ((?:.+(?:\n        .+)*))", lines, re.MULTILINE)
+    return about, {name: {"metavar": word or None, "help": " ".join(text.split())} for name, word, text in entries}
+
+
+def _described(parameter: inspect.Parameter, kind: Any, texts: dict[str, str | None] | None) -> Any:
+    """The type of a parameter with its help, as typer takes it; a parameter with a default is an option."""
+    if texts is None:
+        return kind
+    plain, *settings = get_args(kind) if hasattr(kind, "__metadata__") else (kind,)
+    if settings:
+        setting = copy.copy(settings[0])
+    elif parameter.default is parameter.empty:
+        setting = typer.Argument()
+    else:
+        setting = typer.Option(*([f"--{parameter.name.replace('_', '-')}"] if kind is bool else []))
+    vars(setting).update(texts)
+    return Annotated[plain, setting]
 
 
 def main() -> None:

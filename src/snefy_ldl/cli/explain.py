@@ -35,22 +35,15 @@ The probability of more sand than clay along two features:
 def explain_model(
     model: opt.ModelFolder,
     table: opt.TableFile,
-    feature: Annotated[str, typer.Option(help="Column whose effect is wanted.")],
-    second: Annotated[str | None, typer.Option("--and", metavar="COLUMN", help="A second column, for a map.")] = None,
-    of: Annotated[
-        str, typer.Option(help='mean, width (of intervals), "A>B" (probability) or "A/B" (log-ratio).')
-    ] = "mean",
-    step: Annotated[
-        float | None, typer.Option(help="How far to move a number; by default a standard deviation.")
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(help="Level of a text column to compare others with; by default the most frequent."),
-    ] = None,
-    level: Annotated[float, typer.Option(help="Confidence level of intervals and bands.")] = 0.95,
-    grid: Annotated[int, typer.Option(min=2, help="Values along a numeric column.")] = 15,
-    max_rows: Annotated[int, typer.Option(min=1, help="Rows to average over at most, drawn at random.")] = 500,
-    out: Annotated[Path | None, typer.Option(help="Picture to write: .png, .svg or .pdf.")] = None,
+    feature: Annotated[str, typer.Option()],
+    second: Annotated[str | None, typer.Option("--and")] = None,
+    of: str = "mean",
+    step: float | None = None,
+    reference: str | None = None,
+    level: float = 0.95,
+    grid: Annotated[int, typer.Option(min=2)] = 15,
+    max_rows: Annotated[int, typer.Option(min=1)] = 500,
+    out: Path | None = None,
     dpi: opt.Dpi = 150,
     as_json: opt.AsJson = False,
     id_name: opt.IdColumn = None,
@@ -60,6 +53,17 @@ def explain_model(
 
     Answers are averaged over the rows of TABLE, whose other cells stay as
     they are; labels are not needed. Effects on predictions are not causes.
+
+    Args:
+        feature: Column whose effect is wanted.
+        second (COLUMN): A second column, for a map.
+        of: mean, width (of intervals), "A>B" (probability) or "A/B" (log-ratio).
+        step: How far to move a number; by default a standard deviation.
+        reference: Level of a text column to compare others with; by default the most frequent.
+        level: Confidence level of intervals and bands.
+        grid: Values along a numeric column.
+        max_rows: Rows to average over at most, drawn at random.
+        out: Picture to write: .png, .svg or .pdf.
     """
     # torch, and what reads tables: only when the command runs
     from snefy_ldl.datasets.groups import in_groups

@@ -61,79 +61,59 @@ The same on four workers of a Ray cluster:
 @command(examples=EXAMPLES)
 def fit(
     table: opt.TableFile,
-    out: Annotated[Path, typer.Option(help="Folder to write the model into.")],
-    labels: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,C", help="Label columns, each row summing to 1; for single votes, the labels."),
-    ] = None,
-    features: Annotated[
-        str | None, typer.Option(metavar="F1,F2", help="Feature columns; by default all others.")
-    ] = None,
-    votes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="counts|long|wide",
-            help="Votes instead of shares: counts per label, one vote per row, or one column per annotator.",
-        ),
-    ] = None,
+    out: Annotated[Path, typer.Option()],
+    labels: str | None = None,
+    features: str | None = None,
+    votes: str | None = None,
     vote_file: opt.VoteFile = None,
     columns: opt.VoteColumns = opt.VOTE_COLUMNS,
-    annotators: Annotated[
-        Path | None,
-        typer.Option(help="Table of facts about the annotators, one row per person, with a column annotator."),
-    ] = None,
+    annotators: Path | None = None,
     id_name: opt.IdColumn = None,
-    append: Annotated[
-        list[Path] | None,
-        typer.Option(help="More labelled rows: a table, votes, or a Label Studio export (.json). Repeatable."),
-    ] = None,
-    pool: Annotated[
-        Path | None, typer.Option(help="Table to look up the features of appended rows in, by their id.")
-    ] = None,
+    append: list[Path] | None = None,
+    pool: Path | None = None,
     counts: opt.Counts = False,
     normalize: opt.Normalize = False,
-    drop: Annotated[str | None, typer.Option(metavar="C1,C2", help="Columns that are not features.")] = None,
-    groups: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of the group (child, field, person) of each row, not a feature. Repeatable, for levels.",
-        ),
-    ] = None,
-    members: Annotated[
-        int | None,
-        typer.Option(help="Networks to average; 6 is slower and better. By default 1 to 5, by the number of rows."),
-    ] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the rows.")] = 30,
+    drop: str | None = None,
+    groups: list[str] | None = None,
+    members: int | None = None,
+    epochs: int = 30,
     seed: opt.Seed = 0,
-    density: Annotated[
-        str,
-        typer.Option(
-            metavar="snefy|logratio|auto",
-            help="Which density: logratio suits small and wide tables without zeros; auto compares both on rows left "
-            "out. --members, --epochs, --zeros, --device and --checkpoint are for snefy.",
-        ),
-    ] = "snefy",
-    zeros: Annotated[
-        str, typer.Option(metavar="auto|model|shrink|error|FLOOR", help="What to do with shares of exactly zero.")
-    ] = "auto",
+    density: str = "snefy",
+    zeros: str = "auto",
     device: opt.Device = "auto",
     option: opt.Settings = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder for a checkpoint per epoch; a fit that was stopped continues from it.")
-    ] = None,
-    stream: Annotated[
-        bool,
-        typer.Option("--stream", help="TABLE is a folder of Parquet files, read in parts, never as a whole."),
-    ] = False,
+    checkpoint: Path | None = None,
+    stream: bool = False,
     quiet: opt.Quiet = False,
-    engine: Annotated[
-        str, typer.Option(metavar="local|ray", help="ray trains on workers of a Ray cluster, as --stream reads rows.")
-    ] = "local",
+    engine: str = "local",
     address: Address = None,
-    workers: Annotated[int, typer.Option(min=1, help="Workers that train together, with --engine ray.")] = 2,
+    workers: Annotated[int, typer.Option(min=1)] = 2,
 ) -> None:
-    """Fit a model to a table of features and label distributions, or to votes."""
+    """Fit a model to a table of features and label distributions, or to votes.
+
+    Args:
+        out: Folder to write the model into.
+        labels (A,B,C): Label columns, each row summing to 1; for single votes, the labels.
+        features (F1,F2): Feature columns; by default all others.
+        votes (counts|long|wide): Votes instead of shares: counts per label, one vote per row, or one column per
+            annotator.
+        annotators: Table of facts about the annotators, one row per person, with a column annotator.
+        append: More labelled rows: a table, votes, or a Label Studio export (.json). Repeatable.
+        pool: Table to look up the features of appended rows in, by their id.
+        drop (C1,C2): Columns that are not features.
+        groups (COLUMN): Column of the group (child, field, person) of each row, not a feature. Repeatable, for
+            levels.
+        members: Networks to average; 6 is slower and better. By default 1 to 5, by the number of rows.
+        epochs: Passes over the rows.
+        density (snefy|logratio|auto): Which density: logratio suits small and wide tables without zeros; auto
+            compares both on rows left out. --members, --epochs, --zeros, --device and --checkpoint are for
+            snefy.
+        zeros (auto|model|shrink|error|FLOOR): What to do with shares of exactly zero.
+        checkpoint: Folder for a checkpoint per epoch; a fit that was stopped continues from it.
+        stream: TABLE is a folder of Parquet files, read in parts, never as a whole.
+        engine (local|ray): ray trains on workers of a Ray cluster, as --stream reads rows.
+        workers: Workers that train together, with --engine ray.
+    """
     if counts and votes not in (None, "counts"):
         raise typer.BadParameter(f"--counts and --votes {votes} exclude each other.")
     form, alone = "counts" if counts else votes, vote_file is None

@@ -74,28 +74,17 @@ BackboneCode = Annotated[
 
 @dataclass(frozen=True)
 class LabelOptions:
-    """Options of commands that judge a model: where the labels of a table are. Its fields become options.
+    """Options of commands that judge a model: where the labels of a table are.
 
     Args:
-        labels: Label columns between commas; by default the model's.
-        features: Feature columns between commas, for a model that knows no names.
-        counts: Whether label columns hold numbers of votes.
-        votes: "auto", "shares", "counts", "long" or "wide".
-        vote_file: Votes, where the table holds features alone.
-        columns: Columns of a table with one vote per row, between commas.
-        id_name: Column that names the rows.
-        normalize: Whether label columns hold amounts.
+        labels (A,B,C): Label columns; by default those the model was fitted to.
+        votes (FORM): Votes instead of shares: counts, long or wide; auto detects it.
     """
 
-    labels: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="Label columns; by default those the model was fitted to.")
-    ] = None
+    labels: str | None = None
     features: Features = None
     counts: Counts = False
-    votes: Annotated[
-        str,
-        typer.Option("--votes", metavar="FORM", help="Votes instead of shares: counts, long or wide; auto detects it."),
-    ] = "auto"
+    votes: str = "auto"
     vote_file: VoteFile = None
     columns: VoteColumns = VOTE_COLUMNS
     id_name: IdColumn = None
@@ -109,18 +98,13 @@ class LabelOptions:
 
 @dataclass(frozen=True)
 class VoteOptions:
-    """Options of ``update`` and ``next``: how the votes are written down. Its fields become options.
+    """Options of ``update`` and ``next``: how the votes are written down.
 
     Args:
-        form: "auto", "long", "wide" or "counts".
-        columns: Columns of a table with one vote per row, between commas.
-        id_name: Column that names the items.
-        features: Feature columns between commas, for a model that knows no names.
+        form (FORM): How the votes are written down: auto, long, wide or counts.
     """
 
-    form: Annotated[
-        str, typer.Option("--votes", metavar="FORM", help="How the votes are written down: auto, long, wide or counts.")
-    ] = "auto"
+    form: Annotated[str, typer.Option("--votes")] = "auto"
     columns: VoteColumns = VOTE_COLUMNS
     id_name: IdColumn = None
     features: Features = None

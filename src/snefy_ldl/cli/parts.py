@@ -23,26 +23,18 @@ Address = Annotated[
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Options of ``predict`` for tables in parts. Its fields become options.
+    """Options of ``predict`` for tables in parts.
 
     Args:
-        engine: "local" or "ray".
-        address: Of a Ray cluster, or None.
-        workers: How many; None takes one per core.
-        patience: Seconds without a finished part that end a run on Ray.
+        engine (local|ray): Where tables in parts are worked on; they need an --out folder.
+        workers: Workers; by default one per core.
+        patience: Seconds without a finished part after which a run on Ray ends.
     """
 
-    engine: Annotated[
-        str,
-        typer.Option(
-            "--engine", metavar="local|ray", help="Where tables in parts are worked on; they need an --out folder."
-        ),
-    ] = "local"
+    engine: str = "local"
     address: Address = None
-    workers: Annotated[int | None, typer.Option(min=1, help="Workers; by default one per core.")] = None
-    patience: Annotated[
-        float, typer.Option(min=0.0, help="Seconds without a finished part after which a run on Ray ends.")
-    ] = 600.0
+    workers: Annotated[int | None, typer.Option(min=1)] = None
+    patience: Annotated[float, typer.Option(min=0.0)] = 600.0
 
     def choose(self, tables: list[str], out: str, backbone: str | None) -> Engine | None:
         """The engine for work in parts.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -59,14 +59,9 @@ def predict(
     model: opt.ModelFolder,
     tables: opt.Tables,
     out: opt.TableOut = "-",
-    interval: Annotated[
-        float | None,
-        typer.Option(metavar="LEVEL", help="Also write each label's interval of this level, for example 0.9."),
-    ] = None,
+    interval: float | None = None,
     keep: opt.Keep = None,
-    uncalibrated: Annotated[
-        bool, typer.Option("--uncalibrated", help="The model's own intervals, even if it has been calibrated.")
-    ] = False,
+    uncalibrated: bool = False,
     features: opt.Features = None,
     device: opt.Device = "auto",
     *,
@@ -78,6 +73,10 @@ def predict(
     If --out is a folder (a name without an ending), TABLE... are Parquet
     files, folders or addresses such as s3://..., and each part becomes a
     file in that folder; a run that was stopped continues from there.
+
+    Args:
+        interval (LEVEL): Also write each label's interval of this level, for example 0.9.
+        uncalibrated: The model's own intervals, even if it has been calibrated.
     """
     from snefy_ldl._internal.validation import check_confidence
     from snefy_ldl.cluster.base import map_in_order
@@ -161,13 +160,17 @@ def _predictions(
 def evaluate(
     model: opt.ModelFolder,
     table: opt.TableFile,
-    interval: Annotated[float, typer.Option(metavar="LEVEL", help="Level of the intervals to check.")] = 0.9,
+    interval: float = 0.9,
     *,
     source: opt.LabelOptions,
     as_json: opt.AsJson = False,
     backbone: opt.BackboneCode = None,
 ) -> None:
-    """Score a model on a table whose labels, or votes, are known."""
+    """Score a model on a table whose labels, or votes, are known.
+
+    Args:
+        interval (LEVEL): Level of the intervals to check.
+    """
     from snefy_ldl._internal.validation import check_confidence
     from snefy_ldl.reports.scores import evaluate as score_model
 
@@ -230,33 +233,26 @@ def _show(report: dict[str, Any], as_json: bool, model: Path, table: Path) -> No
 def conformalize(
     model: opt.ModelFolder,
     table: opt.TableFile,
-    level: Annotated[str, typer.Option(metavar="0.9,0.95", help="Confidence level, or several.")] = "0.9",
-    method: Annotated[
-        str,
-        typer.Option(help="auto (compares the others), cdf, quantile, scaled quantile, chebyshev or absolute."),
-    ] = "auto",
-    simultaneous: Annotated[bool, typer.Option(help="Cover all labels of a row at once.")] = False,
-    conditional_on: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B", help="Columns along which coverage must hold as well: text by group, numbers by splines."
-        ),
-    ] = None,
-    rectified: Annotated[
-        bool,
-        typer.Option("--rectified", help="Follow these columns approximately: narrower where rows are few."),
-    ] = False,
-    new_groups: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="Column of groups: intervals hold for rows of groups that were never seen."
-        ),
-    ] = None,
+    level: str = "0.9",
+    method: str = "auto",
+    simultaneous: bool = False,
+    conditional_on: str | None = None,
+    rectified: bool = False,
+    new_groups: str | None = None,
     *,
     source: opt.LabelOptions,
     backbone: opt.BackboneCode = None,
 ) -> None:
-    """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them."""
+    """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them.
+
+    Args:
+        level (0.9,0.95): Confidence level, or several.
+        method: auto (compares the others), cdf, quantile, scaled quantile, chebyshev or absolute.
+        simultaneous: Cover all labels of a row at once.
+        conditional_on (A,B): Columns along which coverage must hold as well: text by group, numbers by splines.
+        rectified: Follow these columns approximately: narrower where rows are few.
+        new_groups (COLUMN): Column of groups: intervals hold for rows of groups that were never seen.
+    """
     from snefy_ldl._internal.model_files import save_calibration
     from snefy_ldl._internal.seen import MOST_SEEN, count_seen
     from snefy_ldl.conformal import ConformalIntervals, NewGroupIntervals
@@ -326,15 +322,18 @@ def _bases(rows: Labelled, names: list[str]) -> list[Any]:
 def watch_rows(
     model: opt.ModelFolder,
     table: opt.TableFile,
-    alarm: Annotated[
-        float, typer.Option(help="Evidence that raises the alarm; false with probability 1/ALARM.")
-    ] = 100.0,
-    picture: Annotated[Path | None, typer.Option(help="File for a picture of the evidence, .svg or .png.")] = None,
+    alarm: float = 100.0,
+    picture: Path | None = None,
     *,
     source: opt.LabelOptions,
     backbone: opt.BackboneCode = None,
 ) -> None:
-    """Test whether new labelled rows are still like those that calibrated a model, in the order of the table."""
+    """Test whether new labelled rows are still like those that calibrated a model, in the order of the table.
+
+    Args:
+        alarm: Evidence that raises the alarm; false with probability 1/ALARM.
+        picture: File for a picture of the evidence, .svg or .png.
+    """
     from snefy_ldl._internal.model_files import load_calibration
     from snefy_ldl.conformal import ConformalIntervals, watch
 

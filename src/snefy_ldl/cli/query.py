@@ -55,38 +55,18 @@ Then fit again with the new labels:
 @command(examples=EXAMPLES)
 def query(
     model: opt.ModelFolder,
-    pool: Annotated[
-        Path,
-        typer.Argument(metavar="POOL", help="Unlabelled rows: CSV, TSV or Parquet, or a folder of Parquet files."),
-    ],
+    pool: Path,
     out: opt.TableOut = "-",
-    n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many rows to choose.")] = 100,
-    strategy: Annotated[
-        str,
-        typer.Option(
-            help="auto, lcmd, bait, maxdet, kmeans++, random; for comparison variance, entropy, epistemic, coreset ..."
-        ),
-    ] = "auto",
-    diverse: Annotated[
-        bool, typer.Option("--diverse", help="Choose rows that also differ from each other; auto always does.")
-    ] = False,
+    n: Annotated[int, typer.Option("--n", "-n", min=1)] = 100,
+    strategy: str = "auto",
+    diverse: bool = False,
     option: opt.Settings = None,
     seed: opt.Seed = 0,
     id_name: opt.IdColumn = None,
-    skip: Annotated[
-        list[Path] | None,
-        typer.Option(help="Table or Label Studio file with rows that must not be chosen again. Repeatable."),
-    ] = None,
-    labeled: Annotated[
-        Path | None,
-        typer.Option(
-            help="Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed."
-        ),
-    ] = None,
+    skip: list[Path] | None = None,
+    labeled: Path | None = None,
     keep: opt.Keep = None,
-    label_studio: Annotated[
-        Path | None, typer.Option(metavar="TASKS.json", help="Also write tasks to import into Label Studio.")
-    ] = None,
+    label_studio: Path | None = None,
     features: opt.Features = None,
     backbone: opt.BackboneCode = None,
 ) -> None:
@@ -96,6 +76,16 @@ def query(
     0), its query_score, an empty column per label to fill in, its features,
     and the shares that the model expects (predicted_... columns). With
     tasks for Label Studio, the set-up of their page is written, too (.xml).
+
+    Args:
+        pool (POOL): Unlabelled rows: CSV, TSV or Parquet, or a folder of Parquet files.
+        n: How many rows to choose.
+        strategy: auto, lcmd, bait, maxdet, kmeans++, random; for comparison variance, entropy, epistemic,
+            coreset ...
+        diverse: Choose rows that also differ from each other; auto always does.
+        skip: Table or Label Studio file with rows that must not be chosen again. Repeatable.
+        labeled: Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed.
+        label_studio (TASKS.json): Also write tasks to import into Label Studio.
     """
     from snefy_ldl.active.query import make_strategy
     from snefy_ldl.active.query import query as choose

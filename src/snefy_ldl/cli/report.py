@@ -66,21 +66,23 @@ Which columns matter:
 def report(
     model: opt.ModelFolder,
     table: opt.TableFile,
-    out: Annotated[Path, typer.Option(help="Folder to write index.html into.")] = Path("report"),
-    train: Annotated[
-        Path | None, typer.Option(help="Table that trained the model; the simple rivals learn from it, too.")
-    ] = None,
-    folds: Annotated[
-        int | None,
-        typer.Option(min=0, help="Folds of a cross-validation; by default 5 if TABLE trained the model, else none."),
-    ] = None,
+    out: Path = Path("report"),
+    train: Path | None = None,
+    folds: Annotated[int | None, typer.Option(min=0)] = None,
     ternary: opt.Ternary = None,
-    title: Annotated[str | None, typer.Option(help="Headline of the page.")] = None,
+    title: str | None = None,
     *,
     source: opt.LabelOptions,
     backbone: opt.BackboneCode = None,
 ) -> None:
-    """Write a page about a model: how good it is, what matters, and where it fails."""
+    """Write a page about a model: how good it is, what matters, and where it fails.
+
+    Args:
+        out: Folder to write index.html into.
+        train: Table that trained the model; the simple rivals learn from it, too.
+        folds: Folds of a cross-validation; by default 5 if TABLE trained the model, else none.
+        title: Headline of the page.
+    """
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.cli.report_page import render_report
     from snefy_ldl.reports import make_report
@@ -113,18 +115,20 @@ def plot(
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of: {', '.join(KINDS)}.")],
     model: opt.ModelFolder,
     table: opt.TableFile,
-    out: Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf.")],
-    rows: Annotated[
-        str | None,
-        typer.Option(metavar="1,5,9", help="Rows to draw, counted from 1; ternary draws up to 6."),
-    ] = None,
+    out: Annotated[Path, typer.Option()],
+    rows: str | None = None,
     ternary: opt.Ternary = None,
     dpi: opt.Dpi = 150,
     *,
     source: opt.LabelOptions,
     backbone: opt.BackboneCode = None,
 ) -> None:
-    """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ..."""
+    """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ...
+
+    Args:
+        out: File to write: .png, .svg or .pdf.
+        rows (1,5,9): Rows to draw, counted from 1; ternary draws up to 6.
+    """
     if kind not in KINDS:
         raise typer.BadParameter(f"there is no picture {kind!r}; use one of {', '.join(KINDS)}.")
     check_picture(out, table)

@@ -16,8 +16,8 @@ from snefy_ldl.cli.common import new_figure, note, training_rows
 from snefy_ldl.cli.pictures import Pictures, render_page
 from snefy_ldl.errors import InputError, SnefyError
 from snefy_ldl.explain import Importances
-from snefy_ldl.plots.explain import shorten_name
 from snefy_ldl.plots.groups import caterpillar, caterpillar_height
+from snefy_ldl.plots.style import shorten_name
 from snefy_ldl.plots.votes import plot_calibration
 from snefy_ldl.reports import LEVEL, Answers, JudgedRows, Part, Report, Trust, ask
 from snefy_ldl.reports.answers import DRAWS

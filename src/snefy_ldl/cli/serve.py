@@ -26,32 +26,36 @@ A model with a custom network, built by code in mynets.py:
 
 @command(examples=SERVE_EXAMPLES)
 def serve(
-    models: Annotated[
-        list[Path], typer.Argument(metavar="MODEL...", help="Folders that fit wrote; the first is the default.")
-    ],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all of them.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
-    data: Annotated[Path | None, typer.Option(metavar="TABLE", help="Rows that the page at / shows.")] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="SNEFY_LDL_TOKEN", help="Token that every request must carry; better set as a variable than typed."
-        ),
-    ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Most rows per request.")] = 10_000,
-    body_mb: Annotated[float, typer.Option(help="Largest body of a request, in megabytes.")] = 8.0,
-    seconds: Annotated[
-        float, typer.Option(help="Longest time per request; requests that would take longer are refused.")
-    ] = 10.0,
-    queue: Annotated[int, typer.Option(min=1, help="Requests that may wait per model; others get 503.")] = 64,
-    batch_ms: Annotated[float, typer.Option(min=0.0, help="How long to wait for requests to answer together.")] = 2.0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only requests that failed.")] = False,
+    models: list[Path],
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    data: Path | None = None,
+    token: Annotated[str | None, typer.Option(envvar="SNEFY_LDL_TOKEN")] = None,
+    rows: Annotated[int, typer.Option(min=1)] = 10_000,
+    body_mb: float = 8.0,
+    seconds: float = 10.0,
+    queue: Annotated[int, typer.Option(min=1)] = 64,
+    batch_ms: Annotated[float, typer.Option(min=0.0)] = 2.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
     backbone: opt.BackboneCode = None,
 ) -> None:
     """Answer questions about a model over HTTP, and show its page at /.
 
     A model folder that changes is loaded again. Stop the server with Ctrl-C
     or SIGTERM: requests it has accepted are finished.
+
+    Args:
+        models (MODEL...): Folders that fit wrote; the first is the default.
+        host: Address to listen on; 0.0.0.0 is all of them.
+        port: Port to listen on.
+        data (TABLE): Rows that the page at / shows.
+        token: Token that every request must carry; better set as a variable than typed.
+        rows: Most rows per request.
+        body_mb: Largest body of a request, in megabytes.
+        seconds: Longest time per request; requests that would take longer are refused.
+        queue: Requests that may wait per model; others get 503.
+        batch_ms: How long to wait for requests to answer together.
+        quiet: Log only requests that failed.
     """
     # an extra, and torch: only this command needs them
     try:
@@ -77,7 +81,7 @@ def serve(
 def explore(
     model: opt.ModelFolder,
     table: opt.TableFile,
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("explorer.html"),
+    out: Path = Path("explorer.html"),
     id_name: opt.IdColumn = None,
     backbone: opt.BackboneCode = None,
 ) -> None:
@@ -86,6 +90,9 @@ def explore(
     Pick a row or change its features: the page computes the density itself.
     Add votes, merge labels, set what is known; label rows and download
     them for fit --append.
+
+    Args:
+        out: HTML file to write.
     """
     # torch, and what reads tables: only when the command runs
     from snefy_ldl._internal.files import write_bytes
@@ -117,20 +124,20 @@ snefy-ldl export model/ model.onnx --levels 0.05,0.5,0.95
 @command(examples=EXPORT_EXAMPLES)
 def export(
     model: opt.ModelFolder,
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, ending in .onnx.")],
-    levels: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,C", help="Levels of the quantiles, or none; by default nine levels."),
-    ] = None,
-    dtype: Annotated[
-        str, typer.Option(metavar="TYPE", help="Type of the features: float64, or float32 as many runtimes send.")
-    ] = "float64",
+    out: Path,
+    levels: str | None = None,
+    dtype: str = "float64",
     backbone: opt.BackboneCode = None,
 ) -> None:
     """Write a model as a file that gives mean, variance and quantiles without Python.
 
     The file takes numbers only: its metadata describes how the model turns
     text and dates into numbers.
+
+    Args:
+        out (FILE): File to write, ending in .onnx.
+        levels (A,B,C): Levels of the quantiles, or none; by default nine levels.
+        dtype (TYPE): Type of the features: float64, or float32 as many runtimes send.
     """
     # torch, and what reads models: only when the command runs
     from snefy_ldl.integrations.graph import LEFT_OUT

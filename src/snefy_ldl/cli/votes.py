@@ -46,12 +46,10 @@ The whole table, and a picture of it:
 def update(
     model: opt.ModelFolder,
     items: opt.ItemFile,
-    votes: Annotated[Path, typer.Argument(metavar="VOTES", help="Votes so far: a table, or a Label Studio export.")],
+    votes: Path,
     out: opt.TableOut = "-",
-    interval: Annotated[float, typer.Option(metavar="LEVEL", help="Level of each label's interval.")] = 0.9,
-    ordered: Annotated[
-        bool, typer.Option("--ordered", help="Labels are ordered ratings: also write which one more vote would give.")
-    ] = False,
+    interval: float = 0.9,
+    ordered: bool = False,
     *,
     options: opt.VoteOptions,
     backbone: opt.BackboneCode = None,
@@ -63,6 +61,11 @@ def update(
     vote_low, vote_median and vote_high hold the labels between which one more
     vote would lie, at the interval's level. The result is exact, without
     sampling, and the model does not change.
+
+    Args:
+        votes (VOTES): Votes so far: a table, or a Label Studio export.
+        interval (LEVEL): Level of each label's interval.
+        ordered: Labels are ordered ratings: also write which one more vote would give.
     """
     import pandas as pd
 
@@ -88,26 +91,15 @@ def update(
 def next_items(
     model: opt.ModelFolder,
     items: opt.ItemFile,
-    votes: Annotated[
-        Path | None, typer.Argument(metavar="VOTES", help="Votes so far; without them all items are new.")
-    ] = None,
+    votes: Annotated[Path | None, typer.Argument()] = None,
     out: opt.TableOut = "-",
-    n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many votes there are to give out.")] = 50,
-    criterion: Annotated[
-        str,
-        typer.Option(help="variance: how much more certain the shares become; information: nats gained per vote."),
-    ] = "variance",
-    max_per_item: Annotated[int, typer.Option(min=1, help="Most of these votes that one item may get.")] = 1,
-    new_item_cost: Annotated[float, typer.Option(help="What the first vote on a new item costs, in votes.")] = 1.0,
-    pairs: Annotated[
-        bool, typer.Option("--pairs", help="Also choose whom to ask; for a model and votes that know annotators.")
-    ] = False,
-    costs: Annotated[
-        Path | None, typer.Option(help="With --pairs: table of what votes cost (columns annotator, cost); 1 if absent.")
-    ] = None,
-    target_error: Annotated[
-        float, typer.Option(help="With --pairs: items whose expected squared error is at most this get no vote.")
-    ] = 0.0,
+    n: Annotated[int, typer.Option("--n", "-n", min=1)] = 50,
+    criterion: str = "variance",
+    max_per_item: Annotated[int, typer.Option(min=1)] = 1,
+    new_item_cost: float = 1.0,
+    pairs: bool = False,
+    costs: Path | None = None,
+    target_error: float = 0.0,
     *,
     options: opt.VoteOptions,
     backbone: opt.BackboneCode = None,
@@ -118,6 +110,16 @@ def next_items(
     expected gain, and the shares expected now (predicted_... columns), the
     most valuable first. With --pairs, each row also names the annotator to
     ask; gains are per unit of cost.
+
+    Args:
+        votes (VOTES): Votes so far; without them all items are new.
+        n: How many votes there are to give out.
+        criterion: variance: how much more certain the shares become; information: nats gained per vote.
+        max_per_item: Most of these votes that one item may get.
+        new_item_cost: What the first vote on a new item costs, in votes.
+        pairs: Also choose whom to ask; for a model and votes that know annotators.
+        costs: With --pairs: table of what votes cost (columns annotator, cost); 1 if absent.
+        target_error: With --pairs: items whose expected squared error is at most this get no vote.
     """
     from snefy_ldl.datasets.labelled import PREDICTED
     from snefy_ldl.datasets.tables import TableSink
@@ -220,10 +222,8 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
 @command(examples=ANNOTATOR_EXAMPLES)
 def annotators(
     model: opt.ModelFolder,
-    out: Annotated[
-        str | None, typer.Option(help="CSV, TSV, Excel, Parquet or Feather file for the whole table, by its ending.")
-    ] = None,
-    plot: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF file to draw the table into.")] = None,
+    out: str | None = None,
+    plot: Path | None = None,
     as_json: opt.AsJson = False,
     dpi: opt.Dpi = 150,
     backbone: opt.BackboneCode = None,
@@ -234,6 +234,10 @@ def annotators(
     same items, how often a vote is the latent label (accuracy, per label),
     and the probability of guessing (spam score), the highest first. Files
     also hold how far each annotator leans to a label, and 90 % intervals.
+
+    Args:
+        out: CSV, TSV, Excel, Parquet or Feather file for the whole table, by its ending.
+        plot: PNG, SVG or PDF file to draw the table into.
     """
     import json
 

@@ -27,7 +27,7 @@ from snefy_ldl.explain.quantities import (
     resample_weights,
     row_band,
 )
-from snefy_ldl.plots import explain as pictures
+from snefy_ldl.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -143,9 +143,27 @@ class Effects:
         shown = [entry for entry in self.entries if (entry.contrast == "dY/dX") == slopes]
         if not shown:
             raise InputError("there are no slopes: the features are categories." if slopes else "there are no steps.")
-        numbers = np.array([[entry.estimate, entry.conf_low, entry.conf_high] for entry in shown])
-        names = [(f"{entry.term} {entry.contrast}", entry.label) for entry in shown]
-        return pictures.effect_intervals(numbers, names, ax, words=self.words, percent=self.is_share and not slopes)
+        percent = self.is_share and not slopes
+        table = np.array([[entry.estimate, entry.conf_low, entry.conf_high] for entry in shown])
+        table = table * (100.0 if percent else 1.0)
+        ax = style.axes(ax, (5.6, 0.8 + 0.26 * len(shown)))
+        places, texts, last = np.arange(len(shown), dtype=float), [], ""
+        labels = list(dict.fromkeys(entry.label for entry in shown))
+        for k, (entry, (middle, low, high)) in enumerate(zip(shown, table)):
+            contrast = f"{entry.term} {entry.contrast}"
+            places[k:] += 0.5 if contrast != last and k else 0.0  # a gap between contrasts
+            words = contrast if entry.label == self.words else f"{contrast}   {entry.label}"
+            texts.append(words if contrast != last else entry.label)
+            last = contrast
+            color = style.label_color(labels.index(entry.label)) if len(labels) > 1 else style.MODEL
+            ax.hlines(places[k], low, high, color=color, linewidth=2.4, alpha=0.55)
+            ax.scatter(middle, places[k], color=color, edgecolors="white", s=40, zorder=3)
+        ax.axvline(0.0, color=style.QUIET, linewidth=1.0, linestyle=style.DASHES, zorder=1)
+        ax.set_yticks(places, texts)
+        unit = ", in percentage points" if percent else ""
+        style.quiet(ax, grid="x", ylim=(places[-1] + 0.6, -0.6), xlabel=f"change of {self.words}{unit}")
+        ax.tick_params(axis="y", length=0)
+        return ax
 
     def __str__(self) -> str:
         lines = self.sentences()

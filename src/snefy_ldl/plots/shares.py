@@ -68,10 +68,7 @@ def intervals(
             if observed is not None:
                 style.mark_observed(ax, observed[row, label], y, size=32)
     ax.set_yticks([place * gap + (n_labels - 1) / 2 for place in range(len(chosen))], titles)
-    ax.set_ylim(len(chosen) * gap - 1.0, -1.0)
-    ax.set_xlim(-0.01, 1.01)
-    ax.set_xlabel("share of the label")
-    style.quiet(ax, grid=None)
+    style.quiet(ax, grid=None, ylim=(len(chosen) * gap - 1.0, -1.0), xlim=(-0.01, 1.01), xlabel="share of the label")
     ax.tick_params(axis="y", length=0)
     style.legend(ax, ncols=min(n_labels, 6), loc="lower left", bbox_to_anchor=(0.0, 1.0))
     return ax
@@ -119,8 +116,7 @@ def label_bars(
                 ax.text(middle, place, f"{share:.0%}", ha="center", va="center", color=style.ink_on(color), fontsize=9)
         left = left + shares[:, label]
     ax.set_yticks(places, titles)
-    ax.set_ylim(len(shares) - 0.5, -0.5)
-    ax.set_xlim(0.0, 1.0)
+    ax.set(ylim=(len(shares) - 0.5, -0.5), xlim=(0.0, 1.0))
     ax.set_xticks([])
     style.quiet(ax, grid=None)
     for side in ("left", "bottom"):
@@ -161,8 +157,7 @@ def share_ranges(D: Any, labels: Sequence[str] | None = None, ax: Axes | None = 
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.set_xlim(left=-0.01)
-    ax.set_xlabel("observed share")
-    style.quiet(ax, grid="x")
+    style.quiet(ax, grid="x", xlabel="observed share")
     ax.tick_params(axis="y", length=0)
     return ax
 
