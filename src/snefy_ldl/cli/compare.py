@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from snefy_ldl.learners.comparison import Comparison
 
 
-EXAMPLES = """Five learners on one table:
-  snefy-ldl compare soil.csv --labels sand,silt,clay
-
-All of them, ten times ten folds, in two processes; continues if it was stopped:
-  snefy-ldl compare soil.csv --labels sand,silt,clay --learners all
-  --repeats 10 --jobs 2 --checkpoint runs --out table.tex --out picture.png
-"""
 #: What ``--measures ordinal`` adds to the usual ones: labels that have an order.
 ORDINAL = (
     "cumulative_absolute_distance",
@@ -36,7 +29,7 @@ USUAL = "SnefyLDL,SABFGS,LDLLRR,DFLDL,TreesLDL,AAKNN"
 ENDINGS = (".md", ".tex", ".csv", ".json", ".png", ".pdf", ".svg")
 
 
-@command(examples=EXAMPLES)
+@command()
 def compare(
     tables: list[Path],
     labels: Annotated[str, typer.Option()],
@@ -66,6 +59,14 @@ def compare(
         jobs: Processes; -1 takes all cores.
         checkpoint: Folder for finished fits; a comparison that was stopped continues from it.
         out: File to write, by its ending: md, tex, csv, json, png, pdf, svg.
+
+    Examples:
+        Five learners on one table:
+          snefy-ldl compare soil.csv --labels sand,silt,clay
+
+        All of them, ten times ten folds, in two processes; continues if it was stopped:
+          snefy-ldl compare soil.csv --labels sand,silt,clay --learners all
+          --repeats 10 --jobs 2 --checkpoint runs --out table.tex --out picture.png
     """
     for file in out or []:
         if file.suffix.lower() not in ENDINGS:

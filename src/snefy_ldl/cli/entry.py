@@ -14,6 +14,7 @@ import inspect
 import io
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, get_args, get_type_hints
@@ -87,33 +88,32 @@ app = typer.Typer(
 )
 
 
-def command(name: str | None = None, examples: str | None = None) -> Callable[[Command], Command]:
-    """Register a function as a command.
+def command(name: str | None = None) -> Callable[[Command], Command]:
+    """Register a function as a command; its docstring is the help.
 
-    A parameter with a default is an option, one without is an argument; their help stands in the docstring's ``Args``,
-    after the word that stands for the value. A parameter whose type is a dataclass becomes one option per field, so
-    that commands share groups of options.
+    A parameter with a default is an option, one without is an argument; the docstring's ``Args`` hold their help,
+    after the word that stands for the value, and its ``Examples`` are shown below. A parameter whose type is a
+    dataclass becomes one option per field, so that commands share groups of options.
 
     Args:
         name: The command; by default the function's name.
-        examples: Command lines below its help.
 
     Returns:
         A decorator, which leaves the function as it is.
     """
 
     def register(function: Command) -> Command:
-        app.command(name, epilog=examples)(_with_plain_options(function))
+        about, helps, examples = _read_docstring(function)
+        app.command(name, help=about, epilog=examples)(_with_plain_options(function, helps))
         return function
 
     return register
 
 
-def _with_plain_options(function: Command) -> Command:
-    """The function with the fields of its dataclass parameters in their place, and help texts out of its docstring."""
+def _with_plain_options(function: Command, helps: dict[str, dict[str, str | None]]) -> Command:
+    """The function with the fields of its dataclass parameters in their place, and each parameter with its help."""
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-    about, helps = _read_docstring(function)
     given: list[inspect.Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name not in groups:
@@ -131,7 +131,6 @@ def _with_plain_options(function: Command) -> Command:
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         function(**values)
 
-    run.__doc__ = about
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     )
@@ -139,11 +138,13 @@ def _with_plain_options(function: Command) -> Command:
     return run
 
 
-def _read_docstring(described: Any) -> tuple[str, dict[str, dict[str, str | None]]]:
-    """What a command does, and of each line of its ``Args``, ``name (METAVAR): help``, both texts."""
-    about, _, lines = (inspect.getdoc(described) or "").partition("\n\nArgs:\n")
+def _read_docstring(described: Any) -> tuple[str, dict[str, dict[str, str | None]], str | None]:
+    """What a command does, the texts of each line ``name (METAVAR): help`` of its ``Args``, and its ``Examples``."""
+    text, _, examples = (inspect.getdoc(described) or "").partition("\n\nExamples:\n")
+    about, _, lines = text.partition("\n\nArgs:\n")
     entries = re.findall(r"^    (\w+)(?: \((.+?)\))?: ((?:.+(?:\n        .+)*))", lines, re.MULTILINE)
-    return about, {name: {"metavar": word or None, "help": " ".join(text.split())} for name, word, text in entries}
+    helps = {name: {"metavar": word or None, "help": " ".join(text.split())} for name, word, text in entries}
+    return about, helps, textwrap.dedent(examples) or None
 
 
 def _described(parameter: inspect.Parameter, kind: Any, texts: dict[str, str | None] | None) -> Any:

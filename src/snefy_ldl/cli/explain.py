@@ -23,15 +23,8 @@ if TYPE_CHECKING:
 #: Lines and labels of the dependence that are printed; --json holds all of them.
 MOST_LINES, MOST_LABELS = 60, 6
 
-EXAMPLES = """The effect of 10 mm more rain, and how the shares change along rain:
-  snefy-ldl explain model soil.csv --feature rain --step 10 --out rain.png
 
-The probability of more sand than clay along two features:
-  snefy-ldl explain model soil.csv --feature rain --and slope --of "sand>clay"
-"""
-
-
-@command("explain", examples=EXAMPLES)
+@command("explain")
 def explain_model(
     model: opt.ModelFolder,
     table: opt.TableFile,
@@ -64,6 +57,13 @@ def explain_model(
         grid: Values along a numeric column.
         max_rows: Rows to average over at most, drawn at random.
         out: Picture to write: .png, .svg or .pdf.
+
+    Examples:
+        The effect of 10 mm more rain, and how the shares change along rain:
+          snefy-ldl explain model soil.csv --feature rain --step 10 --out rain.png
+
+        The probability of more sand than clay along two features:
+          snefy-ldl explain model soil.csv --feature rain --and slope --of "sand>clay"
     """
     # torch, and what reads tables: only when the command runs
     from snefy_ldl.datasets.groups import in_groups

@@ -22,43 +22,8 @@ FALSE_ALARM = 0.01
 #: Votes per annotator from which annotators are learnt unless the user asks for it.
 LEAST_VOTES = 25
 
-EXAMPLES = """Shares, one column per label:
-  snefy-ldl fit soil.csv --labels sand,silt,clay --out model
 
-Numbers of votes, one column per label:
-  snefy-ldl fit items.csv --votes counts --labels no,yes --out model
-
-One vote per row (item, annotator, label), features in another table:
-  snefy-ldl fit items.csv --vote-file votes.csv --out model
-
-One vote per row, with the features in the same row; annotators
-with enough votes are learnt, too:
-  snefy-ldl fit votes.csv --votes long --out model
-
-The same with facts about the annotators (annotator, age, ...):
-  snefy-ldl fit items.csv --vote-file votes.csv
-  --annotators facts.csv --out model
-
-Further rounds of labels, features looked up by id:
-  snefy-ldl fit train.csv --labels no,yes --append round1.csv
-  --append round2.json --pool pool.csv --out model
-
-Several rows of each child; rows of one child are more alike:
-  snefy-ldl fit stools.csv --labels a,b,c --groups child --out model
-
-A small table of amounts without zeros: the likelier of two densities:
-  snefy-ldl fit rocks.csv --normalize --labels SiO2,Al2O3,Fe2O3 --density auto --out model
-
-More rows than memory holds, a folder of Parquet files:
-  snefy-ldl fit soil/ --stream --labels sand,silt,clay --out model
-
-The same on four workers of a Ray cluster:
-  snefy-ldl fit soil/ --engine ray --address auto --workers 4
-  --labels sand,silt,clay --out model
-"""
-
-
-@command(examples=EXAMPLES)
+@command()
 def fit(
     table: opt.TableFile,
     out: Annotated[Path, typer.Option()],
@@ -113,6 +78,41 @@ def fit(
         stream: TABLE is a folder of Parquet files, read in parts, never as a whole.
         engine (local|ray): ray trains on workers of a Ray cluster, as --stream reads rows.
         workers: Workers that train together, with --engine ray.
+
+    Examples:
+        Shares, one column per label:
+          snefy-ldl fit soil.csv --labels sand,silt,clay --out model
+
+        Numbers of votes, one column per label:
+          snefy-ldl fit items.csv --votes counts --labels no,yes --out model
+
+        One vote per row (item, annotator, label), features in another table:
+          snefy-ldl fit items.csv --vote-file votes.csv --out model
+
+        One vote per row, with the features in the same row; annotators
+        with enough votes are learnt, too:
+          snefy-ldl fit votes.csv --votes long --out model
+
+        The same with facts about the annotators (annotator, age, ...):
+          snefy-ldl fit items.csv --vote-file votes.csv
+          --annotators facts.csv --out model
+
+        Further rounds of labels, features looked up by id:
+          snefy-ldl fit train.csv --labels no,yes --append round1.csv
+          --append round2.json --pool pool.csv --out model
+
+        Several rows of each child; rows of one child are more alike:
+          snefy-ldl fit stools.csv --labels a,b,c --groups child --out model
+
+        A small table of amounts without zeros: the likelier of two densities:
+          snefy-ldl fit rocks.csv --normalize --labels SiO2,Al2O3,Fe2O3 --density auto --out model
+
+        More rows than memory holds, a folder of Parquet files:
+          snefy-ldl fit soil/ --stream --labels sand,silt,clay --out model
+
+        The same on four workers of a Ray cluster:
+          snefy-ldl fit soil/ --engine ray --address auto --workers 4
+          --labels sand,silt,clay --out model
     """
     if counts and votes not in (None, "counts"):
         raise typer.BadParameter(f"--counts and --votes {votes} exclude each other.")

@@ -37,22 +37,8 @@ if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import TableSource
     from snefy_ldl.estimator import SnefyLDL
 
-EXAMPLES = """The 100 rows most worth a label:
-  snefy-ldl query model pool.csv --n 100 --out to_label.csv
 
-By the paper's entropy, and rows that differ from each other:
-  snefy-ldl query model pool.csv --strategy entropy --diverse -n 50
-
-A further round, as tasks for Label Studio:
-  snefy-ldl query model pool.csv --skip round1.csv
-  --label-studio tasks.json --out round2.csv
-
-Then fit again with the new labels:
-  snefy-ldl fit train.csv --labels no,yes --append to_label.csv ...
-"""
-
-
-@command(examples=EXAMPLES)
+@command()
 def query(
     model: opt.ModelFolder,
     pool: Path,
@@ -86,6 +72,20 @@ def query(
         skip: Table or Label Studio file with rows that must not be chosen again. Repeatable.
         labeled: Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed.
         label_studio (TASKS.json): Also write tasks to import into Label Studio.
+
+    Examples:
+        The 100 rows most worth a label:
+          snefy-ldl query model pool.csv --n 100 --out to_label.csv
+
+        By the paper's entropy, and rows that differ from each other:
+          snefy-ldl query model pool.csv --strategy entropy --diverse -n 50
+
+        A further round, as tasks for Label Studio:
+          snefy-ldl query model pool.csv --skip round1.csv
+          --label-studio tasks.json --out round2.csv
+
+        Then fit again with the new labels:
+          snefy-ldl fit train.csv --labels no,yes --append to_label.csv ...
     """
     from snefy_ldl.active.query import make_strategy
     from snefy_ldl.active.query import query as choose

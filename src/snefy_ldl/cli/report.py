@@ -44,25 +44,8 @@ KINDS = {
 #: Kinds that draw some rows, and how many by default.
 ROW_KINDS = {"ternary": 1, "marginals": 1, "intervals": 12}
 
-REPORT_EXAMPLES = """A page about rows that the fit has not seen:
-  snefy-ldl report model test.csv --out report
 
-The simple rivals learn from the rows that trained the model:
-  snefy-ldl report model test.csv --train train.csv --out report
-
-Only one table, which trained the model: judged by cross-validation:
-  snefy-ldl report model all.csv --out report
-"""
-
-PLOT_EXAMPLES = """Density of the rows 3 and 8 over three groups of labels:
-  snefy-ldl plot ternary model test.csv --rows 3,8 --ternary sand,silt+loam,clay --out rows.png
-
-Which columns matter:
-  snefy-ldl plot importance model test.csv --out columns.svg
-"""
-
-
-@command(examples=REPORT_EXAMPLES)
+@command()
 def report(
     model: opt.ModelFolder,
     table: opt.TableFile,
@@ -82,6 +65,16 @@ def report(
         train: Table that trained the model; the simple rivals learn from it, too.
         folds: Folds of a cross-validation; by default 5 if TABLE trained the model, else none.
         title: Headline of the page.
+
+    Examples:
+        A page about rows that the fit has not seen:
+          snefy-ldl report model test.csv --out report
+
+        The simple rivals learn from the rows that trained the model:
+          snefy-ldl report model test.csv --train train.csv --out report
+
+        Only one table, which trained the model: judged by cross-validation:
+          snefy-ldl report model all.csv --out report
     """
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.cli.report_page import render_report
@@ -110,7 +103,7 @@ def report(
     say(f"{len(rows):,} rows judged; the page: {page}   (open it in a browser)", "green")
 
 
-@command(examples=PLOT_EXAMPLES)
+@command()
 def plot(
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of: {', '.join(KINDS)}.")],
     model: opt.ModelFolder,
@@ -128,6 +121,13 @@ def plot(
     Args:
         out: File to write: .png, .svg or .pdf.
         rows (1,5,9): Rows to draw, counted from 1; ternary draws up to 6.
+
+    Examples:
+        Density of the rows 3 and 8 over three groups of labels:
+          snefy-ldl plot ternary model test.csv --rows 3,8 --ternary sand,silt+loam,clay --out rows.png
+
+        Which columns matter:
+          snefy-ldl plot importance model test.csv --out columns.svg
     """
     if kind not in KINDS:
         raise typer.BadParameter(f"there is no picture {kind!r}; use one of {', '.join(KINDS)}.")

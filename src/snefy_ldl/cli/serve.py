@@ -12,19 +12,8 @@ from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import import_backbone, input_error, load_model, not_an_input, number, say, split
 from snefy_ldl.cli.entry import command
 
-SERVE_EXAMPLES = """One model on this machine, its page at http://127.0.0.1:8000/:
-  snefy-ldl serve model
 
-Two models, with rows for the page, behind a token:
-  SNEFY_LDL_TOKEN=... snefy-ldl serve model other
-  --data rows.csv --host 0.0.0.0 --port 8000
-
-A model with a custom network, built by code in mynets.py:
-  snefy-ldl serve model --backbone mynets:make_backbone
-"""
-
-
-@command(examples=SERVE_EXAMPLES)
+@command()
 def serve(
     models: list[Path],
     host: str = "127.0.0.1",
@@ -56,6 +45,17 @@ def serve(
         queue: Requests that may wait per model; others get 503.
         batch_ms: How long to wait for requests to answer together.
         quiet: Log only requests that failed.
+
+    Examples:
+        One model on this machine, its page at http://127.0.0.1:8000/:
+          snefy-ldl serve model
+
+        Two models, with rows for the page, behind a token:
+          SNEFY_LDL_TOKEN=... snefy-ldl serve model other
+          --data rows.csv --host 0.0.0.0 --port 8000
+
+        A model with a custom network, built by code in mynets.py:
+          snefy-ldl serve model --backbone mynets:make_backbone
     """
     # an extra, and torch: only this command needs them
     try:
@@ -111,17 +111,7 @@ def explore(
     say(f"{len(rows):,} rows, {len(page) / 1e6:.1f} MB written to {out}; open it in a browser", "green")
 
 
-EXPORT_EXAMPLES = """Examples:
-
-snefy-ldl export model/ model.onnx
-
-snefy-ldl export model/ model.onnx --dtype float32
-
-snefy-ldl export model/ model.onnx --levels 0.05,0.5,0.95
-"""
-
-
-@command(examples=EXPORT_EXAMPLES)
+@command()
 def export(
     model: opt.ModelFolder,
     out: Path,
@@ -138,6 +128,16 @@ def export(
         out (FILE): File to write, ending in .onnx.
         levels (A,B,C): Levels of the quantiles, or none; by default nine levels.
         dtype (TYPE): Type of the features: float64, or float32 as many runtimes send.
+
+    Examples:
+        A file with nine quantiles:
+          snefy-ldl export model/ model.onnx
+
+        For a runtime that sends float32:
+          snefy-ldl export model/ model.onnx --dtype float32
+
+        Other quantiles:
+          snefy-ldl export model/ model.onnx --levels 0.05,0.5,0.95
     """
     # torch, and what reads models: only when the command runs
     from snefy_ldl.integrations.graph import LEFT_OUT

@@ -13,36 +13,8 @@ from snefy_ldl.cli.entry import command
 from snefy_ldl.cli.tables import Items, table_notes
 from snefy_ldl.cluster.rows import RATING_COLUMNS, interval_columns, update_columns
 
-UPDATE_EXAMPLES = """One vote per row (item, annotator, label):
-  snefy-ldl update model items.csv votes.csv --out posterior.csv
 
-Numbers of votes, one column per label:
-  snefy-ldl update model items.csv counts.csv --votes counts
-
-Labels that are ratings: what would one more vote be?
-  snefy-ldl update model items.csv votes.csv --ordered
-"""
-
-NEXT_EXAMPLES = """Fifty items for one more annotator:
-  snefy-ldl next model items.csv votes.csv --n 50 --out next.csv
-
-Where a first vote on a new item costs as much as three:
-  snefy-ldl next model items.csv votes.csv --new-item-cost 3
-
-Whom to ask about what, by what their votes tell and cost:
-  snefy-ldl next model items.csv votes.csv --pairs --costs costs.csv
-"""
-
-
-ANNOTATOR_EXAMPLES = """Who guesses, who agrees, who leans where:
-  snefy-ldl annotators model
-
-The whole table, and a picture of it:
-  snefy-ldl annotators model --out people.csv --plot people.png
-"""
-
-
-@command(examples=UPDATE_EXAMPLES)
+@command()
 def update(
     model: opt.ModelFolder,
     items: opt.ItemFile,
@@ -66,6 +38,16 @@ def update(
         votes (VOTES): Votes so far: a table, or a Label Studio export.
         interval (LEVEL): Level of each label's interval.
         ordered: Labels are ordered ratings: also write which one more vote would give.
+
+    Examples:
+        One vote per row (item, annotator, label):
+          snefy-ldl update model items.csv votes.csv --out posterior.csv
+
+        Numbers of votes, one column per label:
+          snefy-ldl update model items.csv counts.csv --votes counts
+
+        Labels that are ratings: what would one more vote be?
+          snefy-ldl update model items.csv votes.csv --ordered
     """
     import pandas as pd
 
@@ -87,7 +69,7 @@ def update(
         say(f"{rows:,} items written to {out}", "green")
 
 
-@command("next", examples=NEXT_EXAMPLES)
+@command("next")
 def next_items(
     model: opt.ModelFolder,
     items: opt.ItemFile,
@@ -120,6 +102,16 @@ def next_items(
         pairs: Also choose whom to ask; for a model and votes that know annotators.
         costs: With --pairs: table of what votes cost (columns annotator, cost); 1 if absent.
         target_error: With --pairs: items whose expected squared error is at most this get no vote.
+
+    Examples:
+        Fifty items for one more annotator:
+          snefy-ldl next model items.csv votes.csv --n 50 --out next.csv
+
+        Where a first vote on a new item costs as much as three:
+          snefy-ldl next model items.csv votes.csv --new-item-cost 3
+
+        Whom to ask about what, by what their votes tell and cost:
+          snefy-ldl next model items.csv votes.csv --pairs --costs costs.csv
     """
     from snefy_ldl.datasets.labelled import PREDICTED
     from snefy_ldl.datasets.tables import TableSink
@@ -219,7 +211,7 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
     return best
 
 
-@command(examples=ANNOTATOR_EXAMPLES)
+@command()
 def annotators(
     model: opt.ModelFolder,
     out: str | None = None,
@@ -238,6 +230,13 @@ def annotators(
     Args:
         out: CSV, TSV, Excel, Parquet or Feather file for the whole table, by its ending.
         plot: PNG, SVG or PDF file to draw the table into.
+
+    Examples:
+        Who guesses, who agrees, who leans where:
+          snefy-ldl annotators model
+
+        The whole table, and a picture of it:
+          snefy-ldl annotators model --out people.csv --plot people.png
     """
     import json
 
