@@ -89,7 +89,14 @@ def explain_model(
         table_of_effects = effects(fitted, X, columns, step=step, reference=reference, **common)
         curve = dependence(fitted, X, columns, grid=grid, **common)
     if as_json:
-        typer.echo(json.dumps(_as_json(table_of_effects, curve), indent=2, ensure_ascii=False, default=str))
+        content = {
+            "effects": table_of_effects.frame.to_dict("records"),
+            "confidence": table_of_effects.confidence,
+            "confidence_level": table_of_effects.confidence_level,
+            "rows": table_of_effects.n_rows,
+            "dependence": curve.frame.to_dict("records"),
+        }
+        typer.echo(json.dumps(content, indent=2, ensure_ascii=False, default=str))
     else:
         _print(table_of_effects, curve)
     if out is not None:
@@ -113,16 +120,6 @@ def _quantity(of: str, labels: list[str]) -> Any:
             if first in labels and second in labels:
                 return (name, first, second)
     raise input_error(f'--of {of}: use mean, width, "A>B" or "A/B", with labels from {", ".join(labels)}.')
-
-
-def _as_json(table: Effects, curve: Dependence) -> dict[str, Any]:
-    return {
-        "effects": table.frame.to_dict("records"),
-        "confidence": table.confidence,
-        "confidence_level": table.confidence_level,
-        "rows": table.n_rows,
-        "dependence": curve.frame.to_dict("records"),
-    }
 
 
 def _print(table: Effects, curve: Dependence) -> None:

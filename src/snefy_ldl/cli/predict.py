@@ -99,8 +99,10 @@ def predict(
     if taken := sorted(set(kept) & set(labels)):
         raise input_error(f"--keep {taken[0]}: a predicted column has the same name; leave it out.")
     distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
-    rows, intervals = 0, None if interval is None else _interval_maker(fitted, model, interval, uncalibrated)
-    odd: list[Any] = []
+    rows, odd, intervals = 0, list[Any](), None
+    if interval is not None:
+        calibrated = None if uncalibrated else calibrated_maker(fitted, model, interval)
+        intervals = calibrated or (lambda X: fitted.predict_interval(X, interval))
 
     def answer_to(chunk: Any) -> Any:
         odd.extend(odd_cells(fitted, chunk, names))
@@ -114,12 +116,6 @@ def predict(
     print_odd_cells(odd)
     if out != "-":
         say(f"{rows:,} rows written to {out}", "green")
-
-
-def _interval_maker(model: SnefyLDL, folder: Path, level: float, uncalibrated: bool) -> Callable[[Any], Any]:
-    """Features to intervals (N, L, 2): calibrated where the folder holds a calibration of that level."""
-    calibrated = None if uncalibrated else calibrated_maker(model, folder, level)
-    return calibrated or (lambda X: model.predict_interval(X, level))
 
 
 def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[Any], Any] | None:

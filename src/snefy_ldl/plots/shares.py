@@ -50,8 +50,7 @@ def intervals(
     ends, observed, means, chosen = _interval_tables(intervals, D, mean, rows, most=6)
     n_labels = ends.shape[1]
     names = style.names_of(labels, n_labels, "labels")
-    titles = [f"row {row}" for row in chosen]
-    titles = titles if row_names is None else style.names_of(row_names, len(chosen), "row_names")
+    titles = style.names_of(row_names or [f"row {row}" for row in chosen], len(chosen), "row_names")
     ax = style.axes(ax, (7.0, 0.55 + 0.24 * len(chosen) * (n_labels + 1)))
     gap = n_labels + 1.0
     for place, row in enumerate(chosen):
@@ -220,8 +219,7 @@ def interval_panels(
     ends, observed, means, chosen = _interval_tables(intervals, D, mean, rows, most=12)
     n_labels = ends.shape[1]
     names = style.names_of(labels, n_labels, "labels")
-    titles = [f"row {row + 1}" for row in chosen]
-    titles = titles if row_names is None else style.names_of(row_names, len(chosen), "row_names")
+    titles = style.names_of(row_names or [f"row {row + 1}" for row in chosen], len(chosen), "row_names")
     across = max(1, min(columns, len(chosen)))
     down = -(-len(chosen) // across)
     height = (0.5 + 0.22 * n_labels) * down + 0.35

@@ -590,6 +590,7 @@ def make_report(
         by_group=folds > 0,
     )
     groups, looked = worst_groups(answers, rows)
+    order = np.argsort(answers.width, kind="stable")
     return Report(
         model=model,
         rows=rows,
@@ -604,17 +605,11 @@ def make_report(
         worst_rows=worst_rows(answers, rows),
         worst_groups=groups,
         groups_looked_at=looked,
-        shown=_shown_rows(answers.width),
+        shown=[int(order[place]) for place in (0, len(order) // 2, -1)],
         trained_here=train is None,
         folds=folds,
         group_shares=None if getattr(model, "group_effects_", None) is None else group_variance(model),
     )
-
-
-def _shown_rows(width: Array) -> list[int]:
-    """The surest, a typical and the least sure row."""
-    order = np.argsort(width, kind="stable")
-    return [int(order[place]) for place in (0, len(order) // 2, len(order) - 1)]
 
 
 def _feature_numbers(model: Any, X: Any) -> Array:

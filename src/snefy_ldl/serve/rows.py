@@ -69,9 +69,8 @@ def _cells(served: ServedModel, rows: Sequence[Any]) -> list[Sequence[Any]]:
             try:
                 cells.append([row[name] for name in names])
             except KeyError as missing:
-                raise Fault(
-                    422, f"row {number} lacks the field {missing.args[0]!r}.", number, missing.args[0]
-                ) from None
+                name = missing.args[0]
+                raise Fault(422, f"row {number} lacks the field {name!r}.", number, name) from None
         elif isinstance(row, (list, tuple)):
             if len(row) != n_features:
                 raise Fault(422, f"row {number} has {len(row)} cells; the model takes {n_features}.", number)
