@@ -11,7 +11,6 @@ import typer
 from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import input_error, note, say, setting, split, training_rows, vote_columns, warnings_as_notes
 from snefy_ldl.cli.entry import command
-from snefy_ldl.cli.parts import Address, is_ray
 from snefy_ldl.cli.tables import LabelReader, report_rows
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def fit(
     stream: bool = False,
     quiet: opt.Quiet = False,
     engine: str = "local",
-    address: Address = None,
+    address: opt.Address = None,
     workers: Annotated[int, typer.Option(min=1)] = 2,
 ) -> None:
     """Fit a model to a table of features and label distributions, or to votes.
@@ -121,7 +120,7 @@ def fit(
         raise typer.BadParameter(f"--votes {form}: use counts, long or wide.")
     if labels is None and alone and form in (None, "counts"):
         raise typer.BadParameter("name the label columns with --labels, or add --votes long for one vote per row.")
-    on_ray = is_ray(engine, address)
+    on_ray = opt.is_ray(engine, address)
     if on_ray:
         from snefy_ldl.cluster.ray import import_ray
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from snefy_ldl.cluster.base import Engine
 
 #: Columns of a table with one vote per row.
 VOTE_COLUMNS = "item,annotator,label"
@@ -108,3 +111,80 @@ class VoteOptions:
     columns: VoteColumns = VOTE_COLUMNS
     id_name: IdColumn = None
     features: Features = None
+
+
+Address = Annotated[
+    str | None,
+    typer.Option(help="Address of a Ray cluster, for example auto; by default a cluster is started on this machine."),
+]
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Options of ``predict`` for tables in parts.
+
+    Args:
+        engine (local|ray): Where tables in parts are worked on; they need an --out folder.
+        workers: Workers; by default one per core.
+        patience: Seconds without a finished part after which a run on Ray ends.
+    """
+
+    engine: str = "local"
+    address: Address = None
+    workers: Annotated[int | None, typer.Option(min=1)] = None
+    patience: Annotated[float, typer.Option(min=0.0)] = 600.0
+
+    def choose(self, tables: list[str], out: str, backbone: str | None) -> Engine | None:
+        """The engine for work in parts.
+
+        Args:
+            tables: What was named as input.
+            out: What was named as output.
+            backbone: Text of ``--backbone``, or None.
+
+        Returns:
+            The engine; None where one table becomes one table, as without any engine.
+
+        Raises:
+            BadParameter: The options do not go together.
+            InputError: A model with a custom network cannot be sent to other processes.
+        """
+        on_ray = is_ray(self.engine, self.address)
+        if out == "-" or Path(out).suffix:
+            if on_ray or len(tables) > 1:
+                raise typer.BadParameter("work in parts writes many files: name a folder for them with --out.")
+            return None
+        if on_ray:
+            from snefy_ldl.cluster.ray import RayEngine, import_ray
+
+            import_ray()  # raises at once where Ray is missing
+            engine: Engine = RayEngine(self.address, self.workers, self.patience)
+        else:
+            from snefy_ldl.cluster.base import LocalEngine
+
+            engine = LocalEngine(self.workers)
+        if backbone is not None:
+            from snefy_ldl.errors import InputError
+
+            raise InputError("--backbone works with one table only: tables in parts are read by other processes.")
+        return engine
+
+
+def is_ray(engine: str, address: str | None) -> bool:
+    """Whether the work goes to a Ray cluster.
+
+    Args:
+        engine: Text of ``--engine``.
+        address: Text of ``--address``, or None.
+
+    Returns:
+        True for "ray".
+
+    Raises:
+        BadParameter: There is no such engine, or a local one was given an address.
+    """
+    if engine not in ("local", "ray"):
+        raise typer.BadParameter(f"--engine {engine}: use local or ray.")
+    if engine == "local" and address is not None:
+        raise typer.BadParameter("--address names a Ray cluster: add --engine ray.")
+    return engine == "ray"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from rich.console import Console
@@ -28,10 +28,10 @@ from snefy_ldl.cli.common import (
     warnings_as_notes,
 )
 from snefy_ldl.cli.entry import command
-from snefy_ldl.cli.parts import EngineOptions, predict_parts
 from snefy_ldl.cli.tables import (
     feature_names,
     group_columns,
+    known_features,
     label_names,
     no_table_notes,
     odd_cells,
@@ -50,6 +50,7 @@ from snefy_ldl.cluster.rows import (
 )
 
 if TYPE_CHECKING:
+    from snefy_ldl.cluster.base import Engine
     from snefy_ldl.datasets.labelled import Labelled
     from snefy_ldl.estimator import SnefyLDL
 
@@ -65,7 +66,7 @@ def predict(
     features: opt.Features = None,
     device: opt.Device = "auto",
     *,
-    engine: EngineOptions,
+    engine: opt.EngineOptions,
     backbone: opt.BackboneCode = None,
 ) -> None:
     """Predict the label distributions of a table, a part at a time, however long it is.
@@ -349,3 +350,53 @@ def watch_rows(
 
         plot_watch(result).figure.savefig(picture, bbox_inches="tight")
         typer.echo(f"picture written to {picture}")
+
+
+def predict_parts(
+    engine: Engine,
+    model: Path,
+    tables: list[str],
+    out: str,
+    keep: list[str],
+    features: str | None,
+    device: str,
+    interval: float | None,
+    uncalibrated: bool,
+) -> None:
+    """``predict`` in parts; a column that names the rows is always kept.
+
+    Args:
+        engine: Where the work is done.
+        model: Folder of the model.
+        tables: Parquet files, folders, patterns and addresses.
+        out: Folder to write to.
+        keep: Columns to copy.
+        features: Text of ``--features``, or None.
+        device: Where workers put the model.
+        interval: Level of the intervals, or None.
+        uncalibrated: Whether to ignore a calibration.
+    """
+    from snefy_ldl.cluster.base import run_parts
+    from snefy_ldl.cluster.parts import PartTable, find_tables
+    from snefy_ldl.cluster.work import ModelFiles, Predictions
+    from snefy_ldl.datasets.labelled import find_id
+
+    table, files = PartTable(find_tables(tables)), ModelFiles.read(model, device)
+    fitted, calibration = files.load()
+    if getattr(fitted, "group_effects_", None) is not None:
+        note("a table in parts is read without its groups: all rows are of unknown groups")
+    table.need(keep, "--keep")
+    key, labels = find_id(table.columns, None, known_features(fitted, features)), label_names(fitted)
+    kept = tuple(dict.fromkeys([*([key] if key else []), *keep]))
+    # a table in parts has all of a table on disk that is asked for here
+    names = tuple(feature_names(fitted, features, cast(Any, table), kept))
+    distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
+    if interval is not None and calibration is not None and not uncalibrated:
+        note_other_levels(calibrated_levels(calibration), interval)
+    work = Predictions(files, names, kept, interval, uncalibrated)
+    with progress_bar("predict") as progress:
+        run = run_parts(engine, work, table, out, progress=progress)
+    print_odd_cells(run.odd)
+    if run.kept:
+        note(f"{run.kept} of {len(run.outcomes)} parts were finished by an earlier run")
+    say(f"{run.rows:,} rows in {len(run.outcomes):,} parts written to {out}", "green")

@@ -16,8 +16,8 @@ from snefy_ldl.conformal.choice import FEWEST_FOR_SLABS
 from snefy_ldl.conformal.report import conditional_rows, spaced_rows
 from snefy_ldl.datasets.groups import group_folds
 from snefy_ldl.errors import InputError, TableNote
+from snefy_ldl.explain.effects import group_variance
 from snefy_ldl.explain.features import column_names
-from snefy_ldl.explain.groups import group_variance
 from snefy_ldl.explain.importance import Importance, rank_columns
 from snefy_ldl.metrics import JointCalibration, coverage, interval_width, joint_calibration_test, kl_divergence
 from snefy_ldl.metrics.averages import covered_labels
