@@ -162,7 +162,7 @@ def _curve_table(curve: Dependence) -> Any:
 
 
 def _figure(table: Effects, curve: Dependence) -> Any:
-    """The dependence, the effects, and the way in the triangle where three labels have one along a number."""
+    """The dependence, the effects and, for three labels along a number, the path of the mean mix in a triangle."""
     triangle = curve.words == "mean share" and len(curve.labels) == 3 and curve.numeric == (True,)
     lines = sum(entry.contrast != "dY/dX" for entry in table.entries)
     figure = new_figure(15.0 if triangle else 11.0, max(3.4, 0.8 + 0.26 * lines))

@@ -236,7 +236,7 @@ def _settle_columns(
 
 
 def _labels_differ(rows: Labelled, remark: str) -> bool:
-    """Whether labels are more alike within the groups that a remark is about than between; by chance in 1 of 100."""
+    """Whether labels are more alike within the groups that a remark names than between them; 1 in 100 by chance."""
     import numpy as np
 
     from snefy_ldl.datasets.groups import labels_differ
@@ -247,7 +247,7 @@ def _labels_differ(rows: Labelled, remark: str) -> bool:
 
 
 def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str) -> Any:
-    """Votes whose annotators are to be learnt, or None where the numbers of votes are all that counts."""
+    """Single votes where annotators are to be learnt; None where only the numbers of votes matter."""
     from snefy_ldl.datasets.votes import read_vote_cells
     from snefy_ldl.votes.tables import Votes
 

@@ -103,7 +103,7 @@ def _grid(lines: dict[str, str]) -> Table:
 
 
 def _centre_line(weights: Path, config: dict[str, Any]) -> str:
-    """By what shares are divided before the network sees them, as shares themselves."""
+    """The centre by which shares are divided before the network sees them, itself written as shares."""
     from safetensors import safe_open
 
     if config.get("inputs") == "moving":

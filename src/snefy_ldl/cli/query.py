@@ -123,14 +123,14 @@ def query(
             "green",
         )
     if labeled is not None:
-        _say_whether_it_helps(fitted, TableSource(labeled), source, columns)
+        _print_whether_it_helps(fitted, TableSource(labeled), source, columns)
     if out != "-":
         say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
         labels = ", ".join(label_names(fitted))
         say(f"Next: fill in {labels} (shares or numbers of votes), then run: snefy-ldl fit TRAIN --append {out}", "")
 
 
-def _say_whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, columns: _Columns) -> None:
+def _print_whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, columns: _Columns) -> None:
     """Print what the labelled rows say about choosing rows, where their table holds the labels."""
     import numpy as np
 
@@ -178,7 +178,7 @@ class _Columns:
 
     @property
     def ids(self) -> list[str]:
-        """The column of names as a list of one, or of none."""
+        """The column of names in a list, which is empty where rows go by number."""
         return [] if self.key is None else [self.key]
 
     def groups_in(self, source: TableSource) -> list[str]:

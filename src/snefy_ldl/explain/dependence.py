@@ -50,7 +50,7 @@ BAND_STYLES = {
     "members": (0.32, "what we do not know"),
     "bootstrap": (0.32, "other rows"),
 }
-#: Arrowheads along a way in the triangle at most, and how far apart they are at least, as a share of its side.
+#: Most arrowheads along a path in the triangle, and the smallest distance between them as a share of its side.
 ARROWS, ARROW_GAP = 5, 0.06
 
 
@@ -140,8 +140,8 @@ class Dependence:
         if kind == "ternary":
             if len(self.features) != 1 or len(chosen) != 3 or self.words != "mean share":
                 raise InputError('arrows in a triangle need of="mean", one feature and three labels.')
-            path: Axes = self._draw_path(ax, chosen)
-            return path
+            drawn: Axes = self._draw_path(ax, chosen)
+            return drawn
         if kind not in ("auto", "map" if len(self.features) == 2 else "lines"):
             raise InputError(f"kind={kind!r} does not go with {len(self.features)} feature(s).")
         return self._draw_map(ax, chosen[0]) if len(self.features) == 2 else self._draw_lines(ax, chosen)
@@ -230,19 +230,19 @@ class Dependence:
 
         for single in () if self.rows is None else self.rows:
             arrow(closed(single)[[0, -1]], style.FRAME, 0.9, 8)
-        way = closed(self.estimate)
-        ax.plot(*way.T, color=style.MODEL, linewidth=2.2, zorder=4)
-        length = np.abs(np.diff(way, axis=0)).sum() / 2
-        heads = int(np.clip(length / ARROW_GAP, 1, min(ARROWS, len(way) - 1)))
-        stops = np.unique(np.linspace(0, len(way) - 1, heads + 1).round().astype(int))
+        path = closed(self.estimate)
+        ax.plot(*path.T, color=style.MODEL, linewidth=2.2, zorder=4)
+        length = np.abs(np.diff(path, axis=0)).sum() / 2
+        heads = int(np.clip(length / ARROW_GAP, 1, min(ARROWS, len(path) - 1)))
+        stops = np.unique(np.linspace(0, len(path) - 1, heads + 1).round().astype(int))
         for stop in stops[1:]:
-            arrow(way[[stop - 1, stop]], style.MODEL, 2.2, 14)
-        ax.scatter(*way[:1].T, color="white", edgecolors=style.MODEL, s=36, linewidths=1.8, zorder=5)
+            arrow(path[[stop - 1, stop]], style.MODEL, 2.2, 14)
+        ax.scatter(*path[:1].T, color="white", edgecolors=style.MODEL, s=36, linewidths=1.8, zorder=5)
         for end, down in ((0, 5), (-1, -13)):
             text = grid[end]
             words = f"{text:.4g}" if isinstance(text, (float, int)) and not isinstance(text, bool) else str(text)
             offset = {"xytext": (7, down), "textcoords": "offset points", "zorder": 6}
-            ax.annotate(words, place(way[end]), fontsize=9, color=style.INK, **offset)
+            ax.annotate(words, place(path[end]), fontsize=9, color=style.INK, **offset)
         ax.set_title(f"mean mix along {self.features[0]}", fontsize=10, color=style.INK, y=1.1)
         return ax
 

@@ -57,7 +57,7 @@ PASSING = ("random_state", "verbose", "checkpoint_dir", "warm_start")
 
 
 def record_path(out: Path, study: str, recipe: str, repeat: int) -> Path:
-    """Where one repeat's figures lie.
+    """Path of one repeat's figures.
 
     Example:
         >>> record_path(Path("reproduction"), "table3", "default", 7).as_posix()
@@ -206,23 +206,23 @@ Loader = Callable[[str], Dataset]
 class Task:
     """Some repeats of a study, trained together.
 
-    A model's place among those it is trained with can change its last bits, and a query can turn such a bit into
-    another row. So repeats are trained in fixed companies, whole even where some of it is there already: what an
-    interrupted run leaves is finished with the same figures.
+    A model's position among those it is trained with can change its last bits, and a query can turn such a bit into
+    another row. Repeats are therefore trained in fixed batches, always whole, even if some of their records exist
+    already: a run that was interrupted ends with the same figures.
 
     Args:
         study: which.
         recipes: the recipe, or those that share the work.
         part: the setting of figure A1; empty elsewhere.
         repeats: numbers of the splits whose records are missing.
-        company: numbers of the splits that are trained, these among them.
+        batch: numbers of all splits that are trained together.
     """
 
     study: Study
     recipes: tuple[str, ...]
     part: str
     repeats: tuple[int, ...]
-    company: tuple[int, ...]
+    batch: tuple[int, ...]
 
     def __str__(self) -> str:
         numbers = f"{self.repeats[0]}" if len(self.repeats) == 1 else f"{self.repeats[0]}-{self.repeats[-1]}"
@@ -246,12 +246,12 @@ def compute(task: Task, loader: Loader) -> Answer:
         warnings.simplefilter("always")
         study, protocol, recipe = task.study, task.study.protocol, task.recipes[0]
         if isinstance(protocol, Ensemble):
-            outcomes = run_ensemble(study, task.recipes, task.company, data)
+            outcomes = run_ensemble(study, task.recipes, task.batch, data)
         elif isinstance(protocol, Sensitivity):
-            outcomes = run_sensitivity(study, recipe, task.part, task.company, data)
+            outcomes = run_sensitivity(study, recipe, task.part, task.batch, data)
         else:
             run = run_active if isinstance(protocol, Active) else run_conformal
-            outcomes = run(study, recipe, task.company, data)
+            outcomes = run(study, recipe, task.batch, data)
     lines = dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught)
     seconds = (time.perf_counter() - began) / len(outcomes)
     return Answer([one for one in outcomes if one.repeat in task.repeats], seconds, list(lines))
@@ -297,9 +297,9 @@ class Ledger:
         tasks = []
         for (together, part), repeats in wanted.items():
             for start in sorted({repeat // study.chunk * study.chunk for repeat in repeats}):
-                company = tuple(range(start, min(start + study.chunk, study.repeats)))
-                group = tuple(repeat for repeat in repeats if repeat in company)
-                tasks.append(Task(study, together, part, group, company))
+                batch = tuple(range(start, min(start + study.chunk, study.repeats)))
+                group = tuple(repeat for repeat in repeats if repeat in batch)
+                tasks.append(Task(study, together, part, group, batch))
         return tasks
 
     def _lacking(self, study: Study, recipe: str, repeat: int) -> list[str]:

@@ -141,7 +141,7 @@ MOST_PANELS = 11
 def joint_calibration(
     pit: Any, fig: Figure | None = None, *, bins: int = 10, labels: Sequence[str] | None = None
 ) -> Figure:
-    """Histograms of every step of the joint transform, and how the steps hang together.
+    """Histograms of every step of the joint transform, and how the steps are related.
 
     Each histogram is flat, within its grey band, when the step is right; the last panel holds Spearman's correlation of
     every two steps, near zero when they are independent. The title says what the test of both says.
