@@ -329,7 +329,10 @@ def conformal(results: Results, study: str, side: str, *path: str | int) -> Seri
     if side == "dirichlet":
         return results.series(study, "baseline", "models", "dirichlet", *path)
     recipe, _, method = side.partition(" ")
-    return results.series(study, recipe, *(("methods", "snefy_quantile") if method else ("models", "snefy")), *path)
+    if not method:
+        return results.series(study, recipe, "models", "snefy", *path)
+    series = results.series(study, recipe, "methods", "snefy_quantile", *path)
+    return series or results.series(study, recipe, "models", "snefy_quantile", *path)  # as version 0.1 wrote it
 
 
 def fsc(results: Results, study: str, side: str, level: str | None = None, label: int | None = None) -> Series:

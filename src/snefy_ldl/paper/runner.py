@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import platform
-import signal
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from concurrent.futures import BrokenExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
@@ -26,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 from rich.console import Console
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
 
@@ -238,23 +235,41 @@ class Answer(NamedTuple):
     warnings: list[str]
 
 
-def compute(task: Task, loader: Loader) -> Answer:
-    """Run a task; its warnings come back as lines, one of each."""
-    data = _data(loader, task.study.dataset)
-    began = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        study, protocol, recipe = task.study, task.study.protocol, task.recipes[0]
-        if isinstance(protocol, Ensemble):
-            outcomes = run_ensemble(study, task.recipes, task.batch, data)
-        elif isinstance(protocol, Sensitivity):
-            outcomes = run_sensitivity(study, recipe, task.part, task.batch, data)
-        else:
-            run = run_active if isinstance(protocol, Active) else run_conformal
-            outcomes = run(study, recipe, task.batch, data)
+def compute(task: Task, loader: Loader) -> tuple[Task, Answer]:
+    """Run a task on one thread; its warnings come back as lines, one of each."""
+    study, protocol, recipe = task.study, task.study.protocol, task.recipes[0]
+    data, began, threads = _data(loader, study.dataset), time.perf_counter(), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if isinstance(protocol, Ensemble):
+                outcomes = run_ensemble(study, task.recipes, task.batch, data)
+            elif isinstance(protocol, Sensitivity):
+                outcomes = run_sensitivity(study, recipe, task.part, task.batch, data)
+            else:
+                run = run_active if isinstance(protocol, Active) else run_conformal
+                outcomes = run(study, recipe, task.batch, data)
+    except Exception:
+        Console(stderr=True).print(f"{task} failed; earlier results are kept.", style="red", markup=False)
+        raise
+    finally:
+        torch.set_num_threads(threads)
     lines = dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught)
     seconds = (time.perf_counter() - began) / len(outcomes)
-    return Answer([one for one in outcomes if one.repeat in task.repeats], seconds, list(lines))
+    return task, Answer([one for one in outcomes if one.repeat in task.repeats], seconds, list(lines))
+
+
+def _run(tasks: Sequence[Task], loader: Loader, workers: int) -> Iterator[tuple[Task, Answer]]:
+    """Tasks as they finish, in any order; with one worker, in this process."""
+    calls = (delayed(compute)(task, loader) for task in tasks)
+    try:
+        yield from Parallel(min(workers, len(tasks)), return_as="generator_unordered", batch_size=1)(calls)
+    except BrokenExecutor:
+        raise SnefyError(
+            "a worker process ended early, perhaps because memory ran out. Finished results are kept: "
+            "run the same command again with fewer --jobs."
+        ) from None
 
 
 @lru_cache(maxsize=2)
@@ -386,10 +401,8 @@ def reproduce(
         return out
     run_file.write()
     with Progress("reproduce", len(tasks)) as progress:
-        alone = workers == 1
-        answers = _run_here(tasks, loader) if alone else _run_in_workers(tasks, loader, min(workers, len(tasks)))
         printed: set[tuple[str, str]] = set()
-        for task, answer in answers:
+        for task, answer in _run(tasks, loader, workers):
             ledger.enter(task, answer)
             run_file.write()
             for line in answer.warnings:
@@ -400,71 +413,3 @@ def reproduce(
             progress.update(progress.completed + 1, f"{task}: {answer.seconds:.1f} s per repeat")
     run_file.write(finished=True)
     return out
-
-
-# -- doing the work ----------------------------------------------------------------------------------------------------
-
-
-def _run_here(tasks: Sequence[Task], loader: Loader) -> Iterator[tuple[Task, Answer]]:
-    """One task after another in this process, on one thread as in a worker."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            for task in tasks:
-                with _naming(task):
-                    answer = compute(task, loader)
-                yield task, answer
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _run_in_workers(tasks: Sequence[Task], loader: Loader, workers: int) -> Iterator[tuple[Task, Answer]]:
-    """Tasks as they finish, in any order."""
-    before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker)
-    finished = False
-    try:
-        waiting = {pool.submit(compute, task, loader): task for task in tasks}
-        for future in as_completed(waiting):
-            task = waiting[future]
-            with _naming(task):
-                answer = future.result()
-            yield task, answer
-        finished = True
-    finally:
-        # after an error or Ctrl-C, tasks whose answers nobody will read are not waited for
-        pool.shutdown(wait=finished, cancel_futures=True)
-        if not finished:
-            for child in set(multiprocessing.active_children()) - before:
-                child.terminate()
-
-
-@contextmanager
-def _naming(task: Task) -> Iterator[None]:
-    """Print which task an error comes from."""
-    try:
-        yield
-    except BrokenExecutor:
-        raise SnefyError(
-            "a worker process ended early, perhaps because memory ran out. Finished results are kept: "
-            "run the same command again with fewer --jobs."
-        ) from None
-    except Exception:
-        Console(stderr=True).print(f"{task} failed; earlier results are kept.", style="red", markup=False)
-        raise
-
-
-def _start_worker() -> None:
-    """One thread per worker; the parent handles Ctrl-C, and a worker ends when its parent does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    threadpool_limits(1)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-
-        def follow() -> None:
-            parent.join()
-            os._exit(1)
-
-        threading.Thread(target=follow, daemon=True).start()
