@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.entry import command
 
 
@@ -18,7 +17,7 @@ def demo(
     rows: Annotated[int, typer.Option(min=50)] = 2000,
     members: Annotated[int, typer.Option(min=1)] = 3,
     epochs: Annotated[int, typer.Option(min=1)] = 30,
-    seed: opt.Seed = 0,
+    seed: int = 0,
 ) -> None:
     """Fit a made-up city, compare with the known truth, and write a page with pictures.
 

@@ -23,6 +23,7 @@ import typer
 from typer.core import TyperGroup
 
 from snefy_ldl._internal.version import __version__
+from snefy_ldl.cli import options as shared
 from snefy_ldl.cli.common import explain, say
 
 #: New objects before garbage is looked for; Python's own 700 suit programs that load little.
@@ -123,7 +124,8 @@ def _with_plain_options(function: Command, helps: dict[str, dict[str, str | None
         hints |= get_type_hints(group, include_extras=True)
         helps |= _read_docstring(group)[1]
         given += [parameter.replace(name=field.name, default=field.default) for field in fields(group)]
-    parameters = [one.replace(annotation=_described(one, hints[one.name], helps.get(one.name))) for one in given]
+    texts = _read_docstring(shared)[1] | helps
+    parameters = [one.replace(annotation=_described(one, hints[one.name], texts.get(one.name))) for one in given]
 
     @functools.wraps(function)
     def run(**values: Any) -> None:

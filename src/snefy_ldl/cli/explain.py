@@ -26,8 +26,8 @@ MOST_LINES, MOST_LABELS = 60, 6
 
 @command("explain")
 def explain_model(
-    model: opt.ModelFolder,
-    table: opt.TableFile,
+    model: Path,
+    table: Path,
     feature: Annotated[str, typer.Option()],
     second: Annotated[str | None, typer.Option("--and")] = None,
     of: str = "mean",
@@ -40,7 +40,7 @@ def explain_model(
     dpi: opt.Dpi = 150,
     as_json: opt.AsJson = False,
     id_name: opt.IdColumn = None,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Show what a feature does to the predictions: average effects, and how they change along it.
 

@@ -19,7 +19,7 @@ from snefy_ldl.cluster.rows import calibrated_levels
 
 
 @command()
-def info(model: opt.ModelFolder, as_json: opt.AsJson = False) -> None:
+def info(model: Path, as_json: opt.AsJson = False) -> None:
     """Describe a saved model: labels, features, training, versions."""
     from snefy_ldl._internal.model_files import CONFIG, check_description, read_head
 

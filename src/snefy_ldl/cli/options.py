@@ -1,6 +1,30 @@
-"""Options and arguments that several commands share, with their help texts.
+"""Options and arguments that several commands share; a command's own docstring has precedence over the help below.
 
 The fields of a dataclass become options of the command that takes it (:func:`snefy_ldl.cli.entry.command`).
+
+Args:
+    model (MODEL): Folder that fit wrote.
+    table (TABLE): CSV, TSV, Excel, Parquet or Feather file, or a folder of Parquet files.
+    tables (TABLE...): CSV, TSV, Excel, Parquet or Feather file, or several Parquet files.
+    items (ITEMS): Table with the items' names (item, id or row) and features.
+    out: CSV, TSV, Excel, Parquet or Feather file to write, by its ending; - prints CSV.
+    features (F1,F2): Feature columns, for a model that was fitted without column names.
+    counts: The label columns hold numbers of votes, not shares.
+    normalize: The label columns hold amounts: divide each row by its sum.
+    vote_file: File with the votes, if TABLE holds only the items' features.
+    columns (I,A,L): Columns of a table with one vote per row; detected by default.
+    id_name (COLUMN): Column that names the rows; by default item, id or row, if present.
+    keep (COL1,COL2): Columns to copy from the table.
+    ternary (A,B,C): Labels at the corners of the triangles, or groups of labels: A+B,C,D.
+    option (NAME=VALUE): Any other setting, for example n_neurons=32. Repeatable.
+    seed: Random seed; the same seed gives the same result.
+    device: auto (a GPU where there is one), cpu, cuda ...
+    backbone (MODULE:FUNCTION): For a model with a custom network: the function that builds it. Runs that code; it must
+        be trusted.
+    address: Address of a Ray cluster, for example auto; by default a cluster is started on this machine.
+    dpi: Dots per inch of a PNG file.
+    as_json: Print JSON instead of a table.
+    quiet: No progress bar.
 """
 
 from __future__ import annotations
@@ -17,62 +41,12 @@ if TYPE_CHECKING:
 #: Columns of a table with one vote per row.
 VOTE_COLUMNS = "item,annotator,label"
 
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that fit wrote.")]
-TableFile = Annotated[
-    Path,
-    typer.Argument(metavar="TABLE", help="CSV, TSV, Excel, Parquet or Feather file, or a folder of Parquet files."),
-]
-ItemFile = Annotated[
-    Path, typer.Argument(metavar="ITEMS", help="Table with the items' names (item, id or row) and features.")
-]
-Tables = Annotated[
-    list[str],
-    typer.Argument(metavar="TABLE...", help="CSV, TSV, Excel, Parquet or Feather file, or several Parquet files."),
-]
-Features = Annotated[
-    str | None,
-    typer.Option(metavar="F1,F2", help="Feature columns, for a model that was fitted without column names."),
-]
-Counts = Annotated[bool, typer.Option("--counts", help="The label columns hold numbers of votes, not shares.")]
-Normalize = Annotated[
-    bool, typer.Option("--normalize", help="The label columns hold amounts: divide each row by its sum.")
-]
-Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu, cuda ...")]
-Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same result.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
-Keep = Annotated[str | None, typer.Option(metavar="COL1,COL2", help="Columns to copy from the table.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, for example n_neurons=32. Repeatable."),
-]
-Ternary = Annotated[
-    str | None,
-    typer.Option(metavar="A,B,C", help="Labels at the corners of the triangles, or groups of labels: A+B,C,D."),
-]
-Dpi = Annotated[int, typer.Option(min=30, max=1200, help="Dots per inch of a PNG file.")]
-TableOut = Annotated[
-    str, typer.Option(help="CSV, TSV, Excel, Parquet or Feather file to write, by its ending; - prints CSV.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-IdColumn = Annotated[
-    str | None,
-    typer.Option("--id", metavar="COLUMN", help="Column that names the rows; by default item, id or row, if present."),
-]
-VoteFile = Annotated[Path | None, typer.Option(help="File with the votes, if TABLE holds only the items' features.")]
-VoteColumns = Annotated[
-    str,
-    typer.Option(
-        "--vote-columns", metavar="I,A,L", help="Columns of a table with one vote per row; detected by default."
-    ),
-]
-BackboneCode = Annotated[
-    str | None,
-    typer.Option(
-        "--backbone",
-        metavar="MODULE:FUNCTION",
-        help="For a model with a custom network: the function that builds it. Runs that code; it must be trusted.",
-    ),
-]
+VoteColumns = Annotated[str, typer.Option("--vote-columns")]
+IdColumn = Annotated[str | None, typer.Option("--id")]
+Settings = Annotated[list[str] | None, typer.Option("--set")]
+Dpi = Annotated[int, typer.Option(min=30, max=1200)]
+AsJson = Annotated[bool, typer.Option("--json")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q")]
 
 
 @dataclass(frozen=True)
@@ -85,13 +59,13 @@ class LabelOptions:
     """
 
     labels: str | None = None
-    features: Features = None
-    counts: Counts = False
+    features: str | None = None
+    counts: bool = False
     votes: str = "auto"
-    vote_file: VoteFile = None
+    vote_file: Path | None = None
     columns: VoteColumns = VOTE_COLUMNS
     id_name: IdColumn = None
-    normalize: Normalize = False
+    normalize: bool = False
 
     @property
     def form(self) -> str:
@@ -110,13 +84,7 @@ class VoteOptions:
     form: Annotated[str, typer.Option("--votes")] = "auto"
     columns: VoteColumns = VOTE_COLUMNS
     id_name: IdColumn = None
-    features: Features = None
-
-
-Address = Annotated[
-    str | None,
-    typer.Option(help="Address of a Ray cluster, for example auto; by default a cluster is started on this machine."),
-]
+    features: str | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +98,7 @@ class EngineOptions:
     """
 
     engine: str = "local"
-    address: Address = None
+    address: str | None = None
     workers: Annotated[int | None, typer.Option(min=1)] = None
     patience: Annotated[float, typer.Option(min=0.0)] = 600.0
 

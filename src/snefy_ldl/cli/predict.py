@@ -57,17 +57,17 @@ if TYPE_CHECKING:
 
 @command()
 def predict(
-    model: opt.ModelFolder,
-    tables: opt.Tables,
-    out: opt.TableOut = "-",
+    model: Path,
+    tables: list[str],
+    out: str = "-",
     interval: float | None = None,
-    keep: opt.Keep = None,
+    keep: str | None = None,
     uncalibrated: bool = False,
-    features: opt.Features = None,
-    device: opt.Device = "auto",
+    features: str | None = None,
+    device: str = "auto",
     *,
     engine: opt.EngineOptions,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Predict the label distributions of a table, a part at a time, however long it is.
 
@@ -155,13 +155,13 @@ def _predictions(
 
 @command()
 def evaluate(
-    model: opt.ModelFolder,
-    table: opt.TableFile,
+    model: Path,
+    table: Path,
     interval: float = 0.9,
     *,
     source: opt.LabelOptions,
     as_json: opt.AsJson = False,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Score a model on a table whose labels, or votes, are known.
 
@@ -228,8 +228,8 @@ def _show(report: dict[str, Any], as_json: bool, model: Path, table: Path) -> No
 
 @command()
 def conformalize(
-    model: opt.ModelFolder,
-    table: opt.TableFile,
+    model: Path,
+    table: Path,
     level: str = "0.9",
     method: str = "auto",
     simultaneous: bool = False,
@@ -238,7 +238,7 @@ def conformalize(
     new_groups: str | None = None,
     *,
     source: opt.LabelOptions,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them.
 
@@ -317,13 +317,13 @@ def _bases(rows: Labelled, names: list[str]) -> list[Any]:
 
 @command("watch")
 def watch_rows(
-    model: opt.ModelFolder,
-    table: opt.TableFile,
+    model: Path,
+    table: Path,
     alarm: float = 100.0,
     picture: Path | None = None,
     *,
     source: opt.LabelOptions,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Test whether new labelled rows are still like those that calibrated a model, in the order of the table.
 

@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 
 @command()
 def query(
-    model: opt.ModelFolder,
+    model: Path,
     pool: Path,
-    out: opt.TableOut = "-",
+    out: str = "-",
     n: Annotated[int, typer.Option("--n", "-n", min=1)] = 100,
     strategy: str = "auto",
     diverse: bool = False,
     option: opt.Settings = None,
-    seed: opt.Seed = 0,
+    seed: int = 0,
     id_name: opt.IdColumn = None,
     skip: list[Path] | None = None,
     labeled: Path | None = None,
-    keep: opt.Keep = None,
+    keep: str | None = None,
     label_studio: Path | None = None,
-    features: opt.Features = None,
-    backbone: opt.BackboneCode = None,
+    features: str | None = None,
+    backbone: str | None = None,
 ) -> None:
     """Choose the rows of a pool that are most worth labelling, however long the pool is.
 

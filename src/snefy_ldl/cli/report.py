@@ -47,16 +47,16 @@ ROW_KINDS = {"ternary": 1, "marginals": 1, "intervals": 12}
 
 @command()
 def report(
-    model: opt.ModelFolder,
-    table: opt.TableFile,
+    model: Path,
+    table: Path,
     out: Path = Path("report"),
     train: Path | None = None,
     folds: Annotated[int | None, typer.Option(min=0)] = None,
-    ternary: opt.Ternary = None,
+    ternary: str | None = None,
     title: str | None = None,
     *,
     source: opt.LabelOptions,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Write a page about a model: how good it is, what matters, and where it fails.
 
@@ -106,15 +106,15 @@ def report(
 @command()
 def plot(
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of: {', '.join(KINDS)}.")],
-    model: opt.ModelFolder,
-    table: opt.TableFile,
+    model: Path,
+    table: Path,
     out: Annotated[Path, typer.Option()],
     rows: str | None = None,
-    ternary: opt.Ternary = None,
+    ternary: str | None = None,
     dpi: opt.Dpi = 150,
     *,
     source: opt.LabelOptions,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ...
 

@@ -26,7 +26,7 @@ def serve(
     queue: Annotated[int, typer.Option(min=1)] = 64,
     batch_ms: Annotated[float, typer.Option(min=0.0)] = 2.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Answer questions about a model over HTTP, and show its page at /.
 
@@ -79,11 +79,11 @@ def serve(
 
 @command()
 def explore(
-    model: opt.ModelFolder,
-    table: opt.TableFile,
+    model: Path,
+    table: Path,
     out: Path = Path("explorer.html"),
     id_name: opt.IdColumn = None,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Write a page that explores a model in any browser, without a server or the internet.
 
@@ -113,11 +113,11 @@ def explore(
 
 @command()
 def export(
-    model: opt.ModelFolder,
+    model: Path,
     out: Path,
     levels: str | None = None,
     dtype: str = "float64",
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Write a model as a file that gives mean, variance and quantiles without Python.
 

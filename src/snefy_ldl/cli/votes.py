@@ -16,15 +16,15 @@ from snefy_ldl.cluster.rows import RATING_COLUMNS, interval_columns, update_colu
 
 @command()
 def update(
-    model: opt.ModelFolder,
-    items: opt.ItemFile,
+    model: Path,
+    items: Path,
     votes: Path,
-    out: opt.TableOut = "-",
+    out: str = "-",
     interval: float = 0.9,
     ordered: bool = False,
     *,
     options: opt.VoteOptions,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Combine each item's features with its votes so far: what is now known about it.
 
@@ -71,10 +71,10 @@ def update(
 
 @command("next")
 def next_items(
-    model: opt.ModelFolder,
-    items: opt.ItemFile,
+    model: Path,
+    items: Path,
     votes: Annotated[Path | None, typer.Argument()] = None,
-    out: opt.TableOut = "-",
+    out: str = "-",
     n: Annotated[int, typer.Option("--n", "-n", min=1)] = 50,
     criterion: str = "variance",
     max_per_item: Annotated[int, typer.Option(min=1)] = 1,
@@ -84,7 +84,7 @@ def next_items(
     target_error: float = 0.0,
     *,
     options: opt.VoteOptions,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Choose the items the next annotator should see, and the expected gain of a vote on each.
 
@@ -213,12 +213,12 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
 
 @command()
 def annotators(
-    model: opt.ModelFolder,
+    model: Path,
     out: str | None = None,
     plot: Path | None = None,
     as_json: opt.AsJson = False,
     dpi: opt.Dpi = 150,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Print what a fit to single votes learnt about its annotators.
 

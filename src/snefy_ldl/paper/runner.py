@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -235,8 +236,16 @@ class Answer(NamedTuple):
     warnings: list[str]
 
 
-def compute(task: Task, loader: Loader) -> tuple[Task, Answer]:
-    """Run a task on one thread; its warnings come back as lines, one of each."""
+def compute(task: Task, loader: Loader, parent: int) -> tuple[Task, Answer]:
+    """Run a task on one thread; its warnings come back as lines, one of each.
+
+    Args:
+        task: what to run.
+        loader: gives its data set.
+        parent: id of the process that wants it; a worker ends with that process.
+    """
+    if os.getpid() != parent:
+        _follow(parent)
     study, protocol, recipe = task.study, task.study.protocol, task.recipes[0]
     data, began, threads = _data(loader, study.dataset), time.perf_counter(), torch.get_num_threads()
     torch.set_num_threads(1)
@@ -262,7 +271,7 @@ def compute(task: Task, loader: Loader) -> tuple[Task, Answer]:
 
 def _run(tasks: Sequence[Task], loader: Loader, workers: int) -> Iterator[tuple[Task, Answer]]:
     """Tasks as they finish, in any order; with one worker, in this process."""
-    calls = (delayed(compute)(task, loader) for task in tasks)
+    calls = (delayed(compute)(task, loader, os.getpid()) for task in tasks)
     try:
         yield from Parallel(min(workers, len(tasks)), return_as="generator_unordered", batch_size=1)(calls)
     except BrokenExecutor:
@@ -270,6 +279,18 @@ def _run(tasks: Sequence[Task], loader: Loader, workers: int) -> Iterator[tuple[
             "a worker process ended early, perhaps because memory ran out. Finished results are kept: "
             "run the same command again with fewer --jobs."
         ) from None
+
+
+@lru_cache(maxsize=1)
+def _follow(parent: int) -> None:
+    """End this process once its parent is gone: it would wait minutes for further tasks."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @lru_cache(maxsize=2)
