@@ -79,8 +79,11 @@ def predict(
         interval (LEVEL): Also write each label's interval of this level, for example 0.9.
         uncalibrated: The model's own intervals, even if it has been calibrated.
     """
+    import pandas as pd
+
     from snefy_ldl._internal.validation import check_confidence
     from snefy_ldl.cluster.base import map_in_order
+    from snefy_ldl.datasets.groups import in_groups
     from snefy_ldl.datasets.tables import TableSink, TableSource
 
     if interval is not None:
@@ -107,7 +110,9 @@ def predict(
 
     def answer_to(chunk: Any) -> Any:
         odd.extend(odd_cells(fitted, chunk, names))
-        return _predictions(fitted, chunk, names, kept, intervals)
+        X = in_groups(model_rows(fitted, chunk, names), table_groups(fitted, chunk))
+        numbers = pd.DataFrame(prediction_columns(fitted, X, intervals), index=chunk.index)
+        return pd.concat([chunk[kept], numbers], axis=1) if kept else numbers
 
     # parts are answered by several threads, which share the filters of warnings: odd cells are added up here
     with warnings_as_notes(), no_table_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
@@ -137,20 +142,6 @@ def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[A
     if state is None or note_other_levels(calibrated_levels(state), level):
         return None
     return calibrated_intervals(model, state, level)
-
-
-def _predictions(
-    model: SnefyLDL, chunk: Any, names: list[str], keep: list[str], intervals: Callable[[Any], Any] | None
-) -> Any:
-    """The output's columns: kept ones, and for each label its mean and both ends of its interval."""
-    import pandas as pd
-
-    from snefy_ldl.datasets.groups import in_groups
-
-    X = in_groups(model_rows(model, chunk, names), table_groups(model, chunk))
-    columns = prediction_columns(model, X, intervals)
-    numbers = pd.DataFrame(columns, index=chunk.index)
-    return pd.concat([chunk[keep], numbers], axis=1) if keep else numbers
 
 
 @command()
