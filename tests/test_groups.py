@@ -426,10 +426,10 @@ def test_importance_counts_whole_groups(data, parts, model):
     unknown = permutation_importance(model, X, D).frame
     assert known["estimate"][0] > unknown["estimate"][0] + 0.1  # the law of a known group is sharper
     losses, two = np.array([1.0, 3.0, 5.0, 7.0]), np.zeros((4, 1))
-    assert sum_up(["x"], [(losses, two)], ["a"], np.arange(4))[0].std_error == pytest.approx(
-        sum_up(["x"], [(losses, two)], ["a"])[0].std_error
+    assert sum_up("x", losses, two, ["a"], np.arange(4)).std_error == pytest.approx(
+        sum_up("x", losses, two, ["a"]).std_error
     )
-    assert sum_up(["x"], [(losses, two)], ["a"], np.array([0, 0, 1, 1]))[0].std_error == pytest.approx(2.0)
+    assert sum_up("x", losses, two, ["a"], np.array([0, 0, 1, 1])).std_error == pytest.approx(2.0)
 
 
 def test_cells_that_are_missing_keep_the_groups_of_the_other_rows(data, parts):

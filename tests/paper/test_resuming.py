@@ -28,7 +28,7 @@ def test_nothing_is_run_twice(whole_run):
 def test_the_order_of_runs_does_not_matter(whole_run, tmp_path):
     run(list(STUDIES.values())[:2], tmp_path, recipes=["default"])
     for path in tmp_path.glob("results/*/default/*[02].json"):
-        path.unlink()  # companies that are there in part
+        path.unlink()  # batches that are there in part
     run(list(STUDIES.values()), tmp_path)
     assert_same(records(whole_run), records(tmp_path))
 

@@ -22,7 +22,7 @@ from snefy_ldl.paper.studies import make_model
 def test_the_fingerprint_knows_what_decides():
     study, data = STUDIES["conformal"], data_digest(tiny_data("city"))
     own = fingerprint(study, "default", data)
-    assert own == fingerprint(replace(study, repeats=99, chunk=1, cost=7.0, title="x"), "default", data)
+    assert own == fingerprint(replace(study, repeats=99, chunk=1), "default", data)
     others = [
         fingerprint(study, "paper", data),
         fingerprint(study, "baseline", data),
@@ -41,8 +41,6 @@ def test_the_recipes_are_the_papers_and_ours():
     paper = make_model(config.STUDIES["table4"], "paper")
     assert (paper.batch_size, paper.epochs, paper.recipe) == (16, 100, "paper")
     assert make_model(config.STUDIES["figureA1"], "paper").batch_size == 64
-    with pytest.raises(InputError, match="recipe='other'"):
-        make_model(config.STUDIES["table3"], "other")
 
 
 def test_the_plan_is_the_papers():
@@ -58,24 +56,11 @@ def test_the_plan_is_the_papers():
     assert config.quick(studies["figureA1"]).repeats == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"recipes": ["papr"]}, "use any of paper, plain, default"),
-        ({"recipes": []}, "use any of paper, plain, default"),
-        ({"repeats": 0}, "repeats must be at least 1"),
-        ({"jobs": 0}, "jobs must be at least 1"),
-    ],
-)
-def test_wrong_arguments_are_told_before_any_work(tmp_path, options, message):
+def test_a_file_in_the_way_is_told_before_any_work(tmp_path):
     LOADED.clear()
-    with pytest.raises(InputError, match=message):
-        run([STUDIES["conformal"]], tmp_path, **options)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="is a file"):
         run([STUDIES["conformal"]], tmp_path / "file")
-    with pytest.raises(InputError, match="no study"):
-        run([], tmp_path)
     assert not LOADED
 
 

@@ -14,7 +14,7 @@ from made_up_results import (
     put_sensitivity,
 )
 
-from snefy_ldl.paper.claims import LEARNERS, METRICS, TABLES, Verdict, claims_of_ours, claims_of_the_paper, load_results
+from snefy_ldl.paper.claims import LEARNERS, METRICS, Verdict, claims_of_ours, claims_of_the_paper, load_results
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
@@ -23,7 +23,7 @@ pytest.importorskip("matplotlib")
 @pytest.mark.parametrize(("gain", "word", "count"), [(0.1, "holds", 9), (-0.1, "does not hold", 0)])
 def test_coverage_claim_flips(tmp_path: Path, gain: float, word: str, count: int) -> None:
     put_conformal(tmp_path, "table3", gain)
-    claims = claims_of_the_paper(load_results(tmp_path), TABLES)
+    claims = claims_of_the_paper(load_results(tmp_path))
     verdict = find(claims, "feature-stratified", case=1)
     assert verdict.word == word
     assert f"higher in {count} of 9 cells" in verdict.evidence
@@ -33,7 +33,7 @@ def test_coverage_claim_flips(tmp_path: Path, gain: float, word: str, count: int
 @pytest.mark.parametrize(("lead", "word"), [(0.05, "holds"), (-0.05, "does not hold")])
 def test_query_claims_flip(tmp_path: Path, lead: float, word: str) -> None:
     put_active(tmp_path, "table4", lead)
-    claims = claims_of_the_paper(load_results(tmp_path), TABLES)
+    claims = claims_of_the_paper(load_results(tmp_path))
     assert find(claims, "best of six").word == word
     assert find(claims, "picking at random").word == word
 
@@ -47,14 +47,14 @@ def test_a_small_lead_is_in_part(tmp_path: Path) -> None:
             row, random = (record["figures"]["strategies"][name] for name in ("SNEFY-LDL", "Random"))
             row[metric] = random[metric] * (1.0 + (lead if measure.higher else -lead))
         path.write_text(json.dumps(record))
-    verdict = find(claims_of_the_paper(load_results(tmp_path), TABLES), "picking at random")
+    verdict = find(claims_of_the_paper(load_results(tmp_path)), "picking at random")
     assert verdict == Verdict("in part", "better in 6 of 6 measures, 0 clear of zero")
 
 
 def test_every_published_row_must_be_beaten(tmp_path: Path) -> None:
     put_active(tmp_path, "table4", 0.2)  # Random is not the best published row: a small lead is not enough
     put_active(tmp_path, "table5", 0.001)
-    claims = claims_of_ours(load_results(tmp_path), TABLES)
+    claims = claims_of_ours(load_results(tmp_path))
     assert find(claims, "every published row", case=0).word == "holds"
     assert "6 of 6 measures (random queries: 0)" in find(claims, "every published row", case=0).evidence
     assert find(claims, "every published row", case=2).word == "does not hold"
@@ -63,7 +63,7 @@ def test_every_published_row_must_be_beaten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("gain", "word"), [(0.02, "holds"), (-0.02, "does not hold")])
 def test_weighting_claim_flips(tmp_path: Path, gain: float, word: str) -> None:
     put_ensemble(tmp_path, "table6", gain)
-    verdict = find(claims_of_the_paper(load_results(tmp_path), TABLES), "plain average")
+    verdict = find(claims_of_the_paper(load_results(tmp_path)), "plain average")
     assert verdict.word == word
     assert ("better in 24 of 24 cells, 24 clear of zero" in verdict.evidence) == (gain > 0)
 
@@ -72,7 +72,7 @@ def test_weighting_claim_flips(tmp_path: Path, gain: float, word: str) -> None:
 def test_cells_won_against_the_published_ones_are_counted(tmp_path: Path, won: int, word: str) -> None:
     put_ensemble(tmp_path, "table6", 0.02)
     put_ensemble(tmp_path, "table7", 0.02, won=won)
-    claims = claims_of_ours(load_results(tmp_path), TABLES)
+    claims = claims_of_ours(load_results(tmp_path))
     assert find(claims, "published Weighted", case=1).word == word
     assert f"better in {won} of 24 cells" in find(claims, "published Weighted", case=1).evidence
     assert f"better in {24 + won} of 48 cells" in find(claims, "published Weighted", case=2).evidence
@@ -83,7 +83,7 @@ def test_figure_claims_follow_the_drops_that_the_paper_names(
     tmp_path: Path, drop: float, stable: str, drops: str
 ) -> None:
     put_sensitivity(tmp_path, drop)
-    claims = claims_of_the_paper(load_results(tmp_path), TABLES)
+    claims = claims_of_the_paper(load_results(tmp_path))
     assert find(claims, "stable").word == stable  # the named settings are excepted
     assert find(claims, "drops at").word == drops
 
@@ -94,7 +94,7 @@ def test_an_unnamed_drop_breaks_stability(tmp_path: Path) -> None:
         record = json.loads(path.read_text())
         record["figures"]["panels"]["n_readouts"]["16"]["fsc"]["2"] -= 0.2
         path.write_text(json.dumps(record))
-    claims = claims_of_the_paper(load_results(tmp_path), TABLES)
+    claims = claims_of_the_paper(load_results(tmp_path))
     assert find(claims, "stable").word == "in part"
     assert "n_readouts = 16 at G = 2: −0.200" in find(claims, "stable").evidence
     assert find(claims, "stable", recipe="paper").word == "holds"
@@ -103,12 +103,12 @@ def test_an_unnamed_drop_breaks_stability(tmp_path: Path) -> None:
 def test_default_recipe_is_compared_with_the_papers_on_the_same_splits(tmp_path: Path) -> None:
     put_ensemble(tmp_path, "table6", 0.02)
     results = load_results(tmp_path)
-    before = find(claims_of_ours(results, TABLES), "default recipe beats the paper", case=4)
+    before = find(claims_of_ours(results), "default recipe beats the paper", case=4)
     for path in (tmp_path / "results/table6/default").iterdir():
         record = json.loads(path.read_text())
         for learner in LEARNERS:
             for metric, measure in METRICS.items():
                 record["figures"]["learners"][learner]["Weighted"][metric] *= 1.1 if measure.higher else 0.9
         path.write_text(json.dumps(record))
-    after = find(claims_of_ours(load_results(tmp_path), TABLES), "default recipe beats the paper", case=4)
+    after = find(claims_of_ours(load_results(tmp_path)), "default recipe beats the paper", case=4)
     assert (before.word != "holds", after.word) == (True, "holds")

@@ -10,7 +10,6 @@ import pytest
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import Dependence, Effect, Effects
-from snefy_ldl.plots import dependence_lines, dependence_map, effect_intervals, ternary_path
 
 
 @pytest.fixture(autouse=True)
@@ -25,27 +24,27 @@ LABELS = ["sand", "silt", "clay"]
 
 def test_lines_and_levels() -> None:
     band = np.stack([MIX - 0.05, MIX + 0.05], -1)
-    ax = dependence_lines(MIX, [0, 1, 2], labels=LABELS, feature="rain", bands={"members": band, "law": band})
+    curve = Dependence(("rain",), ([0, 1, 2],), LABELS, "mean share", MIX, {"members": band, "law": band})
+    ax = curve.plot()
     drawn = {line.get_label(): line for line in ax.get_lines()}
     np.testing.assert_allclose(drawn["clay"].get_ydata(), MIX[:, 2])
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [*LABELS, "what varies", "what we do not know"]
-    ax = dependence_lines(MIX, ["lime", "chalk", "marl"], labels=LABELS, numeric=False, bands={"members": band})
+    levels = (["lime", "chalk", "marl"],)
+    ax = Dependence(("rock",), levels, LABELS, "mean share", MIX, {"members": band}, numeric=(False,)).plot()
     assert [text.get_text() for text in ax.get_xticklabels()] == ["lime", "chalk", "marl"]
-    with pytest.raises(InputError, match="G = 2"):
-        dependence_lines(MIX, [0, 1])
 
 
 def test_map_effects_and_way() -> None:
-    ax = dependence_map(MIX, [["a", "b", "c"], [0, 1, 2]], features=("rock", "rain"), numeric=(False, True))
+    grids = (["a", "b", "c"], [0, 1, 2])
+    ax = Dependence(("rock", "rain"), grids, ["sand"], "mean share", MIX[..., None], numeric=(False, True)).plot()
     np.testing.assert_allclose(np.asarray(ax.collections[0].get_array()).reshape(3, 3), MIX.T)
-    ax = effect_intervals([[0.1, 0.05, 0.2], [-0.1, -0.2, 0.0]], [("rain +1", "sand"), ("rain +1", "clay")])
+    both = [Effect("rain", "+1", "sand", 0.1, 0.1, 0.05, 0.2), Effect("rain", "+1", "clay", -0.1, 0.1, -0.2, 0.0)]
+    ax = Effects(both, "mean share", "members", 0.9, 5, True, {}).plot()
     assert [text.get_text() for text in ax.get_yticklabels()] == ["rain +1   sand", "clay"]
-    ax = ternary_path(MIX, [0, 5, 10], labels=LABELS, feature="rain", rows=MIX[None])
+    ax = Dependence(("rain",), ([0, 5, 10],), LABELS, "mean share", MIX, rows=MIX[None]).plot(kind="ternary")
     texts = [text.get_text() for text in ax.texts]
     assert {"0", "10", *LABELS} <= set(texts)
     assert texts.count("") >= 2  # arrows
-    with pytest.raises(InputError, match=r"\(G, 3\)"):
-        ternary_path(MIX[:, :2], [0, 1, 2])
 
 
 def test_objects_draw_themselves() -> None:

@@ -17,6 +17,7 @@ import matplotlib.pyplot as plt
 
 from snefy_ldl import plots
 from snefy_ldl.errors import InputError
+from snefy_ldl.explain import Importance, Importances
 from snefy_ldl.plots import style
 from snefy_ldl.plots.densities import CONTENTS, shade_steps
 
@@ -55,12 +56,11 @@ def test_interval_panels_draw_each_row_on_one_scale() -> None:
 
 def test_importance_draws_the_first_columns_with_their_intervals() -> None:
     names = [f"column {k}" for k in range(20)]
-    ax = plots.importance(names, np.linspace(2.0, 0.1, 20), np.full(20, 0.05), most=5)
+    entries = [Importance(name, loss, 0.05, "", 0.0) for name, loss in zip(names, np.linspace(2.0, 0.1, 20))]
+    ax = Importances(entries, "nats").plot(most=5)
     assert [bar.get_width() for bar in ax.patches] == pytest.approx(np.linspace(2.0, 0.1, 20)[:5])
     ends = ax.collections[0].get_segments()[0][:, 0]
     assert ends == pytest.approx([2.0 - 1.96 * 0.05, 2.0 + 1.96 * 0.05])
-    with pytest.raises(InputError, match="one number for each"):
-        plots.importance(names, [1.0])
 
 
 def test_share_ranges_hold_the_quantiles() -> None:

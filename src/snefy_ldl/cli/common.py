@@ -141,33 +141,26 @@ def progress_bar(what: str) -> Iterator[Progress]:
     Yields:
         A function to call with how much is done, and of how much.
     """
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _progress_lines(what)
-        return
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _progress_lines(what: str) -> Progress:
-    """Plain lines with the part that is done, at intervals; work that ends sooner prints nothing."""
     from snefy_ldl._internal.progress import LINE_SECONDS
 
-    started = last = time.monotonic()
+    console, started = Console(stderr=True), time.monotonic()
+    last = started
 
-    def tell(done: int, total: int) -> None:
+    def print_line(done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= LINE_SECONDS:
             last = now
             say(f"{what} {done / max(total, 1):.0%} {now - started:.0f} s", "")
 
-    return tell
+    if not console.is_terminal:
+        yield print_line
+        return
+    with Bar(console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 # --- tables and pictures ----------------------------------------------------------------------------------------------
@@ -430,12 +423,9 @@ def not_an_input(option: str, out: Path, *inputs: Path | None) -> None:
         InputError: They are the same file, whatever their names.
     """
     for file in inputs:
-        if file is not None and (out.resolve() == file.resolve() or (out.exists() and _is_same(out, file))):
+        both = file is not None and out.exists() and file.exists()
+        if file is not None and (out.resolve() == file.resolve() or (both and out.samefile(file))):
             raise input_error(f"{option} {out} is read by this command, and would be overwritten; name another file.")
-
-
-def _is_same(first: Path, second: Path) -> bool:
-    return second.exists() and first.samefile(second)
 
 
 def distinct_columns(names: list[str]) -> None:

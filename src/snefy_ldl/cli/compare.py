@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from snefy_ldl.learners.comparison import Comparison
 
 
-EXAMPLES = """Five learners on one table:
-  snefy-ldl compare soil.csv --labels sand,silt,clay
-
-All of them, ten times ten folds, in two processes; continues if it was stopped:
-  snefy-ldl compare soil.csv --labels sand,silt,clay --learners all
-  --repeats 10 --jobs 2 --checkpoint runs --out table.tex --out picture.png
-"""
 #: What ``--measures ordinal`` adds to the usual ones: labels that have an order.
 ORDINAL = (
     "cumulative_absolute_distance",
@@ -36,33 +29,45 @@ USUAL = "SnefyLDL,SABFGS,LDLLRR,DFLDL,TreesLDL,AAKNN"
 ENDINGS = (".md", ".tex", ".csv", ".json", ".png", ".pdf", ".svg")
 
 
-@command(examples=EXAMPLES)
+@command()
 def compare(
-    tables: Annotated[list[Path], typer.Argument(metavar="TABLE...", help="CSV, TSV or Parquet files.")],
-    labels: Annotated[str, typer.Option(metavar="A,B,C", help="Label columns, each row summing to 1.")],
-    learners: Annotated[str, typer.Option(metavar="L1,L2", help="Names of learners, or all.")] = USUAL,
-    features: Annotated[
-        str | None, typer.Option(metavar="F1,F2", help="Feature columns; by default all others.")
-    ] = None,
-    counts: opt.Counts = False,
-    folds: Annotated[int, typer.Option(help="Folds of a cross-validation.")] = 10,
-    repeats: Annotated[int, typer.Option(help="Cross-validations, rows shuffled anew each time.")] = 1,
-    measures: Annotated[
-        str | None,
-        typer.Option(metavar="M1,M2", help="Measures, all, or ordinal for ordered labels; by default six."),
-    ] = None,
-    seed: opt.Seed = 0,
-    jobs: Annotated[int, typer.Option(help="Processes; -1 takes all cores.")] = 1,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder for finished fits; a comparison that was stopped continues from it.")
-    ] = None,
-    out: Annotated[
-        list[Path] | None, typer.Option(help="File to write, by its ending: md, tex, csv, json, png, pdf, svg.")
-    ] = None,
+    tables: list[Path],
+    labels: Annotated[str, typer.Option()],
+    learners: str = USUAL,
+    features: str | None = None,
+    counts: bool = False,
+    folds: int = 10,
+    repeats: int = 1,
+    measures: str | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+    checkpoint: Path | None = None,
+    out: list[Path] | None = None,
     as_json: opt.AsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Compare learners by repeated cross-validation, with significance tests."""
+    """Compare learners by repeated cross-validation, with significance tests.
+
+    Args:
+        tables (TABLE...): CSV, TSV or Parquet files.
+        labels (A,B,C): Label columns, each row summing to 1.
+        learners (L1,L2): Names of learners, or all.
+        features (F1,F2): Feature columns; by default all others.
+        folds: Folds of a cross-validation.
+        repeats: Cross-validations, rows shuffled anew each time.
+        measures (M1,M2): Measures, all, or ordinal for ordered labels; by default six.
+        jobs: Processes; -1 takes all cores.
+        checkpoint: Folder for finished fits; a comparison that was stopped continues from it.
+        out: File to write, by its ending: md, tex, csv, json, png, pdf, svg.
+
+    Examples:
+        Five learners on one table:
+          snefy-ldl compare soil.csv --labels sand,silt,clay
+
+        All of them, ten times ten folds, in two processes; continues if it was stopped:
+          snefy-ldl compare soil.csv --labels sand,silt,clay --learners all
+          --repeats 10 --jobs 2 --checkpoint runs --out table.tex --out picture.png
+    """
     for file in out or []:
         if file.suffix.lower() not in ENDINGS:
             raise typer.BadParameter(f"--out {file}: end it in {', '.join(ENDINGS)}.")

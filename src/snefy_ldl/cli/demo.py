@@ -8,19 +8,25 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.entry import command
 
 
 @command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder to write the page into.")] = Path("demo"),
-    rows: Annotated[int, typer.Option(min=50, help="Districts to learn from.")] = 2000,
-    members: Annotated[int, typer.Option(min=1, help="Networks to average.")] = 3,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training rows.")] = 30,
-    seed: opt.Seed = 0,
+    out: Path = Path("demo"),
+    rows: Annotated[int, typer.Option(min=50)] = 2000,
+    members: Annotated[int, typer.Option(min=1)] = 3,
+    epochs: Annotated[int, typer.Option(min=1)] = 30,
+    seed: int = 0,
 ) -> None:
-    """Fit a made-up city, compare with the known truth, and write a page with pictures."""
+    """Fit a made-up city, compare with the known truth, and write a page with pictures.
+
+    Args:
+        out: Folder to write the page into.
+        rows: Districts to learn from.
+        members: Networks to average.
+        epochs: Passes over the training rows.
+    """
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.cli.city import as_frame, fit_city, render, summary_table
 

@@ -7,19 +7,23 @@ that ``snefy-ldl --help`` and shell completion answer at once.
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import inspect
 import io
+import re
 import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
 from snefy_ldl._internal.version import __version__
+from snefy_ldl.cli import options as shared
 from snefy_ldl.cli.common import explain, say
 
 #: New objects before garbage is looked for; Python's own 700 suit programs that load little.
@@ -85,41 +89,43 @@ app = typer.Typer(
 )
 
 
-def command(name: str | None = None, examples: str | None = None) -> Callable[[Command], Command]:
-    """Register a function as a command.
+def command(name: str | None = None) -> Callable[[Command], Command]:
+    """Register a function as a command; its docstring is the help.
 
-    A parameter whose type is a dataclass becomes one option per field, so that commands share groups of options.
+    A parameter with a default is an option, one without is an argument; the docstring's ``Args`` hold their help,
+    after the word that stands for the value, and its ``Examples`` are shown below. A parameter whose type is a
+    dataclass becomes one option per field, so that commands share groups of options.
 
     Args:
         name: The command; by default the function's name.
-        examples: Command lines below its help.
 
     Returns:
         A decorator, which leaves the function as it is.
     """
 
     def register(function: Command) -> Command:
-        app.command(name, epilog=examples)(_with_plain_options(function))
+        about, helps, examples = _read_docstring(function)
+        app.command(name, help=about, epilog=examples)(_with_plain_options(function, helps))
         return function
 
     return register
 
 
-def _with_plain_options(function: Command) -> Command:
-    """The function with the fields of its dataclass parameters in their place."""
+def _with_plain_options(function: Command, helps: dict[str, dict[str, str | None]]) -> Command:
+    """The function with the fields of its dataclass parameters in their place, and each parameter with its help."""
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-    parameters = []
+    given: list[inspect.Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.name in groups:
-            group = groups[parameter.name]
-            types = get_type_hints(group, include_extras=True)
-            parameters += [
-                parameter.replace(name=field.name, default=field.default, annotation=types[field.name])
-                for field in fields(group)
-            ]
-        else:
-            parameters.append(parameter.replace(annotation=hints[parameter.name]))
+        if parameter.name not in groups:
+            given.append(parameter)
+            continue
+        group = groups[parameter.name]
+        hints |= get_type_hints(group, include_extras=True)
+        helps |= _read_docstring(group)[1]
+        given += [parameter.replace(name=field.name, default=field.default) for field in fields(group)]
+    texts = _read_docstring(shared)[1] | helps
+    parameters = [one.replace(annotation=_described(one, hints[one.name], texts.get(one.name))) for one in given]
 
     @functools.wraps(function)
     def run(**values: Any) -> None:
@@ -132,6 +138,30 @@ def _with_plain_options(function: Command) -> Command:
     )
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _read_docstring(described: Any) -> tuple[str, dict[str, dict[str, str | None]], str | None]:
+    """What a command does, the texts of each line ``name (METAVAR): help`` of its ``Args``, and its ``Examples``."""
+    text, _, examples = (inspect.getdoc(described) or "").partition("\n\nExamples:\n")
+    about, _, lines = text.partition("\n\nArgs:\n")
+    entries = re.findall(r"^    (\w+)(?: \((.+?)\))?: ((?:.+(?:\n        .+)*))", lines, re.MULTILINE)
+    helps = {name: {"metavar": word or None, "help": " ".join(text.split())} for name, word, text in entries}
+    return about, helps, textwrap.dedent(examples) or None
+
+
+def _described(parameter: inspect.Parameter, kind: Any, texts: dict[str, str | None] | None) -> Any:
+    """The type of a parameter with its help, as typer takes it; a parameter with a default is an option."""
+    if texts is None:
+        return kind
+    plain, *settings = get_args(kind) if hasattr(kind, "__metadata__") else (kind,)
+    if settings:
+        setting = copy.copy(settings[0])
+    elif parameter.default is parameter.empty:
+        setting = typer.Argument()
+    else:
+        setting = typer.Option(*([f"--{parameter.name.replace('_', '-')}"] if kind is bool else []))
+    vars(setting).update(texts)
+    return Annotated[plain, setting]
 
 
 def main() -> None:

@@ -23,43 +23,47 @@ if TYPE_CHECKING:
 #: Lines and labels of the dependence that are printed; --json holds all of them.
 MOST_LINES, MOST_LABELS = 60, 6
 
-EXAMPLES = """The effect of 10 mm more rain, and how the shares change along rain:
-  snefy-ldl explain model soil.csv --feature rain --step 10 --out rain.png
 
-The probability of more sand than clay along two features:
-  snefy-ldl explain model soil.csv --feature rain --and slope --of "sand>clay"
-"""
-
-
-@command("explain", examples=EXAMPLES)
+@command("explain")
 def explain_model(
-    model: opt.ModelFolder,
-    table: opt.TableFile,
-    feature: Annotated[str, typer.Option(help="Column whose effect is wanted.")],
-    second: Annotated[str | None, typer.Option("--and", metavar="COLUMN", help="A second column, for a map.")] = None,
-    of: Annotated[
-        str, typer.Option(help='mean, width (of intervals), "A>B" (probability) or "A/B" (log-ratio).')
-    ] = "mean",
-    step: Annotated[
-        float | None, typer.Option(help="How far to move a number; by default a standard deviation.")
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(help="Level of a text column to compare others with; by default the most frequent."),
-    ] = None,
-    level: Annotated[float, typer.Option(help="Confidence level of intervals and bands.")] = 0.95,
-    grid: Annotated[int, typer.Option(min=2, help="Values along a numeric column.")] = 15,
-    max_rows: Annotated[int, typer.Option(min=1, help="Rows to average over at most, drawn at random.")] = 500,
-    out: Annotated[Path | None, typer.Option(help="Picture to write: .png, .svg or .pdf.")] = None,
+    model: Path,
+    table: Path,
+    feature: Annotated[str, typer.Option()],
+    second: Annotated[str | None, typer.Option("--and")] = None,
+    of: str = "mean",
+    step: float | None = None,
+    reference: str | None = None,
+    level: float = 0.95,
+    grid: Annotated[int, typer.Option(min=2)] = 15,
+    max_rows: Annotated[int, typer.Option(min=1)] = 500,
+    out: Path | None = None,
     dpi: opt.Dpi = 150,
     as_json: opt.AsJson = False,
     id_name: opt.IdColumn = None,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Show what a feature does to the predictions: average effects, and how they change along it.
 
     Answers are averaged over the rows of TABLE, whose other cells stay as
     they are; labels are not needed. Effects on predictions are not causes.
+
+    Args:
+        feature: Column whose effect is wanted.
+        second (COLUMN): A second column, for a map.
+        of: mean, width (of intervals), "A>B" (probability) or "A/B" (log-ratio).
+        step: How far to move a number; by default a standard deviation.
+        reference: Level of a text column to compare others with; by default the most frequent.
+        level: Confidence level of intervals and bands.
+        grid: Values along a numeric column.
+        max_rows: Rows to average over at most, drawn at random.
+        out: Picture to write: .png, .svg or .pdf.
+
+    Examples:
+        The effect of 10 mm more rain, and how the shares change along rain:
+          snefy-ldl explain model soil.csv --feature rain --step 10 --out rain.png
+
+        The probability of more sand than clay along two features:
+          snefy-ldl explain model soil.csv --feature rain --and slope --of "sand>clay"
     """
     # torch, and what reads tables: only when the command runs
     from snefy_ldl.datasets.groups import in_groups
@@ -85,7 +89,14 @@ def explain_model(
         table_of_effects = effects(fitted, X, columns, step=step, reference=reference, **common)
         curve = dependence(fitted, X, columns, grid=grid, **common)
     if as_json:
-        typer.echo(json.dumps(_as_json(table_of_effects, curve), indent=2, ensure_ascii=False, default=str))
+        content = {
+            "effects": table_of_effects.frame.to_dict("records"),
+            "confidence": table_of_effects.confidence,
+            "confidence_level": table_of_effects.confidence_level,
+            "rows": table_of_effects.n_rows,
+            "dependence": curve.frame.to_dict("records"),
+        }
+        typer.echo(json.dumps(content, indent=2, ensure_ascii=False, default=str))
     else:
         _print(table_of_effects, curve)
     if out is not None:
@@ -109,16 +120,6 @@ def _quantity(of: str, labels: list[str]) -> Any:
             if first in labels and second in labels:
                 return (name, first, second)
     raise input_error(f'--of {of}: use mean, width, "A>B" or "A/B", with labels from {", ".join(labels)}.')
-
-
-def _as_json(table: Effects, curve: Dependence) -> dict[str, Any]:
-    return {
-        "effects": table.frame.to_dict("records"),
-        "confidence": table.confidence,
-        "confidence_level": table.confidence_level,
-        "rows": table.n_rows,
-        "dependence": curve.frame.to_dict("records"),
-    }
 
 
 def _print(table: Effects, curve: Dependence) -> None:
@@ -161,7 +162,7 @@ def _curve_table(curve: Dependence) -> Any:
 
 
 def _figure(table: Effects, curve: Dependence) -> Any:
-    """The dependence, the effects, and the way in the triangle where three labels have one along a number."""
+    """The dependence, the effects and, for three labels along a number, the path of the mean mix in a triangle."""
     triangle = curve.words == "mean share" and len(curve.labels) == 3 and curve.numeric == (True,)
     lines = sum(entry.contrast != "dY/dX" for entry in table.entries)
     figure = new_figure(15.0 if triangle else 11.0, max(3.4, 0.8 + 0.26 * lines))

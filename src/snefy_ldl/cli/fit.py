@@ -11,7 +11,6 @@ import typer
 from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import input_error, note, say, setting, split, training_rows, vote_columns, warnings_as_notes
 from snefy_ldl.cli.entry import command
-from snefy_ldl.cli.parts import Address, is_ray
 from snefy_ldl.cli.tables import LabelReader, report_rows
 
 if TYPE_CHECKING:
@@ -22,118 +21,98 @@ FALSE_ALARM = 0.01
 #: Votes per annotator from which annotators are learnt unless the user asks for it.
 LEAST_VOTES = 25
 
-EXAMPLES = """Shares, one column per label:
-  snefy-ldl fit soil.csv --labels sand,silt,clay --out model
 
-Numbers of votes, one column per label:
-  snefy-ldl fit items.csv --votes counts --labels no,yes --out model
-
-One vote per row (item, annotator, label), features in another table:
-  snefy-ldl fit items.csv --vote-file votes.csv --out model
-
-One vote per row, with the features in the same row; annotators
-with enough votes are learnt, too:
-  snefy-ldl fit votes.csv --votes long --out model
-
-The same with facts about the annotators (annotator, age, ...):
-  snefy-ldl fit items.csv --vote-file votes.csv
-  --annotators facts.csv --out model
-
-Further rounds of labels, features looked up by id:
-  snefy-ldl fit train.csv --labels no,yes --append round1.csv
-  --append round2.json --pool pool.csv --out model
-
-Several rows of each child; rows of one child are more alike:
-  snefy-ldl fit stools.csv --labels a,b,c --groups child --out model
-
-A small table of amounts without zeros: the likelier of two densities:
-  snefy-ldl fit rocks.csv --normalize --labels SiO2,Al2O3,Fe2O3 --density auto --out model
-
-More rows than memory holds, a folder of Parquet files:
-  snefy-ldl fit soil/ --stream --labels sand,silt,clay --out model
-
-The same on four workers of a Ray cluster:
-  snefy-ldl fit soil/ --engine ray --address auto --workers 4
-  --labels sand,silt,clay --out model
-"""
-
-
-@command(examples=EXAMPLES)
+@command()
 def fit(
-    table: opt.TableFile,
-    out: Annotated[Path, typer.Option(help="Folder to write the model into.")],
-    labels: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,C", help="Label columns, each row summing to 1; for single votes, the labels."),
-    ] = None,
-    features: Annotated[
-        str | None, typer.Option(metavar="F1,F2", help="Feature columns; by default all others.")
-    ] = None,
-    votes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="counts|long|wide",
-            help="Votes instead of shares: counts per label, one vote per row, or one column per annotator.",
-        ),
-    ] = None,
-    vote_file: opt.VoteFile = None,
+    table: Path,
+    out: Annotated[Path, typer.Option()],
+    labels: str | None = None,
+    features: str | None = None,
+    votes: str | None = None,
+    vote_file: Path | None = None,
     columns: opt.VoteColumns = opt.VOTE_COLUMNS,
-    annotators: Annotated[
-        Path | None,
-        typer.Option(help="Table of facts about the annotators, one row per person, with a column annotator."),
-    ] = None,
+    annotators: Path | None = None,
     id_name: opt.IdColumn = None,
-    append: Annotated[
-        list[Path] | None,
-        typer.Option(help="More labelled rows: a table, votes, or a Label Studio export (.json). Repeatable."),
-    ] = None,
-    pool: Annotated[
-        Path | None, typer.Option(help="Table to look up the features of appended rows in, by their id.")
-    ] = None,
-    counts: opt.Counts = False,
-    normalize: opt.Normalize = False,
-    drop: Annotated[str | None, typer.Option(metavar="C1,C2", help="Columns that are not features.")] = None,
-    groups: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of the group (child, field, person) of each row, not a feature. Repeatable, for levels.",
-        ),
-    ] = None,
-    members: Annotated[
-        int | None,
-        typer.Option(help="Networks to average; 6 is slower and better. By default 1 to 5, by the number of rows."),
-    ] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the rows.")] = 30,
-    seed: opt.Seed = 0,
-    density: Annotated[
-        str,
-        typer.Option(
-            metavar="snefy|logratio|auto",
-            help="Which density: logratio suits small and wide tables without zeros; auto compares both on rows left "
-            "out. --members, --epochs, --zeros, --device and --checkpoint are for snefy.",
-        ),
-    ] = "snefy",
-    zeros: Annotated[
-        str, typer.Option(metavar="auto|model|shrink|error|FLOOR", help="What to do with shares of exactly zero.")
-    ] = "auto",
-    device: opt.Device = "auto",
+    append: list[Path] | None = None,
+    pool: Path | None = None,
+    counts: bool = False,
+    normalize: bool = False,
+    drop: str | None = None,
+    groups: list[str] | None = None,
+    members: int | None = None,
+    epochs: int = 30,
+    seed: int = 0,
+    density: str = "snefy",
+    zeros: str = "auto",
+    device: str = "auto",
     option: opt.Settings = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder for a checkpoint per epoch; a fit that was stopped continues from it.")
-    ] = None,
-    stream: Annotated[
-        bool,
-        typer.Option("--stream", help="TABLE is a folder of Parquet files, read in parts, never as a whole."),
-    ] = False,
+    checkpoint: Path | None = None,
+    stream: bool = False,
     quiet: opt.Quiet = False,
-    engine: Annotated[
-        str, typer.Option(metavar="local|ray", help="ray trains on workers of a Ray cluster, as --stream reads rows.")
-    ] = "local",
-    address: Address = None,
-    workers: Annotated[int, typer.Option(min=1, help="Workers that train together, with --engine ray.")] = 2,
+    engine: str = "local",
+    address: str | None = None,
+    workers: Annotated[int, typer.Option(min=1)] = 2,
 ) -> None:
-    """Fit a model to a table of features and label distributions, or to votes."""
+    """Fit a model to a table of features and label distributions, or to votes.
+
+    Args:
+        out: Folder to write the model into.
+        labels (A,B,C): Label columns, each row summing to 1; for single votes, the labels.
+        features (F1,F2): Feature columns; by default all others.
+        votes (counts|long|wide): Votes instead of shares: counts per label, one vote per row, or one column per
+            annotator.
+        annotators: Table of facts about the annotators, one row per person, with a column annotator.
+        append: More labelled rows: a table, votes, or a Label Studio export (.json). Repeatable.
+        pool: Table to look up the features of appended rows in, by their id.
+        drop (C1,C2): Columns that are not features.
+        groups (COLUMN): Column of the group (child, field, person) of each row, not a feature. Repeatable, for
+            levels.
+        members: Networks to average; 6 is slower and better. By default 1 to 5, by the number of rows.
+        epochs: Passes over the rows.
+        density (snefy|logratio|auto): Which density: logratio suits small and wide tables without zeros; auto
+            compares both on rows left out. --members, --epochs, --zeros, --device and --checkpoint are for
+            snefy.
+        zeros (auto|model|shrink|error|FLOOR): What to do with shares of exactly zero.
+        checkpoint: Folder for a checkpoint per epoch; a fit that was stopped continues from it.
+        stream: TABLE is a folder of Parquet files, read in parts, never as a whole.
+        engine (local|ray): ray trains on workers of a Ray cluster, as --stream reads rows.
+        workers: Workers that train together, with --engine ray.
+
+    Examples:
+        Shares, one column per label:
+          snefy-ldl fit soil.csv --labels sand,silt,clay --out model
+
+        Numbers of votes, one column per label:
+          snefy-ldl fit items.csv --votes counts --labels no,yes --out model
+
+        One vote per row (item, annotator, label), features in another table:
+          snefy-ldl fit items.csv --vote-file votes.csv --out model
+
+        One vote per row, with the features in the same row; annotators
+        with enough votes are learnt, too:
+          snefy-ldl fit votes.csv --votes long --out model
+
+        The same with facts about the annotators (annotator, age, ...):
+          snefy-ldl fit items.csv --vote-file votes.csv
+          --annotators facts.csv --out model
+
+        Further rounds of labels, features looked up by id:
+          snefy-ldl fit train.csv --labels no,yes --append round1.csv
+          --append round2.json --pool pool.csv --out model
+
+        Several rows of each child; rows of one child are more alike:
+          snefy-ldl fit stools.csv --labels a,b,c --groups child --out model
+
+        A small table of amounts without zeros: the likelier of two densities:
+          snefy-ldl fit rocks.csv --normalize --labels SiO2,Al2O3,Fe2O3 --density auto --out model
+
+        More rows than memory holds, a folder of Parquet files:
+          snefy-ldl fit soil/ --stream --labels sand,silt,clay --out model
+
+        The same on four workers of a Ray cluster:
+          snefy-ldl fit soil/ --engine ray --address auto --workers 4
+          --labels sand,silt,clay --out model
+    """
     if counts and votes not in (None, "counts"):
         raise typer.BadParameter(f"--counts and --votes {votes} exclude each other.")
     form, alone = "counts" if counts else votes, vote_file is None
@@ -141,7 +120,7 @@ def fit(
         raise typer.BadParameter(f"--votes {form}: use counts, long or wide.")
     if labels is None and alone and form in (None, "counts"):
         raise typer.BadParameter("name the label columns with --labels, or add --votes long for one vote per row.")
-    on_ray = is_ray(engine, address)
+    on_ray = opt.is_ray(engine, address)
     if on_ray:
         from snefy_ldl.cluster.ray import import_ray
 
@@ -257,7 +236,7 @@ def _settle_columns(
 
 
 def _labels_differ(rows: Labelled, remark: str) -> bool:
-    """Whether labels are more alike within the groups that a remark is about than between; by chance in 1 of 100."""
+    """Whether labels are more alike within the groups that a remark names than between them; 1 in 100 by chance."""
     import numpy as np
 
     from snefy_ldl.datasets.groups import labels_differ
@@ -268,7 +247,7 @@ def _labels_differ(rows: Labelled, remark: str) -> bool:
 
 
 def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str) -> Any:
-    """Votes whose annotators are to be learnt, or None where the numbers of votes are all that counts."""
+    """Single votes where annotators are to be learnt; None where only the numbers of votes matter."""
     from snefy_ldl.datasets.votes import read_vote_cells
     from snefy_ldl.votes.tables import Votes
 

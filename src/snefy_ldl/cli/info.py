@@ -19,7 +19,7 @@ from snefy_ldl.cluster.rows import calibrated_levels
 
 
 @command()
-def info(model: opt.ModelFolder, as_json: opt.AsJson = False) -> None:
+def info(model: Path, as_json: opt.AsJson = False) -> None:
     """Describe a saved model: labels, features, training, versions."""
     from snefy_ldl._internal.model_files import CONFIG, check_description, read_head
 
@@ -68,10 +68,11 @@ def _model_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     features = config["feature_names"]
     weights = folder / config["weights"]["file"]
     losses = [loss for loss in training["validation_loss"] if loss is not None]
+    kind = f" ({training['labels']})" if "labels" in training else ""  # version 0.1 does not record it
     size = f"{weights.stat().st_size:,} bytes" if weights.is_file() else "MISSING"
     return {
         "model": f"SnefyLDL, written by snefy-ldl {config['library_version']} (format {config['format_version']})",
-        "labels": f"{len(config['label_names'])}: {shorten(config['label_names'])}{_label_kind(training)}",
+        "labels": f"{len(config['label_names'])}: {shorten(config['label_names'])}{kind}",
         "features": f"{config['n_features']}: {shorten(features)}" if features else f"{config['n_features']}, unnamed",
         **_column_lines(config.get("columns")),
         "network": f"{network['n_members']} member(s), {network['n_neurons']} neurons, {network['n_readouts']} readouts"
@@ -102,7 +103,7 @@ def _grid(lines: dict[str, str]) -> Table:
 
 
 def _centre_line(weights: Path, config: dict[str, Any]) -> str:
-    """By what shares are divided before the network sees them, as shares themselves."""
+    """The centre by which shares are divided before the network sees them, itself written as shares."""
     from safetensors import safe_open
 
     if config.get("inputs") == "moving":
@@ -147,12 +148,6 @@ def _self_check_line(check: dict[str, Any] | None) -> str:
         return f"passed ({about})"
     labels = shorten(list(dict.fromkeys(failure["label"] for failure in check["failures"])))
     return f"FAILED ({about}): labels {labels}; intervals may be wrong, please report it"
-
-
-def _label_kind(training: dict[str, Any]) -> str:
-    """Whether the model learned from shares or votes; models of version 0.1 do not record it."""
-    kind = training.get("labels")
-    return "" if kind is None else f" ({kind})"
 
 
 def _column_lines(columns: dict[str, Any] | None) -> dict[str, str]:

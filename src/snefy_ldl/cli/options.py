@@ -1,105 +1,71 @@
-"""Options and arguments that several commands share, with their help texts.
+"""Options and arguments that several commands share; a command's own docstring has precedence over the help below.
 
 The fields of a dataclass become options of the command that takes it (:func:`snefy_ldl.cli.entry.command`).
+
+Args:
+    model (MODEL): Folder that fit wrote.
+    table (TABLE): CSV, TSV, Excel, Parquet or Feather file, or a folder of Parquet files.
+    tables (TABLE...): CSV, TSV, Excel, Parquet or Feather file, or several Parquet files.
+    items (ITEMS): Table with the items' names (item, id or row) and features.
+    out: CSV, TSV, Excel, Parquet or Feather file to write, by its ending; - prints CSV.
+    features (F1,F2): Feature columns, for a model that was fitted without column names.
+    counts: The label columns hold numbers of votes, not shares.
+    normalize: The label columns hold amounts: divide each row by its sum.
+    vote_file: File with the votes, if TABLE holds only the items' features.
+    columns (I,A,L): Columns of a table with one vote per row; detected by default.
+    id_name (COLUMN): Column that names the rows; by default item, id or row, if present.
+    keep (COL1,COL2): Columns to copy from the table.
+    ternary (A,B,C): Labels at the corners of the triangles, or groups of labels: A+B,C,D.
+    option (NAME=VALUE): Any other setting, for example n_neurons=32. Repeatable.
+    seed: Random seed; the same seed gives the same result.
+    device: auto (a GPU where there is one), cpu, cuda ...
+    backbone (MODULE:FUNCTION): For a model with a custom network: the function that builds it. Runs that code; it must
+        be trusted.
+    address: Address of a Ray cluster, for example auto; by default a cluster is started on this machine.
+    dpi: Dots per inch of a PNG file.
+    as_json: Print JSON instead of a table.
+    quiet: No progress bar.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from snefy_ldl.cluster.base import Engine
 
 #: Columns of a table with one vote per row.
 VOTE_COLUMNS = "item,annotator,label"
 
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that fit wrote.")]
-TableFile = Annotated[
-    Path,
-    typer.Argument(metavar="TABLE", help="CSV, TSV, Excel, Parquet or Feather file, or a folder of Parquet files."),
-]
-ItemFile = Annotated[
-    Path, typer.Argument(metavar="ITEMS", help="Table with the items' names (item, id or row) and features.")
-]
-Tables = Annotated[
-    list[str],
-    typer.Argument(metavar="TABLE...", help="CSV, TSV, Excel, Parquet or Feather file, or several Parquet files."),
-]
-Features = Annotated[
-    str | None,
-    typer.Option(metavar="F1,F2", help="Feature columns, for a model that was fitted without column names."),
-]
-Counts = Annotated[bool, typer.Option("--counts", help="The label columns hold numbers of votes, not shares.")]
-Normalize = Annotated[
-    bool, typer.Option("--normalize", help="The label columns hold amounts: divide each row by its sum.")
-]
-Device = Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu, cuda ...")]
-Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same result.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
-Keep = Annotated[str | None, typer.Option(metavar="COL1,COL2", help="Columns to copy from the table.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, for example n_neurons=32. Repeatable."),
-]
-Ternary = Annotated[
-    str | None,
-    typer.Option(metavar="A,B,C", help="Labels at the corners of the triangles, or groups of labels: A+B,C,D."),
-]
-Dpi = Annotated[int, typer.Option(min=30, max=1200, help="Dots per inch of a PNG file.")]
-TableOut = Annotated[
-    str, typer.Option(help="CSV, TSV, Excel, Parquet or Feather file to write, by its ending; - prints CSV.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-IdColumn = Annotated[
-    str | None,
-    typer.Option("--id", metavar="COLUMN", help="Column that names the rows; by default item, id or row, if present."),
-]
-VoteFile = Annotated[Path | None, typer.Option(help="File with the votes, if TABLE holds only the items' features.")]
-VoteColumns = Annotated[
-    str,
-    typer.Option(
-        "--vote-columns", metavar="I,A,L", help="Columns of a table with one vote per row; detected by default."
-    ),
-]
-BackboneCode = Annotated[
-    str | None,
-    typer.Option(
-        "--backbone",
-        metavar="MODULE:FUNCTION",
-        help="For a model with a custom network: the function that builds it. Runs that code; it must be trusted.",
-    ),
-]
+VoteColumns = Annotated[str, typer.Option("--vote-columns")]
+IdColumn = Annotated[str | None, typer.Option("--id")]
+Settings = Annotated[list[str] | None, typer.Option("--set")]
+Dpi = Annotated[int, typer.Option(min=30, max=1200)]
+AsJson = Annotated[bool, typer.Option("--json")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q")]
 
 
 @dataclass(frozen=True)
 class LabelOptions:
-    """Options of commands that judge a model: where the labels of a table are. Its fields become options.
+    """Options of commands that judge a model: where the labels of a table are.
 
     Args:
-        labels: Label columns between commas; by default the model's.
-        features: Feature columns between commas, for a model that knows no names.
-        counts: Whether label columns hold numbers of votes.
-        votes: "auto", "shares", "counts", "long" or "wide".
-        vote_file: Votes, where the table holds features alone.
-        columns: Columns of a table with one vote per row, between commas.
-        id_name: Column that names the rows.
-        normalize: Whether label columns hold amounts.
+        labels (A,B,C): Label columns; by default those the model was fitted to.
+        votes (FORM): Votes instead of shares: counts, long or wide; auto detects it.
     """
 
-    labels: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="Label columns; by default those the model was fitted to.")
-    ] = None
-    features: Features = None
-    counts: Counts = False
-    votes: Annotated[
-        str,
-        typer.Option("--votes", metavar="FORM", help="Votes instead of shares: counts, long or wide; auto detects it."),
-    ] = "auto"
-    vote_file: VoteFile = None
+    labels: str | None = None
+    features: str | None = None
+    counts: bool = False
+    votes: str = "auto"
+    vote_file: Path | None = None
     columns: VoteColumns = VOTE_COLUMNS
     id_name: IdColumn = None
-    normalize: Normalize = False
+    normalize: bool = False
 
     @property
     def form(self) -> str:
@@ -109,18 +75,84 @@ class LabelOptions:
 
 @dataclass(frozen=True)
 class VoteOptions:
-    """Options of ``update`` and ``next``: how the votes are written down. Its fields become options.
+    """Options of ``update`` and ``next``: how the votes are written down.
 
     Args:
-        form: "auto", "long", "wide" or "counts".
-        columns: Columns of a table with one vote per row, between commas.
-        id_name: Column that names the items.
-        features: Feature columns between commas, for a model that knows no names.
+        form (FORM): How the votes are written down: auto, long, wide or counts.
     """
 
-    form: Annotated[
-        str, typer.Option("--votes", metavar="FORM", help="How the votes are written down: auto, long, wide or counts.")
-    ] = "auto"
+    form: Annotated[str, typer.Option("--votes")] = "auto"
     columns: VoteColumns = VOTE_COLUMNS
     id_name: IdColumn = None
-    features: Features = None
+    features: str | None = None
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Options of ``predict`` for tables in parts.
+
+    Args:
+        engine (local|ray): Where tables in parts are worked on; they need an --out folder.
+        workers: Workers; by default one per core.
+        patience: Seconds without a finished part after which a run on Ray ends.
+    """
+
+    engine: str = "local"
+    address: str | None = None
+    workers: Annotated[int | None, typer.Option(min=1)] = None
+    patience: Annotated[float, typer.Option(min=0.0)] = 600.0
+
+    def choose(self, tables: list[str], out: str, backbone: str | None) -> Engine | None:
+        """The engine for work in parts.
+
+        Args:
+            tables: What was named as input.
+            out: What was named as output.
+            backbone: Text of ``--backbone``, or None.
+
+        Returns:
+            The engine; None where one table becomes one table, as without any engine.
+
+        Raises:
+            BadParameter: The options do not go together.
+            InputError: A model with a custom network cannot be sent to other processes.
+        """
+        on_ray = is_ray(self.engine, self.address)
+        if out == "-" or Path(out).suffix:
+            if on_ray or len(tables) > 1:
+                raise typer.BadParameter("work in parts writes many files: name a folder for them with --out.")
+            return None
+        if on_ray:
+            from snefy_ldl.cluster.ray import RayEngine, import_ray
+
+            import_ray()  # raises at once where Ray is missing
+            engine: Engine = RayEngine(self.address, self.workers, self.patience)
+        else:
+            from snefy_ldl.cluster.base import LocalEngine
+
+            engine = LocalEngine(self.workers)
+        if backbone is not None:
+            from snefy_ldl.errors import InputError
+
+            raise InputError("--backbone works with one table only: tables in parts are read by other processes.")
+        return engine
+
+
+def is_ray(engine: str, address: str | None) -> bool:
+    """Whether the work goes to a Ray cluster.
+
+    Args:
+        engine: Text of ``--engine``.
+        address: Text of ``--address``, or None.
+
+    Returns:
+        True for "ray".
+
+    Raises:
+        BadParameter: There is no such engine, or a local one was given an address.
+    """
+    if engine not in ("local", "ray"):
+        raise typer.BadParameter(f"--engine {engine}: use local or ray.")
+    if engine == "local" and address is not None:
+        raise typer.BadParameter("--address names a Ray cluster: add --engine ray.")
+    return engine == "ray"

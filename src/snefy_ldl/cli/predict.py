@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from rich.console import Console
@@ -28,10 +28,10 @@ from snefy_ldl.cli.common import (
     warnings_as_notes,
 )
 from snefy_ldl.cli.entry import command
-from snefy_ldl.cli.parts import EngineOptions, predict_parts
 from snefy_ldl.cli.tables import (
     feature_names,
     group_columns,
+    known_features,
     label_names,
     no_table_notes,
     odd_cells,
@@ -50,37 +50,40 @@ from snefy_ldl.cluster.rows import (
 )
 
 if TYPE_CHECKING:
+    from snefy_ldl.cluster.base import Engine
     from snefy_ldl.datasets.labelled import Labelled
     from snefy_ldl.estimator import SnefyLDL
 
 
 @command()
 def predict(
-    model: opt.ModelFolder,
-    tables: opt.Tables,
-    out: opt.TableOut = "-",
-    interval: Annotated[
-        float | None,
-        typer.Option(metavar="LEVEL", help="Also write each label's interval of this level, for example 0.9."),
-    ] = None,
-    keep: opt.Keep = None,
-    uncalibrated: Annotated[
-        bool, typer.Option("--uncalibrated", help="The model's own intervals, even if it has been calibrated.")
-    ] = False,
-    features: opt.Features = None,
-    device: opt.Device = "auto",
+    model: Path,
+    tables: list[str],
+    out: str = "-",
+    interval: float | None = None,
+    keep: str | None = None,
+    uncalibrated: bool = False,
+    features: str | None = None,
+    device: str = "auto",
     *,
-    engine: EngineOptions,
-    backbone: opt.BackboneCode = None,
+    engine: opt.EngineOptions,
+    backbone: str | None = None,
 ) -> None:
     """Predict the label distributions of a table, a part at a time, however long it is.
 
     If --out is a folder (a name without an ending), TABLE... are Parquet
     files, folders or addresses such as s3://..., and each part becomes a
     file in that folder; a run that was stopped continues from there.
+
+    Args:
+        interval (LEVEL): Also write each label's interval of this level, for example 0.9.
+        uncalibrated: The model's own intervals, even if it has been calibrated.
     """
+    import pandas as pd
+
     from snefy_ldl._internal.validation import check_confidence
     from snefy_ldl.cluster.base import map_in_order
+    from snefy_ldl.datasets.groups import in_groups
     from snefy_ldl.datasets.tables import TableSink, TableSource
 
     if interval is not None:
@@ -100,12 +103,16 @@ def predict(
     if taken := sorted(set(kept) & set(labels)):
         raise input_error(f"--keep {taken[0]}: a predicted column has the same name; leave it out.")
     distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
-    rows, intervals = 0, None if interval is None else _interval_maker(fitted, model, interval, uncalibrated)
-    odd: list[Any] = []
+    rows, odd, intervals = 0, list[Any](), None
+    if interval is not None:
+        calibrated = None if uncalibrated else calibrated_maker(fitted, model, interval)
+        intervals = calibrated or (lambda X: fitted.predict_interval(X, interval))
 
     def answer_to(chunk: Any) -> Any:
         odd.extend(odd_cells(fitted, chunk, names))
-        return _predictions(fitted, chunk, names, kept, intervals)
+        X = in_groups(model_rows(fitted, chunk, names), table_groups(fitted, chunk))
+        numbers = pd.DataFrame(prediction_columns(fitted, X, intervals), index=chunk.index)
+        return pd.concat([chunk[kept], numbers], axis=1) if kept else numbers
 
     # parts are answered by several threads, which share the filters of warnings: odd cells are added up here
     with warnings_as_notes(), no_table_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
@@ -115,12 +122,6 @@ def predict(
     print_odd_cells(odd)
     if out != "-":
         say(f"{rows:,} rows written to {out}", "green")
-
-
-def _interval_maker(model: SnefyLDL, folder: Path, level: float, uncalibrated: bool) -> Callable[[Any], Any]:
-    """Features to intervals (N, L, 2): calibrated where the folder holds a calibration of that level."""
-    calibrated = None if uncalibrated else calibrated_maker(model, folder, level)
-    return calibrated or (lambda X: model.predict_interval(X, level))
 
 
 def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[Any], Any] | None:
@@ -143,31 +144,21 @@ def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[A
     return calibrated_intervals(model, state, level)
 
 
-def _predictions(
-    model: SnefyLDL, chunk: Any, names: list[str], keep: list[str], intervals: Callable[[Any], Any] | None
-) -> Any:
-    """The output's columns: kept ones, and for each label its mean and both ends of its interval."""
-    import pandas as pd
-
-    from snefy_ldl.datasets.groups import in_groups
-
-    X = in_groups(model_rows(model, chunk, names), table_groups(model, chunk))
-    columns = prediction_columns(model, X, intervals)
-    numbers = pd.DataFrame(columns, index=chunk.index)
-    return pd.concat([chunk[keep], numbers], axis=1) if keep else numbers
-
-
 @command()
 def evaluate(
-    model: opt.ModelFolder,
-    table: opt.TableFile,
-    interval: Annotated[float, typer.Option(metavar="LEVEL", help="Level of the intervals to check.")] = 0.9,
+    model: Path,
+    table: Path,
+    interval: float = 0.9,
     *,
     source: opt.LabelOptions,
     as_json: opt.AsJson = False,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
-    """Score a model on a table whose labels, or votes, are known."""
+    """Score a model on a table whose labels, or votes, are known.
+
+    Args:
+        interval (LEVEL): Level of the intervals to check.
+    """
     from snefy_ldl._internal.validation import check_confidence
     from snefy_ldl.reports.scores import evaluate as score_model
 
@@ -228,35 +219,28 @@ def _show(report: dict[str, Any], as_json: bool, model: Path, table: Path) -> No
 
 @command()
 def conformalize(
-    model: opt.ModelFolder,
-    table: opt.TableFile,
-    level: Annotated[str, typer.Option(metavar="0.9,0.95", help="Confidence level, or several.")] = "0.9",
-    method: Annotated[
-        str,
-        typer.Option(help="auto (compares the others), cdf, quantile, scaled quantile, chebyshev or absolute."),
-    ] = "auto",
-    simultaneous: Annotated[bool, typer.Option(help="Cover all labels of a row at once.")] = False,
-    conditional_on: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B", help="Columns along which coverage must hold as well: text by group, numbers by splines."
-        ),
-    ] = None,
-    rectified: Annotated[
-        bool,
-        typer.Option("--rectified", help="Follow these columns approximately: narrower where rows are few."),
-    ] = False,
-    new_groups: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="Column of groups: intervals hold for rows of groups that were never seen."
-        ),
-    ] = None,
+    model: Path,
+    table: Path,
+    level: str = "0.9",
+    method: str = "auto",
+    simultaneous: bool = False,
+    conditional_on: str | None = None,
+    rectified: bool = False,
+    new_groups: str | None = None,
     *,
     source: opt.LabelOptions,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
-    """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them."""
+    """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them.
+
+    Args:
+        level (0.9,0.95): Confidence level, or several.
+        method: auto (compares the others), cdf, quantile, scaled quantile, chebyshev or absolute.
+        simultaneous: Cover all labels of a row at once.
+        conditional_on (A,B): Columns along which coverage must hold as well: text by group, numbers by splines.
+        rectified: Follow these columns approximately: narrower where rows are few.
+        new_groups (COLUMN): Column of groups: intervals hold for rows of groups that were never seen.
+    """
     from snefy_ldl._internal.model_files import save_calibration
     from snefy_ldl._internal.seen import MOST_SEEN, count_seen
     from snefy_ldl.conformal import ConformalIntervals, NewGroupIntervals
@@ -324,17 +308,20 @@ def _bases(rows: Labelled, names: list[str]) -> list[Any]:
 
 @command("watch")
 def watch_rows(
-    model: opt.ModelFolder,
-    table: opt.TableFile,
-    alarm: Annotated[
-        float, typer.Option(help="Evidence that raises the alarm; false with probability 1/ALARM.")
-    ] = 100.0,
-    picture: Annotated[Path | None, typer.Option(help="File for a picture of the evidence, .svg or .png.")] = None,
+    model: Path,
+    table: Path,
+    alarm: float = 100.0,
+    picture: Path | None = None,
     *,
     source: opt.LabelOptions,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
-    """Test whether new labelled rows are still like those that calibrated a model, in the order of the table."""
+    """Test whether new labelled rows are still like those that calibrated a model, in the order of the table.
+
+    Args:
+        alarm: Evidence that raises the alarm; false with probability 1/ALARM.
+        picture: File for a picture of the evidence, .svg or .png.
+    """
     from snefy_ldl._internal.model_files import load_calibration
     from snefy_ldl.conformal import ConformalIntervals, watch
 
@@ -354,3 +341,53 @@ def watch_rows(
 
         plot_watch(result).figure.savefig(picture, bbox_inches="tight")
         typer.echo(f"picture written to {picture}")
+
+
+def predict_parts(
+    engine: Engine,
+    model: Path,
+    tables: list[str],
+    out: str,
+    keep: list[str],
+    features: str | None,
+    device: str,
+    interval: float | None,
+    uncalibrated: bool,
+) -> None:
+    """``predict`` in parts; a column that names the rows is always kept.
+
+    Args:
+        engine: Where the work is done.
+        model: Folder of the model.
+        tables: Parquet files, folders, patterns and addresses.
+        out: Folder to write to.
+        keep: Columns to copy.
+        features: Text of ``--features``, or None.
+        device: Where workers put the model.
+        interval: Level of the intervals, or None.
+        uncalibrated: Whether to ignore a calibration.
+    """
+    from snefy_ldl.cluster.base import run_parts
+    from snefy_ldl.cluster.parts import PartTable, find_tables
+    from snefy_ldl.cluster.work import ModelFiles, Predictions
+    from snefy_ldl.datasets.labelled import find_id
+
+    table, files = PartTable(find_tables(tables)), ModelFiles.read(model, device)
+    fitted, calibration = files.load()
+    if getattr(fitted, "group_effects_", None) is not None:
+        note("a table in parts is read without its groups: all rows are of unknown groups")
+    table.need(keep, "--keep")
+    key, labels = find_id(table.columns, None, known_features(fitted, features)), label_names(fitted)
+    kept = tuple(dict.fromkeys([*([key] if key else []), *keep]))
+    # a table in parts has all of a table on disk that is asked for here
+    names = tuple(feature_names(fitted, features, cast(Any, table), kept))
+    distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
+    if interval is not None and calibration is not None and not uncalibrated:
+        note_other_levels(calibrated_levels(calibration), interval)
+    work = Predictions(files, names, kept, interval, uncalibrated)
+    with progress_bar("predict") as progress:
+        run = run_parts(engine, work, table, out, progress=progress)
+    print_odd_cells(run.odd)
+    if run.kept:
+        note(f"{run.kept} of {len(run.outcomes)} parts were finished by an earlier run")
+    say(f"{run.rows:,} rows in {len(run.outcomes):,} parts written to {out}", "green")

@@ -37,58 +37,24 @@ if TYPE_CHECKING:
     from snefy_ldl.datasets.tables import TableSource
     from snefy_ldl.estimator import SnefyLDL
 
-EXAMPLES = """The 100 rows most worth a label:
-  snefy-ldl query model pool.csv --n 100 --out to_label.csv
 
-By the paper's entropy, and rows that differ from each other:
-  snefy-ldl query model pool.csv --strategy entropy --diverse -n 50
-
-A further round, as tasks for Label Studio:
-  snefy-ldl query model pool.csv --skip round1.csv
-  --label-studio tasks.json --out round2.csv
-
-Then fit again with the new labels:
-  snefy-ldl fit train.csv --labels no,yes --append to_label.csv ...
-"""
-
-
-@command(examples=EXAMPLES)
+@command()
 def query(
-    model: opt.ModelFolder,
-    pool: Annotated[
-        Path,
-        typer.Argument(metavar="POOL", help="Unlabelled rows: CSV, TSV or Parquet, or a folder of Parquet files."),
-    ],
-    out: opt.TableOut = "-",
-    n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many rows to choose.")] = 100,
-    strategy: Annotated[
-        str,
-        typer.Option(
-            help="auto, lcmd, bait, maxdet, kmeans++, random; for comparison variance, entropy, epistemic, coreset ..."
-        ),
-    ] = "auto",
-    diverse: Annotated[
-        bool, typer.Option("--diverse", help="Choose rows that also differ from each other; auto always does.")
-    ] = False,
+    model: Path,
+    pool: Path,
+    out: str = "-",
+    n: Annotated[int, typer.Option("--n", "-n", min=1)] = 100,
+    strategy: str = "auto",
+    diverse: bool = False,
     option: opt.Settings = None,
-    seed: opt.Seed = 0,
+    seed: int = 0,
     id_name: opt.IdColumn = None,
-    skip: Annotated[
-        list[Path] | None,
-        typer.Option(help="Table or Label Studio file with rows that must not be chosen again. Repeatable."),
-    ] = None,
-    labeled: Annotated[
-        Path | None,
-        typer.Option(
-            help="Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed."
-        ),
-    ] = None,
-    keep: opt.Keep = None,
-    label_studio: Annotated[
-        Path | None, typer.Option(metavar="TASKS.json", help="Also write tasks to import into Label Studio.")
-    ] = None,
-    features: opt.Features = None,
-    backbone: opt.BackboneCode = None,
+    skip: list[Path] | None = None,
+    labeled: Path | None = None,
+    keep: str | None = None,
+    label_studio: Path | None = None,
+    features: str | None = None,
+    backbone: str | None = None,
 ) -> None:
     """Choose the rows of a pool that are most worth labelling, however long the pool is.
 
@@ -96,6 +62,30 @@ def query(
     0), its query_score, an empty column per label to fill in, its features,
     and the shares that the model expects (predicted_... columns). With
     tasks for Label Studio, the set-up of their page is written, too (.xml).
+
+    Args:
+        pool (POOL): Unlabelled rows: CSV, TSV or Parquet, or a folder of Parquet files.
+        n: How many rows to choose.
+        strategy: auto, lcmd, bait, maxdet, kmeans++, random; for comparison variance, entropy, epistemic,
+            coreset ...
+        diverse: Choose rows that also differ from each other; auto always does.
+        skip: Table or Label Studio file with rows that must not be chosen again. Repeatable.
+        labeled: Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed.
+        label_studio (TASKS.json): Also write tasks to import into Label Studio.
+
+    Examples:
+        The 100 rows most worth a label:
+          snefy-ldl query model pool.csv --n 100 --out to_label.csv
+
+        By the paper's entropy, and rows that differ from each other:
+          snefy-ldl query model pool.csv --strategy entropy --diverse -n 50
+
+        A further round, as tasks for Label Studio:
+          snefy-ldl query model pool.csv --skip round1.csv
+          --label-studio tasks.json --out round2.csv
+
+        Then fit again with the new labels:
+          snefy-ldl fit train.csv --labels no,yes --append to_label.csv ...
     """
     from snefy_ldl.active.query import make_strategy
     from snefy_ldl.active.query import query as choose
@@ -133,14 +123,14 @@ def query(
             "green",
         )
     if labeled is not None:
-        _say_whether_it_helps(fitted, TableSource(labeled), source, columns)
+        _print_whether_it_helps(fitted, TableSource(labeled), source, columns)
     if out != "-":
         say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
         labels = ", ".join(label_names(fitted))
         say(f"Next: fill in {labels} (shares or numbers of votes), then run: snefy-ldl fit TRAIN --append {out}", "")
 
 
-def _say_whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, columns: _Columns) -> None:
+def _print_whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, columns: _Columns) -> None:
     """Print what the labelled rows say about choosing rows, where their table holds the labels."""
     import numpy as np
 
@@ -188,7 +178,7 @@ class _Columns:
 
     @property
     def ids(self) -> list[str]:
-        """The column of names as a list of one, or of none."""
+        """The column of names in a list, which is empty where rows go by number."""
         return [] if self.key is None else [self.key]
 
     def groups_in(self, source: TableSource) -> list[str]:

@@ -44,43 +44,38 @@ KINDS = {
 #: Kinds that draw some rows, and how many by default.
 ROW_KINDS = {"ternary": 1, "marginals": 1, "intervals": 12}
 
-REPORT_EXAMPLES = """A page about rows that the fit has not seen:
-  snefy-ldl report model test.csv --out report
 
-The simple rivals learn from the rows that trained the model:
-  snefy-ldl report model test.csv --train train.csv --out report
-
-Only one table, which trained the model: judged by cross-validation:
-  snefy-ldl report model all.csv --out report
-"""
-
-PLOT_EXAMPLES = """Density of the rows 3 and 8 over three groups of labels:
-  snefy-ldl plot ternary model test.csv --rows 3,8 --ternary sand,silt+loam,clay --out rows.png
-
-Which columns matter:
-  snefy-ldl plot importance model test.csv --out columns.svg
-"""
-
-
-@command(examples=REPORT_EXAMPLES)
+@command()
 def report(
-    model: opt.ModelFolder,
-    table: opt.TableFile,
-    out: Annotated[Path, typer.Option(help="Folder to write index.html into.")] = Path("report"),
-    train: Annotated[
-        Path | None, typer.Option(help="Table that trained the model; the simple rivals learn from it, too.")
-    ] = None,
-    folds: Annotated[
-        int | None,
-        typer.Option(min=0, help="Folds of a cross-validation; by default 5 if TABLE trained the model, else none."),
-    ] = None,
-    ternary: opt.Ternary = None,
-    title: Annotated[str | None, typer.Option(help="Headline of the page.")] = None,
+    model: Path,
+    table: Path,
+    out: Path = Path("report"),
+    train: Path | None = None,
+    folds: Annotated[int | None, typer.Option(min=0)] = None,
+    ternary: str | None = None,
+    title: str | None = None,
     *,
     source: opt.LabelOptions,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
-    """Write a page about a model: how good it is, what matters, and where it fails."""
+    """Write a page about a model: how good it is, what matters, and where it fails.
+
+    Args:
+        out: Folder to write index.html into.
+        train: Table that trained the model; the simple rivals learn from it, too.
+        folds: Folds of a cross-validation; by default 5 if TABLE trained the model, else none.
+        title: Headline of the page.
+
+    Examples:
+        A page about rows that the fit has not seen:
+          snefy-ldl report model test.csv --out report
+
+        The simple rivals learn from the rows that trained the model:
+          snefy-ldl report model test.csv --train train.csv --out report
+
+        Only one table, which trained the model: judged by cross-validation:
+          snefy-ldl report model all.csv --out report
+    """
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.cli.report_page import render_report
     from snefy_ldl.reports import make_report
@@ -108,23 +103,32 @@ def report(
     say(f"{len(rows):,} rows judged; the page: {page}   (open it in a browser)", "green")
 
 
-@command(examples=PLOT_EXAMPLES)
+@command()
 def plot(
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of: {', '.join(KINDS)}.")],
-    model: opt.ModelFolder,
-    table: opt.TableFile,
-    out: Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf.")],
-    rows: Annotated[
-        str | None,
-        typer.Option(metavar="1,5,9", help="Rows to draw, counted from 1; ternary draws up to 6."),
-    ] = None,
-    ternary: opt.Ternary = None,
+    model: Path,
+    table: Path,
+    out: Annotated[Path, typer.Option()],
+    rows: str | None = None,
+    ternary: str | None = None,
     dpi: opt.Dpi = 150,
     *,
     source: opt.LabelOptions,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
-    """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ..."""
+    """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ...
+
+    Args:
+        out: File to write: .png, .svg or .pdf.
+        rows (1,5,9): Rows to draw, counted from 1; ternary draws up to 6.
+
+    Examples:
+        Density of the rows 3 and 8 over three groups of labels:
+          snefy-ldl plot ternary model test.csv --rows 3,8 --ternary sand,silt+loam,clay --out rows.png
+
+        Which columns matter:
+          snefy-ldl plot importance model test.csv --out columns.svg
+    """
     if kind not in KINDS:
         raise typer.BadParameter(f"there is no picture {kind!r}; use one of {', '.join(KINDS)}.")
     check_picture(out, table)

@@ -17,24 +17,24 @@ def reproduce(
     studies: Annotated[
         list[str] | None, typer.Argument(metavar="[STUDY]...", help=f"{', '.join(STUDIES)} or all (the default).")
     ] = None,
-    recipe: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B",
-            help="How to train: paper (as described there), plain (as version 0.1 did), default (SnefyLDL() as it is).",
-        ),
-    ] = ",".join(RECIPES),
-    repeats: Annotated[
-        int | None, typer.Option(min=1, help="Random splits per study; by default as many as in the paper.")
-    ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes; by default one per core.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for results and report; a stopped run continues there.")] = Path(
-        "reproduction"
-    ),
-    quick_run: Annotated[bool, typer.Option("--quick", help="All studies with a few repeats, in minutes.")] = False,
-    report_only: Annotated[bool, typer.Option("--report-only", help="Only write the report again.")] = False,
+    recipe: str = ",".join(RECIPES),
+    repeats: Annotated[int | None, typer.Option(min=1)] = None,
+    jobs: Annotated[int | None, typer.Option(min=1)] = None,
+    out: Path = Path("reproduction"),
+    quick_run: Annotated[bool, typer.Option("--quick")] = False,
+    report_only: bool = False,
 ) -> None:
-    """Run the paper's experiments again and write a report; a run that was stopped continues where it was."""
+    """Run the paper's experiments again and write a report; a run that was stopped continues where it was.
+
+    Args:
+        recipe (A,B): How to train: paper (as described there), plain (as version 0.1 did), default (SnefyLDL()
+            as it is).
+        repeats: Random splits per study; by default as many as in the paper.
+        jobs: Worker processes; by default one per core.
+        out: Folder for results and report; a stopped run continues there.
+        quick_run: All studies with a few repeats, in minutes.
+        report_only: Only write the report again.
+    """
     from snefy_ldl.errors import InputError
 
     try:

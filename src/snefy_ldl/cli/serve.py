@@ -12,46 +12,50 @@ from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import import_backbone, input_error, load_model, not_an_input, number, say, split
 from snefy_ldl.cli.entry import command
 
-SERVE_EXAMPLES = """One model on this machine, its page at http://127.0.0.1:8000/:
-  snefy-ldl serve model
 
-Two models, with rows for the page, behind a token:
-  SNEFY_LDL_TOKEN=... snefy-ldl serve model other
-  --data rows.csv --host 0.0.0.0 --port 8000
-
-A model with a custom network, built by code in mynets.py:
-  snefy-ldl serve model --backbone mynets:make_backbone
-"""
-
-
-@command(examples=SERVE_EXAMPLES)
+@command()
 def serve(
-    models: Annotated[
-        list[Path], typer.Argument(metavar="MODEL...", help="Folders that fit wrote; the first is the default.")
-    ],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all of them.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
-    data: Annotated[Path | None, typer.Option(metavar="TABLE", help="Rows that the page at / shows.")] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="SNEFY_LDL_TOKEN", help="Token that every request must carry; better set as a variable than typed."
-        ),
-    ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Most rows per request.")] = 10_000,
-    body_mb: Annotated[float, typer.Option(help="Largest body of a request, in megabytes.")] = 8.0,
-    seconds: Annotated[
-        float, typer.Option(help="Longest time per request; requests that would take longer are refused.")
-    ] = 10.0,
-    queue: Annotated[int, typer.Option(min=1, help="Requests that may wait per model; others get 503.")] = 64,
-    batch_ms: Annotated[float, typer.Option(min=0.0, help="How long to wait for requests to answer together.")] = 2.0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only requests that failed.")] = False,
-    backbone: opt.BackboneCode = None,
+    models: list[Path],
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    data: Path | None = None,
+    token: Annotated[str | None, typer.Option(envvar="SNEFY_LDL_TOKEN")] = None,
+    rows: Annotated[int, typer.Option(min=1)] = 10_000,
+    body_mb: float = 8.0,
+    seconds: float = 10.0,
+    queue: Annotated[int, typer.Option(min=1)] = 64,
+    batch_ms: Annotated[float, typer.Option(min=0.0)] = 2.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
+    backbone: str | None = None,
 ) -> None:
     """Answer questions about a model over HTTP, and show its page at /.
 
     A model folder that changes is loaded again. Stop the server with Ctrl-C
     or SIGTERM: requests it has accepted are finished.
+
+    Args:
+        models (MODEL...): Folders that fit wrote; the first is the default.
+        host: Address to listen on; 0.0.0.0 is all of them.
+        port: Port to listen on.
+        data (TABLE): Rows that the page at / shows.
+        token: Token that every request must carry; better set as a variable than typed.
+        rows: Most rows per request.
+        body_mb: Largest body of a request, in megabytes.
+        seconds: Longest time per request; requests that would take longer are refused.
+        queue: Requests that may wait per model; others get 503.
+        batch_ms: How long to wait for requests to answer together.
+        quiet: Log only requests that failed.
+
+    Examples:
+        One model on this machine, its page at http://127.0.0.1:8000/:
+          snefy-ldl serve model
+
+        Two models, with rows for the page, behind a token:
+          SNEFY_LDL_TOKEN=... snefy-ldl serve model other
+          --data rows.csv --host 0.0.0.0 --port 8000
+
+        A model with a custom network, built by code in mynets.py:
+          snefy-ldl serve model --backbone mynets:make_backbone
     """
     # an extra, and torch: only this command needs them
     try:
@@ -75,17 +79,20 @@ def serve(
 
 @command()
 def explore(
-    model: opt.ModelFolder,
-    table: opt.TableFile,
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("explorer.html"),
+    model: Path,
+    table: Path,
+    out: Path = Path("explorer.html"),
     id_name: opt.IdColumn = None,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Write a page that explores a model in any browser, without a server or the internet.
 
     Pick a row or change its features: the page computes the density itself.
     Add votes, merge labels, set what is known; label rows and download
     them for fit --append.
+
+    Args:
+        out: HTML file to write.
     """
     # torch, and what reads tables: only when the command runs
     from snefy_ldl._internal.files import write_bytes
@@ -104,33 +111,33 @@ def explore(
     say(f"{len(rows):,} rows, {len(page) / 1e6:.1f} MB written to {out}; open it in a browser", "green")
 
 
-EXPORT_EXAMPLES = """Examples:
-
-snefy-ldl export model/ model.onnx
-
-snefy-ldl export model/ model.onnx --dtype float32
-
-snefy-ldl export model/ model.onnx --levels 0.05,0.5,0.95
-"""
-
-
-@command(examples=EXPORT_EXAMPLES)
+@command()
 def export(
-    model: opt.ModelFolder,
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, ending in .onnx.")],
-    levels: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,C", help="Levels of the quantiles, or none; by default nine levels."),
-    ] = None,
-    dtype: Annotated[
-        str, typer.Option(metavar="TYPE", help="Type of the features: float64, or float32 as many runtimes send.")
-    ] = "float64",
-    backbone: opt.BackboneCode = None,
+    model: Path,
+    out: Path,
+    levels: str | None = None,
+    dtype: str = "float64",
+    backbone: str | None = None,
 ) -> None:
     """Write a model as a file that gives mean, variance and quantiles without Python.
 
     The file takes numbers only: its metadata describes how the model turns
     text and dates into numbers.
+
+    Args:
+        out (FILE): File to write, ending in .onnx.
+        levels (A,B,C): Levels of the quantiles, or none; by default nine levels.
+        dtype (TYPE): Type of the features: float64, or float32 as many runtimes send.
+
+    Examples:
+        A file with nine quantiles:
+          snefy-ldl export model/ model.onnx
+
+        For a runtime that sends float32:
+          snefy-ldl export model/ model.onnx --dtype float32
+
+        Other quantiles:
+          snefy-ldl export model/ model.onnx --levels 0.05,0.5,0.95
     """
     # torch, and what reads models: only when the command runs
     from snefy_ldl.integrations.graph import LEFT_OUT

@@ -426,7 +426,8 @@ class Items:
         from snefy_ldl.datasets.labelled import ID_NAMES, find_id
         from snefy_ldl.datasets.tables import TableSource
 
-        check_vote_form(options)
+        if options.form not in ("auto", "long", "wide", "counts"):
+            raise input_error(f"--votes {options.form}: use auto, long, wide or counts.")
         self.source, self.model = TableSource(items), load_model(model, backbone)
         self.labels = label_names(self.model)
         key = find_id(self.source.columns, options.id_name, known_features(self.model, None))
@@ -463,19 +464,6 @@ class Items:
             start += len(chunk)
             counts = np.array([self._votes.get(name, no_votes) for name in ids])
             yield ids, model_rows(self.model, chunk, self._features), counts
-
-
-def check_vote_form(options: opt.VoteOptions) -> None:
-    """Raise where ``--votes`` names no form of votes.
-
-    Args:
-        options: How the votes are written down.
-
-    Raises:
-        InputError: It does not.
-    """
-    if options.form not in ("auto", "long", "wide", "counts"):
-        raise input_error(f"--votes {options.form}: use auto, long, wide or counts.")
 
 
 def read_votes(

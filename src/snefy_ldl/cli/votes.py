@@ -13,48 +13,18 @@ from snefy_ldl.cli.entry import command
 from snefy_ldl.cli.tables import Items, table_notes
 from snefy_ldl.cluster.rows import RATING_COLUMNS, interval_columns, update_columns
 
-UPDATE_EXAMPLES = """One vote per row (item, annotator, label):
-  snefy-ldl update model items.csv votes.csv --out posterior.csv
 
-Numbers of votes, one column per label:
-  snefy-ldl update model items.csv counts.csv --votes counts
-
-Labels that are ratings: what would one more vote be?
-  snefy-ldl update model items.csv votes.csv --ordered
-"""
-
-NEXT_EXAMPLES = """Fifty items for one more annotator:
-  snefy-ldl next model items.csv votes.csv --n 50 --out next.csv
-
-Where a first vote on a new item costs as much as three:
-  snefy-ldl next model items.csv votes.csv --new-item-cost 3
-
-Whom to ask about what, by what their votes tell and cost:
-  snefy-ldl next model items.csv votes.csv --pairs --costs costs.csv
-"""
-
-
-ANNOTATOR_EXAMPLES = """Who guesses, who agrees, who leans where:
-  snefy-ldl annotators model
-
-The whole table, and a picture of it:
-  snefy-ldl annotators model --out people.csv --plot people.png
-"""
-
-
-@command(examples=UPDATE_EXAMPLES)
+@command()
 def update(
-    model: opt.ModelFolder,
-    items: opt.ItemFile,
-    votes: Annotated[Path, typer.Argument(metavar="VOTES", help="Votes so far: a table, or a Label Studio export.")],
-    out: opt.TableOut = "-",
-    interval: Annotated[float, typer.Option(metavar="LEVEL", help="Level of each label's interval.")] = 0.9,
-    ordered: Annotated[
-        bool, typer.Option("--ordered", help="Labels are ordered ratings: also write which one more vote would give.")
-    ] = False,
+    model: Path,
+    items: Path,
+    votes: Path,
+    out: str = "-",
+    interval: float = 0.9,
+    ordered: bool = False,
     *,
     options: opt.VoteOptions,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Combine each item's features with its votes so far: what is now known about it.
 
@@ -63,6 +33,21 @@ def update(
     vote_low, vote_median and vote_high hold the labels between which one more
     vote would lie, at the interval's level. The result is exact, without
     sampling, and the model does not change.
+
+    Args:
+        votes (VOTES): Votes so far: a table, or a Label Studio export.
+        interval (LEVEL): Level of each label's interval.
+        ordered: Labels are ordered ratings: also write which one more vote would give.
+
+    Examples:
+        One vote per row (item, annotator, label):
+          snefy-ldl update model items.csv votes.csv --out posterior.csv
+
+        Numbers of votes, one column per label:
+          snefy-ldl update model items.csv counts.csv --votes counts
+
+        Labels that are ratings: what would one more vote be?
+          snefy-ldl update model items.csv votes.csv --ordered
     """
     import pandas as pd
 
@@ -84,33 +69,22 @@ def update(
         say(f"{rows:,} items written to {out}", "green")
 
 
-@command("next", examples=NEXT_EXAMPLES)
+@command("next")
 def next_items(
-    model: opt.ModelFolder,
-    items: opt.ItemFile,
-    votes: Annotated[
-        Path | None, typer.Argument(metavar="VOTES", help="Votes so far; without them all items are new.")
-    ] = None,
-    out: opt.TableOut = "-",
-    n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many votes there are to give out.")] = 50,
-    criterion: Annotated[
-        str,
-        typer.Option(help="variance: how much more certain the shares become; information: nats gained per vote."),
-    ] = "variance",
-    max_per_item: Annotated[int, typer.Option(min=1, help="Most of these votes that one item may get.")] = 1,
-    new_item_cost: Annotated[float, typer.Option(help="What the first vote on a new item costs, in votes.")] = 1.0,
-    pairs: Annotated[
-        bool, typer.Option("--pairs", help="Also choose whom to ask; for a model and votes that know annotators.")
-    ] = False,
-    costs: Annotated[
-        Path | None, typer.Option(help="With --pairs: table of what votes cost (columns annotator, cost); 1 if absent.")
-    ] = None,
-    target_error: Annotated[
-        float, typer.Option(help="With --pairs: items whose expected squared error is at most this get no vote.")
-    ] = 0.0,
+    model: Path,
+    items: Path,
+    votes: Annotated[Path | None, typer.Argument()] = None,
+    out: str = "-",
+    n: Annotated[int, typer.Option("--n", "-n", min=1)] = 50,
+    criterion: str = "variance",
+    max_per_item: Annotated[int, typer.Option(min=1)] = 1,
+    new_item_cost: float = 1.0,
+    pairs: bool = False,
+    costs: Path | None = None,
+    target_error: float = 0.0,
     *,
     options: opt.VoteOptions,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Choose the items the next annotator should see, and the expected gain of a vote on each.
 
@@ -118,6 +92,26 @@ def next_items(
     expected gain, and the shares expected now (predicted_... columns), the
     most valuable first. With --pairs, each row also names the annotator to
     ask; gains are per unit of cost.
+
+    Args:
+        votes (VOTES): Votes so far; without them all items are new.
+        n: How many votes there are to give out.
+        criterion: variance: how much more certain the shares become; information: nats gained per vote.
+        max_per_item: Most of these votes that one item may get.
+        new_item_cost: What the first vote on a new item costs, in votes.
+        pairs: Also choose whom to ask; for a model and votes that know annotators.
+        costs: With --pairs: table of what votes cost (columns annotator, cost); 1 if absent.
+        target_error: With --pairs: items whose expected squared error is at most this get no vote.
+
+    Examples:
+        Fifty items for one more annotator:
+          snefy-ldl next model items.csv votes.csv --n 50 --out next.csv
+
+        Where a first vote on a new item costs as much as three:
+          snefy-ldl next model items.csv votes.csv --new-item-cost 3
+
+        Whom to ask about what, by what their votes tell and cost:
+          snefy-ldl next model items.csv votes.csv --pairs --costs costs.csv
     """
     from snefy_ldl.datasets.labelled import PREDICTED
     from snefy_ldl.datasets.tables import TableSink
@@ -217,16 +211,14 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
     return best
 
 
-@command(examples=ANNOTATOR_EXAMPLES)
+@command()
 def annotators(
-    model: opt.ModelFolder,
-    out: Annotated[
-        str | None, typer.Option(help="CSV, TSV, Excel, Parquet or Feather file for the whole table, by its ending.")
-    ] = None,
-    plot: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF file to draw the table into.")] = None,
+    model: Path,
+    out: str | None = None,
+    plot: Path | None = None,
     as_json: opt.AsJson = False,
     dpi: opt.Dpi = 150,
-    backbone: opt.BackboneCode = None,
+    backbone: str | None = None,
 ) -> None:
     """Print what a fit to single votes learnt about its annotators.
 
@@ -234,6 +226,17 @@ def annotators(
     same items, how often a vote is the latent label (accuracy, per label),
     and the probability of guessing (spam score), the highest first. Files
     also hold how far each annotator leans to a label, and 90 % intervals.
+
+    Args:
+        out: CSV, TSV, Excel, Parquet or Feather file for the whole table, by its ending.
+        plot: PNG, SVG or PDF file to draw the table into.
+
+    Examples:
+        Who guesses, who agrees, who leans where:
+          snefy-ldl annotators model
+
+        The whole table, and a picture of it:
+          snefy-ldl annotators model --out people.csv --plot people.png
     """
     import json
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from snefy_ldl.explain.dependence import Dependence, dependence
-from snefy_ldl.explain.effects import Effect, Effects, effects
-from snefy_ldl.explain.groups import group_variance
+from snefy_ldl.explain.effects import Effect, Effects, effects, group_variance
 from snefy_ldl.explain.importance import Importance, Importances, input_gradients, permutation_importance, shap_values
 
 __all__ = [

@@ -29,7 +29,7 @@ from snefy_ldl.explain.quantities import (
     resample_weights,
     row_band,
 )
-from snefy_ldl.plots import explain as pictures
+from snefy_ldl.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +44,14 @@ BANDS = {
 }
 #: Rows whose own lines are kept, for arrows in a triangle.
 KEPT_ROWS = 12
+#: How each band is drawn: opacity, and the words of the legend.
+BAND_STYLES = {
+    "law": (0.13, "what varies"),
+    "members": (0.32, "what we do not know"),
+    "bootstrap": (0.32, "other rows"),
+}
+#: Most arrowheads along a path in the triangle, and the smallest distance between them as a share of its side.
+ARROWS, ARROW_GAP = 5, 0.06
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,32 +137,126 @@ class Dependence:
             labels = range(min(3 if kind == "ternary" else 8, len(self.labels)))
         wanted = [labels] if isinstance(labels, (str, int)) else labels
         chosen = [label_number(label, self.labels) for label in wanted]
-        names = [self.labels[number] for number in chosen]
         if kind == "ternary":
             if len(self.features) != 1 or len(chosen) != 3 or self.words != "mean share":
                 raise InputError('arrows in a triangle need of="mean", one feature and three labels.')
-            mix, rows = self.estimate[:, chosen], None if self.rows is None else self.rows[..., chosen]
-            ax = pictures.ternary_path(mix, self.grids[0], ax, labels=names, feature=self.features[0], rows=rows)
-            assert ax is not None
-            return ax
+            drawn: Axes = self._draw_path(ax, chosen)
+            return drawn
         if kind not in ("auto", "map" if len(self.features) == 2 else "lines"):
             raise InputError(f"kind={kind!r} does not go with {len(self.features)} feature(s).")
-        if len(self.features) == 2:
-            table = self.estimate[..., chosen[0]]
-            words = names[0] if names[0] == self.words else f"{names[0]}: {self.words}"
-            return pictures.dependence_map(table, self.grids, ax, features=self.features, words=words,
-                                           numeric=self.numeric, percent=self.is_share)  # fmt: skip
-        bands = {name: ends[:, chosen] for name, ends in self.bands.items()}
-        return pictures.dependence_lines(
-            self.estimate[:, chosen], self.grids[0], ax, labels=names, feature=self.features[0], words=self.words,
-            bands=bands, numeric=self.numeric[0], percent=self.is_share,
-        )  # fmt: skip
+        return self._draw_map(ax, chosen[0]) if len(self.features) == 2 else self._draw_lines(ax, chosen)
+
+    def _draw_lines(self, ax: Axes | None, chosen: list[int]) -> Axes:
+        """One line per label with its bands; points with whiskers for a category."""
+        from matplotlib.lines import Line2D  # the extra ``plot``
+        from matplotlib.patches import Patch
+
+        ax, grid, numeric, count = style.axes(ax, (5.6, 3.4)), self.grids[0], self.numeric[0], len(chosen)
+        bands = [band for band in BAND_STYLES if band in self.bands]
+        for q, label in enumerate(chosen):
+            name, color = self.labels[label], style.label_color(q) if count > 1 else style.MODEL
+            # levels of a category: the labels stand side by side
+            shift = 0.16 * (q - (count - 1) / 2) * min(1.0, 4 / count)
+            here: Any = grid if numeric else np.arange(len(grid)) + shift
+            for band in bands:
+                low, high = self.bands[band][:, label].T
+                opacity = BAND_STYLES[band][0]
+                if not numeric:
+                    ax.vlines(here, low, high, color=color, alpha=min(1.0, 2 * opacity), linewidth=5, zorder=2)
+                elif band == "law" and count > 1:  # wide bands of several labels would hide each other
+                    ends = np.stack([low, high], 1)
+                    ax.plot(here, ends, color=color, alpha=0.8, linewidth=1.0, linestyle=":", zorder=2)
+                else:
+                    ax.fill_between(here, low, high, color=color, alpha=opacity, linewidth=0, zorder=2)
+            line = self.estimate[:, label]
+            if numeric:
+                ax.plot(here, line, color=color, linewidth=2.0, label=name, zorder=3)
+            else:
+                ax.scatter(here, line, color=color, edgecolors="white", s=36, label=name, zorder=3)
+        if not numeric:
+            texts = [str(level) for level in grid]
+            crowded = sum(len(text) for text in texts) > 50
+            ax.set_xticks(range(len(grid)), texts, rotation=40 if crowded else 0, ha="right" if crowded else "center")
+            ax.set_xlim(-0.6, len(grid) - 0.4)
+        if self.is_share:
+            _percent(ax.yaxis)
+        style.quiet(ax, grid="y", xlabel=self.features[0], ylabel=self.words)
+        handles = ax.get_legend_handles_labels()[0] if count > 1 or self.labels[chosen[0]] != self.words else []
+        for band in bands:
+            opacity, text = BAND_STYLES[band]
+            dotted = band == "law" and numeric and count > 1
+            dots = Line2D([], [], color=style.QUIET, linewidth=1.0, linestyle=":", label=text)
+            handles.append(dots if dotted else Patch(color=style.QUIET, alpha=opacity + 0.1, label=text))
+        if handles:
+            style.legend(ax, handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        return ax
+
+    def _draw_map(self, ax: Axes | None, label: int) -> Axes:
+        """One label along two features: darker is more."""
+        from matplotlib.colors import LinearSegmentedColormap  # the extra ``plot``
+
+        ax, name = style.axes(ax, (4.8, 3.8)), self.labels[label]
+        x, y = (list(grid) if line else np.arange(len(grid)) for grid, line in zip(self.grids, self.numeric))
+        shades = LinearSegmentedColormap.from_list("model", style.SHADES["model"])
+        mesh = ax.pcolormesh(x, y, self.estimate[..., label].T, cmap=shades, shading="nearest", rasterized=True)
+        bar = style.color_bar(ax, mesh)
+        if self.is_share:
+            _percent(bar.ax.yaxis)
+        for axis, grid, line in zip((ax.xaxis, ax.yaxis), self.grids, self.numeric):
+            if not line:
+                axis.set_ticks(range(len(grid)), [str(level) for level in grid])
+        words = name if name == self.words else f"{name}: {self.words}"
+        ax.set_title(words, fontsize=10, color=style.INK, loc="left")
+        style.quiet(ax, grid=None, xlabel=self.features[0], ylabel=self.features[1])
+        return ax
+
+    def _draw_path(self, ax: Any, chosen: list[int]) -> Any:
+        """How the mean mix of three labels moves along a feature, and that of single rows, thin and grey."""
+        grid = self.grids[0]
+        ax = style.ternary_axes(ax, [self.labels[label] for label in chosen])
+
+        def closed(mix: Array) -> Array:
+            three: Array = mix[..., chosen]
+            return np.asarray(three / three.sum(axis=-1, keepdims=True))
+
+        def place(mix: Array) -> Any:
+            """Where a mix lies on the plane that ternary axes draw on."""
+            return ax.transProjection.transform(np.atleast_2d(mix))[0]
+
+        def arrow(ends: Array, color: str, width: float, head: float) -> None:
+            form = {"arrowstyle": "-|>", "color": color, "linewidth": width, "mutation_scale": head}
+            start, stop = (place(end) for end in ends)
+            ax.annotate("", stop, xytext=start, arrowprops={**form, "shrinkA": 0, "shrinkB": 0}, zorder=3)
+
+        for single in () if self.rows is None else self.rows:
+            arrow(closed(single)[[0, -1]], style.FRAME, 0.9, 8)
+        path = closed(self.estimate)
+        ax.plot(*path.T, color=style.MODEL, linewidth=2.2, zorder=4)
+        length = np.abs(np.diff(path, axis=0)).sum() / 2
+        heads = int(np.clip(length / ARROW_GAP, 1, min(ARROWS, len(path) - 1)))
+        stops = np.unique(np.linspace(0, len(path) - 1, heads + 1).round().astype(int))
+        for stop in stops[1:]:
+            arrow(path[[stop - 1, stop]], style.MODEL, 2.2, 14)
+        ax.scatter(*path[:1].T, color="white", edgecolors=style.MODEL, s=36, linewidths=1.8, zorder=5)
+        for end, down in ((0, 5), (-1, -13)):
+            text = grid[end]
+            words = f"{text:.4g}" if isinstance(text, (float, int)) and not isinstance(text, bool) else str(text)
+            offset = {"xytext": (7, down), "textcoords": "offset points", "zorder": 6}
+            ax.annotate(words, place(path[end]), fontsize=9, color=style.INK, **offset)
+        ax.set_title(f"mean mix along {self.features[0]}", fontsize=10, color=style.INK, y=1.1)
+        return ax
 
     def __str__(self) -> str:
         what = " and ".join(self.features)
         lines = [f"{self.words} along {what}, averaged over {self.n_rows:,} rows"]
         lines += [f"{name} ({self.confidence_level:.0%}): {BANDS[name]}" for name in self.bands]
         return "\n".join(lines)
+
+
+def _percent(axis: Any) -> None:
+    from matplotlib.ticker import PercentFormatter  # the extra ``plot``
+
+    axis.set_major_formatter(PercentFormatter(1.0))
 
 
 def dependence(

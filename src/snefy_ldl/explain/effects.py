@@ -1,4 +1,4 @@
-"""Average effects and contrasts: what a step of a feature, or another level of it, does to the predictions."""
+"""Average effects: what a step of a feature, or another level of it, does to predictions; and what groups explain."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from snefy_ldl.explain.quantities import (
     resample_weights,
     row_band,
 )
-from snefy_ldl.plots import explain as pictures
+from snefy_ldl.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 __all__ = ["Effect", "Effects", "effects"]
 
@@ -143,9 +144,27 @@ class Effects:
         shown = [entry for entry in self.entries if (entry.contrast == "dY/dX") == slopes]
         if not shown:
             raise InputError("there are no slopes: the features are categories." if slopes else "there are no steps.")
-        numbers = np.array([[entry.estimate, entry.conf_low, entry.conf_high] for entry in shown])
-        names = [(f"{entry.term} {entry.contrast}", entry.label) for entry in shown]
-        return pictures.effect_intervals(numbers, names, ax, words=self.words, percent=self.is_share and not slopes)
+        percent = self.is_share and not slopes
+        table = np.array([[entry.estimate, entry.conf_low, entry.conf_high] for entry in shown])
+        table = table * (100.0 if percent else 1.0)
+        ax = style.axes(ax, (5.6, 0.8 + 0.26 * len(shown)))
+        places, texts, last = np.arange(len(shown), dtype=float), [], ""
+        labels = list(dict.fromkeys(entry.label for entry in shown))
+        for k, (entry, (middle, low, high)) in enumerate(zip(shown, table)):
+            contrast = f"{entry.term} {entry.contrast}"
+            places[k:] += 0.5 if contrast != last and k else 0.0  # a gap between contrasts
+            words = contrast if entry.label == self.words else f"{contrast}   {entry.label}"
+            texts.append(words if contrast != last else entry.label)
+            last = contrast
+            color = style.label_color(labels.index(entry.label)) if len(labels) > 1 else style.MODEL
+            ax.hlines(places[k], low, high, color=color, linewidth=2.4, alpha=0.55)
+            ax.scatter(middle, places[k], color=color, edgecolors="white", s=40, zorder=3)
+        ax.axvline(0.0, color=style.QUIET, linewidth=1.0, linestyle=style.DASHES, zorder=1)
+        ax.set_yticks(places, texts)
+        unit = ", in percentage points" if percent else ""
+        style.quiet(ax, grid="x", ylim=(places[-1] + 0.6, -0.6), xlabel=f"change of {self.words}{unit}")
+        ax.tick_params(axis="y", length=0)
+        return ax
 
     def __str__(self) -> str:
         lines = self.sentences()
@@ -326,3 +345,47 @@ def _contrasts(
 
 def _difference(after: Answer, before: Answer, stretch: Array) -> Answer:
     return Answer((after.values - before.values) / stretch, (after.members - before.members) / stretch)
+
+
+def group_variance(model: Any, confidence_level: float = 0.95, n_draws: int = 100, random_state: Any = 0) -> Any:
+    """Share of each label's variance that lies between the groups of each level, and within groups.
+
+    The variance is that of log-ratios around what the features predict. Intervals are bias-corrected percentiles of a
+    parametric bootstrap: effects and rows are drawn from the fitted mixed model, in groups as large as those of the
+    fit, and its variances are estimated again. They do not count that the directions in which groups differ were
+    chosen from the same rows.
+
+    Args:
+        model: a :class:`~snefy_ldl.SnefyLDL` that was fitted with groups and has group effects.
+        confidence_level: of the intervals.
+        n_draws: draws of the bootstrap.
+        random_state: seed of the draws.
+
+    Returns:
+        A DataFrame with the columns level, label, share, low and high: one row per level and label, the level "within
+        groups" last; a dict of arrays where pandas is not installed.
+
+    Raises:
+        InputError: the model has no group effects.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_groups
+        >>> data = make_groups(n_groups=12, n_rows=20, random_state=0)
+        >>> model = SnefyLDL(epochs=5, random_state=0).fit(data.X, data.D, groups=data.groups)
+        >>> table = group_variance(model, n_draws=20)
+        >>> list(table["level"]), round(float(table["share"][0] + table["share"][3]), 6)
+        (['group', 'group', 'group', 'within groups', 'within groups', 'within groups'], 1.0)
+    """
+    effects = getattr(model, "group_effects_", None)
+    if effects is None:
+        raise InputError("the model has no group effects: fit it with fit(X, D, groups=...), to groups that differ.")
+    check_confidence(confidence_level)
+    shares, low, high = effects.variance_shares(confidence_level, n_draws, random_state)
+    labels = label_names([model], None)
+    columns = {
+        "level": np.repeat(np.array([*effects.levels, "within groups"], dtype=object), len(labels)),
+        "label": np.tile(np.array(labels, dtype=object), len(shares)),
+        **{name: table.ravel() for name, table in (("share", shares), ("low", low), ("high", high))},
+    }
+    return frame_or_columns(columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,17 +26,15 @@ from snefy_ldl.explain.features import Table, choose_rows, column_names
 from snefy_ldl.explain.quantities import answer, choose_quantity, frame_or_columns, label_names, model_list
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.networks.custom import Backbone
-from snefy_ldl.plots.explain import importance as draw_importance
+from snefy_ldl.plots import style
 
 __all__ = [
     "Importance",
     "Importances",
-    "columns_at_a_time",
+    "input_gradients",
     "permutation_importance",
-    "predict_shuffled",
-    "rows_to_shuffle",
+    "rank_columns",
     "shap_values",
-    "sum_up",
 ]
 
 if TYPE_CHECKING:
@@ -113,7 +111,7 @@ class Importances:
         )
 
     def plot(self, ax: Axes | None = None, most: int = 12) -> Axes:
-        """One bar per column.
+        """One bar per column, with its 95 % interval.
 
         Args:
             ax: Axes to draw on; a new figure by default.
@@ -122,9 +120,15 @@ class Importances:
         Returns:
             The axes.
         """
-        losses, errors = zip(*((entry.loss, entry.std_error) for entry in self.entries))
-        ax = draw_importance([entry.column for entry in self.entries], losses, errors, ax, most=most)
-        ax.set_xlabel(self.words)
+        shown = self.entries[:most]
+        losses, errors = np.array([[entry.loss, 1.96 * entry.std_error] for entry in shown]).T
+        ax, places = style.axes(ax, (4.6, 0.8 + 0.27 * len(shown))), np.arange(len(shown))
+        ax.barh(places, losses, height=0.62, color=style.MODEL, alpha=0.85, zorder=2)
+        ax.errorbar(losses, places, xerr=errors, fmt="none", ecolor=style.INK, elinewidth=1.1, zorder=3)
+        ax.axvline(0.0, color=style.FRAME, linewidth=1.0, zorder=1)
+        ax.set_yticks(places, [style.shorten_name(entry.column) for entry in shown])
+        style.quiet(ax, grid="x", ylim=(len(shown) - 0.4, -0.6), xlabel=self.words)
+        ax.tick_params(axis="y", length=0)
         return ax
 
 
@@ -172,26 +176,79 @@ def permutation_importance(
         raise InputError("give either label distributions D, or votes as counts=...")
     X = in_groups(X, groups)
     features, groups = split_rows(X)
-    names, n_rows = column_names(features), count_rows(features)
-    first = None if groups is None else read_groups(groups, n_rows).first
+    n_rows = count_rows(features)
     votes = None if counts is None else check_counts(counts, n_rows=n_rows)[0]
     shares = check_distributions(D, n_rows=n_rows)[0] if votes is None else votes / votes.sum(axis=1, keepdims=True)
+    names = getattr(model, "label_names_", None)
+    labels = [str(label) for label in (range(shares.shape[1]) if names is None else names)]
     random = np.random.default_rng(seed_from(random_state))
-    here = np.sort(rows_to_shuffle(n_rows, len(names), random))
-    observed = shares[here], None if votes is None else votes[here]
-    likely = by == "likelihood"
-    log_prob, mean = _predict(model, take_rows(as_rows(X), here), observed, likely)
-    pairs = []
-    for columns in columns_at_a_time(len(names), len(here)):
-        answers = predict_shuffled(model, X, observed, here, np.arange(n_rows), columns, random, likely)
-        for less_likely, other in zip(*answers):
-            loss = log_prob - less_likely if likely else _worse(by, observed[0], mean, other)
-            pairs.append((loss, np.abs(other - mean)))
-    labels = getattr(model, "label_names_", None)
-    labels = range(shares.shape[1]) if labels is None else labels
-    words = "log likelihood lost, in nats per row" if likely else f"loss in {by.replace('_', ' ')}"
-    which = None if first is None else first[here]
-    return Importances(sum_up(names, pairs, [str(label) for label in labels], which), words)
+    entries = rank_columns([(model, np.arange(n_rows))], X, (shares, votes), labels, random, by)
+    words = "log likelihood lost, in nats per row" if by == "likelihood" else f"loss in {by.replace('_', ' ')}"
+    return Importances(entries, words)
+
+
+def rank_columns(
+    parts: Sequence[tuple[Any, Index]],
+    X: Any,
+    observed: Observed,
+    labels: Sequence[str],
+    random: np.random.Generator,
+    by: str = "likelihood",
+    before: tuple[Array, Array] | None = None,
+) -> list[Importance]:
+    """What shuffling each column costs, by models that answer for some of the rows each.
+
+    Args:
+        parts: Models, and the numbers of the rows that each answers for.
+        X: All rows (N, d), with their groups where they have some.
+        observed: Label distributions and votes of all rows.
+        labels: Names of the labels (L).
+        random: Where the shuffles and the choice of rows come from.
+        by: "likelihood", or the name of a measure.
+        before: Log likelihoods (N,) and means (N, L) of the rows as they are, where they are known already.
+
+    Returns:
+        One entry per column, the most important first.
+    """
+    features, groups = split_rows(X)
+    names, n_rows, likely = column_names(features), count_rows(features), by == "likelihood"
+    each = min(n_rows, max(FEWEST_ROWS, MOST_PREDICTIONS // len(names)))  # so few that every column can be shuffled
+    chosen = np.zeros(n_rows, dtype=bool)
+    chosen[random.choice(n_rows, each, replace=False)] = True
+    losses: list[list[Array]] = [[] for _ in names]
+    shifts: list[list[Array]] = [[] for _ in names]
+    for model, rows in parts:
+        here = rows[chosen[rows]]
+        known: Observed = (observed[0][here], None if observed[1] is None else observed[1][here])
+        if before is None:
+            log_prob, mean = _predict(model, take_rows(as_rows(X), here), known, likely)
+        else:
+            log_prob, mean = before[0][here], before[1][here]
+        step = max(1, BLOCK_ROWS // max(1, len(here)))  # columns at a time, so that one prediction serves all of them
+        for start in range(0, len(names) if len(here) else 0, step):
+            columns = range(start, min(start + step, len(names)))
+            answers = _predict_shuffled(model, X, known, here, rows, columns, random, likely)
+            for column, less_likely, other in zip(columns, *answers):
+                losses[column].append(log_prob - less_likely if likely else _worse(by, known[0], mean, other))
+                shifts[column].append(np.abs(other - mean))
+    order = np.concatenate([rows[chosen[rows]] for _, rows in parts])
+    which = None if groups is None else read_groups(groups, n_rows).first[order]
+    entries = [
+        sum_up(name, np.concatenate(loss), np.concatenate(shift), labels, which)
+        for name, loss, shift in zip(names, losses, shifts)
+    ]
+    return sorted(entries, key=lambda entry: -entry.loss)
+
+
+def sum_up(name: str, losses: Array, shifts: Array, labels: Sequence[str], groups: Index | None = None) -> Importance:
+    """What a column costs, out of what each row lost (n,) and how far each share moved (n, L)."""
+    mean, error = mean_over_rows(losses, True)
+    if groups is not None and len(set(groups)) > 1:  # standard errors of whole groups
+        sums = np.bincount(np.unique(groups, return_inverse=True)[1], losses - mean)
+        error = float(np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1)) / len(losses))
+    by_label = shifts.mean(axis=0)
+    label = int(by_label.argmax())
+    return Importance(name, mean, error, labels[label], float(by_label[label]))
 
 
 def _worse(by: str, shares: Array, before: Array, after: Array) -> Array:
@@ -201,75 +258,7 @@ def _worse(by: str, shares: Array, before: Array, after: Array) -> Array:
     return worse
 
 
-def rows_to_shuffle(n_rows: int, n_columns: int, random: np.random.Generator) -> Index:
-    """Rows that are predicted again and again, few enough that all columns can be.
-
-    Args:
-        n_rows: How many rows there are.
-        n_columns: How many columns will be shuffled.
-        random: Where the choice comes from.
-
-    Returns:
-        Their numbers.
-
-    Example:
-        >>> len(rows_to_shuffle(100, 5, np.random.default_rng(0)))
-        100
-    """
-    each = min(n_rows, max(FEWEST_ROWS, MOST_PREDICTIONS // n_columns))
-    return np.asarray(random.choice(n_rows, each, replace=False), dtype=np.intp)
-
-
-def columns_at_a_time(n_columns: int, n_rows: int) -> Iterator[range]:
-    """A few columns at a time, so that one prediction serves all of them.
-
-    Args:
-        n_columns: How many there are.
-        n_rows: Rows that are predicted for each.
-
-    Yields:
-        Numbers of columns; nothing where there are no rows.
-
-    Example:
-        >>> list(columns_at_a_time(3, 1500))
-        [range(0, 2), range(2, 3)]
-    """
-    step = max(1, BLOCK_ROWS // max(1, n_rows))
-    for start in range(0, n_columns if n_rows else 0, step):
-        yield range(start, min(start + step, n_columns))
-
-
-def sum_up(
-    names: Sequence[str], pairs: Sequence[tuple[Array, Array]], labels: Sequence[str], groups: Index | None = None
-) -> list[Importance]:
-    """Entries out of what each row lost.
-
-    Args:
-        names: Of the columns (d).
-        pairs: For each column, losses (n,) and absolute changes of the mean shares (n, L).
-        labels: Names of the labels (L).
-        groups: Number of each row's group (n,), where standard errors are those of whole groups.
-
-    Returns:
-        One entry per column, the most important first.
-
-    Example:
-        >>> sum_up(["depth"], [(np.ones(4), np.full((4, 2), 0.1))], ["sand", "clay"])[0].loss
-        1.0
-    """
-    entries = []
-    for name, (losses, shifts) in zip(names, pairs):
-        mean, error = mean_over_rows(losses, True)
-        if groups is not None and len(set(groups)) > 1:
-            sums = np.bincount(np.unique(groups, return_inverse=True)[1], losses - mean)
-            error = float(np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1)) / len(losses))
-        by_label = shifts.mean(axis=0)
-        label = int(by_label.argmax())
-        entries.append(Importance(name, mean, error, labels[label], float(by_label[label])))
-    return sorted(entries, key=lambda entry: -entry.loss)
-
-
-def predict_shuffled(
+def _predict_shuffled(
     model: Any,
     X: Any,
     observed: Observed,
@@ -277,30 +266,9 @@ def predict_shuffled(
     pool: Index,
     columns: Sequence[int],
     random: np.random.Generator,
-    likely: bool = True,
+    likely: bool,
 ) -> tuple[Array, Array]:
-    """Predictions of some rows, each column in turn taken from other rows.
-
-    Args:
-        model: A fitted model.
-        X: All rows (N, d).
-        observed: Label distributions and votes of the rows ``here``.
-        here: Numbers of the rows to predict (b,).
-        pool: Numbers of the rows that cells are taken from.
-        columns: Numbers of the columns (C).
-        random: Where the choice of cells comes from.
-        likely: Whether log likelihoods are wanted.
-
-    Returns:
-        Log likelihoods (C, b), zeros where they are not wanted, and means (C, b, L).
-
-    Example:
-        >>> from snefy_ldl.learners import SABFGS
-        >>> X, D = np.eye(6), np.full((6, 2), 0.5)
-        >>> rows, random = np.arange(6), np.random.default_rng(0)
-        >>> predict_shuffled(SABFGS().fit(X, D), X, (D, None), rows, rows, [0, 1], random, likely=False)[1].shape
-        (2, 6, 2)
-    """
+    """Log likelihoods (C, b) and means (C, b, L) of some rows, each column in turn taken from rows of the pool."""
     X, groups = split_rows(X)
     n, times, rows = len(here), len(columns), as_rows(X)
     index = np.tile(here[:, None], (times, rows.shape[1]))

@@ -79,24 +79,14 @@ class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, c
             save_calibration(save_directory, self.intervals.to_dict())
 
     @classmethod
-    def _from_pretrained(
-        cls,
-        *,
-        model_id: str,
-        backbone: Any = None,
-        guides: Any = None,
-        device: str | None = None,
-        data: str | None = None,
-        measures: dict[str, float] | None = None,
-        license: str | None = None,
-        **settings: Any,
-    ) -> HubModel:
+    def _from_pretrained(cls, *, model_id: str, **settings: Any) -> HubModel:
         folder = Path(model_id)
         if not folder.is_dir():
             names = ("revision", "cache_dir", "force_download", "local_files_only", "token")
             folder = Path(snapshot_download(model_id, **{name: settings.get(name) for name in names}))
-        model = SnefyLDL.load(folder, backbone=backbone, device=device, guides=guides)
-        return cls(model, load_intervals(folder, model), data, measures, license)
+        model = SnefyLDL.load(folder, **{name: settings.get(name) for name in ("backbone", "device", "guides")})
+        about = {name: settings.get(name) for name in ("data", "measures", "license")}
+        return cls(model, load_intervals(folder, model), **about)
 
     def generate_model_card(self, repo_id: str | None = None, **_: Any) -> ModelCard:
         """The model card.

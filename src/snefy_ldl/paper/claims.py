@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ class PublishedTable:
     """One table of the paper.
 
     Args:
-        name: the study that runs it again, ``"table3"``.
         place: where it stands, ``"Table 3, section 6.1"``.
         dataset: the data set, as :func:`snefy_ldl.load_dataset` calls it.
         splits: random splits that the paper averages over.
@@ -36,30 +34,23 @@ class PublishedTable:
         (0.8948, 0.0175)
     """
 
-    name: str
     place: str
     dataset: str
     splits: int
-    cells: Mapping[tuple[str, ...], tuple[float, float]]
+    cells: dict[tuple[str, ...], tuple[float, float]]
 
 
-def _load() -> dict[str, PublishedTable]:
-    content = json.loads(files("snefy_ldl.paper").joinpath("published.json").read_text(encoding="utf-8"))
-    return {
-        name: PublishedTable(
-            name,
-            table["place"],
-            table["dataset"],
-            table["splits"],
-            MappingProxyType({tuple(key): (mean, std) for key, mean, std in table["cells"]}),
-        )
-        for name, table in content.items()
-    }
+def _load(name: str) -> Any:
+    return json.loads(files("snefy_ldl.paper").joinpath(name).read_text(encoding="utf-8"))
 
 
 #: Tables 2 to 7, by the name of the study that runs them again.
-TABLES: dict[str, PublishedTable] = _load()
-
+TABLES = {
+    name: PublishedTable(**{**table, "cells": {tuple(key): (mean, std) for key, mean, std in table["cells"]}})
+    for name, table in _load("published.json").items()
+}
+#: Titles, quotes, rules and captions of the report.
+WORDS: dict[str, Any] = _load("words.json")
 
 #: Level of every interval of the report.
 LEVEL = 0.95
@@ -73,6 +64,9 @@ class Metric:
 
     name: str
     higher: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} {'↑' if self.higher else '↓'}"
 
 
 #: The six measures of tables 4 to 7, in the paper's order.
@@ -112,42 +106,36 @@ class Spread:
 
 @dataclass(frozen=True)
 class Gap:
-    """The difference of two sides, first minus second, with its interval (None where there is one repeat only)."""
+    """The difference of two sides, first minus second, with half its interval (None where there is one repeat only)."""
 
     mean: float
-    low: float | None
-    high: float | None
+    half: float | None
     n: int
     higher: bool = True
 
     @property
-    def gain(self) -> float:
-        """The difference, positive where the first side is the better one."""
-        return self.mean if self.higher else -self.mean
-
-    @property
     def better(self) -> bool:
         """Whether the first side is better on average."""
-        return self.gain > 0.0
-
-    @property
-    def worse(self) -> bool:
-        """Whether the first side is worse on average."""
-        return self.gain < 0.0
+        return self.mean > 0.0 if self.higher else self.mean < 0.0
 
     @property
     def clear(self) -> bool:
         """Whether the interval leaves zero out."""
-        return self.low is not None and self.high is not None and (self.low > 0.0 or self.high < 0.0)
+        return self.half is not None and abs(self.mean) > self.half
 
     @property
     def mark(self) -> str:
         """▲ better, ▼ worse, both clear of zero; △ ▽ on average only; = no difference at all."""
-        if self.better:
-            return "▲" if self.clear else "△"
-        if self.worse:
-            return "▼" if self.clear else "▽"
-        return "="
+        if self.mean == 0.0:
+            return "="
+        return ("▲" if self.clear else "△") if self.better else ("▼" if self.clear else "▽")
+
+    def text(self, digits: int = 3) -> str:
+        """The difference with its interval in brackets."""
+        if self.half is None:
+            return signed(self.mean, digits)
+        low, high = (signed(end, digits) for end in (self.mean - self.half, self.mean + self.half))
+        return f"{signed(self.mean, digits)} [{low}, {high}]"
 
 
 def paired(first: Series, second: Series, *, higher: bool = True) -> Gap | None:
@@ -165,15 +153,13 @@ def paired(first: Series, second: Series, *, higher: bool = True) -> Gap | None:
         >>> round(gap.mean, 3), gap.n, gap.mark
         (1.0, 3, '△')
     """
-    repeats = sorted(first.keys() & second.keys())
-    if not repeats:
+    spread = Spread.of({repeat: first[repeat] - second[repeat] for repeat in first.keys() & second.keys()})
+    if spread is None:
         return None
-    differences = np.array([first[repeat] - second[repeat] for repeat in repeats])
-    mean, n = float(differences.mean()), len(repeats)
-    if n < 2:
-        return Gap(mean, None, None, n, higher)
-    half = float(student.ppf(0.5 + LEVEL / 2, n - 1) * differences.std(ddof=1) / math.sqrt(n))
-    return Gap(mean, mean - half, mean + half, n, higher)
+    half = None
+    if spread.std is not None:
+        half = float(student.ppf(0.5 + LEVEL / 2, spread.n - 1) * spread.std / math.sqrt(spread.n))
+    return Gap(spread.mean, half, spread.n, higher)
 
 
 def unpaired(first: Spread | None, published: tuple[float, float], splits: int, *, higher: bool = True) -> Gap | None:
@@ -187,20 +173,17 @@ def unpaired(first: Spread | None, published: tuple[float, float], splits: int, 
 
     Examples:
         >>> gap = unpaired(Spread(0.12, 0.003, 10), (0.13, 0.004), 10, higher=False)
-        >>> gap.mark, round(gap.gain, 3)
-        ('▲', 0.01)
+        >>> gap.mark, round(gap.mean, 3)
+        ('▲', -0.01)
     """
     if first is None:
         return None
-    mean = first.mean - published[0]
-    if first.std is None:
-        return Gap(mean, None, None, first.n, higher)
-    ours, theirs = first.std**2 / first.n, published[1] ** 2 / splits
-    if ours + theirs == 0.0:
-        return Gap(mean, mean, mean, first.n, higher)
-    freedom = (ours + theirs) ** 2 / (ours**2 / (first.n - 1) + theirs**2 / (splits - 1))
-    half = float(student.ppf(0.5 + LEVEL / 2, freedom) * math.sqrt(ours + theirs))
-    return Gap(mean, mean - half, mean + half, first.n, higher)
+    half = None
+    if first.std is not None:
+        ours, theirs = first.std**2 / first.n, published[1] ** 2 / splits
+        freedom = (ours + theirs) ** 2 / (ours**2 / (first.n - 1) + theirs**2 / (splits - 1))
+        half = float(student.ppf(0.5 + LEVEL / 2, freedom) * math.sqrt(ours + theirs))
+    return Gap(first.mean - published[0], half, first.n, higher)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -226,13 +209,16 @@ class Results:
         """The repeats of a study with a recipe; empty where there are none."""
         return self.records.get((study, recipe), {})
 
-    def has(self, study: str) -> bool:
-        """Whether any recipe of a study has a result."""
-        return any(name == study and repeats for (name, _), repeats in self.records.items())
-
     def recipes(self, study: str) -> list[str]:
         """The recipes of a study that have results: the paper's first, then 0.1's, then the default."""
         return [recipe for recipe in RECIPES if self.repeats(study, recipe)]
+
+    def labels(self, study: str) -> list[str]:
+        """Names of the labels of tables 2 and 3."""
+        for recipe in ("baseline", *RECIPES):
+            for record in self.repeats(study, recipe).values():
+                return [str(name) for name in record.figures.get("labels", [])]
+        return []
 
     def series(self, study: str, recipe: str, *path: str | int) -> Series:
         """The figure at a path in each repeat that has it.
@@ -242,22 +228,8 @@ class Results:
             recipe: ``"paper"``, ``"plain"``, ``"default"`` or ``"baseline"``.
             path: Keys and places inside the figures; a list at the end of it is averaged.
         """
-        series = {}
-        for repeat, record in self.repeats(study, recipe).items():
-            value = _walk(record.figures, path)
-            if value is not None:
-                series[repeat] = value
-        return series
-
-    def first(self, study: str, *path: str | int) -> Any:
-        """What stands at a path in the first repeat that has it, whatever the recipe; None where none does."""
-        for (name, _), records in self.records.items():
-            if name == study:
-                for record in records.values():
-                    value = _follow(record.figures, path)
-                    if value is not None:
-                        return value
-        return None
+        figures = {number: _figure(one.figures, path) for number, one in self.repeats(study, recipe).items()}
+        return {number: figure for number, figure in figures.items() if figure is not None}
 
 
 def load_results(folder: Path) -> Results:
@@ -290,21 +262,17 @@ def load_results(folder: Path) -> Results:
 def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InputError(f"{path} is damaged ({error}): delete it and run that study again.") from None
 
 
-def _follow(value: Any, path: tuple[str | int, ...]) -> Any:
-    for step in path:
-        try:
+def _figure(value: Any, path: tuple[str | int, ...]) -> float | None:
+    """The number at a path, or the mean of the numbers there."""
+    try:
+        for step in path:
             value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value
-
-
-def _walk(figures: Any, path: tuple[str | int, ...]) -> float | None:
-    value = _follow(figures, path)
+    except (KeyError, IndexError, TypeError):
+        return None
     if isinstance(value, list):  # a mean over other labels than its partner's would compare unlike things
         return float(np.mean(value)) if value and None not in value else None
     return None if value is None else float(value)
@@ -320,33 +288,10 @@ def signed(value: float, digits: int = 3) -> str:
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
-def gap_text(gap: Gap, digits: int = 3) -> str:
-    """A difference with its interval in brackets."""
-    if gap.low is None or gap.high is None:
-        return signed(gap.mean, digits)
-    return f"{signed(gap.mean, digits)} [{signed(gap.low, digits)}, {signed(gap.high, digits)}]"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words.
-
-    Examples:
-        >>> duration(42.4), duration(3700.0)
-        ('42 s', '1 h 2 min')
-    """
-    if seconds < 100.0:
-        return f"{seconds:.0f} s" if seconds >= 10.0 else f"{seconds:.1f} s"
-    minutes = round(seconds / 60.0)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
-
+# --- figures and their differences ------------------------------------------------------------------------------------
 
 #: How the paper writes its data sets.
-DATASETS = {
-    "natural_scene": "Natural_Scene",
-    "sbu_3dfe": "SBU_3DFE",
-    "movie": "Movie",
-    "sjaffe": "SJAFFE",
-}
+DATASETS = {"natural_scene": "Natural_Scene", "sbu_3dfe": "SBU_3DFE", "movie": "Movie", "sjaffe": "SJAFFE"}
 #: Numbers of groups, G, in the feature-stratified coverage.
 LEVELS = ("2", "4", "8")
 #: The query strategies that the paper compares.
@@ -356,14 +301,8 @@ QUERIES = {"SNEFY-LDL": "the paper's estimate", "entropy": "exact draws"}
 #: The base learners of the ensembles.
 LEARNERS = ("SA-BFGS", "DF-LDL", "LDL-SCL", "LDL-LRR")
 #: The four panels of figure A1.
-PANELS = {
-    "n_neurons": "n, neurons",
-    "n_readouts": "m, readouts",
-    "batch_size": "batch size",
-    "epochs": "epochs",
-}
+PANELS = {"n_neurons": "n, neurons", "n_readouts": "m, readouts", "batch_size": "batch size", "epochs": "epochs"}
 
-Tables = Mapping[str, PublishedTable]
 Gaps = dict[tuple[str, ...], Gap]
 
 
@@ -379,6 +318,12 @@ def mean_series(parts: Iterable[Series]) -> Series:
     return {repeat: float(np.mean([column[repeat] for column in columns])) for repeat in sorted(common)}
 
 
+def _gaps(pairs: Iterable[tuple[tuple[str, ...], list[Series], bool]]) -> Gaps:
+    """Differences by key, where both sides have repeats in common."""
+    gaps = {key: paired(first, second, higher=higher) for key, (first, second), higher in pairs}
+    return {key: gap for key, gap in gaps.items() if gap is not None}
+
+
 def conformal(results: Results, study: str, side: str, *path: str | int) -> Series:
     """A figure of tables 2 and 3: ``side`` is "dirichlet", a recipe, or a recipe with " quantile" after it."""
     if side == "dirichlet":
@@ -387,7 +332,7 @@ def conformal(results: Results, study: str, side: str, *path: str | int) -> Seri
     if not method:
         return results.series(study, recipe, "models", "snefy", *path)
     series = results.series(study, recipe, "methods", "snefy_quantile", *path)
-    return series or results.series(study, recipe, "models", "snefy_quantile", *path)
+    return series or results.series(study, recipe, "models", "snefy_quantile", *path)  # as version 0.1 wrote it
 
 
 def fsc(results: Results, study: str, side: str, level: str | None = None, label: int | None = None) -> Series:
@@ -397,37 +342,25 @@ def fsc(results: Results, study: str, side: str, level: str | None = None, label
     return conformal(results, study, side, "fsc", level, *(() if label is None else (label,)))
 
 
-def labels_of(results: Results, study: str) -> list[str]:
-    """Names of the labels of tables 2 and 3."""
-    return [str(name) for name in results.first(study, "labels") or []]
-
-
-def _gaps(pairs: Iterable[tuple[tuple[str, ...], list[Series], bool]]) -> Gaps:
-    """Differences by key, where both sides have repeats in common."""
-    gaps = {key: paired(first, second, higher=higher) for key, (first, second), higher in pairs}
-    return {key: gap for key, gap in gaps.items() if gap is not None}
-
-
 def fsc_gaps(results: Results, study: str, side: str, against: str = "dirichlet") -> Gaps:
     """One difference in coverage for each label and level."""
     return _gaps(
         ((level, str(label)), [fsc(results, study, one, level, label) for one in (side, against)], True)
         for level in LEVELS
-        for label in range(len(labels_of(results, study)))
+        for label in range(len(results.labels(study)))
     )
 
 
 def query(results: Results, study: str, recipe: str, strategy: str, metric: str) -> Series:
     """A score after a strategy's query (tables 4 and 5); "start" is the model before it."""
-    if strategy == "start":
-        return results.series(study, recipe, "start", metric)
-    return results.series(study, recipe, "strategies", strategy, metric)
+    place = ("start",) if strategy == "start" else ("strategies", strategy)
+    return results.series(study, recipe, *place, metric)
 
 
-def query_gaps(results: Results, study: str, recipe: str, strategy: str, against: str = "Random") -> Gaps:
-    """One difference between two strategies for each measure."""
+def query_gaps(results: Results, study: str, recipe: str, strategy: str) -> Gaps:
+    """A strategy against Random for each measure."""
     return _gaps(
-        ((metric,), [query(results, study, recipe, one, metric) for one in (strategy, against)], measure.higher)
+        ((metric,), [query(results, study, recipe, one, metric) for one in (strategy, "Random")], measure.higher)
         for metric, measure in METRICS.items()
     )
 
@@ -447,7 +380,18 @@ def weighting_gaps(results: Results, study: str, recipe: str) -> Gaps:
     )
 
 
-def recipe_gaps(results: Results, study: str, recipe: str = "default", against: str = "paper") -> Gaps:
+def published_gaps(results: Results, study: str, recipe: str) -> Gaps:
+    """Our Weighted against the paper's printed Weighted for each learner and measure."""
+    table, gaps = TABLES[study], {}
+    for learner in LEARNERS:
+        for metric, measure in METRICS.items():
+            ours = Spread.of(weighting(results, study, recipe, learner, "Weighted", metric))
+            printed = table.cells[learner, "Weighted", metric]
+            gaps[learner, metric] = unpaired(ours, printed, table.splits, higher=measure.higher)
+    return {key: gap for key, gap in gaps.items() if gap is not None}
+
+
+def recipe_gaps(results: Results, study: str, recipe: str, against: str) -> Gaps:
     """One recipe against another on the same splits: each cell of a table in which SNEFY-LDL has a part."""
     if study in ("table2", "table3"):
         return fsc_gaps(results, study, recipe, against)
@@ -477,35 +421,30 @@ def panel(results: Results, recipe: str, name: str, setting: str, *path: str) ->
     return results.series("figureA1", recipe, "panels", name, setting, *path)
 
 
-def panel_gaps(results: Results, recipe: str, against: str = "median") -> Gaps:
-    """Coverage of each panel's settings against the panel's median setting, or the mean of its other settings.
+def panel_gaps(results: Results, recipe: str) -> tuple[Gaps, Gaps]:
+    """Coverage of each setting of figure A1 against others of its panel, by panel, number of groups and setting.
 
-    Args:
-        results: The run.
-        recipe: "paper", "plain" or "default".
-        against: "median": the difference of means to the middle one of the panel's means, without an interval;
-            "others": on the same splits, to the mean of the panel's other settings.
+    Returns:
+        Differences of means to the panel's median setting, without intervals; and, on the same splits, to the mean of
+        its other settings.
     """
-    gaps: Gaps = {}
+    to_median: Gaps = {}
+    to_others: Gaps = {}
     for name in PANELS:
         for level in ("2", "4"):
-            measured = {
-                setting: panel(results, recipe, name, setting, "fsc", level)
-                for setting in panel_settings(results, name)
-            }
-            measured = {setting: series for setting, series in measured.items() if series}
-            spreads = {setting: Spread.of(series) for setting, series in measured.items()}
-            middle = float(np.median([spread.mean for spread in spreads.values() if spread])) if spreads else 0.0
-            for setting, series in measured.items():
-                if against == "median":
-                    spread = spreads[setting]
-                    gap = Gap(spread.mean - middle, None, None, spread.n) if spread else None
-                else:
-                    gap = paired(series, mean_series(other for key, other in measured.items() if key != setting))
+            settings = panel_settings(results, name)
+            series = {setting: panel(results, recipe, name, setting, "fsc", level) for setting in settings}
+            spreads = {setting: spread for setting, one in series.items() if (spread := Spread.of(one))}
+            for setting, spread in spreads.items():
+                middle = float(np.median([one.mean for one in spreads.values()]))
+                to_median[name, level, setting] = Gap(spread.mean - middle, None, spread.n)
+                gap = paired(series[setting], mean_series(series[other] for other in spreads if other != setting))
                 if gap is not None:
-                    gaps[name, level, setting] = gap
-    return gaps
+                    to_others[name, level, setting] = gap
+    return to_median, to_others
 
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
 
 #: A setting of figure A1 counts as stable when its mean coverage is this close to the panel's median setting.
 STABLE = 0.05
@@ -529,51 +468,53 @@ class Verdict:
         return MARKS[self.word]
 
 
-def _all_better(gaps: Iterable[Gap], cells: str, expected: int) -> Verdict:
+def _verdict(everywhere: bool, won: int, cases: int, text: str, repeats: int) -> Verdict:
+    """The rule of most claims: it holds everywhere, or in more than half of the cases, or not."""
+    if repeats < 2:
+        return Verdict(OPEN, f"{text}. One repeat only: no interval")
+    return Verdict(HOLDS if everywhere else IN_PART if 2 * won > cases else FAILS, text)
+
+
+def _counts(gaps: Iterable[Gap]) -> tuple[int, int, int, int]:
+    """How many differences are better, clearly better, worse, and clearly worse."""
+    marks = [gap.mark for gap in gaps]
+    better, worse = marks.count("▲"), marks.count("▼")
+    return better + marks.count("△"), better, worse + marks.count("▽"), worse
+
+
+def _all_better(gaps: Gaps, cells: str, expected: int | None = None) -> Verdict:
     """The rule of "better in all": everywhere and clearly, or in more than half of the cells, or not."""
-    gaps = list(gaps)
     if not gaps:
         return Verdict(MISSING)
-    better, worse = sum(gap.better for gap in gaps), sum(gap.worse for gap in gaps)
-    clear, against = sum(gap.better and gap.clear for gap in gaps), sum(gap.worse and gap.clear for gap in gaps)
+    better, clear, worse, against = _counts(gaps.values())
     text = f"better in {better} of {len(gaps)} {cells}, {clear} clear of zero"
     text += f"; worse in {worse}, {against} clear of zero" if worse else ""
-    if any(gap.n < 2 for gap in gaps):
-        return Verdict(OPEN, f"{text}. One repeat only: no interval")
-    if len(gaps) < expected:
+    repeats = min(gap.n for gap in gaps.values())
+    if repeats > 1 and expected is not None and len(gaps) < expected:
         return Verdict(OPEN, f"{text}. Of {expected} {cells} the others have no results")
-    return Verdict(HOLDS if clear == len(gaps) else IN_PART if 2 * better > len(gaps) else FAILS, text)
+    return _verdict(clear == len(gaps), better, len(gaps), text, repeats)
 
 
-def judge_fsc(results: Results, tables: Tables, study: str, recipe: str) -> Verdict:
+def judge_fsc(results: Results, study: str, recipe: str) -> Verdict:
     """SNEFY-LDL against the Dirichlet, cell by cell and on average (tables 2 and 3)."""
-    gaps = list(fsc_gaps(results, study, recipe).values())
+    gaps = fsc_gaps(results, study, recipe)
     average = paired(fsc(results, study, recipe), fsc(results, study, "dirichlet"))
     if not gaps or average is None:
         return Verdict(MISSING)
-    higher, clear = sum(gap.better for gap in gaps), sum(gap.better and gap.clear for gap in gaps)
-    lower = sum(gap.worse and gap.clear for gap in gaps)
-    text = (
-        f"higher in {higher} of {len(gaps)} cells, {clear} clear of zero ({lower} clearly lower); "
-        f"average {gap_text(average)}{_beside(results, study, recipe)}"
-    )
-    if average.n < 2:
-        return Verdict(OPEN, f"{text}. One repeat only: no interval")
-    signs = (2 * higher > len(gaps)) + (average.better and average.clear)
-    return Verdict((FAILS, IN_PART, HOLDS)[signs], text)
-
-
-def _beside(results: Results, study: str, recipe: str) -> str:
-    """Coverage and width of both sides: a higher FSC may be bought with either."""
-    parts = []
-    for name in ("coverage", "width"):
+    higher, clear, _, lower = _counts(gaps.values())
+    text = f"higher in {higher} of {len(gaps)} cells, {clear} clear of zero ({lower} clearly lower); "
+    text += f"average {average.text()}"
+    beside = []
+    for name in ("coverage", "width"):  # a higher FSC may be bought with either
         sides = [Spread.of(conformal(results, study, side, name)) for side in (recipe, "dirichlet")]
         if all(sides):
-            parts.append(f"{name} " + " against ".join(f"{side.mean:.3f}" for side in sides if side))
-    return f"; {', '.join(parts)}" if parts else ""
+            beside.append(f"{name} " + " against ".join(f"{side.mean:.3f}" for side in sides if side))
+    text += f"; {', '.join(beside)}" if beside else ""
+    signs = (2 * higher > len(gaps)) + (average.better and average.clear)
+    return _verdict(signs == 2, signs, 1, text, average.n)
 
 
-def judge_best_query(results: Results, tables: Tables, study: str, recipe: str) -> Verdict:
+def judge_best_query(results: Results, study: str, recipe: str) -> Verdict:
     """Whether the entropy query has the best mean of the six strategies (tables 4 and 5)."""
     leaders, leads, repeats = [], [], []
     for metric, measure in METRICS.items():
@@ -593,46 +534,34 @@ def judge_best_query(results: Results, tables: Tables, study: str, recipe: str) 
     text += f", the lead over the second clear of zero in {sum(leads)}" if won else ""
     others = {name: leaders.count(name) for name in STRATEGIES if name in leaders and name != "SNEFY-LDL"}
     text += "; best instead: " + ", ".join(f"{name} ({count})" for name, count in others.items()) if others else ""
-    if min(repeats) < 2:
-        return Verdict(OPEN, f"{text}. One repeat only")
-    return Verdict(HOLDS if won == len(METRICS) else IN_PART if 2 * won > len(METRICS) else FAILS, text)
+    return _verdict(won == len(METRICS), won, len(METRICS), text, min(repeats))
 
 
 def judge_recipe(results: Results, study: str, recipe: str, against: str) -> Verdict:
     """One recipe against another, on the same splits."""
-    gaps = recipe_gaps(results, study, recipe, against)
-    verdict = _all_better(gaps.values(), "cells", len(gaps))
+    verdict = _all_better(recipe_gaps(results, study, recipe, against), "cells")
     parts = []
     for name in ("coverage", "width", "interval_score"):  # of tables 2 and 3 alone
         gap = paired(*(conformal(results, study, one, name) for one in (recipe, against)))
         if gap is not None:
-            parts.append(f"{name.replace('_', ' ')} {gap_text(gap)}")
+            parts.append(f"{name.replace('_', ' ')} {gap.text()}")
     return Verdict(verdict.word, "; ".join([verdict.evidence, *parts]))
 
 
-def judge_published(results: Results, tables: Tables, studies: Iterable[str], recipe: str) -> Verdict:
+def judge_published(results: Results, studies: Iterable[str], recipe: str) -> Verdict:
     """Our Weighted against the paper's printed Weighted (tables 6 and 7)."""
-    gaps, expected = [], 0
-    for study in studies:
-        table = tables[study]
-        expected += len(LEARNERS) * len(METRICS)
-        for learner in LEARNERS:
-            for metric, measure in METRICS.items():
-                ours = Spread.of(weighting(results, study, recipe, learner, "Weighted", metric))
-                printed = table.cells.get((learner, "Weighted", metric))
-                gap = unpaired(ours, printed, table.splits, higher=measure.higher) if printed else None
-                if gap is not None:
-                    gaps.append(gap)
+    studies = list(studies)
+    gaps = [gap for study in studies for gap in published_gaps(results, study, recipe).values()]
     if not gaps:
         return Verdict(MISSING)
-    better, clear = sum(gap.better for gap in gaps), sum(gap.better and gap.clear for gap in gaps)
-    text = f"better in {better} of {len(gaps)} cells, {clear} clear of the paper's"
+    better, clear, _, _ = _counts(gaps)
+    text, expected = f"better in {better} of {len(gaps)} cells, {clear} clear of the paper's", 24 * len(studies)
     if len(gaps) < expected:
         return Verdict(OPEN, f"{text}. Of {expected} cells the others have no results")
-    return Verdict(HOLDS if better == len(gaps) else IN_PART if 2 * better > len(gaps) else FAILS, text)
+    return _verdict(better == len(gaps), better, len(gaps), text, 2)
 
 
-def judge_rows(results: Results, tables: Tables, study: str, recipe: str, strategy: str) -> Verdict:
+def judge_rows(results: Results, study: str, recipe: str, strategy: str) -> Verdict:
     """Our model after a strategy's query against all printed rows (tables 4 and 5)."""
 
     def beaten(name: str) -> list[bool]:
@@ -642,7 +571,7 @@ def judge_rows(results: Results, tables: Tables, study: str, recipe: str, strate
             ours = Spread.of(query(results, study, recipe, name, metric))
             if ours is not None:
                 sign = 1.0 if measure.higher else -1.0
-                printed = [mean for (_, one), (mean, _) in tables[study].cells.items() if one == metric]
+                printed = [mean for (_, one), (mean, _) in TABLES[study].cells.items() if one == metric]
                 wins.append(all(sign * ours.mean > sign * mean for mean in printed))
         return wins
 
@@ -653,9 +582,9 @@ def judge_rows(results: Results, tables: Tables, study: str, recipe: str, strate
     return Verdict(HOLDS if len(wins) == len(METRICS) and all(wins) else FAILS, text)
 
 
-def judge_stable(results: Results, tables: Tables, study: str, recipe: str) -> Verdict:
+def judge_stable(results: Results, study: str, recipe: str) -> Verdict:
     """Whether the settings of figure A1 stay near their panel's median."""
-    gaps = panel_gaps(results, recipe, "median")
+    gaps = panel_gaps(results, recipe)[0]
     if not gaps:
         return Verdict(MISSING)
     stable = {key: abs(gap.mean) <= STABLE for key, gap in gaps.items()}
@@ -665,22 +594,18 @@ def judge_stable(results: Results, tables: Tables, study: str, recipe: str) -> V
         f"stable in {sum(judged)} of {len(judged)} cases that the paper does not except, in {sum(stable.values())} of "
         f"{len(stable)} in all; the farthest is {name} = {setting} at G = {level}: {signed(worst.mean)}"
     )
-    if min(gap.n for gap in gaps.values()) < 2:
-        return Verdict(OPEN, f"{text}. One repeat only")
-    return Verdict(HOLDS if all(judged) else IN_PART if 2 * sum(judged) > len(judged) else FAILS, text)
+    return _verdict(all(judged), sum(judged), len(judged), text, min(gap.n for gap in gaps.values()))
 
 
-def judge_drops(results: Results, tables: Tables, study: str, recipe: str) -> Verdict:
+def judge_drops(results: Results, study: str, recipe: str) -> Verdict:
     """Whether coverage drops where the paper saw it drop (figure A1)."""
-    gaps = {key: gap for key, gap in panel_gaps(results, recipe, "others").items() if (key[0], key[2]) in NAMED_DROPS}
+    gaps = [gap for key, gap in panel_gaps(results, recipe)[1].items() if (key[0], key[2]) in NAMED_DROPS]
     if not gaps:
         return Verdict(MISSING)
-    drops = sum(gap.clear and gap.mean < 0.0 for gap in gaps.values())
-    deepest = min(gap.mean for gap in gaps.values())
-    text = f"a clear drop in {drops} of {len(gaps)} cases; the lowest difference is {signed(deepest)}"
-    if min(gap.n for gap in gaps.values()) < 2:
-        return Verdict(OPEN, f"{text}. One repeat only: no interval")
-    return Verdict(HOLDS if drops == len(gaps) else IN_PART if 2 * drops > len(gaps) else FAILS, text)
+    drops = sum(gap.clear and gap.mean < 0.0 for gap in gaps)
+    lowest = signed(min(gap.mean for gap in gaps))
+    text = f"a clear drop in {drops} of {len(gaps)} cases; the lowest difference is {lowest}"
+    return _verdict(drops == len(gaps), drops, len(gaps), text, min(gap.n for gap in gaps))
 
 
 @dataclass(frozen=True)
@@ -699,63 +624,59 @@ class Claim:
     place: str
     quote: str
     rule: str
-    cases: list[Case] = field(default_factory=list)
+    cases: list[Case]
 
 
-#: Titles, quotes, rules and captions of the report.
-WORDS: dict[str, Any] = json.loads(files("snefy_ldl.paper").joinpath("words.json").read_text(encoding="utf-8"))
-Judge = Callable[[Results, Tables, str, str], Verdict]
+Judge = Callable[[Results, str, str], Verdict]
 #: The rules of the paper's claims, as ``words.json`` names them.
 JUDGES: dict[str, Judge] = {
     "fsc": judge_fsc,
     "best_query": judge_best_query,
-    "random": lambda results, _, study, recipe: _all_better(
-        query_gaps(results, study, recipe, "SNEFY-LDL").values(), "measures", len(METRICS)
+    "random": lambda results, study, recipe: _all_better(
+        query_gaps(results, study, recipe, "SNEFY-LDL"), "measures", len(METRICS)
     ),
-    "weighting": lambda results, _, study, recipe: _all_better(
-        weighting_gaps(results, study, recipe).values(), "cells", len(LEARNERS) * len(METRICS)
-    ),
+    "weighting": lambda results, study, recipe: _all_better(weighting_gaps(results, study, recipe), "cells", 24),
     "stable": judge_stable,
     "drops": judge_drops,
 }
 
 
-def claims_of_the_paper(results: Results, tables: Tables) -> list[Claim]:
+def claims_of_the_paper(results: Results) -> list[Claim]:
     """The paper's claims, judged for every recipe."""
     return [
         Claim(
             words["title"],
-            _places(tables, *words["studies"]),
+            "; ".join(TABLES[study].place if study in TABLES else "Figure A1" for study in words["studies"]),
             words["quote"],
             words["rule"].format(stable=STABLE),
-            _cases(results, tables, words["studies"], JUDGES[words["judge"]]),
+            _cases(results, words["studies"], JUDGES[words["judge"]]),
         )
         for words in WORDS["claims"]
     ]
 
 
-def claims_of_ours(results: Results, tables: Tables) -> list[Claim]:
+def claims_of_ours(results: Results) -> list[Claim]:
     """What the paper could not claim: this library against the paper's own figures and recipe."""
     ensembles, queries, studies, again = (words["studies"] for words in WORDS["beyond"])
-    both = {recipe: judge_published(results, tables, ensembles, recipe) for recipe in RECIPES}
-    each = _cases(results, tables, ensembles, lambda r, t, study, recipe: judge_published(r, t, (study,), recipe))
+    weighted = _cases(results, ensembles, lambda results, study, recipe: judge_published(results, [study], recipe))
+    both = Case("both tables", {recipe: judge_published(results, ensembles, recipe) for recipe in RECIPES})
     rows = [
         Case(
-            f"{_name(tables, study)}, {words}",
-            {recipe: judge_rows(results, tables, study, recipe, strategy) for recipe in RECIPES},
+            f"{_name(study)}, {words}",
+            {recipe: judge_rows(results, study, recipe, strategy) for recipe in RECIPES},
         )
         for study in queries
         for strategy, words in QUERIES.items()
     ]
     beside_paper, beside_plain = (
-        [Case(_name(tables, study), {"default": judge_recipe(results, study, "default", other)}) for study in names]
+        [Case(_name(study), {"default": judge_recipe(results, study, "default", other)}) for study in names]
         for other, names in (("paper", studies), ("plain", again))
     )
-    cases = ([*each, Case("both tables", both)], rows, beside_paper, beside_plain)
-    places = (_places(tables, *ensembles), _places(tables, *queries), "Tables 2 to 7", "Tables 2 to 7")
+    cases = ([*weighted, both], rows, beside_paper, beside_plain)
+    places = ["; ".join(TABLES[study].place for study in names) for names in (ensembles, queries)]
     return [
         Claim(words["title"], place, "", words["rule"], judged)
-        for words, place, judged in zip(WORDS["beyond"], places, cases)
+        for words, place, judged in zip(WORDS["beyond"], [*places, "Tables 2 to 7", "Tables 2 to 7"], cases)
     ]
 
 
@@ -765,20 +686,11 @@ def tally(claims: Iterable[Claim], recipe: str) -> dict[str, int]:
     return {word: words.count(word) for word in MARKS if word in words}
 
 
-def _cases(results: Results, tables: Tables, studies: Iterable[str], judge: Judge) -> list[Case]:
-    return [
-        Case(_name(tables, study), {recipe: judge(results, tables, study, recipe) for recipe in RECIPES})
-        for study in studies
-    ]
+def _cases(results: Results, studies: Iterable[str], judge: Judge) -> list[Case]:
+    return [Case(_name(study), {recipe: judge(results, study, recipe) for recipe in RECIPES}) for study in studies]
 
 
-def _name(tables: Tables, study: str) -> str:
+def _name(study: str) -> str:
     if study == "figureA1":
         return DATASETS["natural_scene"]
-    return f"{DATASETS[tables[study].dataset]} (table\u00a0{study.removeprefix('table')})"
-
-
-def _places(tables: Tables, *studies: str) -> str:
-    if "figureA1" in studies:
-        return "Figure A1"
-    return "; ".join(tables[study].place for study in studies)
+    return f"{DATASETS[TABLES[study].dataset]} (table\u00a0{study.removeprefix('table')})"

@@ -139,23 +139,19 @@ class Study:
 
     Args:
         name: ``"table3"``, say; also the folder of its results.
-        title: what it is, in words.
         dataset: a name that :func:`snefy_ldl.load_dataset` knows.
         protocol: how it is run.
         repeats: random splits in a full run, as many as the paper has.
         chunk: repeats that one task trains together; it decides speed, and no more than the last bits of a figure.
-        cost: rough seconds per repeat and recipe, which orders the tasks.
         baseline: whether something beside the recipes is measured, under the recipe ``"baseline"``.
         model: changes to the settings of every density, for trials.
     """
 
     name: str
-    title: str
     dataset: str
     protocol: Conformal | Active | Ensemble | Sensitivity
     repeats: int
     chunk: int
-    cost: float
     baseline: bool = False
     model: Options = ()
 
@@ -172,13 +168,13 @@ class Study:
 
 
 _ALL = (
-    Study("table2", "conformal intervals, Natural_Scene", "natural_scene", Conformal(), 100, 8, 3.0, baseline=True),
-    Study("table3", "conformal intervals, SBU_3DFE", "sbu_3dfe", Conformal(), 100, 8, 1.4, baseline=True),
-    Study("table4", "active learning, Movie", "movie", Active(), 10, 2, 20.0),
-    Study("table5", "active learning, Natural_Scene", "natural_scene", Active(), 10, 2, 15.0),
-    Study("table6", "ensembles, SBU_3DFE", "sbu_3dfe", Ensemble(), 10, 2, 10.0),
-    Study("table7", "ensembles, SJAFFE", "sjaffe", Ensemble(), 10, 2, 1.0),
-    Study("figureA1", "sensitivity to four settings, Natural_Scene", "natural_scene", Sensitivity(), 10, 5, 45.0),
+    Study("table2", "natural_scene", Conformal(), 100, 8, baseline=True),
+    Study("table3", "sbu_3dfe", Conformal(), 100, 8, baseline=True),
+    Study("table4", "movie", Active(), 10, 2),
+    Study("table5", "natural_scene", Active(), 10, 2),
+    Study("table6", "sbu_3dfe", Ensemble(), 10, 2),
+    Study("table7", "sjaffe", Ensemble(), 10, 2),
+    Study("figureA1", "natural_scene", Sensitivity(), 10, 5),
 )
 #: The paper's experiments, by name.
 STUDIES: dict[str, Study] = {study.name: study for study in _ALL}

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import platform
-import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from concurrent.futures import BrokenExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 from rich.console import Console
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
 
@@ -38,12 +36,10 @@ from snefy_ldl.learners import DirichletLDL
 from snefy_ldl.paper.config import RECIPES, RESULTS_VERSION, Active, Ensemble, Sensitivity, Study
 from snefy_ldl.paper.studies import (
     Outcome,
-    grid_parts,
     make_learner,
     make_model,
     merge_part,
     missing_parts,
-    part_cost,
     run_active,
     run_conformal,
     run_ensemble,
@@ -59,7 +55,7 @@ PASSING = ("random_state", "verbose", "checkpoint_dir", "warm_start")
 
 
 def record_path(out: Path, study: str, recipe: str, repeat: int) -> Path:
-    """Where one repeat's figures lie.
+    """Path of one repeat's figures.
 
     Example:
         >>> record_path(Path("reproduction"), "table3", "default", 7).as_posix()
@@ -108,6 +104,16 @@ def data_digest(data: Dataset) -> str:
     return digest.hexdigest()
 
 
+def read_json(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
+    """The content of a file; None where it is missing or damaged, or lacks what is expected of it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    fits = isinstance(content, dict) and all(content.get(key) == value for key, value in expected.items())
+    return content if fits else None
+
+
 def read_record(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
     """A record that is complete and matches what is expected, or None: it must then be computed.
 
@@ -115,15 +121,9 @@ def read_record(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
         path: the file.
         expected: version, study, recipe, repeat and fingerprint that it must have.
     """
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(record, dict) or not isinstance(record.get("figures"), dict):
-        return None
-    if not isinstance(record.get("seconds"), (int, float)):
-        return None
-    return record if all(record.get(key) == value for key, value in expected.items()) else None
+    record = read_json(path, expected) or {}
+    whole = isinstance(record.get("figures"), dict) and isinstance(record.get("seconds"), (int, float))
+    return record if whole else None
 
 
 def tidy(out: Path, study: str, recipe: str, fingerprint: str) -> int:
@@ -174,27 +174,17 @@ class RunFile:
 
     def __init__(self, out: Path, jobs: int, repeats: dict[str, int], recipes: tuple[str, ...]) -> None:
         self.path, self._began = out / "run.json", time.perf_counter()
-        before = self._read()
+        before = read_json(self.path, {"version": VERSION}) or {}
         self._spent = float(before.get("wall_seconds", 0.0))
-        held = before.get("repeats", {})
-        known = [*before.get("recipes", []), *recipes]
+        held, known = before.get("repeats", {}), [*before.get("recipes", []), *recipes]
         self.content: dict[str, Any] = {
             "version": VERSION,
             "machine": machine(),
             "jobs": jobs,
             "repeats": {**held, **{name: max(count, held.get(name, 0)) for name, count in repeats.items()}},
             "recipes": [name for name in RECIPES if name in known],
-            "wall_seconds": self._spent,
             "started": before.get("started") or _now(),
-            "finished": before.get("finished"),
         }
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return content if isinstance(content, dict) and content.get("version") == VERSION else {}
 
     def write(self, finished: bool = False) -> None:
         """Write what is known by now."""
@@ -214,25 +204,23 @@ Loader = Callable[[str], Dataset]
 class Task:
     """Some repeats of a study, trained together.
 
-    A model's place among those it is trained with can change its last bits, and a query can turn such a bit into
-    another row. So repeats are trained in fixed companies, whole even where some of it is there already: what an
-    interrupted run leaves is finished with the same figures.
+    A model's position among those it is trained with can change its last bits, and a query can turn such a bit into
+    another row. Repeats are therefore trained in fixed batches, always whole, even if some of their records exist
+    already: a run that was interrupted ends with the same figures.
 
     Args:
         study: which.
         recipes: the recipe, or those that share the work.
         part: the setting of figure A1; empty elsewhere.
         repeats: numbers of the splits whose records are missing.
-        company: numbers of the splits that are trained, these among them.
-        cost: rough seconds.
+        batch: numbers of all splits that are trained together.
     """
 
     study: Study
     recipes: tuple[str, ...]
     part: str
     repeats: tuple[int, ...]
-    company: tuple[int, ...]
-    cost: float
+    batch: tuple[int, ...]
 
     def __str__(self) -> str:
         numbers = f"{self.repeats[0]}" if len(self.repeats) == 1 else f"{self.repeats[0]}-{self.repeats[-1]}"
@@ -240,8 +228,7 @@ class Task:
         return " ".join(word for word in words if word)
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The outcomes of a task, the wall time of each of its repeats, and what it warned of."""
 
     outcomes: list[Outcome]
@@ -249,27 +236,66 @@ class Answer:
     warnings: list[str]
 
 
-def compute(task: Task, data: Dataset) -> Answer:
-    """Run a task; its warnings come back as lines, one of each."""
-    began = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        outcomes = _outcomes(task, data)
+def compute(task: Task, loader: Loader, parent: int) -> tuple[Task, Answer]:
+    """Run a task on one thread; its warnings come back as lines, one of each.
+
+    Args:
+        task: what to run.
+        loader: gives its data set.
+        parent: id of the process that wants it; a worker ends with that process.
+    """
+    if os.getpid() != parent:
+        _follow(parent)
+    study, protocol, recipe = task.study, task.study.protocol, task.recipes[0]
+    data, began, threads = _data(loader, study.dataset), time.perf_counter(), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if isinstance(protocol, Ensemble):
+                outcomes = run_ensemble(study, task.recipes, task.batch, data)
+            elif isinstance(protocol, Sensitivity):
+                outcomes = run_sensitivity(study, recipe, task.part, task.batch, data)
+            else:
+                run = run_active if isinstance(protocol, Active) else run_conformal
+                outcomes = run(study, recipe, task.batch, data)
+    except Exception:
+        Console(stderr=True).print(f"{task} failed; earlier results are kept.", style="red", markup=False)
+        raise
+    finally:
+        torch.set_num_threads(threads)
     lines = dict.fromkeys(f"{warning.category.__name__}: {warning.message}" for warning in caught)
     seconds = (time.perf_counter() - began) / len(outcomes)
-    return Answer([one for one in outcomes if one.repeat in task.repeats], seconds, list(lines))
+    return task, Answer([one for one in outcomes if one.repeat in task.repeats], seconds, list(lines))
 
 
-def _outcomes(task: Task, data: Dataset) -> list[Outcome]:
-    study, protocol = task.study, task.study.protocol
-    if isinstance(protocol, Ensemble):
-        return run_ensemble(study, task.recipes, task.company, data)
-    (recipe,) = task.recipes
-    if isinstance(protocol, Sensitivity):
-        return run_sensitivity(study, recipe, task.part, task.company, data)
-    if isinstance(protocol, Active):
-        return run_active(study, recipe, task.company, data)
-    return run_conformal(study, recipe, task.company, data)
+def _run(tasks: Sequence[Task], loader: Loader, workers: int) -> Iterator[tuple[Task, Answer]]:
+    """Tasks as they finish, in any order; with one worker, in this process."""
+    calls = (delayed(compute)(task, loader, os.getpid()) for task in tasks)
+    try:
+        yield from Parallel(min(workers, len(tasks)), return_as="generator_unordered", batch_size=1)(calls)
+    except BrokenExecutor:
+        raise SnefyError(
+            "a worker process ended early, perhaps because memory ran out. Finished results are kept: "
+            "run the same command again with fewer --jobs."
+        ) from None
+
+
+@lru_cache(maxsize=1)
+def _follow(parent: int) -> None:
+    """End this process once its parent is gone: it would wait minutes for further tasks."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@lru_cache(maxsize=2)
+def _data(loader: Loader, name: str) -> Dataset:
+    return loader(name)
 
 
 class Ledger:
@@ -288,12 +314,8 @@ class Ledger:
         self.out, self.studies, self.recipes, self.fingerprints = out, list(studies), recipes, fingerprints
 
     def plan(self) -> list[Task]:
-        """Tasks for everything that is missing, in the order of the studies; long ones of a study first."""
-        tasks = []
-        for study in self.studies:
-            missing = self._of_study(study)
-            tasks += sorted(missing, key=lambda task: -task.cost / len(task.company))
-        return tasks
+        """Tasks for everything that is missing, in the order of the studies."""
+        return [task for study in self.studies for task in self._of_study(study)]
 
     def _of_study(self, study: Study) -> list[Task]:
         recipes = study.recipes(self.recipes)
@@ -310,23 +332,11 @@ class Ledger:
                     wanted.setdefault(((recipe,), part), []).append(repeat)
         tasks = []
         for (together, part), repeats in wanted.items():
-            cost, size = self._cost(study, together, part), study.chunk
-            for start in sorted({repeat // size * size for repeat in repeats}):
-                company = tuple(range(start, min(start + size, study.repeats)))
-                group = tuple(repeat for repeat in repeats if repeat in company)
-                tasks.append(Task(study, together, part, group, company, cost * len(company)))
+            for start in sorted({repeat // study.chunk * study.chunk for repeat in repeats}):
+                batch = tuple(range(start, min(start + study.chunk, study.repeats)))
+                group = tuple(repeat for repeat in repeats if repeat in batch)
+                tasks.append(Task(study, together, part, group, batch))
         return tasks
-
-    @staticmethod
-    def _cost(study: Study, recipes: tuple[str, ...], part: str) -> float:
-        """Rough seconds per repeat."""
-        if recipes == ("baseline",):
-            return 0.04 * study.cost
-        if not part:
-            return study.cost * len(recipes)
-        grid = grid_parts(study, recipes[0])
-        shares = {name: part_cost(study, recipes[0], name) for name in grid}
-        return study.cost * shares[part] / sum(shares.values())
 
     def _lacking(self, study: Study, recipe: str, repeat: int) -> list[str]:
         record = self._read(study, recipe, repeat)
@@ -390,7 +400,10 @@ def reproduce(
         The folder.
     """
     out = Path(out)
-    studies = _checked(studies, out, recipes, repeats, jobs)
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; name a folder for the results.")
+    if repeats is not None:
+        studies = [replace(study, repeats=repeats) for study in studies]
     workers = jobs or os.cpu_count() or 1
     console = Console(stderr=True)
     digests = {name: data_digest(loader(name)) for name in dict.fromkeys(study.dataset for study in studies)}
@@ -409,10 +422,8 @@ def reproduce(
         return out
     run_file.write()
     with Progress("reproduce", len(tasks)) as progress:
-        alone = workers == 1
-        answers = _run_here(tasks, loader) if alone else _run_in_workers(tasks, loader, min(workers, len(tasks)))
         printed: set[tuple[str, str]] = set()
-        for task, answer in answers:
+        for task, answer in _run(tasks, loader, workers):
             ledger.enter(task, answer)
             run_file.write()
             for line in answer.warnings:
@@ -423,95 +434,3 @@ def reproduce(
             progress.update(progress.completed + 1, f"{task}: {answer.seconds:.1f} s per repeat")
     run_file.write(finished=True)
     return out
-
-
-def _checked(
-    studies: Sequence[Study], out: Path, recipes: Sequence[str], repeats: int | None, jobs: int | None
-) -> list[Study]:
-    if not studies:
-        raise InputError("no study was named; config.select(['all']) gives all of them.")
-    if not recipes or any(recipe not in RECIPES for recipe in recipes):
-        raise InputError(f"recipes={list(recipes)!r}: use any of {', '.join(RECIPES)}.")
-    for name, value in (("repeats", repeats), ("jobs", jobs)):
-        if value is not None and value < 1:
-            raise InputError(f"{name} must be at least 1; got {value}.")
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file; name a folder for the results.")
-    return [study if repeats is None else replace(study, repeats=repeats) for study in studies]
-
-
-# -- doing the work ----------------------------------------------------------------------------------------------------
-
-
-def _run_here(tasks: Sequence[Task], loader: Loader) -> Iterator[tuple[Task, Answer]]:
-    """One task after another in this process, on one thread as in a worker."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            for task in tasks:
-                with _naming(task):
-                    answer = _work(task, loader)
-                yield task, answer
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _run_in_workers(tasks: Sequence[Task], loader: Loader, workers: int) -> Iterator[tuple[Task, Answer]]:
-    """Tasks as they finish, in any order."""
-    before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker)
-    finished = False
-    try:
-        waiting = {pool.submit(_work, task, loader): task for task in tasks}
-        for future in as_completed(waiting):
-            task = waiting[future]
-            with _naming(task):
-                answer = future.result()
-            yield task, answer
-        finished = True
-    finally:
-        # after an error or Ctrl-C, tasks whose answers nobody will read are not waited for
-        pool.shutdown(wait=finished, cancel_futures=True)
-        if not finished:
-            for child in set(multiprocessing.active_children()) - before:
-                child.terminate()
-
-
-@contextmanager
-def _naming(task: Task) -> Iterator[None]:
-    """Print which task an error comes from."""
-    try:
-        yield
-    except BrokenExecutor:
-        raise SnefyError(
-            "a worker process ended early, perhaps because memory ran out. Finished results are kept: "
-            "run the same command again with fewer --jobs."
-        ) from None
-    except Exception:
-        Console(stderr=True).print(f"{task} failed; earlier results are kept.", style="red", markup=False)
-        raise
-
-
-def _start_worker() -> None:
-    """One thread per worker; the parent handles Ctrl-C, and a worker ends when its parent does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    threadpool_limits(1)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-
-        def follow() -> None:
-            parent.join()
-            os._exit(1)
-
-        threading.Thread(target=follow, daemon=True).start()
-
-
-def _work(task: Task, loader: Loader) -> Answer:
-    return compute(task, _data(loader, task.study.dataset))
-
-
-@lru_cache(maxsize=2)
-def _data(loader: Loader, name: str) -> Dataset:
-    return loader(name)

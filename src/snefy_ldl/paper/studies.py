@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,18 +32,12 @@ SHORT_NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The figures of one repeat with one recipe."""
 
     recipe: str
     repeat: int
     figures: dict[str, Any]
-
-
-def task_of(study: Study) -> Any:
-    """The paper's name for this kind of experiment, which sets its batch size."""
-    return {Active: "active", Ensemble: "ensemble"}.get(type(study.protocol), "conformal")
 
 
 #: What ``SnefyLDL()`` was in version 0.1: one network on the features alone, no guides, no centre, no modelled zeros.
@@ -62,12 +55,9 @@ def make_model(study: Study, recipe: str, seed: int | None = None, **changes: An
     """
     settings: dict[str, Any] = {**dict(study.model), **changes, "random_state": seed, "device": "cpu"}
     if recipe == "paper":
-        return SnefyLDL.paper(task_of(study), **settings)
-    if recipe == "plain":
-        return SnefyLDL(**{**PLAIN, **settings})
-    if recipe == "default":
-        return SnefyLDL(**settings)
-    raise InputError(f'recipe={recipe!r}: use "paper", "plain" or "default".')
+        tasks: dict[type, Any] = {Active: "active", Ensemble: "ensemble"}  # which set the batch size
+        return SnefyLDL.paper(tasks.get(type(study.protocol), "conformal"), **settings)
+    return SnefyLDL(**({**PLAIN, **settings} if recipe == "plain" else settings))
 
 
 def parted_rows(n: int, repeat: int, train: float, calibration: float) -> tuple[Rows, Rows, Rows]:
@@ -127,10 +117,20 @@ def run_conformal(study: Study, recipe: str, repeats: Sequence[int], data: Datas
         models = [DirichletLDL(random_state=repeat).fit(data.X[rows], data.D[rows]) for repeat, rows in pairs]
     else:
         models = _fit_splits(make_model(study, recipe), data, trains, repeats)
-    return [
-        Outcome(recipe, repeat, _conformal_figures(protocol, recipe, model, data, calibration, test))
-        for repeat, model, (_, calibration, test) in zip(repeats, models, splits)
-    ]
+    outcomes = []
+    for repeat, model, (_, calibration, test) in zip(repeats, models, splits):
+        figures: dict[str, Any] = {
+            "ceiling": ceilings(protocol, data.X[test, 0]),
+            "labels": [str(name) for name in data.label_names],
+        }
+        own = _calibrated_figures(protocol, model, protocol.score, data, calibration, test)
+        if recipe == "baseline":
+            figures["models"] = {"dirichlet": own}
+        else:
+            extra = _calibrated_figures(protocol, model, protocol.extra_score, data, calibration, test)
+            figures |= {"models": {"snefy": own}, "methods": {f"snefy_{protocol.extra_score}": extra}}
+        outcomes.append(Outcome(recipe, repeat, figures))
+    return outcomes
 
 
 def _fit_splits(estimator: SnefyLDL, data: Dataset, rows: Sequence[Rows], seeds: Sequence[int]) -> list[SnefyLDL]:
@@ -145,21 +145,6 @@ def _calibrated_figures(
     intervals = ConformalIntervals(model, protocol.level, method)
     intervals.conformalize(data.X[calibration], data.D[calibration])
     return interval_figures(protocol, data.D[test], data.X[test, 0], intervals.predict_interval(data.X[test]))
-
-
-def _conformal_figures(
-    protocol: Conformal, recipe: str, model: Any, data: Dataset, calibration: Rows, test: Rows
-) -> dict[str, Any]:
-    rows = (data, calibration, test)
-    shared: dict[str, Any] = {
-        "ceiling": ceilings(protocol, data.X[test, 0]),
-        "labels": [str(name) for name in data.label_names],
-    }
-    if recipe == "baseline":
-        return {"models": {"dirichlet": _calibrated_figures(protocol, model, protocol.score, *rows)}, **shared}
-    figures = _calibrated_figures(protocol, model, protocol.score, *rows)
-    extra = _calibrated_figures(protocol, model, protocol.extra_score, *rows)
-    return {"models": {"snefy": figures}, "methods": {f"snefy_{protocol.extra_score}": extra}, **shared}
 
 
 def interval_figures(protocol: Conformal, D: Array, feature: Array, ends: Array) -> dict[str, Any]:
@@ -349,13 +334,6 @@ def merge_part(
                 shown[str(value)] = new["setting"]
         panels[panel] = dict(sorted(shown.items(), key=lambda item: int(item[0])))
     return {"panels": panels, "ceiling": new["ceiling"]}
-
-
-def part_cost(study: Study, recipe: str, part: str) -> float:
-    """Rough cost of a part against the others, for the order of the tasks and the time left."""
-    model = make_model(study, recipe, **grid_parts(study, recipe)[part])
-    batch = 64 if model.batch_size == "auto" else model.batch_size
-    return float(model.epochs / 100 * (0.3 + 64 / batch) * (0.5 + (model.n_neurons / 64) ** 1.5))
 
 
 def run_sensitivity(study: Study, recipe: str, part: str, repeats: Sequence[int], data: Dataset) -> list[Outcome]:

@@ -8,14 +8,7 @@ from __future__ import annotations
 
 from snefy_ldl.plots.comparison import learning_curve
 from snefy_ldl.plots.densities import marginal_density, share_ridges, ternary_density
-from snefy_ldl.plots.explain import (
-    dependence_lines,
-    dependence_map,
-    effect_intervals,
-    importance,
-    pixel_gradients,
-    ternary_path,
-)
+from snefy_ldl.plots.explain import pixel_gradients
 from snefy_ldl.plots.reliability import calibration, calibration_curve, joint_calibration
 from snefy_ldl.plots.shares import interval_panels, intervals, label_bars, share_ranges
 from snefy_ldl.plots.style import LABEL_COLORS
@@ -24,10 +17,6 @@ __all__ = [
     "LABEL_COLORS",
     "calibration",
     "calibration_curve",
-    "dependence_lines",
-    "dependence_map",
-    "effect_intervals",
-    "importance",
     "interval_panels",
     "intervals",
     "joint_calibration",
@@ -38,5 +27,4 @@ __all__ = [
     "share_ranges",
     "share_ridges",
     "ternary_density",
-    "ternary_path",
 ]

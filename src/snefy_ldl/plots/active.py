@@ -110,9 +110,9 @@ def plot_learning_curves(
         if reference is not None and not plain and len(table) > 1:
             half = paired_interval(table, reference, confidence_level)[1]
             ax.fill_between(x, height - half, height + half, color=color, alpha=0.15, linewidth=0, zorder=2)
-    ax.set_xlabel("labelled rows")
-    ax.set_ylabel(f"{metric}, difference to {baseline}" if difference else metric)
-    style.quiet(ax, grid="y")
+    style.quiet(
+        ax, grid="y", xlabel="labelled rows", ylabel=f"{metric}, difference to {baseline}" if difference else metric
+    )
     style.legend(ax, ncols=1 if len(tables) < 6 else 2)
     return ax
 
@@ -142,8 +142,7 @@ def plot_diagnosis(diagnosis: Diagnosis, ax: Any = None) -> Any:
     ax.set_xticks([*sizes, ends[1]], [f"{size:.0f}" for size in (*sizes, ends[1])])
     ax.minorticks_off()
     ax.set_ylim(bottom=0.0)
-    ax.set_xlabel("labelled rows")
-    ax.set_ylabel("KL divergence, cross-fitted")
+    ax.set(xlabel="labelled rows", ylabel="KL divergence, cross-fitted")
     figures = [
         f"RMSE/MAE {diagnosis.rmse_mae:.2f}",
         f"errors foreseen {diagnosis.foreseen:.2f}",
@@ -213,9 +212,7 @@ def plot_pool(
             *points[rows].T, s=44, facecolors="none", edgecolors=style.TRUTH, linewidths=1.4, label="chosen", zorder=4
         )
     share = view.explained_variance_ratio_
-    ax.set_xlabel(f"first component ({share[0]:.0%})")
-    ax.set_ylabel(f"second component ({share[1]:.0%})")
-    style.quiet(ax, grid=None)
+    style.quiet(ax, grid=None, xlabel=f"first component ({share[0]:.0%})", ylabel=f"second component ({share[1]:.0%})")
     if chosen is not None or X_labeled is not None:
         style.legend(ax, loc="best")
     return ax

@@ -62,8 +62,7 @@ def mean_scores(
     ax.set_yticks(places, [learners[k] for k in order])
     ax.invert_yaxis()
     better = "higher" if higher_is_better else "lower"
-    ax.set_xlabel(f"{measure.replace('_', ' ')} ({better} is better), mean and 95 % interval")
-    style.quiet(ax, grid="x")
+    style.quiet(ax, grid="x", xlabel=f"{measure.replace('_', ' ')} ({better} is better), mean and 95 % interval")
     return ax
 
 
@@ -118,8 +117,7 @@ def critical_difference_diagram(
     words = f"critical difference {critical_difference:.2f}"
     ax.text(1, -1.7, words, fontsize=8.5, color=style.TRUTH, va="bottom")
     ax.set_title(f"mean rank by {measure.replace('_', ' ')}", fontsize=9.5, color=style.QUIET)
-    ax.set_ylim(top + len(left), -2.4)
-    ax.set_xlim(0.75 - 0.3 * k, k + 0.25 + 0.3 * k)
+    ax.set(ylim=(top + len(left), -2.4), xlim=(0.75 - 0.3 * k, k + 0.25 + 0.3 * k))
     ax.axis("off")
     return ax
 
@@ -161,8 +159,7 @@ def learning_curve(history: Sequence[Mapping[str, float]], ax: Axes | None = Non
             zorder=4,
             label=f"best epoch ({epochs[best]:.0f})",
         )
-    ax.set_xlabel("epoch")
-    ax.set_ylabel("loss: mean of −log density")
+    ax.set(xlabel="epoch", ylabel="loss: mean of −log density")
     ax.locator_params(axis="x", integer=True)
     style.quiet(ax, grid="y")
     style.legend(ax, loc="upper right")

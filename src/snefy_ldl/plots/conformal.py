@@ -115,8 +115,7 @@ def plot_group_coverage(report: CoverageReport, ax: Any = None) -> Any:
     sizes = {row["name"]: int(row["n"]) for row in reversed(rows)}
     ax.set_yticks(range(len(names)), [f"{name} ({sizes[name]})" for name in names])
     ax.invert_yaxis()
-    ax.set_xlabel("share inside the interval, ± 2 standard errors")
-    style.quiet(ax, grid="x")
+    style.quiet(ax, grid="x", xlabel="share inside the interval, ± 2 standard errors")
     if len(lines) > 1:
         style.legend(ax, ncols=min(4, len(lines)), loc="lower left", bbox_to_anchor=(0.0, 1.0))
     return ax
@@ -249,8 +248,5 @@ def plot_watch(found: ChangeWatch, ax: Any = None) -> Any:
     ax.axhline(found.alarm, color=style.QUIET, linewidth=1.0, linestyle=style.DASHES, zorder=1)
     if found.alarm_row is not None:
         ax.axvline(found.alarm_row + 1, color=style.label_color(5), linewidth=1.0, zorder=1)
-    ax.set_yscale("log")
-    ax.set_xlabel("new rows")
-    ax.set_ylabel("evidence of a change")
-    style.quiet(ax, grid="y")
+    style.quiet(ax, grid="y", yscale="log", xlabel="new rows", ylabel="evidence of a change")
     return ax

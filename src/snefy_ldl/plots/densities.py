@@ -179,8 +179,7 @@ def marginal_density(
     # near the ends a density may be unbounded: keep the bulk in sight
     ax.set_ylim(0.0, 1.15 * float(min(density.max(), 4.0 * np.quantile(density, 0.98) + 1.0)))
     ax.set_yticks([])
-    ax.set_xlabel(f"share of {name or f'label {label}'}")
-    style.quiet(ax, grid=None)
+    style.quiet(ax, grid=None, xlabel=f"share of {name or f'label {label}'}")
     ax.spines["left"].set_visible(False)
     return ax
 
@@ -301,8 +300,7 @@ def share_ridges(
         if observed is not None:
             style.mark_observed(ax, observed[label], place, size=28, edge=0.8)
     ax.set_yticks(range(len(chosen)), [names[label] for label in chosen])
-    ax.set_ylim(len(chosen) - 0.7, -1.0)
-    ax.set_xlim(0.0, 1.0)
+    ax.set(ylim=(len(chosen) - 0.7, -1.0), xlim=(0.0, 1.0))
     ax.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0], ["0", "25%", "50%", "75%", "100%"])
     style.quiet(ax, grid="x")
     ax.tick_params(axis="y", length=0)

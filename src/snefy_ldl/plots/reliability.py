@@ -70,12 +70,9 @@ def calibration(
             shade = style.label_color(label)
             ax.stairs(heights[:, label], edges, baseline=None, color=shade, linewidth=2.0, zorder=2, label=name)
         style.legend(ax, ncols=min(1 + len(names), 4), loc="lower left", bbox_to_anchor=(0.0, 1.0))
-    ax.set_xlim(0.0, 1.0)
-    ax.set_ylim(0.0, max(1.6, 1.12 * float(np.max(heights))))
+    ax.set(xlim=(0.0, 1.0), ylim=(0.0, max(1.6, 1.12 * float(np.max(heights)))))
     ax.set_yticks(np.arange(0.0, ax.get_ylim()[1], 0.5))
-    ax.set_xlabel("predicted probability of a smaller share")
-    ax.set_ylabel("observed / expected")
-    style.quiet(ax, grid=None)
+    style.quiet(ax, grid=None, xlabel="predicted probability of a smaller share", ylabel="observed / expected")
     return ax
 
 
@@ -125,12 +122,15 @@ def calibration_curve(
         ax.plot(nominal, line, color=color, linewidth=1.8, marker="o", markersize=4.5, zorder=3, label=name)
     if names is not None:
         style.legend(ax, loc="upper left")
-    ax.set_xlim(0.0, 1.0)
-    ax.set_ylim(0.0, 1.0)
-    ax.set_aspect("equal")
-    ax.set_xlabel("confidence level asked for")
-    ax.set_ylabel("share inside the interval")
-    style.quiet(ax, grid="both")
+    style.quiet(
+        ax,
+        grid="both",
+        xlim=(0.0, 1.0),
+        ylim=(0.0, 1.0),
+        aspect="equal",
+        xlabel="confidence level asked for",
+        ylabel="share inside the interval",
+    )
     return ax
 
 
@@ -141,7 +141,7 @@ MOST_PANELS = 11
 def joint_calibration(
     pit: Any, fig: Figure | None = None, *, bins: int = 10, labels: Sequence[str] | None = None
 ) -> Figure:
-    """Histograms of every step of the joint transform, and how the steps hang together.
+    """Histograms of every step of the joint transform, and how the steps are related.
 
     Each histogram is flat, within its grey band, when the step is right; the last panel holds Spearman's correlation of
     every two steps, near zero when they are independent. The title says what the test of both says.

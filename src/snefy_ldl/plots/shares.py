@@ -50,8 +50,7 @@ def intervals(
     ends, observed, means, chosen = _interval_tables(intervals, D, mean, rows, most=6)
     n_labels = ends.shape[1]
     names = style.names_of(labels, n_labels, "labels")
-    titles = [f"row {row}" for row in chosen]
-    titles = titles if row_names is None else style.names_of(row_names, len(chosen), "row_names")
+    titles = style.names_of(row_names or [f"row {row}" for row in chosen], len(chosen), "row_names")
     ax = style.axes(ax, (7.0, 0.55 + 0.24 * len(chosen) * (n_labels + 1)))
     gap = n_labels + 1.0
     for place, row in enumerate(chosen):
@@ -68,10 +67,7 @@ def intervals(
             if observed is not None:
                 style.mark_observed(ax, observed[row, label], y, size=32)
     ax.set_yticks([place * gap + (n_labels - 1) / 2 for place in range(len(chosen))], titles)
-    ax.set_ylim(len(chosen) * gap - 1.0, -1.0)
-    ax.set_xlim(-0.01, 1.01)
-    ax.set_xlabel("share of the label")
-    style.quiet(ax, grid=None)
+    style.quiet(ax, grid=None, ylim=(len(chosen) * gap - 1.0, -1.0), xlim=(-0.01, 1.01), xlabel="share of the label")
     ax.tick_params(axis="y", length=0)
     style.legend(ax, ncols=min(n_labels, 6), loc="lower left", bbox_to_anchor=(0.0, 1.0))
     return ax
@@ -119,8 +115,7 @@ def label_bars(
                 ax.text(middle, place, f"{share:.0%}", ha="center", va="center", color=style.ink_on(color), fontsize=9)
         left = left + shares[:, label]
     ax.set_yticks(places, titles)
-    ax.set_ylim(len(shares) - 0.5, -0.5)
-    ax.set_xlim(0.0, 1.0)
+    ax.set(ylim=(len(shares) - 0.5, -0.5), xlim=(0.0, 1.0))
     ax.set_xticks([])
     style.quiet(ax, grid=None)
     for side in ("left", "bottom"):
@@ -161,8 +156,7 @@ def share_ranges(D: Any, labels: Sequence[str] | None = None, ax: Axes | None = 
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.set_xlim(left=-0.01)
-    ax.set_xlabel("observed share")
-    style.quiet(ax, grid="x")
+    style.quiet(ax, grid="x", xlabel="observed share")
     ax.tick_params(axis="y", length=0)
     return ax
 
@@ -225,8 +219,7 @@ def interval_panels(
     ends, observed, means, chosen = _interval_tables(intervals, D, mean, rows, most=12)
     n_labels = ends.shape[1]
     names = style.names_of(labels, n_labels, "labels")
-    titles = [f"row {row + 1}" for row in chosen]
-    titles = titles if row_names is None else style.names_of(row_names, len(chosen), "row_names")
+    titles = style.names_of(row_names or [f"row {row + 1}" for row in chosen], len(chosen), "row_names")
     across = max(1, min(columns, len(chosen)))
     down = -(-len(chosen) // across)
     height = (0.5 + 0.22 * n_labels) * down + 0.35

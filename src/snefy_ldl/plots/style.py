@@ -142,13 +142,15 @@ def ternary_axes(ax: Any, labels: Sequence[str] | None) -> Any:
     return ax
 
 
-def quiet(ax: Axes, grid: Literal["both", "x", "y"] | None) -> None:
+def quiet(ax: Axes, grid: Literal["both", "x", "y"] | None, **settings: Any) -> None:
     """Give axes a thin grey frame on two sides, so that the data is what one sees.
 
     Args:
         ax: the axes.
         grid: which lines help to read, if any.
+        settings: limits and labels, as ``Axes.set`` takes them.
     """
+    ax.set(**settings)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -261,3 +263,21 @@ def row_number(row: int, n_rows: int) -> int:
     if not -n_rows <= row < n_rows:
         raise InputError(f"row {row} is not there: the rows are 0 to {n_rows - 1}.")
     return int(row) % n_rows
+
+
+def shorten_name(name: str, most: int = 24) -> str:
+    """A name that leaves room for the picture.
+
+    Args:
+        name: Any name.
+        most: Letters at most.
+
+    Returns:
+        The name, its middle left out where it is longer.
+
+    Example:
+        >>> shorten_name("mean_annual_precipitation_mm", 16)
+        'mean_ann…tion_mm'
+    """
+    half = most // 2
+    return name if len(name) <= most else f"{name[:half]}…{name[-(most - half - 1) :]}"

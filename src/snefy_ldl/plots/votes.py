@@ -65,9 +65,7 @@ def plot_update(
             ax.plot(votes / votes.sum(), np.arange(len(votes)), "D", color=style.TRUTH, ms=4, label="votes alone")
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
-    ax.set_xlim(0.0, 1.0)
-    ax.set_xlabel(f"share, with {level:.0%} interval")
-    style.quiet(ax, grid=None)
+    style.quiet(ax, grid=None, xlim=(0.0, 1.0), xlabel=f"share, with {level:.0%} interval")
     style.legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     return ax
 
@@ -93,11 +91,14 @@ def plot_calibration(calibration: CountCalibration, ax: Any = None) -> Any:
     heights = calibration.histogram * bins
     ax.bar(edges[:-1], heights, 1.0 / bins, align="edge", color=style.MODEL, alpha=0.82, edgecolor="white", zorder=2)
     ax.axhline(1.0, color=style.INK, linewidth=1.0, linestyle=style.DASHES, zorder=3)
-    ax.set_xlim(0.0, 1.0)
-    ax.set_ylim(0.0, max(1.6, 1.12 * float(np.max(heights))))
-    ax.set_xlabel("predicted probability of fewer votes")
-    ax.set_ylabel("observed / expected")
-    style.quiet(ax, grid=None)
+    style.quiet(
+        ax,
+        grid=None,
+        xlim=(0.0, 1.0),
+        ylim=(0.0, max(1.6, 1.12 * float(np.max(heights)))),
+        xlabel="predicted probability of fewer votes",
+        ylabel="observed / expected",
+    )
     return ax
 
 
@@ -137,7 +138,6 @@ def plot_annotators(people: Annotators, most: int = 40, ax: Any = None) -> Any:
     for text, a in zip(ax.get_yticklabels(), order):
         if people.spam_score[a] > 0.5:
             text.set_color("tab:red")
-    ax.set_xlim(0.0, 1.0)
-    ax.set_xlabel("probability that the vote is the latent label (red names: probably guesses)")
+    ax.set(xlim=(0.0, 1.0), xlabel="probability that the vote is the latent label (red names: probably guesses)")
     ax.legend(loc="lower right", fontsize="small", title="latent label")
     return ax

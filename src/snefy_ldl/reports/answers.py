@@ -283,7 +283,7 @@ def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answe
 
 
 def drawn_step(n_rows: int) -> int:
-    """How far apart the rows are that stand for all in questions that take long.
+    """Step between the rows that represent all rows in slow computations.
 
     Args:
         n_rows: N.

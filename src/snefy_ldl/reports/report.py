@@ -16,15 +16,9 @@ from snefy_ldl.conformal.choice import FEWEST_FOR_SLABS
 from snefy_ldl.conformal.report import conditional_rows, spaced_rows
 from snefy_ldl.datasets.groups import group_folds
 from snefy_ldl.errors import InputError, TableNote
+from snefy_ldl.explain.effects import group_variance
 from snefy_ldl.explain.features import column_names
-from snefy_ldl.explain.groups import group_variance
-from snefy_ldl.explain.importance import (
-    Importance,
-    columns_at_a_time,
-    predict_shuffled,
-    rows_to_shuffle,
-    sum_up,
-)
+from snefy_ldl.explain.importance import Importance, rank_columns
 from snefy_ldl.metrics import JointCalibration, coverage, interval_width, joint_calibration_test, kl_divergence
 from snefy_ldl.metrics.averages import covered_labels
 from snefy_ldl.metrics.intervals import covered_within
@@ -254,22 +248,14 @@ def permutation_importance(
         >>> len(permutation_importance(parts, rows, ask(parts, rows)))
         5
     """
-    names, random = column_names(rows.features), np.random.default_rng(random_state)
-    chosen = np.zeros(len(rows), dtype=bool)
-    chosen[rows_to_shuffle(len(rows), len(names), random)] = True
-    losses: list[list[Array]] = [[] for _ in names]
-    shifts: list[list[Array]] = [[] for _ in names]
-    for part in parts:
-        here = part.rows[chosen[part.rows]]
-        for columns in columns_at_a_time(len(names), len(here)):
-            observed = rows.D[here], None if rows.counts is None else rows.counts[here]
-            log_prob, mean = predict_shuffled(part.model, rows.X, observed, here, part.rows, columns, random)
-            for k, column in enumerate(columns):
-                losses[column].append(answers.log_prob[here] - log_prob[k])
-                shifts[column].append(np.abs(mean[k] - answers.mean[here]))
-    pairs = [(np.concatenate(loss), np.concatenate(shift)) for loss, shift in zip(losses, shifts)]
-    order = np.concatenate([part.rows[chosen[part.rows]] for part in parts])
-    return sum_up(names, pairs, rows.labels, None if rows.groups is None else rows.groups[order])
+    return rank_columns(
+        [(part.model, part.rows) for part in parts],
+        rows.X,
+        (rows.D, rows.counts),
+        rows.labels,
+        np.random.default_rng(random_state),
+        before=(answers.log_prob, answers.mean),
+    )
 
 
 #: Most values of a column that make a group each; columns of more are cut into quarters.
@@ -604,6 +590,7 @@ def make_report(
         by_group=folds > 0,
     )
     groups, looked = worst_groups(answers, rows)
+    order = np.argsort(answers.width, kind="stable")
     return Report(
         model=model,
         rows=rows,
@@ -618,17 +605,11 @@ def make_report(
         worst_rows=worst_rows(answers, rows),
         worst_groups=groups,
         groups_looked_at=looked,
-        shown=_shown_rows(answers.width),
+        shown=[int(order[place]) for place in (0, len(order) // 2, -1)],
         trained_here=train is None,
         folds=folds,
         group_shares=None if getattr(model, "group_effects_", None) is None else group_variance(model),
     )
-
-
-def _shown_rows(width: Array) -> list[int]:
-    """The surest, a typical and the least sure row."""
-    order = np.argsort(width, kind="stable")
-    return [int(order[place]) for place in (0, len(order) // 2, len(order) - 1)]
 
 
 def _feature_numbers(model: Any, X: Any) -> Array:

@@ -18,13 +18,11 @@ from starlette.exceptions import HTTPException
 
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.errors import InputError, SnefyError
-from snefy_ldl.serve.answers import Answer, Asked, answer_alone, answer_predictions, prediction_key
+from snefy_ldl.serve.answers import Answer, Asked, answer_alone, answer_predictions, feature_rows, prediction_key
 from snefy_ldl.serve.batching import Caller, Lane
 from snefy_ldl.serve.explorer import PageRows, make_page
-from snefy_ldl.serve.guard import Guard, Log, Telemetry
+from snefy_ldl.serve.guard import Guard, Log, Telemetry, fault_reply, json_reply, read_body, read_question, reply
 from snefy_ldl.serve.limits import Fault, HungUp, Limits, Overload
-from snefy_ldl.serve.replies import fault_reply, json_reply, read_body, read_question, reply
-from snefy_ldl.serve.rows import feature_rows
 from snefy_ldl.serve.schemas import QUESTIONS, Predict, Question, describe
 from snefy_ldl.serve.store import ModelStore, ServedModel, model_card, typical_row
 
