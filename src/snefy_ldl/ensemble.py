@@ -179,8 +179,7 @@ class DensityWeightedBagging(Learner):
         Returns:
             Numbers from 1 to n_members, (N,).
         """
-        result: Array = 1.0 / (self.weights(X) ** 2).sum(axis=1)
-        return result
+        return 1.0 / (self.weights(X) ** 2).sum(axis=1)
 
     def predict_dist(self, X: Any) -> Any:
         """The conditional law of the density, which also weights the members.
@@ -214,22 +213,19 @@ class DensityWeightedBagging(Learner):
 
     def _predict(self, X: Array) -> Array:
         predictions = self._members(X)  # (K, N, L)
-        result: Array = np.einsum("nk,knl->nl", self._weights(X, predictions), predictions)
-        return result
+        return np.einsum("nk,knl->nl", self._weights(X, predictions), predictions)
 
     def _weights(self, features: Array, predictions: Array, allowed: Mask | None = None) -> Array:
         """Weights (N, K); where ``allowed`` (N, K) is given, only of members that a row may ask."""
         shape = (len(features), len(predictions))
         allowed = np.ones(shape, dtype=bool) if allowed is None else allowed
         if self.weighting == "uniform":
-            alike: Array = allowed / allowed.sum(axis=1, keepdims=True)
-            return alike
+            return allowed / allowed.sum(axis=1, keepdims=True)
         logs = self._log_densities(features, predictions) / float(self.temperature)
         logs = np.where(np.isnan(logs) | ~allowed, -np.inf, logs)
         # a density that finds every prediction impossible has no opinion
         logs = np.where(np.isneginf(logs).all(axis=1, keepdims=True), np.where(allowed, 0.0, -np.inf), logs)
-        weights: Array = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
-        return weights
+        return np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
 
     def _log_densities(self, features: Array, predictions: Array) -> Array:
         """``log p(ℓ_i(x)|x)`` (N, K)."""

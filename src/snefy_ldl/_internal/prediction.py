@@ -100,8 +100,7 @@ class DensityPredictor(NamedAnswers, VotePredictor):
     @property
     def density_choice_(self) -> dict[str, Any] | None:
         """Why this density was taken, as :func:`snefy_ldl.fit_density` settled it; None for a fit of its own."""
-        choice: dict[str, Any] | None = getattr(self, "training_", {}).get("density")
-        return choice
+        return getattr(self, "training_", {}).get("density")
 
     @abstractmethod
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:

@@ -369,8 +369,7 @@ def log_gamma_growth(beta: Any, count: Any) -> Array:
     growth = (above - 0.5) * np.log1p(beta / large) + beta * (np.log(large) - 1.0)
     for power, coefficient in enumerate(STIRLING[:4]):
         growth += coefficient * (above ** -(2.0 * power + 1.0) - large ** -(2.0 * power + 1.0))
-    answer: Array = np.where(count < LARGE_COUNT, gammaln(beta + count) - gammaln(count), growth)
-    return answer
+    return np.where(count < LARGE_COUNT, gammaln(beta + count) - gammaln(count), growth)
 
 
 #: Exponents stay above -1/2 by this much, so every concentration is at least twice it.
@@ -530,8 +529,7 @@ def uniform(n: int, n_labels: int, random_state: Any = None) -> Array:
         >>> uniform(4, 3, random_state=0).sum(axis=1).round(12)
         array([1., 1., 1., 1.])
     """
-    draws: Array = np.random.default_rng(random_state).dirichlet(np.ones(n_labels), size=n)
-    return draws
+    return np.random.default_rng(random_state).dirichlet(np.ones(n_labels), size=n)
 
 
 def ternary_grid(resolution: int = 60) -> Array:

@@ -230,8 +230,7 @@ def close_rows(P: Array, floor: float = PREDICTED_SHARE_FLOOR) -> Array:
         array([[0.25, 0.75]])
     """
     P = np.maximum(P, floor)
-    closed: Array = P / P.sum(axis=1, keepdims=True)
-    return closed
+    return P / P.sum(axis=1, keepdims=True)
 
 
 class Learner(BaseEstimator, ABC):  # type: ignore[misc]

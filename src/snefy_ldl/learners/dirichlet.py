@@ -123,8 +123,7 @@ class DirichletLDL(PenalisedLearner, DensityPredictor):  # type: ignore[misc]  #
         if self.method == "centred":
             return np.asarray(self.mean_learner_.predict(X))
         alpha = self._alpha(X)
-        result: Array = alpha / alpha.sum(axis=1, keepdims=True)
-        return result
+        return alpha / alpha.sum(axis=1, keepdims=True)
 
     def predict_concentration(self, X: Any) -> Array:
         """Concentrations ``α(x)`` of the predicted Dirichlet laws.
@@ -210,8 +209,7 @@ def dirichlet_entropy(alpha: Array) -> Array:
     """
     total = alpha.sum(axis=1)
     log_beta = gammaln(alpha).sum(axis=1) - gammaln(total)
-    result: Array = log_beta + (total - alpha.shape[1]) * digamma(total) - ((alpha - 1.0) * digamma(alpha)).sum(axis=1)
-    return result
+    return log_beta + (total - alpha.shape[1]) * digamma(total) - ((alpha - 1.0) * digamma(alpha)).sum(axis=1)
 
 
 def fit_concentration(mean: Array, log_D: Array) -> float:

@@ -54,8 +54,7 @@ def project_to_simplex(T: Array, weight: Array) -> Array:
     tau = (np.cumsum(sorted_T, axis=1) - 1.0) / np.cumsum(inverse, axis=1)  # (N, L), had the first k labels a share
     n_used = (sorted_T > tau * inverse).sum(axis=1)
     chosen = tau[np.arange(len(T)), np.maximum(n_used, 1) - 1]
-    shares: Array = np.maximum(T - chosen[:, None] / weight, 0.0)
-    return shares
+    return np.maximum(T - chosen[:, None] / weight, 0.0)
 
 
 def smallest_share(D: Array) -> float:
@@ -76,8 +75,7 @@ def smallest_share(D: Array) -> float:
 
 def lifted_projection(T: Array, floor: float) -> Array:
     """Rows of the simplex nearest to ``T`` (N, L), each share lifted to a floor."""
-    shares: Array = np.maximum(project_to_simplex(T, np.ones_like(T)), floor)
-    return shares
+    return np.maximum(project_to_simplex(T, np.ones_like(T)), floor)
 
 
 @dataclass
@@ -168,8 +166,7 @@ class SimplexRegression:
 def _shrink(W: Array, amount: float) -> Array:
     """Singular values lowered by ``amount``, at least to zero: the proximal map of the trace norm."""
     left, values, right = np.linalg.svd(W, full_matrices=False)
-    shrunk: Array = (left * np.maximum(values - amount, 0.0)) @ right
-    return shrunk
+    return (left * np.maximum(values - amount, 0.0)) @ right
 
 
 class _SimplexLinear(Learner):

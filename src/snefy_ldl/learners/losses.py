@@ -86,8 +86,7 @@ class DeltaLDL(RowLinear):
 
         def rows(P: Tensor) -> Tensor:
             miss = kl_rows(true, P)
-            loss: Tensor = (softplus(steep * miss) - softplus(steep * (miss - size))) / (steep * slope)
-            return loss
+            return (softplus(steep * miss) - softplus(steep * (miss - size))) / (steep * slope)
 
         return rows
 
@@ -588,15 +587,13 @@ class LDLSCL(SoftmaxLinear):
         distance = ((D[:, None, :] - self.centres_) ** 2).mean(axis=2)
         log_c = 0.5 * np.log(self.beta / self.alpha / np.maximum(distance, _NEAREST))
         gram = design.Z.T @ design.Z + self.l2_ * D.shape[1] * np.diag(design.ridge)
-        weights: Array = np.linalg.lstsq(gram, design.Z.T @ log_c, rcond=None)[0]
-        return weights
+        return np.linalg.lstsq(gram, design.Z.T @ log_c, rcond=None)[0]
 
     def _predict(self, X: Array) -> Array:
         scaled = self._scaled(X)
         log_c = scaled @ self.correlation_coef_ + self.correlation_intercept_
         C = np.exp(np.clip(log_c, self.correlation_range_[0], self.correlation_range_[1]))
-        shares: Array = softmax(scaled @ self.coef_ + self.intercept_ + C @ self.cluster_coef_, axis=-1)
-        return shares
+        return softmax(scaled @ self.coef_ + self.intercept_ + C @ self.cluster_coef_, axis=-1)
 
 
 def correlation_objective(design: Design, D: Array, C: Array, centres: Array, l2: float, alpha: float) -> Objective:
@@ -685,8 +682,7 @@ class LDLLC(SoftmaxLinear):
 def _signs(coef: Array) -> Array:
     """Signs of the correlations of the columns, (L, L)."""
     centred = coef - coef.mean(axis=0)
-    signs: Array = np.sign(centred.T @ centred)
-    return signs
+    return np.sign(centred.T @ centred)
 
 
 @dataclass(eq=False, repr=False)
@@ -760,8 +756,7 @@ class DFLDL(NeighbourLearner, SoftmaxLinear):
         share = (order + 1.0) / len(larger)  # rows sum to 1
         logits = scaled @ self.coef_ + self.intercept_
         P = softmax(logits.reshape(len(X), len(larger), self.n_labels_), axis=-1)
-        result: Array = np.einsum("nm,nml->nl", share, P)
-        return result
+        return np.einsum("nm,nml->nl", share, P)
 
 
 def _ordered_pairs(n_labels: int) -> tuple[Any, Any]:

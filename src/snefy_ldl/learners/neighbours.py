@@ -106,12 +106,10 @@ class AAKNN(NeighbourLearner):
         distance, nearest = self._index.kneighbors(self._scaled(X))
         labels = self.train_labels_[nearest]  # (N, k, L)
         if self.weights == "uniform":
-            mean: Array = labels.mean(axis=1)
-            return mean
+            return labels.mean(axis=1)
         exact = distance <= 0
         weight = np.where(exact.any(axis=1, keepdims=True), exact, 1.0 / np.where(exact, 1.0, distance))
-        weighted: Array = np.einsum("nk,nkl->nl", weight / weight.sum(axis=1, keepdims=True), labels)
-        return weighted
+        return np.einsum("nk,nkl->nl", weight / weight.sum(axis=1, keepdims=True), labels)
 
 
 @dataclass(eq=False, repr=False)
@@ -177,8 +175,7 @@ class RKNNLDL(NeighbourLearner, PenalisedLearner):
             pull = (P - P[close].mean(dim=1)).square().sum()
             error = (P - true).square().sum() + self.alpha * pull
             ridge = (penalty * w.square()).sum() + _TRUST_RIDGE / len(Z) * trust.square().sum()
-            total: Tensor = 0.5 * (n_labels * error / len(Z) + ridge)
-            return total
+            return 0.5 * (n_labels * error / len(Z) + ridge)
 
         start = [start_weights(design, D), np.zeros(len(D))]
         (w, trust), self.n_iter_ = minimise(loss, start, self.max_iter, self.tol)
@@ -190,8 +187,7 @@ class RKNNLDL(NeighbourLearner, PenalisedLearner):
         near = self._index.kneighbors(scaled, return_distance=False)
         rho = self.trust_[near].mean(axis=1, keepdims=True)
         linear = softmax(scaled @ self.coef_ + self.intercept_, axis=1)
-        shares: Array = rho * self.train_labels_[near].mean(axis=1) + (1.0 - rho) * linear
-        return shares
+        return rho * self.train_labels_[near].mean(axis=1) + (1.0 - rho) * linear
 
 
 @dataclass(eq=False, repr=False)
@@ -271,16 +267,14 @@ class LDLHVLC(NeighbourLearner, PenalisedLearner):
     def _predict(self, X: Array) -> Array:
         scaled = self._scaled(X)
         means = self.train_labels_[self._index.kneighbors(scaled, return_distance=False)].mean(axis=1)
-        shares: Array = softmax(scaled @ self.coef_ + means @ self.neighbour_coef_ + self.intercept_, axis=1)
-        return shares
+        return softmax(scaled @ self.coef_ + means @ self.neighbour_coef_ + self.intercept_, axis=1)
 
 
 def _row_correlation(first: Array, second: Array) -> Array:
     """Correlation of two label distributions over the labels, row by row; 0 where negative or constant."""
     a, b = (values - values.mean(axis=1, keepdims=True) for values in (first, second))
     size = np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
-    values: Array = np.maximum(np.divide((a * b).sum(axis=1), size, out=np.zeros(len(a)), where=size > 0), 0.0)
-    return values
+    return np.maximum(np.divide((a * b).sum(axis=1), size, out=np.zeros(len(a)), where=size > 0), 0.0)
 
 
 def _label_correlation(D: Array) -> Array:

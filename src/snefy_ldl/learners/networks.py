@@ -96,8 +96,7 @@ class Network(UnitLearner):
 
     def _outputs(self, X: Array) -> Array:
         hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
-        outputs: Array = hidden @ self.output_coef_ + self.output_intercept_
-        return outputs
+        return hidden @ self.output_coef_ + self.output_intercept_
 
 
 class AABP(Network):
@@ -139,14 +138,12 @@ class AABP(Network):
 
         def error(outputs: Tensor) -> Tensor:
             gap = torch.softmax(outputs, dim=1) - target
-            loss: Tensor = 0.5 * n_labels * gap.square().sum() / len(target)
-            return loss
+            return 0.5 * n_labels * gap.square().sum() / len(target)
 
         self._learn(X, D, np.log(D.mean(axis=0) + 1.0 / D.size), error, random)
 
     def _predict(self, X: Array) -> Array:
-        shares: Array = softmax(self._outputs(X), axis=-1)
-        return shares
+        return softmax(self._outputs(X), axis=-1)
 
 
 class CPNN(Network):
@@ -219,8 +216,7 @@ class CPNN(Network):
         parts = [
             expit(inputs[i : i + step, None, :] + self.label_input_) @ self.output_coef_ for i in range(0, len(X), step)
         ]
-        shares: Array = softmax(np.concatenate(parts), axis=-1)
-        return shares
+        return softmax(np.concatenate(parts), axis=-1)
 
 
 def conditional_objective(Z: Array, code: Array, target: Array, ridge: Array, upper: float) -> Objective:
@@ -336,8 +332,7 @@ class ACPNN(BCPNN):
         dominant = (largest == D).astype(float)
         dominant /= dominant.sum(axis=1, keepdims=True)
         boost = self.strength * float(np.mean(1.0 / np.arange(1, self.n_copies + 1)))
-        augmented: Array = D * (1.0 + boost * dominant)
-        return augmented
+        return D * (1.0 + boost * dominant)
 
 
 #: Leaf shares start and stay above this, since the leaf update can never raise an exact zero; above less where
@@ -539,8 +534,7 @@ def shares_of_differences(gaps: Array, n_labels: int) -> Array:
     incidence = np.zeros((len(first), n_labels))
     incidence[np.arange(len(first)), first] = 1.0
     incidence[np.arange(len(first)), second] = -1.0
-    shares: Array = (1.0 + gaps @ incidence) / n_labels
-    return shares
+    return (1.0 + gaps @ incidence) / n_labels
 
 
 #: A label belongs to a subtask where its membership ends above this.
@@ -720,8 +714,7 @@ class SLDL(Network):
         hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
         code = hidden @ self.subtask_coef_
         features = np.concatenate([hidden, np.where(code > 0, code, 0.01 * code)], axis=1)
-        shares: Array = softmax(features @ self.output_coef_ + self.output_intercept_, axis=1)
-        return shares
+        return softmax(features @ self.output_coef_ + self.output_intercept_, axis=1)
 
 
 @dataclass(eq=False, repr=False)

@@ -127,8 +127,7 @@ def _check(X: Any, D: Any) -> tuple[Array, Array]:
 
 
 def _between(rows: Array, seeds: Any, others: Any, u: Array) -> Array:
-    made: Array = rows[seeds] + u[:, None] * (rows[others] - rows[seeds])
-    return made
+    return rows[seeds] + u[:, None] * (rows[others] - rows[seeds])
 
 
 def _pairs(

@@ -356,8 +356,7 @@ def _excess_risks(features: Array, covered: Array, level: float, random_state: A
         )
         forest.fit(features[folds != k], covered[folds != k])
         predicted[folds == k] = forest.predict(features[folds == k]).reshape(-1, covered.shape[1])
-    gains: Array = (covered - level) ** 2 - (covered - predicted) ** 2
-    return gains
+    return (covered - level) ** 2 - (covered - predicted) ** 2
 
 
 def _worst_slab(
@@ -512,8 +511,7 @@ def _size_groups(intervals: Any, n_groups: int) -> Groups:
     # Rounding keeps intervals of one nominal width together: u - l differs in the last digits.
     widths = np.round(ends[:, :, 1] - ends[:, :, 0], 12)
     cuts = np.quantile(widths, np.arange(1, check_count("n_groups", n_groups)) / n_groups, axis=0, method="lower")
-    groups: Groups = (widths[None] > cuts[:, None, :]).sum(axis=0)
-    return groups
+    return (widths[None] > cuts[:, None, :]).sum(axis=0)
 
 
 def lowest_window(covered: Array, least: int) -> tuple[Array, Groups, Groups]:

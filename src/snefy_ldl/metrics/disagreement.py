@@ -38,8 +38,7 @@ def manhattan(D_true: Array, D_pred: Array) -> Array:
         >>> round(manhattan([[1.0, 0.0]], [[0.7, 0.3]]), 3)
         0.6
     """
-    out: Array = np.abs(D_true - D_pred).sum(axis=1)
-    return out
+    return np.abs(D_true - D_pred).sum(axis=1)
 
 
 @row_metric
@@ -64,8 +63,7 @@ def wasserstein(D_true: Array, D_pred: Array) -> Array:
         >>> round(wasserstein([[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]), 3)
         2.0
     """
-    out: Array = cumulative_absolute_distance(D_true, D_pred, per_row=True)
-    return out
+    return cumulative_absolute_distance(D_true, D_pred, per_row=True)
 
 
 @row_metric
@@ -88,8 +86,7 @@ def cross_entropy(D_true: Array, D_pred: Array) -> Array:
         >>> round(cross_entropy([[1.0, 0.0]], [[0.5, 0.5]]), 3)
         0.693
     """
-    out: Array = -(D_true * np.log(np.maximum(D_pred, KL_FLOOR))).sum(axis=1)
-    return out
+    return -(D_true * np.log(np.maximum(D_pred, KL_FLOOR))).sum(axis=1)
 
 
 def error_rate(labels_true: Any, labels_pred: Any, items: Any = None, *, return_std_error: bool = False) -> Any:
@@ -158,5 +155,4 @@ def _by_item(values: Array, items: Any) -> Array:
     names, which = np.unique(np.asarray(items), return_inverse=True)
     if len(which) != len(values):
         raise InputError(f"items must name one item per vote ({len(values)}); got {len(which)}.")
-    means: Array = np.bincount(which, values, len(names)) / np.bincount(which, minlength=len(names))
-    return means
+    return np.bincount(which, values, len(names)) / np.bincount(which, minlength=len(names))

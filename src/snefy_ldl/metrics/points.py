@@ -99,8 +99,7 @@ def chebyshev(D_true: Array, D_pred: Array) -> Array:
         >>> round(chebyshev([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.3
     """
-    out: Array = np.abs(D_true - D_pred).max(axis=1)
-    return out
+    return np.abs(D_true - D_pred).max(axis=1)
 
 
 @row_metric
@@ -123,8 +122,7 @@ def clark(D_true: Array, D_pred: Array) -> Array:
         >>> round(clark([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.487
     """
-    out: Array = np.sqrt(np.square(_relative_difference(D_true, D_pred)).sum(axis=1))
-    return out
+    return np.sqrt(np.square(_relative_difference(D_true, D_pred)).sum(axis=1))
 
 
 @row_metric
@@ -147,8 +145,7 @@ def canberra(D_true: Array, D_pred: Array) -> Array:
         >>> round(canberra([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.659
     """
-    out: Array = _relative_difference(D_true, D_pred).sum(axis=1)
-    return out
+    return _relative_difference(D_true, D_pred).sum(axis=1)
 
 
 @row_metric
@@ -174,8 +171,7 @@ def kl_divergence(D_true: Array, D_pred: Array) -> Array:
         >>> round(kl_divergence([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.223
     """
-    out: Array = np.maximum(rel_entr(D_true, np.maximum(D_pred, KL_FLOOR)).sum(axis=1), 0.0)
-    return out
+    return np.maximum(rel_entr(D_true, np.maximum(D_pred, KL_FLOOR)).sum(axis=1), 0.0)
 
 
 @row_metric
@@ -199,8 +195,7 @@ def cosine(D_true: Array, D_pred: Array) -> Array:
         0.857
     """
     norms = np.linalg.norm(D_true, axis=1) * np.linalg.norm(D_pred, axis=1)
-    out: Array = np.minimum((D_true * D_pred).sum(axis=1) / norms, 1.0)
-    return out
+    return np.minimum((D_true * D_pred).sum(axis=1) / norms, 1.0)
 
 
 @row_metric
@@ -223,8 +218,7 @@ def intersection(D_true: Array, D_pred: Array) -> Array:
         >>> round(intersection([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.7
     """
-    out: Array = np.minimum(D_true, D_pred).sum(axis=1)
-    return out
+    return np.minimum(D_true, D_pred).sum(axis=1)
 
 
 def score(D_true: Any, D_pred: Any) -> dict[str, float]:
@@ -361,8 +355,7 @@ def delta_mu(D_true: Array, D_pred: Array) -> Array:
     miss = kl_divergence(D_true, D_pred, per_row=True)
     if size <= 0.0:
         return (miss <= 0.0).astype(float)
-    rows: Array = 1.0 - np.minimum(miss / size, 1.0)
-    return rows
+    return 1.0 - np.minimum(miss / size, 1.0)
 
 
 def divisiveness(D: Any, positive: Any = None, negative: Any = None) -> Array:
@@ -395,14 +388,12 @@ def divisiveness(D: Any, positive: Any = None, negative: Any = None) -> Array:
         raise InputError("give positive and negative weights, or neither.")
     if positive is None:
         first, second = np.triu_indices(shares.shape[1], 1)
-        pairs: Array = np.minimum(shares[:, first], shares[:, second]).mean(axis=1)
-        return pairs
+        return np.minimum(shares[:, first], shares[:, second]).mean(axis=1)
     weights = [np.asarray(w, dtype=np.float64) for w in (positive, negative)]
     for name, values in zip(("positive", "negative"), weights):
         if values.shape != shares.shape[1:] or not np.isfinite(values).all() or (values < 0).any():
             raise InputError(f"{name} must be {shares.shape[1]} numbers of at least 0, one per label.")
-    smaller: Array = np.minimum(shares @ weights[0], shares @ weights[1])
-    return smaller
+    return np.minimum(shares @ weights[0], shares @ weights[1])
 
 
 def divisiveness_error(

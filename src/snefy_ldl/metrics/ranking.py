@@ -174,8 +174,7 @@ def cumulative_absolute_distance(D_true: Array, D_pred: Array) -> Array:
         >>> round(cumulative_absolute_distance([[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]), 3)
         2.0
     """
-    out: Array = np.abs(_cumulative_gap(D_true, D_pred)).sum(axis=1)
-    return out
+    return np.abs(_cumulative_gap(D_true, D_pred)).sum(axis=1)
 
 
 @row_metric
@@ -201,8 +200,7 @@ def earth_movers_distance(D_true: Array, D_pred: Array) -> Array:
         >>> round(earth_movers_distance([[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]), 3)
         1.0
     """
-    out: Array = np.abs(_cumulative_gap(D_true, D_pred)).sum(axis=1) / (D_true.shape[1] - 1)
-    return out
+    return np.abs(_cumulative_gap(D_true, D_pred)).sum(axis=1) / (D_true.shape[1] - 1)
 
 
 @row_metric
@@ -228,8 +226,7 @@ def ranked_probability_score(D_true: Array, D_pred: Array) -> Array:
         >>> round(ranked_probability_score([[0.5, 0.5, 0.0]], [[0.0, 0.5, 0.5]]), 3)
         0.25
     """
-    out: Array = np.square(_cumulative_gap(D_true, D_pred)).sum(axis=1) / (D_true.shape[1] - 1)
-    return out
+    return np.square(_cumulative_gap(D_true, D_pred)).sum(axis=1) / (D_true.shape[1] - 1)
 
 
 @row_metric
@@ -258,8 +255,7 @@ def quadratic_form_distance(D_true: Array, D_pred: Array) -> Array:
     place = np.arange(D_true.shape[1])
     similar = 1.0 - np.abs(place[:, None] - place) / (len(place) - 1)
     gap = D_true - D_pred
-    out: Array = np.sqrt(np.maximum(((gap @ similar) * gap).sum(axis=1), 0.0))
-    return out
+    return np.sqrt(np.maximum(((gap @ similar) * gap).sum(axis=1), 0.0))
 
 
 @row_metric
@@ -287,10 +283,8 @@ def cumulative_jensen_shannon(D_true: Array, D_pred: Array) -> Array:
     """
     true, predicted = np.cumsum(D_true, axis=1), np.cumsum(D_pred, axis=1)
     middle = 0.5 * (true + predicted)
-    out: Array = np.maximum(0.5 * (rel_entr(true, middle) + rel_entr(predicted, middle)).sum(axis=1), 0.0)
-    return out
+    return np.maximum(0.5 * (rel_entr(true, middle) + rel_entr(predicted, middle)).sum(axis=1), 0.0)
 
 
 def _cumulative_gap(D_true: Array, D_pred: Array) -> Array:
-    gap: Array = np.cumsum(D_true - D_pred, axis=1)[:, :-1]
-    return gap
+    return np.cumsum(D_true - D_pred, axis=1)[:, :-1]

@@ -229,8 +229,7 @@ class SnefyHead(nn.Module):
                 f"SnefyHead expects features of shape (rows, {self.net.backbone.width}); got {tuple(features.shape)}."
             )
         with torch.autocast(features.device.type, enabled=False):
-            law: SnefySimplex = self.net(features)
-            return law
+            return self.net(features)
 
     def loss(self, law: SnefySimplex, D: Tensor | None = None, *, counts: Tensor | None = None) -> Tensor:
         """Mean negative log likelihood, to be minimised.

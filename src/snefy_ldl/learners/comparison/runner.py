@@ -89,8 +89,7 @@ class RegressorLDL(Learner):
     def _predict(self, X: Array) -> Array:
         values = np.asarray(self.regressor_.predict(X), dtype=np.float64).reshape(len(X), self.n_labels_)
         if self.target == "logs":
-            shares: Array = softmax(values, axis=1)
-            return shares
+            return softmax(values, axis=1)
         values = np.maximum(values, 0.0)
         return np.where(values.sum(axis=1, keepdims=True) > 0.0, values, 1.0)  # a row of zeros becomes uniform
 

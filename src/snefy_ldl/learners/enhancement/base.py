@@ -86,8 +86,7 @@ def check_logical(L: Any, n_rows: int | None = None) -> tuple[Mask, list[str] | 
 
 def closed_logical(relevant: Mask) -> Array:
     """Equal shares for the labels that apply, (N, L)."""
-    shares: Array = relevant / relevant.sum(axis=1, keepdims=True)
-    return shares
+    return relevant / relevant.sum(axis=1, keepdims=True)
 
 
 Self = TypeVar("Self", bound="Enhancer")

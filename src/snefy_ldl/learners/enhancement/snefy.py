@@ -107,8 +107,7 @@ class Pool:
 
     def log_density(self, points: Array) -> Array:
         """Log density of the symmetric Dirichlet, up to a constant, (m,)."""
-        logs: Array = (self.concentration - 1.0) * np.log(points).sum(axis=1)
-        return logs
+        return (self.concentration - 1.0) * np.log(points).sum(axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,8 +176,7 @@ def dirichlet_log_density(alpha: Array) -> LogDensity:
     constant = gammaln(alpha.sum(axis=1)) - gammaln(alpha).sum(axis=1)
 
     def log_density(rows: Index, points: Array) -> Array:
-        values: Array = constant[rows, None] + (alpha[rows] - 1.0) @ np.log(points).T
-        return values
+        return constant[rows, None] + (alpha[rows] - 1.0) @ np.log(points).T
 
     return log_density
 

@@ -504,26 +504,22 @@ class GenerativeCalibrator(Learner):
 
     def _reduced(self, X: Array) -> Array:
         scaled = apply_scale(X, self.feature_mean_, self.feature_inverse_scale_)
-        reduced: Array = (scaled - self.centre_) @ self.axes_
-        return reduced
+        return (scaled - self.centre_) @ self.axes_
 
     def _log_features(self, Z: Array) -> Array:
         """``log π_z N(x; μ_z, σ_z²)``, (N, K)."""
         gaps = (Z[:, None, :] - self.means_) ** 2 / self.variances_
-        logs: Array = np.log(self.weights_) - 0.5 * (gaps + np.log(2.0 * np.pi * self.variances_)).sum(axis=2)
-        return logs
+        return np.log(self.weights_) - 0.5 * (gaps + np.log(2.0 * np.pi * self.variances_)).sum(axis=2)
 
     def _calibrated(self, X: Array, D: Array) -> Array:
         counts = self.votes * D
         member = softmax(self._log_features(self._reduced(X)) + log_votes(counts, self.alphas_), axis=1)
         size = 1.0 / (self.alphas_.sum(axis=1) + self.votes)
-        shares: Array = (member * size) @ self.alphas_ + (member @ size)[:, None] * counts
-        return shares
+        return (member * size) @ self.alphas_ + (member @ size)[:, None] * counts
 
     def _predict(self, X: Array) -> Array:
         member = softmax(self._log_features(self._reduced(X)), axis=1)
-        shares: Array = member @ (self.alphas_ / self.alphas_.sum(axis=1, keepdims=True))
-        return shares
+        return member @ (self.alphas_ / self.alphas_.sum(axis=1, keepdims=True))
 
     def transform(self) -> Any:
         """Calibrated label distributions of the fitted rows.
@@ -569,5 +565,4 @@ def log_votes(counts: Array, alphas: Array) -> Array:
     """
     whole = alphas.sum(axis=1)
     table = gammaln(counts[:, None, :] + alphas).sum(axis=2) - gammaln(alphas).sum(axis=1)
-    logs: Array = table + gammaln(whole) - gammaln(counts.sum(axis=1)[:, None] + whole)
-    return logs
+    return table + gammaln(whole) - gammaln(counts.sum(axis=1)[:, None] + whole)

@@ -297,8 +297,7 @@ class SmoothFactors:
         slopes = slopes.view(self.terms.shape)  # (K, Q, 1 + G, P)
         first = slopes[:, :, 0] / columns
         slopes *= self.terms
-        answer: Tensor = first + slopes[:, :, 1:].sum(2) / (1.0 + columns)
-        return answer
+        return first + slopes[:, :, 1:].sum(2) / (1.0 + columns)
 
 
 class LargeFactors(SmoothFactors):
@@ -430,8 +429,7 @@ def pair_columns(exponents: Tensor, groups: Tensor) -> Tensor:
     i, j = pair_index(exponents.shape[1], exponents.device)
     sums = (exponents @ groups.T + 0.5 * groups.sum(-1)).transpose(0, 1)  # (n, K, Q): whole rows are quick to gather
     both = sums.flatten(1).index_select(0, i) + sums.flatten(1).index_select(0, j)  # (P, K Q)
-    columns: Tensor = both.T.contiguous().unflatten(0, (len(exponents), len(groups)))
-    return columns
+    return both.T.contiguous().unflatten(0, (len(exponents), len(groups)))
 
 
 def _fold(pairs: Tensor, n: int) -> Tensor:
