@@ -39,12 +39,8 @@ PAIRS = {
     "RKNN_LDL": ("RKNNLDL", {}),
     "LDL_DVS": ("LDLDVS", {}),
     "LDL_HVLC": ("LDLHVLC", {}),
-    "BD_LDL": ("BDLDL", {}),
-    "Duo_LDL": ("DuoLDL", {}),
-    "LDLLC": ("LDLLC", {}),
     "LDLSF": ("LDLSF", {}),
     "LDL_LCLR": ("LDLLCLR", {}),
-    "Shallow_S_LDL": ("ShallowSLDL", {}),
 }
 CLASSIFIERS = ("LDLM", "LDL4C", "LDL_HR")
 

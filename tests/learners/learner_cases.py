@@ -15,7 +15,6 @@ from snefy_ldl.learners import (
     AAKNN,
     ACPNN,
     BCPNN,
-    BDLDL,
     CPNN,
     DFLDL,
     LDL4C,
@@ -23,7 +22,6 @@ from snefy_ldl.learners import (
     LDLDVS,
     LDLHR,
     LDLHVLC,
-    LDLLC,
     LDLLRR,
     LDLM,
     LDLSCL,
@@ -34,13 +32,11 @@ from snefy_ldl.learners import (
     SLDL,
     DeltaLDL,
     DirichletLDL,
-    DuoLDL,
     IncomLDL,
     LDLForest,
     LogRatioLDL,
     OrdinalLDL,
     PTBayes,
-    ShallowSLDL,
     TreesLDL,
     WInLDL,
 )
@@ -88,13 +84,9 @@ CASES = {
     "LDLM": Case(LDLM, {"max_iter": 10}, tolerance=5e-3, beaten=0.8),  # sharper than the shares, as it is meant to be
     "DeltaLDL": Case(DeltaLDL, {"max_iter": 10}),
     "SLDL": Case(SLDL, {"n_hidden": 4, "max_iter": 5, "n_subtasks": 3}, permutes=False),
-    "ShallowSLDL": Case(ShallowSLDL, {"n_subtasks": 3}, permutes=False),  # sets of labels start at random
     "RKNNLDL": Case(RKNNLDL, {"n_neighbors": 3, "max_iter": 10}),
     "LDLDVS": Case(LDLDVS, {"max_iter": 10}),
     "LDLHVLC": Case(LDLHVLC, {"n_neighbors": 3, "max_iter": 10}),
-    "BDLDL": Case(BDLDL),
-    "DuoLDL": Case(DuoLDL, {"n_hidden": 4, "max_iter": 5}, permutes=False, unused=0.05),
-    "LDLLC": Case(LDLLC, {"max_iter": 10}),
 }
 every_learner = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 

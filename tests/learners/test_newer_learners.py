@@ -10,12 +10,11 @@ import pytest
 import torch
 from learner_cases import D, X, softmax
 from scipy.integrate import quad
-from scipy.linalg import solve_sylvester
 from scipy.special import expit, rel_entr
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners import BDLDL, LDLDVS, LDLHVLC, LDLLC, RKNNLDL, SABFGS, SLDL, DeltaLDL, DuoLDL, ShallowSLDL
-from snefy_ldl.learners.networks import choose_subtasks, shares_of_differences, subtask_shares
+from snefy_ldl.learners import LDLDVS, LDLHVLC, RKNNLDL, SLDL, DeltaLDL
+from snefy_ldl.learners.networks import choose_subtasks, subtask_shares
 from snefy_ldl.learners.ordinal import ordinal_loss
 
 P = softmax(np.random.default_rng(0).normal(size=(len(D), 4)))
@@ -103,32 +102,6 @@ def test_weights_that_do_not_fit(params: dict[str, Any], words: str) -> None:
         LDLDVS(**params).fit(X, D)
 
 
-def test_bd_ldl_solves_its_sylvester_equation() -> None:
-    model = BDLDL(alpha=0.3, l2=0.5, standardize=False).fit(FEATURES, D)
-    rows, labels = FEATURES - FEATURES.mean(axis=0), D - D.mean(axis=0)
-    W = solve_sylvester(rows.T @ rows + 2.0 * np.eye(2), 0.3 * labels.T @ labels, 1.3 * rows.T @ labels)
-    np.testing.assert_allclose(model.coef_, W, atol=1e-10)
-
-    def total(coef: Any) -> float:
-        there, back = rows @ coef - labels, rows - labels @ coef.T
-        return 0.5 * float((there**2).sum() + 0.3 * (back**2).sum() + 2.0 * (coef**2).sum())
-
-    is_minimum(total, model.coef_)
-
-
-def test_duo_ldl_inverts_exact_differences_and_learns_them() -> None:
-    first, second = np.triu_indices(4, 1)
-    np.testing.assert_allclose(shares_of_differences(D[:, first] - D[:, second], 4), D, atol=1e-12)
-    model = DuoLDL(n_hidden=3, random_state=0, **EXACT).fit(FEATURES, D)
-
-    def total(above: Any, bias: Any) -> float:
-        gaps = np.tanh(expit(FEATURES @ model.coef_ + model.intercept_) @ above + bias)
-        penalty = 0.1 * 0.25 / len(D) * (above**2).sum()
-        return float(0.5 * ((gaps - (D[:, first] - D[:, second])) ** 2).sum() / len(D) + penalty)
-
-    is_minimum(total, model.output_coef_, model.output_intercept_)
-
-
 def neighbours_of(k: int) -> Any:
     gaps = ((FEATURES[:, None] - FEATURES) ** 2).sum(axis=2)
     np.fill_diagonal(gaps, np.inf)
@@ -169,19 +142,6 @@ def test_hvlc_is_a_minimum_of_its_objective() -> None:
         return float(value.mean() + 0.25 / len(D) * ((coef**2).sum() + ((spread[:, None] * mixed) ** 2).sum()))
 
     is_minimum(total, model.coef_, model.intercept_, model.neighbour_coef_)
-
-
-def test_ldllc_is_a_minimum_given_its_signs() -> None:
-    model = LDLLC(alpha=0.5, n_rounds=5, **EXACT).fit(FEATURES, D)
-    assert set(np.unique(model.signs_)) <= {-1.0, 0.0, 1.0}
-    np.testing.assert_array_equal(model.signs_, np.sign(np.cov(model.coef_.T)))
-
-    def total(coef: Any, intercept: Any) -> float:
-        P = softmax(FEATURES @ coef + intercept)
-        pulls = [model.signs_[j, k] * np.linalg.norm(coef[:, j] - coef[:, k]) for j in range(4) for k in range(j)]
-        return float(kl(P).mean() + 0.5 / len(D) * sum(pulls) + 0.25 / len(D) * (coef**2).sum())
-
-    is_minimum(total, model.coef_, model.intercept_, slack=1e-5)
 
 
 def test_subtasks_are_sets_of_several_labels_and_differ() -> None:
@@ -246,12 +206,3 @@ def test_sldl_is_a_minimum_in_its_last_layer(loss: str) -> None:
         return float(value + 0.015 * 0.25 / len(D) * ((heads**2).sum() + (last**2).sum()))
 
     is_minimum(total, model.subtask_coef_, model.output_coef_, model.output_intercept_, slack=1e-5)
-
-
-def test_shallow_sldl_feeds_what_clones_say_to_the_last_one() -> None:
-    model = ShallowSLDL(SABFGS(l2=0.1), random_state=0).fit(FEATURES, D)
-    answers = [SABFGS(l2=0.1).fit(FEATURES, subtask_shares(D, s)[0]).predict(FEATURES) for s in model.subtasks_]
-    wide = np.hstack([FEATURES, *answers])
-    np.testing.assert_allclose(model.predict(FEATURES), SABFGS(l2=0.1).fit(wide, D).predict(wide), atol=1e-6)
-    with pytest.raises(InputError, match="base"):
-        ShallowSLDL(base=SABFGS).fit(FEATURES, D)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Linear learners of squared errors, brought onto the simplex: IncomLDL and WInLDL for unknown shares, and BD-LDL."""
+"""Linear learners of squared errors for shares that are partly unknown, brought onto the simplex: IncomLDL and WInLDL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from snefy_ldl.learners.linear import (
     LARGEST_L2,
     MAX_CHOICE_ROWS,
     MULTIPLES,
-    ScaledLearner,
     apply_scale,
     column_scale,
     leave_one_out,
@@ -347,59 +346,3 @@ def _complete(D: Array, known: Any, fitted: Array) -> Array:
     rest = np.maximum(1.0 - (D * known).sum(axis=1, keepdims=True), 0.0)
     part = np.where(known, 0.0, np.maximum(fitted, 1e-6))  # none is left without a part for good
     return np.where(known, D, rest * part / np.maximum(part.sum(axis=1, keepdims=True), np.finfo(float).tiny))
-
-
-@dataclass(eq=False, repr=False)
-class BDLDL(ScaledLearner):
-    """Linear model that predicts labels from features and features from labels (BD-LDL), in closed form.
-
-    ``½ ‖X W - D‖² + α/2 ‖X - D Wᵀ‖² + λL/2 ‖W‖²`` for centred X and D: a Sylvester equation
-    ``(XᵀX + λL) W + W (α DᵀD) = (1 + α) XᵀD``, solved by two symmetric eigendecompositions. Predictions, mean labels
-    added, are brought onto the simplex by projection and lifted to half the smallest known positive share.
-
-    Ours are the centring, the scaling, the choice of ``λ`` and the lift.
-
-    Args:
-        alpha: ``α``, the weight of the way back.
-        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
-        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
-        random_state: Accepted by every learner; unused here.
-
-    Attributes:
-        coef_: ``W``, (d, L), for scaled features.
-        intercept_: (L,).
-        floor_: Smallest share that is predicted, before rows are closed.
-        l2_: The ``λ`` in use.
-
-    References:
-        Liu et al., Bidirectional loss function for label enhancement and distribution learning, Knowledge-Based
-        Systems 213, 2021.
-
-    Example:
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> BDLDL().fit(city.X, city.D).predict(city.X[:2]).shape
-        (2, 3)
-    """
-
-    alpha: float = 1e-3
-    l2: float | str = "auto"
-    standardize: bool | str = "auto"
-    random_state: Any = None
-
-    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        scaled = self._prepare(X, D)
-        centre, mean = scaled.mean(axis=0), D.mean(axis=0)
-        rows, labels = scaled - centre, D - mean
-        variance, axes = np.linalg.eigh(rows.T @ rows)
-        spread, turns = np.linalg.eigh(labels.T @ labels)
-        right = (1.0 + self.alpha) * (axes.T @ (rows.T @ labels) @ turns)
-        size = np.maximum(variance, 0.0)[:, None] + self.l2_ * D.shape[1] + self.alpha * np.maximum(spread, 0.0)
-        inner = np.divide(right, size, out=np.zeros_like(right), where=size > 1e-12 * max(float(size.max()), 1e-300))
-        self.coef_ = axes @ inner @ turns.T
-        self.intercept_ = mean - centre @ self.coef_
-        self.floor_ = smallest_share(D)
-
-    def _predict(self, X: Array) -> Array:
-        raw = self._scaled(X) @ self.coef_ + self.intercept_
-        return lifted_projection(raw, self.floor_)

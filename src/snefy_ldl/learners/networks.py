@@ -1,4 +1,4 @@
-"""Learners with hidden units: AA-BP, conditional probability networks, Duo-LDL, S-LDL and soft forests (LDLF)."""
+"""Learners with hidden units: AA-BP, conditional probability networks, S-LDL and soft forests (LDLF)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from scipy.special import expit, softmax
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import Learner, close_rows
-from snefy_ldl.learners.incomplete import lifted_projection, smallest_share
 from snefy_ldl.learners.linear import Design, Objective, PenalisedLearner, lbfgs, minimise, rounded_size
-from snefy_ldl.learners.neighbours import LDLHVLC
 from snefy_ldl.learners.ordinal import loss_ratio, ordinal_loss
 
 #: Curvature of the loss in a first-layer weight, by order of magnitude; it scales the inputs.
@@ -459,84 +455,6 @@ def leaf_probabilities(values: Tensor, unit_of_split: Tensor, depth: int) -> Ten
     return reach
 
 
-class DuoLDL(Network):
-    """Network that predicts the differences of all pairs of labels (Duo-LDL).
-
-    ``δ_jk(x) = tanh(σ(x W + a) U + b)_jk`` for ``j < k`` learns ``d_j - d_k`` by
-    ``1/2 mean_i Σ_{j<k} (δ_jk - (d_j - d_k))² + penalties``; the prediction ``p_j = (1 + Σ_k δ_jk)/L`` is the exact
-    inverse for exact differences, and is brought onto the simplex by projection and lifted to half the smallest known
-    positive share.
-
-    The paper's network has an output for each order of a pair; here ``δ_kj = -δ_jk`` by construction. It trains by
-    Adam; here L-BFGS does, with a penalty.
-
-    Args:
-        n_hidden: Sigmoid units.
-        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
-        max_iter: Most L-BFGS iterations.
-        tol: Largest gradient entry at which the search stops.
-        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
-        random_state: Seeds the start weights.
-
-    Attributes:
-        coef_: ``W``, (d, H), for scaled features.
-        intercept_: ``a``, (H,).
-        output_coef_: ``U``, (H, L (L - 1)/2).
-        output_intercept_: ``b``, (L (L - 1)/2,).
-        floor_: Smallest share that is predicted, before rows are closed.
-        l2_: The ``λ`` in use.
-        n_iter_: Iterations taken.
-
-    References:
-        Żychowski, Mańdziuk, Duo-LDL method for label distribution learning based on pairwise class dependencies,
-        Applied Soft Computing 110, 2021.
-
-    Example:
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> DuoLDL(random_state=0).fit(city.X, city.D).predict(city.X[:2]).shape
-        (2, 3)
-    """
-
-    _upper_share = 0.1  # more outputs than other networks have, so more weights above
-
-    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        first, second = np.triu_indices(D.shape[1], 1)
-        gaps = D[:, first] - D[:, second]
-        target = torch.from_numpy(gaps)
-
-        def error(outputs: Tensor) -> Tensor:
-            # Σ_{j<k} of squared differences of the errors is L times their squared sum: the scale of L/2 ‖p - d‖²
-            return 0.5 * (torch.tanh(outputs) - target).square().sum() / len(target)
-
-        self._learn(X, D, np.arctanh(np.clip(gaps.mean(axis=0), -0.99, 0.99)), error, random)
-        self.floor_ = smallest_share(D)
-
-    def _predict(self, X: Array) -> Array:
-        return lifted_projection(shares_of_differences(np.tanh(self._outputs(X)), self.n_labels_), self.floor_)
-
-
-def shares_of_differences(gaps: Array, n_labels: int) -> Array:
-    """``p_j = (1 + Σ_k δ_jk)/L`` from the differences of pairs ``j < k``.
-
-    Args:
-        gaps: ``δ``, (N, L (L - 1)/2), pairs in the order of ``numpy.triu_indices``.
-        n_labels: L.
-
-    Returns:
-        Numbers that sum to one, (N, L), not all positive unless the differences are exact.
-
-    Example:
-        >>> shares_of_differences(np.array([[0.5, 0.4, -0.1]]), 3).round(2)
-        array([[0.63, 0.13, 0.23]])
-    """
-    first, second = np.triu_indices(n_labels, 1)
-    incidence = np.zeros((len(first), n_labels))
-    incidence[np.arange(len(first)), first] = 1.0
-    incidence[np.arange(len(first)), second] = -1.0
-    return (1.0 + gaps @ incidence) / n_labels
-
-
 #: A label belongs to a subtask where its membership ends above this.
 _MEMBER = 0.9
 LOSSES = ("kl", "lrr", "cjs", "qfd")
@@ -715,61 +633,3 @@ class SLDL(Network):
         code = hidden @ self.subtask_coef_
         features = np.concatenate([hidden, np.where(code > 0, code, 0.01 * code)], axis=1)
         return softmax(features @ self.output_coef_ + self.output_intercept_, axis=1)
-
-
-@dataclass(eq=False, repr=False)
-class ShallowSLDL(Learner):
-    """Any learner, told what clones of it predict within sets of labels (shallow S-LDL).
-
-    A clone a set of labels learns the proportions within the set; their predictions are further features of a last
-    clone, which learns the label distribution. The sets are those of :class:`SLDL`.
-
-    Args:
-        base: A learner of this package; None takes :class:`LDLHVLC`, which is not linear.
-        n_subtasks: Sets that are looked for.
-        overlap: How much sets must differ.
-        random_state: Seeds sets and clones.
-
-    Attributes:
-        subtasks_: Labels of each set.
-        last_: The learner of the label distribution.
-        task_0_: The learner of the first set; ``task_1_`` and so on of the others.
-
-    References:
-        Wu, Li, Jia, Exploiting subtasks for label distribution learning (S-LDL), ICML 2025.
-
-    Example:
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> ShallowSLDL(random_state=0).fit(city.X, city.D).predict(city.X[:2]).shape
-        (2, 3)
-    """
-
-    base: Learner | None = None
-    n_subtasks: int = 10
-    overlap: float = 0.2
-    random_state: Any = None
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        if self.base is not None and not isinstance(self.base, Learner):
-            raise InputError(f"base must be a learner of this package, or None; got {self.base!r}.")
-
-    def _new(self, random: np.random.RandomState) -> Learner:
-        base = LDLHVLC() if self.base is None else self.base
-        learner: Learner = type(base)(**base.get_params(deep=False))
-        learner.set_params(random_state=int(random.randint(2**31 - 1)))
-        return learner
-
-    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        self.subtasks_ = choose_subtasks(D.mean(axis=0), self.n_subtasks, self.overlap, random)
-        for number, labels in enumerate(self.subtasks_):
-            setattr(self, f"task_{number}_", self._new(random).fit(X, subtask_shares(D, labels)[0]))
-        self.last_ = self._new(random).fit(self._widened(X), D)
-
-    def _widened(self, X: Array) -> Array:
-        answers = [getattr(self, f"task_{number}_").predict(X) for number in range(len(self.subtasks_))]
-        return np.concatenate([X, *answers], axis=1)
-
-    def _predict(self, X: Array) -> Array:
-        return close_rows(np.asarray(self.last_.predict(self._widened(X))), self.share_floor_)
