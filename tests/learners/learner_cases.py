@@ -19,7 +19,6 @@ from snefy_ldl.learners import (
     DFLDL,
     LDL4C,
     LDLDPA,
-    LDLDVS,
     LDLHR,
     LDLHVLC,
     LDLLRR,
@@ -29,7 +28,6 @@ from snefy_ldl.learners import (
     RKNNLDL,
     SABFGS,
     SAIIS,
-    SLDL,
     DeltaLDL,
     DirichletLDL,
     IncomLDL,
@@ -83,9 +81,7 @@ CASES = {
     "LDLHR": Case(LDLHR, {"max_iter": 10}, tolerance=5e-3),
     "LDLM": Case(LDLM, {"max_iter": 10}, tolerance=5e-3, beaten=0.8),  # sharper than the shares, as it is meant to be
     "DeltaLDL": Case(DeltaLDL, {"max_iter": 10}),
-    "SLDL": Case(SLDL, {"n_hidden": 4, "max_iter": 5, "n_subtasks": 3}, permutes=False),
     "RKNNLDL": Case(RKNNLDL, {"n_neighbors": 3, "max_iter": 10}),
-    "LDLDVS": Case(LDLDVS, {"max_iter": 10}),
     "LDLHVLC": Case(LDLHVLC, {"n_neighbors": 3, "max_iter": 10}),
 }
 every_learner = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -12,12 +12,11 @@ from snefy_ldl.learners.dirichlet import DirichletLDL
 from snefy_ldl.learners.incomplete import IncomLDL, WInLDL
 from snefy_ldl.learners.logratio import LogRatioLDL
 from snefy_ldl.learners.logratio_law import LogContrast, LogRatioSimplex
-from snefy_ldl.learners.losses import DFLDL, LDL4C, LDLDPA, LDLDVS, LDLHR, LDLLRR, LDLM, LDLSCL, DeltaLDL
+from snefy_ldl.learners.losses import DFLDL, LDL4C, LDLDPA, LDLHR, LDLLRR, LDLM, LDLSCL, DeltaLDL
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.neighbours import AAKNN, LDLHVLC, RKNNLDL
-from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN, SLDL, LDLForest
+from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN, LDLForest
 from snefy_ldl.learners.ordinal import OrdinalLDL
-from snefy_ldl.learners.oversampling import density_oversample, ssg_oversample
 from snefy_ldl.learners.transformation import PTSVM, PTBayes
 from snefy_ldl.learners.trees import TreesLDL
 
@@ -30,7 +29,6 @@ __all__ = [
     "DFLDL",
     "LDL4C",
     "LDLDPA",
-    "LDLDVS",
     "LDLHR",
     "LDLHVLC",
     "LDLLRR",
@@ -40,7 +38,6 @@ __all__ = [
     "RKNNLDL",
     "SABFGS",
     "SAIIS",
-    "SLDL",
     "DeltaLDL",
     "DirichletLDL",
     "IncomLDL",
@@ -54,8 +51,6 @@ __all__ = [
     "WInLDL",
     "all_learners",
     "check_learner",
-    "density_oversample",
-    "ssg_oversample",
 ]
 
 

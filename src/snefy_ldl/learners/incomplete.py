@@ -1,4 +1,4 @@
-"""Linear learners of squared errors for shares that are partly unknown, brought onto the simplex: IncomLDL and WInLDL."""
+"""Linear learners of squared errors for shares that are partly unknown, on the simplex: IncomLDL and WInLDL."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Softmax-linear models with other losses or further terms.
 
-δ-LDL, LDL-DVS, LDL4C, LDL-HR, LDLM, LDL-LRR, LDL-DPA; correlations of rows (LDL-SCL); pairs (DF-LDL).
+δ-LDL, LDL4C, LDL-HR, LDLM, LDL-LRR, LDL-DPA; correlations of rows (LDL-SCL); pairs (DF-LDL).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_number
-from snefy_ldl.errors import InputError
 from snefy_ldl.learners.linear import (
     ROUNDING,
     Design,
@@ -86,101 +85,6 @@ class DeltaLDL(RowLinear):
         def rows(P: Tensor) -> Tensor:
             miss = kl_rows(true, P)
             return (softplus(steep * miss) - softplus(steep * (miss - size))) / (steep * slope)
-
-        return rows
-
-
-def soft_least(first: Tensor, second: Tensor, sharpness: float) -> Tensor:
-    """``(a e^{-ka} + b e^{-kb}) / (e^{-ka} + e^{-kb})``, a smooth minimum of two numbers.
-
-    Args:
-        first: a, any shape.
-        second: b, the same shape.
-        sharpness: k.
-
-    Returns:
-        Smooth minima.
-
-    Example:
-        >>> round(float(soft_least(torch.tensor(0.1), torch.tensor(0.9), 10.0)), 3)
-        0.1
-    """
-    part = torch.sigmoid(sharpness * (second - first))
-    return part * first + (1.0 - part) * second
-
-
-@dataclass(eq=False, repr=False)
-class LDLDVS(RowLinear):
-    """Softmax-linear model that keeps how far opposed labels divide a row (LDL-DVS).
-
-    ``mean_i [KL(d_i ‖ p_i) + α mean_{jk} a_j b_k |ψ(d_ij, d_ik) - ψ(p_ij, p_ik)|] + λ/(2N) ‖θ‖²`` over pairs of a label
-    j for and a label k against, ``ψ`` a smooth minimum: what two labels that oppose each other both have. The paper
-    argues for pairs instead of whole groups, whose gradients fight each other.
-
-    The paper is known by its summary and by python-ldl's form. That compares the pairs of the prediction with the whole
-    groups of the label; here pairs are compared with pairs.
-
-    Args:
-        alpha: ``α``, the weight of the divisiveness.
-        sharpness: Of the smooth minimum.
-        positive: Weights ``a`` of the labels for, (L,); None: every pair of labels opposes each other.
-        negative: Weights ``b`` of the labels against, (L,); give both or none.
-        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
-        max_iter: Most L-BFGS iterations.
-        tol: Largest gradient entry at which the search stops.
-        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
-        random_state: Accepted by every learner; unused here.
-
-    Attributes:
-        coef_: ``θ``, (d, L), for scaled features.
-        intercept_: ``b``, (L,).
-        l2_: The ``λ`` in use.
-        n_iter_: Iterations taken.
-
-    References:
-        Lu et al., Divisiveness-consistent label distribution learning, ICML 2026.
-
-    Example:
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> LDLDVS(positive=[1, 0, 0], negative=[0, 0, 1]).fit(city.X, city.D).predict(city.X[:2]).shape
-        (2, 3)
-    """
-
-    alpha: float = 0.1
-    sharpness: float = 10.0
-    positive: list[float] | None = None
-    negative: list[float] | None = None
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        if (self.positive is None) != (self.negative is None):
-            raise InputError("give positive and negative weights, or neither.")
-
-    def _pairs(self, n_labels: int) -> tuple[Index, Index, Array]:
-        """Labels for, labels against, and the weight of each such pair."""
-        if self.positive is None:
-            first, second = np.triu_indices(n_labels, 1)
-            return first, second, np.ones(len(first))
-        weights = [np.asarray(w, dtype=np.float64) for w in (self.positive, self.negative)]
-        for name, values in zip(("positive", "negative"), weights):
-            if values.shape != (n_labels,) or not np.isfinite(values).all() or (values < 0).any():
-                raise InputError(f"{name} must be {n_labels} numbers of at least 0, one per label.")
-        table = np.outer(*weights)
-        np.fill_diagonal(table, 0.0)
-        first, second = np.nonzero(table)
-        if not len(first):
-            raise InputError("no label with a positive weight opposes another with a negative one.")
-        return first, second, table[first, second]
-
-    def _rows(self, D: Array) -> RowLoss:
-        first, second, weight = (torch.from_numpy(values) for values in self._pairs(D.shape[1]))
-        true = torch.from_numpy(D)
-        known = soft_least(true[:, first], true[:, second], self.sharpness)
-
-        def rows(P: Tensor) -> Tensor:
-            gap = known - soft_least(P[:, first], P[:, second], self.sharpness)
-            return kl_rows(true, P) + self.alpha * (weight * rounded_size(gap)).mean(dim=1)
 
         return rows
 
