@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import betainc, betaincinv, betaln, gammaln, logsumexp, xlog1py, xlogy
+from scipy.special import betainc, betaincinv, gammaln, logsumexp, xlogy
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions, check_features
@@ -202,31 +202,14 @@ def _mixture_cdf(weights: Array, alpha: Array, points: Array) -> Array:
     return np.einsum("nj,jnla->nla", weights, betainc(a, b, points))
 
 
-def _mixture_pdf(weights: Array, alpha: Array, points: Array) -> Array:
-    a = np.moveaxis(alpha, 1, 0)[..., None]
-    b = np.moveaxis(alpha.sum(axis=-1, keepdims=True) - alpha, 1, 0)[..., None]
-    density = np.exp(xlogy(a - 1.0, points) + xlog1py(b - 1.0, -points) - betaln(a, b))
-    return np.einsum("nj,jnla->nla", weights, density)
-
-
 def _mixture_quantiles(weights: Array, alpha: Array, levels: Array) -> Array:
-    """Newton inside a shrinking bracket; the components' own quantiles bracket the mixture's."""
+    """Bisection; the components' own quantiles bracket the mixture's."""
     a = np.moveaxis(alpha, 1, 0)[..., None]
     b = np.moveaxis(alpha.sum(axis=-1, keepdims=True) - alpha, 1, 0)[..., None]
     component = betaincinv(a, b, levels)  # (J, N, L, A)
     low, high = component.min(axis=0), component.max(axis=0)
-    point = 0.5 * (low + high)
-    settled = np.zeros(point.shape, dtype=bool)
-    for step in range(200):
-        excess = _mixture_cdf(weights, alpha, point) - levels
-        low, high = np.where(excess <= 0.0, point, low), np.where(excess >= 0.0, point, high)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            newton = point - excess / _mixture_pdf(weights, alpha, point)
-        inside = (newton >= low) & (newton <= high)
-        settled |= (inside & (np.abs(newton - point) < QUANTILE_TOLERANCE)) | (high - low < QUANTILE_TOLERANCE)
-        if settled.all():
-            break
-        # Between two modes the density is nearly zero and Newton stalls: a plain halving every third step.
-        moved = np.where(inside & (step % 3 != 2), newton, 0.5 * (low + high))
-        point = np.where(settled, point, moved)
-    return point
+    while (high - low).max() > QUANTILE_TOLERANCE:
+        middle = 0.5 * (low + high)
+        below = _mixture_cdf(weights, alpha, middle) < levels
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return 0.5 * (low + high)

@@ -24,13 +24,6 @@ from snefy_ldl.metrics.conditional import (
     worst_slab_ceiling,
     worst_slab_coverage,
 )
-from snefy_ldl.metrics.disagreement import (
-    cross_entropy,
-    error_rate,
-    manhattan,
-    normalized_absolute_distance,
-    wasserstein,
-)
 from snefy_ldl.metrics.intervals import (
     coverage,
     crps,
@@ -57,15 +50,20 @@ from snefy_ldl.metrics.points import (
     score,
 )
 from snefy_ldl.metrics.ranking import (
+    cross_entropy,
     cumulative_absolute_distance,
     cumulative_jensen_shannon,
     earth_movers_distance,
+    error_rate,
     kendall,
+    manhattan,
     match_m,
+    normalized_absolute_distance,
     quadratic_form_distance,
     ranked_probability_score,
     spearman,
     top_k_accuracy,
+    wasserstein,
 )
 
 __all__ = [

@@ -17,21 +17,6 @@ from snefy_ldl._internal.validation import check_confidence, check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_intervals, covered_labels, mean_over_rows
 
-__all__ = [
-    "coverage_gap",
-    "coverage_gap_ceiling",
-    "ert_ceiling",
-    "excess_risk_of_coverage",
-    "feature_stratified_coverage",
-    "fsc_ceiling",
-    "group_ceiling",
-    "group_coverage",
-    "size_stratified_coverage",
-    "ssc_ceiling",
-    "worst_slab_ceiling",
-    "worst_slab_coverage",
-]
-
 #: Folds and trees of the regression that looks for coverage that depends on x, and the fewest rows of its leaves.
 ERT_FOLDS, ERT_TREES, ERT_LEAF = 5, 100, 10
 

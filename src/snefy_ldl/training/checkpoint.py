@@ -22,7 +22,7 @@ from snefy_ldl.training.plan import Job
 from snefy_ldl.training.state import Run
 
 #: Settings that do not change what is learnt.
-PASSING = ("verbose", "checkpoint_dir")
+PASSING = ("verbose", "checkpoint_dir", "warm_start", "columns")
 #: Name of the file in ``checkpoint_dir``.
 FILE_NAME = "checkpoint.safetensors"
 

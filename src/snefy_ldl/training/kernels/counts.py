@@ -27,7 +27,6 @@ from snefy_ldl._internal.limits import CACHE_ELEMENTS
 from snefy_ldl._internal.special import (
     STIRLING,
     STIRLING_SLOPES,
-    LogGamma,
     circulant_from_full,
     diagonal_index,
     full_from_circulant,
@@ -336,8 +335,7 @@ class LargeFactors(SmoothFactors):
         constant = self._expand(centre, half)
         sign, middle = self.factors.sign, columns.shape[-1] // 2
         offset = (self.series.constant[self.counts] + constant).mul_(sign).sum(-1)
-        self._gammas = LogGamma(columns)
-        powers = torch.cat([columns, -self._gammas.value], 1)  # (K, 2 Q, P)
+        powers = torch.cat([columns, -torch.lgamma(columns)], 1)  # (K, 2 Q, P)
         here = powers[..., middle : middle + 1]
         offset += (self._powers @ here).squeeze(-1)
         # The small part is summed up by itself: float32 would round each of its terms to the last digit of the large
@@ -380,7 +378,7 @@ class LargeFactors(SmoothFactors):
         answer = super().gradient(columns, d_ratio)
         powers = self._powers.float().transpose(1, 2) @ d_ratio.float()  # Σ_b ± log m and Σ_b ± 1, (K, 2 Q, P)
         logs, often = powers.unflatten(1, (2, -1)).unbind(1)
-        return answer.add_(logs).sub_(self._gammas.slope().mul_(often))
+        return answer.add_(logs).sub_(torch.digamma(columns).mul_(often))
 
 
 class DirectFactors:
@@ -485,8 +483,8 @@ class CountLogDensity(torch.autograd.Function):
         dtype = log_scale.dtype
         i, j = pair_index(n, log_scale.device)
         columns = pair_columns(exponents, factors.factors.groups)  # (K, Q, P)
-        gammas = LogGamma(columns[:, : n_labels + 1])
-        log_k = gammas.value[:, :n_labels].sum(1) - gammas.value[:, n_labels]  # (K, P)
+        gammas = torch.lgamma(columns[:, : n_labels + 1])
+        log_k = gammas[:, :n_labels].sum(1) - gammas[:, n_labels]  # (K, P)
         full = symmetric(log_k, n)
         g = 0.5 * full.diagonal(dim1=1, dim2=2)  # (K, n)
         log_kernel = (full - g[:, :, None] - g[:, None, :]).to(dtype)  # log R
@@ -507,7 +505,7 @@ class CountLogDensity(torch.autograd.Function):
         normaliser = (half * e).sum(-1)
 
         ctx.save_for_backward(exponents, readout, columns, kernel, gram, weight, terms, total, e, half, normaliser)
-        ctx.factors, ctx.balanced, ctx.gammas = factors, balanced, gammas
+        ctx.factors, ctx.balanced = factors, balanced
         log_p = torch.log(total / normaliser) + (top - 2.0 * log_scale_top).squeeze(-1)
         return log_p.double() + offset
 
@@ -536,8 +534,7 @@ class CountLogDensity(torch.autograd.Function):
             d_g += d_log_scale.sum(1)
         d_log_k.index_add_(1, diagonal_index(n, grad.device), (0.5 * d_g).to(d_log_k.dtype))
         d_columns = ctx.factors.gradient(columns, d_ratio)
-        slope = ctx.gammas.slope()
-        slope *= d_log_k[:, None]
+        slope = torch.digamma(columns[:, : n_labels + 1]) * d_log_k[:, None]
         slope[:, n_labels] *= -1.0
         d_columns[:, : n_labels + 1] += slope
         d_exponents = _fold(d_columns, n).transpose(1, 2) @ ctx.factors.factors.groups
