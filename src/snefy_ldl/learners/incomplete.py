@@ -9,14 +9,12 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.linear import (
     FEATURES_PER_L2,
     LARGEST_L2,
     MAX_CHOICE_ROWS,
     MULTIPLES,
-    apply_scale,
-    column_scale,
+    ScaledLearner,
     leave_one_out,
 )
 
@@ -77,22 +75,6 @@ def lifted_projection(T: Array, floor: float) -> Array:
     return np.maximum(project_to_simplex(T, np.ones_like(T)), floor)
 
 
-@dataclass
-class _State:
-    """Where ADMM stands: weights, their low-rank copy, shares, and the scaled multipliers of both ties."""
-
-    W: Array  # (d + 1, L)
-    Z: Array  # (d, L)
-    P: Array  # (N, L)
-    U: Array  # (N, L)
-    V: Array  # (d, L)
-
-    @classmethod
-    def start(cls, X: Array, D: Array) -> _State:
-        W = np.zeros((X.shape[1], D.shape[1]))
-        return cls(W, W[:-1].copy(), np.full(D.shape, 1.0 / D.shape[1]), np.zeros(D.shape), np.zeros_like(W[:-1]))
-
-
 class SimplexRegression:
     """``min_W ½ Σ_ij q_ij (p_ij - d_ij)² + λ ‖W‖_tr`` with ``P = X W`` on the simplex, by ADMM.
 
@@ -113,7 +95,7 @@ class SimplexRegression:
 
     def __init__(self, X: Array) -> None:
         self.X = X
-        self._state: _State | None = None
+        self._state: tuple[Array, Array, Array, Array] | None = None
         self._factors: dict[float, Any] = {}
 
     def solve(
@@ -132,7 +114,11 @@ class SimplexRegression:
         Returns:
             ``W``, (d + 1, L), and the iterations taken.
         """
-        X, state = self.X, self._state or _State.start(self.X, D)
+        X = self.X
+        if self._state is None:
+            zero = np.zeros((X.shape[1] - 1, D.shape[1]))
+            self._state = zero, np.full(D.shape, 1.0 / D.shape[1]), np.zeros(D.shape), zero
+        Z, P, U, V = self._state  # low-rank copy of W, shares, and the scaled multipliers of both ties
         pull = float(len(X)) if penalty > 0 else SOLVE_RIDGE * len(X) + ridge  # tie of W and Z, in units of XᵀX
         factor = self._factor(pull)
         step = float(weight[weight > 0].mean()) if (weight > 0).any() else 1.0
@@ -140,19 +126,19 @@ class SimplexRegression:
         taken = 0
         while taken < max_iter:
             taken += 1
-            right = X.T @ (state.P - state.U)
-            right[:-1] += pull * (state.Z - state.V)
-            state.W = cho_solve(factor, right)
-            fitted = X @ state.W
-            before, state.P = state.P, project_to_simplex((weight * D + step * (fitted + state.U)) / total, total)
-            state.U = state.U + fitted - state.P
+            right = X.T @ (P - U)
+            right[:-1] += pull * (Z - V)
+            W = cho_solve(factor, right)
+            fitted = X @ W
+            before, P = P, project_to_simplex((weight * D + step * (fitted + U)) / total, total)
+            U = U + fitted - P
             if penalty > 0:
-                state.Z = _shrink(state.W[:-1] + state.V, penalty / (step * pull))
-                state.V = state.V + state.W[:-1] - state.Z
-            if max(np.abs(state.P - before).max(), np.abs(fitted - state.P).max()) < tol:
+                Z = _shrink(W[:-1] + V, penalty / (step * pull))
+                V = V + W[:-1] - Z
+            if max(np.abs(P - before).max(), np.abs(fitted - P).max()) < tol:
                 break
-        self._state = state
-        return state.W, taken
+        self._state = Z, P, U, V
+        return W, taken
 
     def _factor(self, pull: float) -> Any:
         if pull not in self._factors:
@@ -168,11 +154,10 @@ def _shrink(W: Array, amount: float) -> Array:
     return (left * np.maximum(values - amount, 0.0)) @ right
 
 
-class _SimplexLinear(Learner):
+class _SimplexLinear(ScaledLearner):
     """What IncomLDL and WInLDL share: scaled features, a linear prediction brought onto the simplex, a floor."""
 
     takes_missing_shares = True
-    standardize: bool
     max_iter: int
     tol: float
 
@@ -180,20 +165,14 @@ class _SimplexLinear(Learner):
 
     def _design(self, X: Array, D: Array) -> Array:
         """Scaled features with a column of ones; settles the scaling and the floor of predictions."""
-        if self.standardize:
-            self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
         self.floor_ = smallest_share(D)
-        return self._with_ones(X)
-
-    def _with_ones(self, X: Array) -> Array:
-        scaled = apply_scale(X, self.feature_mean_, self.feature_inverse_scale_) if self.standardize else X
-        return np.concatenate([scaled, np.ones((len(X), 1))], axis=1)
+        return np.column_stack([self._scale(X), np.ones(len(X))])
 
     def _keep(self, W: Array) -> None:
         self.coef_, self.intercept_ = W[:-1].copy(), W[-1].copy()
 
     def _predict(self, X: Array) -> Array:
-        raw = self._with_ones(X) @ np.vstack([self.coef_, self.intercept_])
+        raw = np.column_stack([self._scaled(X), np.ones(len(X))]) @ np.vstack([self.coef_, self.intercept_])
         return lifted_projection(raw, self.floor_)
 
 

@@ -165,6 +165,12 @@ class ScaledLearner(Learner):
             self.feature_inverse_scale_ = scale
         return self._scaled(X)
 
+    def _scale(self, X: Array) -> Array:
+        """Settle the scaling by the columns' own means and spreads; returns the scaled features."""
+        if self.standardize:
+            self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
+        return self._scaled(X)
+
     def _scaled(self, X: Array) -> Array:
         return apply_scale(X, self.feature_mean_, self.feature_inverse_scale_) if self.standardize else X
 

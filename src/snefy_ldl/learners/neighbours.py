@@ -16,7 +16,6 @@ from snefy_ldl.learners.linear import (
     Design,
     PenalisedLearner,
     ScaledLearner,
-    column_scale,
     kl_rows,
     minimise,
     start_weights,
@@ -98,9 +97,7 @@ class AAKNN(NeighbourLearner):
     _choices = {"weights": ("uniform", "distance"), "standardize": (True, False)}  # noqa: RUF012 - never changed
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        if self.standardize:
-            self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
-        self._remember(self._scaled(X), D)
+        self._remember(self._scale(X), D)
 
     def _predict(self, X: Array) -> Array:
         distance, nearest = self._index.kneighbors(self._scaled(X))

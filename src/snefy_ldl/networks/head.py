@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from snefy_ldl._internal.random import torch_generator
 from snefy_ldl._internal.rows import count_rows, take_rows
-from snefy_ldl._internal.special import log_beta, pair_index
+from snefy_ldl._internal.special import pair_concentration, pair_gram, pair_index, unit_kernel
 from snefy_ldl._internal.validation import ZeroPolicy, check_count, check_counts, check_distributions
 from snefy_ldl.datasets.objects import Objects, open_rows
 from snefy_ldl.distributions import SnefySimplex
@@ -59,11 +59,8 @@ class ExportedMoments(nn.Module):
         self.net = copy.deepcopy(net).eval().requires_grad_(False)
         exponents, readout = net.exponents.double(), net.readout.double()
         i, j = pair_index(exponents.shape[1], exponents.device)
-        alpha = 1.0 + exponents[:, i] + exponents[:, j]  # (K, P, L)
-        log_k = log_beta(alpha)
-        g = 0.5 * log_k[:, i == j]
-        gram = (readout.transpose(1, 2) @ readout)[:, i, j] * torch.where(i == j, 1.0, 2.0)
-        kernel = gram * (log_k - g[:, i] - g[:, j]).exp()
+        alpha, (log_kernel, g) = pair_concentration(exponents), unit_kernel(exponents)  # (K, P, L), (K, P), (K, n)
+        kernel = pair_gram(readout) * log_kernel.exp()
         total = alpha.sum(-1, keepdim=True)
         first = alpha / total
         moments = torch.cat([torch.ones_like(total), first, first * (alpha + 1.0) / (total + 1.0)], -1)

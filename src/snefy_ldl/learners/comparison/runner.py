@@ -32,7 +32,7 @@ from snefy_ldl._internal.version import __version__
 from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups
 from snefy_ldl.errors import ClosureNote, InputError, ModelFileError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import fit_folds
-from snefy_ldl.learners.base import Learner, close_rows, share_floor
+from snefy_ldl.learners.base import Learner, close_rows, seeded_clone, share_floor
 from snefy_ldl.learners.comparison.result import Comparison
 from snefy_ldl.training.guides import centred_logs
 from snefy_ldl.tuning import Fold, list_folds
@@ -204,14 +204,8 @@ class Plan:
 
     def model(self, unit: Unit) -> Any:
         """An unfitted learner for one piece of work; a seed that is not set comes from the repeat's number."""
-        model = clone(self.learners[unit.learner])
-        missing = [
-            name
-            for name, value in model.get_params().items()
-            if value is None and (name == "random_state" or name.endswith("__random_state"))
-        ]
         seed = derive_seed(self.seed, unit.repeat, 1) % (2**31 - 1)
-        return model.set_params(**dict.fromkeys(missing, seed))
+        return seeded_clone(self.learners[unit.learner], seed, keep=True)
 
 
 def _make_folds(cv: Any, data: TestSet, seed: int) -> list[Fold]:

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from scipy.special import digamma, gammaln, logsumexp, softmax
-from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
@@ -21,8 +20,8 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import SnefyLDL
-from snefy_ldl.learners.base import Learner, close_rows
-from snefy_ldl.learners.linear import apply_scale, column_scale, principal_axes
+from snefy_ldl.learners.base import Learner, close_rows, seeded_clone
+from snefy_ldl.learners.linear import ScaledLearner, principal_axes
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.neighbours import AAKNN
 from snefy_ldl.learners.trees import TreesLDL
@@ -215,10 +214,7 @@ class SemiSnefyLDL(DensityLearner):
         guesses = [np.asarray(self._density.predict(others))]
         teachers = [SABFGS(), TreesLDL(), AAKNN()] if self.teachers is None else self.teachers
         for teacher in teachers:
-            model = clone(teacher)
-            if "random_state" in model.get_params():
-                model.set_params(random_state=seed)
-            guesses.append(np.asarray(model.fit(X, D).predict(others)))
+            guesses.append(np.asarray(seeded_clone(teacher, seed).fit(X, D).predict(others)))
         return np.stack([close_rows(guess) for guess in guesses], axis=1)
 
 
@@ -415,7 +411,7 @@ _ALPHA_RANGE = (1e-2, 1e4)
 
 
 @dataclass(eq=False, repr=False)
-class GenerativeCalibrator(Learner):
+class GenerativeCalibrator(ScaledLearner):
     """Label distributions behind noisy annotations, by clusters that make features and labels (after He et al. 2024).
 
     A row belongs to a hidden cluster z; its features are ``N(μ_z, diag σ_z²)``, its true label distribution is
@@ -456,6 +452,7 @@ class GenerativeCalibrator(Learner):
         True
     """
 
+    standardize = True  # always
     votes: float = 10.0
     n_clusters: int = 10
     n_components: int = 10
@@ -464,8 +461,7 @@ class GenerativeCalibrator(Learner):
     random_state: Any = None
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
-        scaled = apply_scale(X, self.feature_mean_, self.feature_inverse_scale_)
+        scaled = self._scale(X)
         self.centre_ = scaled.mean(axis=0)
         variance, axes = principal_axes(scaled - self.centre_)
         kept = np.argsort(-variance, kind="stable")[: self.n_components]
@@ -503,8 +499,7 @@ class GenerativeCalibrator(Learner):
             self.alphas_ = np.clip(alpha * up / np.maximum(down, 1e-12)[:, None], *_ALPHA_RANGE)
 
     def _reduced(self, X: Array) -> Array:
-        scaled = apply_scale(X, self.feature_mean_, self.feature_inverse_scale_)
-        return (scaled - self.centre_) @ self.axes_
+        return (self._scaled(X) - self.centre_) @ self.axes_
 
     def _log_features(self, Z: Array) -> Array:
         """``log π_z N(x; μ_z, σ_z²)``, (N, K)."""
