@@ -17,7 +17,7 @@ from snefy_ldl._internal.validation import check_features, check_number
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.enhancement.base import Enhancer, check_logical
 from snefy_ldl.learners.maxent import SABFGS
-from snefy_ldl.learners.supervision.density import DensityLearner
+from snefy_ldl.learners.supervision import DensityLearner
 
 #: Fewest draws of a set's size; where the threshold leaves fewer, the order alone counts.
 _FEWEST = 200
