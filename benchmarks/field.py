@@ -32,7 +32,6 @@ PAIRS = {
     "LDL4C": ("LDL4C", {}),
     "LDL_HR": ("LDLHR", {}),
     "Delta_LDL": ("DeltaLDL", {}),
-    "RKNN_LDL": ("RKNNLDL", {}),
     "LDL_HVLC": ("LDLHVLC", {}),
     "LDLSF": ("LDLSF", {}),
     "LDL_LCLR": ("LDLLCLR", {}),

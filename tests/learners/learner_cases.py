@@ -25,7 +25,6 @@ from snefy_ldl.learners import (
     LDLM,
     LDLSCL,
     PTSVM,
-    RKNNLDL,
     SABFGS,
     SAIIS,
     DeltaLDL,
@@ -81,7 +80,6 @@ CASES = {
     "LDLHR": Case(LDLHR, {"max_iter": 10}, tolerance=5e-3),
     "LDLM": Case(LDLM, {"max_iter": 10}, tolerance=5e-3, beaten=0.8),  # sharper than the shares, as it is meant to be
     "DeltaLDL": Case(DeltaLDL, {"max_iter": 10}),
-    "RKNNLDL": Case(RKNNLDL, {"n_neighbors": 3, "max_iter": 10}),
     "LDLHVLC": Case(LDLHVLC, {"n_neighbors": 3, "max_iter": 10}),
 }
 every_learner = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -12,7 +12,7 @@ from learner_cases import D, X, softmax
 from scipy.integrate import quad
 from scipy.special import expit, rel_entr
 
-from snefy_ldl.learners import LDLHVLC, RKNNLDL, DeltaLDL
+from snefy_ldl.learners import LDLHVLC, DeltaLDL
 
 P = softmax(np.random.default_rng(0).normal(size=(len(D), 4)))
 FEATURES = (X[:, :2] - X[:, :2].mean(axis=0)) / X[:, :2].std(axis=0)
@@ -76,26 +76,6 @@ def neighbours_of(k: int) -> Any:
     gaps = ((FEATURES[:, None] - FEATURES) ** 2).sum(axis=2)
     np.fill_diagonal(gaps, np.inf)
     return np.argsort(gaps, axis=1)[:, :k]
-
-
-def test_rknn_ldl_is_a_minimum_and_predicts_by_its_formula() -> None:
-    model = RKNNLDL(n_neighbors=4, alpha=0.3, **EXACT).fit(FEATURES, D)
-    near = neighbours_of(4)
-
-    def total(coef: Any, intercept: Any, logits: Any) -> float:
-        rho = expit(logits)[near].mean(axis=1)[:, None]
-        P = rho * D[near].mean(axis=1) + (1 - rho) * softmax(FEATURES @ coef + intercept)
-        error = ((P - D) ** 2).sum() + 0.3 * ((P - P[near].mean(axis=1)) ** 2).sum()
-        ridge = 0.25 * (coef**2).sum() + 0.005 * (logits**2).sum()
-        return float(2.0 * error / len(D) + ridge / len(D))
-
-    trust = np.log(model.trust_ / (1 - model.trust_))
-    is_minimum(total, model.coef_, model.intercept_, trust, slack=1e-5)
-    point = np.array([[0.1, -0.2]])
-    chosen = np.argsort(((FEATURES - point) ** 2).sum(axis=1))[:4]
-    rho = model.trust_[chosen].mean()
-    expected = rho * D[chosen].mean(axis=0) + (1 - rho) * softmax(point @ model.coef_ + model.intercept_)[0]
-    np.testing.assert_allclose(model.predict(point)[0], expected, atol=1e-9)
 
 
 def test_hvlc_is_a_minimum_of_its_objective() -> None:

@@ -14,7 +14,7 @@ from snefy_ldl.learners.logratio import LogRatioLDL
 from snefy_ldl.learners.logratio_law import LogContrast, LogRatioSimplex
 from snefy_ldl.learners.losses import DFLDL, LDL4C, LDLDPA, LDLHR, LDLLRR, LDLM, LDLSCL, DeltaLDL
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
-from snefy_ldl.learners.neighbours import AAKNN, LDLHVLC, RKNNLDL
+from snefy_ldl.learners.neighbours import AAKNN, LDLHVLC
 from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN, LDLForest
 from snefy_ldl.learners.ordinal import OrdinalLDL
 from snefy_ldl.learners.transformation import PTSVM, PTBayes
@@ -35,7 +35,6 @@ __all__ = [
     "LDLM",
     "LDLSCL",
     "PTSVM",
-    "RKNNLDL",
     "SABFGS",
     "SAIIS",
     "DeltaLDL",
