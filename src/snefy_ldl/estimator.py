@@ -380,10 +380,6 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
         check_names(X, getattr(self, "feature_names_in_", None))
         return check_features(X, n_features=self.n_features_in_, largest=LARGEST_FEATURE)
 
-    def _inputs(self, X: Any) -> tuple[Any, int]:
-        features = self.encode(X)
-        return features, count_rows(features)
-
     def _in_groups(self, X: Any, groups: Any) -> Any:
         return in_groups(X, groups)
 
@@ -401,7 +397,8 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
                     yield slice(done + block.start, done + block.stop), law
                 done += len(chunk)
             return
-        features, rows = self._inputs(X)
+        features = self.encode(X)
+        rows = count_rows(features)
         step = max(256, PREDICTION_ROWS // self.net_.n_members) if self.backbone is None else BACKBONE_ROWS
         starts = range(0, rows, step)
         show = bool(self.verbose) and len(starts) > MANY_BLOCKS

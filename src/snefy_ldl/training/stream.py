@@ -112,7 +112,9 @@ class StreamFit:
         self.fraction, self.device = settings.validation_fraction, settings.torch_device
         first = next(stream.chunks())
         if first.labels is None:
-            raise InputError(f"the stream holds no pairs (x, labels), which a fit needs; its rows are {_words(first)}.")
+            raise InputError(
+                f"the stream holds no pairs (x, labels), which a fit needs; its rows are {type(first.X).__name__}."
+            )
         self.counts = first.split(stream.counts)[1] is not None
         self.job = Job(self.settings, self._data(first))
         self.columns = columns if self.job.data.columns is None else self.job.data.columns
@@ -196,7 +198,7 @@ class StreamFit:
     def _labels(self, chunk: Chunk) -> tuple[Any, Objective, Tensor]:
         """What the net reads of a chunk, what it must explain, and the rows in each member's order (K, b)."""
         job = Job(
-            replace(self.settings, zeros=self.settings.zeros),
+            self.settings,
             self._data(chunk),
             start=self.state,
             one_pass=True,
@@ -330,7 +332,3 @@ class StreamFit:
         summary = state.summary | about | ({} if workers == 1 else {"workers": workers})
         seen = None if self.seen is None else replace(self.seen, rows=workers * self.seen.rows)
         return replace(finish(state, self.job), summary=summary, seen=seen)
-
-
-def _words(chunk: Chunk) -> str:
-    return type(chunk.X).__name__

@@ -271,7 +271,6 @@ class SnefyEnhancer(Enhancer, DensityLearner):
         super()._check_params()
         if self.threshold is not None and not 0.0 < check_number("threshold", self.threshold) < 1.0:
             raise InputError(f"threshold={self.threshold!r} must lie between 0 and 1, or be None.")
-        self._check_density_params()
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 

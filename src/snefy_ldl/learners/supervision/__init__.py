@@ -62,7 +62,8 @@ class DensityLearner(Learner):
             warnings.simplefilter("ignore", TrainingWarning)
             self._density = self._new_density(seed).fit(X, D, **given)
 
-    def _check_density_params(self) -> None:
+    def _check_params(self) -> None:
+        super()._check_params()
         try:
             self._new_density(0).settings()
         except TypeError as error:
@@ -169,7 +170,6 @@ class SemiSnefyLDL(DensityLearner):
         for teacher in self.teachers or []:
             if isinstance(teacher, type) or not (hasattr(teacher, "fit") and hasattr(teacher, "predict")):
                 raise InputError(f"teachers must be learners with fit and predict; got {teacher!r}.")
-        self._check_density_params()
 
     def fit(self, X: Any, D: Any, X_unlabelled: Any = None) -> SemiSnefyLDL:
         """Learn from rows with and without labels.
@@ -323,10 +323,6 @@ class LabelCalibrator(DensityLearner):
     votes: float | str = "auto"
     density_params: dict[str, Any] | None = None
     random_state: Any = None
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        self._check_density_params()
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         seed = int(random.randint(2**31 - 1))
