@@ -106,14 +106,6 @@ class Features(nn.Module):
         return x.float().expand(self.n_members, *x.shape)
 
 
-def _on_the_cpu(backbone: Backbone) -> Backbone:
-    """The backbone with a copy of its module on the CPU, where the example is."""
-    other = copy.copy(backbone)
-    assert isinstance(backbone.module, nn.Module)
-    other.module = copy.deepcopy(backbone.module).cpu()
-    return other
-
-
 class SnefyHead(nn.Module):
     """From features to a law on the simplex: ``SnefyHead(width, n_labels)(features)`` is a SnefySimplex.
 
@@ -304,7 +296,9 @@ class SnefyHead(nn.Module):
         some = torch.arange(min(EXAMPLE_ROWS, count_rows(rows)))
         example = rows.batch(some) if isinstance(rows, Objects) else take_rows(rows, some)
         own = self.net
-        body = CustomBackbone(own.n_members, _on_the_cpu(settings), example)
+        on_cpu = copy.copy(settings)  # where the example is
+        on_cpu.module = copy.deepcopy(settings.module).cpu()
+        body = CustomBackbone(own.n_members, on_cpu, example)
         if body.width != own.backbone.width:
             raise InputError(
                 f"the backbone returns features of width {body.width}, and the head takes {own.backbone.width}."
