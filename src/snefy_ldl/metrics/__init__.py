@@ -1,10 +1,9 @@
 """Measures of label distribution predictions: arrays in, numbers out.
 
 - :mod:`~snefy_ldl.metrics.points`: point predictions (N, L); rows that are nearly right, and labels that divide a row.
-- :mod:`~snefy_ldl.metrics.ranking`: the order of predicted shares, and labels that have an order.
+- :mod:`~snefy_ldl.metrics.ranking`: the order of predicted shares, labels that have an order, and single votes.
 - :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2) on average over rows; draws (n, N, L).
 - :mod:`~snefy_ldl.metrics.conditional`: intervals, given something about the row.
-- :mod:`~snefy_ldl.metrics.disagreement`: soft labels and single votes, as the LeWiDi shared tasks score them.
 - :mod:`~snefy_ldl.metrics.joint`: all shares of a row together, by the Rosenblatt map of its law.
 """
 
