@@ -32,19 +32,9 @@ PAIRS = {
     "LDL4C": ("LDL4C", {}),
     "LDL_HR": ("LDLHR", {}),
     "Delta_LDL": ("DeltaLDL", {}),
-    "S_KLD": ("SLDL", {"loss": "kl"}),
-    "S_LRR": ("SLDL", {"loss": "lrr"}),
-    "S_CJS": ("SLDL", {"loss": "cjs"}),
-    "S_QFD2": ("SLDL", {"loss": "qfd"}),
-    "RKNN_LDL": ("RKNNLDL", {}),
-    "LDL_DVS": ("LDLDVS", {}),
     "LDL_HVLC": ("LDLHVLC", {}),
-    "BD_LDL": ("BDLDL", {}),
-    "Duo_LDL": ("DuoLDL", {}),
-    "LDLLC": ("LDLLC", {}),
     "LDLSF": ("LDLSF", {}),
     "LDL_LCLR": ("LDLLCLR", {}),
-    "Shallow_S_LDL": ("ShallowSLDL", {}),
 }
 CLASSIFIERS = ("LDLM", "LDL4C", "LDL_HR")
 

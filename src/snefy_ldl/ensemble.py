@@ -23,7 +23,7 @@ from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.estimator import SnefyLDL
-from snefy_ldl.learners.base import Learner, close_rows, mean_kl
+from snefy_ldl.learners.base import Learner, close_rows, mean_kl, seeded_clone
 
 __all__ = ["DensityWeightedBagging"]
 
@@ -110,7 +110,7 @@ class DensityWeightedBagging(Learner):
         seeds = random.randint(2**31 - 1, size=self.n_members + 1).tolist()
         self.density_ = self.density
         if self.density is not None and not _is_fitted(self.density):
-            self.density_ = _seeded(self.density, seeds[0], keep=True).fit(X, D)
+            self.density_ = seeded_clone(self.density, seeds[0], keep=True).fit(X, D)
         n_labels = getattr(self.density_, "n_labels_", D.shape[1])
         if n_labels != D.shape[1]:
             raise InputError(f"D has {D.shape[1]} labels, but the density was fitted with {n_labels}.")
@@ -130,7 +130,7 @@ class DensityWeightedBagging(Learner):
             candidates += [{"l2": 0.0}, {"l2": 0.0, "standardize": False}]
         losses, bags = [], []
         for changes in candidates:
-            models = [_seeded(self.base, seed).set_params(**changes) for seed in seeds]
+            models = [seeded_clone(self.base, seed).set_params(**changes) for seed in seeds]
             parts = ((X[sample], D[sample]) for sample in self.samples_)
             self.members_: list[Any] = Parallel(n_jobs=self.n_jobs)(
                 delayed(type(model).fit)(model, *part) for model, part in zip(models, parts)
@@ -179,8 +179,7 @@ class DensityWeightedBagging(Learner):
         Returns:
             Numbers from 1 to n_members, (N,).
         """
-        result: Array = 1.0 / (self.weights(X) ** 2).sum(axis=1)
-        return result
+        return 1.0 / (self.weights(X) ** 2).sum(axis=1)
 
     def predict_dist(self, X: Any) -> Any:
         """The conditional law of the density, which also weights the members.
@@ -214,22 +213,19 @@ class DensityWeightedBagging(Learner):
 
     def _predict(self, X: Array) -> Array:
         predictions = self._members(X)  # (K, N, L)
-        result: Array = np.einsum("nk,knl->nl", self._weights(X, predictions), predictions)
-        return result
+        return np.einsum("nk,knl->nl", self._weights(X, predictions), predictions)
 
     def _weights(self, features: Array, predictions: Array, allowed: Mask | None = None) -> Array:
         """Weights (N, K); where ``allowed`` (N, K) is given, only of members that a row may ask."""
         shape = (len(features), len(predictions))
         allowed = np.ones(shape, dtype=bool) if allowed is None else allowed
         if self.weighting == "uniform":
-            alike: Array = allowed / allowed.sum(axis=1, keepdims=True)
-            return alike
+            return allowed / allowed.sum(axis=1, keepdims=True)
         logs = self._log_densities(features, predictions) / float(self.temperature)
         logs = np.where(np.isnan(logs) | ~allowed, -np.inf, logs)
         # a density that finds every prediction impossible has no opinion
         logs = np.where(np.isneginf(logs).all(axis=1, keepdims=True), np.where(allowed, 0.0, -np.inf), logs)
-        weights: Array = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
-        return weights
+        return np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
 
     def _log_densities(self, features: Array, predictions: Array) -> Array:
         """``log p(ℓ_i(x)|x)`` (N, K)."""
@@ -273,16 +269,6 @@ class DensityWeightedBagging(Learner):
             ModelFileError: the folder is missing, damaged, foreign or of a newer version.
         """
         return _read(cls, Path(folder))
-
-
-def _seeded(model: Any, seed: int, keep: bool = False) -> Any:
-    """A clone with its own seed, where it takes one; ``keep`` leaves a seed that was set."""
-    copy = clone(model)
-    names = [name for name in copy.get_params() if name == "random_state" or name.endswith("__random_state")]
-    for name in names:
-        if not keep or copy.get_params()[name] is None:
-            copy.set_params(**{name: seed})
-    return copy
 
 
 def _is_fitted(model: Any) -> bool:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -43,6 +42,7 @@ from snefy_ldl.training import FittedState, Job, Settings, TrainingData, network
 from snefy_ldl.training.annotators import fit_annotators, learn_new
 from snefy_ldl.training.fit import fit, fit_stream
 from snefy_ldl.training.groups import forget_groups
+from snefy_ldl.training.settings import Parameters
 from snefy_ldl.votes.annotators import AnnotatorPredictor
 
 #: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
@@ -50,7 +50,7 @@ MANY_BLOCKS = 50
 
 
 @dataclass(eq=False, repr=False)
-class SnefyLDL(StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[misc]
+class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[misc]
     """Label distribution learning with a full conditional density ``p(ℓ|x)`` over the simplex.
 
     The density is the squared neural family (Zhang, Tsuchida, Sejdinovic; UAI 2025): mean, variance, covariance,
@@ -130,30 +130,6 @@ class SnefyLDL(StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[
         >>> model.predict(city.X[:2]).shape, model.predict_interval(city.X[:2]).shape
         ((2, 3), (2, 3, 2))
     """
-
-    n_neurons: int = 64
-    n_readouts: int = 32
-    hidden_sizes: tuple[int, ...] = (64,)
-    backbone: BackboneLike | None = None
-    n_members: int | Literal["auto"] = "auto"
-    epochs: int = 30
-    batch_size: int | Literal["auto"] = "auto"
-    learning_rate: float = 5e-3
-    weight_decay: float = 1.0
-    validation_fraction: float = 0.15
-    patience: int | None = None
-    standardize: str | bool = "auto"
-    zeros: ZeroOption = "auto"
-    centre: Any = "auto"
-    guides: Any = "auto"
-    device: str = "auto"
-    random_state: Any = None
-    verbose: int = 0
-    recipe: Literal["default", "paper"] = "default"
-    warm_start: bool = False
-    checkpoint_dir: str | Path | None = None
-    columns: Any = "auto"
-    group_effects: Literal["auto"] | None = "auto"
 
     @classmethod
     def paper(cls, task: Literal["conformal", "active", "ensemble"] = "conformal", **changes: Any) -> SnefyLDL:
@@ -404,10 +380,6 @@ class SnefyLDL(StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[
         check_names(X, getattr(self, "feature_names_in_", None))
         return check_features(X, n_features=self.n_features_in_, largest=LARGEST_FEATURE)
 
-    def _inputs(self, X: Any) -> tuple[Any, int]:
-        features = self.encode(X)
-        return features, count_rows(features)
-
     def _in_groups(self, X: Any, groups: Any) -> Any:
         return in_groups(X, groups)
 
@@ -425,7 +397,8 @@ class SnefyLDL(StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[
                     yield slice(done + block.start, done + block.stop), law
                 done += len(chunk)
             return
-        features, rows = self._inputs(X)
+        features = self.encode(X)
+        rows = count_rows(features)
         step = max(256, PREDICTION_ROWS // self.net_.n_members) if self.backbone is None else BACKBONE_ROWS
         starts = range(0, rows, step)
         show = bool(self.verbose) and len(starts) > MANY_BLOCKS

@@ -85,8 +85,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
         for name, value in (("counts", counts), ("sample_weight", sample_weight)):
             if value is not None:
                 params[f"{last}__{name}"] = value
-        fitted: LDLPipeline = super().fit(X, D, **params)
-        return fitted
+        return super().fit(X, D, **params)
 
     @property
     def model_(self) -> Any:
@@ -333,8 +332,7 @@ def _transformer_bytes(steps: list[Any]) -> bytes | None:
                 "transformer of scikit-learn's, or save the last step alone (pipeline.model_.save(folder)) and make "
                 "the others anew."
             )
-    content: bytes = io.dumps([step for _, step in steps])
-    return content
+    return io.dumps([step for _, step in steps])
 
 
 def _read_transformers(path: Path, n_steps: int) -> list[Any]:

@@ -108,8 +108,7 @@ class Annotators:
         careful = self.counts + self.strength[:, None, None] * self.centres
         guesses = self.cast + self.guess_strength[:, None] * self.guess
         spam = self.spam_score[:, None, None]
-        mixed: Array = (1.0 - spam) * _rows_to_one(careful) + spam * _rows_to_one(guesses)[:, None, :]
-        return mixed
+        return (1.0 - spam) * _rows_to_one(careful) + spam * _rows_to_one(guesses)[:, None, :]
 
     def matrix(self, annotator: Any) -> Array:
         """The expected confusion matrix of one annotator, or of somebody new.
@@ -126,8 +125,7 @@ class Annotators:
         """
         if annotator is None or isinstance(annotator, Mapping):
             careful = self.group_matrix(annotator or {})
-            mixed: Array = (1.0 - self.spam_rate) * careful + self.spam_rate * self.guess
-            return mixed
+            return (1.0 - self.spam_rate) * careful + self.spam_rate * self.guess
         return np.asarray(self.matrices[self.number(annotator)])
 
     def number(self, annotator: Any) -> int:
@@ -263,8 +261,7 @@ class Annotators:
             return self.common
         facts = {name: [group[name]] * len(self) if name in group else column for name, column in self.facts.items()}
         logs = np.log(self.common) + np.einsum("af,fkv->akv", fact_matrix(facts, self.fact_values), self.effects)
-        average: Array = np.average(softmax(logs, -1), axis=0, weights=1.0 - self.spam_score + 1e-9)
-        return average
+        return np.average(softmax(logs, -1), axis=0, weights=1.0 - self.spam_score + 1e-9)
 
     def population_weights(self, population: Any = None) -> Array:
         """How much each annotator counts in a population.

@@ -258,8 +258,7 @@ def format_tensors(tensors: dict[str, Tensor], meta: dict[str, str] | None = Non
     """Named tensors as the content of a safetensors file."""
     from safetensors.torch import save  # loads torch, which JSON files and tables do without
 
-    content: bytes = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, meta)
-    return content
+    return save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, meta)
 
 
 def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:

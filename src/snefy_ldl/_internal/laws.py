@@ -115,21 +115,13 @@ def log_prob_votes(law: SnefySimplex, table: Array) -> Tensor:
         >>> log_prob_votes(flat, np.array([[1.0, 1.0, np.nan]])).exp()  # 2:0, 1:1 and 0:2 are equally likely
         tensor([0.3333], dtype=torch.float64)
     """
-
-    def answer(part: SnefySimplex, values: Array, unknown: list[int]) -> Tensor:
-        known = [r for r in range(law.n_labels) if r not in unknown]
-        part = part.subcomposition(known) if unknown else part
-        return part.log_prob_counts(tensor_for(law, np.ascontiguousarray(values[:, known])))
-
-    return _by_pattern(law, table, answer)
-
-
-def _by_pattern(law: SnefySimplex, table: Array, answer: Callable[[SnefySimplex, Array, list[int]], Tensor]) -> Tensor:
-    device = law.device
-    every = torch.empty(len(table), dtype=torch.float64, device=device)
+    every = torch.empty(len(table), dtype=torch.float64, device=law.device)
     for rows, unknown in gap_patterns(table):
         part = law if len(rows) == len(table) else rows_of(law, rows)
-        every[torch.as_tensor(rows, device=device)] = answer(part, table[rows], unknown.tolist()).double()
+        known = [r for r in range(law.n_labels) if r not in unknown]
+        part = part.subcomposition(known) if len(unknown) else part
+        votes = tensor_for(law, np.ascontiguousarray(table[rows][:, known]))
+        every[torch.as_tensor(rows, device=law.device)] = part.log_prob_counts(votes).double()
     return every
 
 

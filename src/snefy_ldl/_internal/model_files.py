@@ -273,17 +273,6 @@ def check_name(name: Any, pattern: str, path: Path) -> str:
     return str(name)
 
 
-def check_weights_entry(config: dict[str, Any], pattern: str, path: Path) -> None:
-    """Raise unless a model's JSON names a weights file in its folder, and its checksum."""
-    entry = config.get("weights")
-    holds = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
-    require(holds, path, "it names no weights file with a checksum.")
-    check_name(config["weights"].get("file"), pattern, path)
-
-
-# -- models ------------------------------------------------------------------------------------------------------------
-
-
 def check_description(config: dict[str, Any], path: Path) -> None:
     """Raise unless a model's JSON describes a model, by itself.
 
@@ -308,7 +297,7 @@ def check_description(config: dict[str, Any], path: Path) -> None:
         require(plain, path, f"a custom backbone sees what it is given, not {inputs!r}.")
         return
     require(features is not None, path, "n_features is null, without a custom backbone.")
-    seen, read = _n_inputs(config), n_encoded(config, path)
+    seen, read = int(network.get("n_inputs") or features), n_encoded(config, path)
     require(guides is not None or inputs == "features", path, f"inputs is {inputs!r}, and there are no guides.")
     require(guides is None or inputs != "features", path, "inputs is 'features', and there are guides.")
     made = read if guides is None else _check_guides(config, path) + (read if inputs == "both" else 0)
@@ -386,11 +375,6 @@ def _column_width(column: dict[str, Any]) -> int:
         levels = len(column["levels"])
         return 1 if levels == 2 and not column["other"] else levels + int(column["other"])
     return len(column["parts"]) + int(column["indicator"]) if column["kind"] == "date" else 0
-
-
-def _n_inputs(config: dict[str, Any]) -> int:
-    inputs = config["network"].get("n_inputs")
-    return int(config["n_features"] if inputs is None else inputs)
 
 
 def check_shapes(
@@ -506,20 +490,16 @@ def write_model(folder: Path, description: dict[str, Any], tensors: dict[str, Te
 def _remove_outdated(folder: Path, checksum: str, other_kind: str) -> None:
     """Remove a calibration of other weights, and the arrays of a model of the other kind that was there before."""
     calibration = folder / CALIBRATION_FILE
-    if calibration.exists() and _made_for(calibration) != checksum:
-        calibration.unlink()
+    if calibration.exists():
+        try:
+            kept = read_json(calibration)["weights_sha256"] == checksum
+        except (ModelFileError, KeyError, TypeError):  # it cannot be read
+            kept = False
+        if not kept:
+            calibration.unlink()
     for old in folder.glob(other_kind):
         with contextlib.suppress(PermissionError):  # Windows keeps a file that is being read
             old.unlink(missing_ok=True)
-
-
-def _made_for(calibration: Path) -> Any:
-    """Checksum of the weights a calibration was made for; None where it cannot be read."""
-    try:
-        content = read_json(calibration)
-    except ModelFileError:
-        return None
-    return content.get("weights_sha256") if isinstance(content, dict) else None
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -540,7 +520,10 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ModelFileError(f"{folder / CONFIG} was not written by this library: no {FORMAT!r} in it.")
     check_version(config, FORMAT_VERSION, folder)
-    check_weights_entry(config, WEIGHTS, folder / CONFIG)
+    entry = config.get("weights")
+    holds = isinstance(entry, dict) and isinstance(entry.get("sha256"), str)
+    require(holds, folder / CONFIG, "it names no weights file with a checksum.")
+    check_name(config["weights"].get("file"), WEIGHTS, folder / CONFIG)
     return config
 
 

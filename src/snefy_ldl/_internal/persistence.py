@@ -257,7 +257,7 @@ def _build_net(config: dict[str, Any], backbone: BackboneLike | None) -> SnefyNe
     body: StackedMLP | CustomBackbone | Features
     if backbone is not None:
         reads, row = (config["training"].get(name) for name in ("reads", "row"))
-        body = CustomBackbone.with_width(shape["n_members"], backbone, shape["width"], reads, row)
+        body = CustomBackbone(shape["n_members"], backbone, None, shape["width"], reads, row)
     elif shape["custom_backbone"]:
         body = Features(shape["n_members"], shape["width"])
     else:

@@ -34,17 +34,24 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class NamedAnswers:
-    """Gives predictions (N, L) the names of the labels, where these came with names or somebody asks for them.
+class DensityPredictor(VotePredictor):
+    """Predictions of a conditional law on the simplex, a block of rows at a time.
+
+    A class that mixes this in says how to get the density of a block of rows (:meth:`_blocks`) and of all of them
+    (:meth:`predict_dist`), and sets the attributes below.
 
     Attributes:
+        n_labels_: L.
         label_names_: names of the labels (L).
+        zero_policy_: what happens to shares of zero.
     """
 
+    n_labels_: int
     label_names_: Any
     _labels_were_named: bool
     #: "pandas", "polars" or "arrow" where :meth:`set_output` asked for one.
     _output_kind: str | None
+    zero_policy_: ZeroPolicy
 
     def _named(self, values: Array, X: Any) -> Any:
         """Back in a DataFrame when the labels came in one, or when :meth:`set_output` asks for one."""
@@ -81,27 +88,10 @@ class NamedAnswers:
             self._output_kind = None if transform == "default" else transform
         return self
 
-
-class DensityPredictor(NamedAnswers, VotePredictor):
-    """Predictions of a conditional law on the simplex, a block of rows at a time.
-
-    A class that mixes this in says how to get the density of a block of rows (:meth:`_blocks`) and of all of them
-    (:meth:`predict_dist`), and sets the attributes below.
-
-    Attributes:
-        n_labels_: L.
-        label_names_: names of the labels (L).
-        zero_policy_: what happens to shares of zero.
-    """
-
-    n_labels_: int
-    zero_policy_: ZeroPolicy
-
     @property
     def density_choice_(self) -> dict[str, Any] | None:
         """Why this density was taken, as :func:`snefy_ldl.fit_density` settled it; None for a fit of its own."""
-        choice: dict[str, Any] | None = getattr(self, "training_", {}).get("density")
-        return choice
+        return getattr(self, "training_", {}).get("density")
 
     @abstractmethod
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:

@@ -36,7 +36,7 @@ def numpy_random(random_state: Any) -> np.random.RandomState:
     if isinstance(random_state, np.random.Generator):
         return np.random.RandomState(int(random_state.integers(SEED_LIMIT)))
     try:
-        return check_random_state(random_state)  # type: ignore[no-any-return]
+        return check_random_state(random_state)
     except ValueError as error:
         raise InputError(f"random_state: {error}") from None
 

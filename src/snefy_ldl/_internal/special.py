@@ -25,7 +25,6 @@ product pairs up into a polynomial of ``y = x (x + s - 1)`` with the factors ``y
 =================== ======= ======= ============== ==============================================================
 route               shift   terms   largest error  for
 =================== ======= ======= ============== ==============================================================
-:class:`LogGamma`   8       5       3e-13          float64 tables of any shape
 :class:`GammaSweep` 4       5       5e-10          float64 tables that are computed at every step, in place
 :class:`GammaSweep` 4       3       6e-8           the same in float32, which cannot tell more
 =================== ======= ======= ============== ==============================================================
@@ -205,57 +204,6 @@ STIRLING_SLOPES = tuple((2 * k + 1) * c for k, c in enumerate(STIRLING))
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
-class LogGamma:
-    """``log Γ`` of a float64 array of positive numbers, and afterwards ``ψ`` from what that computed.
-
-    Shift 8 and five terms; the eight factors of the product are ``y (y+6) (y+10) (y+12)``, ``y = x (x + 7)``. On a GPU
-    torch's own functions are used.
-
-    Args:
-        x: positive numbers, float64, of any shape.
-
-    Attributes:
-        value: ``log Γ(x)``, of the same shape.
-
-    Example:
-        >>> x = torch.tensor([0.02, 1.0, 250.0], dtype=torch.float64)
-        >>> both = LogGamma(x)
-        >>> torch.allclose(both.value, torch.lgamma(x), rtol=1e-12), torch.allclose(both.slope(), torch.digamma(x))
-        (True, True)
-    """
-
-    def __init__(self, x: Tensor) -> None:
-        self._x = x
-        if x.device.type != "cpu":
-            self.value = torch.lgamma(x)
-            return
-        z = x + 8.0
-        self._log_z, self._inverse = z.log(), z.reciprocal()
-        self._square = self._inverse.square()
-        series = torch.full_like(x, STIRLING[-1])
-        for coefficient in reversed(STIRLING[:-1]):
-            series.mul_(self._square).add_(coefficient)
-        series.mul_(self._inverse).add_(HALF_LOG_TWO_PI).sub_(z)
-        y = (x + 7.0).mul_(x)
-        self._first, self._second = (y + 12.0).mul_(y), (y + 16.0).mul_(y).add_(60.0)  # y(y+12), (y+6)(y+10)
-        self._y = y
-        self.value = series.addcmul_(z.sub_(0.5), self._log_z).sub_((self._first * self._second).log_())
-
-    def slope(self) -> Tensor:
-        """``ψ(x) = d log Γ / dx``, of the same shape as x."""
-        if self._x.device.type != "cpu":
-            return torch.digamma(self._x)
-        series = torch.full_like(self._x, STIRLING_SLOPES[-1])
-        for coefficient in reversed(STIRLING_SLOPES[:-1]):
-            series.mul_(self._square).add_(coefficient)
-        value = self._log_z - 0.5 * self._inverse
-        value.sub_(series.mul_(self._square))
-        # d log(product)/dx = (2x + 7) (a'/a + b'/b) for the product a b, a = y (y+12), b = (y+6) (y+10)
-        top = (self._y * 2.0).add_(12.0).mul_(self._second).addcmul_((self._y * 2.0).add_(16.0), self._first)
-        top.div_(self._first * self._second).mul_((self._x * 2.0).add_(7.0))
-        return value.sub_(top)
-
-
 class GammaSweep:
     """``log Γ(left + right)`` and ``ψ`` of a large table, written into arrays that stay, on a CPU.
 
@@ -369,8 +317,7 @@ def log_gamma_growth(beta: Any, count: Any) -> Array:
     growth = (above - 0.5) * np.log1p(beta / large) + beta * (np.log(large) - 1.0)
     for power, coefficient in enumerate(STIRLING[:4]):
         growth += coefficient * (above ** -(2.0 * power + 1.0) - large ** -(2.0 * power + 1.0))
-    answer: Array = np.where(count < LARGE_COUNT, gammaln(beta + count) - gammaln(count), growth)
-    return answer
+    return np.where(count < LARGE_COUNT, gammaln(beta + count) - gammaln(count), growth)
 
 
 #: Exponents stay above -1/2 by this much, so every concentration is at least twice it.
@@ -530,8 +477,7 @@ def uniform(n: int, n_labels: int, random_state: Any = None) -> Array:
         >>> uniform(4, 3, random_state=0).sum(axis=1).round(12)
         array([1., 1., 1., 1.])
     """
-    draws: Array = np.random.default_rng(random_state).dirichlet(np.ones(n_labels), size=n)
-    return draws
+    return np.random.default_rng(random_state).dirichlet(np.ones(n_labels), size=n)
 
 
 def ternary_grid(resolution: int = 60) -> Array:

@@ -245,8 +245,7 @@ def check_sample_weight(weights: Any, n_rows: int) -> Array | None:
     refuse_first(bad, array, "sample_weight {place} is {value:g}; weights must be finite and >= 0.")
     if array.sum() == 0:
         raise InputError("sample_weight is zero for every row; at least one row must count.")
-    scaled: Array = array / array.mean()
-    return scaled
+    return array / array.mean()
 
 
 def check_confidence(level: Any, name: str = "confidence_level") -> float:
@@ -483,8 +482,7 @@ def spread_rest(D: Array, shares: Array | None = None) -> Array:
     gaps = np.isnan(D)
     weight = gaps * (np.ones(D.shape[1]) if shares is None else np.where(shares > 0.0, shares, 1e-6))
     rest = _rest(np.nansum(D, 1))
-    spread: Array = np.where(gaps, weight * (rest / np.maximum(weight.sum(1), 1e-300))[:, None], D)
-    return spread
+    return np.where(gaps, weight * (rest / np.maximum(weight.sum(1), 1e-300))[:, None], D)
 
 
 def check_counts(
@@ -621,5 +619,4 @@ class PartialCounts:
     def expected(self) -> Array:
         """Votes for single labels (N, L) after sharing out the others by the labels' overall shares."""
         share = np.maximum(self.counts.sum(0), 1e-3) * self.sets  # (G, L)
-        votes: Array = self.counts + self.named @ (share / share.sum(1, keepdims=True))
-        return votes
+        return self.counts + self.named @ (share / share.sum(1, keepdims=True))

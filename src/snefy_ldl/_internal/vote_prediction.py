@@ -96,8 +96,7 @@ def beta_binomial(a: Array, b: Array, n: int) -> Array:
     j = np.arange(n + 1)
     choose = gammaln(n + 1.0) - gammaln(j + 1.0) - gammaln(n - j + 1.0)
     together = np.log(a + b + steps).sum(0)
-    table: Array = np.exp(hits + misses[::-1] - together + choose[:, None])
-    return table
+    return np.exp(hits + misses[::-1] - together + choose[:, None])
 
 
 def label_groups(law: SnefySimplex, label: int) -> Iterator[tuple[Index, Array, Array, Array]]:
@@ -246,8 +245,7 @@ def _worth_of_later_votes(law: SnefySimplex, votes: int) -> Array:
     matched = (1.0 - np.square(mean).sum(1)) / total_variance - 1.0  # Σ α of the Dirichlet with this mean and variance
     total = np.maximum(matched, SMALLEST_TOTAL_CONCENTRATION)[:, None]
     t = np.arange(votes)
-    worth: Array = total * (total + 1.0) / ((total + t) * (total + t + 1.0))
-    return worth
+    return total * (total + 1.0) / ((total + t) * (total + t + 1.0))
 
 
 # -- how many votes are needed -----------------------------------------------------------------------------------------
@@ -295,8 +293,7 @@ def _expected_sd(weights: Array, a: Array, b: Array, n: int) -> Array:
     p, m1, m2 = (weights @ table.T for table in (chance, chance * first, chance * second))
     p = np.maximum(p, np.finfo(float).tiny)
     variance = np.maximum(m2 / p - np.square(m1 / p), 0.0)
-    answer: Array = (p * np.sqrt(variance)).sum(1)
-    return answer
+    return (p * np.sqrt(variance)).sum(1)
 
 
 def _fewest_votes(weights: Array, a: Array, b: Array, target_sd: float, max_votes: int) -> Array:

@@ -360,7 +360,7 @@ class ActiveLearner:
             "votes": self.votes,
             "random_state": self.random_state,
         }
-        return json.loads(json.dumps(about))  # type: ignore[no-any-return]
+        return json.loads(json.dumps(about))
 
 
 def _check_sizes(batch_size: int | Sequence[int]) -> list[int]:

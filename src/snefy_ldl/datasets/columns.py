@@ -7,7 +7,6 @@ arrays, in which NaN is a missing cell. Both are used through :func:`learn_colum
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -32,19 +31,6 @@ from snefy_ldl.datasets.recognise import (
     recognise,
 )
 from snefy_ldl.errors import InputError, TableNote
-
-
-class PlainState(ABC):
-    """Something that its plain values say everything about."""
-
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PlainState) and type(other) is type(self) and self.to_dict() == other.to_dict()
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def has_gaps(X: Any) -> bool:
@@ -90,7 +76,7 @@ def fill_gaps(features: Any, fills: Array, indicators: Mask) -> Any:
     return np.hstack([features, missing[:, indicators]]).astype(features.dtype) if indicators.any() else features
 
 
-class GapFiller(PlainState):
+class GapFiller:
     """The columns of an array as features: NaN is a missing cell, which gets the median of its column.
 
     Args:
@@ -184,7 +170,7 @@ TEXT_ADVICE = (
 )
 
 
-class TableEncoder(PlainState):
+class TableEncoder:
     """The columns of a DataFrame as features.
 
     Args:

@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -246,40 +246,29 @@ class _Entry:
     label_key: str = "labels"
 
 
-def _pyldl(file: str, sha256: str, label_names: tuple[str, ...]) -> _Entry:
-    return _Entry(file, _PYLDL + file, sha256, label_names)
-
-
-def _numbered(stem: str, start: int, stop: int) -> tuple[str, ...]:
-    return tuple(f"{stem}_{i}" for i in range(start, stop))
-
-
-_REGISTRY: dict[str, _Entry] = {
-    "movie": _pyldl(
+#: File, SHA-256 and names of the labels of each set.
+_FILES = {
+    "movie": (
         "Movie.mat",
         "5c8629905fdf18640410d43b30f1a84c17473df38e48f279f5a2af11019a1bac",
-        _numbered("rating", 1, 6),
+        [f"rating_{i}" for i in range(1, 6)],
     ),
-    "natural_scene": _Entry(
-        "Natural_Scene.mat",
-        _GLERB + "ns.mat",
-        "a0398a8277cae4fa80415763e92ab973d531ac2a8048264d243cbe8103dfd65a",
-        _SCENES,
-        label_key="label_distribution",
-    ),
-    "sbu_3dfe": _pyldl("SBU_3DFE.mat", "59dec80525aaa859b8400a92e5b94e54b405ce6ed60bfad9ec95e58964e84707", _EMOTIONS),
-    "sjaffe": _pyldl("SJAFFE.mat", "bdd53fb033a275b39b8fd873809cd69f3cee13234f5aa472aea0f5ad73b8a04b", _EMOTIONS),
-    "yeast_alpha": _pyldl(
+    "natural_scene": ("Natural_Scene.mat", "a0398a8277cae4fa80415763e92ab973d531ac2a8048264d243cbe8103dfd65a", _SCENES),
+    "sbu_3dfe": ("SBU_3DFE.mat", "59dec80525aaa859b8400a92e5b94e54b405ce6ed60bfad9ec95e58964e84707", _EMOTIONS),
+    "sjaffe": ("SJAFFE.mat", "bdd53fb033a275b39b8fd873809cd69f3cee13234f5aa472aea0f5ad73b8a04b", _EMOTIONS),
+    "yeast_alpha": (
         "Yeast_alpha.mat",
         "8b7f7788371326776299407785a5520cd05b194f57cf3babdeb21fe3d4281167",
-        _numbered("alpha", 0, 18),
+        [f"alpha_{i}" for i in range(18)],
     ),
-    "yeast_spo5": _pyldl(
+    "yeast_spo5": (
         "Yeast_spo5.mat",
         "24e55ad6a9e68fcf80880e526c617ef44bd496022b99e49e397356e6b5e520ad",
-        _numbered("spo5", 0, 3),
+        [f"spo5_{i}" for i in range(3)],
     ),
 }
+_REGISTRY = {name: _Entry(file, _PYLDL + file, sha, tuple(labels)) for name, (file, sha, labels) in _FILES.items()}
+_REGISTRY["natural_scene"] = replace(_REGISTRY["natural_scene"], url=f"{_GLERB}ns.mat", label_key="label_distribution")
 
 
 def dataset_names() -> list[str]:

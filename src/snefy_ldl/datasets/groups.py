@@ -328,8 +328,7 @@ def blocks(coordinates: Any, size: Any) -> Index:
     days = [one / np.timedelta64(1, "D") if isinstance(one, np.timedelta64) else one for one in sizes]
     sides: Array = np.array([check_number("size", one, strict=True) for one in days])
     cells = np.floor((table - table.min(0)) / sides).astype(np.int64)
-    number: Index = np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
-    return number
+    return np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -370,8 +369,7 @@ class GroupedData:
         random = np.random.default_rng(random_state)
         draws = _centred(random.normal(size=(n_draws, self.D.shape[1])) * self.effect)
         rows = (self._log_prob(row[None], base + draws) for row, base in zip(self.D, self.base))
-        density: Array = np.array([logsumexp(row) for row in rows]) - np.log(n_draws)
-        return density
+        return np.array([logsumexp(row) for row in rows]) - np.log(n_draws)
 
     def _log_prob(self, D: Array, logs: Array) -> Array:
         if self.noise == "dirichlet":
@@ -380,8 +378,7 @@ class GroupedData:
         divided = np.exp(ratios - logsumexp(ratios, axis=1, keepdims=True))
         alpha = np.full_like(divided, self.concentration / D.shape[1])
         jacobian = (np.log(divided) - np.log(D)).sum(1)
-        value: Array = _dirichlet_log_prob(divided, alpha) + jacobian
-        return value
+        return _dirichlet_log_prob(divided, alpha) + jacobian
 
 
 def make_groups(
@@ -431,11 +428,9 @@ def make_groups(
 
 
 def _centred(logs: Array) -> Array:
-    centred: Array = logs - logs.mean(1, keepdims=True)
-    return centred
+    return logs - logs.mean(1, keepdims=True)
 
 
 def _dirichlet_log_prob(D: Array, alpha: Array) -> Array:
     norm = gammaln(alpha).sum(1) - gammaln(alpha.sum(1))
-    value: Array = ((alpha - 1.0) * np.log(D)).sum(1) - norm
-    return value
+    return ((alpha - 1.0) * np.log(D)).sum(1) - norm

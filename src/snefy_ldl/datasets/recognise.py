@@ -365,8 +365,7 @@ def matters(missing: Mask) -> Mask:
     """
     least = max(GAP_ROWS, math.ceil(GAP_PART * len(missing)))
     gaps = missing.sum(axis=0)
-    answer: Mask = (gaps >= least) & (len(missing) - gaps >= least)
-    return answer
+    return (gaps >= least) & (len(missing) - gaps >= least)
 
 
 def check_range(numbers: Array, name: str) -> None:

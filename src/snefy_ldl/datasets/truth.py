@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import betainc, betaincinv, betaln, gammaln, logsumexp, xlog1py, xlogy
+from scipy.special import betainc, betaincinv, gammaln, logsumexp, xlogy
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions, check_features
@@ -69,8 +69,7 @@ class TrueConditional:
         shares, _ = check_distributions(D, n_rows=len(weights), n_labels=self.n_labels)
         log_normaliser = gammaln(alpha.sum(axis=-1)) - gammaln(alpha).sum(axis=-1)
         log_density = log_normaliser + xlogy(alpha - 1.0, shares[:, None, :]).sum(axis=-1)  # (N, J)
-        out: Array = logsumexp(log_density, b=weights, axis=1)
-        return out
+        return logsumexp(log_density, b=weights, axis=1)
 
     def log_prob_counts(self, X: Any, K: Any) -> Array:
         """Log probability of vote counts: a mixture of Dirichlet-multinomials.
@@ -94,8 +93,7 @@ class TrueConditional:
             + gammaln(alpha.sum(axis=-1))
             - gammaln(posterior.sum(axis=-1))
         )
-        out: Array = log_choose + logsumexp(log_ratio, b=weights, axis=1)
-        return out
+        return log_choose + logsumexp(log_ratio, b=weights, axis=1)
 
     def mean(self, X: Any) -> Array:
         """Conditional mean ``Σ_j π_j α_j / α_j0``.
@@ -107,8 +105,7 @@ class TrueConditional:
             Shares (N, L); rows sum to one.
         """
         weights, alpha = self.components(X)
-        out: Array = np.einsum("nj,njl->nl", weights, alpha / alpha.sum(axis=-1, keepdims=True))
-        return out
+        return np.einsum("nj,njl->nl", weights, alpha / alpha.sum(axis=-1, keepdims=True))
 
     def variance(self, X: Any) -> Array:
         """Conditional variance of each share, by ``E[ℓ_r²] = Σ_j π_j α_jr (α_jr + 1) / (α_j0 (α_j0 + 1))``.
@@ -122,8 +119,7 @@ class TrueConditional:
         weights, alpha = self.components(X)
         total = alpha.sum(axis=-1, keepdims=True)
         second = np.einsum("nj,njl->nl", weights, alpha * (alpha + 1.0) / (total * (total + 1.0)))
-        out: Array = second - np.einsum("nj,njl->nl", weights, alpha / total) ** 2
-        return out
+        return second - np.einsum("nj,njl->nl", weights, alpha / total) ** 2
 
     def cdf(self, X: Any, D: Any) -> Array:
         """Marginal cdf ``P(ℓ_r ≤ d_r | x)`` of each share; uniform when D follows the law.
@@ -196,45 +192,24 @@ class TrueConditional:
         edges = np.cumsum(weights, axis=1)
         chosen = (rng.random((int(n), n_rows, 1)) > edges).sum(axis=-1).clip(max=n_components - 1)  # (n, N)
         gammas = rng.standard_gamma(alpha[np.arange(n_rows), chosen])  # (n, N, L)
-        out: Array = gammas / gammas.sum(axis=-1, keepdims=True)
-        return out
+        return gammas / gammas.sum(axis=-1, keepdims=True)
 
 
 def _mixture_cdf(weights: Array, alpha: Array, points: Array) -> Array:
     """Beta-mixture cdf at points (N, L, A)."""
     a = np.moveaxis(alpha, 1, 0)[..., None]  # (J, N, L, 1)
     b = np.moveaxis(alpha.sum(axis=-1, keepdims=True) - alpha, 1, 0)[..., None]
-    out: Array = np.einsum("nj,jnla->nla", weights, betainc(a, b, points))
-    return out
-
-
-def _mixture_pdf(weights: Array, alpha: Array, points: Array) -> Array:
-    a = np.moveaxis(alpha, 1, 0)[..., None]
-    b = np.moveaxis(alpha.sum(axis=-1, keepdims=True) - alpha, 1, 0)[..., None]
-    density = np.exp(xlogy(a - 1.0, points) + xlog1py(b - 1.0, -points) - betaln(a, b))
-    out: Array = np.einsum("nj,jnla->nla", weights, density)
-    return out
+    return np.einsum("nj,jnla->nla", weights, betainc(a, b, points))
 
 
 def _mixture_quantiles(weights: Array, alpha: Array, levels: Array) -> Array:
-    """Newton inside a shrinking bracket; the components' own quantiles bracket the mixture's."""
+    """Bisection; the components' own quantiles bracket the mixture's."""
     a = np.moveaxis(alpha, 1, 0)[..., None]
     b = np.moveaxis(alpha.sum(axis=-1, keepdims=True) - alpha, 1, 0)[..., None]
     component = betaincinv(a, b, levels)  # (J, N, L, A)
     low, high = component.min(axis=0), component.max(axis=0)
-    point = 0.5 * (low + high)
-    settled = np.zeros(point.shape, dtype=bool)
-    for step in range(200):
-        excess = _mixture_cdf(weights, alpha, point) - levels
-        low, high = np.where(excess <= 0.0, point, low), np.where(excess >= 0.0, point, high)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            newton = point - excess / _mixture_pdf(weights, alpha, point)
-        inside = (newton >= low) & (newton <= high)
-        settled |= (inside & (np.abs(newton - point) < QUANTILE_TOLERANCE)) | (high - low < QUANTILE_TOLERANCE)
-        if settled.all():
-            break
-        # Between two modes the density is nearly zero and Newton stalls: a plain halving every third step.
-        moved = np.where(inside & (step % 3 != 2), newton, 0.5 * (low + high))
-        point = np.where(settled, point, moved)
-    out: Array = point
-    return out
+    while (high - low).max() > QUANTILE_TOLERANCE:
+        middle = 0.5 * (low + high)
+        below = _mixture_cdf(weights, alpha, middle) < levels
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return 0.5 * (low + high)

@@ -9,15 +9,14 @@ from __future__ import annotations
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.check import check_learner
 from snefy_ldl.learners.dirichlet import DirichletLDL
-from snefy_ldl.learners.incomplete import BDLDL, IncomLDL, WInLDL
+from snefy_ldl.learners.incomplete import IncomLDL, WInLDL
 from snefy_ldl.learners.logratio import LogRatioLDL
 from snefy_ldl.learners.logratio_law import LogContrast, LogRatioSimplex
-from snefy_ldl.learners.losses import DFLDL, LDL4C, LDLDPA, LDLDVS, LDLHR, LDLLC, LDLLRR, LDLM, LDLSCL, DeltaLDL
+from snefy_ldl.learners.losses import DFLDL, LDL4C, LDLDPA, LDLHR, LDLLRR, LDLM, LDLSCL, DeltaLDL
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
-from snefy_ldl.learners.neighbours import AAKNN, LDLHVLC, RKNNLDL
-from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN, SLDL, DuoLDL, LDLForest, ShallowSLDL
+from snefy_ldl.learners.neighbours import AAKNN, LDLHVLC
+from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN, LDLForest
 from snefy_ldl.learners.ordinal import OrdinalLDL
-from snefy_ldl.learners.oversampling import density_oversample, ssg_oversample
 from snefy_ldl.learners.transformation import PTSVM, PTBayes
 from snefy_ldl.learners.trees import TreesLDL
 
@@ -26,26 +25,20 @@ __all__ = [
     "AAKNN",
     "ACPNN",
     "BCPNN",
-    "BDLDL",
     "CPNN",
     "DFLDL",
     "LDL4C",
     "LDLDPA",
-    "LDLDVS",
     "LDLHR",
     "LDLHVLC",
-    "LDLLC",
     "LDLLRR",
     "LDLM",
     "LDLSCL",
     "PTSVM",
-    "RKNNLDL",
     "SABFGS",
     "SAIIS",
-    "SLDL",
     "DeltaLDL",
     "DirichletLDL",
-    "DuoLDL",
     "IncomLDL",
     "LDLForest",
     "LogContrast",
@@ -53,13 +46,10 @@ __all__ = [
     "LogRatioSimplex",
     "OrdinalLDL",
     "PTBayes",
-    "ShallowSLDL",
     "TreesLDL",
     "WInLDL",
     "all_learners",
     "check_learner",
-    "density_oversample",
-    "ssg_oversample",
 ]
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import rel_entr
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from snefy_ldl._internal.model_files import n_encoded, read_arrays, write_arrays
@@ -230,8 +230,7 @@ def close_rows(P: Array, floor: float = PREDICTED_SHARE_FLOOR) -> Array:
         array([[0.25, 0.75]])
     """
     P = np.maximum(P, floor)
-    closed: Array = P / P.sum(axis=1, keepdims=True)
-    return closed
+    return P / P.sum(axis=1, keepdims=True)
 
 
 class Learner(BaseEstimator, ABC):  # type: ignore[misc]
@@ -516,6 +515,13 @@ def mean_kl(D: Array, P: Array) -> float:
         0.223
     """
     return float(rel_entr(D, P).sum(axis=1).mean())
+
+
+def seeded_clone(model: Any, seed: int, keep: bool = False) -> Any:
+    """A clone of a model with a seed for every random part of it; ``keep`` leaves seeds that were set."""
+    copy = clone(model)
+    seeds = {name: old for name, old in copy.get_params().items() if f"__{name}".endswith("__random_state")}
+    return copy.set_params(**{name: seed for name, old in seeds.items() if old is None or not keep})
 
 
 def _dense(X: Any) -> Array:

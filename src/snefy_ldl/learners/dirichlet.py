@@ -10,14 +10,13 @@ import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import digamma, gammaln
-from sklearn.base import clone
 
 from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import ZeroOption, ZeroPolicy
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import Learner, close_rows
+from snefy_ldl.learners.base import Learner, close_rows, seeded_clone
 from snefy_ldl.learners.linear import Design, Objective, PenalisedLearner, lbfgs
 from snefy_ldl.learners.maxent import SABFGS
 
@@ -91,10 +90,8 @@ class DirichletLDL(PenalisedLearner, DensityPredictor):  # type: ignore[misc]  #
         self.zero_mode_, self.zero_floor_ = policy.mode, policy.floor
         log_D = np.log(policy.apply(D, warn=True, names=self.label_names_))
         if self.method == "centred":
-            self.mean_learner_ = SABFGS() if self.mean is None else clone(self.mean)
-            if "random_state" in self.mean_learner_.get_params() and self.mean_learner_.random_state is None:
-                self.mean_learner_.set_params(random_state=int(random.randint(2**31 - 1)))
-            self.mean_learner_.fit(X, D)
+            mean = SABFGS() if self.mean is None else self.mean
+            self.mean_learner_ = seeded_clone(mean, int(random.randint(2**31 - 1)), keep=True).fit(X, D)
             self.concentration_ = fit_concentration(np.asarray(self.mean_learner_.predict(X)), log_D)
         else:
             self._regress(X, D, log_D)
@@ -123,8 +120,7 @@ class DirichletLDL(PenalisedLearner, DensityPredictor):  # type: ignore[misc]  #
         if self.method == "centred":
             return np.asarray(self.mean_learner_.predict(X))
         alpha = self._alpha(X)
-        result: Array = alpha / alpha.sum(axis=1, keepdims=True)
-        return result
+        return alpha / alpha.sum(axis=1, keepdims=True)
 
     def predict_concentration(self, X: Any) -> Array:
         """Concentrations ``α(x)`` of the predicted Dirichlet laws.
@@ -210,8 +206,7 @@ def dirichlet_entropy(alpha: Array) -> Array:
     """
     total = alpha.sum(axis=1)
     log_beta = gammaln(alpha).sum(axis=1) - gammaln(total)
-    result: Array = log_beta + (total - alpha.shape[1]) * digamma(total) - ((alpha - 1.0) * digamma(alpha)).sum(axis=1)
-    return result
+    return log_beta + (total - alpha.shape[1]) * digamma(total) - ((alpha - 1.0) * digamma(alpha)).sum(axis=1)
 
 
 def fit_concentration(mean: Array, log_D: Array) -> float:

@@ -1,4 +1,4 @@
-"""Linear learners of squared errors, brought onto the simplex: IncomLDL and WInLDL for unknown shares, and BD-LDL."""
+"""Linear learners of squared errors for shares that are partly unknown, on the simplex: IncomLDL and WInLDL."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.linear import (
     FEATURES_PER_L2,
     LARGEST_L2,
     MAX_CHOICE_ROWS,
     MULTIPLES,
     ScaledLearner,
-    apply_scale,
-    column_scale,
     leave_one_out,
 )
 
@@ -54,8 +51,7 @@ def project_to_simplex(T: Array, weight: Array) -> Array:
     tau = (np.cumsum(sorted_T, axis=1) - 1.0) / np.cumsum(inverse, axis=1)  # (N, L), had the first k labels a share
     n_used = (sorted_T > tau * inverse).sum(axis=1)
     chosen = tau[np.arange(len(T)), np.maximum(n_used, 1) - 1]
-    shares: Array = np.maximum(T - chosen[:, None] / weight, 0.0)
-    return shares
+    return np.maximum(T - chosen[:, None] / weight, 0.0)
 
 
 def smallest_share(D: Array) -> float:
@@ -76,24 +72,7 @@ def smallest_share(D: Array) -> float:
 
 def lifted_projection(T: Array, floor: float) -> Array:
     """Rows of the simplex nearest to ``T`` (N, L), each share lifted to a floor."""
-    shares: Array = np.maximum(project_to_simplex(T, np.ones_like(T)), floor)
-    return shares
-
-
-@dataclass
-class _State:
-    """Where ADMM stands: weights, their low-rank copy, shares, and the scaled multipliers of both ties."""
-
-    W: Array  # (d + 1, L)
-    Z: Array  # (d, L)
-    P: Array  # (N, L)
-    U: Array  # (N, L)
-    V: Array  # (d, L)
-
-    @classmethod
-    def start(cls, X: Array, D: Array) -> _State:
-        W = np.zeros((X.shape[1], D.shape[1]))
-        return cls(W, W[:-1].copy(), np.full(D.shape, 1.0 / D.shape[1]), np.zeros(D.shape), np.zeros_like(W[:-1]))
+    return np.maximum(project_to_simplex(T, np.ones_like(T)), floor)
 
 
 class SimplexRegression:
@@ -116,7 +95,7 @@ class SimplexRegression:
 
     def __init__(self, X: Array) -> None:
         self.X = X
-        self._state: _State | None = None
+        self._state: tuple[Array, Array, Array, Array] | None = None
         self._factors: dict[float, Any] = {}
 
     def solve(
@@ -135,7 +114,11 @@ class SimplexRegression:
         Returns:
             ``W``, (d + 1, L), and the iterations taken.
         """
-        X, state = self.X, self._state or _State.start(self.X, D)
+        X = self.X
+        if self._state is None:
+            zero = np.zeros((X.shape[1] - 1, D.shape[1]))
+            self._state = zero, np.full(D.shape, 1.0 / D.shape[1]), np.zeros(D.shape), zero
+        Z, P, U, V = self._state  # low-rank copy of W, shares, and the scaled multipliers of both ties
         pull = float(len(X)) if penalty > 0 else SOLVE_RIDGE * len(X) + ridge  # tie of W and Z, in units of XᵀX
         factor = self._factor(pull)
         step = float(weight[weight > 0].mean()) if (weight > 0).any() else 1.0
@@ -143,19 +126,19 @@ class SimplexRegression:
         taken = 0
         while taken < max_iter:
             taken += 1
-            right = X.T @ (state.P - state.U)
-            right[:-1] += pull * (state.Z - state.V)
-            state.W = cho_solve(factor, right)
-            fitted = X @ state.W
-            before, state.P = state.P, project_to_simplex((weight * D + step * (fitted + state.U)) / total, total)
-            state.U = state.U + fitted - state.P
+            right = X.T @ (P - U)
+            right[:-1] += pull * (Z - V)
+            W = cho_solve(factor, right)
+            fitted = X @ W
+            before, P = P, project_to_simplex((weight * D + step * (fitted + U)) / total, total)
+            U = U + fitted - P
             if penalty > 0:
-                state.Z = _shrink(state.W[:-1] + state.V, penalty / (step * pull))
-                state.V = state.V + state.W[:-1] - state.Z
-            if max(np.abs(state.P - before).max(), np.abs(fitted - state.P).max()) < tol:
+                Z = _shrink(W[:-1] + V, penalty / (step * pull))
+                V = V + W[:-1] - Z
+            if max(np.abs(P - before).max(), np.abs(fitted - P).max()) < tol:
                 break
-        self._state = state
-        return state.W, taken
+        self._state = Z, P, U, V
+        return W, taken
 
     def _factor(self, pull: float) -> Any:
         if pull not in self._factors:
@@ -168,15 +151,13 @@ class SimplexRegression:
 def _shrink(W: Array, amount: float) -> Array:
     """Singular values lowered by ``amount``, at least to zero: the proximal map of the trace norm."""
     left, values, right = np.linalg.svd(W, full_matrices=False)
-    shrunk: Array = (left * np.maximum(values - amount, 0.0)) @ right
-    return shrunk
+    return (left * np.maximum(values - amount, 0.0)) @ right
 
 
-class _SimplexLinear(Learner):
+class _SimplexLinear(ScaledLearner):
     """What IncomLDL and WInLDL share: scaled features, a linear prediction brought onto the simplex, a floor."""
 
     takes_missing_shares = True
-    standardize: bool
     max_iter: int
     tol: float
 
@@ -184,20 +165,14 @@ class _SimplexLinear(Learner):
 
     def _design(self, X: Array, D: Array) -> Array:
         """Scaled features with a column of ones; settles the scaling and the floor of predictions."""
-        if self.standardize:
-            self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
         self.floor_ = smallest_share(D)
-        return self._with_ones(X)
-
-    def _with_ones(self, X: Array) -> Array:
-        scaled = apply_scale(X, self.feature_mean_, self.feature_inverse_scale_) if self.standardize else X
-        return np.concatenate([scaled, np.ones((len(X), 1))], axis=1)
+        return np.column_stack([self._scale(X), np.ones(len(X))])
 
     def _keep(self, W: Array) -> None:
         self.coef_, self.intercept_ = W[:-1].copy(), W[-1].copy()
 
     def _predict(self, X: Array) -> Array:
-        raw = self._with_ones(X) @ np.vstack([self.coef_, self.intercept_])
+        raw = np.column_stack([self._scaled(X), np.ones(len(X))]) @ np.vstack([self.coef_, self.intercept_])
         return lifted_projection(raw, self.floor_)
 
 
@@ -350,59 +325,3 @@ def _complete(D: Array, known: Any, fitted: Array) -> Array:
     rest = np.maximum(1.0 - (D * known).sum(axis=1, keepdims=True), 0.0)
     part = np.where(known, 0.0, np.maximum(fitted, 1e-6))  # none is left without a part for good
     return np.where(known, D, rest * part / np.maximum(part.sum(axis=1, keepdims=True), np.finfo(float).tiny))
-
-
-@dataclass(eq=False, repr=False)
-class BDLDL(ScaledLearner):
-    """Linear model that predicts labels from features and features from labels (BD-LDL), in closed form.
-
-    ``½ ‖X W - D‖² + α/2 ‖X - D Wᵀ‖² + λL/2 ‖W‖²`` for centred X and D: a Sylvester equation
-    ``(XᵀX + λL) W + W (α DᵀD) = (1 + α) XᵀD``, solved by two symmetric eigendecompositions. Predictions, mean labels
-    added, are brought onto the simplex by projection and lifted to half the smallest known positive share.
-
-    Ours are the centring, the scaling, the choice of ``λ`` and the lift.
-
-    Args:
-        alpha: ``α``, the weight of the way back.
-        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
-        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
-        random_state: Accepted by every learner; unused here.
-
-    Attributes:
-        coef_: ``W``, (d, L), for scaled features.
-        intercept_: (L,).
-        floor_: Smallest share that is predicted, before rows are closed.
-        l2_: The ``λ`` in use.
-
-    References:
-        Liu et al., Bidirectional loss function for label enhancement and distribution learning, Knowledge-Based
-        Systems 213, 2021.
-
-    Example:
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> BDLDL().fit(city.X, city.D).predict(city.X[:2]).shape
-        (2, 3)
-    """
-
-    alpha: float = 1e-3
-    l2: float | str = "auto"
-    standardize: bool | str = "auto"
-    random_state: Any = None
-
-    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        scaled = self._prepare(X, D)
-        centre, mean = scaled.mean(axis=0), D.mean(axis=0)
-        rows, labels = scaled - centre, D - mean
-        variance, axes = np.linalg.eigh(rows.T @ rows)
-        spread, turns = np.linalg.eigh(labels.T @ labels)
-        right = (1.0 + self.alpha) * (axes.T @ (rows.T @ labels) @ turns)
-        size = np.maximum(variance, 0.0)[:, None] + self.l2_ * D.shape[1] + self.alpha * np.maximum(spread, 0.0)
-        inner = np.divide(right, size, out=np.zeros_like(right), where=size > 1e-12 * max(float(size.max()), 1e-300))
-        self.coef_ = axes @ inner @ turns.T
-        self.intercept_ = mean - centre @ self.coef_
-        self.floor_ = smallest_share(D)
-
-    def _predict(self, X: Array) -> Array:
-        raw = self._scaled(X) @ self.coef_ + self.intercept_
-        return lifted_projection(raw, self.floor_)

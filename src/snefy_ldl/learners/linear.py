@@ -165,6 +165,12 @@ class ScaledLearner(Learner):
             self.feature_inverse_scale_ = scale
         return self._scaled(X)
 
+    def _scale(self, X: Array) -> Array:
+        """Settle the scaling by the columns' own means and spreads; returns the scaled features."""
+        if self.standardize:
+            self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
+        return self._scaled(X)
+
     def _scaled(self, X: Array) -> Array:
         return apply_scale(X, self.feature_mean_, self.feature_inverse_scale_) if self.standardize else X
 
@@ -358,8 +364,7 @@ def softmax_pullback(P: Array, gradient: Array) -> Array:
         array([ 0.25, -0.25])
     """
     weighted = P * gradient
-    logit_gradient: Array = weighted - P * weighted.sum(axis=-1, keepdims=True)
-    return logit_gradient
+    return weighted - P * weighted.sum(axis=-1, keepdims=True)
 
 
 def softmax_linear_objective(design: Design, D: Array, l2: float, extra: Term | None = None) -> Objective:
@@ -458,8 +463,7 @@ class SoftmaxLinear(PenalisedLearner):
         return flat.reshape(design.Z.shape[1], D.shape[1])
 
     def _predict(self, X: Array) -> Array:
-        shares: Array = softmax(self._scaled(X) @ self.coef_ + self.intercept_, axis=-1)
-        return shares
+        return softmax(self._scaled(X) @ self.coef_ + self.intercept_, axis=-1)
 
 
 def kl_rows(true: Tensor, P: Tensor) -> Tensor:
@@ -503,8 +507,7 @@ def curvature_ratio(mean: Array, bend: Array) -> float:
 
 def filled_mean(D: Array) -> Array:
     """Mean label distribution (L,); a label that no row uses has a little of it, so that losses bend in it, too."""
-    mean: Array = (D.mean(axis=0) + 1e-3 / D.shape[1]) / (1.0 + 1e-3)
-    return mean
+    return (D.mean(axis=0) + 1e-3 / D.shape[1]) / (1.0 + 1e-3)
 
 
 class RowLinear(SoftmaxLinear):

@@ -1,6 +1,6 @@
 """Softmax-linear models with other losses or further terms.
 
-δ-LDL, LDL-DVS, LDL4C, LDL-HR, LDLM, LDL-LRR, LDL-DPA; correlations of rows (LDL-SCL) or labels (LDLLC); pairs (DF-LDL).
+δ-LDL, LDL4C, LDL-HR, LDLM, LDL-LRR, LDL-DPA; correlations of rows (LDL-SCL); pairs (DF-LDL).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_number
-from snefy_ldl.errors import InputError
 from snefy_ldl.learners.linear import (
     ROUNDING,
     Design,
@@ -31,7 +30,6 @@ from snefy_ldl.learners.linear import (
     filled_mean,
     kl_rows,
     lbfgs,
-    minimise,
     rounded_size,
     softmax_pullback,
     start_weights,
@@ -86,103 +84,7 @@ class DeltaLDL(RowLinear):
 
         def rows(P: Tensor) -> Tensor:
             miss = kl_rows(true, P)
-            loss: Tensor = (softplus(steep * miss) - softplus(steep * (miss - size))) / (steep * slope)
-            return loss
-
-        return rows
-
-
-def soft_least(first: Tensor, second: Tensor, sharpness: float) -> Tensor:
-    """``(a e^{-ka} + b e^{-kb}) / (e^{-ka} + e^{-kb})``, a smooth minimum of two numbers.
-
-    Args:
-        first: a, any shape.
-        second: b, the same shape.
-        sharpness: k.
-
-    Returns:
-        Smooth minima.
-
-    Example:
-        >>> round(float(soft_least(torch.tensor(0.1), torch.tensor(0.9), 10.0)), 3)
-        0.1
-    """
-    part = torch.sigmoid(sharpness * (second - first))
-    return part * first + (1.0 - part) * second
-
-
-@dataclass(eq=False, repr=False)
-class LDLDVS(RowLinear):
-    """Softmax-linear model that keeps how far opposed labels divide a row (LDL-DVS).
-
-    ``mean_i [KL(d_i ‖ p_i) + α mean_{jk} a_j b_k |ψ(d_ij, d_ik) - ψ(p_ij, p_ik)|] + λ/(2N) ‖θ‖²`` over pairs of a label
-    j for and a label k against, ``ψ`` a smooth minimum: what two labels that oppose each other both have. The paper
-    argues for pairs instead of whole groups, whose gradients fight each other.
-
-    The paper is known by its summary and by python-ldl's form. That compares the pairs of the prediction with the whole
-    groups of the label; here pairs are compared with pairs.
-
-    Args:
-        alpha: ``α``, the weight of the divisiveness.
-        sharpness: Of the smooth minimum.
-        positive: Weights ``a`` of the labels for, (L,); None: every pair of labels opposes each other.
-        negative: Weights ``b`` of the labels against, (L,); give both or none.
-        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
-        max_iter: Most L-BFGS iterations.
-        tol: Largest gradient entry at which the search stops.
-        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
-        random_state: Accepted by every learner; unused here.
-
-    Attributes:
-        coef_: ``θ``, (d, L), for scaled features.
-        intercept_: ``b``, (L,).
-        l2_: The ``λ`` in use.
-        n_iter_: Iterations taken.
-
-    References:
-        Lu et al., Divisiveness-consistent label distribution learning, ICML 2026.
-
-    Example:
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> LDLDVS(positive=[1, 0, 0], negative=[0, 0, 1]).fit(city.X, city.D).predict(city.X[:2]).shape
-        (2, 3)
-    """
-
-    alpha: float = 0.1
-    sharpness: float = 10.0
-    positive: list[float] | None = None
-    negative: list[float] | None = None
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        if (self.positive is None) != (self.negative is None):
-            raise InputError("give positive and negative weights, or neither.")
-
-    def _pairs(self, n_labels: int) -> tuple[Index, Index, Array]:
-        """Labels for, labels against, and the weight of each such pair."""
-        if self.positive is None:
-            first, second = np.triu_indices(n_labels, 1)
-            return first, second, np.ones(len(first))
-        weights = [np.asarray(w, dtype=np.float64) for w in (self.positive, self.negative)]
-        for name, values in zip(("positive", "negative"), weights):
-            if values.shape != (n_labels,) or not np.isfinite(values).all() or (values < 0).any():
-                raise InputError(f"{name} must be {n_labels} numbers of at least 0, one per label.")
-        table = np.outer(*weights)
-        np.fill_diagonal(table, 0.0)
-        first, second = np.nonzero(table)
-        if not len(first):
-            raise InputError("no label with a positive weight opposes another with a negative one.")
-        return first, second, table[first, second]
-
-    def _rows(self, D: Array) -> RowLoss:
-        first, second, weight = (torch.from_numpy(values) for values in self._pairs(D.shape[1]))
-        true = torch.from_numpy(D)
-        known = soft_least(true[:, first], true[:, second], self.sharpness)
-
-        def rows(P: Tensor) -> Tensor:
-            gap = known - soft_least(P[:, first], P[:, second], self.sharpness)
-            return kl_rows(true, P) + self.alpha * (weight * rounded_size(gap)).mean(dim=1)
+            return (softplus(steep * miss) - softplus(steep * (miss - size))) / (steep * slope)
 
         return rows
 
@@ -588,15 +490,13 @@ class LDLSCL(SoftmaxLinear):
         distance = ((D[:, None, :] - self.centres_) ** 2).mean(axis=2)
         log_c = 0.5 * np.log(self.beta / self.alpha / np.maximum(distance, _NEAREST))
         gram = design.Z.T @ design.Z + self.l2_ * D.shape[1] * np.diag(design.ridge)
-        weights: Array = np.linalg.lstsq(gram, design.Z.T @ log_c, rcond=None)[0]
-        return weights
+        return np.linalg.lstsq(gram, design.Z.T @ log_c, rcond=None)[0]
 
     def _predict(self, X: Array) -> Array:
         scaled = self._scaled(X)
         log_c = scaled @ self.correlation_coef_ + self.correlation_intercept_
         C = np.exp(np.clip(log_c, self.correlation_range_[0], self.correlation_range_[1]))
-        shares: Array = softmax(scaled @ self.coef_ + self.intercept_ + C @ self.cluster_coef_, axis=-1)
-        return shares
+        return softmax(scaled @ self.coef_ + self.intercept_ + C @ self.cluster_coef_, axis=-1)
 
 
 def correlation_objective(design: Design, D: Array, C: Array, centres: Array, l2: float, alpha: float) -> Objective:
@@ -618,75 +518,6 @@ def correlation_objective(design: Design, D: Array, C: Array, centres: Array, l2
         return value, (inputs.T @ slope + penalty * w).ravel()
 
     return objective
-
-
-@dataclass(eq=False, repr=False)
-class LDLLC(SoftmaxLinear):
-    """Softmax-linear model whose labels pull together or apart as their weights correlate (LDLLC).
-
-    ``mean_i KL(d_i ‖ p_i) + α/N Σ_{j<k} s_jk ‖θ_j - θ_k‖ + λ/(2N) ‖θ‖²`` with ``s_jk`` the sign of the correlation of
-    the weight vectors of labels j and k.
-
-    The sign jumps where a correlation passes zero. Here it is held for a round of L-BFGS and set anew after it.
-
-    Args:
-        alpha: ``α``, the weight of the pulls.
-        n_rounds: Rounds, after one without pulls that gives the first signs.
-        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
-        max_iter: Most L-BFGS iterations per round.
-        tol: Largest gradient entry at which a round stops.
-        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
-        random_state: Accepted by every learner; unused here.
-
-    Attributes:
-        coef_: ``θ``, (d, L), for scaled features.
-        intercept_: ``b``, (L,).
-        signs_: ``s`` of the last round, (L, L).
-        l2_: The ``λ`` in use.
-        n_iter_: Iterations taken in all rounds.
-
-    References:
-        Jia et al., Label distribution learning by exploiting label correlations, AAAI 2018.
-
-    Example:
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> LDLLC().fit(city.X, city.D).predict(city.X[:2]).shape
-        (2, 3)
-    """
-
-    alpha: float = 1e-3
-    n_rounds: int = 2
-
-    def _minimise(self, design: Design, D: Array) -> Array:
-        Z, true, back = torch.from_numpy(design.Z), torch.from_numpy(D), torch.from_numpy(design.back).double()
-        penalty = torch.from_numpy(self.l2_ / len(D) * design.ridge[:, None])
-        first, second = torch.triu_indices(D.shape[1], D.shape[1], 1)
-        w, self.n_iter_ = start_weights(design, D), 0
-        signs = torch.zeros(len(first), dtype=torch.float64)
-        for _ in range(self.n_rounds + 1):
-
-            def loss(weights: list[Tensor], signs: Tensor = signs) -> Tensor:
-                theta = back @ weights[0][:-1]
-                gaps = ((theta[:, first] - theta[:, second]).square().sum(dim=0) + ROUNDING**2).sqrt()
-                value = kl_rows(true, torch.softmax(Z @ weights[0], dim=1)).mean()
-                return value + self.alpha / len(D) * (signs * gaps).sum() + 0.5 * (penalty * weights[0].square()).sum()
-
-            (w,), n_iter = minimise(loss, [w], self.max_iter, self.tol)
-            self.n_iter_ += n_iter
-            table = _signs(back.numpy() @ w[:-1])
-            signs, before = torch.from_numpy(table)[first, second], signs
-            if bool((signs == before).all()):
-                break
-        self.signs_ = table
-        return w
-
-
-def _signs(coef: Array) -> Array:
-    """Signs of the correlations of the columns, (L, L)."""
-    centred = coef - coef.mean(axis=0)
-    signs: Array = np.sign(centred.T @ centred)
-    return signs
 
 
 @dataclass(eq=False, repr=False)
@@ -760,8 +591,7 @@ class DFLDL(NeighbourLearner, SoftmaxLinear):
         share = (order + 1.0) / len(larger)  # rows sum to 1
         logits = scaled @ self.coef_ + self.intercept_
         P = softmax(logits.reshape(len(X), len(larger), self.n_labels_), axis=-1)
-        result: Array = np.einsum("nm,nml->nl", share, P)
-        return result
+        return np.einsum("nm,nml->nl", share, P)
 
 
 def _ordered_pairs(n_labels: int) -> tuple[Any, Any]:

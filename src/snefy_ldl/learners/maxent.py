@@ -119,8 +119,7 @@ def _scaling_rates(design: Design, l2: float, curvature: float) -> Array:
     The bound's curvature is ``c s_k Σ_j a_j s_j / a_k`` where the loss has ``h_k = c s_k² + λ_k``.
     """
     spread = np.sqrt((design.Z**2).sum(axis=0))
-    rates: Array = spread / (curvature * spread**2 + l2 * design.ridge)
-    return rates
+    return spread / (curvature * spread**2 + l2 * design.ridge)
 
 
 def _scaling_step(X: Array, P: Array, reach: Array, slope: Array, steepness: Array, ridge: Array) -> Array:
@@ -155,5 +154,4 @@ def _divide(residual: Array, steepness: Array) -> Array:
     A label that no row uses has a share that sinks until it is zero in float64. Its equations are then ``0 · δ = 0``:
     there is nothing left to solve.
     """
-    step: Array = np.divide(residual, steepness, out=np.zeros_like(residual), where=steepness > 0.0)
-    return step
+    return np.divide(residual, steepness, out=np.zeros_like(residual), where=steepness > 0.0)

@@ -1,13 +1,13 @@
-"""Learners that use the labels of neighbouring rows: AA-kNN, RkNN-LDL and LDL-HVLC."""
+"""Learners that use the labels of neighbouring rows: AA-kNN and LDL-HVLC."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import expit, softmax
+from scipy.special import softmax
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
@@ -16,14 +16,10 @@ from snefy_ldl.learners.linear import (
     Design,
     PenalisedLearner,
     ScaledLearner,
-    column_scale,
     kl_rows,
     minimise,
     start_weights,
 )
-
-#: Penalty of a trust number's logit, so that none runs off to infinity.
-_TRUST_RIDGE = 1e-2
 
 
 def neighbour_index(X: Array, n_neighbors: int) -> Any:
@@ -98,100 +94,16 @@ class AAKNN(NeighbourLearner):
     _choices = {"weights": ("uniform", "distance"), "standardize": (True, False)}  # noqa: RUF012 - never changed
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        if self.standardize:
-            self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
-        self._remember(self._scaled(X), D)
+        self._remember(self._scale(X), D)
 
     def _predict(self, X: Array) -> Array:
         distance, nearest = self._index.kneighbors(self._scaled(X))
         labels = self.train_labels_[nearest]  # (N, k, L)
         if self.weights == "uniform":
-            mean: Array = labels.mean(axis=1)
-            return mean
+            return labels.mean(axis=1)
         exact = distance <= 0
         weight = np.where(exact.any(axis=1, keepdims=True), exact, 1.0 / np.where(exact, 1.0, distance))
-        weighted: Array = np.einsum("nk,nkl->nl", weight / weight.sum(axis=1, keepdims=True), labels)
-        return weighted
-
-
-@dataclass(eq=False, repr=False)
-class RKNNLDL(NeighbourLearner, PenalisedLearner):
-    """Nearest neighbours, and a linear model for what they leave over (RkNN-LDL).
-
-    ``p_i = ρ_i c_i + (1 - ρ_i) softmax(x_i θ + b)`` with ``c_i`` the mean label of the k nearest rows and ``ρ_i`` the
-    mean of trust numbers ``σ(t_j)``, one per training row and learned, over the same rows; it minimises
-    ``L/2 mean_i ‖p_i - d_i‖² + α L/2 mean_i ‖p_i - mean_{j near i} p_j‖² + λ/(2N) ‖θ‖² + 0.01/(2N) ‖t‖²``.
-
-    The mixture, the trust numbers and the pull toward neighbours are the paper's (as python-ldl states them). Ours: a
-    row is not its own neighbour in training, as it is not in use; a row has the mean trust of its neighbours in
-    training, too, and trust has a weak penalty; neighbours pull alike instead of by weights that are solved for;
-    features enter as they are instead of through a kernel.
-
-    Args:
-        n_neighbors: ``k``.
-        alpha: ``α``, the pull toward neighbours' predictions.
-        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
-        max_iter: Most L-BFGS iterations.
-        tol: Largest gradient entry at which the search stops.
-        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
-        random_state: Accepted by every learner; unused here.
-
-    Attributes:
-        coef_: ``θ``, (d, L), for scaled features.
-        intercept_: ``b``, (L,).
-        trust_: Trust numbers of the training rows, (N,), in (0, 1).
-        train_features_: Scaled features of the training rows, (N, d).
-        train_labels_: Their label distributions, (N, L).
-        l2_: The ``λ`` in use.
-        n_iter_: Iterations taken.
-
-    References:
-        Wang et al., Label distribution learning via residual nearest neighbours, Pattern Recognition 158, 2025.
-
-    Example:
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> RKNNLDL().fit(city.X, city.D).predict(city.X[:2]).shape
-        (2, 3)
-    """
-
-    n_neighbors: int = 20
-    alpha: float = 1e-3
-    _: KW_ONLY
-    max_iter: int = 300
-
-    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        scaled = self._prepare(X, D)
-        self._remember(scaled, D)
-        near = self._near_others()
-        n_labels = D.shape[1]
-        design = Design.of(scaled, self.l2_, curvature=1.0 / n_labels)
-        Z, true, close = torch.from_numpy(design.Z), torch.from_numpy(D), torch.from_numpy(near)
-        nearby = torch.from_numpy(D[near].mean(axis=1))
-        penalty = torch.from_numpy(self.l2_ / len(D) * design.ridge[:, None])
-
-        def loss(weights: list[Tensor]) -> Tensor:
-            w, trust = weights
-            rho = torch.sigmoid(trust)[close].mean(dim=1, keepdim=True)
-            P = rho * nearby + (1.0 - rho) * torch.softmax(Z @ w, dim=1)
-            pull = (P - P[close].mean(dim=1)).square().sum()
-            error = (P - true).square().sum() + self.alpha * pull
-            ridge = (penalty * w.square()).sum() + _TRUST_RIDGE / len(Z) * trust.square().sum()
-            total: Tensor = 0.5 * (n_labels * error / len(Z) + ridge)
-            return total
-
-        start = [start_weights(design, D), np.zeros(len(D))]
-        (w, trust), self.n_iter_ = minimise(loss, start, self.max_iter, self.tol)
-        self.coef_, self.intercept_ = design.weights(w)
-        self.trust_ = expit(trust)
-
-    def _predict(self, X: Array) -> Array:
-        scaled = self._scaled(X)
-        near = self._index.kneighbors(scaled, return_distance=False)
-        rho = self.trust_[near].mean(axis=1, keepdims=True)
-        linear = softmax(scaled @ self.coef_ + self.intercept_, axis=1)
-        shares: Array = rho * self.train_labels_[near].mean(axis=1) + (1.0 - rho) * linear
-        return shares
+        return np.einsum("nk,nkl->nl", weight / weight.sum(axis=1, keepdims=True), labels)
 
 
 @dataclass(eq=False, repr=False)
@@ -271,16 +183,14 @@ class LDLHVLC(NeighbourLearner, PenalisedLearner):
     def _predict(self, X: Array) -> Array:
         scaled = self._scaled(X)
         means = self.train_labels_[self._index.kneighbors(scaled, return_distance=False)].mean(axis=1)
-        shares: Array = softmax(scaled @ self.coef_ + means @ self.neighbour_coef_ + self.intercept_, axis=1)
-        return shares
+        return softmax(scaled @ self.coef_ + means @ self.neighbour_coef_ + self.intercept_, axis=1)
 
 
 def _row_correlation(first: Array, second: Array) -> Array:
     """Correlation of two label distributions over the labels, row by row; 0 where negative or constant."""
     a, b = (values - values.mean(axis=1, keepdims=True) for values in (first, second))
     size = np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
-    values: Array = np.maximum(np.divide((a * b).sum(axis=1), size, out=np.zeros(len(a)), where=size > 0), 0.0)
-    return values
+    return np.maximum(np.divide((a * b).sum(axis=1), size, out=np.zeros(len(a)), where=size > 0), 0.0)
 
 
 def _label_correlation(D: Array) -> Array:

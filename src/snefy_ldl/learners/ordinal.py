@@ -58,8 +58,7 @@ def ordinal_loss(name: str, D: Tensor) -> Callable[[Tensor], Tensor]:
 
         def form(log_P: Tensor) -> Tensor:
             gap = D - log_P.exp()
-            value: Tensor = ((gap @ similar) * gap).sum() / n_rows
-            return value
+            return ((gap @ similar) * gap).sum() / n_rows
 
         return form
 
@@ -175,8 +174,7 @@ class OrdinalLDL(SoftmaxLinear):
 
     def _predict(self, X: Array) -> Array:
         outputs = torch.from_numpy(self._scaled(X) @ self.coef_ + self.intercept_)
-        shares: Array = log_shares(self.head, outputs, self.n_labels_).exp().numpy()
-        return shares
+        return log_shares(self.head, outputs, self.n_labels_).exp().numpy()
 
 
 def loss_ratio(loss: str, D: Array) -> float:
@@ -211,8 +209,7 @@ def loss_ratio(loss: str, D: Array) -> float:
 
 def _similarity(n_labels: int) -> Array:
     place = np.arange(n_labels, dtype=float)
-    similar: Array = 1.0 - np.abs(place[:, None] - place) / (n_labels - 1)
-    return similar
+    return 1.0 - np.abs(place[:, None] - place) / (n_labels - 1)
 
 
 def _start(head: str, design: Design, D: Array) -> Array:

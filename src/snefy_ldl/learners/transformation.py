@@ -88,8 +88,7 @@ class PTBayes(ScaledLearner):
         precision = 1.0 / self.variance_
         quadratic = features**2 @ precision.T - 2.0 * features @ (self.mean_ * precision).T
         constant = (self.mean_**2 * precision + np.log(self.variance_)).sum(axis=1)
-        shares: Array = softmax(np.log(self.prior_) - 0.5 * (quadratic + constant), axis=-1)
-        return shares
+        return softmax(np.log(self.prior_) - 0.5 * (quadratic + constant), axis=-1)
 
 
 @dataclass(eq=False, repr=False)
@@ -165,8 +164,7 @@ class PTSVM(ScaledLearner):
     def _predict(self, X: Array) -> Array:
         values = self._scaled(X) @ self.coef_ + self.intercept_
         P = expit(self.sigmoid_[0] * values + self.sigmoid_[1])
-        result: Array = P / P.sum(axis=1, keepdims=True)
-        return result
+        return P / P.sum(axis=1, keepdims=True)
 
 
 def platt_sigmoids(values: Array, D: Array) -> Array:

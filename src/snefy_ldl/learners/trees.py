@@ -217,8 +217,7 @@ class TreesLDL(Learner):
 
     def leaves(self, X: Array, n_trees: int | None = None) -> Index:
         """The node in which each row ends, of the first trees or of all: encoded features (N, d) -> (trees, N)."""
-        ends: Index = self._leaves(_single(X), n_trees)
-        return ends
+        return self._leaves(_single(X), n_trees)
 
     def _leaves(self, rows: Any, n_trees: int | None = None) -> Any:
         """The leaf of every tree that each row reaches (trees, rows), all of them a level at a time."""

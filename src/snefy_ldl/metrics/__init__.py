@@ -1,10 +1,9 @@
 """Measures of label distribution predictions: arrays in, numbers out.
 
 - :mod:`~snefy_ldl.metrics.points`: point predictions (N, L); rows that are nearly right, and labels that divide a row.
-- :mod:`~snefy_ldl.metrics.ranking`: the order of predicted shares, and labels that have an order.
+- :mod:`~snefy_ldl.metrics.ranking`: the order of predicted shares, labels that have an order, and single votes.
 - :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2) on average over rows; draws (n, N, L).
 - :mod:`~snefy_ldl.metrics.conditional`: intervals, given something about the row.
-- :mod:`~snefy_ldl.metrics.disagreement`: soft labels and single votes, as the LeWiDi shared tasks score them.
 - :mod:`~snefy_ldl.metrics.joint`: all shares of a row together, by the Rosenblatt map of its law.
 """
 
@@ -23,13 +22,6 @@ from snefy_ldl.metrics.conditional import (
     ssc_ceiling,
     worst_slab_ceiling,
     worst_slab_coverage,
-)
-from snefy_ldl.metrics.disagreement import (
-    cross_entropy,
-    error_rate,
-    manhattan,
-    normalized_absolute_distance,
-    wasserstein,
 )
 from snefy_ldl.metrics.intervals import (
     coverage,
@@ -57,15 +49,20 @@ from snefy_ldl.metrics.points import (
     score,
 )
 from snefy_ldl.metrics.ranking import (
+    cross_entropy,
     cumulative_absolute_distance,
     cumulative_jensen_shannon,
     earth_movers_distance,
+    error_rate,
     kendall,
+    manhattan,
     match_m,
+    normalized_absolute_distance,
     quadratic_form_distance,
     ranked_probability_score,
     spearman,
     top_k_accuracy,
+    wasserstein,
 )
 
 __all__ = [

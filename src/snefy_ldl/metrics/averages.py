@@ -103,5 +103,4 @@ def covered_labels(D: Any, intervals: Any) -> Mask:
     """
     ends = check_intervals(intervals)
     values = check_observed(D, ends.shape[:2])
-    inside: Mask = (ends[:, :, 0] <= values) & (values <= ends[:, :, 1])
-    return inside
+    return (ends[:, :, 0] <= values) & (values <= ends[:, :, 1])

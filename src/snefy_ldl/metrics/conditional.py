@@ -17,21 +17,6 @@ from snefy_ldl._internal.validation import check_confidence, check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_intervals, covered_labels, mean_over_rows
 
-__all__ = [
-    "coverage_gap",
-    "coverage_gap_ceiling",
-    "ert_ceiling",
-    "excess_risk_of_coverage",
-    "feature_stratified_coverage",
-    "fsc_ceiling",
-    "group_ceiling",
-    "group_coverage",
-    "size_stratified_coverage",
-    "ssc_ceiling",
-    "worst_slab_ceiling",
-    "worst_slab_coverage",
-]
-
 #: Folds and trees of the regression that looks for coverage that depends on x, and the fewest rows of its leaves.
 ERT_FOLDS, ERT_TREES, ERT_LEAF = 5, 100, 10
 
@@ -356,8 +341,7 @@ def _excess_risks(features: Array, covered: Array, level: float, random_state: A
         )
         forest.fit(features[folds != k], covered[folds != k])
         predicted[folds == k] = forest.predict(features[folds == k]).reshape(-1, covered.shape[1])
-    gains: Array = (covered - level) ** 2 - (covered - predicted) ** 2
-    return gains
+    return (covered - level) ** 2 - (covered - predicted) ** 2
 
 
 def _worst_slab(
@@ -512,8 +496,7 @@ def _size_groups(intervals: Any, n_groups: int) -> Groups:
     # Rounding keeps intervals of one nominal width together: u - l differs in the last digits.
     widths = np.round(ends[:, :, 1] - ends[:, :, 0], 12)
     cuts = np.quantile(widths, np.arange(1, check_count("n_groups", n_groups)) / n_groups, axis=0, method="lower")
-    groups: Groups = (widths[None] > cuts[:, None, :]).sum(axis=0)
-    return groups
+    return (widths[None] > cuts[:, None, :]).sum(axis=0)
 
 
 def lowest_window(covered: Array, least: int) -> tuple[Array, Groups, Groups]:

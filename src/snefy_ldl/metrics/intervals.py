@@ -55,8 +55,7 @@ def covered_within(below: Any, up_to: Any, reach: Any) -> Mask:
         >>> covered_within([0.0, 0.0, 0.97], [0.04, 0.06, 0.97], 0.45)
         array([False,  True, False])
     """
-    inside: Mask = (np.asarray(up_to) >= 0.5 - reach) & (np.asarray(below) <= 0.5 + reach)
-    return inside
+    return (np.asarray(up_to) >= 0.5 - reach) & (np.asarray(below) <= 0.5 + reach)
 
 
 def joint_coverage(D: Any, intervals: Any, *, return_std_error: bool = False) -> Any:

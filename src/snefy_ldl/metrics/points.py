@@ -7,7 +7,9 @@ a row do not. One row gives an infinite error.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol, overload
+from functools import wraps
+from inspect import signature
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import entr, rel_entr, xlogy
@@ -30,28 +32,15 @@ HIGHER_IS_BETTER = {
 }
 
 
-class RowMetric(Protocol):
-    """A measure of each row, averaged over rows unless asked otherwise."""
-
-    @overload
-    def __call__(
-        self, D_true: Any, D_pred: Any, *, per_row: Literal[False] = False, return_std_error: Literal[False] = False
-    ) -> float: ...
-    @overload
-    def __call__(
-        self, D_true: Any, D_pred: Any, *, per_row: Literal[True], return_std_error: Literal[False] = False
-    ) -> Array: ...
-    @overload
-    def __call__(
-        self, D_true: Any, D_pred: Any, *, per_row: Literal[False] = False, return_std_error: Literal[True]
-    ) -> tuple[float, float]: ...
+#: A measure of each row, averaged over rows unless asked otherwise.
+RowMetric = Callable[..., Any]
 
 
-def row_metric(rows_of: Callable[[Array, Array], Array]) -> RowMetric:
+def row_metric(rows_of: Callable[..., Array]) -> RowMetric:
     """Give a function of two checked (N, L) arrays the public signature of the six LDL measures.
 
     Args:
-        rows_of: ``(D_true, D_pred) -> (N,)``, with a docstring.
+        rows_of: ``(D_true, D_pred, ...) -> (N,)``, with a docstring; further arguments are the measure's own.
 
     Returns:
         The measure, which checks its arrays and averages over rows.
@@ -64,18 +53,21 @@ def row_metric(rows_of: Callable[[Array, Array], Array]) -> RowMetric:
         0.3
     """
 
-    def metric(D_true: Any, D_pred: Any, *, per_row: bool = False, return_std_error: bool = False) -> Any:
-        true = _distributions(D_true, "D_true")
-        predicted = _distributions(D_pred, "D_pred")
+    def metric(
+        D_true: Any, D_pred: Any, *args: Any, per_row: bool = False, return_std_error: bool = False, **own: Any
+    ) -> Any:
+        true, predicted = _distributions(D_true, "D_true"), _distributions(D_pred, "D_pred")
         if true.shape != predicted.shape:
             raise InputError(f"D_true and D_pred must have the same shape; got {true.shape} and {predicted.shape}.")
         if per_row and return_std_error:
             raise InputError("per_row=True has no standard error; ask for one or the other.")
-        rows = rows_of(true, predicted)
+        rows = rows_of(true, predicted, *args, **own)
         return rows if per_row else mean_over_rows(rows, return_std_error)
 
-    metric.__name__ = metric.__qualname__ = rows_of.__name__
-    metric.__module__, metric.__doc__ = rows_of.__module__, rows_of.__doc__
+    arguments, options = signature(rows_of), [signature(metric).parameters[k] for k in ("per_row", "return_std_error")]
+    wraps(rows_of)(metric).__signature__ = arguments.replace(  # type: ignore[attr-defined]
+        parameters=[*arguments.parameters.values(), *options]
+    )
     return metric
 
 
@@ -99,8 +91,7 @@ def chebyshev(D_true: Array, D_pred: Array) -> Array:
         >>> round(chebyshev([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.3
     """
-    out: Array = np.abs(D_true - D_pred).max(axis=1)
-    return out
+    return np.abs(D_true - D_pred).max(axis=1)
 
 
 @row_metric
@@ -123,8 +114,7 @@ def clark(D_true: Array, D_pred: Array) -> Array:
         >>> round(clark([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.487
     """
-    out: Array = np.sqrt(np.square(_relative_difference(D_true, D_pred)).sum(axis=1))
-    return out
+    return np.sqrt(np.square(_relative_difference(D_true, D_pred)).sum(axis=1))
 
 
 @row_metric
@@ -147,8 +137,7 @@ def canberra(D_true: Array, D_pred: Array) -> Array:
         >>> round(canberra([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.659
     """
-    out: Array = _relative_difference(D_true, D_pred).sum(axis=1)
-    return out
+    return _relative_difference(D_true, D_pred).sum(axis=1)
 
 
 @row_metric
@@ -174,8 +163,7 @@ def kl_divergence(D_true: Array, D_pred: Array) -> Array:
         >>> round(kl_divergence([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.223
     """
-    out: Array = np.maximum(rel_entr(D_true, np.maximum(D_pred, KL_FLOOR)).sum(axis=1), 0.0)
-    return out
+    return np.maximum(rel_entr(D_true, np.maximum(D_pred, KL_FLOOR)).sum(axis=1), 0.0)
 
 
 @row_metric
@@ -199,8 +187,7 @@ def cosine(D_true: Array, D_pred: Array) -> Array:
         0.857
     """
     norms = np.linalg.norm(D_true, axis=1) * np.linalg.norm(D_pred, axis=1)
-    out: Array = np.minimum((D_true * D_pred).sum(axis=1) / norms, 1.0)
-    return out
+    return np.minimum((D_true * D_pred).sum(axis=1) / norms, 1.0)
 
 
 @row_metric
@@ -223,8 +210,7 @@ def intersection(D_true: Array, D_pred: Array) -> Array:
         >>> round(intersection([[0.5, 0.5]], [[0.2, 0.8]]), 3)
         0.7
     """
-    out: Array = np.minimum(D_true, D_pred).sum(axis=1)
-    return out
+    return np.minimum(D_true, D_pred).sum(axis=1)
 
 
 def score(D_true: Any, D_pred: Any) -> dict[str, float]:
@@ -245,14 +231,7 @@ def score(D_true: Any, D_pred: Any) -> dict[str, float]:
         >>> {name: round(value, 2) for name, value in score([[0.5, 0.5]], [[0.2, 0.8]]).items()}
         {'chebyshev': 0.3, 'clark': 0.49, 'canberra': 0.66, 'kl_divergence': 0.22, 'cosine': 0.86, 'intersection': 0.7}
     """
-    return {
-        "chebyshev": chebyshev(D_true, D_pred),
-        "clark": clark(D_true, D_pred),
-        "canberra": canberra(D_true, D_pred),
-        "kl_divergence": kl_divergence(D_true, D_pred),
-        "cosine": cosine(D_true, D_pred),
-        "intersection": intersection(D_true, D_pred),
-    }
+    return {name: globals()[name](D_true, D_pred) for name in HIGHER_IS_BETTER}
 
 
 def _relative_difference(D_true: Array, D_pred: Array) -> Array:
@@ -361,8 +340,7 @@ def delta_mu(D_true: Array, D_pred: Array) -> Array:
     miss = kl_divergence(D_true, D_pred, per_row=True)
     if size <= 0.0:
         return (miss <= 0.0).astype(float)
-    rows: Array = 1.0 - np.minimum(miss / size, 1.0)
-    return rows
+    return 1.0 - np.minimum(miss / size, 1.0)
 
 
 def divisiveness(D: Any, positive: Any = None, negative: Any = None) -> Array:
@@ -395,25 +373,16 @@ def divisiveness(D: Any, positive: Any = None, negative: Any = None) -> Array:
         raise InputError("give positive and negative weights, or neither.")
     if positive is None:
         first, second = np.triu_indices(shares.shape[1], 1)
-        pairs: Array = np.minimum(shares[:, first], shares[:, second]).mean(axis=1)
-        return pairs
+        return np.minimum(shares[:, first], shares[:, second]).mean(axis=1)
     weights = [np.asarray(w, dtype=np.float64) for w in (positive, negative)]
     for name, values in zip(("positive", "negative"), weights):
         if values.shape != shares.shape[1:] or not np.isfinite(values).all() or (values < 0).any():
             raise InputError(f"{name} must be {shares.shape[1]} numbers of at least 0, one per label.")
-    smaller: Array = np.minimum(shares @ weights[0], shares @ weights[1])
-    return smaller
+    return np.minimum(shares @ weights[0], shares @ weights[1])
 
 
-def divisiveness_error(
-    D_true: Any,
-    D_pred: Any,
-    positive: Any = None,
-    negative: Any = None,
-    *,
-    per_row: bool = False,
-    return_std_error: bool = False,
-) -> Any:
+@row_metric
+def divisiveness_error(D_true: Array, D_pred: Array, positive: Any = None, negative: Any = None) -> Array:
     """Error of the divisiveness, ``|ψ(ℓ) - ψ(ℓ̂)|``, lower is better; see :func:`divisiveness`.
 
     Without groups, the mean over pairs of labels of ``|min(ℓ_j, ℓ_k) - min(ℓ̂_j, ℓ̂_k)|``.
@@ -439,15 +408,8 @@ def divisiveness_error(
         >>> round(divisiveness_error([[0.5, 0.0, 0.5]], [[0.8, 0.0, 0.2]], [0, 0, 1], [1, 0, 0]), 3)
         0.3
     """
-    true, predicted = check_distributions(D_true, what="D_true")[0], check_distributions(D_pred, what="D_pred")[0]
-    if true.shape != predicted.shape:
-        raise InputError(f"D_true and D_pred must have the same shape; got {true.shape} and {predicted.shape}.")
-    if per_row and return_std_error:
-        raise InputError("per_row=True has no standard error; ask for one or the other.")
     if positive is None and negative is None:
-        first, second = np.triu_indices(true.shape[1], 1)
-        gaps = np.minimum(true[:, first], true[:, second]) - np.minimum(predicted[:, first], predicted[:, second])
-        rows = np.abs(gaps).mean(axis=1)
-    else:
-        rows = np.abs(divisiveness(true, positive, negative) - divisiveness(predicted, positive, negative))
-    return rows if per_row else mean_over_rows(rows, return_std_error)
+        first, second = np.triu_indices(D_true.shape[1], 1)
+        gaps = np.minimum(D_true[:, first], D_true[:, second]) - np.minimum(D_pred[:, first], D_pred[:, second])
+        return np.abs(gaps).mean(axis=1)
+    return np.abs(divisiveness(D_true, positive, negative) - divisiveness(D_pred, positive, negative))

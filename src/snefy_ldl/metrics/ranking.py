@@ -1,4 +1,9 @@
-"""Measures of order: of labels ranked by their shares, and of labels with an order of their own (ages, ratings)."""
+"""Measures of order, of labels ranked by their shares or with an order of their own (ages, ratings), and of votes.
+
+The shared tasks on learning with disagreement (LeWiDi 2023 and 2025) score the shares of an item's votes by
+:func:`cross_entropy` (2023), :func:`manhattan` and, for ordered labels, :func:`wasserstein` (2025), and a single vote
+by :func:`error_rate`, or on a scale by :func:`normalized_absolute_distance` (2025).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,10 @@ from scipy.special import rel_entr
 from scipy.stats import rankdata
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count, check_distributions
+from snefy_ldl._internal.validation import check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import mean_over_rows
-from snefy_ldl.metrics.points import row_metric
+from snefy_ldl.metrics.points import KL_FLOOR, row_metric
 
 
 @row_metric
@@ -72,7 +77,8 @@ def kendall(D_true: Array, D_pred: Array) -> Array:
     return _ratio((true * predicted).sum(axis=1), size)
 
 
-def match_m(D_true: Any, D_pred: Any, m: int = 2, *, per_row: bool = False, return_std_error: bool = False) -> Any:
+@row_metric
+def match_m(D_true: Array, D_pred: Array, m: int = 2) -> Array:
     """Match-m: which part of the m largest observed labels is among the m largest predicted ones, higher is better.
 
     Args:
@@ -96,14 +102,11 @@ def match_m(D_true: Any, D_pred: Any, m: int = 2, *, per_row: bool = False, retu
         >>> match_m([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]], m=2)
         0.5
     """
-    true, predicted = _pair(D_true, D_pred, "m", m)
-    rows = (_largest(true, m) & _largest(predicted, m)).sum(axis=1) / m
-    return rows if per_row else mean_over_rows(rows, return_std_error)
+    return (_largest(D_true, m, "m") & _largest(D_pred, m, "m")).sum(axis=1) / m
 
 
-def top_k_accuracy(
-    D_true: Any, D_pred: Any, k: int = 1, *, per_row: bool = False, return_std_error: bool = False
-) -> Any:
+@row_metric
+def top_k_accuracy(D_true: Array, D_pred: Array, k: int = 1) -> Array:
     """How often the largest observed label is among the k largest predicted ones, higher is better.
 
     Args:
@@ -126,22 +129,13 @@ def top_k_accuracy(
         >>> top_k_accuracy([[0.5, 0.3, 0.2]], [[0.3, 0.5, 0.2]], k=1), top_k_accuracy([[0.5, 0.5]], [[0.1, 0.9]], k=2)
         (0.0, 1.0)
     """
-    true, predicted = _pair(D_true, D_pred, "k", k)
-    rows = (_largest(true, 1) & _largest(predicted, k)).any(axis=1).astype(float)
-    return rows if per_row else mean_over_rows(rows, return_std_error)
+    return (_largest(D_true, 1, "k") & _largest(D_pred, k, "k")).any(axis=1).astype(float)
 
 
-def _pair(D_true: Any, D_pred: Any, name: str, number: int) -> tuple[Array, Array]:
-    true, predicted = check_distributions(D_true)[0], check_distributions(D_pred)[0]
-    if true.shape != predicted.shape:
-        raise InputError(f"D_true and D_pred must have the same shape; got {true.shape} and {predicted.shape}.")
-    if check_count(name, number) > true.shape[1]:
-        raise InputError(f"{name}={number} is more than there are labels, {true.shape[1]}.")
-    return true, predicted
-
-
-def _largest(shares: Array, m: int) -> Any:
-    """Which labels are the m largest of a row, (N, L)."""
+def _largest(shares: Array, m: int, name: str) -> Any:
+    """Which labels are the m largest of a row, (N, L); ``name`` is what messages call m."""
+    if check_count(name, m) > shares.shape[1]:
+        raise InputError(f"{name}={m} is more than there are labels, {shares.shape[1]}.")
     chosen = np.zeros(shares.shape, dtype=bool)
     np.put_along_axis(chosen, np.argsort(-shares, axis=1, kind="stable")[:, :m], True, axis=1)
     return chosen
@@ -174,8 +168,7 @@ def cumulative_absolute_distance(D_true: Array, D_pred: Array) -> Array:
         >>> round(cumulative_absolute_distance([[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]), 3)
         2.0
     """
-    out: Array = np.abs(_cumulative_gap(D_true, D_pred)).sum(axis=1)
-    return out
+    return np.abs(_cumulative_gap(D_true, D_pred)).sum(axis=1)
 
 
 @row_metric
@@ -201,8 +194,7 @@ def earth_movers_distance(D_true: Array, D_pred: Array) -> Array:
         >>> round(earth_movers_distance([[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]), 3)
         1.0
     """
-    out: Array = np.abs(_cumulative_gap(D_true, D_pred)).sum(axis=1) / (D_true.shape[1] - 1)
-    return out
+    return np.abs(_cumulative_gap(D_true, D_pred)).sum(axis=1) / (D_true.shape[1] - 1)
 
 
 @row_metric
@@ -228,8 +220,7 @@ def ranked_probability_score(D_true: Array, D_pred: Array) -> Array:
         >>> round(ranked_probability_score([[0.5, 0.5, 0.0]], [[0.0, 0.5, 0.5]]), 3)
         0.25
     """
-    out: Array = np.square(_cumulative_gap(D_true, D_pred)).sum(axis=1) / (D_true.shape[1] - 1)
-    return out
+    return np.square(_cumulative_gap(D_true, D_pred)).sum(axis=1) / (D_true.shape[1] - 1)
 
 
 @row_metric
@@ -258,8 +249,7 @@ def quadratic_form_distance(D_true: Array, D_pred: Array) -> Array:
     place = np.arange(D_true.shape[1])
     similar = 1.0 - np.abs(place[:, None] - place) / (len(place) - 1)
     gap = D_true - D_pred
-    out: Array = np.sqrt(np.maximum(((gap @ similar) * gap).sum(axis=1), 0.0))
-    return out
+    return np.sqrt(np.maximum(((gap @ similar) * gap).sum(axis=1), 0.0))
 
 
 @row_metric
@@ -287,10 +277,148 @@ def cumulative_jensen_shannon(D_true: Array, D_pred: Array) -> Array:
     """
     true, predicted = np.cumsum(D_true, axis=1), np.cumsum(D_pred, axis=1)
     middle = 0.5 * (true + predicted)
-    out: Array = np.maximum(0.5 * (rel_entr(true, middle) + rel_entr(predicted, middle)).sum(axis=1), 0.0)
-    return out
+    return np.maximum(0.5 * (rel_entr(true, middle) + rel_entr(predicted, middle)).sum(axis=1), 0.0)
 
 
 def _cumulative_gap(D_true: Array, D_pred: Array) -> Array:
-    gap: Array = np.cumsum(D_true - D_pred, axis=1)[:, :-1]
-    return gap
+    return np.cumsum(D_true - D_pred, axis=1)[:, :-1]
+
+
+@row_metric
+def manhattan(D_true: Array, D_pred: Array) -> Array:
+    """Manhattan distance ``Σ_r |ℓ_r - ℓ̂_r|``, in [0, 2], lower is better.
+
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L).
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure per row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    Example:
+        >>> round(manhattan([[1.0, 0.0]], [[0.7, 0.3]]), 3)
+        0.6
+    """
+    return np.abs(D_true - D_pred).sum(axis=1)
+
+
+@row_metric
+def wasserstein(D_true: Array, D_pred: Array) -> Array:
+    """Wasserstein distance between ordered labels one step apart, ``Σ_r |F_r - F̂_r|``, in [0, L-1], lower is better.
+
+    It is :func:`~snefy_ldl.metrics.cumulative_absolute_distance` under the name that the shared tasks use.
+
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure per row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    Example:
+        >>> round(wasserstein([[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]), 3)
+        2.0
+    """
+    return cumulative_absolute_distance(D_true, D_pred, per_row=True)
+
+
+@row_metric
+def cross_entropy(D_true: Array, D_pred: Array) -> Array:
+    """Cross-entropy ``-Σ_r ℓ_r log ℓ̂_r`` in nats, lower is better; predicted shares of 0 count as 2e-16.
+
+    Args:
+        D_true: Observed label distributions ``ℓ``, (N, L).
+        D_pred: Predicted ones ``ℓ̂``, (N, L).
+        per_row: Return one figure per row, (N,), instead of their mean.
+        return_std_error: Return ``(mean, standard error)``.
+
+    Returns:
+        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
+
+    Example:
+        >>> round(cross_entropy([[1.0, 0.0]], [[0.5, 0.5]]), 3)
+        0.693
+    """
+    return -(D_true * np.log(np.maximum(D_pred, KL_FLOOR))).sum(axis=1)
+
+
+def error_rate(labels_true: Any, labels_pred: Any, items: Any = None, *, return_std_error: bool = False) -> Any:
+    """Share of single votes that are predicted wrongly, averaged within items first, lower is better.
+
+    Args:
+        labels_true: What people voted (V,), of any kind.
+        labels_pred: What they were predicted to vote (V,).
+        items: Which item each vote is on (V,); None averages over votes.
+        return_std_error: Return ``(mean, standard error)``; items are independent.
+
+    Returns:
+        A float, or a pair of them.
+
+    Raises:
+        InputError: The lengths differ, or there is no vote.
+
+    Example:
+        >>> error_rate(["u", "u", "v"], ["u", "v", "v"], [1, 1, 2])
+        0.25
+    """
+    true, predicted = np.asarray(labels_true), np.asarray(labels_pred)
+    _check_lengths(true, predicted)
+    return mean_over_rows(_by_item((true != predicted).astype(np.float64), items), return_std_error)
+
+
+def normalized_absolute_distance(
+    labels_true: Any, labels_pred: Any, items: Any = None, *, span: float | None = None, return_std_error: bool = False
+) -> Any:
+    """Absolute distance of single ratings from their prediction over the span of the scale, lower is better.
+
+    Args:
+        labels_true: Ratings as numbers (V,).
+        labels_pred: Predicted ones (V,).
+        items: Which item each rating is of (V,), which is averaged within first; None averages over ratings.
+        span: Largest less smallest value of the scale; by default that of the ratings.
+        return_std_error: Return ``(mean, standard error)``; items are independent.
+
+    Returns:
+        A float in [0, 1], or a pair of floats.
+
+    Raises:
+        InputError: The lengths differ, there is no rating, or the span is not above 0.
+
+    Example:
+        >>> normalized_absolute_distance([1, 5], [1, 3], span=4)
+        0.25
+    """
+    true, predicted = np.asarray(labels_true, dtype=np.float64), np.asarray(labels_pred, dtype=np.float64)
+    _check_lengths(true, predicted)
+    whole = float(np.ptp(true)) if span is None else float(span)
+    if not whole > 0:
+        raise InputError(f"span must be above 0; got {whole:g}. Name the span of the scale.")
+    return mean_over_rows(_by_item(np.abs(true - predicted) / whole, items), return_std_error)
+
+
+def _check_lengths(true: Any, predicted: Any) -> None:
+    if true.ndim != 1 or true.shape != predicted.shape or not len(true):
+        raise InputError(f"labels must be two equally long lists; got shapes {true.shape} and {predicted.shape}.")
+
+
+def _by_item(values: Array, items: Any) -> Array:
+    """Means within items, or the values themselves."""
+    if items is None:
+        return values
+    names, which = np.unique(np.asarray(items), return_inverse=True)
+    if len(which) != len(values):
+        raise InputError(f"items must name one item per vote ({len(values)}); got {len(which)}.")
+    return np.bincount(which, values, len(names)) / np.bincount(which, minlength=len(names))

@@ -87,14 +87,14 @@ class CustomBackbone(nn.Module):
     Args:
         n_members: K.
         make: a :class:`~snefy_ldl.networks.custom.Backbone`, or a module or a function that makes one.
-        example: a batch of a few rows, by which the width of what comes out is found.
+        example: a batch of a few rows, which tells the three below; None where they are known, as for a saved model.
+        width: of the features that come out.
+        reads: what it was fitted on, in words, for messages.
+        row: shape and type of one row, where a batch is one tensor; None where it is anything else.
 
     Attributes:
         settings: how they train.
         copies: the modules, K or one.
-        width: of the features that come out.
-        reads: what it was fitted on, in words, for messages.
-        row: shape and type of one row, where a batch is one tensor; None where it is anything else.
         frozen: whether it learns nothing for now.
 
     Raises:
@@ -103,42 +103,30 @@ class CustomBackbone(nn.Module):
     """
 
     copies: nn.ModuleList
-    reads: str | None
-    row: dict[str, Any] | None
 
-    def __init__(self, n_members: int, make: BackboneLike, example: Any) -> None:
+    def __init__(
+        self,
+        n_members: int,
+        make: BackboneLike,
+        example: Any = None,
+        width: int = 0,
+        reads: str | None = None,
+        row: dict[str, Any] | None = None,
+    ) -> None:
         super().__init__()
-        self._set_up(n_members, Backbone.of(make))
+        self.n_members, self.settings, self.frozen = n_members, Backbone.of(make), False
+        self.copies = nn.ModuleList(self.settings.make() for _ in range(1 if self.settings.shared else n_members))
+        self.width, self.reads, self.row = width, reads, row
+        if example is None:
+            return
         training = self.copies[0].training
         with torch.no_grad():
             # every copy, since lazy modules get their weights by being called
             features = [self._features(module.eval(), example) for module in self.copies]
-        self.width = features[0].shape[1]
         self.copies.train(training)
-        self.reads, self.row = describe(example, rows=True), None
+        self.width, self.reads = features[0].shape[1], describe(example, rows=True)
         if isinstance(example, Tensor):
             self.row = {"shape": list(example.shape[1:]), "dtype": str(example.dtype).removeprefix("torch.")}
-
-    def _set_up(self, n_members: int, settings: Backbone) -> None:
-        self.n_members, self.settings, self.frozen = n_members, settings, False
-        self.reads = self.row = None
-        self.copies = nn.ModuleList(settings.make() for _ in range(1 if settings.shared else n_members))
-
-    @classmethod
-    def with_width(
-        cls,
-        n_members: int,
-        make: BackboneLike,
-        width: int,
-        reads: str | None = None,
-        row: dict[str, Any] | None = None,
-    ) -> CustomBackbone:
-        """Modules whose output width is already known, as for a saved model."""
-        backbone = cls.__new__(cls)
-        nn.Module.__init__(backbone)
-        backbone._set_up(n_members, Backbone.of(make))
-        backbone.width, backbone.reads, backbone.row = width, reads, row
-        return backbone
 
     @property
     def shared(self) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from snefy_ldl._internal.random import torch_generator
 from snefy_ldl._internal.rows import count_rows, take_rows
-from snefy_ldl._internal.special import log_beta, pair_index
+from snefy_ldl._internal.special import pair_concentration, pair_gram, pair_index, unit_kernel
 from snefy_ldl._internal.validation import ZeroPolicy, check_count, check_counts, check_distributions
 from snefy_ldl.datasets.objects import Objects, open_rows
 from snefy_ldl.distributions import SnefySimplex
@@ -59,11 +59,8 @@ class ExportedMoments(nn.Module):
         self.net = copy.deepcopy(net).eval().requires_grad_(False)
         exponents, readout = net.exponents.double(), net.readout.double()
         i, j = pair_index(exponents.shape[1], exponents.device)
-        alpha = 1.0 + exponents[:, i] + exponents[:, j]  # (K, P, L)
-        log_k = log_beta(alpha)
-        g = 0.5 * log_k[:, i == j]
-        gram = (readout.transpose(1, 2) @ readout)[:, i, j] * torch.where(i == j, 1.0, 2.0)
-        kernel = gram * (log_k - g[:, i] - g[:, j]).exp()
+        alpha, (log_kernel, g) = pair_concentration(exponents), unit_kernel(exponents)  # (K, P, L), (K, P), (K, n)
+        kernel = pair_gram(readout) * log_kernel.exp()
         total = alpha.sum(-1, keepdim=True)
         first = alpha / total
         moments = torch.cat([torch.ones_like(total), first, first * (alpha + 1.0) / (total + 1.0)], -1)
@@ -107,14 +104,6 @@ class Features(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The features, once for each member, in float32."""
         return x.float().expand(self.n_members, *x.shape)
-
-
-def _on_the_cpu(backbone: Backbone) -> Backbone:
-    """The backbone with a copy of its module on the CPU, where the example is."""
-    other = copy.copy(backbone)
-    assert isinstance(backbone.module, nn.Module)
-    other.module = copy.deepcopy(backbone.module).cpu()
-    return other
 
 
 class SnefyHead(nn.Module):
@@ -229,8 +218,7 @@ class SnefyHead(nn.Module):
                 f"SnefyHead expects features of shape (rows, {self.net.backbone.width}); got {tuple(features.shape)}."
             )
         with torch.autocast(features.device.type, enabled=False):
-            law: SnefySimplex = self.net(features)
-            return law
+            return self.net(features)
 
     def loss(self, law: SnefySimplex, D: Tensor | None = None, *, counts: Tensor | None = None) -> Tensor:
         """Mean negative log likelihood, to be minimised.
@@ -308,7 +296,9 @@ class SnefyHead(nn.Module):
         some = torch.arange(min(EXAMPLE_ROWS, count_rows(rows)))
         example = rows.batch(some) if isinstance(rows, Objects) else take_rows(rows, some)
         own = self.net
-        body = CustomBackbone(own.n_members, _on_the_cpu(settings), example)
+        on_cpu = copy.copy(settings)  # where the example is
+        on_cpu.module = copy.deepcopy(settings.module).cpu()
+        body = CustomBackbone(own.n_members, on_cpu, example)
         if body.width != own.backbone.width:
             raise InputError(
                 f"the backbone returns features of width {body.width}, and the head takes {own.backbone.width}."

@@ -69,8 +69,7 @@ def pooled_deviation(deviation: Array) -> Array:
     >>> pooled_deviation(np.array([1.0, 0.0])).round(3)
     array([1.225, 0.707])
     """
-    pooled: Array = np.sqrt(deviation**2 + np.mean(deviation**2))
-    return pooled
+    return np.sqrt(deviation**2 + np.mean(deviation**2))
 
 
 def divisors(mean: Array, deviation: Array) -> Array:

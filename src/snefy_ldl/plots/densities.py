@@ -98,7 +98,7 @@ def ternary_density(
         style.mark_observed(triangle, *_compositions(truth, "truth").T, size=58, edge=1.3)
     if title is not None:
         triangle.set_title(title, color=style.INK, fontsize=11, fontweight="bold", y=1.0, pad=24)
-    return triangle  # type: ignore[no-any-return]
+    return triangle
 
 
 def binned_density(share: Any, grid: Array) -> Array:

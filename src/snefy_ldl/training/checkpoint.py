@@ -22,7 +22,7 @@ from snefy_ldl.training.plan import Job
 from snefy_ldl.training.state import Run
 
 #: Settings that do not change what is learnt.
-PASSING = ("verbose", "checkpoint_dir")
+PASSING = ("verbose", "checkpoint_dir", "warm_start", "columns")
 #: Name of the file in ``checkpoint_dir``.
 FILE_NAME = "checkpoint.safetensors"
 
@@ -103,13 +103,8 @@ class Snapshot:
         """Put copies back, in place: a captured graph keeps the addresses."""
         for name, parameter in self.net.named_parameters():
             parameter.copy_(state[f"net.{name}"])
-            moments = self.optimizer.state[parameter]
-            for key in ("step", "exp_avg", "exp_avg_sq"):
-                saved = state.get(f"{key}.{name}")
-                if key in moments:
-                    moments[key].copy_(saved) if saved is not None else moments[key].zero_()
-                elif saved is not None:
-                    moments[key] = saved.clone()
+            for key, moment in self.optimizer.state[parameter].items():
+                moment.copy_(state[f"{key}.{name}"])
         for name, buffer in self.net.named_buffers():
             if f"buffer.{name}" in state:
                 buffer.copy_(state[f"buffer.{name}"])

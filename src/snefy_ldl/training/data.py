@@ -331,8 +331,7 @@ def mean_shares(D: Array) -> Array:
         array([0.375, 0.25 , 0.25 ])
     """
     known = ~np.isnan(D)
-    shares: Array = np.nansum(D, 0) / np.maximum(known.sum(0), 1) + 1e-3 * ~known.any(0)
-    return shares
+    return np.nansum(D, 0) / np.maximum(known.sum(0), 1) + 1e-3 * ~known.any(0)
 
 
 def fill_missing(counts: Array) -> Array:
@@ -397,8 +396,7 @@ def fit_dirichlet_multinomial(counts: Array) -> Array:
     start = np.log(votes.sum(0) + 0.5)
     start += np.log(n_labels) - np.log(np.exp(start).sum())
     answer = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(-5.0, 10.0)] * n_labels)
-    concentration: Array = np.exp(answer.x)
-    return concentration
+    return np.exp(answer.x)
 
 
 def fit_concentrations(counts: Array, means: Array) -> Array:
@@ -424,8 +422,7 @@ def fit_concentrations(counts: Array, means: Array) -> Array:
     evenness = -np.log(n_labels) - np.log(means).mean(1)  # log v
 
     def concentrations(at: Array) -> Array:
-        grown: Array = np.exp(np.clip(np.log(n_labels) + at[0] + at[1] * evenness, -5.0, 10.0))
-        return grown
+        return np.exp(np.clip(np.log(n_labels) + at[0] + at[1] * evenness, -5.0, 10.0))
 
     def loss(at: Array) -> float:
         whole = concentrations(at)
@@ -461,8 +458,7 @@ def complete_votes(counts: Array, means: Array, most: int, rng: np.random.Genera
     posterior = counts + fit_concentrations(counts, means)[:, None] * means
     draws = np.maximum(rng.standard_gamma(posterior), SMALLEST_POSITIVE)
     more = np.maximum(most - counts.sum(1), 0.0).astype(np.int64)
-    completed: Array = counts + rng.multinomial(more, draws / draws.sum(1, keepdims=True))
-    return completed
+    return counts + rng.multinomial(more, draws / draws.sum(1, keepdims=True))
 
 
 def _count_rising(column: Index) -> Callable[[float], tuple[float, float]]:

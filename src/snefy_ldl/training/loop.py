@@ -778,8 +778,7 @@ class BackboneSteps(Steps):
 
     @property
     def _backbone(self) -> CustomBackbone:
-        backbone: CustomBackbone = self.net.backbone
-        return backbone
+        return self.net.backbone
 
     def _read_ahead(self, rows: Tensor) -> Iterator[Any]:
         """Batches of every part of every step, in the order in which they are needed."""

@@ -250,8 +250,7 @@ def merged_log_prob(
 def _rest(logs: Tensor, patterns: Tensor, which: Tensor) -> Tensor:
     """``log r`` of each row (K, B), zero where nothing is unknown."""
     sets = patterns[which]
-    total: Tensor = (logs * sets).sum(-1) / sets.sum(-1).clamp_min(1.0)
-    return total
+    return (logs * sets).sum(-1) / sets.sum(-1).clamp_min(1.0)
 
 
 class Gaps(Objective):
@@ -282,8 +281,7 @@ class Gaps(Objective):
         rest = _rest(logs, self.patterns, self.which.expand(logs.shape[:2]))
         inside = torch.where(gap, merged, 1.0)
         extra = (inside - 1.0) * rest - torch.lgamma(inside)
-        log_p: Tensor = powers - gammas + torch.where(gap, extra, 0.0)
-        return log_p
+        return powers - gammas + torch.where(gap, extra, 0.0)
 
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
         """Log density (K, B) of what is known; see :meth:`Objective.log_prob`."""

@@ -33,19 +33,9 @@ BATCH_LIMITS = {16: 200, 32: 500, 64: 10_000, 128: 40_000, 256: 85_000, 1024: 40
 LARGEST_BATCH = 2048
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Parameters of one model; :class:`snefy_ldl.estimator.SnefyLDL` says what each of them means.
-
-    Raises:
-        InputError: where one of them breaks its rule, which the message names.
-
-    Example:
-        >>> Settings(epochs=0)
-        Traceback (most recent call last):
-        ...
-        snefy_ldl.errors.InputError: epochs must be a whole number >= 1; got 0.
-    """
+@dataclass(eq=False, repr=False)
+class Parameters:
+    """Parameters of one model; :class:`snefy_ldl.estimator.SnefyLDL` says what each of them means."""
 
     n_neurons: int = 64
     n_readouts: int = 32
@@ -66,8 +56,25 @@ class Settings:
     random_state: Any = None
     verbose: int = 0
     recipe: Literal["default", "paper"] = "default"
+    warm_start: bool = False
     checkpoint_dir: str | Path | None = None
+    columns: Any = "auto"
     group_effects: Literal["auto"] | None = "auto"
+
+
+@dataclass(eq=False)
+class Settings(Parameters):
+    """Parameters of one model, checked.
+
+    Raises:
+        InputError: where one of them breaks its rule, which the message names.
+
+    Example:
+        >>> Settings(epochs=0)
+        Traceback (most recent call last):
+        ...
+        snefy_ldl.errors.InputError: epochs must be a whole number >= 1; got 0.
+    """
 
     def __post_init__(self) -> None:
         for name in ("n_neurons", "n_readouts", "epochs"):

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,23 +41,6 @@ MOST_HELD = STREAM_ROWS // 2
 WARM_UP, PLATEAU = 100, 1000
 
 
-class Exchange(Protocol):
-    """Workers that hold the same net and different rows.
-
-    Attributes:
-        n_workers: how many there are.
-    """
-
-    n_workers: int
-
-    def average(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors by their means over all workers; each worker calls it at the same place.
-
-        Args:
-            tensors: of the same shapes everywhere.
-        """
-
-
 class ProcessGroup:
     """The workers of torch's process group, which must be there: gloo between processors, nccl between GPUs.
 
@@ -67,30 +50,19 @@ class ProcessGroup:
 
     def __init__(self) -> None:
         self.n_workers = distributed.get_world_size()
-        self._messages: dict[tuple[object, ...], tuple[Tensor, list[Tensor]]] = {}
 
     @torch.no_grad()
     def average(self, tensors: Sequence[Tensor]) -> None:
-        """See :meth:`Exchange.average`; all tensors of one kind travel in one message."""
+        """Replace tensors by their means over all workers, who call this at the same place; one message per kind."""
         kinds: dict[torch.dtype, list[Tensor]] = {}
         for tensor in tensors:
             kinds.setdefault(tensor.dtype, []).append(tensor)
         for group in kinds.values():
-            message, parts = self._message(group)
-            torch._foreach_copy_(parts, group)
+            message = torch.cat([tensor.flatten() for tensor in group])
             distributed.all_reduce(message)
             message /= self.n_workers
-            torch._foreach_copy_(group, parts)
-
-    def _message(self, group: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """One vector for tensors of one kind, used again at every step, and its parts in their shapes."""
-        key = (group[0].dtype, group[0].device, *(tensor.shape for tensor in group))
-        if key not in self._messages:
-            sizes = [tensor.numel() for tensor in group]
-            message = torch.empty(sum(sizes), dtype=group[0].dtype, device=group[0].device)
-            parts = [part.view(tensor.shape) for part, tensor in zip(message.split(sizes), group)]
-            self._messages[key] = message, parts
-        return self._messages[key]
+            parts = message.split([tensor.numel() for tensor in group])
+            torch._foreach_copy_(group, [part.view(tensor.shape) for part, tensor in zip(parts, group)])
 
 
 @dataclass(frozen=True)
@@ -124,7 +96,7 @@ class StreamFit:
         settings: Settings,
         stream: Stream,
         columns: Any,
-        exchange: Exchange | None = None,
+        exchange: ProcessGroup | None = None,
         shard: Stream | None = None,
     ) -> None:
         self.stream, self.columns, self.exchange = shard or stream, columns, exchange
@@ -140,7 +112,9 @@ class StreamFit:
         self.fraction, self.device = settings.validation_fraction, settings.torch_device
         first = next(stream.chunks())
         if first.labels is None:
-            raise InputError(f"the stream holds no pairs (x, labels), which a fit needs; its rows are {_words(first)}.")
+            raise InputError(
+                f"the stream holds no pairs (x, labels), which a fit needs; its rows are {type(first.X).__name__}."
+            )
         self.counts = first.split(stream.counts)[1] is not None
         self.job = Job(self.settings, self._data(first))
         self.columns = columns if self.job.data.columns is None else self.job.data.columns
@@ -224,7 +198,7 @@ class StreamFit:
     def _labels(self, chunk: Chunk) -> tuple[Any, Objective, Tensor]:
         """What the net reads of a chunk, what it must explain, and the rows in each member's order (K, b)."""
         job = Job(
-            replace(self.settings, zeros=self.settings.zeros),
+            self.settings,
             self._data(chunk),
             start=self.state,
             one_pass=True,
@@ -358,7 +332,3 @@ class StreamFit:
         summary = state.summary | about | ({} if workers == 1 else {"workers": workers})
         seen = None if self.seen is None else replace(self.seen, rows=workers * self.seen.rows)
         return replace(finish(state, self.job), summary=summary, seen=seen)
-
-
-def _words(chunk: Chunk) -> str:
-    return type(chunk.X).__name__

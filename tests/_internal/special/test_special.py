@@ -12,7 +12,6 @@ from threadpoolctl import ThreadpoolController
 
 from snefy_ldl._internal.special import (
     GammaSweep,
-    LogGamma,
     circulant_from_full,
     full_from_circulant,
     full_index,
@@ -37,13 +36,6 @@ def test_every_order_lists_the_same_pairs(n: int) -> None:
     assert torch.equal(full[circulant_from_full(n)], circulant)
     assert torch.equal(circulant[full_from_circulant(n)], full)
     assert torch.equal(symmetric(triangle, n).flatten(), full)
-
-
-def test_log_gamma_is_scipys() -> None:
-    x = torch.as_tensor(np.geomspace(0.01, 1e5, 2000))
-    both = LogGamma(x)
-    np.testing.assert_allclose(both.value.numpy(), gammaln(x.numpy()), rtol=1e-13, atol=2e-12)
-    np.testing.assert_allclose(both.slope().numpy(), digamma(x.numpy()), rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-9), (torch.float32, 3e-6)])

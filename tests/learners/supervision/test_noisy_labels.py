@@ -13,8 +13,14 @@ from scipy.stats import dirichlet_multinomial
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import SABFGS
-from snefy_ldl.learners.supervision import GenerativeCalibrator, LabelCalibrator, estimate_votes, votes_of_repeats
-from snefy_ldl.learners.supervision.density import log_votes, whole_votes
+from snefy_ldl.learners.supervision import (
+    GenerativeCalibrator,
+    LabelCalibrator,
+    estimate_votes,
+    log_votes,
+    votes_of_repeats,
+    whole_votes,
+)
 from snefy_ldl.metrics import kl_divergence
 
 RANDOM = np.random.default_rng(0)

@@ -90,8 +90,7 @@ def prob_largest(law: Any) -> Array:
     with torch.no_grad():
         values = law.weights().cpu().numpy() @ table
     values = np.clip(values, 0.0, 1.0)  # weights are signed; rounding can leave [0, 1]
-    shares: Array = values / values.sum(axis=1, keepdims=True)
-    return shares
+    return values / values.sum(axis=1, keepdims=True)
 
 
 def prob_largest_by_draws(law: Any, n: int = 2000, seed: int = 0) -> tuple[Array, Array]:
@@ -196,8 +195,7 @@ class LabelDecision:
 
     def expected_error(self, X: Any) -> Array:
         """Probability that the label of :meth:`predict` is not the largest, (N,)."""
-        error: Array = 1.0 - self.probabilities(X).max(axis=1)
-        return error
+        return 1.0 - self.probabilities(X).max(axis=1)
 
     def conformalize(self, X: Any, D: Any, confidence_level: float = 0.9) -> LabelDecision:
         """Calibrate label sets on rows the model has not seen: split conformal with score ``1 - P(r is the largest)``.
@@ -237,5 +235,4 @@ class LabelDecision:
         if not hasattr(self, "threshold_"):
             raise NotConformalizedError("call conformalize(X, D) on rows the model has not seen, then predict_set.")
         p = self.probabilities(X)
-        inside: Mask = (1.0 - p <= self.threshold_) | (p == p.max(axis=1, keepdims=True))
-        return inside
+        return (1.0 - p <= self.threshold_) | (p == p.max(axis=1, keepdims=True))

@@ -320,8 +320,7 @@ class Comparison:
         """Rank of each learner on each data set, 1 is best, (n, k); failed ones come last."""
         means = self.mean(measure)
         losses = np.where(np.isfinite(means), -means if metrics.MEASURES[measure] else means, np.inf)
-        ranks: Array = stats.rankdata(losses, axis=1)
-        return ranks
+        return stats.rankdata(losses, axis=1)
 
     def best(self, measure: str | None = None, data: str | None = None) -> str:
         """Name of the best learner: by its mean on one data set, or by its mean rank over all.

@@ -7,8 +7,10 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ from snefy_ldl._internal.version import __version__
 from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups
 from snefy_ldl.errors import ClosureNote, InputError, ModelFileError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.estimator import fit_folds
-from snefy_ldl.learners.base import Learner, close_rows, share_floor
+from snefy_ldl.learners.base import Learner, close_rows, seeded_clone, share_floor
 from snefy_ldl.learners.comparison.result import Comparison
 from snefy_ldl.training.guides import centred_logs
 from snefy_ldl.tuning import Fold, list_folds
@@ -89,8 +91,7 @@ class RegressorLDL(Learner):
     def _predict(self, X: Array) -> Array:
         values = np.asarray(self.regressor_.predict(X), dtype=np.float64).reshape(len(X), self.n_labels_)
         if self.target == "logs":
-            shares: Array = softmax(values, axis=1)
-            return shares
+            return softmax(values, axis=1)
         values = np.maximum(values, 0.0)
         return np.where(values.sum(axis=1, keepdims=True) > 0.0, values, 1.0)  # a row of zeros becomes uniform
 
@@ -121,98 +122,28 @@ class TestSet:
     digest: str
     groups: Any = None
 
-    def rows_for(self, model: Any) -> Any:
-        """All rows as a learner takes them: with their groups where it knows groups."""
-        return in_groups(self.X, self.groups) if hasattr(model, "group_effects") else self.X
-
 
 @dataclass(frozen=True, eq=False)
 class Unit:
     """The smallest piece of work that is done and written as one: a learner on all folds of one repeat.
 
     Args:
-        data: Number of the data set.
-        learner: Number of the learner.
-        repeat: Number of the repeat.
+        place: Numbers of the data set and of the learner.
+        words: What progress calls it.
+        model: Unfitted, with its seed.
+        data: The data set.
+        folds: Training and test rows.
+        measures: Names of measures.
         signature: Checksum of everything its result depends on.
     """
 
-    data: int
-    learner: int
-    repeat: int
-    signature: str
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Everything a comparison does.
-
-    Args:
-        names: Of the learners.
-        learners: Unfitted.
-        sets: Data sets.
-        folds: Training and test rows, by data set and repeat.
-        measures: Names of measures.
-        seed: Of folds and of learners without a seed.
-    """
-
-    names: list[str]
-    learners: list[Any]
-    sets: list[TestSet]
-    folds: list[list[list[Fold]]]
+    place: tuple[int, int]
+    words: str
+    model: Any
+    data: TestSet
+    folds: list[Fold]
     measures: list[str]
-    seed: int
-
-    @classmethod
-    def of(
-        cls,
-        learners: Any,
-        X: Any,
-        D: Any,
-        cv: Any,
-        repeats: int,
-        measures: Sequence[str] | None,
-        seed: int,
-        groups: Any = None,
-    ) -> Plan:
-        """Check everything, and lay out the folds; the arguments are those of ``compare``."""
-        names, models = check_learners(learners)
-        sets = check_sets(X, D)
-        check_count("repeats", repeats)
-        if repeats > 1 and not isinstance(cv, (int, np.integer)):
-            raise InputError("repeats > 1 shuffles the rows anew each time: give cv as a number of folds.")
-        if groups is not None:
-            if len(sets) > 1:
-                raise InputError("groups are those of one data set: give X and D, not several data sets.")
-            names_of = read_groups(groups, len(sets[0].D))
-            digest = hashlib.sha256(sets[0].digest.encode() + names_of.codes.tobytes()).hexdigest()
-            sets = [replace(sets[0], groups=groups, digest=digest)]
-        folds = [
-            [_make_folds(cv, data, derive_seed(seed, repeat) % 2**31) for repeat in range(repeats)] for data in sets
-        ]
-        return cls(names, models, sets, folds, check_measures(measures), seed)
-
-    def units(self) -> Iterator[Unit]:
-        """All pieces of work, in the order in which they are done."""
-        words = [_describe(learner) for learner in self.learners]
-        for d, data in enumerate(self.sets):
-            for r, folds in enumerate(self.folds[d]):
-                rows = b"".join(np.asarray(part, dtype=np.int64).tobytes() + b"|" for fold in folds for part in fold)
-                for k in range(len(self.learners)):
-                    parts = [__version__, data.digest, words[k], ",".join(self.measures), str(self.seed), str(r)]
-                    signature = hashlib.sha256("\0".join(parts).encode() + rows).hexdigest()[:24]
-                    yield Unit(d, k, r, signature)
-
-    def model(self, unit: Unit) -> Any:
-        """An unfitted learner for one piece of work; a seed that is not set comes from the repeat's number."""
-        model = clone(self.learners[unit.learner])
-        missing = [
-            name
-            for name, value in model.get_params().items()
-            if value is None and (name == "random_state" or name.endswith("__random_state"))
-        ]
-        seed = derive_seed(self.seed, unit.repeat, 1) % (2**31 - 1)
-        return model.set_params(**dict.fromkeys(missing, seed))
+    signature: str
 
 
 def _make_folds(cv: Any, data: TestSet, seed: int) -> list[Fold]:
@@ -339,80 +270,55 @@ def _describe(learner: Any) -> str:
 Record = dict[str, Any]
 
 
-def run_plan(plan: Plan, folder: str | os.PathLike[str] | None, n_jobs: int | None, verbose: int) -> dict[Unit, Record]:
-    """Do every piece of work that the folder does not hold yet.
-
-    Args:
-        plan: What to do.
-        folder: Where results are kept, one file per piece of work; None keeps none.
-        n_jobs: Processes; None is one.
-        verbose: 1 shows a progress bar.
-
-    Returns:
-        A record of each piece of work.
-    """
-    store = None if folder is None else Path(folder)
-    units = list(plan.units())
-    records = {unit: record for unit in units if (record := _read(store, unit)) is not None}
-    todo = [unit for unit in units if unit not in records]
-    with Progress("compare", len(units), show=verbose >= 1, completed=len(records)) as progress:
-        for unit, record in _work(plan, todo, n_jobs):
-            records[unit] = record
-            if store is not None and "error" not in record:  # what failed is tried again
-                write_json(store / f"{unit.signature}.json", record)
-            progress.update(progress.completed + 1, f"{plan.names[unit.learner]}, {plan.sets[unit.data].name}")
+def _run(units: list[Unit], folder: str | os.PathLike[str] | None, n_jobs: int | None, verbose: int) -> list[Record]:
+    """Do every piece of work that the folder does not hold yet; a file that cannot be read is as good as none."""
+    files = [None if folder is None else Path(folder) / f"{unit.signature}.json" for unit in units]
+    records: list[Record] = [{} for _ in units]
+    for k, file in enumerate(files):
+        with suppress(ModelFileError):
+            kept = read_json(file) if file is not None and file.is_file() else None
+            records[k] = kept if isinstance(kept, dict) and "scores" in kept else {}
+    todo = [k for k, record in enumerate(records) if not record]
+    with Progress("compare", len(units), show=verbose >= 1, completed=len(units) - len(todo)) as progress:
+        results: Any
+        if n_jobs in (None, 1) or len(todo) < 2:
+            results = (_score_folds(units[k], None) for k in todo)
+        else:
+            calls = (delayed(_score_alone)(units[k]) for k in todo)
+            results = Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+        for k, record in zip(todo, results):
+            records[k], file = record, files[k]
+            if file is not None and "error" not in record:  # what failed is tried again
+                write_json(file, record)
+            progress.update(progress.completed + 1, units[k].words)
     return records
 
 
-def _read(store: Path | None, unit: Unit) -> Record | None:
-    """The record of an earlier run; a file that cannot be read is as good as none."""
-    if store is None or not (store / f"{unit.signature}.json").is_file():
-        return None
-    try:
-        record = read_json(store / f"{unit.signature}.json")
-    except ModelFileError:
-        return None
-    return record if isinstance(record, dict) and "scores" in record else None
-
-
-def _work(plan: Plan, units: list[Unit], n_jobs: int | None) -> Iterator[tuple[Unit, Record]]:
-    if n_jobs in (None, 1) or len(units) < 2:
-        yield from ((unit, _score_folds(*_parts(plan, unit), None)) for unit in units)
-        return
-    calls = (delayed(_score_alone)(*_parts(plan, unit)) for unit in units)
-    yield from zip(units, Parallel(n_jobs=n_jobs, return_as="generator")(calls))
-
-
-def _parts(plan: Plan, unit: Unit) -> tuple[Any, TestSet, list[Fold], list[str]]:
-    return plan.model(unit), plan.sets[unit.data], plan.folds[unit.data][unit.repeat], plan.measures
-
-
-def _score_alone(model: Any, data: TestSet, folds: list[Fold], measures: list[str]) -> Record:
+def _score_alone(unit: Unit) -> Record:
     """In a process among others: one thread each, and no processes of its own."""
     with threadpool_limits(1):
-        return _score_folds(model, data, folds, measures, 1)
+        return _score_folds(unit, 1)
 
 
-def _score_folds(model: Any, data: TestSet, folds: list[Fold], measures: list[str], n_jobs: int | None) -> Record:
+def _score_folds(unit: Unit, n_jobs: int | None) -> Record:
     """Fit one clone per fold, and score it on the rows it has not seen."""
-    scores: dict[str, list[float]] = {name: [] for name in measures}
-    floor = share_floor(data.D)
+    data, folds = unit.data, unit.folds
+    scores: dict[str, list[float]] = {name: [] for name in unit.measures}
+    floor, everything = share_floor(data.D), in_groups(data.X, data.groups)
     predict_seconds, started = [], time.perf_counter()
     try:
         with warnings.catch_warnings():
             for kind in (TrainingWarning, ZeroLabelWarning, ClosureNote):
                 warnings.simplefilter("ignore", kind)  # would be repeated for every fold
-            models = fit_folds(
-                model, in_groups(data.X, data.groups), data.labels, [train for train, _ in folds], n_jobs
-            )
+            models = fit_folds(unit.model, everything, data.labels, [train for train, _ in folds], n_jobs)
             fit_seconds = [(time.perf_counter() - started) / len(folds)] * len(folds)
             for fitted, (_, test) in zip(models, folds):
                 started = time.perf_counter()
-                shares = np.asarray(fitted.predict(take_rows(data.rows_for(fitted), test)), dtype=np.float64)
+                rows = take_rows(everything if hasattr(fitted, "group_effects") else data.X, test)
+                shares = np.asarray(fitted.predict(rows), dtype=np.float64)
                 predict_seconds.append(time.perf_counter() - started)
-                for name in measures:
-                    value = float(getattr(metrics, name)(data.D[test], close_rows(shares, floor)))
-                    scores[name].append(value)
+                for name in unit.measures:
+                    scores[name].append(float(getattr(metrics, name)(data.D[test], close_rows(shares, floor))))
     except Exception as error:  # one learner's failure must not lose the others' work
         return {"error": f"{type(error).__name__}: {error}"}
     return {"scores": scores, "fit_seconds": fit_seconds, "predict_seconds": predict_seconds}
@@ -466,35 +372,49 @@ def compare(
         >>> result.best("kl_divergence"), result.mean("kl_divergence").shape
         ('linear', (1, 2))
     """
-    plan = Plan.of(learners, X, D, cv, repeats, measures, seed_from(random_state), groups)
-    records = run_plan(plan, checkpoint, n_jobs, verbose)
-    shape = (len(plan.sets), len(plan.names))
-    n_folds = [sum(len(folds) for folds in plan.folds[d]) for d in range(shape[0])]
-    scores = {name: [np.full((shape[1], n), np.nan) for n in n_folds] for name in plan.measures}
+    seed = seed_from(random_state)
+    names, models = check_learners(learners)
+    sets, measures = check_sets(X, D), check_measures(measures)
+    check_count("repeats", repeats)
+    if repeats > 1 and not isinstance(cv, (int, np.integer)):
+        raise InputError("repeats > 1 shuffles the rows anew each time: give cv as a number of folds.")
+    if groups is not None:
+        if len(sets) > 1:
+            raise InputError("groups are those of one data set: give X and D, not several data sets.")
+        codes = read_groups(groups, len(sets[0].D)).codes
+        digest = hashlib.sha256(sets[0].digest.encode() + codes.tobytes()).hexdigest()
+        sets = [replace(sets[0], groups=groups, digest=digest)]
+    folds = [[_make_folds(cv, data, derive_seed(seed, r) % 2**31) for r in range(repeats)] for data in sets]
+    units = []
+    for (d, data), r in product(enumerate(sets), range(repeats)):
+        rows = b"".join(np.asarray(part, dtype=np.int64).tobytes() + b"|" for fold in folds[d][r] for part in fold)
+        for k, model in enumerate(models):
+            parts = [__version__, data.digest, _describe(model), ",".join(measures), str(seed), str(r)]
+            signature = hashlib.sha256("\0".join(parts).encode() + rows).hexdigest()[:24]
+            model = seeded_clone(model, derive_seed(seed, r, 1) % (2**31 - 1), keep=True)
+            units.append(Unit((d, k), f"{names[k]}, {data.name}", model, data, folds[d][r], measures, signature))
+    records = _run(units, checkpoint, n_jobs, verbose)
+    shape = (len(sets), len(names))
+    n_folds = [sum(map(len, repeats_of)) for repeats_of in folds]
+    scores = {name: [np.full((shape[1], n), np.nan) for n in n_folds] for name in measures}
     fit_seconds, predict_seconds = np.full(shape, np.nan), np.full(shape, np.nan)
     errors: dict[tuple[str, str], str] = {}
-    for d, data in enumerate(plan.sets):
-        for k, name in enumerate(plan.names):
-            parts = [
-                records[unit] for unit in sorted(records, key=lambda u: u.repeat) if (unit.data, unit.learner) == (d, k)
-            ]
-            failures = [part["error"] for part in parts if "error" in part]
-            if failures:
-                errors[data.name, name] = failures[0]
-                warnings.warn(f"{name} failed on {data.name}: {failures[0]}", TrainingWarning, stacklevel=2)
-                continue
-            for measure in plan.measures:
-                scores[measure][d][k] = np.concatenate([part["scores"][measure] for part in parts])
-            fit_seconds[d, k] = np.mean(np.concatenate([part["fit_seconds"] for part in parts]))
-            predict_seconds[d, k] = np.mean(np.concatenate([part["predict_seconds"] for part in parts]))
-    ratios = [
-        float(np.mean([len(test) / len(train) for folds in plan.folds[d] for train, test in folds]))
-        for d in range(shape[0])
-    ]
+    for d, k in np.ndindex(shape):
+        found = [record for unit, record in zip(units, records) if unit.place == (d, k)]
+        failures = [record["error"] for record in found if "error" in record]
+        if failures:
+            errors[sets[d].name, names[k]] = failures[0]
+            warnings.warn(f"{names[k]} failed on {sets[d].name}: {failures[0]}", TrainingWarning, stacklevel=2)
+            continue
+        for measure in measures:
+            scores[measure][d][k] = np.concatenate([record["scores"][measure] for record in found])
+        fit_seconds[d, k] = np.mean(np.concatenate([record["fit_seconds"] for record in found]))
+        predict_seconds[d, k] = np.mean(np.concatenate([record["predict_seconds"] for record in found]))
+    ratios = [float(np.mean([len(test) / len(train) for part in each for train, test in part])) for each in folds]
     return Comparison(
-        learners=plan.names,
-        data_sets=[data.name for data in plan.sets],
-        measures=plan.measures,
+        learners=names,
+        data_sets=[data.name for data in sets],
+        measures=measures,
         scores=scores,
         fit_seconds=fit_seconds,
         predict_seconds=predict_seconds,

@@ -17,8 +17,8 @@ from snefy_ldl._internal.validation import (
     refuse_first,
 )
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import Learner, close_rows
-from snefy_ldl.learners.linear import apply_scale, column_scale
+from snefy_ldl.learners.base import close_rows
+from snefy_ldl.learners.linear import ScaledLearner
 
 
 def binarise(D: Any, threshold: float = 0.5) -> Mask:
@@ -86,14 +86,13 @@ def check_logical(L: Any, n_rows: int | None = None) -> tuple[Mask, list[str] | 
 
 def closed_logical(relevant: Mask) -> Array:
     """Equal shares for the labels that apply, (N, L)."""
-    shares: Array = relevant / relevant.sum(axis=1, keepdims=True)
-    return shares
+    return relevant / relevant.sum(axis=1, keepdims=True)
 
 
 Self = TypeVar("Self", bound="Enhancer")
 
 
-class Enhancer(Learner):
+class Enhancer(ScaledLearner):
     """Base of all label enhancers: ``_enhance`` recovers the distributions of the rows at hand.
 
     Attributes:
@@ -141,11 +140,7 @@ class Enhancer(Learner):
         return super().fit(X, shares)
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        self.feature_mean_, self.feature_inverse_scale_ = column_scale(X)
-        self.label_distributions_ = close_rows(self._enhance(self._scaled(X), D > 0.0, random))
-
-    def _scaled(self, X: Array) -> Array:
-        return X if not self.standardize else apply_scale(X, self.feature_mean_, self.feature_inverse_scale_)
+        self.label_distributions_ = close_rows(self._enhance(self._scale(X), D > 0.0, random))
 
     def transform(self, X: Any = None) -> Any:
         """Label distributions: of the fitted rows, or as :meth:`predict` of new ones.

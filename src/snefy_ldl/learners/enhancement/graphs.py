@@ -81,13 +81,11 @@ class FCM(Enhancer):
     def _memberships(self, X: Array, centres: Array) -> Array:
         """``u_ik ∝ distance^(-2/(β-1))``."""
         logs = -2.0 / (self.fuzziness - 1.0) * np.log(np.maximum(pairwise_distances(X, centres), SMALLEST_POSITIVE))
-        shares: Array = softmax(logs, axis=1)
-        return shares
+        return softmax(logs, axis=1)
 
     def _compose(self, memberships: Array) -> Array:
         values = np.stack([(memberships * column).max(axis=1) for column in self.association_.T], axis=1)
-        shares: Array = softmax(values, axis=1)
-        return shares
+        return softmax(values, axis=1)
 
     def _predict(self, X: Array) -> Array:
         return self._compose(self._memberships(self._scaled(X), self.centres_))
@@ -131,8 +129,7 @@ class KM(Enhancer):
             near[rows] = np.exp(-0.5 * (pairwise_distances(X[rows], X) / width) ** 2) @ share
         squared = np.maximum(1.0 - 2.0 * near + (share * near).sum(axis=0), 0.0)
         largest = np.sqrt(np.maximum(squared.max(axis=0), SMALLEST_POSITIVE))
-        shares: Array = softmax(relevant * (1.0 - np.sqrt(squared) / largest), axis=1)
-        return shares
+        return softmax(relevant * (1.0 - np.sqrt(squared) / largest), axis=1)
 
 
 def mean_distance(X: Array) -> float:
@@ -231,8 +228,7 @@ class LP(Enhancer):
         spread = np.stack(
             [cg(system, (1.0 - self.alpha) * column, rtol=1e-8)[0] for column in 1.0 * relevant.T], axis=1
         )
-        shares: Array = softmax(spread, axis=1)
-        return shares
+        return softmax(spread, axis=1)
 
 
 def reconstruction_weights(X: Array, n_neighbors: int) -> Any:
@@ -313,8 +309,7 @@ class ML(Enhancer):
             start = np.where(column, self.margin, -self.margin)
             options = {"maxiter": self.max_iter}
             values.append(minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)
-        shares: Array = softmax(np.stack(values, axis=1), axis=1)
-        return shares
+        return softmax(np.stack(values, axis=1), axis=1)
 
 
 @dataclass(eq=False, repr=False)
@@ -372,12 +367,10 @@ class GLLE(Enhancer):
         return self._shares(kernel)
 
     def _kernel(self, X: Array) -> Array:
-        values: Array = np.exp(-0.5 * (pairwise_distances(X, self.landmarks_) / self.width_) ** 2)
-        return values
+        return np.exp(-0.5 * (pairwise_distances(X, self.landmarks_) / self.width_) ** 2)
 
     def _shares(self, kernel: Array) -> Array:
-        shares: Array = softmax(kernel @ self.coef_ + self.intercept_, axis=1)
-        return shares
+        return softmax(kernel @ self.coef_ + self.intercept_, axis=1)
 
     def _predict(self, X: Array) -> Array:
         return self._shares(self._kernel(self._scaled(X)))

@@ -17,7 +17,7 @@ from snefy_ldl._internal.validation import check_features, check_number
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.enhancement.base import Enhancer, check_logical
 from snefy_ldl.learners.maxent import SABFGS
-from snefy_ldl.learners.supervision.density import DensityLearner
+from snefy_ldl.learners.supervision import DensityLearner
 
 #: Fewest draws of a set's size; where the threshold leaves fewer, the order alone counts.
 _FEWEST = 200
@@ -107,8 +107,7 @@ class Pool:
 
     def log_density(self, points: Array) -> Array:
         """Log density of the symmetric Dirichlet, up to a constant, (m,)."""
-        logs: Array = (self.concentration - 1.0) * np.log(points).sum(axis=1)
-        return logs
+        return (self.concentration - 1.0) * np.log(points).sum(axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,8 +176,7 @@ def dirichlet_log_density(alpha: Array) -> LogDensity:
     constant = gammaln(alpha.sum(axis=1)) - gammaln(alpha).sum(axis=1)
 
     def log_density(rows: Index, points: Array) -> Array:
-        values: Array = constant[rows, None] + (alpha[rows] - 1.0) @ np.log(points).T
-        return values
+        return constant[rows, None] + (alpha[rows] - 1.0) @ np.log(points).T
 
     return log_density
 
@@ -273,7 +271,6 @@ class SnefyEnhancer(Enhancer, DensityLearner):
         super()._check_params()
         if self.threshold is not None and not 0.0 < check_number("threshold", self.threshold) < 1.0:
             raise InputError(f"threshold={self.threshold!r} must lie between 0 and 1, or be None.")
-        self._check_density_params()
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 

@@ -132,14 +132,12 @@ class LEVI(_VariationalEnhancer):
             bound = bound + functional.binary_cross_entropy_with_logits(
                 nets["labels"](draw), logical[rows], reduction="none"
             ).mean(dim=1)
-            total: Tensor = (logical[rows] - draw).square().sum() + self.alpha * bound.sum()
-            return total
+            return (logical[rows] - draw).square().sum() + self.alpha * bound.sum()
 
         self._train(nets, len(x), loss, generator)
         with torch.no_grad():
             mean = nets["encoder"](both)[:, :n].double().numpy()
-        shares: Array = softmax(mean, axis=1)
-        return shares
+        return softmax(mean, axis=1)
 
 
 @dataclass(eq=False, repr=False)
@@ -208,8 +206,7 @@ class LIBLE(_VariationalEnhancer):
             fit = (logical[rows] - nets["labels"](draw)).square().sum()
             bottleneck = gaussian_divergence(mean, scale).mean(dim=1).sum()
             near = (logical[rows] - nets["shares"](draw)).square() * (-2.0 * log_gap).exp() + 2.0 * log_gap
-            total: Tensor = fit + self.alpha * bottleneck + self.beta * near.sum()
-            return total
+            return fit + self.alpha * bottleneck + self.beta * near.sum()
 
         self._train(nets, len(x), loss, generator)
         self.encoder_weight_, self.encoder_bias_ = _weights(nets["encoder"][0])
@@ -221,8 +218,7 @@ class LIBLE(_VariationalEnhancer):
     def _shares(self, X: Array) -> Array:
         code = np.tanh(X @ self.encoder_weight_ + self.encoder_bias_) @ self.mean_weight_ + self.mean_bias_
         values = np.tanh(code @ self.decoder_weight_ + self.decoder_bias_) @ self.output_weight_ + self.output_bias_
-        shares: Array = softmax(values, axis=1)
-        return shares
+        return softmax(values, axis=1)
 
     def _predict(self, X: Array) -> Array:
         return self._shares(self._scaled(X))

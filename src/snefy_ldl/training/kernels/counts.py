@@ -27,7 +27,6 @@ from snefy_ldl._internal.limits import CACHE_ELEMENTS
 from snefy_ldl._internal.special import (
     STIRLING,
     STIRLING_SLOPES,
-    LogGamma,
     circulant_from_full,
     diagonal_index,
     full_from_circulant,
@@ -297,8 +296,7 @@ class SmoothFactors:
         slopes = slopes.view(self.terms.shape)  # (K, Q, 1 + G, P)
         first = slopes[:, :, 0] / columns
         slopes *= self.terms
-        answer: Tensor = first + slopes[:, :, 1:].sum(2) / (1.0 + columns)
-        return answer
+        return first + slopes[:, :, 1:].sum(2) / (1.0 + columns)
 
 
 class LargeFactors(SmoothFactors):
@@ -337,8 +335,7 @@ class LargeFactors(SmoothFactors):
         constant = self._expand(centre, half)
         sign, middle = self.factors.sign, columns.shape[-1] // 2
         offset = (self.series.constant[self.counts] + constant).mul_(sign).sum(-1)
-        self._gammas = LogGamma(columns)
-        powers = torch.cat([columns, -self._gammas.value], 1)  # (K, 2 Q, P)
+        powers = torch.cat([columns, -torch.lgamma(columns)], 1)  # (K, 2 Q, P)
         here = powers[..., middle : middle + 1]
         offset += (self._powers @ here).squeeze(-1)
         # The small part is summed up by itself: float32 would round each of its terms to the last digit of the large
@@ -381,7 +378,7 @@ class LargeFactors(SmoothFactors):
         answer = super().gradient(columns, d_ratio)
         powers = self._powers.float().transpose(1, 2) @ d_ratio.float()  # Σ_b ± log m and Σ_b ± 1, (K, 2 Q, P)
         logs, often = powers.unflatten(1, (2, -1)).unbind(1)
-        return answer.add_(logs).sub_(self._gammas.slope().mul_(often))
+        return answer.add_(logs).sub_(torch.digamma(columns).mul_(often))
 
 
 class DirectFactors:
@@ -430,8 +427,7 @@ def pair_columns(exponents: Tensor, groups: Tensor) -> Tensor:
     i, j = pair_index(exponents.shape[1], exponents.device)
     sums = (exponents @ groups.T + 0.5 * groups.sum(-1)).transpose(0, 1)  # (n, K, Q): whole rows are quick to gather
     both = sums.flatten(1).index_select(0, i) + sums.flatten(1).index_select(0, j)  # (P, K Q)
-    columns: Tensor = both.T.contiguous().unflatten(0, (len(exponents), len(groups)))
-    return columns
+    return both.T.contiguous().unflatten(0, (len(exponents), len(groups)))
 
 
 def _fold(pairs: Tensor, n: int) -> Tensor:
@@ -487,8 +483,8 @@ class CountLogDensity(torch.autograd.Function):
         dtype = log_scale.dtype
         i, j = pair_index(n, log_scale.device)
         columns = pair_columns(exponents, factors.factors.groups)  # (K, Q, P)
-        gammas = LogGamma(columns[:, : n_labels + 1])
-        log_k = gammas.value[:, :n_labels].sum(1) - gammas.value[:, n_labels]  # (K, P)
+        gammas = torch.lgamma(columns[:, : n_labels + 1])
+        log_k = gammas[:, :n_labels].sum(1) - gammas[:, n_labels]  # (K, P)
         full = symmetric(log_k, n)
         g = 0.5 * full.diagonal(dim1=1, dim2=2)  # (K, n)
         log_kernel = (full - g[:, :, None] - g[:, None, :]).to(dtype)  # log R
@@ -509,7 +505,7 @@ class CountLogDensity(torch.autograd.Function):
         normaliser = (half * e).sum(-1)
 
         ctx.save_for_backward(exponents, readout, columns, kernel, gram, weight, terms, total, e, half, normaliser)
-        ctx.factors, ctx.balanced, ctx.gammas = factors, balanced, gammas
+        ctx.factors, ctx.balanced = factors, balanced
         log_p = torch.log(total / normaliser) + (top - 2.0 * log_scale_top).squeeze(-1)
         return log_p.double() + offset
 
@@ -538,8 +534,7 @@ class CountLogDensity(torch.autograd.Function):
             d_g += d_log_scale.sum(1)
         d_log_k.index_add_(1, diagonal_index(n, grad.device), (0.5 * d_g).to(d_log_k.dtype))
         d_columns = ctx.factors.gradient(columns, d_ratio)
-        slope = ctx.gammas.slope()
-        slope *= d_log_k[:, None]
+        slope = torch.digamma(columns[:, : n_labels + 1]) * d_log_k[:, None]
         slope[:, n_labels] *= -1.0
         d_columns[:, : n_labels + 1] += slope
         d_exponents = _fold(d_columns, n).transpose(1, 2) @ ctx.factors.factors.groups

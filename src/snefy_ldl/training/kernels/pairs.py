@@ -353,8 +353,7 @@ class SquaredLogDensity(torch.autograd.Function):
         log_scale, exponents, readout = inputs[:3]
         shape = (*log_scale.shape, readout.shape[1], exponents.shape[2])
         ctx.work = DensityPass(shape, log_scale, gradients=any(ctx.needs_input_grad))
-        result: Tensor = ctx.work.forward(*inputs)
-        return result
+        return ctx.work.forward(*inputs)
 
     @staticmethod
     @once_differentiable
@@ -378,5 +377,4 @@ def squared_log_density(
 ) -> Tensor:
     """Log density of K stacked members at their labels; see :class:`DensityPass`."""
     inputs = (log_scale, exponents, readout, logs, background, log_odds, balanced)
-    result: Tensor = SquaredLogDensity.apply(*inputs)  # type: ignore[no-untyped-call]
-    return result
+    return SquaredLogDensity.apply(*inputs)  # type: ignore[no-untyped-call]

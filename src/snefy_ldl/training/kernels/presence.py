@@ -864,5 +864,4 @@ def zero_log_density(
     output: Tensor, exponents: Tensor, presence: Tensor, readout: Tensor, rows: ZeroRows, supports: Tensor | None
 ) -> Tensor:
     """Log likelihood (K, B) of K stacked members at labels with zeros; see :class:`ZeroPass`."""
-    result: Tensor = ZeroLogDensity.apply(output, exponents, presence, readout, rows, supports)  # type: ignore[no-untyped-call]
-    return result
+    return ZeroLogDensity.apply(output, exponents, presence, readout, rows, supports)  # type: ignore[no-untyped-call]
