@@ -25,8 +25,10 @@ import time
 import warnings
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import numpy as np
@@ -70,11 +72,16 @@ def load_rows(name):
     return SimpleNamespace(X=X, D=table.D)
 
 
-def make_model(name, seed):
-    """An unfitted model."""
-    if name == "SNEFY":
-        return SnefyLDL(random_state=seed, device="cpu")
-    return DirichletLDL(random_state=seed)
+def fit_model(name, seed, X, D, device):
+    """A fitted model; trained on the device, it answers on the processor."""
+    if name == "Dirichlet":
+        return DirichletLDL(random_state=seed).fit(X, D)
+    model = SnefyLDL(random_state=seed, device=device).fit(X, D)
+    if device == "cpu":
+        return model
+    with TemporaryDirectory() as folder:
+        model.save(Path(folder) / "model")
+        return SnefyLDL.load(Path(folder) / "model", device="cpu")
 
 
 def make_intervals(model, method, chosen):
@@ -123,7 +130,7 @@ def measure(X, D, ends):
     return found
 
 
-def run_split(name, seed):
+def run_split(name, seed, device):
     """Fit, calibrate and measure every model on one split; returns its record."""
     began = time.perf_counter()
     data = load_rows(name)
@@ -132,7 +139,7 @@ def run_split(name, seed):
     ends, seconds, chosen = {}, {}, None
     for model_name, methods in METHODS.items():
         start = time.perf_counter()
-        model = make_model(model_name, seed).fit(data.X[train], data.D[train])
+        model = fit_model(model_name, seed, data.X[train], data.D[train], device)
         seconds[model_name] = time.perf_counter() - start
         for method in methods:
             start = time.perf_counter()
@@ -164,11 +171,11 @@ def run_split(name, seed):
     return record
 
 
-def run_figure(part, repeat):
+def run_figure(part, repeat, device):
     """One setting of figure A1 on one split; returns its record."""
     began, study = time.perf_counter(), STUDIES["figureA1"]
-    data = load_rows(study.dataset)
-    (outcome,) = studies.run_sensitivity(study, "default", part, [repeat], data)
+    data, trained = load_rows(study.dataset), replace(study, model=(("device", device),))
+    (outcome,) = studies.run_sensitivity(trained, "default", part, [repeat], data)
     fingerprint = runner.fingerprint(study, "default", runner.data_digest(data))
     return {
         "part": part,
@@ -178,13 +185,13 @@ def run_figure(part, repeat):
     }
 
 
-def work(task):
+def work(task, device):
     """A record of one task: (data set, split), or ("figureA1", split, setting)."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", ZeroLabelWarning)
     warnings.simplefilter("ignore", CalibrationWarning)  # rows at the rim get [0, 1]: counted as "whole"
     name, seed = task[:2]
-    record = run_figure(task[2], seed) if name == "figureA1" else run_split(name, seed)
+    record = run_figure(task[2], seed, device) if name == "figureA1" else run_split(name, seed, device)
     return {"version": VERSION, "snefy_ldl": snefy_ldl.__version__, "data": name, "seed": seed, **record}
 
 
@@ -207,7 +214,7 @@ def key_of(record):
     return (record["data"], record["seed"], *([record["part"]] if "part" in record else []))
 
 
-def run(tasks, jobs, minutes, path):
+def run(tasks, jobs, minutes, path, device):
     """Every task that is missing, until the time is up; each record is a line of the file as soon as it is known."""
     done = {key_of(record) for record in read(path)}
     left, began, longest = deque(task for task in tasks if task not in done), time.perf_counter(), {}
@@ -218,7 +225,7 @@ def run(tasks, jobs, minutes, path):
             while left and len(running) < jobs:
                 task = left.popleft()
                 if remaining > 1.1 * longest.get((task[0], *task[2:]), 0.0):  # what would not end in time is left out
-                    running[pool.submit(work, task)] = task, time.perf_counter()
+                    running[pool.submit(work, task, device)] = task, time.perf_counter()
             ended, _ = wait(running, timeout=max(remaining, 0.0), return_when=FIRST_COMPLETED)
             if not ended:
                 break
@@ -314,11 +321,13 @@ KEYS = {
 
 def report(found, facts):
     """Markdown with every table."""
+    trained = f", networks trained on {facts['gpu']}" if facts.get("device") == "cuda" else ""
     out = [
         "# Conformal intervals: results",
         "",
         f"Written by `benchmarks/conformal.py` (snefy-ldl {snefy_ldl.__version__}, {facts['processor']}, torch "
-        f"{facts['torch']}, Python {facts['python']}, one thread per split). Level {LEVEL:g}; 50/25/25 "
+        f"{facts['torch']}, Python {facts['python']}, one thread per split{trained}). "
+        f"Level {LEVEL:g}; 50/25/25 "
         "splits as in the paper; mean over labels and splits, ± one standard error over splits. Splits overlap in "
         "their rows, so these errors speak about the splits of these data sets, not about new ones. FSC: coverage in "
         "the worst of G equal-width groups of the first feature; worst slab: of random directions of all features; "
@@ -436,6 +445,7 @@ def main():
     parser.add_argument("--splits", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1e6, help="stop by itself after this time")
+    parser.add_argument("--device", default="cpu", help="where networks are trained: cpu or cuda")
     parser.add_argument("--data", nargs="+", default=[*DATA, "figureA1"])
     parser.add_argument("--records", type=Path, default=RESULTS / "conformal" / "records.jsonl")
     parser.add_argument("--report", action="store_true", help="only write the tables")
@@ -448,8 +458,8 @@ def main():
     kept = asked.records.with_suffix(".machine.json")
     if not asked.report and not asked.paper:
         asked.records.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(machine(1)))
-        run(plan(asked.data, asked.splits), asked.jobs, asked.minutes, asked.records)
+        kept.write_text(json.dumps(machine(1) | {"device": asked.device}))
+        run(plan(asked.data, asked.splits), asked.jobs, asked.minutes, asked.records, asked.device)
         return
     records = read(asked.records)
     if asked.paper:

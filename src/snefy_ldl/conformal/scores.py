@@ -591,7 +591,8 @@ class BetaScore(LabelScore):
             if not len(left):
                 break
         # a share of exactly 0 or 1 at the end must lie inside
-        return (radius + 2.0 * END_TOLERANCE).reshape(wanted.shape)
+        found: Array = (radius + 2.0 * END_TOLERANCE).reshape(wanted.shape)
+        return found
 
 
 def _beta_tail(laws: Array, radius: Array) -> tuple[Array, Array]:

@@ -60,7 +60,7 @@ def make_model(study: Study, recipe: str, seed: int | None = None, **changes: An
         seed: its random state.
         changes: further settings, which go before those of the study.
     """
-    settings: dict[str, Any] = {**dict(study.model), **changes, "random_state": seed, "device": "cpu"}
+    settings: dict[str, Any] = {"device": "cpu", **dict(study.model), **changes, "random_state": seed}
     if recipe == "paper":
         return SnefyLDL.paper(task_of(study), **settings)
     if recipe == "plain":
