@@ -183,6 +183,18 @@ def test_beta_ends_hold_what_they_were_made_of(concentrations):
         assert ((ends[..., 0] <= shares) & (shares <= ends[..., 1])).all()
 
 
+def test_beta_scores_and_ends_agree_where_laws_hug_zero_and_one():
+    """Much of such a law lies closer to 0 or 1 than an end can be told: scores must not tell it either."""
+    rng = np.random.default_rng(0)
+    law = torch.distributions.Dirichlet(torch.as_tensor(rng.uniform(0.02, 0.2, size=(400, 3))))
+    shares = np.eye(3)[rng.integers(3, size=400)]
+    score = BetaScore().for_law(law, [0.9])
+    for q in (1.5, 3.0, 5.5):
+        ends = score.interval(np.full((1, 1, 1), q))[..., 0]
+        inside = (ends[..., 0] <= shares) & (shares <= ends[..., 1])
+        np.testing.assert_array_equal(inside, score.score(shares, 0) <= q)
+
+
 def test_without_rows_there_is_nothing_to_compare():
     law = DirichletModel().predict_dist(np.zeros((1, 2)))
     score, choice = choose_score([(np.zeros(0, dtype=np.intp), law)], np.zeros((0, 3)), [0.9], False)
@@ -210,6 +222,10 @@ def test_outlying_rows_get_wider_intervals_by_hand():
     again = ConformalIntervals.from_dict(model, json.loads(json.dumps(ci.to_dict())))
     np.testing.assert_allclose(again.predict_interval(X), wanted, atol=1e-9)
     np.testing.assert_allclose(ci.row_scores(X, D), scores)
+    earlier = ci.to_dict()
+    earlier["outlyingness"]["edge"] = earlier["outlyingness"].pop("square_edge")
+    with pytest.raises(InputError, match="earlier build; conformalize again"):
+        ConformalIntervals.from_dict(model, earlier)
     with pytest.raises(InputError, match="not supported with cv"):
         ConformalIntervals(LinearModel(), method="outlying", cv=3)
     with pytest.raises(InputError, match="60 at least"):

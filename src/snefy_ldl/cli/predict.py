@@ -233,7 +233,7 @@ def conformalize(
     level: Annotated[str, typer.Option(metavar="0.9,0.95", help="Confidence level, or several.")] = "0.9",
     method: Annotated[
         str,
-        typer.Option(help="auto (compares the others), beta, outlying, cdf, quantile, chebyshev or absolute."),
+        typer.Option(help="auto (compares the next four), outlying, beta, chebyshev, absolute, cdf or quantile."),
     ] = "auto",
     simultaneous: Annotated[bool, typer.Option(help="Cover all labels of a row at once.")] = False,
     conditional_on: Annotated[

@@ -17,6 +17,7 @@ import numpy as np
 from snefy_ldl._internal.types import Array
 from snefy_ldl.conformal.conditional import LawFeatures
 from snefy_ldl.datasets.columns import TableEncoder
+from snefy_ldl.errors import InputError
 
 __all__ = ["Outlyingness"]
 
@@ -34,7 +35,7 @@ class Outlyingness:
     Args:
         centre: Mean of each feature, (d,).
         scale: Standard deviation of each feature, (d,); 1 for a constant one.
-        edge: Squared distance within which nine tenths of the rows lie that it was learned from.
+        square_edge: Squared distance within which nine tenths of the rows lie that it was learned from.
         of_law: Whether the features are the predicted means and standard deviations.
 
     Example:
@@ -45,7 +46,7 @@ class Outlyingness:
 
     centre: tuple[float, ...]
     scale: tuple[float, ...]
-    edge: float
+    square_edge: float
     of_law: bool = False
 
     @classmethod
@@ -80,7 +81,7 @@ class Outlyingness:
         """
         features = None if self.of_law else _numbers_of(X, model)
         distances = self._distances(_law_features(X, model) if features is None else features)
-        factors: Array = np.clip(distances / self.edge, 1.0, WIDEST)
+        factors: Array = np.clip(distances / self.square_edge, 1.0, WIDEST)
         return factors
 
     def _distances(self, table: Array) -> Array:
@@ -93,8 +94,14 @@ class Outlyingness:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Outlyingness:
-        """What :meth:`to_dict` described."""
-        return cls(tuple(state["centre"]), tuple(state["scale"]), state["edge"], state["of_law"])
+        """What :meth:`to_dict` described.
+
+        Raises:
+            InputError: What an earlier build described, whose factors meant something else.
+        """
+        if "square_edge" not in state:
+            raise InputError('this "outlying" calibration is of an earlier build; conformalize again.')
+        return cls(tuple(state["centre"]), tuple(state["scale"]), state["square_edge"], state["of_law"])
 
 
 def _law_features(X: Any, model: Any) -> Array:

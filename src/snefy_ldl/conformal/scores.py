@@ -75,8 +75,9 @@ Threshold = Array
 #: Ends found by bisection are this close in the share.
 END_TOLERANCE = 1e-12
 #: The Beta law of "beta": its mean stays this far from 0 and 1, and its concentration within these; what share of it
-#: gets a heavy tail, and the steps after which the search of an end stops (a bisection would need some 40).
-SMALLEST_MEAN, CONCENTRATIONS, HEAVY, MOST_STEPS = 1e-12, (1e-6, 1e10), 0.01, 100
+#: gets a heavy tail, and the steps after which the search of an end stops (a bisection would need some 40). Distances
+#: count from the slack on: a law may have much of its mass closer to 0 or 1 than any search can tell.
+SMALLEST_MEAN, CONCENTRATIONS, HEAVY, MOST_STEPS, SLACK = 1e-12, (1e-6, 1e10), 0.01, 100, 1e-9
 
 Kind = TypeVar("Kind", bound="Score")
 
@@ -550,7 +551,7 @@ class BetaScore(LabelScore):
         self.laws = np.stack([self.mean, centre * total, (1.0 - centre) * total, binomial / (total + 1.0)])
 
     def _distance(self, distance: Array) -> Array:
-        beyond, _ = _beta_tail(self.laws, np.maximum(distance, 0.0) / self.factors)
+        beyond, _ = _beta_tail(self.laws, np.maximum(distance / self.factors - SLACK, 0.0))
         answer: Array = np.maximum(-np.log(beyond), 0.0)
         return answer
 
@@ -576,22 +577,23 @@ class BetaScore(LabelScore):
     def _radius(self, wanted: Array) -> Array:
         """Distances (b, L) with these scores; 1 where none is large enough."""
         laws, target = self.laws.reshape(4, -1), wanted.ravel()
-        low, high = np.zeros_like(target), np.ones_like(target)
+        low, high, last = np.zeros_like(target), np.ones_like(target), np.ones_like(target)
         radius, left = np.minimum(np.sqrt(laws[3] * np.maximum(target, 0.0)), 0.5), np.arange(len(target))
-        for number in range(MOST_STEPS):
+        for _ in range(MOST_STEPS):
             now = radius[left]
             beyond, slope = _beta_tail(laws[:, left], now)
             missing = np.log(beyond) + target[left]  # > 0: the radius is too small
             low[left], high[left] = np.where(missing > 0.0, now, low[left]), np.where(missing > 0.0, high[left], now)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 step = now + missing * beyond / slope
-            newton = (step > low[left]) & (step < high[left]) & (number % 4 < 3)  # every fourth step halves the bracket
+            # Newton's steps must stay inside the bracket and get shorter; otherwise the bracket is halved
+            newton = (step > low[left]) & (step < high[left]) & (np.abs(step - now) <= 0.5 * last[left])
             radius[left] = np.where(newton, step, 0.5 * (low[left] + high[left]))
-            left = left[np.abs(radius[left] - now) > END_TOLERANCE]
+            last[left] = np.abs(radius[left] - now)
+            left = left[last[left] > END_TOLERANCE]
             if not len(left):
                 break
-        # a share of exactly 0 or 1 at the end must lie inside
-        found: Array = (radius + 2.0 * END_TOLERANCE).reshape(wanted.shape)
+        found: Array = (radius + SLACK).reshape(wanted.shape)
         return found
 
 
