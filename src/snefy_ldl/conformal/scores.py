@@ -593,7 +593,7 @@ class BetaScore(LabelScore):
             left = left[last[left] > END_TOLERANCE]
             if not len(left):
                 break
-        found: Array = (radius + SLACK).reshape(wanted.shape)
+        found: Array = (radius + SLACK + 2.0 * END_TOLERANCE).reshape(wanted.shape)
         return found
 
 
