@@ -144,7 +144,10 @@ def test_the_model_is_unchanged():
         (lambda: ConformalIntervals(object(), method="chebyshev"), "predict_dist"),
         (lambda: ConformalIntervals(KnownLaw(), 1.0, method="chebyshev"), "strictly between 0 and 1"),
         (lambda: ConformalIntervals(KnownLaw(), [], method="chebyshev"), "empty"),
-        (lambda: ConformalIntervals(KnownLaw(), method="median"), "'chebyshev', 'absolute', 'outlying', 'quantile'"),
+        (
+            lambda: ConformalIntervals(KnownLaw(), method="median"),
+            "'chebyshev', 'absolute', 'beta', 'outlying'",
+        ),
         (lambda: ConformalIntervals(KnownLaw(), small_groups="drop", method="chebyshev"), "small_groups"),
     ],
 )

@@ -103,7 +103,7 @@ def test_the_command_and_the_picture(tmp_path: Path):
     assert missing.exit_code == 1
     assert "snefy-ldl conformalize" in " ".join(missing.output.split())
     said = run("conformalize", tmp_path / "model", tmp_path / "calibration.csv")
-    assert "auto picked" in said.output
+    assert "auto took beta" in said.output
     calm = run("watch", tmp_path / "model", tmp_path / "new.csv")
     assert calm.exit_code == 0, calm.output
     assert "no sign of a change" in calm.output

@@ -235,7 +235,7 @@ def conformalize(
 
     Args:
         level (0.9,0.95): Confidence level, or several.
-        method: auto (compares the others), cdf, quantile, scaled quantile, chebyshev or absolute.
+        method: auto (compares the next four), outlying, beta, chebyshev, absolute, cdf or quantile.
         simultaneous: Cover all labels of a row at once.
         conditional_on (A,B): Columns along which coverage must hold as well: text by group, numbers by splines.
         rectified: Follow these columns approximately: narrower where rows are few.

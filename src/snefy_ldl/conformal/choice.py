@@ -15,29 +15,30 @@ from numpy.typing import NDArray
 
 from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl.conformal.scores import (
-    AbsoluteScore,
-    CdfScore,
-    ChebyshevScore,
-    LabelScore,
-    OutlyingScore,
-    QuantileScore,
-    ScaledQuantileScore,
-)
+from snefy_ldl.conformal.scores import AbsoluteScore, BetaScore, ChebyshevScore, LabelScore, OutlyingScore
 from snefy_ldl.conformal.thresholds import Calibration, rows_needed
 from snefy_ldl.metrics import worst_slab_coverage
 
-__all__ = ["MOSTLY", "ScoreChoice", "choose_score", "set_aside", "whole_range"]
+__all__ = [
+    "FEWEST_ASIDE",
+    "FEWEST_COMPARED",
+    "MOSTLY",
+    "MOST_ASIDE",
+    "ScoreChoice",
+    "choose_score",
+    "set_aside",
+    "whole_range",
+]
 
 #: Ends this near to 0 and 1 leave out nothing, and the share of such intervals from which a score is of no use.
 WHOLE_RANGE, MOSTLY = 1e-9, 0.5
-#: A third of the rows is set aside, but never more than the last of these, and only the first where a third would be
-#: fewer than the second, which are needed to compare scores.
-SHARE_ASIDE, FEWEST_ASIDE, FEWEST_COMPARED, MOST_ASIDE = 3, 20, 60, 600
+#: A third of the rows is set aside, but never more than the last of these: every row that does not calibrate makes
+#: thresholds less certain. Fewer than the first teach nothing, and the second are needed to compare scores.
+SHARE_ASIDE, FEWEST_ASIDE, FEWEST_COMPARED, MOST_ASIDE = 3, 20, 60, 100
 #: Folds that calibrate and measure each other among the rows set aside.
 FOLDS = 5
-#: Fewest rows for the worst slab, the smallest share of them that a slab may hold, and the searches averaged.
-FEWEST_FOR_SLABS, SLAB_MASS, SLAB_SEARCHES, SLAB_DIRECTIONS = 60, 0.2, 5, 50
+#: The smallest share of the rows that a slab may hold, the searches averaged, and the directions of each.
+SLAB_MASS, SLAB_SEARCHES, SLAB_DIRECTIONS = 0.2, 5, 50
 #: Share of the rows, the most outlying ones, that make the rim.
 RIM = 0.2
 #: An interval score this much larger than the best is still tolerated for better coverage where it is lowest.
@@ -54,21 +55,20 @@ class Candidate:
         method: Name of the score.
         width: Mean width of its intervals.
         interval_score: Mean interval (Winkler) score; smaller is better.
-        worst_slab: Coverage in the worst slab of the predicted means and standard deviations, mean over labels; None
-            where there are too few rows.
-        rim: Coverage among the most outlying fifth of the rows; None where there are too few rows.
+        worst_slab: Coverage in the worst slab of the predicted means and standard deviations, mean over labels.
+        rim: Coverage among the most outlying fifth of the rows; None with ``cv``, where none is known.
     """
 
     method: str
     width: float
     interval_score: float
-    worst_slab: float | None
+    worst_slab: float
     rim: float | None = None
 
     @property
     def lowest(self) -> float:
-        """The lower of both coverages; 0 where neither was measured."""
-        return min((value for value in (self.worst_slab, self.rim) if value is not None), default=0.0)
+        """The lower of both coverages."""
+        return self.worst_slab if self.rim is None else min(self.worst_slab, self.rim)
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class ScoreChoice:
         candidates: What each score did on them, in the order in which they were tried.
 
     Example:
-        >>> print(ScoreChoice("cdf", 0, []))
-        auto took cdf without a comparison: there are too few calibration rows to set some aside.
+        >>> print(ScoreChoice("beta", 0, []))
+        auto took beta without a comparison: there are too few calibration rows to set some aside.
     """
 
     method: str
@@ -96,7 +96,7 @@ class ScoreChoice:
             )
         chosen = next(one for one in self.candidates if one.method == self.method)
         narrowest = min(self.candidates, key=lambda one: one.width)
-        slab = "" if chosen.worst_slab is None else f", coverage in the worst slab {chosen.worst_slab:.2f}"
+        slab = f", coverage in the worst slab {chosen.worst_slab:.2f}"
         slab += "" if chosen.rim is None else f" and at the rim {chosen.rim:.2f}"
         cost = "the narrowest"
         if narrowest.width < chosen.width:
@@ -117,20 +117,28 @@ class ScoreChoice:
         return cls(state["method"], state["n_rows"], [Candidate(**one) for one in state["candidates"]])
 
 
-def set_aside(n_rows: int, groups: NDArray[np.str_] | None, levels: Sequence[float]) -> tuple[Index, Index]:
-    """Rows that choose and rows that calibrate; which they are depends on neither features nor labels.
+def set_aside(
+    n_rows: int,
+    groups: NDArray[np.str_] | None,
+    levels: Sequence[float],
+    fewest: int = FEWEST_ASIDE,
+    most: int = MOST_ASIDE,
+) -> tuple[Index, Index]:
+    """Rows that choose or teach and rows that calibrate; which they are depends on neither features nor labels.
 
     Args:
         n_rows: Calibration rows.
         groups: Their groups (N,); a group gives rows away only where enough are left for the levels.
         levels: Confidence levels.
+        fewest: Rows set aside that serve their purpose; where a third is fewer, none is set aside.
+        most: Rows beyond which no more are set aside.
 
     Returns:
         Row numbers set aside, none where there are too few rows, and those left.
 
     Example:
-        >>> [[len(rows) for rows in set_aside(n, None, [0.9])] for n in (300, 90, 50)]
-        [[100, 200], [20, 70], [0, 50]]
+        >>> [[len(rows) for rows in set_aside(n, None, [0.9])] for n in (600, 90, 50)]
+        [[100, 500], [30, 60], [0, 50]]
     """
     order = np.random.default_rng(0).permutation(n_rows)
     needed = SHARE_ASIDE * rows_needed(max(levels))
@@ -139,8 +147,8 @@ def set_aside(n_rows: int, groups: NDArray[np.str_] | None, levels: Sequence[flo
         order = order[np.isin(groups[order], names[counts >= needed])]
     elif n_rows < needed:
         order = order[:0]
-    third = min(len(order) // SHARE_ASIDE, MOST_ASIDE)
-    aside = np.sort(order[: third if third >= FEWEST_COMPARED else FEWEST_ASIDE if third >= FEWEST_ASIDE else 0])
+    third = min(len(order) // SHARE_ASIDE, most)
+    aside = np.sort(order[: third if third >= fewest else 0])
     return aside, np.setdiff1d(np.arange(n_rows), aside)
 
 
@@ -155,15 +163,13 @@ def choose_score(
 
     Each fold of the rows is covered by thresholds of the others. Scores are judged by where coverage is lowest: in
     their worst slab and among the most outlying rows (coverage above the level is no merit). "outlying" is preferred,
-    without factors the score with the best interval score, and another one is chosen where its lowest coverage is
-    higher by more than two standard errors. Left out are scores whose interval score is more than 30 % worse than the
-    best, and, where others do better, those that give the whole of [0, 1] to most shares.
-
-    With fewer than 60 rows nothing can be compared: "cdf" is chosen, or "chebyshev" where "cdf" gives [0, 1] to most.
+    without factors "beta", and another one is chosen where its lowest coverage is higher by more than two standard
+    errors. Left out are scores whose interval score is more than 30 % worse than the best, and, where others do better,
+    those that give the whole of [0, 1] to most shares. All of them need means and variances only.
 
     Args:
         laws: Row numbers, and the predicted laws of these rows; together every row once.
-        labels: Observed label distributions (n, L); without rows, the first score that the laws allow is chosen.
+        labels: Observed label distributions (n, L); without rows, "beta" is chosen.
         levels: Confidence levels.
         simultaneous: Whether all labels share one threshold.
         factors: Outlyingness of the rows (n,); None leaves "outlying" out.
@@ -171,41 +177,33 @@ def choose_score(
     Returns:
         The score, and what was measured.
     """
-    n, kinds = len(labels), _kinds(laws[0][1], len(labels), factors is not None)
+    n = len(labels)
     if n == 0:
-        return kinds[0], ScoreChoice(kinds[0].name, 0, [])
+        return BetaScore(), ScoreChoice(BetaScore.name, 0, [])
+    kinds: list[LabelScore] = [BetaScore(), ChebyshevScore(), AbsoluteScore()]
+    kinds += [] if factors is None else [OutlyingScore()]
     rim = np.ones(n, dtype=bool) if factors is None else factors >= np.quantile(factors, 1.0 - RIM)
-    enough = n >= FEWEST_FOR_SLABS
-    # what the folds can tell: with 16 rows there is no 0.99 quantile
-    smallest = n - -(-n // FOLDS)
-    levels = [min(level, smallest / (smallest + 1.0)) for level in levels]
     features = np.empty((n, 2 * labels.shape[1]))
     for rows, law in laws:
         features[rows] = np.hstack([to_numpy(law.mean), np.sqrt(np.maximum(to_numpy(law.variance), 0.0))])
+    # what the folds can tell: with 48 rows there is no 0.99 quantile
+    smallest = n - -(-n // FOLDS)
+    levels = [min(level, smallest / (smallest + 1.0)) for level in levels]
     inside, candidates, useful = [], [], []
     for kind in kinds:
-        ends = _cross_fitted_ends(kind, laws, labels, levels, simultaneous, factors if kind.widens else None)
+        ends = _cross_fitted_ends(kind, laws, labels, levels, simultaneous, factors)
         width = ends[:, :, 1] - ends[:, :, 0]  # (n, L, A)
         shares = labels[:, :, None]
         outside = np.maximum(ends[:, :, 0] - shares, 0.0) + np.maximum(shares - ends[:, :, 1], 0.0)
         loss = float((width + 2.0 * outside / (1.0 - np.asarray(levels))).mean())
         inside.append((outside == 0.0).mean(axis=(1, 2))[rim])
-        slab = _worst_slab(features, labels, ends) if enough else None
-        at_rim = float(inside[-1].mean()) if enough and factors is not None else None
+        at_rim = None if factors is None else float(inside[-1].mean())
+        slab = _worst_slab(features, labels, ends)
         candidates.append(Candidate(kind.name, float(width.mean()), loss, slab, at_rim))
         useful.append(whole_range(ends).mean() <= MOSTLY)
     eligible = [k for k in range(len(kinds)) if useful[k]] or list(range(len(kinds)))
-    chosen = _pick(candidates, eligible, np.stack(inside), float(np.mean(levels))) if enough else eligible[0]
+    chosen = _pick(candidates, eligible, np.stack(inside), float(np.mean(levels)))
     return kinds[chosen], ScoreChoice(kinds[chosen].name, n, candidates)
-
-
-def _kinds(law: Any, n_rows: int, with_outlying: bool) -> list[LabelScore]:
-    """Scores to compare: few of them on few rows."""
-    few, kinds = n_rows < FEWEST_COMPARED, [ChebyshevScore()]
-    has_marginals = callable(getattr(law, "marginal", None))
-    marginal: list[LabelScore] = [CdfScore()] if few else [CdfScore(), QuantileScore(), ScaledQuantileScore()]
-    more: list[LabelScore] = [] if few else [AbsoluteScore(), *([OutlyingScore()] if with_outlying else [])]
-    return [*(marginal if has_marginals else []), *kinds, *more]
 
 
 def _pick(candidates: list[Candidate], eligible: list[int], inside: Array, target: float) -> int:
@@ -220,7 +218,8 @@ def _pick(candidates: list[Candidate], eligible: list[int], inside: Array, targe
     best = min(candidates[k].interval_score for k in eligible)
     eligible = [k for k in eligible if candidates[k].interval_score <= (1.0 + TOLERATED) * best]
     lowest = {k: min(candidates[k].lowest, target) for k in eligible}
-    preferred = min(eligible, key=lambda k: (candidates[k].method != OutlyingScore.name, candidates[k].interval_score))
+    order = (OutlyingScore.name, BetaScore.name, ChebyshevScore.name, AbsoluteScore.name)
+    preferred = min(eligible, key=lambda k: order.index(candidates[k].method))
     rival = max(eligible, key=lambda k: (lowest[k], -candidates[k].interval_score))
     error = float((inside[rival] - inside[preferred]).std(ddof=1)) / np.sqrt(inside.shape[1])
     return rival if lowest[rival] - lowest[preferred] > max(CLEAR * error, SMALLEST_GAIN) else preferred
@@ -252,20 +251,17 @@ def _cross_fitted_ends(
 ) -> Array:
     """Ends (n, L, 2, A) of every row by thresholds of the other folds."""
     n, n_labels = labels.shape
-    bound = [(rows, kind.for_law(law, levels)) for rows, law in laws]
+    bound = [(rows, kind.for_law(law, levels, None if factors is None else factors[rows])) for rows, law in laws]
     scores = np.empty((n, n_labels, len(levels)))
     for rows, score in bound:
         for a in range(len(levels)):
             scores[rows, :, a] = score.score(labels[rows], a)
     if simultaneous:
         scores = scores.max(axis=1, keepdims=True)
-    scale = np.ones((n, 1, 1)) if factors is None else factors[:, None, None]
-    scores /= scale
     thresholds = np.empty_like(scores)
     folds = np.arange(n) % FOLDS
     for k in range(FOLDS):
         thresholds[folds == k] = Calibration(scores[folds != k]).pooled_thresholds(levels)
-    thresholds = thresholds * scale
     ends = np.empty((n, n_labels, 2, len(levels)))
     for rows, score in bound:
         ends[rows] = score.interval(thresholds[rows])

@@ -15,7 +15,16 @@ from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.conformal.choice import MOSTLY, ScoreChoice, choose_score, set_aside, whole_range
+from snefy_ldl.conformal.choice import (
+    FEWEST_ASIDE,
+    FEWEST_COMPARED,
+    MOST_ASIDE,
+    MOSTLY,
+    ScoreChoice,
+    choose_score,
+    set_aside,
+    whole_range,
+)
 from snefy_ldl.conformal.conditional import (
     Basis,
     ConditionalThresholds,
@@ -46,6 +55,8 @@ from snefy_ldl.estimator import fit_folds
 
 #: Calibration rows that are looked at for intervals that are the whole of [0, 1].
 LOOK_AT = 100
+#: Rows set aside at most to learn how scores depend on the row.
+MOST_RECTIFY = 600
 #: A name, a subclass or an object of :class:`~snefy_ldl.conformal.scores.LabelScore`.
 LabelMethod = str | type[LabelScore] | LabelScore
 
@@ -65,13 +76,13 @@ class ConformalIntervals(Conformalized):
             ``fit_folds(X, D, splits)`` is used if there, otherwise clones are fitted one by one.
         confidence_level: ``c``, or a list of levels.
         method: "chebyshev", ``E[ℓ] ± k q̂ sd`` (the paper's Algorithm A1); "quantile", exact marginal quantiles moved by
-            ``q̂``; "cdf", the exact interval between probabilities ``1/2 ∓ q̂``; "absolute" and "scaled quantile", the
-            first two with another normalisation; "outlying", the first with wider intervals the farther a row's
-            features lie from typical ones; a score of your own
+            ``q̂``; "cdf", the exact interval between probabilities ``1/2 ∓ q̂``; "absolute", ``E[ℓ] ± q̂``; "beta",
+            ``E[ℓ] ± r`` with the same probability of every row's Beta law of this mean and variance; "outlying", that
+            with wider intervals the farther a row's features lie from typical ones; a score of your own
             (:class:`~snefy_ldl.conformal.scores.LabelScore`): its name, its class or an object; or "auto", which sets
-            a third of the calibration rows aside (600 at most), compares these six on them by coverage in the worst
-            slab and at the rim and by interval score, and calibrates with the other rows. Below 180 rows it takes
-            "cdf", or "chebyshev" where 20 rows set aside show that "cdf" says nothing (not below 60 rows).
+            a third of the calibration rows aside (100 at most), compares "outlying", "beta", "chebyshev" and "absolute"
+            on them by coverage in the worst slab and at the rim and by interval score, and calibrates with the other
+            rows. Below 180 rows it takes "beta" and sets nothing aside.
         simultaneous: Cover all labels of a row at once: one threshold, of the largest score over the labels.
         conditional_on: What coverage must not depend on: columns of X (names or numbers), an array with one row of
             numbers per calibration row, a function of X, a basis (``Groups``, ``Bins``, ``Splines``, ``LawFeatures``,
@@ -136,7 +147,7 @@ class ConformalIntervals(Conformalized):
         self.model = check_model(model)
         self.confidence_level = confidence_level
         self._choose = isinstance(method, str) and method == "auto"
-        self._use(find_score(LabelScore, "cdf" if self._choose else method))  # type: ignore[type-abstract]
+        self._use(find_score(LabelScore, "beta" if self._choose else method))  # type: ignore[type-abstract]
         if self._choose:
             self.method = "auto"
         if self._score.widens and cv is not None:
@@ -189,8 +200,10 @@ class ConformalIntervals(Conformalized):
                 raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
             models, folds = fold_models(self.model, X, labels, self.cv)
         basis, values = self._basis_of(names, weights, len(labels))
-        if self._choose or self._score.widens or (basis is not None and (basis.learns or self.rectified)):
-            aside, rest = set_aside(len(labels), names, self._levels)
+        learns = self._score.widens or (basis is not None and (basis.learns or self.rectified))
+        if self._choose or learns:
+            fewest, most = FEWEST_ASIDE if learns else FEWEST_COMPARED, MOST_RECTIFY if self.rectified else MOST_ASIDE
+            aside, rest = set_aside(len(labels), names, self._levels, fewest, most)
             self._learn_outlyingness(X, aside)
             if basis is not None:
                 basis = self._prepared(basis, X, aside)
@@ -237,10 +250,14 @@ class ConformalIntervals(Conformalized):
             )
 
     def _factors(self, X: Any) -> Array | None:
-        """What thresholds of these rows are multiplied with, (N, 1, 1); None where nothing is."""
+        """How much wider than those of typical rows the intervals of these rows are, (N,); None where they are not."""
         if not self._score.widens or self._outlyingness is None:
             return None
-        return self._outlyingness.factors(X, self.model)[:, None, None]
+        return self._outlyingness.factors(X, self.model)
+
+    def _bound(self, law: Any, factors: Array | None, rows: slice) -> LabelScore:
+        """The score for the laws of some rows, given the factors of all of them."""
+        return self._score.for_law(law, self._levels, None if factors is None else factors[rows])
 
     def _basis_of(self, names: Any, weights: Array | None, n_rows: int) -> tuple[Basis | None, Array | None]:
         """What coverage must not depend on, and its values where they were given."""
@@ -266,7 +283,7 @@ class ConformalIntervals(Conformalized):
 
     def _choose_score(self, models: list[Any], folds: Index, X: Any, labels: Array, aside: Index) -> None:
         """Choose a score on the rows set aside, each judged by the law of the model that has not seen it."""
-        laws = []
+        laws, aside = [], aside if len(aside) >= FEWEST_COMPARED else aside[:0]
         for k in np.unique(folds[aside]) if len(aside) else [0]:
             at = np.flatnonzero(folds[aside] == k)
             rows = aside[at] if len(aside) else np.zeros(1, dtype=np.intp)
@@ -305,9 +322,7 @@ class ConformalIntervals(Conformalized):
             thresholds = self.thresholds_.T[None]
             if self._rectifier is not None and values is not None:
                 thresholds = thresholds + self._rectifier.quantiles(values[rows])[part]
-            if factors is not None:
-                thresholds = thresholds * factors[part]
-            ends = self._score.for_law(law, self._levels).interval(thresholds)
+            ends = self._bound(law, factors, part).interval(thresholds)
             shares.append(whole_range(ends).mean(axis=(0, 1)))
         return np.where(np.isfinite(self.thresholds_).all(axis=1), np.mean(shares, axis=0), 0.0)
 
@@ -341,14 +356,13 @@ class ConformalIntervals(Conformalized):
 
     def _scores(self, model: Any, X: Any, labels: Array) -> Array:
         """Conformity scores (n, L or 1, kinds)."""
-        parts = []
+        parts, factors = [], self._factors(X)
         for rows, law in law_blocks(model, X):
             self._check_labels(law, labels)
-            score = self._score.for_law(law, self._levels)
+            score = self._bound(law, factors, rows)
             scores = np.stack([score.score(labels[rows], a) for a in range(self._n_kinds)], axis=2)
             parts.append(scores.max(axis=1, keepdims=True) if self.simultaneous else scores)
-        scores, factors = np.concatenate(parts), self._factors(X)
-        return scores if factors is None else scores / factors
+        return np.concatenate(parts)
 
     def row_scores(self, X: Any, D: Any, *, conditional_on: Any = None) -> Array:
         """Conformity scores of rows with known labels, at the first level.
@@ -413,13 +427,11 @@ class ConformalIntervals(Conformalized):
         else:
             thresholds = self._conditional_thresholds(X, n_rows, conditional_on, randomized, random_state)
         self._warn_unbounded(thresholds, names, weights)
-        factors = self._factors(X)
-        if factors is not None:
-            thresholds = thresholds * factors
         if self.cv is None:
+            factors = self._factors(X)
             for rows, law in law_blocks(self.model, X):
                 q = thresholds if len(thresholds) == 1 else thresholds[rows]
-                out[rows] = self._score.for_law(law, self._levels).interval(q)
+                out[rows] = self._bound(law, factors, rows).interval(q)
         else:
             ends = CrossEnds(calibration, self._folds, len(self.models_), self._levels)
             for blocks in zip(*(law_blocks(model, X) for model in self.models_)):

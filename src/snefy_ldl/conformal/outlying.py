@@ -1,9 +1,10 @@
 """How far a row lies from typical rows, which widens intervals where the model has seen little.
 
-The rim of the data is where worst-group coverage is lost: groups there are small, and the model extrapolates. Scores
-divided by a factor that grows with the distance from the centre of the features give such rows wider intervals; as the
-factor is fixed before calibration, coverage stays exact on average. It is 1 for the four fifths of the rows nearest to
-the centre: a factor that grew from the centre on would take from them the coverage that it gives to the rim.
+The rim of the data is where worst-group coverage is lost: groups there are small, and the model extrapolates. A factor
+that grows with the distance from the centre of the features, by which the score divides distances from the mean, gives
+such rows wider intervals; as it is fixed before calibration, coverage stays exact on average. It is 1 for the nine
+tenths of the rows nearest to the centre: a factor that grew from the centre on would take from them the coverage that
+it gives to the rim.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ import numpy as np
 from snefy_ldl._internal.types import Array
 from snefy_ldl.conformal.conditional import LawFeatures
 from snefy_ldl.datasets.columns import TableEncoder
+from snefy_ldl.errors import InputError
 
 __all__ = ["Outlyingness"]
 
 #: The share of the rows within the edge, beyond which intervals widen, and the widest of them in units of the others.
-WITHIN, WIDEST = 0.8, 4.0
+WITHIN, WIDEST = 0.9, 16.0
 
 
 @dataclass(frozen=True)
 class Outlyingness:
-    """A row's root mean square distance from the centre in standardised features, in units of the edge's.
+    """A row's mean squared distance from the centre in standardised features, in units of the edge's.
 
     Features are the numbers that the model is fed; where it is fed something else (texts, images, sparse rows), the
     means and standard deviations that it predicts.
@@ -33,18 +35,18 @@ class Outlyingness:
     Args:
         centre: Mean of each feature, (d,).
         scale: Standard deviation of each feature, (d,); 1 for a constant one.
-        edge: Distance within which four fifths of the rows lie that it was learned from.
+        square_edge: Squared distance within which nine tenths of the rows lie that it was learned from.
         of_law: Whether the features are the predicted means and standard deviations.
 
     Example:
         >>> learned = Outlyingness.learn(np.array([[0.0], [2.0]]), None)
         >>> learned.factors(np.array([[1.0], [2.0], [3.0]]), None)
-        array([1., 1., 2.])
+        array([1., 1., 4.])
     """
 
     centre: tuple[float, ...]
     scale: tuple[float, ...]
-    edge: float
+    square_edge: float
     of_law: bool = False
 
     @classmethod
@@ -79,11 +81,11 @@ class Outlyingness:
         """
         features = None if self.of_law else _numbers_of(X, model)
         distances = self._distances(_law_features(X, model) if features is None else features)
-        factors: Array = np.clip(distances / self.edge, 1.0, WIDEST)
+        factors: Array = np.clip(distances / self.square_edge, 1.0, WIDEST)
         return factors
 
     def _distances(self, table: Array) -> Array:
-        distances: Array = np.sqrt(((np.nan_to_num((table - self.centre) / self.scale)) ** 2).mean(axis=1))
+        distances: Array = (np.nan_to_num((table - self.centre) / self.scale) ** 2).mean(axis=1)
         return distances
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,8 +94,14 @@ class Outlyingness:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Outlyingness:
-        """What :meth:`to_dict` described."""
-        return cls(tuple(state["centre"]), tuple(state["scale"]), state["edge"], state["of_law"])
+        """What :meth:`to_dict` described.
+
+        Raises:
+            InputError: What an earlier build described, whose factors meant something else.
+        """
+        if "square_edge" not in state:
+            raise InputError('this "outlying" calibration is of an earlier build; conformalize again.')
+        return cls(tuple(state["centre"]), tuple(state["scale"]), state["square_edge"], state["of_law"])
 
 
 def _law_features(X: Any, model: Any) -> Array:

@@ -17,7 +17,7 @@ from snefy_ldl._internal.laws import law_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.conformal.choice import FEWEST_FOR_SLABS
+from snefy_ldl.conformal.choice import FEWEST_COMPARED
 from snefy_ldl.conformal.conditional import LawFeatures, column_values
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
@@ -206,7 +206,7 @@ def coverage_report(
         levels, ends, joint = _all_ends(one, X, confidence_level, groups, sample_weight)
         shown = spaced_rows(len(labels)) if dependence else np.arange(0)
         predicted = None
-        if len(shown) >= FEWEST_FOR_SLABS:
+        if len(shown) >= FEWEST_COMPARED:
             predicted = LawFeatures(("mean", "sd")).values(take_rows(X, shown), getattr(one, "models_", [one])[0])
         for a, level in enumerate(levels):
             rows = _interval_rows(labels, ends[..., a], level, joint, names, titles)

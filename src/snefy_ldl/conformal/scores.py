@@ -33,7 +33,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from scipy.special import gammaln, ndtri
+from scipy.special import betainc, betaln, gammaln, ndtri
 
 from snefy_ldl._internal.laws import draw_from, tensor_for, to_numpy
 from snefy_ldl._internal.special import uniform
@@ -45,6 +45,7 @@ __all__ = [
     "AbsoluteScore",
     "BallScore",
     "BandScore",
+    "BetaScore",
     "CdfScore",
     "ChebyshevScore",
     "ContentBallScore",
@@ -57,7 +58,6 @@ __all__ = [
     "OutlyingScore",
     "QuantileScore",
     "RegionScore",
-    "ScaledQuantileScore",
     "Seeds",
     "Threshold",
     "bisect_end",
@@ -74,6 +74,10 @@ Threshold = Array
 
 #: Ends found by bisection are this close in the share.
 END_TOLERANCE = 1e-12
+#: The Beta law of "beta": its mean stays this far from 0 and 1, and its concentration within these; what share of it
+#: gets a heavy tail, and the steps after which the search of an end stops (a bisection would need some 40). Distances
+#: count from the slack on: a law may have much of its mass closer to 0 or 1 than any search can tell.
+SMALLEST_MEAN, CONCENTRATIONS, HEAVY, MOST_STEPS, SLACK = 1e-12, (1e-6, 1e10), 0.01, 100, 1e-9
 
 Kind = TypeVar("Kind", bound="Score")
 
@@ -120,8 +124,9 @@ class LabelScore(Score):
     Attributes:
         name: What ``method=`` calls it.
         per_level: Whether each confidence level has a score of its own (True) or one serves all of them.
-        widens: Whether scores are divided by the :class:`~snefy_ldl.conformal.outlying.Outlyingness` of the row: rows
-            far from typical ones get wider intervals.
+        widens: Whether ``factors`` matter: rows far from typical ones then get wider intervals.
+        factors: :class:`~snefy_ldl.conformal.outlying.Outlyingness` of the rows, (b, 1), once bound; 1 where none is
+            given.
 
     Example:
         >>> import torch
@@ -146,18 +151,21 @@ class LabelScore(Score):
     per_level: ClassVar[bool] = True
     widens: ClassVar[bool] = False
     registered: ClassVar[dict[str, type[LabelScore]]] = {}
+    factors: Array
 
-    def for_law(self, law: Any, levels: list[float]) -> LabelScore:
+    def for_law(self, law: Any, levels: list[float], factors: Array | None = None) -> LabelScore:
         """A copy of this score that answers for the rows of a law; the score itself stays as it was.
 
         Args:
             law: Predicted laws, batch (b,), event (L,).
             levels: Confidence levels.
+            factors: How much wider the intervals of each row shall be, (b,), for a score that widens.
 
         Returns:
             The bound copy.
         """
         bound: LabelScore = self._bound(law, levels)
+        bound.factors = np.ones((1, 1)) if factors is None else factors[:, None]
         return bound
 
     @abstractmethod
@@ -483,10 +491,15 @@ class ChebyshevScore(BandScore):
 
     def bind(self, law: Any, levels: list[float]) -> None:
         """See the base class."""
-        moments = law.mean_and_variance() if hasattr(law, "mean_and_variance") else (law.mean, law.variance)
-        mean, variance = (to_numpy(moment)[:, :, None] for moment in moments)
-        self.low, self.high, self.unit = mean, mean, np.sqrt(np.maximum(variance, 0.0))
+        mean, variance = (moment[:, :, None] for moment in _moments(law))
+        self.low, self.high, self.unit = mean, mean, np.sqrt(variance)
         self.k = 1.0 / np.sqrt(1.0 - np.asarray(levels))
+
+
+def _moments(law: Any) -> tuple[Array, Array]:
+    """Mean and variance of every share, (b, L) each."""
+    both = law.mean_and_variance() if hasattr(law, "mean_and_variance") else (law.mean, law.variance)
+    return to_numpy(both[0]), np.maximum(to_numpy(both[1]), 0.0)
 
 
 class AbsoluteScore(BandScore):
@@ -508,8 +521,103 @@ class AbsoluteScore(BandScore):
         self.low, self.high, self.unit, self.k = mean, mean, np.ones_like(mean), np.ones(len(levels))
 
 
-class OutlyingScore(ChebyshevScore):
-    """The score of "chebyshev", divided by a factor that grows with the distance from the edge of the typical rows.
+class BetaScore(LabelScore):
+    """``s = -log P(|Y - E[ℓ]| >= |ℓ - E[ℓ]|)``, Y of the Beta law with the mean and variance of the share.
+
+    The interval ``E[ℓ] ± r`` holds the same probability of every row's Beta law, whatever its shape: "chebyshev", which
+    takes the same number of standard deviations, holds more of a law that leans on 0 than of a broad one. A hundredth
+    of the law is given a heavy tail, ``v / (v + r²)``, so that scores stay finite, in the order of "chebyshev", where
+    the Beta law leaves nothing. Needs the ``mean`` and ``variance`` of the law, and no more.
+
+    Example:
+        >>> import torch
+        >>> law = torch.distributions.Dirichlet(torch.tensor([[1.0, 1.0]]))
+        >>> score = BetaScore().for_law(law, [0.9])  # a uniform share: nine tenths of it lie within 0.45 of the mean
+        >>> low, high = score.ends(np.full((1, 1, 1), -np.log(0.1)))
+        >>> bool(abs(high[0, 0, 0] - 0.95) < 0.005)
+        True
+    """
+
+    name = "beta"
+    per_level = False
+
+    def bind(self, law: Any, levels: list[float]) -> None:
+        """See the base class."""
+        self.mean, variance = _moments(law)
+        centre = np.clip(self.mean, SMALLEST_MEAN, 1.0 - SMALLEST_MEAN)
+        binomial = centre * (1.0 - centre)
+        total = np.clip(binomial / np.maximum(variance, np.finfo(np.float64).tiny) - 1.0, *CONCENTRATIONS)
+        # mean, parameters and variance of the Beta laws, (4, b, L)
+        self.laws = np.stack([self.mean, centre * total, (1.0 - centre) * total, binomial / (total + 1.0)])
+
+    def _distance(self, distance: Array) -> Array:
+        beyond, _ = _beta_tail(self.laws, np.maximum(distance / self.factors - SLACK, 0.0))
+        answer: Array = np.maximum(-np.log(beyond), 0.0)
+        return answer
+
+    def below(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        return self._distance(self.mean - shares)
+
+    def above(self, shares: Array, level: int) -> Array:
+        """See the base class."""
+        return self._distance(shares - self.mean)
+
+    def score(self, shares: Array, level: int) -> Array:
+        """See the base class; the distance decides, on both sides."""
+        return self._distance(np.abs(shares - self.mean))
+
+    def ends(self, thresholds: Threshold) -> tuple[Array, Array]:
+        """See the base class; here by Newton's method on the logarithm of the tail, inside a bracket."""
+        shape = (self.n_rows, self.n_labels, thresholds.shape[2])
+        wanted = np.broadcast_to(thresholds, shape)
+        reach = np.stack([self._radius(wanted[:, :, a]) for a in range(shape[2])], axis=2) * self.factors[:, :, None]
+        return self.mean[:, :, None] - reach, self.mean[:, :, None] + reach
+
+    def _radius(self, wanted: Array) -> Array:
+        """Distances (b, L) with these scores; 1 where none is large enough."""
+        laws, target = self.laws.reshape(4, -1), wanted.ravel()
+        low, high, last = np.zeros_like(target), np.ones_like(target), np.ones_like(target)
+        radius, left = np.minimum(np.sqrt(laws[3] * np.maximum(target, 0.0)), 0.5), np.arange(len(target))
+        for _ in range(MOST_STEPS):
+            now = radius[left]
+            beyond, slope = _beta_tail(laws[:, left], now)
+            missing = np.log(beyond) + target[left]  # > 0: the radius is too small
+            low[left], high[left] = np.where(missing > 0.0, now, low[left]), np.where(missing > 0.0, high[left], now)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                step = now + missing * beyond / slope
+            # Newton's steps must stay inside the bracket and get shorter; otherwise the bracket is halved
+            newton = (step > low[left]) & (step < high[left]) & (np.abs(step - now) <= 0.5 * last[left])
+            radius[left] = np.where(newton, step, 0.5 * (low[left] + high[left]))
+            last[left] = np.abs(radius[left] - now)
+            left = left[last[left] > END_TOLERANCE]
+            if not len(left):
+                break
+        found: Array = (radius + SLACK + 2.0 * END_TOLERANCE).reshape(wanted.shape)
+        return found
+
+
+def _beta_tail(laws: Array, radius: Array) -> tuple[Array, Array]:
+    """``P(|Y - mean| >= radius)`` and minus its derivative, in the shape of the distances.
+
+    Args:
+        laws: Mean, both parameters and variance of Beta laws, (4, ...).
+        radius: Distances from the mean, (...).
+    """
+    mean, a, b, variance = laws
+    beyond, slope = np.zeros_like(radius), np.zeros_like(radius)
+    for first, second, share in ((a, b, mean - radius), (b, a, 1.0 - mean - radius)):
+        inside = share > 0.0
+        alpha, beta, share = first[inside], second[inside], share[inside]
+        beyond[inside] += betainc(alpha, beta, share)
+        slope[inside] += np.exp((alpha - 1.0) * np.log(share) + (beta - 1.0) * np.log1p(-share) - betaln(alpha, beta))
+    heavy = variance / (variance + radius**2)
+    beyond = (1.0 - HEAVY) * beyond + HEAVY * heavy
+    return beyond, (1.0 - HEAVY) * slope + HEAVY * 2.0 * radius * heavy**2 / variance
+
+
+class OutlyingScore(BetaScore):
+    """The score of "beta", with distances from the mean divided by a factor that grows beyond the typical rows' edge.
 
     Example:
         >>> OutlyingScore().widens
@@ -593,26 +701,6 @@ class QuantileScore(BandScore, MarginalScore):
         both = self.quantiles(np.asarray(alpha))
         self.low, self.high = both[..., : len(levels)], both[..., len(levels) :]  # (b, L, A) each
         self.unit, self.k = np.ones((1, 1, 1)), np.ones(len(levels))
-
-
-class ScaledQuantileScore(QuantileScore):
-    """The score of "quantile" in units of the row's own width ``Q_hi - Q_lo`` (CQR-r of Sesia and Candès, 2020).
-
-    Example:
-        >>> from snefy_ldl import SnefySimplex
-        >>> import torch
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
-        >>> ScaledQuantileScore().for_law(law, [0.9]).score(np.array([[0.5, 0.5]]), 0).round(3)
-        array([[-0.5, -0.5]])
-    """
-
-    name = "scaled quantile"
-
-    def bind(self, law: Any, levels: list[float]) -> None:
-        """See the base class."""
-        super().bind(law, levels)
-        # a law without spread (an atom that fills the level) is right or wrong by the smallest width there is
-        self.unit = np.maximum(self.high - self.low, np.finfo(np.float64).eps)
 
 
 class CdfScore(MarginalScore):

@@ -53,7 +53,7 @@ def make_model(study: Study, recipe: str, seed: int | None = None, **changes: An
         seed: its random state.
         changes: further settings, which go before those of the study.
     """
-    settings: dict[str, Any] = {**dict(study.model), **changes, "random_state": seed, "device": "cpu"}
+    settings: dict[str, Any] = {"device": "cpu", **dict(study.model), **changes, "random_state": seed}
     if recipe == "paper":
         tasks: dict[type, Any] = {Active: "active", Ensemble: "ensemble"}  # which set the batch size
         return SnefyLDL.paper(tasks.get(type(study.protocol), "conformal"), **settings)

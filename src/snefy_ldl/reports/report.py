@@ -12,7 +12,7 @@ from scipy import stats
 
 from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl.conformal.choice import FEWEST_FOR_SLABS
+from snefy_ldl.conformal.choice import FEWEST_COMPARED
 from snefy_ldl.conformal.report import conditional_rows, spaced_rows
 from snefy_ldl.datasets.groups import group_folds
 from snefy_ldl.errors import InputError, TableNote
@@ -131,7 +131,7 @@ def judge_coverage(
 
 def _by_row(rows: JudgedRows, answers: Answers, ends: Array, feature: Array | None) -> list[dict[str, Any]]:
     """How far coverage depends on the row: on what is predicted, the largest predicted share, the width, a feature."""
-    if len(rows) < FEWEST_FOR_SLABS:
+    if len(rows) < FEWEST_COMPARED:
         return []
     predicted = np.hstack([answers.mean, answers.high - answers.low])[spaced_rows(len(rows))]
     largest = answers.mean.argmax(axis=1)
