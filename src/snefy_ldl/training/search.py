@@ -360,7 +360,9 @@ def _ways(
     ways = [replace(way, folds=True) for way in ways]
     if not job.models_zeros and data.n_labels < MANY_LABELS:
         lessons = _Lessons(job, guidance)
-        ways += [lessons.teach(way) for way in ways if lessons.are_for(way)]
+        taught = [lessons.teach(way) for way in ways if lessons.are_for(way)]
+        # fewer than a hundred rows alone hardly ever teach a network as well as with lessons
+        ways = [way for way in ways if way.inputs != "guides" or not lessons.are_for(way)] + taught
     return ways
 
 
