@@ -39,7 +39,7 @@ import density_peers as peers
 import density_report
 import density_selftest
 from density_data import COMPOSITION, LDL, load, split, variants
-from snefy_ldl import SnefyLDL
+from snefy_ldl import SnefyLDL, fit_density
 from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl.learners import SABFGS, DirichletLDL, LogRatioLDL
 from snefy_ldl.metrics import coverage, interval_width, kl_divergence
@@ -85,6 +85,25 @@ class Ours:
         return mean, self.model.predict_interval(X[: FEW_ROWS if slow else INTERVAL_ROWS], LEVEL)
 
 
+class Auto(Ours):
+    """The density that :func:`snefy_ldl.fit_density` chooses; both have the seeds of the other methods."""
+
+    def __init__(self, seed):
+        super().__init__(None)
+        self.seed = seed
+
+    def fit(self, X, D, keep):
+        snefy, logratio = SnefyLDL(random_state=self.seed, device="cpu"), LogRatioLDL(random_state=self.seed)
+        self.model = fit_density(X, D, random_state=self.seed, snefy=snefy, logratio=logratio)
+        return self
+
+    def mean_and_interval(self, X):
+        answers = super().mean_and_interval(X)
+        choice = self.model.density_choice_
+        self.chosen = {key: choice[key] for key in ("kept", "rows", "difference", "standard_error")}
+        return answers
+
+
 class Point:
     """A learner of the mean alone."""
 
@@ -127,9 +146,9 @@ DENSE, ZEROS = ("plain", "jitter"), ("zeros", "zeros jitter")
 EVERY = DENSE + ZEROS
 METHODS = {
     "SnefyLDL": (snefy, EVERY),
-    "SnefyLDL, 6 members": (lambda v, z, s: snefy(v, z, s, n_members=6), EVERY),
     "SnefyLDL as 0.1": (old_snefy, DENSE),
     "LogRatioLDL": (lambda v, z, s: Ours(LogRatioLDL(random_state=s)), DENSE),
+    "auto": (lambda v, z, s: Auto(s), DENSE),
     "zuko NSF": (lambda v, z, s: peers.NetworkPeer(nets.SplineFlow, s), DENSE),
     "zuko GMM": (lambda v, z, s: peers.NetworkPeer(nets.ZukoMixture, s), DENSE),
     "MDN, logistic normals": (lambda v, z, s: peers.NetworkPeer(nets.LogisticNormals, s), DENSE),
@@ -147,7 +166,7 @@ METHODS = {
 }
 NEEDS = {"zuko NSF": "zuko", "zuko GMM": "zuko", "NGBoost Gaussian": "ngboost", "XGBoostLSS Dirichlet": "xgboostlss"}
 #: The methods that take longest, which start first.
-SLOW = ("SnefyLDL, 6 members", "zuko NSF", "NGBoost Gaussian", "distributional forest", "XGBoostLSS Dirichlet")
+SLOW = ("auto", "zuko NSF", "NGBoost Gaussian", "distributional forest", "XGBoostLSS Dirichlet")
 
 
 def by_draws(model, X, n_labels):
@@ -228,7 +247,7 @@ def cases_of(options):
     cases = []
     for name in options.data:
         D = load(name).D
-        for variant in variants(name):
+        for variant in set(variants(name)) & set(options.variants):
             for seed in options.seeds:
                 methods = [m for m in options.methods if variant in METHODS[m][1]]
                 cases += [(len(D) * D.shape[1] * load(name).X.shape[1] ** 0.5, name, variant, seed, m) for m in methods]
@@ -298,6 +317,7 @@ def main():
     parser.add_argument("what", choices=("run", "report", "selftest"))
     parser.add_argument("--data", nargs="+", choices=LDL + COMPOSITION, default=LDL + COMPOSITION)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--variants", nargs="+", choices=EVERY, default=EVERY)
     parser.add_argument("--seeds", type=seeds_of, default=seeds_of("0..4"))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float)

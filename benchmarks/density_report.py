@@ -10,7 +10,7 @@ from scipy import stats
 
 import common
 
-OURS = ("SnefyLDL", "SnefyLDL, 6 members", "SnefyLDL as 0.1", "LogRatioLDL")
+OURS = ("SnefyLDL", "SnefyLDL as 0.1", "LogRatioLDL", "auto")
 VARIANTS = {"plain": "", "jitter": ", jittered", "zeros": ", zeros scored", "zeros jitter": ", zeros scored, jittered"}
 NOTES = """\
 Half of the rows train, the other half is scored; rows of a group (a child) stay together. `±` is the standard deviation
@@ -212,7 +212,7 @@ def panel(ax, cases, key, reach):
     from snefy_ldl.plots import style
 
     blues = style.SHADES["model"]
-    looks = {"SnefyLDL": (style.MODEL, "o"), "SnefyLDL, 6 members": (blues[-1], "D")}
+    looks = {"SnefyLDL": (style.MODEL, "o"), "auto": (blues[-1], "D")}
     looks |= {"SnefyLDL as 0.1": (blues[2], "s"), "LogRatioLDL": (style.TRUTH, "^")}
     low, high = reach
     for line, (_, methods) in enumerate(cases.items()):
@@ -227,7 +227,7 @@ def panel(ax, cases, key, reach):
             unit, origin = (labels - 1, 0.0) if key == "nll" else (np.mean(list(base.values())), 1.0)
             place = origin + gap["mean"] / unit
             color, mark = looks.get(method, (style.QUIET, "|"))
-            y = line + {"SnefyLDL": -0.15, "SnefyLDL, 6 members": 0.15}.get(method, 0.0)
+            y = line + {"SnefyLDL": -0.15, "auto": 0.15}.get(method, 0.0)
             name = method if method in OURS else "peers"
             if not low <= place <= high:
                 edge, mark = (low, "<") if place < low else (high, ">")

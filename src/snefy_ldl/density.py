@@ -25,6 +25,8 @@ __all__ = ["ANSWERS", "fit_density", "load_density"]
 MANY_ROWS = 5_000
 #: Rows below which nothing can be compared.
 FEWEST_ROWS = 12
+#: Standard errors of a lead that ends the comparison before all parts were left out, and rows that it takes at least.
+CLEAR_LEAD, CLEAR_ROWS = 4.0, 100
 #: Standard errors by which the log-ratio density must lead: the other one answers more questions.
 LEAST_LEAD = 1.0
 #: What each density can answer that the other cannot.
@@ -49,9 +51,9 @@ def fit_density(
     """Fit the density that suits the rows: :class:`~snefy_ldl.SnefyLDL` or :class:`~snefy_ldl.learners.LogRatioLDL`.
 
     ``"auto"`` fits both without each of ``cv`` parts of the rows (one part of more than 5,000 rows), compares the log
-    densities of the parts left out, row by row, and fits the better one to all rows. The log-ratio density must lead by
-    one standard error, since it answers fewer questions. With zeros, votes or unknown shares there is nothing to
-    compare: ``SnefyLDL`` is fitted.
+    densities of the parts left out, row by row, until one density leads by far, and fits the better one to all rows.
+    The log-ratio density must lead by one standard error, since it answers fewer questions. With zeros, votes or
+    unknown shares there is nothing to compare: ``SnefyLDL`` is fitted.
 
     Args:
         X: Features (N, d), as :meth:`SnefyLDL.fit` takes them.
@@ -159,12 +161,18 @@ def _compare(models: dict[str, Any], X: Any, D: Any, cv: int, seed: int) -> dict
     parts = list(KFold(min(cv, len(labels)), shuffle=True, random_state=seed).split(labels))
     if len(labels) > MANY_ROWS:
         parts = parts[:1]
+    scores: dict[str, Array] = {name: np.empty(0) for name in models}
     with warnings.catch_warnings():  # the fit on all rows warns of what is odd about them
         for category in (TableNote, TrainingWarning):
             warnings.simplefilter("ignore", category)
-        scores = {name: _left_out(model, X, D, parts) for name, model in models.items()}
-    gain = scores["logratio"] - scores["snefy"]
-    difference, error = float(gain.mean()), float(gain.std(ddof=1) / len(gain) ** 0.5)
+        for train, test in parts:
+            for name, model in models.items():
+                fitted = fit_folds(clone(model), X, D, [train])[0]
+                scores[name] = np.append(scores[name], fitted.log_prob(take_rows(X, test), take_rows(D, test)))
+            gain = scores["logratio"] - scores["snefy"]
+            difference, error = float(gain.mean()), float(gain.std(ddof=1) / len(gain) ** 0.5)
+            if len(gain) >= CLEAR_ROWS and abs(difference) > CLEAR_LEAD * error:
+                break
     kept = "logratio" if difference > LEAST_LEAD * error else "snefy"
     apart = f"{abs(difference):.3f} ± {error:.3f} nats per row"
     if kept == "logratio":
@@ -175,10 +183,3 @@ def _compare(models: dict[str, Any], X: Any, D: Any, cv: int, seed: int) -> dict
         reason = f"rows left out tell no clear difference ({apart}), and the snefy density answers more questions"
     means = {name: float(values.mean()) for name, values in scores.items()}
     return _choice(kept, reason, rows=len(gain), log_likelihood=means, difference=difference, standard_error=error)
-
-
-def _left_out(model: Any, X: Any, D: Any, parts: list[Any]) -> Array:
-    """Log densities of rows by models that have not seen them, in the order of the parts."""
-    fitted = fit_folds(clone(model), X, D, [train for train, _ in parts])
-    scores = [one.log_prob(take_rows(X, test), take_rows(D, test)) for one, (_, test) in zip(fitted, parts)]
-    return np.concatenate(scores)

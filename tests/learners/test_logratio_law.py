@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from scipy.linalg import helmert
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.logratio_law import DRAWS, LogRatioSimplex, Mixture, order_statistics
+from snefy_ldl.learners.logratio_law import LogRatioSimplex, Mixture
 
 #: Standard errors that an average of draws may be off: one comparison in 15,000 is a false alarm.
 FOUR = 4.0
@@ -289,13 +290,19 @@ def test_what_leaves_the_family_is_refused(law: LogRatioSimplex) -> None:
         law.prob_greater(0, 1, -1.0)
 
 
-def test_order_statistics_are_those_of_all_draws_sorted() -> None:
-    random = np.random.default_rng(0)
-    places = np.array([0, 3, 204, 2047, 2048, 3891, DRAWS - 1])
-    alike = random.random((3, 2, DRAWS), dtype=np.float32)
-    apart = np.sort(alike, axis=-1)  # nets that have nothing in common: the draws near a rank do not hold the quantile
-    ties = np.round(alike * 4) / 4
-    for draws in (alike, apart, apart[..., ::-1], ties, np.concatenate([alike, apart])):
-        kept = draws.copy()
-        np.testing.assert_array_equal(order_statistics(draws, places), np.sort(draws, axis=-1)[..., places])
-        np.testing.assert_array_equal(draws, kept)
+def test_rows_that_differ_in_location_alone_answer_as_each_by_itself() -> None:
+    one = make_mixture(n_rows=1, n_labels=4, n_members=1)
+    places = 0.7 * torch.randn(5, 1, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    parts = {name: getattr(one, name).expand(5, *getattr(one, name).shape[1:]) for name in ("log_weights", "factor")}
+    law = LogRatioSimplex(replace(one, location=places, **parts))
+    for row in range(5):
+        alone = LogRatioSimplex(replace(one, location=places[row : row + 1]))
+        torch.testing.assert_close(law.mean[row], alone.mean[0], atol=1e-6, rtol=0.0)
+        torch.testing.assert_close(
+            law.quantiles([0.05, 0.95])[row], alone.quantiles([0.05, 0.95])[0], atol=1e-6, rtol=0.0
+        )
+
+
+def test_few_quantiles_equal_those_among_many(law: LogRatioSimplex) -> None:
+    few, many = law.quantiles([0.05, 0.95]), law.quantiles([0.05, 0.2, 0.5, 0.8, 0.95])
+    torch.testing.assert_close(few, many[..., [0, 4]], atol=0.0, rtol=0.0)

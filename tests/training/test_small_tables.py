@@ -49,13 +49,14 @@ def test_many_rows_are_fitted_as_before() -> None:
 def test_lessons_have_the_moments_of_what_guides_leave() -> None:
     random = np.random.default_rng(1)
     _, D = make_rows(200)
-    noise = random.normal(size=(200, 3)) * [0.1, 0.4, 0.1]
+    noise = random.normal(size=(200, 3)) * [0.1, 0.4, 0.1] + [0.0, 0.5, 0.0]  # guides that are biased, too
     predicted = (np.log(D) + noise)[:, None]
     seen = np.arange(150)
-    where, drawn = draw_lesson(predicted, D, seen, 20_000, 0)
+    where, at, drawn = draw_lesson(predicted, D, seen, 20_000, 0)
     assert where.max() < 150
+    assert np.std(at - predicted[where]) > 0.1  # lessons are about other guides than those of the rows
     centred = np.log(drawn) - np.log(drawn).mean(1, keepdims=True)
-    left = centred - (predicted[where, 0] - predicted[where, 0].mean(1, keepdims=True))
+    left = centred - (at[:, 0] - at[:, 0].mean(1, keepdims=True))
     wanted = noise[:150] - noise[:150].mean(1, keepdims=True)
     np.testing.assert_allclose(left.mean(0), -wanted.mean(0), atol=0.03)
     np.testing.assert_allclose(left.std(0), wanted.std(0), rtol=0.2)

@@ -43,6 +43,8 @@ from snefy_ldl.logratios import default_basis, refuse_zeros
 FOREST_ROWS = 20_000
 #: Folds of the cross-fitting, and so members of the density.
 N_FOLDS = 5
+#: Rows below which guides are cross-fitted in more folds.
+FEW_ROWS, FEW_ROWS_FOLDS = 500, 10
 #: With fewer rows than this there is one member without guides, around the mean.
 FEWEST_ROWS = 8
 #: Parts of the forest, each grown without one of as many parts of the rows.
@@ -212,14 +214,16 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
 
     def _fit_guides(self, names: list[str], X: Array, z: Array, folds: Index, seed: int) -> Array:
         """Fit the guides on all rows, and predict every row by guides that did not see it (G, N, P)."""
-        answers = []
+        answers, parts = [], folds
+        if len(z) < FEW_ROWS:  # a guide that lacks a fifth of so few rows is clearly worse than that of all rows
+            parts = np.random.default_rng(seed).permutation(np.arange(len(z)) % min(FEW_ROWS_FOLDS, len(z)))
         for name in names:
             if name == "trees":
                 answers.append(self._fit_trees(X, z, seed))
                 continue
             answer = np.empty_like(z)
-            for fold in np.unique(folds):
-                seen = folds != fold
+            for fold in np.unique(parts):
+                seen = parts != fold
                 answer[~seen] = Ridge.fit(X[seen], z[seen], name == "scores").predict(X[~seen])
             answers.append(answer)
             for key, value in vars(Ridge.fit(X, z, name == "scores")).items():
@@ -445,16 +449,23 @@ class Ridge:
         mean, inverse = column_scale(X)
         scaled = apply_scale(X, mean, inverse)
         middle, target = scaled.mean(0), z.mean(0)
-        left, values, right = np.linalg.svd(scaled - middle, full_matrices=False)
+        scaled = scaled - middle
+        # eigenvectors of the smaller of both products, several times as fast as singular vectors of a wide table
+        wide = scaled.shape[1] > len(scaled)
+        values, turn = np.linalg.eigh(scaled @ scaled.T if wide else scaled.T @ scaled)
+        there = values > 1e-12 * max(values.max(initial=0.0), 1e-300)
+        values, turn = values[there], turn[:, there]
+        left = turn if wide else scaled @ turn / np.sqrt(values)  # (N, rank)
         turned = left.T @ (z - target)
-        errors = []
-        for penalty in RIDGE_PENALTIES:
-            part = values**2 / (values**2 + penalty)
-            leverage = 1.0 / len(X) + (left**2 * part).sum(1)
-            residual = (z - target) - left @ (part[:, None] * turned)
-            errors.append(np.square(residual / np.maximum(1.0 - leverage, 1e-6)[:, None]).mean())
-        penalty = RIDGE_PENALTIES[int(np.argmin(errors))]
-        coef = right.T @ ((values / (values**2 + penalty))[:, None] * turned)
+        parts = values / (values + RIDGE_PENALTIES[:, None])  # (penalties, rank)
+        leverage = 1.0 / len(X) + parts @ (left**2).T
+        errors = [
+            np.square(((z - target) - left @ (part[:, None] * turned)) / np.maximum(1.0 - lever, 1e-6)[:, None]).mean()
+            for part, lever in zip(parts, leverage)
+        ]
+        best = int(np.argmin(errors))
+        dual = left @ ((parts[best] / values)[:, None] * turned)  # (N, P)
+        coef = scaled.T @ dual
         return cls(mean, inverse, coef, target - middle @ coef, knots)
 
     def predict(self, X: Array) -> Array:

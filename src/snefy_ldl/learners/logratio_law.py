@@ -25,7 +25,7 @@ from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
-from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.types import Array
 from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, WeightedDraws
 from snefy_ldl.distributions.dirichlet import RowBlocks
 from snefy_ldl.distributions.law import SnefySimplex
@@ -40,10 +40,8 @@ DRAWS = NETS * NET_POINTS
 KNOWN_DRAWS = 2048
 #: Most steps of a search for a quantile; it halves a bracket at worst, and usually ends after five.
 SEARCH_STEPS = 80
-#: Up to this many order statistics are picked among the draws near them, for more all draws are sorted.
-FEW_LEVELS = 16
-#: Ranks within a net on either side of a quantile where its draw is looked for; nets agree far better than that.
-NEAR_RANKS = 32
+#: Up to this many order statistics each is looked for by itself, which is faster than sorting all draws.
+FEW_LEVELS = 2
 LOG_2PI = math.log(2.0 * math.pi)
 
 WHY_NOT = {
@@ -94,6 +92,10 @@ class Mixture:
         """One after the other: mixtures that share their components."""
         names = ("log_weights", "location", "factor")
         return replace(self, **{name: torch.cat([getattr(other, name) for other in others]) for name in names})
+
+    def is_moved_only(self) -> bool:
+        """Whether rows differ in their locations alone."""
+        return all(bool((value == value[:1]).all()) for value in (self.log_weights, self.factor))
 
     def mapped(self, matrix: Tensor) -> Mixture:
         """The mixture of ``matrix @ z``, matrix (P', P) of full rank."""
@@ -166,40 +168,6 @@ def _normal_net(n: int) -> Tensor:
         points = points[np.argsort(points[:, 0], kind="stable"), 1:]
         nets.append(torch.special.ndtri(torch.as_tensor(points).clamp(1e-9, 1.0 - 1e-9)))
     return torch.stack(nets).float().permute(2, 0, 1).contiguous()
-
-
-def order_statistics(draws: Array, places: Index) -> Array:
-    """Some of the draws in their order, as ``np.sort(draws)[..., places]``, without sorting them all.
-
-    Each net is sorted by itself, which is several times as fast; a quantile of all draws stands near the same quantile
-    of each net. Where it does not, all draws are searched.
-
-    Args:
-        draws: (..., S), net after net.
-        places: from 0 (A,).
-
-    Returns:
-        (..., A).
-
-    Example:
-        >>> draws = np.random.default_rng(0).random((2, DRAWS))
-        >>> bool((order_statistics(draws, np.array([204, 3891])) == np.sort(draws)[:, [204, 3891]]).all())
-        True
-    """
-    nets = np.sort(draws.reshape(*draws.shape[:-1], NETS, NET_POINTS), axis=-1)
-    columns = []
-    for place in places:
-        low, high = max(place // NETS - NEAR_RANKS, 0), min(place // NETS + NEAR_RANKS, NET_POINTS)
-        near = nets[..., low:high].reshape(*draws.shape[:-1], -1)
-        value = np.partition(near, place - NETS * low, axis=-1)[..., place - NETS * low]
-        wrong = np.zeros(value.shape, dtype=bool)
-        if low > 0:
-            wrong |= nets[..., low - 1].max(-1) > value
-        if high < NET_POINTS:
-            wrong |= nets[..., high].min(-1) < value
-        value[wrong] = np.partition(draws[wrong], place, axis=-1)[..., place]
-        columns.append(value)
-    return np.stack(columns, axis=-1)
 
 
 class LogRatioRows(RowBlocks):
@@ -281,6 +249,10 @@ class LogRatioRows(RowBlocks):
         """
         part, net = self.mixture.take(rows), _normal_net(self.mixture.centres.shape[-1]).to(self.device)
         n_members, n_components = part.log_widths.shape
+        if n_members == 1 and len(part) > 1 and part.is_moved_only():
+            draws, component = self._net_draws(slice(rows.start, rows.start + 1))
+            shift = (part.location - part.location[:1])[:, 0] @ self.basis
+            return draws + shift.float()[..., None], component.expand(len(part), -1)
         ends = (part.log_weights.exp().sum(-1).cumsum(-1) * NET_POINTS).round().long()  # (b, M)
         starts = torch.nn.functional.pad(ends[:, :-1], (1, 0))
         ranks = torch.arange(NET_POINTS, device=self.device)
@@ -373,7 +345,7 @@ class LogRatioRows(RowBlocks):
         for rows in self._net_chunks():
             shares = self._net_shares(rows).cpu().numpy()  # (b, L, S)
             if len(wanted) <= FEW_LEVELS:
-                few = order_statistics(shares, wanted)
+                few = np.stack([np.partition(shares, place)[..., place] for place in wanted], -1)
                 parts.append(np.take_along_axis(few, np.searchsorted(wanted, at[rows]), -1))
             else:
                 parts.append(np.take_along_axis(np.sort(shares, axis=-1), at[rows], -1))

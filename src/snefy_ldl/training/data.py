@@ -146,10 +146,12 @@ class TrainingData:
         other.features, other.moves, other.groups = features, moves, groups or self.groups
         return other
 
-    def with_lessons(self, rows: Index, labels: Array) -> TrainingData:
-        """These rows, and some of them once more with other label distributions."""
+    def with_lessons(self, rows: Index, features: Array, labels: Array, moves: Moves | None) -> TrainingData:
+        """These rows, and some of them once more with other features, label distributions and moves."""
         other = self.take(np.concatenate([np.arange(self.n_rows), rows]))
+        other.features = np.concatenate([self.features, features])
         other.labels = np.concatenate([self.labels, labels])
+        other.moves = None if self.moves is None or moves is None else Moves.joined([self.moves, moves])
         return other
 
     def take(self, rows: Index) -> TrainingData:

@@ -42,6 +42,8 @@ GUIDE_ROWS = 20_000
 LIGHT_LEAF = 5
 #: Above this many cells a linear guide is fitted in three folds instead of five, and a forest has half its trees.
 MANY_CELLS = 600_000
+#: Folds on few rows: a guide that lacks a fifth of those is clearly worse than the one that serves new rows.
+FEW_ROWS, FEW_ROWS_FOLDS = 500, 10
 #: Types in a file of skops' that are read beside those it trusts itself: what fitted scikit-learn regressors hold.
 _TRUSTED = {
     "tree._tree": "Tree",
@@ -140,7 +142,8 @@ def fit_guides(
             shares[used[known]] = out_of_bag[known]
             shares[used[~known]] = D[used].mean(0)
         else:
-            n_folds = min(5 if len(used) * _count_features(X) < MANY_CELLS else 3, len(used))
+            n_folds = 5 if len(used) * _count_features(X) < MANY_CELLS else 3
+            n_folds = min(FEW_ROWS_FOLDS if len(used) < FEW_ROWS else n_folds, len(used))
             folds = KFold(n_folds, shuffle=True, random_state=seed % 2**31).split(used)
             if groups is not None:
                 number_of = group_folds(groups[used], n_folds, random)

@@ -77,7 +77,9 @@ FEW_ROWS = 500
 #: Rows from which a network on features is tried on so few rows, too.
 FEATURE_ROWS = 100
 #: Draws that teach each member of a small table, and rows of a step then.
-LESSON_DRAWS, LESSON_BATCH = 1000, 128
+LESSON_DRAWS, LESSON_BATCH = 1000, 192
+#: How far a lesson's guides are moved from those of a row, in differences between two rows.
+LESSON_STEP = 0.5
 #: Labels up to which draws teach a law that does not move, too.
 FEW_PARTS = 6
 #: Members of a guided law, where nobody says how many, and the rows up to which so many pay; a law that moves has one,
@@ -358,7 +360,9 @@ def _ways(
     ways = [replace(way, folds=True) for way in ways]
     if not job.models_zeros and data.n_labels < MANY_LABELS:
         lessons = _Lessons(job, guidance)
-        ways += [lessons.teach(way) for way in ways if lessons.are_for(way)]
+        taught = [lessons.teach(way) for way in ways if lessons.are_for(way)]
+        # fewer than a hundred rows alone hardly ever teach a network as well as with lessons
+        ways = [way for way in ways if way.inputs != "guides" or not lessons.are_for(way)] + taught
     return ways
 
 
@@ -379,7 +383,8 @@ class _Lessons:
             draw_lesson(predicted, job.labels.shares, rows, LESSON_DRAWS, derive_seed(job.seed, 13, k))
             for k, rows in enumerate(parts)
         ]
-        self._rows, self._labels = (np.concatenate(column) for column in zip(*drawn))
+        self._rows, at, self._labels = (np.concatenate(column) for column in zip(*drawn))
+        self._table = (at if guidance.log_centre is None else at - guidance.log_centre).reshape(len(at), -1)
 
     def are_for(self, way: Way) -> bool:
         """Whether a way gains by lessons in a short time."""
@@ -394,7 +399,10 @@ class _Lessons:
         changes = way.changes if way.base.settings.centre != "auto" else {**way.changes, "centre": None}
         if way.base.settings.batch_size == "auto":
             changes = {**changes, "batch_size": LESSON_BATCH}
-        return replace(way, data=way.data.with_lessons(self._rows, self._labels), lessons=lessons, changes=changes)
+        mover = None if way.guides is None else way.guides.mover
+        moves = None if mover is None else mover.moves(self._table, None)
+        data = way.data.with_lessons(self._rows, self._table, self._labels, moves)
+        return replace(way, data=data, lessons=lessons, changes=changes)
 
 
 class _Race:
@@ -705,12 +713,13 @@ def _seen_by(chosen: FittedState, data: TrainingData) -> tuple[Any, Moves | None
     return table, Moves.joined(moves) if moves else None
 
 
-def draw_lesson(predicted: Array, D: Array, rows: Index, n_draws: int, seed: int) -> tuple[Index, Array]:
+def draw_lesson(predicted: Array, D: Array, rows: Index, n_draws: int, seed: int) -> tuple[Index, Array, Array]:
     """Draws of a law of log-ratios around the guides that some rows teach, for tables too small to teach a network.
 
     A few dozen rows do not teach a network how to follow its guides, nor how log-ratios vary together. A law with few
     parameters learns both from them: log-ratios around a mean that is stacked of the guides' predictions, with a
-    Student law for what is left (:mod:`snefy_ldl.learners.logratio`). Its draws, beside the rows, teach the network.
+    Student law for what is left (:mod:`snefy_ldl.learners.logratio`). Its draws, beside the rows, teach the network;
+    their guides lie between and beyond those of the rows.
 
     Args:
         predicted: log shares that guides predict for all rows, out of sample (N, G, L), whatever their sum.
@@ -720,26 +729,30 @@ def draw_lesson(predicted: Array, D: Array, rows: Index, n_draws: int, seed: int
         seed: of the draws.
 
     Returns:
-        The row that each draw belongs to (n_draws,), and the drawn label distributions (n_draws, L).
+        The row near which each draw lies (n_draws,), what guides predict there (n_draws, G, L), and the drawn label
+        distributions (n_draws, L).
 
     Example:
         >>> random = np.random.default_rng(0)
         >>> D = random.dirichlet([5, 3, 2], size=40)
-        >>> where, drawn = draw_lesson(np.log(D)[:, None] + 0.1, D, np.arange(30), 7, 0)
-        >>> drawn.shape, bool(where.max() < 30)
-        ((7, 3), True)
+        >>> where, at, drawn = draw_lesson(np.log(D)[:, None] + 0.1, D, np.arange(30), 7, 0)
+        >>> at.shape, drawn.shape, bool(where.max() < 30)
+        ((7, 1, 3), (7, 3), True)
     """
     random = np.random.default_rng(seed)
     basis = helmert(D.shape[1])  # (P, L)
     z, guided = np.log(D[rows]) @ basis.T, np.moveaxis(predicted[rows] @ basis.T, 1, 0)  # (N, P), (G, N, P)
-    mean = z.mean(0) + np.tensordot(stack_guides(guided, z), guided - z.mean(0), 1)
-    left = z - mean
+    centre, offset = z.mean(0), guided.mean(1, keepdims=True)  # logs of what guides expect of shares are biased
+    weights = stack_guides(guided - offset + centre, z)
+    left = z - centre - np.tensordot(weights, guided - offset, 1)
     folds = random.permutation(np.arange(len(rows)) % N_FOLDS)
     amount, freedom, spread = choose_shape([left] * N_FOLDS, folds, FREEDOMS, FACTORS)
     values, axes = spectrum(left)
-    picked = random.integers(len(rows), size=n_draws)
+    picked, one, other = random.integers(len(rows), size=(3, n_draws))
+    at = predicted[rows[picked]] + LESSON_STEP * (predicted[rows[one]] - predicted[rows[other]])
+    mean = centre + np.tensordot(weights, np.moveaxis(at @ basis.T, 1, 0) - offset, 1)
     noise = random.standard_normal((n_draws, z.shape[1])) * np.sqrt(spread * shrink(values, amount))
     noise /= np.sqrt(random.chisquare(freedom, size=(n_draws, 1)) / freedom)
-    logs = (mean[picked] + noise @ axes.T) @ basis
+    logs = (mean + noise @ axes.T) @ basis
     drawn = np.exp(logs - logs.max(1, keepdims=True))
-    return rows[picked], drawn / drawn.sum(1, keepdims=True)
+    return rows[picked], at, drawn / drawn.sum(1, keepdims=True)
