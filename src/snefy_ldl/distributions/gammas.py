@@ -57,6 +57,7 @@ from snefy_ldl.distributions.dirichlet import DirichletRows, RowBlocks, beta_bel
 from snefy_ldl.distributions.family import PairFamily, root_of
 from snefy_ldl.distributions.parts import Parts, Rows, Scale, Square, check_weights
 from snefy_ldl.distributions.phases import (
+    MixedShares,
     PresentShares,
     SeveralShares,
     ShareRow,
@@ -74,13 +75,13 @@ from snefy_ldl.errors import InputError
 __all__ = ["GammaRows"]
 
 #: Step of the integral over s, and the same times the root of the number of votes.
-VOTE_STEP, SHARP_VOTE_STEP = 0.33, 0.9
+VOTE_STEP, SHARP_VOTE_STEP = 0.45, 1.0
 #: Nodes of that integral at most.
 MOST_VOTE_NODES = 10_000_000
 #: An integrand is over where it is e to minus this of its largest value.
 VOTE_TAIL = 26.0
 #: Nodes with less weight than this have no part in the laws of shares.
-NEGLIGIBLE_PART = 1e-9
+NEGLIGIBLE_PART = 1e-8
 #: Components with a smaller share of their neurons' own kernels are not tabulated; a row that gives those more weight
 #: than this in all is answered by itself.
 UNUSED, LEFT_OUT = 1e-9, 1e-7
@@ -1225,11 +1226,7 @@ class Voted:
             every = half.new_zeros(len(parts), family.n_members * len(i))
             every[:, self.pairs] = self.weights[:, parts].T
             pairs = every.unflatten(1, (family.n_members, -1)) * torch.where(i == j, 1.0, 0.5)
-            matrices = symmetric(pairs, n)  # (S, K, n, n)
-            return SeveralShares([
-                PresentShares(half, matrix[None], self.log_centre[part][None], groups)
-                for matrix, part in zip(matrices, parts)
-            ])  # fmt: skip
+            return MixedShares(half, symmetric(pairs, n), self.log_centre[parts], groups)
         first, second = (index[self.pairs] for index in family.pairs())
         flat, log_odds = half.flatten(0, 1), self.log_odds
         relative = self.log_centre[parts] - self.log_centre[parts].amax(1, keepdim=True)

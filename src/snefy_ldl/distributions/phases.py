@@ -36,6 +36,7 @@ from snefy_ldl._internal.limits import SWEEP_ELEMENTS
 from snefy_ldl._internal.tolerances import TAIL_MASS
 
 __all__ = [
+    "MixedShares",
     "PresentShares",
     "SeveralShares",
     "ShareRow",
@@ -463,6 +464,34 @@ class PresentShares(ShareRow):
         """See the base class."""
         cdfs, densities = zip(*(kind.at(u, which) for kind in self._kinds))
         return torch.stack(cdfs).sum(0), torch.stack(densities).sum(0)
+
+
+class MixedShares(ShareRow):
+    """Sums of shares of one row that is a mixture of parts, which differ in their weights and centres alone.
+
+    Args:
+        half: ``a`` of every member's neurons (K, n, L).
+        weights: of all pairs of neurons in every part (S, K, n, n).
+        log_centre: ``log c`` of every part (S, L).
+        groups: the labels of each sum.
+    """
+
+    def __init__(self, half: Tensor, weights: Tensor, log_centre: Tensor, groups: list[list[int]]) -> None:
+        self._parts = PresentShares(half, weights, log_centre, groups)
+        self._first = len(groups) * torch.arange(len(weights), device=half.device)[:, None]  # sums of every part
+        self.at_zero = half.new_zeros(len(groups))
+        self.inside = self._parts.inside.unflatten(0, (-1, len(groups))).sum(0)
+
+    def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
+        """See the base class."""
+        ends = (end.repeat(len(self._first)) for end in (lowest, highest))
+        self._parts.prepare(*ends, (self._first + which).flatten())
+
+    def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+        """See the base class."""
+        n_parts = len(self._first)
+        cdf, density = self._parts.at(u.repeat(n_parts, 1), (self._first + which).flatten())
+        return cdf.unflatten(0, (n_parts, -1)).sum(0), density.unflatten(0, (n_parts, -1)).sum(0)
 
 
 @dataclass(frozen=True)
