@@ -67,7 +67,7 @@ CHOOSING, SPLITS = 5, 20
 MEASURES = ("kl", "nll", "worst")
 START, SIZE, BATCHES = 64, 64, 7
 MOST_TEST, MOST_POOL, NLL_ROWS = 1000, 2000, 200
-ORACLE_BATCHES, ORACLE_SEEDS, ORACLE_SPLITS = 50, 4, (5,)
+ORACLE_BATCHES, ORACLE_SEEDS, ORACLE_SPLITS = 50, 6, (5,)
 #: A shard needs so long for its first model and will_it_help.
 START_SECONDS = 12
 DIAGNOSED = ("helps", "slope", "rmse_mae", "foreseen", "redundancy", "epistemic_share", "score")
@@ -186,7 +186,7 @@ class Shard:
         while len(record["scores"]) < ORACLE_BATCHES + ORACLE_SEEDS and not self.late:
             batch = len(record["scores"])
             if batch < ORACLE_BATCHES:
-                record["scores"].append(both(batch, seed))
+                record["scores"].append(both(batch, seed + batch))
             else:
                 best = int(np.argmin([one[0] for one in record["scores"][:ORACLE_BATCHES]]))
                 record["scores"].append(both(best, seed + batch))
