@@ -388,7 +388,8 @@ def table_of_ranks(found, gains):
 def report(args):
     """Areas under the curves against random rows, labels saved, oracles, and how will_it_help ranks the pools."""
     records = read_records(args.out)
-    chosen = recommended(records)
+    reported = {name for _, split, name in records if split >= CHOOSING} & set(CONTENDERS)
+    chosen = reported.pop() if len(reported) == 1 else recommended(records)
     print(f"Recommended by the choosing splits: {chosen}\n")
     for title, splits in (("Reporting", range(CHOOSING, SPLITS)), ("Choosing", range(CHOOSING))):
         found = curves(records, splits)
