@@ -3,7 +3,7 @@
     python benchmarks/active_study.py run --out study --workers 16 --seconds 520  # as much of the plan as that carries
     python benchmarks/active_study.py report --out study                          # tables from what is there
     python benchmarks/active_study.py million --threads 1                         # 256 of a million rows of 50 features
-    python benchmarks/active_study.py budget --folder study --jobs 2              # new rows, or votes on fewer rows?
+    python benchmarks/active_study.py votes                                       # new rows, or votes on fewer rows?
     python benchmarks/active_study.py peer                                        # the same batches as bmdal_reg's?
 
 A shard is one split of one pool with all its strategies, which share test rows, first labels and first model, so that
@@ -39,7 +39,6 @@ from sklearn.isotonic import isotonic_regression
 from common import area_under_curve
 from density_data import load
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.files import write_json
 from snefy_ldl.active import query, will_it_help
 from snefy_ldl.active.batches import bait, lcmd, maxdet
 from snefy_ldl.plots.active import paired_interval
@@ -421,48 +420,51 @@ def million(args):
     print(f"{len(set(rows))} of {args.rows:,} rows: {seconds:.1f} s, {spent:.1f} s of processor, peak {peak:.2f} GB")
 
 
-def spend(folder, data, split, budget, votes):
-    """One budget of votes, spent on so many per row: KL of the test rows' shares, and how many rows were asked."""
+def buy(data, split, way, total=1000, step=100):
+    """KL of test rows after so many votes, bought by so many per row or one at a time, and how many rows were asked.
+
+    One at a time: after every 100 votes a small model on features says of all rows, asked or new, where one more vote
+    is worth most (``next_vote``). The model that is measured is of the study's kind in either case.
+    """
     torch.set_num_threads(1)
-    path = Path(folder) / f"budget-{data}-{budget}-{votes:02d}-{split:02d}.json"
-    if not path.exists():
-        root = Path(os.environ["SNEFY_LDL_DATA"]) / "votes" / data
-        X, counts = np.load(root / "features.npy").astype(float), np.load(root / "counts.npy").astype(np.int64)
-        pool, test = split_rows(len(X), split, most=len(X))
-        random = np.random.default_rng([split, votes, budget])
-        rows = pool[: budget // votes]
-        drawn = np.stack([random.multivariate_hypergeometric(row, min(votes, row.sum())) for row in counts[rows]])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = SnefyLDL(random_state=split).fit(X[rows], counts=drawn)
-            shares = counts[test] / counts[test].sum(1, keepdims=True)
-            kl = rel_entr(shares, np.maximum(model.predict(X[test]), 1e-12)).sum(1).mean()
-        write_json(path, {"data": data, "split": split, "budget": budget, "votes": votes, "rows": len(rows), "kl": kl})
-    return path.name
+    warnings.simplefilter("ignore")
+    root = Path(os.environ["SNEFY_LDL_DATA"]) / "votes" / data
+    X, counts = np.load(root / "features.npy").astype(float), np.load(root / "counts.npy").astype(np.int64)
+    pool, test = split_rows(len(X), split)
+    random, bought = np.random.default_rng([split, len(data)]), np.zeros_like(counts)
+    votes = [random.permutation(np.repeat(np.arange(counts.shape[1]), counts[row])) for row in pool]
+
+    def give(numbers):
+        for number in numbers:
+            row = pool[number]
+            bought[row, votes[number][bought[row].sum()]] += 1
+
+    if isinstance(way, int):
+        give(np.repeat(np.arange(min(total // way, len(pool))), way))
+    else:
+        give(np.arange(2 * step))
+    small = SnefyLDL(random_state=split, guides=None, n_members=3, **MODEL)
+    while (left := total - int(bought.sum())) > 0:
+        asked = pool[bought[pool].sum(1) > 0]
+        model = small.fit(X[asked], counts=bought[asked])
+        give(model.next_vote(X[pool], bought[pool], n=min(step, left), new_item_cost=1.0))
+    asked = pool[bought[pool].sum(1) > 0]
+    model = SnefyLDL(random_state=split, **MODEL).fit(X[asked], counts=bought[asked])
+    shares = counts[test] / counts[test].sum(1, keepdims=True)
+    return rel_entr(shares, np.maximum(model.predict(X[test]), 1e-12)).sum(1).mean(), len(asked)
 
 
-def budget(args):
-    """Votes compete with rows: the same number of votes on many rows or on few; a table of test errors."""
-    folder = Path(args.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    cases = [
-        (data, split, total, votes)
-        for split in range(args.splits)
-        for data in ("ChaosNLI_SNLI", "KonIQ10k")
-        for total in (1000, 4000)
-        for votes in (1, 2, 4, 8, 16, 32)
-        if total // votes <= (1100 if data == "ChaosNLI_SNLI" else 9000)
-    ]
-    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as workers:
-        for name in workers.map(spend, [folder] * len(cases), *zip(*cases)):
-            print(name, flush=True)
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("budget-*.json"))]
-    print("| votes in all | per row | rows | KL, ± standard error |\n|---|---|---|---|")
-    for key in sorted({(one["data"], one["budget"], one["votes"], one["rows"]) for one in found}):
-        kl = np.array([one["kl"] for one in found if (one["data"], one["budget"], one["votes"]) == key[:3]])
-        print(
-            f"| {key[0]}, {key[1]:,} | {key[2]} | {key[3]} | {kl.mean():.4f} ± {kl.std(ddof=1) / len(kl) ** 0.5:.4f} |"
-        )
+def votes(args):
+    """Votes compete with rows for one budget: a table of test errors, paired with one vote per row."""
+    ways = (1, 2, 4, 8, 16, "one at a time")
+    print("| 1,000 votes | per row | rows | KL, ± standard error | less one vote per row |\n|---|---|---|---|---|")
+    for data in ("ChaosNLI_SNLI", "KonIQ10k"):
+        found = np.array([[buy(data, split, way) for way in ways] for split in range(args.splits)])
+        for way, (kl, rows) in zip(ways, found.transpose(1, 2, 0)):
+            gap = kl - found[:, 0, 0]
+            error, gap_error = (values.std(ddof=1) / len(values) ** 0.5 for values in (kl, gap))
+            cells = f"{kl.mean():.4f} ± {error:.4f} | {gap.mean():+.4f} ± {gap_error:.4f}"
+            print(f"| {data} | {way} | {rows.mean():.0f} | {cells} |", flush=True)
 
 
 def peer(args):
@@ -515,13 +517,11 @@ def main():
     three.add_argument("--rows", type=int, default=1_000_000)
     three.add_argument("--strategy", default="bait")
     three.add_argument("--threads", type=int, default=2)
-    four = commands.add_parser("budget")
-    four.add_argument("--folder", required=True)
+    four = commands.add_parser("votes")
     four.add_argument("--splits", type=int, default=5)
-    four.add_argument("--jobs", type=int, default=1)
     commands.add_parser("peer")
     args = parser.parse_args()
-    {"run": run, "report": report, "million": million, "budget": budget, "peer": peer}[args.command](args)
+    {"run": run, "report": report, "million": million, "votes": votes, "peer": peer}[args.command](args)
 
 
 if __name__ == "__main__":
