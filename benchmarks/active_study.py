@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from scipy.special import rel_entr
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 from sklearn.isotonic import isotonic_regression
 
 from common import area_under_curve
@@ -371,17 +371,31 @@ def table_of_oracles(records):
 
 
 def table_of_ranks(found, gains):
-    """How the figures of will_it_help rank the pools, over all and without each of them."""
+    """How the figures of will_it_help rank the pools: over all, without each of them, and with each left out.
+
+    Left out: the figure that ranks the other pools best gives a pool its rank.
+    """
     facts = {data: {key: these["diagnosis"][key].mean() for key in DIAGNOSED} for data, these in found.items()}
+    won, figures = np.array(list(gains.values())), DIAGNOSED[1:-1]
+    table = np.nan_to_num(np.array([[facts[data][key] for key in figures] for data in gains]))
     lines = ["| figure | rank correlation with the gain | without one pool, least |", "|---" * 3 + "|"]
-    for key in DIAGNOSED[1:]:
-        values, won = np.array([facts[data][key] for data in gains]), np.array(list(gains.values()))
-        without = [spearmanr(np.delete(values, k), np.delete(won, k))[0] for k in range(len(won))]
-        lines.append(f"| {key} | {spearmanr(values, won)[0]:.2f} | {min(without):.2f} |")
-    lines += ["", "| pool | gain, % of KL | " + " | ".join(DIAGNOSED) + " |", "|---" * (2 + len(DIAGNOSED)) + "|"]
+    without = np.array(
+        [[_rank_correlation(np.delete(values, k), np.delete(won, k)) for values in table.T] for k in range(len(won))]
+    )
+    for number, key in enumerate(figures):
+        lines.append(f"| {key} | {_rank_correlation(table[:, number], won):.2f} | {without[:, number].min():.2f} |")
+    best = without.argmax(1)
+    ranks = rankdata(table, axis=0)[np.arange(len(won)), best]
+    names = ", ".join(f"{figures[k]} for {np.sum(best == k)}" for k in np.unique(best))
+    lines += ["", f"Leaving out one pool at a time: {_rank_correlation(ranks, won):.2f} ({names}).", ""]
+    lines += ["| pool | gain, % of KL | " + " | ".join(DIAGNOSED) + " |", "|---" * (2 + len(DIAGNOSED)) + "|"]
     for data, gain in sorted(gains.items(), key=lambda pair: -pair[1]):
         lines.append(f"| {data} | {gain:.1f} | " + " | ".join(f"{facts[data][f]:.2f}" for f in DIAGNOSED) + " |")
     return lines
+
+
+def _rank_correlation(first, second):
+    return float(spearmanr(first, second)[0]) if np.ptp(first) > 0.0 else 0.0
 
 
 def report(args):
