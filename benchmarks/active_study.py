@@ -438,7 +438,7 @@ def buy(data, split, way, total=1000, step=100):
     """KL of test rows after so many votes, bought by so many per row or one at a time, and how many rows were asked.
 
     One at a time: after every 100 votes a small model on features says of all rows, asked or new, where one more vote
-    is worth most (``next_vote``). The model that is measured is of the study's kind in either case.
+    is worth most (``next_vote``); so are votes that are left over. The model that is measured is of the study's kind.
     """
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
