@@ -15,6 +15,7 @@ import json
 import time
 import warnings
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from functools import cache
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -48,6 +49,11 @@ SIZE, BATCHES = 54, 8
 BLOCKS = (range(5, 13), range(13, 20), range(CHOOSING))
 MODEL = {"guides": None, "zeros": "shrink", "standardize": "unit", "n_members": 5}
 NLL_ROWS = 300
+
+
+@cache
+def labels_of(data):
+    return read(data)[1]
 
 
 class Rows:
@@ -116,7 +122,7 @@ def try_batches(data, split, batches):
 
 def train(data, steps, seeds, device):
     """Networks on the guides of some steps, trained together; for each the KL of test rows and their mean -log p."""
-    D, rows = read(data)[1], [step["rows"] for step in steps]
+    D, rows = labels_of(data), [step["rows"] for step in steps]
     ends = np.cumsum([0] + [len(one) for one in rows])
     base = SnefyLDL(centre="geometric" if data in GEOMETRIC else None, device=device, **MODEL)
     parts = [np.arange(a, b) for a, b in pairwise(ends)]
@@ -143,7 +149,6 @@ class Study:
         self.deadline = time.time() + args.seconds
         self.out = Path(args.out)
         self.out.mkdir(parents=True, exist_ok=True)
-        self.tests = {}
 
     def write(self, records):
         with (self.out / "records.jsonl").open("a") as file:
@@ -151,9 +156,7 @@ class Study:
                 file.write(json.dumps(record) + "\n")
 
     def tested(self, data, split):
-        if (data, split) not in self.tests:
-            self.tests[data, split] = split_rows(len(read(data)[1]), split)[1]
-        return self.tests[data, split]
+        return split_rows(len(labels_of(data)), split)[1]
 
     def chosen(self):
         """The contender whose guides' mean has the lowest area on choosing splits; at most 10 % of a pool count."""
