@@ -1,12 +1,13 @@
 """The study of active_study.py with a forest in place of the model: seconds per curve on one core.
 
-    python benchmarks/active_forests.py curves --out study     # random rows and bait, splits 5 to 19 of ten pools
+    python benchmarks/active_forests.py curves --out study --splits 0 5     # to choose the kernel; 5 to 19 report
     python benchmarks/active_forests.py oracle --out study     # 50 random batches, the best of them without luck
     python benchmarks/active_forests.py report --out study
 
-Start 64, four batches of 96, 50 extremely randomised trees; ``bait`` on square roots of what each tree predicts, as the
-library's trees kernel. The oracle takes the best batch by half of the test rows, grows it anew with other seeds, and
-measures it on the other half. What was made is kept in the folder and not made again.
+Start 64, four batches of 96, 50 extremely randomised trees; ``bait`` on what each tree predicts (the library's trees
+kernel), and ``bait root`` on square roots of that, whose squared distances follow the KL divergence. The
+oracle takes the best batch by half of the test rows, grows it anew with other seeds, and measures it on the other half.
+What was made is kept in the folder and not made again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from snefy_ldl._internal.files import write_json
 from snefy_ldl.active.batches import bait
 
 SIZE, BATCHES, TREES, WIDTH = 96, 4, 50, 96
+STRATEGIES = ("random", "bait", "bait root")
 ORACLE_BATCHES, ORACLE_SEEDS = 50, 20
 
 
@@ -41,9 +43,9 @@ class Forest:
     def kl(self, X, D):
         return rel_entr(D, np.maximum(self.each(X).mean(0), 1e-12)).sum(1)
 
-    def features(self, X, random):
-        """Roots of the trees' predictions less their mean, projected."""
-        roots = np.sqrt(self.each(X))
+    def features(self, X, random, power):
+        """The trees' predictions, or their roots, less their mean, projected."""
+        roots = self.each(X) ** power
         projections = random.standard_normal((len(roots), roots.shape[2], WIDTH)) / np.sqrt(len(roots) * WIDTH)
         return np.einsum("tnl,tlw->nw", roots - roots.mean(0), projections, optimize=True).astype(np.float32)
 
@@ -60,7 +62,8 @@ def curve(data, split, name):
         if name == "random":
             rows = np.random.RandomState(seed).choice(len(free), SIZE, replace=False)
         else:
-            Z = forest.features(X[np.concatenate([free, labeled])], np.random.default_rng(seed))
+            power = 0.5 if name == "bait root" else 1.0
+            Z = forest.features(X[np.concatenate([free, labeled])], np.random.default_rng(seed), power)
             rows = bait(Z[: len(free)], SIZE, Z[len(free) :])[0]
         labeled = np.concatenate([labeled, free[rows]])
     return heights
@@ -82,16 +85,17 @@ def oracle(data, split):
 
 def report(found):
     n = START + SIZE * np.arange(BATCHES + 1)
-    print("| pool | splits | KL, % less random | labels saved, % |", "|---" * 4 + "|", sep="\n")
-    for data in POOLS:
-        splits = [s for s in range(20) if f"{data}|{s}|bait root" in found]
-        if len(splits) > 1:
-            mine, other = (np.array([found[f"{data}|{s}|{name}"] for s in splits]) for name in ("bait root", "random"))
+    print("| pool | strategy | splits | KL, % less random | labels saved, % |", "|---" * 5 + "|", sep="\n")
+    for data, name, splits in ((d, who, s) for d in POOLS for who in STRATEGIES[1:] for s in (range(5), range(5, 20))):
+        both = [s for s in splits if f"{data}|{s}|{name}" in found and f"{data}|{s}|random" in found]
+        if len(both) > 1:
+            mine, other = (np.array([found[f"{data}|{s}|{who}"] for s in both]) for who in (name, "random"))
             areas = area_under_curve(n, mine), area_under_curve(n, other)
             unit = 0.01 * areas[1].mean()
             mean, width = paired_interval(areas[0] / unit, areas[1] / unit)
             saved, error = jackknife(lambda a, b: 100.0 * labels_saved(n, a, b), mine, other)
-            print(f"| {data} | {len(splits)} | {mean:+.1f} ± {width:.1f} | {saved:+.0f} ± {error:.0f} |")
+            told = f"{len(both)}{' (choosing)' if splits[0] == 0 else ''}"
+            print(f"| {data} | {name} | {told} | {mean:+.1f} ± {width:.1f} | {saved:+.0f} ± {error:.0f} |")
     print("\n| pool | spread of 50 batches, % | best of 50, % | without luck, % |", "|---" * 4 + "|", sep="\n")
     for data in POOLS:
         kept = [100.0 * _won(np.array(found[key])) for key in found if key.startswith(f"{data}|") and "oracle" in key]
@@ -123,7 +127,7 @@ def main():
         return report(found | (json.loads(other.read_text()) if other.exists() else {}))
     for split in range(*args.splits):
         for data in POOLS:
-            for name in ["oracle"] if args.command == "oracle" else ["random", "bait root"]:
+            for name in ["oracle"] if args.command == "oracle" else STRATEGIES:
                 key = f"{data}|{split}|{name}"
                 if key not in found:
                     found[key] = oracle(data, split) if name == "oracle" else curve(data, split, name)

@@ -123,10 +123,10 @@ class _Holder:
         self.net_ = net
 
 
-def test_trees_are_roots_of_each_prediction_less_their_mean(guided, pool):
+def test_trees_are_each_predictions_less_their_mean(guided, pool):
     kernel = make_kernel("trees", guided, RandomState(3))
     forest = next(one for one in guided.guides_.learners if isinstance(one, TreesLDL))
-    predicted = np.sqrt(forest.value_[forest.leaves(pool[:20], 100)])  # (trees, 20, L)
+    predicted = forest.value_[forest.leaves(pool[:20], 100)]  # (trees, 20, L)
     projections = RandomState(3).standard_normal((100, 3, 96)) / np.sqrt(100 * 96)
     expected = np.einsum("tbl,tlw->bw", predicted - predicted.mean(0), projections)
     np.testing.assert_allclose(kernel.features(pool[:20]), expected, atol=1e-6)

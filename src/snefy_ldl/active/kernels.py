@@ -1,7 +1,7 @@
 """Kernels of what a model knows: rows in, features out, so that distances between features say what rows would teach.
 
 ===========  =========================================================================================================
-trees        roots of what each tree of the guides' forest predicts, less their mean; the cheapest, no members needed
+trees        what each tree of the guides' forest predicts, less their mean; the cheapest, no members needed
 members      centred log predictions of each member, less their mean
 fisher       derivatives of the law's square root by the last layer: the Fisher information in closed form
 gradients    derivatives of the law's square root by all weights of the network
@@ -148,12 +148,10 @@ def _forest(model: Any) -> TreesLDL | None:
 
 
 class TreesKernel(Kernel, name="trees"):
-    """Square roots of what each tree of the guides' forest predicts, less the trees' mean, projected to 96 numbers.
+    """What each tree of the guides' forest predicts, less the trees' mean, projected to 96 numbers.
 
-    Squared distances between roots of shares are half the KL divergence to second order, so that rare labels count as
-    they do in the error. With y_t the roots of what tree t predicts and P_t its random projection,
-    ``Σ_t (y_t - ȳ) P_t = Σ_t y_t (P_t - P̄)``: every leaf holds its 96 numbers, and a row is a sum over the leaves in
-    which it ends.
+    With y_t the prediction of tree t and P_t its random projection, ``Σ_t (y_t - ȳ) P_t = Σ_t y_t (P_t - P̄)``: every
+    leaf holds its 96 numbers, and a row is a sum over the leaves in which it ends.
 
     Args:
         model: with a forest among its guides.
@@ -172,11 +170,10 @@ class TreesKernel(Kernel, name="trees"):
         self.n_trees = n_trees
         projections = random.standard_normal((n_trees, n_labels, self.WIDTH)) / np.sqrt(n_trees * self.WIDTH)
         projections -= projections.mean(axis=0)
-        roots = np.sqrt(np.maximum(forest.value_, 0.0))
         ends = np.append(forest.roots_, len(forest.value_))
         self.tables = torch.cat(
             [
-                torch.as_tensor((roots[ends[t] : ends[t + 1]] @ projections[t]).astype(np.float32))
+                torch.as_tensor((forest.value_[ends[t] : ends[t + 1]] @ projections[t]).astype(np.float32))
                 for t in range(n_trees)
             ]
         )
