@@ -1,18 +1,21 @@
 """Does choosing rows pay? Learning curves of batches on kernels against random rows, on ten pools.
 
-    python benchmarks/active_study.py run --folder study --jobs 2                 # all cases, side by side
-    python benchmarks/active_study.py run --folder study --sets Movie ECAM --splits 5 --start 64
-    python benchmarks/active_study.py report --folder study --chosen-on 5         # tables from what is there
+    python benchmarks/active_study.py run --out study --workers 16 --seconds 520  # as much of the plan as that carries
+    python benchmarks/active_study.py report --out study                          # tables from what is there
     python benchmarks/active_study.py million --threads 1                         # 256 of a million rows of 50 features
-    python benchmarks/active_study.py budget --folder study --jobs 2              # new rows, or votes on fewer rows?
+    python benchmarks/active_study.py votes                                       # new rows, or votes on fewer rows?
     python benchmarks/active_study.py peer                                        # the same batches as bmdal_reg's?
 
-One case is a pool, a split and a strategy, and one JSON file in the folder: what is there is not made again, and a case
-that was cut off goes on after its last batch. All strategies of a split share its test rows and its first labels, so
-that differences are paired. Every split asks will_it_help once, with the first labels; ``rule`` is the curve that its
-answer leads to: the chosen strategy's where it says that choosing pays, that of random rows elsewhere. ``oracle`` fits
-after each of 50 random batches: how far they spread is what choosing could win at most in one step. Real data lies in
-the folder that SNEFY_LDL_DATA names.
+A shard is one split of one pool with all its strategies, which share test rows, first labels and first model, so that
+differences are paired; will_it_help is asked once, with the first labels. Shards run in the order of splits, so that a
+run that is cut leaves as many splits of each pool. Records go to ``records.jsonl``, a line per curve; a further run
+with the same folder goes on where the last one stopped. ``rule`` is the curve that will_it_help's answer leads to: the
+recommended strategy's where it says that choosing pays, that of random rows elsewhere. ``oracle`` fits after each of 50
+random batches, takes the best by one half of the test rows, fits it anew with other seeds, and measures these on the
+other half: what choosing one batch could win at most of 50 tries, without the luck of seeds and test rows.
+
+The model is the default one with fewer neurons and epochs, and with scaling, centre and zeros settled as the default
+settles them on most splits: a fifth of the default's time. Real data lies in the folder that SNEFY_LDL_DATA names.
 """
 
 from __future__ import annotations
@@ -23,36 +26,50 @@ import os
 import resource
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import torch
 from scipy.special import rel_entr
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
+from sklearn.isotonic import isotonic_regression
 
 from common import area_under_curve
 from density_data import load
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.files import write_json
 from snefy_ldl.active import query, will_it_help
 from snefy_ldl.active.batches import bait, lcmd, maxdet
 from snefy_ldl.plots.active import paired_interval
 
-#: Change it when a result file would mean something else: old files are then not reused.
-VERSION = 2
+#: Change it when a record would mean something else: old ones are then not reused.
+VERSION = 3
 REAL = ("Movie", "Natural_Scene", "SBU_3DFE", "Yeast_alpha", "KonIQ10k", "GEMAS_elements", "IMDb_movies", "ECAM")
 SYNTHETIC = ("clustered", "long_tail")
+POOLS = (*REAL, *SYNTHETIC)
+#: Settings that stand in for the default's search.
+MODEL = {"n_neurons": 16, "n_readouts": 8, "epochs": 12, "zeros": "shrink", "standardize": "unit", "device": "cpu"}
+GEOMETRIC = ("GEMAS_elements", "ECAM")
+#: Strategy, its options, and the part of each batch that it chooses (the rest is random).
 STRATEGIES = {
-    "random": ("random", {}),
-    "lcmd": ("lcmd", {}),
-    "lcmd fisher": ("lcmd", {"kernel": "fisher"}),
-    "bait": ("bait", {}),
-    "half lcmd": ("lcmd", {}),
+    "random": ("random", {}, 1.0),
+    "bait": ("bait", {}, 1.0),
+    "lcmd": ("lcmd", {}, 1.0),
+    "half bait": ("bait", {}, 0.5),
+    "lcmd fisher": ("lcmd", {"kernel": "fisher"}, 1.0),
 }
+#: Strategies that the choosing splits compare, and the batches of their curves there.
+CONTENDERS, CHOOSING_BATCHES = ("bait", "lcmd"), 4
+#: Splits below this number choose, the others report.
+CHOOSING, SPLITS = 5, 20
 MEASURES = ("kl", "nll", "worst")
-MOST_TEST, MOST_POOL, ORACLE_BATCHES = 1000, 2000, 50
+START, SIZE, BATCHES = 64, 64, 7
+MOST_TEST, MOST_POOL, NLL_ROWS = 1000, 2000, 200
+ORACLE_BATCHES, ORACLE_SEEDS, ORACLE_SPLITS = 50, 6, (5,)
+#: A shard needs so long for its first model and will_it_help.
+START_SECONDS = 12
+DIAGNOSED = ("helps", "slope", "rmse_mae", "foreseen", "redundancy", "epistemic_share", "score")
 
 
 def read(name):
@@ -88,185 +105,315 @@ def split_rows(n_rows, split, most=MOST_POOL):
     return order[n_test : n_test + most], order[:n_test]
 
 
-def fit(X, D, seed):
-    with warnings.catch_warnings():
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+class Shard:
+    """One split of one pool."""
+
+    def __init__(self, data, split, deadline=float("inf")):
+        torch.set_num_threads(1)
         warnings.simplefilter("ignore")
-        return SnefyLDL(random_state=seed, device=DEVICE).fit(X, D)
+        self.data, self.split, self.deadline = data, split, deadline
+        self.X, self.D = read(data)
+        self.pool, self.test = split_rows(len(self.D), split)
+        self.size = min(SIZE, (len(self.pool) // 2 - START) // BATCHES)
+
+    @property
+    def late(self):
+        return time.time() > self.deadline
+
+    def fit(self, rows, seed):
+        centre = "geometric" if self.data in GEOMETRIC else None
+        return SnefyLDL(random_state=seed, centre=centre, **MODEL).fit(self.X[rows], self.D[rows])
+
+    def kl(self, model):
+        """KL divergence of each test row."""
+        return rel_entr(self.D[self.test], np.maximum(model.predict(self.X[self.test]), 1e-12)).sum(1)
+
+    def measure(self, model):
+        """Mean KL, mean negative log likelihood, and mean KL of the worst twentieth of rows."""
+        kl, few = self.kl(model), self.test[:NLL_ROWS]
+        worst = np.sort(kl)[-max(1, len(kl) // 20) :].mean()
+        nll = -float(np.mean(model.log_prob(self.X[few], self.D[few])))
+        return {"kl": float(kl.mean()), "nll": nll, "worst": float(worst)}
+
+    def choose(self, name, model, labeled, seed):
+        """The labelled rows with those that a strategy asks for next."""
+        strategy, options, part = STRATEGIES[name]
+        free, n = np.setdiff1d(self.pool, labeled), round(part * self.size)
+        chance = np.random.default_rng(seed).permutation(free)
+        rows = free[query(strategy, self.X[free], n, model, self.X[labeled], seed, **options)]
+        return np.concatenate([labeled, rows, chance[~np.isin(chance, rows)][: self.size - n]])
+
+    def curves(self, records):
+        """Learning curves of the strategies of some records, as far as the time carries; yields finished records."""
+        seed, start = 1000 * self.split, self.pool[:START]
+        first = self.fit(start, seed)
+        shared = next((r["scores"][:1] for r in records if r["scores"]), None) or [self.measure(first)]
+        for record in records:
+            if record["strategy"] == "random" and record["diagnosis"] is None:
+                found = will_it_help(first, self.X[start], self.D[start], self.X[self.pool[START:]], seed)
+                record["diagnosis"] = {key: float(getattr(found, key)) for key in DIAGNOSED}
+            record["scores"] = record["scores"] or shared
+            labeled, model = np.array(record["labeled"] or start.tolist()), None
+            batches = CHOOSING_BATCHES if self.split < CHOOSING else BATCHES
+            while len(record["scores"]) <= batches and not self.late:
+                began, step = time.process_time(), len(record["scores"])
+                if model is None:
+                    model = first if step == 1 else self.fit(labeled, seed + step - 1)
+                labeled = self.choose(record["strategy"], model, labeled, seed + step)
+                model = self.fit(labeled, seed + step)
+                record["scores"] = [*record["scores"], self.measure(model)]
+                record["labeled"] = labeled.tolist()
+                record["seconds"] += time.process_time() - began
+            record["finished"] = len(record["scores"]) > batches
+            if len(record["scores"]) > 1:
+                yield record
+
+    def oracle(self, records):
+        """KL after each of some random batches by both halves of the test rows, then of the best one with new seeds."""
+        (record,) = records
+        seed, half = 1000 * self.split + 1, len(self.test) // 2
+        record["scores"] = list(record["scores"])
+
+        def both(batch, seed):
+            rows = np.random.default_rng([self.split, batch]).choice(self.pool[START:], self.size, replace=False)
+            kl = self.kl(self.fit(np.concatenate([self.pool[:START], rows]), seed))
+            return [float(kl[:half].mean()), float(kl[half:].mean())]
+
+        while len(record["scores"]) < ORACLE_BATCHES + ORACLE_SEEDS and not self.late:
+            batch = len(record["scores"])
+            if batch < ORACLE_BATCHES:
+                record["scores"].append(both(batch, seed + batch))
+            else:
+                best = int(np.argmin([one[0] for one in record["scores"][:ORACLE_BATCHES]]))
+                record["scores"].append(both(best, seed + batch))
+        record["finished"] = len(record["scores"]) == ORACLE_BATCHES + ORACLE_SEEDS
+        yield record
 
 
-DEVICE = os.environ.get("STUDY_DEVICE", "cpu")
+def run_shard(data, split, records, deadline):
+    shard = Shard(data, split, deadline)
+    work = shard.oracle if records[0]["strategy"] == "oracle" else shard.curves
+    return list(work(records))
 
 
-def measure(model, X, D):
-    """Mean KL, mean negative log likelihood, and mean KL of the worst twentieth of rows."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        kl = rel_entr(D, np.maximum(model.predict(X), 1e-12)).sum(1)
-        nll = -float(np.mean(model.log_prob(X, D)))
-    return {"kl": float(kl.mean()), "nll": nll, "worst": float(np.sort(kl)[-max(1, len(kl) // 20) :].mean())}
+def read_records(out):
+    """The last record of each (data, split, strategy) of a folder."""
+    found, path = {}, Path(out) / "records.jsonl"
+    for line in path.read_text().splitlines() if path.exists() else []:
+        record = json.loads(line)
+        if record["version"] == VERSION:
+            found[record["data"], record["split"], record["strategy"]] = record
+    return found
 
 
-def choose(name, model, X, labeled, free, n, seed):
-    """Rows of the pool that a strategy asks for next."""
-    strategy, options = STRATEGIES[name]
-    chance = np.random.default_rng(seed).permutation(free)
-    asked = n // 2 if name == "half lcmd" else n
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        rows = free[query(strategy, X[free], asked, model=model, X_labeled=X[labeled], random_state=seed, **options)]
-    return np.concatenate([rows, chance[~np.isin(chance, rows)][: n - asked]])
+def plan(args):
+    """Shards in their order, (split, data, strategies); those of reporting splits are settled by the choosing ones."""
+    everywhere = [(split, data) for split in range(args.splits) for data in args.sets]
+    choosing = [(*one, ("random", *CONTENDERS)) for one in everywhere if one[0] < CHOOSING]
+    oracles = [(split, data, ("oracle",)) for split in ORACLE_SPLITS for data in args.sets]
+    return choosing + oracles + [(*one, None) for one in everywhere if one[0] >= CHOOSING]
 
 
-DIAGNOSED = ("helps", "slope", "rmse_mae", "foreseen", "redundancy", "epistemic_share", "score")
+def recommended(records):
+    """The contender with the lowest area under the KL curve on choosing splits: the mean over pools of its change
+    against random rows, of which at most 10 % count, so that no pool decides alone."""
+    found = curves(records, range(CHOOSING))
+    change = {
+        name: np.mean(
+            [
+                np.clip(
+                    area_under_curve(t["n"], t[name]["kl"]).mean() / area_under_curve(t["n"], t["random"]["kl"]).mean()
+                    - 1.0,
+                    -0.1,
+                    0.1,
+                )
+                for t in found.values()
+            ]
+        )
+        for name in CONTENDERS
+    }
+    return min(CONTENDERS, key=change.__getitem__)
 
 
-def run_case(folder, data, split, name, start, batches, size):
-    """One strategy on one split of one pool; the file is written after every batch."""
-    torch.set_num_threads(1)
-    path = Path(folder) / f"{data}-{start}-{split:02d}-{name.replace(' ', '_')}.json"
-    about = {"version": VERSION, "data": data, "split": split, "strategy": name, "start": start, "size": size}
-    record = about | {"labeled": [], "scores": [], "diagnosis": None, "seconds": 0.0}
-    if path.exists():
-        saved = json.loads(path.read_text())
-        if {key: saved.get(key) for key in about} == about:
-            record = saved
-    X, D = read(data)
-    pool, test = split_rows(len(D), split)
-    if name == "oracle":
-        return oracle(path, record, X, D, pool, test)
-    most = min(start + batches * size, len(pool) // 2)
-    labeled, model = np.array(record["labeled"] or pool[:start].tolist()), None
-    while len(record["scores"]) <= (most - start) // size:
-        began = time.process_time()
-        seed = 1000 * split + len(record["scores"])
-        if record["scores"]:
-            free = np.setdiff1d(pool, labeled)
-            model = model or fit(X[labeled], D[labeled], seed - 1)
-            labeled = np.concatenate([labeled, choose(name, model, X, labeled, free, size, seed)])
-        model = fit(X[labeled], D[labeled], seed)
-        if name == "random" and not record["scores"]:
-            found = will_it_help(model, X[labeled], D[labeled], X[np.setdiff1d(pool, labeled)], seed)
-            record["diagnosis"] = {key: float(getattr(found, key)) for key in DIAGNOSED}
-        record["scores"].append(measure(model, X[test], D[test]))
-        record["labeled"] = labeled.tolist()
-        record["seconds"] += time.process_time() - began
-        write_json(path, record)
-    return path.name
-
-
-def oracle(path, record, X, D, pool, test):
-    """KL after each of some random batches that follow the first labels, all fitted with one seed."""
-    start, size, seed = record["start"], record["size"], 1000 * record["split"] + 1
-    random = np.random.default_rng(seed)
-    while len(record["scores"]) < ORACLE_BATCHES:
-        rows = np.concatenate([pool[:start], random.choice(pool[start:], size, replace=False)])
-        record["scores"].append(measure(fit(X[rows], D[rows], seed), X[test], D[test]))
-    write_json(path, record)
-    return path.name
+def open_records(known, split, data, names):
+    """The records of a shard that are not finished, new ones where there are none."""
+    records = []
+    for name in names:
+        new = {"version": VERSION, "data": data, "split": split, "strategy": name}
+        new |= {"labeled": [], "scores": [], "diagnosis": None, "seconds": 0.0, "finished": False}
+        records.append(known.get((data, split, name), new))
+    return [record for record in records if not record["finished"]]
 
 
 def run(args):
-    folder = Path(args.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    names = args.strategies or list(STRATEGIES)
-    cases = [(data, split, name) for split in range(args.first, args.splits) for data in args.sets for name in names]
-    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as workers:
-        waiting = {
-            workers.submit(run_case, folder, *case, args.start, args.batches, args.size or args.start): case
-            for case in cases
-        }
-        for number, done in enumerate(as_completed(waiting), 1):
-            try:
-                print(f"{number}/{len(cases)} {done.result()}", flush=True)
-            except Exception as error:
-                print(f"{number}/{len(cases)} {waiting[done]} failed: {type(error).__name__}: {error}", flush=True)
+    deadline = time.time() + args.seconds
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    known, waiting, running = read_records(out), plan(args), {}
+    n_shards = len(waiting)
+    with (
+        ProcessPoolExecutor(args.workers, mp_context=get_context("spawn")) as workers,
+        (out / "records.jsonl").open("a") as file,
+    ):
+        while waiting or running:
+            while waiting and len(running) < args.workers:
+                split, data, names = waiting[0]
+                if names is None and any(other < CHOOSING for _, other in running.values()):
+                    break  # what to report is not chosen yet
+                del waiting[0]
+                records = open_records(known, split, data, names or ("random", recommended(known)))
+                if records and time.time() < deadline - START_SECONDS:
+                    running[workers.submit(run_shard, data, split, records, deadline)] = data, split
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                data, split = running.pop(done)
+                try:
+                    records = done.result()
+                except Exception as error:
+                    print(f"{data} {split} failed: {type(error).__name__}: {error}", flush=True)
+                    continue
+                for record in records:
+                    known[data, split, record["strategy"]] = record
+                    file.write(json.dumps(record) + "\n")
+                file.flush()
+                told = ", ".join(f"{r['strategy']} {len(r['scores'])}" for r in records)
+                print(f"{n_shards - len(waiting)}/{n_shards} {data} {split}: {told}", flush=True)
+    print(f"recommended: {recommended(known)}", flush=True)
 
 
-def curves(folder, start):
-    """(data, strategy) -> {split: record}, of finished and unfinished cases."""
-    found = {}
-    for path in sorted(Path(folder).glob(f"*-{start}-*.json")):
-        record = json.loads(path.read_text())
-        if record["version"] == VERSION and record["start"] == start:
-            found.setdefault((record["data"], record["strategy"]), {})[record["split"]] = record
-    return found
+# -- reporting ---------------------------------------------------------------------------------------------------------
 
 
 def labels_saved(n, curve, baseline):
-    """Share of the baseline's labels that a curve needs to reach the baseline's last value, by interpolation."""
-    reached = np.flatnonzero(curve <= baseline[-1])
-    if not len(reached):
-        return 0.0
-    k = int(reached[0])
-    if k == 0:
-        return float(1.0 - n[0] / n[-1])
-    part = (curve[k - 1] - baseline[-1]) / max(curve[k - 1] - curve[k], 1e-12)
-    return float(1.0 - (n[k - 1] + part * (n[k] - n[k - 1])) / n[-1])
+    """Share of the baseline's labels that a curve does not need to reach the baseline's last value; minus: needs more.
+
+    Curves (R, T) are averaged over splits and made to fall (isotonic), so that a lucky point does not count; where the
+    baseline's value is not reached, the baseline's labels at the curve's last value are compared with all labels.
+    """
+    mine, other = (isotonic_regression(values.mean(0), increasing=False) for values in (curve, baseline))
+
+    def labels_at(values, height):
+        k = int(np.argmax(values <= height))
+        if k == 0:
+            return float(n[0])
+        return float(n[k - 1] + (values[k - 1] - height) / (values[k - 1] - values[k]) * (n[k] - n[k - 1]))
+
+    if mine[-1] <= other[-1]:
+        return 1.0 - labels_at(mine, other[-1]) / labels_at(other, other[-1])
+    return labels_at(other, mine[-1]) / labels_at(mine, mine[-1]) - 1.0
 
 
-def with_rule(found, gain_of):
-    """Adds the curves that will_it_help's answers lead to."""
-    for (data, name), records in list(found.items()):
-        if name == gain_of:
-            base = found.get((data, "random"), {})
-            both = sorted(set(records) & set(base))
-            helps = {split: bool(base[split]["diagnosis"]["helps"]) for split in both}
-            found[data, "rule"] = {split: (records if helps[split] else base)[split] for split in both}
+def jackknife(statistic, *tables):
+    """A statistic of tables whose rows are splits, and its standard error by leaving out one split at a time."""
+    n, keep = len(tables[0]), ~np.eye(len(tables[0]), dtype=bool)
+    left = np.array([statistic(*(table[rows] for table in tables)) for rows in keep])
+    return statistic(*tables), float(np.sqrt((n - 1) / n * ((left - left.mean()) ** 2).sum()))
+
+
+def curves(records, splits):
+    """data -> strategy -> measure -> (splits, batches + 1), of splits on which all strategies but the oracle ended."""
+    names = {key[2] for key in records if key[2] != "oracle" and key[1] in splits}
+    found = {}
+    if "random" not in names:
+        return found
+    for data in POOLS:
+        both = [s for s in splits if all(records.get((data, s, name), {}).get("finished") for name in names)]
+        if len(both) < 2:
+            continue
+        ended = {name: [records[data, s, name] for s in both] for name in names}
+        found[data] = {
+            name: {key: np.array([[one[key] for one in record["scores"]] for record in these]) for key in MEASURES}
+            for name, these in ended.items()
+        }
+        found[data]["n"] = np.linspace(START, len(ended["random"][0]["labeled"]), len(ended["random"][0]["scores"]))
+        found[data]["diagnosis"] = {key: np.array([r["diagnosis"][key] for r in ended["random"]]) for key in DIAGNOSED}
     return found
 
 
-def report(args):
-    """Tables of the areas under the curves against random rows, labels saved, and how will_it_help ranks the pools."""
-    found = with_rule(curves(args.folder, args.start), args.gain_of)
-    lines = [
-        "| pool | strategy | splits | "
-        + " | ".join(f"{m}, {'nats' if m == 'nll' else '%'} less random" for m in MEASURES)
-        + " | labels saved, % |"
-    ]
-    lines.append("|---|---|---|" + "---|" * (len(MEASURES) + 1))
-    gains, facts = {}, {}
-    for (data, name), records in sorted(found.items()):
-        base = found.get((data, "random"), {})
-        both = [s for s in records if s in base and args.chosen_on <= s < args.up_to]
-        if name in ("random", "oracle") or len(both) < 2:
-            continue
-        length = min(min(len(r[s]["scores"]) for r in (records, base)) for s in both)
-        if length < 2:
-            continue
-        n = args.start + records[both[0]]["size"] * np.arange(length)
-        cells = []
-        for key in MEASURES:
-            mine, other = (
-                np.array([[entry[key] for entry in r[s]["scores"][:length]] for s in both]) for r in (records, base)
-            )
-            areas = area_under_curve(n, mine), area_under_curve(n, other)
-            unit = 1.0 if key == "nll" else 0.01 * areas[1].mean()
-            mean, half = paired_interval(areas[0] / unit, areas[1] / unit)
-            cells.append(f"{float(mean):+.2f} ± {float(half):.2f}")
-            if key == "kl":
-                saved = [100.0 * labels_saved(n, mine.mean(0), other.mean(0))]
-                if name == args.gain_of:
+def table_of_gains(found, chosen):
+    """Lines of the main table, and the gain of the recommended strategy, % of the area under random rows' KL."""
+    heads = [f"{key}, {'nats' if key == 'nll' else '%'} less random" for key in MEASURES]
+    lines = ["| pool | strategy | splits | " + " | ".join(heads) + " | labels saved, % |", "|---" * 7 + "|"]
+    gains = {}
+    for data, these in found.items():
+        n = these["n"]
+        for name in sorted(set(these) - {"random", "n", "diagnosis"}):
+            cells = []
+            for key in MEASURES:
+                mine, other = (area_under_curve(n, these[who][key]) for who in (name, "random"))
+                unit = 1.0 if key == "nll" else 0.01 * other.mean()
+                mean, half = paired_interval(mine / unit, other / unit)
+                cells.append(f"{float(mean):+.2f} ± {float(half):.2f}")
+                if key == "kl" and name == chosen:
                     gains[data] = -float(mean)
-                    facts[data] = {f: np.mean([base[s]["diagnosis"][f] for s in both]) for f in DIAGNOSED}
-        lines.append(f"| {data} | {name} | {len(both)} | {' | '.join(cells)} | {saved[0]:+.0f} |")
-    lines += [
-        "",
-        "KL after one batch: standard deviation over 50 random batches, and the best of them, % of their mean:",
-    ]
-    for (data, name), records in sorted(found.items()):
-        if name == "oracle":
-            kl = np.array([[entry["kl"] for entry in record["scores"]] for record in records.values()])
-            kl = 100.0 * (kl / kl.mean(1, keepdims=True) - 1.0)
-            lines.append(f"- {data}: {kl.std(1).mean():.1f}, {kl.min(1).mean():+.1f} ({len(kl)} splits)")
-    if len(gains) > 2:
-        lines += ["", f"Rank correlation, over {len(gains)} pools, of the gain of {args.gain_of} with"]
-        for key in DIAGNOSED[1:]:
-            rank = spearmanr([facts[data][key] for data in gains], list(gains.values()))[0]
-            lines.append(f"- {key}: {rank:.2f}")
-        lines += ["", "| pool | gain, % of KL | " + " | ".join(DIAGNOSED) + " |", "|---|---|" + "---|" * len(DIAGNOSED)]
-        for data, gain in sorted(gains.items(), key=lambda pair: -pair[1]):
-            lines.append(f"| {data} | {gain:.1f} | " + " | ".join(f"{facts[data][f]:.2f}" for f in DIAGNOSED) + " |")
-    print("\n".join(lines))
+            saved, error = jackknife(
+                lambda a, b, n=n: 100.0 * labels_saved(n, a, b), these[name]["kl"], these["random"]["kl"]
+            )
+            cells.append(f"{saved:+.0f} ± {error:.0f}")
+            lines.append(f"| {data} | {name} | {len(mine)} | {' | '.join(cells)} |")
+    return lines, gains
+
+
+def table_of_oracles(records):
+    lines = ["| pool | spread of KL over 50 batches, % | best of 50, % | the same without luck, % |", "|---" * 4 + "|"]
+    for (data, _, name), record in records.items():
+        if name == "oracle" and record["finished"]:
+            kl = np.array(record["scores"])
+            tried, again = kl[:ORACLE_BATCHES], kl[ORACLE_BATCHES:, 1]
+            level = tried.mean(0)
+            error = again.std(ddof=1) / np.sqrt(len(again))
+            cells = tried.mean(1).std() / level.mean(), tried.mean(1).min() / level.mean() - 1.0
+            real = f"{100 * (again.mean() / level[1] - 1.0):+.1f} ± {100 * error / level[1]:.1f}"
+            lines.append(f"| {data} | {100 * cells[0]:.1f} | {100 * cells[1]:+.1f} | {real} |")
+    return lines
+
+
+def table_of_ranks(found, gains):
+    """How the figures of will_it_help rank the pools: over all, without each of them, and with each left out.
+
+    Left out: the figure that ranks the other pools best gives a pool its rank.
+    """
+    facts = {data: {key: these["diagnosis"][key].mean() for key in DIAGNOSED} for data, these in found.items()}
+    won, figures = np.array(list(gains.values())), DIAGNOSED[1:-1]
+    table = np.nan_to_num(np.array([[facts[data][key] for key in figures] for data in gains]))
+    lines = ["| figure | rank correlation with the gain | without one pool, least |", "|---" * 3 + "|"]
+    without = np.array(
+        [[_rank_correlation(np.delete(values, k), np.delete(won, k)) for values in table.T] for k in range(len(won))]
+    )
+    for number, key in enumerate(figures):
+        lines.append(f"| {key} | {_rank_correlation(table[:, number], won):.2f} | {without[:, number].min():.2f} |")
+    best = without.argmax(1)
+    ranks = rankdata(table, axis=0)[np.arange(len(won)), best]
+    names = ", ".join(f"{figures[k]} for {np.sum(best == k)}" for k in np.unique(best))
+    lines += ["", f"Leaving out one pool at a time: {_rank_correlation(ranks, won):.2f} ({names}).", ""]
+    lines += ["| pool | gain, % of KL | " + " | ".join(DIAGNOSED) + " |", "|---" * (2 + len(DIAGNOSED)) + "|"]
+    for data, gain in sorted(gains.items(), key=lambda pair: -pair[1]):
+        lines.append(f"| {data} | {gain:.1f} | " + " | ".join(f"{facts[data][f]:.2f}" for f in DIAGNOSED) + " |")
+    return lines
+
+
+def _rank_correlation(first, second):
+    return float(spearmanr(first, second)[0]) if np.ptp(first) > 0.0 else 0.0
+
+
+def report(args):
+    """Areas under the curves against random rows, labels saved, oracles, and how will_it_help ranks the pools."""
+    records = read_records(args.out)
+    reported = {name for _, split, name in records if split >= CHOOSING} & set(CONTENDERS)
+    chosen = reported.pop() if len(reported) == 1 else recommended(records)
+    print(f"Recommended by the choosing splits: {chosen}\n")
+    for title, splits in (("Reporting", range(CHOOSING, SPLITS)), ("Choosing", range(CHOOSING))):
+        found = curves(records, splits)
+        for these in found.values():
+            helps = these["diagnosis"]["helps"].astype(bool)[:, None]
+            these["rule"] = {key: np.where(helps, these[chosen][key], these["random"][key]) for key in MEASURES}
+        lines, gains = table_of_gains(found, chosen)
+        print(f"## {title} splits\n", *lines, "", sep="\n")
+        if len(gains) > 2:
+            print(*table_of_ranks(found, gains), "", sep="\n")
+    print("## Oracle\n", *table_of_oracles(records), sep="\n")
 
 
 def million(args):
@@ -276,7 +423,9 @@ def million(args):
     X = random.normal(size=(500, 50))
     mean = np.exp(X @ random.normal(size=(50, 6)) / 4.0)
     D = np.stack([random.dirichlet(30.0 * row / row.sum() + 0.3) for row in mean])
-    model = fit(X, D, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = SnefyLDL(random_state=0).fit(X, D)
     pool = random.standard_normal((args.rows, 50), dtype=np.float32)
     began, spent = time.perf_counter(), time.process_time()
     rows = query(args.strategy, pool, 256, model=model, X_labeled=X, random_state=0, kernel="trees")
@@ -285,48 +434,51 @@ def million(args):
     print(f"{len(set(rows))} of {args.rows:,} rows: {seconds:.1f} s, {spent:.1f} s of processor, peak {peak:.2f} GB")
 
 
-def spend(folder, data, split, budget, votes):
-    """One budget of votes, spent on so many per row: KL of the test rows' shares, and how many rows were asked."""
+def buy(data, split, way, total=1000, step=100):
+    """KL of test rows after so many votes, bought by so many per row or one at a time, and how many rows were asked.
+
+    One at a time: after every 100 votes a small model on features says of all rows, asked or new, where one more vote
+    is worth most (``next_vote``); so are votes that are left over. The model that is measured is of the study's kind.
+    """
     torch.set_num_threads(1)
-    path = Path(folder) / f"budget-{data}-{budget}-{votes:02d}-{split:02d}.json"
-    if not path.exists():
-        root = Path(os.environ["SNEFY_LDL_DATA"]) / "votes" / data
-        X, counts = np.load(root / "features.npy").astype(float), np.load(root / "counts.npy").astype(np.int64)
-        pool, test = split_rows(len(X), split, most=len(X))
-        random = np.random.default_rng([split, votes, budget])
-        rows = pool[: budget // votes]
-        drawn = np.stack([random.multivariate_hypergeometric(row, min(votes, row.sum())) for row in counts[rows]])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model = SnefyLDL(random_state=split, device=DEVICE).fit(X[rows], counts=drawn)
-            shares = counts[test] / counts[test].sum(1, keepdims=True)
-            kl = rel_entr(shares, np.maximum(model.predict(X[test]), 1e-12)).sum(1).mean()
-        write_json(path, {"data": data, "split": split, "budget": budget, "votes": votes, "rows": len(rows), "kl": kl})
-    return path.name
+    warnings.simplefilter("ignore")
+    root = Path(os.environ["SNEFY_LDL_DATA"]) / "votes" / data
+    X, counts = np.load(root / "features.npy").astype(float), np.load(root / "counts.npy").astype(np.int64)
+    pool, test = split_rows(len(X), split)
+    random, bought = np.random.default_rng([split, len(data)]), np.zeros_like(counts)
+    votes = [random.permutation(np.repeat(np.arange(counts.shape[1]), counts[row])) for row in pool]
+
+    def give(numbers):
+        for number in numbers:
+            row = pool[number]
+            bought[row, votes[number][bought[row].sum()]] += 1
+
+    if isinstance(way, int):
+        give(np.repeat(np.arange(min(total // way, len(pool))), way))
+    else:
+        give(np.arange(2 * step))
+    small = SnefyLDL(random_state=split, guides=None, n_members=3, **MODEL)
+    while (left := total - int(bought.sum())) > 0:
+        asked = pool[bought[pool].sum(1) > 0]
+        model = small.fit(X[asked], counts=bought[asked])
+        give(model.next_vote(X[pool], bought[pool], n=min(step, left), new_item_cost=1.0))
+    asked = pool[bought[pool].sum(1) > 0]
+    model = SnefyLDL(random_state=split, **MODEL).fit(X[asked], counts=bought[asked])
+    shares = counts[test] / counts[test].sum(1, keepdims=True)
+    return rel_entr(shares, np.maximum(model.predict(X[test]), 1e-12)).sum(1).mean(), len(asked)
 
 
-def budget(args):
-    """Votes compete with rows: the same number of votes on many rows or on few; a table of test errors."""
-    folder = Path(args.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    cases = [
-        (data, split, total, votes)
-        for split in range(args.splits)
-        for data in ("ChaosNLI_SNLI", "KonIQ10k")
-        for total in (1000, 4000)
-        for votes in (1, 2, 4, 8, 16, 32)
-        if total // votes <= (1100 if data == "ChaosNLI_SNLI" else 9000)
-    ]
-    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as workers:
-        for name in workers.map(spend, [folder] * len(cases), *zip(*cases)):
-            print(name, flush=True)
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("budget-*.json"))]
-    print("| votes in all | per row | rows | KL, ± standard error |\n|---|---|---|---|")
-    for key in sorted({(one["data"], one["budget"], one["votes"], one["rows"]) for one in found}):
-        kl = np.array([one["kl"] for one in found if (one["data"], one["budget"], one["votes"]) == key[:3]])
-        print(
-            f"| {key[0]}, {key[1]:,} | {key[2]} | {key[3]} | {kl.mean():.4f} ± {kl.std(ddof=1) / len(kl) ** 0.5:.4f} |"
-        )
+def votes(args):
+    """Votes compete with rows for one budget: a table of test errors, paired with one vote per row."""
+    ways = (1, 2, 4, 8, 16, "one at a time")
+    print("| 1,000 votes | per row | rows | KL, ± standard error | less one vote per row |\n|---|---|---|---|---|")
+    for data in ("ChaosNLI_SNLI", "KonIQ10k"):
+        found = np.array([[buy(data, split, way) for way in ways] for split in range(args.splits)])
+        for way, (kl, rows) in zip(ways, found.transpose(1, 2, 0)):
+            gap = kl - found[:, 0, 0]
+            error, gap_error = (values.std(ddof=1) / len(values) ** 0.5 for values in (kl, gap))
+            cells = f"{kl.mean():.4f} ± {error:.4f} | {gap.mean():+.4f} ± {gap_error:.4f}"
+            print(f"| {data} | {way} | {rows.mean():.0f} | {cells} |", flush=True)
 
 
 def peer(args):
@@ -368,31 +520,22 @@ def peer(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    both = argparse.ArgumentParser(add_help=False)
-    both.add_argument("--folder", required=True)
-    both.add_argument("--start", type=int, default=64, help="first labels, 64 or 256")
-    one = commands.add_parser("run", parents=[both])
-    one.add_argument("--sets", nargs="+", default=[*REAL, *SYNTHETIC])
-    one.add_argument("--strategies", nargs="+", help="also: oracle")
-    one.add_argument("--first", type=int, default=0, help="first split")
-    one.add_argument("--splits", type=int, default=20)
-    one.add_argument("--batches", type=int, default=8)
-    one.add_argument("--size", type=int, help="rows per batch; as many as first labels by default")
-    one.add_argument("--jobs", type=int, default=1)
-    two = commands.add_parser("report", parents=[both])
-    two.add_argument("--chosen-on", type=int, default=0, help="splits below this number chose, the others report")
-    two.add_argument("--up-to", type=int, default=1000, help="splits from this number on are left out")
-    two.add_argument("--gain-of", default="lcmd")
+    one = commands.add_parser("run")
+    one.add_argument("--out", required=True, help="folder of records.jsonl")
+    one.add_argument("--sets", nargs="+", default=list(POOLS))
+    one.add_argument("--splits", type=int, default=SPLITS)
+    one.add_argument("--workers", type=int, default=1)
+    one.add_argument("--seconds", type=float, default=float("inf"), help="start nothing new after so many")
+    commands.add_parser("report").add_argument("--out", required=True)
     three = commands.add_parser("million")
     three.add_argument("--rows", type=int, default=1_000_000)
     three.add_argument("--strategy", default="bait")
     three.add_argument("--threads", type=int, default=2)
-    four = commands.add_parser("budget", parents=[both])
+    four = commands.add_parser("votes")
     four.add_argument("--splits", type=int, default=5)
-    four.add_argument("--jobs", type=int, default=1)
     commands.add_parser("peer")
     args = parser.parse_args()
-    {"run": run, "report": report, "million": million, "budget": budget, "peer": peer}[args.command](args)
+    {"run": run, "report": report, "million": million, "votes": votes, "peer": peer}[args.command](args)
 
 
 if __name__ == "__main__":

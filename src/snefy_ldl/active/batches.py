@@ -7,7 +7,7 @@ same names make the features with one of :data:`snefy_ldl.active.kernels.KERNELS
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -302,9 +302,8 @@ class KernelStrategy(Strategy):
         self.kernel = kernel
         self.max_rows = None if max_rows is None else check_count("max_rows", max_rows)
 
-    @abstractmethod
-    def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:
-        """Choose n rows by their features (N, width); see :func:`lcmd`."""
+    #: Chooses rows by their features; see :func:`lcmd`.
+    select: Callable[..., tuple[Index, Array]]
 
     def choose(
         self,
@@ -342,7 +341,8 @@ class KernelStrategy(Strategy):
         if wanted is None:
             wanted = np.flatnonzero(free_rows(len(Z), n, exclude))
             Z = Z[wanted]
-        chosen, values = self.select(Z, n, known, random)
+        settings = {name: value for name, value in vars(self).items() if name not in ("kernel", "max_rows")}
+        chosen, values = self.select(Z, n, known, random, **settings)
         utilities = np.full(pool.count(), np.nan)
         utilities[wanted] = values
         return wanted[chosen], utilities
@@ -371,9 +371,7 @@ class LCMD(KernelStrategy, name="lcmd"):
         array([1])
     """
 
-    def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:
-        """See :func:`lcmd`."""
-        return lcmd(Z, n, labeled, random)
+    select = staticmethod(lcmd)
 
 
 class KMeansPlusPlus(KernelStrategy, name="kmeans++"):
@@ -389,9 +387,7 @@ class KMeansPlusPlus(KernelStrategy, name="kmeans++"):
         array([1])
     """
 
-    def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:
-        """See :func:`kmeans_plusplus`."""
-        return kmeans_plusplus(Z, n, labeled, random)
+    select = staticmethod(kmeans_plusplus)
 
 
 class _WithNoise(KernelStrategy):
@@ -416,9 +412,7 @@ class MaxDet(_WithNoise, name="maxdet"):
         array([1])
     """
 
-    def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:
-        """See :func:`maxdet`."""
-        return maxdet(Z, n, labeled, noise=self.noise)
+    select = staticmethod(maxdet)
 
 
 class BAIT(_WithNoise, name="bait"):
@@ -435,9 +429,7 @@ class BAIT(_WithNoise, name="bait"):
         array([1])
     """
 
-    def select(self, Z: Table, n: int, labeled: Table | None, random: RandomState) -> tuple[Index, Array]:
-        """See :func:`bait`."""
-        return bait(Z, n, labeled, noise=self.noise)
+    select = staticmethod(bait)
 
 
 class Auto(Strategy, name="auto"):

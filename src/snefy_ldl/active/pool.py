@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ class Pool:
             )
         self._read = True
         start = 0
-        with _ProgressBar(what, self.n_rows, self.verbose) as advance:
+        with _progress_bar(what, self.n_rows, self.verbose) as advance:
             for block in self._open():
                 if isinstance(block, np.ndarray) and not block.flags.writeable:
                     block = np.array(block)  # torch warns about memory it must not write to
@@ -273,24 +274,18 @@ def dense_table(X: Any, what: str) -> NDArray[Any]:
     return np.asarray(table.toarray() if sp.issparse(table) else table)
 
 
-class _ProgressBar:
+@contextmanager
+def _progress_bar(what: str, total: int | None, verbose: bool | None) -> Iterator[Callable[[int], None]]:
     """A progress bar on stderr as a context: the value is told how many more rows are done."""
+    if verbose is False or (verbose is None and total is not None and total < BAR_ROWS):
+        yield lambda rows: None
+        return
+    from rich.console import Console  # here, so that importing the library stays quick
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    def __init__(self, what: str, total: int | None, verbose: bool | None) -> None:
-        from rich.console import Console  # here, so that importing the library stays quick
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        if verbose is None:
-            verbose = (total is None or total >= BAR_ROWS) and console.is_terminal
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=console, transient=console.is_terminal, disable=not verbose)
-        self._what, self._total = what, total
-
-    def __enter__(self) -> Callable[[int], None]:
-        self._progress.__enter__()
-        task = self._progress.add_task(self._what, total=self._total)
-        return lambda rows: self._progress.advance(task, rows)
-
-    def __exit__(self, *error: Any) -> None:
-        self._progress.__exit__(*error)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    shown = verbose or console.is_terminal
+    with Progress(*columns, console=console, transient=console.is_terminal, disable=not shown) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda rows: progress.advance(task, rows)
