@@ -92,7 +92,7 @@ FEWER = 0.8
 #: Sums whose nodes are chosen at a time.
 CONTOURS_TOGETHER = 128
 #: Up to this many sums are answered in float64 throughout, and any number whose weights' sizes sum to this or more.
-FEW_SUMS, CANCELS = 256, 4.0
+FEW_SUMS, CANCELS = 64, 4.0
 #: Up to this many pairs of neurons share one grid, however sharp each of them is.
 FEW_PAIRS = 8
 #: Logits of shares between which quantiles are looked for.

@@ -65,7 +65,8 @@ PRESENCE_NEURONS = 12
 #: Neurons of a law that moves, up to this many labels or on few rows: more gain nothing there, and every row has
 #: integrals of its own.
 MOVING_NEURONS, FEW_LABELS = 24, 9
-#: Standard errors by which such a law of shares must lead up to that many labels: its rows share no tables.
+#: Standard errors by which such a law must lead up to that many labels: its rows share no tables, and after votes each
+#: of them is a mixture of such laws.
 MOVING_PRICE = 1.5
 #: Standard errors by which a law that moves may be behind where rows come in groups that differ: it gains far more than
 #: others from what is known of a group (on made-up groups 0.6 nats per row, on stools of children 3).
@@ -428,7 +429,7 @@ class _Race:
     def __init__(self, ways: list[Way], n_rows: int, grouped: bool = False) -> None:
         self._ways, self._n_rows, self._grouped = ways, n_rows, grouped
         base = ways[0].base
-        costly = base.data.n_labels <= FEW_LABELS and n_rows >= FEW_ROWS and not base.data.are_counts
+        costly = base.data.n_labels <= FEW_LABELS and (n_rows >= FEW_ROWS or base.data.are_counts)
         self._price = MOVING_PRICE if costly else 0.0
         n_members: int | Literal["auto"] = N_FOLDS if n_rows < FEW_ROWS else 1
         if len(ways) == 1 and not (ways[0].folds and base.settings.n_members == "auto"):  # nothing to choose between
