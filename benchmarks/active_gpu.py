@@ -174,6 +174,7 @@ class Study:
 
         changes = {name: float(change(name)) for name in CONTENDERS}
         print("changes on choosing splits:", changes, flush=True)
+        (self.out / "choosing.json").write_text(json.dumps(changes) + "\n")
         return min(changes, key=changes.get)
 
     def train_block(self, data, splits, names):

@@ -2,6 +2,8 @@
 
     python benchmarks/active_study.py run --out study --workers 16 --seconds 520  # as much of the plan as that carries
     python benchmarks/active_study.py report --out study                          # tables from what is there
+    python benchmarks/active_study.py keep --out study                            # as results/active_study.json
+    python benchmarks/active_study.py report                                      # tables from that file
     python benchmarks/active_study.py million --threads 1                         # 256 of a million rows of 50 features
     python benchmarks/active_study.py votes                                       # new rows, or votes on fewer rows?
     python benchmarks/active_study.py peer                                        # the same batches as bmdal_reg's?
@@ -33,10 +35,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from scipy.special import rel_entr
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import rankdata, spearmanr, t
 from sklearn.isotonic import isotonic_regression
 
-from common import area_under_curve
+from common import RESULTS, area_under_curve, stamp
 from density_data import load
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import query, will_it_help
@@ -69,6 +71,10 @@ MOST_TEST, MOST_POOL, NLL_ROWS = 1000, 2000, 200
 ORACLE_BATCHES, ORACLE_SEEDS, ORACLE_SPLITS = 50, 6, (5,)
 #: A shard needs so long for its first model and will_it_help.
 START_SECONDS = 12
+#: Records without the numbers of labelled rows, which anybody may report from.
+KEPT = RESULTS / "active_study.json"
+#: Share of labels that choosing rows should save.
+WANTED = 0.15
 DIAGNOSED = ("helps", "slope", "rmse_mae", "foreseen", "redundancy", "epistemic_share", "score")
 
 
@@ -209,6 +215,24 @@ def read_records(out):
     return found
 
 
+def keep(args):
+    """Write the records of a folder and what the choosing splits said as one result file."""
+    records = []
+    for record in read_records(args.out).values():
+        told = record["diagnosis"] and {k: None if np.isnan(v) else v for k, v in record["diagnosis"].items()}
+        short = {key: value for key, value in record.items() if key != "labeled"}
+        records.append(short | {"n_labeled": len(record["labeled"]), "diagnosis": told})
+    choosing = Path(args.out) / "choosing.json"
+    facts = {"choosing": json.loads(choosing.read_text()) if choosing.exists() else None, "records": records}
+    KEPT.write_text(json.dumps(facts, default=float) + "\n")
+    stamp(KEPT.name)
+
+
+def kept_records():
+    """The records of the result file, by (data, split, strategy)."""
+    return {(r["data"], r["split"], r["strategy"]): r for r in json.loads(KEPT.read_text())["records"]}
+
+
 def plan(args):
     """Shards in their order, (split, data, strategies); those of reporting splits are settled by the choosing ones."""
     everywhere = [(split, data) for split in range(args.splits) for data in args.sets]
@@ -327,38 +351,57 @@ def curves(records, splits):
             name: {key: np.array([[one[key] for one in record["scores"]] for record in these]) for key in MEASURES}
             for name, these in ended.items()
         }
-        found[data]["n"] = np.linspace(START, len(ended["random"][0]["labeled"]), len(ended["random"][0]["scores"]))
-        found[data]["diagnosis"] = {key: np.array([r["diagnosis"][key] for r in ended["random"]]) for key in DIAGNOSED}
+        first = ended["random"][0]
+        last = first["n_labeled"] if "n_labeled" in first else len(first["labeled"])
+        found[data]["n"] = np.linspace(START, last, len(first["scores"]))
+        found[data]["diagnosis"] = {
+            key: np.array([r["diagnosis"][key] for r in ended["random"]], dtype=float) for key in DIAGNOSED
+        }
     return found
 
 
+def compare(these, name):
+    """Measure -> difference to random rows and half-width of its 95 % interval; "saved": % of labels, standard error
+    and half-width."""
+    n, found = these["n"], {}
+    for key in MEASURES:
+        mine, other = (area_under_curve(n, these[who][key]) for who in (name, "random"))
+        unit = 1.0 if key == "nll" else 0.01 * other.mean()
+        found[key] = tuple(map(float, paired_interval(mine / unit, other / unit)))
+    saved, error = jackknife(lambda a, b: 100.0 * labels_saved(n, a, b), these[name]["kl"], these["random"]["kl"])
+    return found | {"saved": (saved, error, float(t.ppf(0.975, len(mine) - 1)) * error)}
+
+
 def table_of_gains(found, chosen):
-    """Lines of the main table, and the gain of the recommended strategy, % of the area under random rows' KL."""
+    """Lines of the main table and of what it counts, and the gain of the recommended strategy, % of random rows' KL."""
     heads = [f"{key}, {'nats' if key == 'nll' else '%'} less random" for key in MEASURES]
     lines = ["| pool | strategy | splits | " + " | ".join(heads) + " | labels saved, % |", "|---" * 7 + "|"]
-    gains = {}
-    for data, these in found.items():
-        n = these["n"]
-        for name in sorted(set(these) - {"random", "n", "diagnosis"}):
-            cells = []
-            for key in MEASURES:
-                mine, other = (area_under_curve(n, these[who][key]) for who in (name, "random"))
-                unit = 1.0 if key == "nll" else 0.01 * other.mean()
-                mean, half = paired_interval(mine / unit, other / unit)
-                cells.append(f"{float(mean):+.2f} ± {float(half):.2f}")
-                if key == "kl" and name == chosen:
-                    gains[data] = -float(mean)
-            saved, error = jackknife(
-                lambda a, b, n=n: 100.0 * labels_saved(n, a, b), these[name]["kl"], these["random"]["kl"]
-            )
-            cells.append(f"{saved:+.0f} ± {error:.0f}")
-            lines.append(f"| {data} | {name} | {len(mine)} | {' | '.join(cells)} |")
-    return lines, gains
+    names = sorted({name for these in found.values() for name in these} - {"random", "n", "diagnosis"})
+    compared = {(data, name): compare(these, name) for data, these in found.items() for name in names}
+    for (data, name), one in compared.items():
+        cells = [f"{one[key][0]:+.2f} ± {one[key][1]:.2f}" for key in MEASURES]
+        cells.append(f"{one['saved'][0]:+.0f} ± {one['saved'][1]:.0f}")
+        lines.append(f"| {data} | {name} | {len(found[data][name]['kl'])} | {' | '.join(cells)} |")
+    for name in names:
+        these = {data: one for (data, who), one in compared.items() if who == name}
+
+        def pools(holds, these=these):
+            chosen = [data for data, one in these.items() if holds(one)]
+            return f"{len(chosen)} ({', '.join(chosen)})" if chosen else "0"
+
+        lines += ["", f"Pools of {len(these)} where {name}"]
+        lines.append(f"- saves {WANTED:.0%} of the labels: {pools(lambda one: one['saved'][0] >= 100 * WANTED)}")
+        lines.append(f"- saves labels, clear of zero: {pools(lambda one: one['saved'][0] > one['saved'][2])}")
+        lines.append(f"- needs more labels, clear of zero: {pools(lambda one: -one['saved'][0] > one['saved'][2])}")
+        for key in MEASURES:
+            lower, higher = (pools(lambda one, k=key, s=s: s * one[k][0] > one[k][1]) for s in (-1.0, 1.0))
+            lines.append(f"- has a {key} clearly lower: {lower}; clearly higher: {higher}")
+    return lines, {data: -one["kl"][0] for (data, name), one in compared.items() if name == chosen}
 
 
 def table_of_oracles(records):
     lines = ["| pool | spread of KL over 50 batches, % | best of 50, % | the same without luck, % |", "|---" * 4 + "|"]
-    for (data, _, name), record in records.items():
+    for (data, _, name), record in sorted(records.items(), key=lambda pair: POOLS.index(pair[0][0])):
         if name == "oracle" and record["finished"]:
             kl = np.array(record["scores"])
             tried, again = kl[:ORACLE_BATCHES], kl[ORACLE_BATCHES:, 1]
@@ -376,21 +419,24 @@ def table_of_ranks(found, gains):
     Left out: the figure that ranks the other pools best gives a pool its rank.
     """
     facts = {data: {key: these["diagnosis"][key].mean() for key in DIAGNOSED} for data, these in found.items()}
-    won, figures = np.array(list(gains.values())), DIAGNOSED[1:-1]
-    table = np.nan_to_num(np.array([[facts[data][key] for key in figures] for data in gains]))
+    won = np.array(list(gains.values()))
+    figures = [key for key in DIAGNOSED[1:-1] if all(np.isfinite(facts[data][key]) for data in gains)]
+    table = np.array([[facts[data][key] for key in figures] for data in gains])
     lines = ["| figure | rank correlation with the gain | without one pool, least |", "|---" * 3 + "|"]
     without = np.array(
         [[_rank_correlation(np.delete(values, k), np.delete(won, k)) for values in table.T] for k in range(len(won))]
     )
     for number, key in enumerate(figures):
         lines.append(f"| {key} | {_rank_correlation(table[:, number], won):.2f} | {without[:, number].min():.2f} |")
+    lines += [f"| {key} | not measured | not measured |" for key in DIAGNOSED[1:-1] if key not in figures]
     best = without.argmax(1)
     ranks = rankdata(table, axis=0)[np.arange(len(won)), best]
     names = ", ".join(f"{figures[k]} for {np.sum(best == k)}" for k in np.unique(best))
     lines += ["", f"Leaving out one pool at a time: {_rank_correlation(ranks, won):.2f} ({names}).", ""]
     lines += ["| pool | gain, % of KL | " + " | ".join(DIAGNOSED) + " |", "|---" * (2 + len(DIAGNOSED)) + "|"]
     for data, gain in sorted(gains.items(), key=lambda pair: -pair[1]):
-        lines.append(f"| {data} | {gain:.1f} | " + " | ".join(f"{facts[data][f]:.2f}" for f in DIAGNOSED) + " |")
+        cells = [f"{facts[data][key]:.2f}" if np.isfinite(facts[data][key]) else "not measured" for key in DIAGNOSED]
+        lines.append(f"| {data} | {gain:.1f} | " + " | ".join(cells) + " |")
     return lines
 
 
@@ -400,7 +446,7 @@ def _rank_correlation(first, second):
 
 def report(args):
     """Areas under the curves against random rows, labels saved, oracles, and how will_it_help ranks the pools."""
-    records = read_records(args.out)
+    records = read_records(args.out) if args.out else kept_records()
     reported = {name for _, split, name in records if split >= CHOOSING} & set(CONTENDERS)
     chosen = reported.pop() if len(reported) == 1 else recommended(records)
     print(f"Recommended by the choosing splits: {chosen}\n")
@@ -409,6 +455,8 @@ def report(args):
         for these in found.values():
             helps = these["diagnosis"]["helps"].astype(bool)[:, None]
             these["rule"] = {key: np.where(helps, these[chosen][key], these["random"][key]) for key in MEASURES}
+        if not found:
+            continue
         lines, gains = table_of_gains(found, chosen)
         print(f"## {title} splits\n", *lines, "", sep="\n")
         if len(gains) > 2:
@@ -526,16 +574,18 @@ def main():
     one.add_argument("--splits", type=int, default=SPLITS)
     one.add_argument("--workers", type=int, default=1)
     one.add_argument("--seconds", type=float, default=float("inf"), help="start nothing new after so many")
-    commands.add_parser("report").add_argument("--out", required=True)
+    two = commands.add_parser("report")
+    two.add_argument("--out", help="folder of records.jsonl; else results/active_study.json is reported")
+    commands.add_parser("keep").add_argument("--out", required=True)
     three = commands.add_parser("million")
     three.add_argument("--rows", type=int, default=1_000_000)
-    three.add_argument("--strategy", default="bait")
+    three.add_argument("--strategy", default="lcmd")
     three.add_argument("--threads", type=int, default=2)
     four = commands.add_parser("votes")
     four.add_argument("--splits", type=int, default=5)
     commands.add_parser("peer")
     args = parser.parse_args()
-    {"run": run, "report": report, "million": million, "votes": votes, "peer": peer}[args.command](args)
+    {"run": run, "report": report, "keep": keep, "million": million, "votes": votes, "peer": peer}[args.command](args)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pytest
 from numpy.random import RandomState
 
 from snefy_ldl import LDLPipeline, SnefyLDL
-from snefy_ldl.active import BAIT, Auto, RandomSampling, query
+from snefy_ldl.active import LCMD, Auto, RandomSampling, query
 from snefy_ldl.active.batches import bait, kmeans_plusplus, lcmd, maxdet
 from snefy_ldl.errors import InputError
 
@@ -132,10 +132,10 @@ def test_pipelines_and_several_models_have_kernels(guided, city, pool):
     assert len(query("lcmd", pool, 5, model=[guided, guided], kernel="members")) == 5
 
 
-def test_auto_takes_bait_where_there_is_a_kernel_and_random_rows_where_nothing_helps(guided, city, pool, model):
-    assert repr(Auto().pick(guided)) == repr(BAIT())
+def test_auto_takes_lcmd_where_there_is_a_kernel_and_random_rows_where_nothing_helps(guided, city, pool, model):
+    assert repr(Auto().pick(guided)) == repr(LCMD())
     plain = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:60], city.D[:60])
-    assert repr(Auto().pick(plain)) == repr(BAIT())  # on members or the Fisher information
+    assert repr(Auto().pick(plain)) == repr(LCMD())  # on members or the Fisher information
 
     class Nothing:
         helps = False
@@ -143,7 +143,7 @@ def test_auto_takes_bait_where_there_is_a_kernel_and_random_rows_where_nothing_h
     assert isinstance(Auto(diagnosis=Nothing()).pick(guided), RandomSampling)
     np.testing.assert_array_equal(
         query("auto", pool, 5, model=guided, X_labeled=city.X[:120], random_state=3),
-        query("bait", pool, 5, model=guided, X_labeled=city.X[:120], random_state=3),
+        query("lcmd", pool, 5, model=guided, X_labeled=city.X[:120], random_state=3),
     )
 
 

@@ -105,7 +105,7 @@ def test_every_strategy_keeps_to_the_contract_of_its_settings():
 
 
 def test_the_names_that_are_documented_are_there():
-    recommended = "auto bait lcmd random"
+    recommended = "auto lcmd bait random"
     others = "maxdet kmeans++ kmeans coreset graph_density dirichlet entropy variance logdet vote_information epistemic"
     assert {*recommended.split(), *others.split()} <= set(STRATEGIES)
 

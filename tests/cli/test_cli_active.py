@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -121,6 +122,22 @@ def test_query_by_name_with_options_and_tasks(folder: Path, pool: pd.DataFrame, 
     np.testing.assert_allclose(shares, table[[f"predicted_{label}" for label in LABELS]], atol=1e-5)
     best = [task["predictions"][0]["result"][0]["value"]["choices"][0] for task in content]
     assert best == [LABELS[k] for k in np.argmax(shares, axis=1)]
+
+
+@pytest.mark.parametrize(("helps", "taken"), [(True, "lcmd"), (False, "random")])
+def test_auto_follows_what_the_labelled_rows_say(
+    helps: bool, taken: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def says(*rows: object) -> SimpleNamespace:
+        return SimpleNamespace(helps=helps)
+
+    monkeypatch.setattr("snefy_ldl.active.will_it_help", says)
+    words = ("query", folder / "model", folder / "pool.csv", "-n", 6, "--labeled", folder / "train.csv", "--out")
+    said = succeed(*words, tmp_path / "auto.csv")
+    assert f"chosen by {taken}," in said.stderr
+    succeed(*words, tmp_path / "named.csv", "--strategy", taken)
+    auto, named = (pd.read_csv(tmp_path / f"{name}.csv")["row"] for name in ("auto", "named"))
+    assert list(auto) == list(named)
 
 
 def test_tasks_of_a_bare_pool_show_the_features(folder: Path, features: list[str], tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
 crash; :func:`will_it_help` says beforehand whether choosing rows will pay. Any model with ``predict_dist(X)`` serves,
 and asking never changes it.
 
-``auto`` takes ``bait`` where the model has a kernel, else ``random``. ``lcmd``, ``bait``, ``maxdet`` and
+``auto`` takes ``lcmd`` where the model has a kernel, else ``random``. ``lcmd``, ``bait``, ``maxdet`` and
 ``kmeans++`` choose batches on a kernel of what the model knows. The others stay for comparison: features alone
 (``kmeans``, ``coreset``, ``graph_density``) and scores of the predicted law (``entropy``, the paper's, ``dirichlet``,
 its baseline, ``variance``, ``logdet``, ``vote_information``, ``epistemic``).

@@ -433,10 +433,10 @@ class BAIT(_WithNoise, name="bait"):
 
 
 class Auto(Strategy, name="auto"):
-    """What paid most in our study: ``bait`` on the best kernel that the model has, else ``random``.
+    """What paid most in our study: ``lcmd`` on the best kernel that the model has, else ``random``.
 
     Args:
-        diverse: accepted as by other strategies; batches of ``bait`` and ``random`` are diverse in any case.
+        diverse: accepted as by other strategies; batches of ``lcmd`` and ``random`` are diverse in any case.
         diagnosis: what :func:`snefy_ldl.active.will_it_help` found; rows are taken at random where it says that they
             are as good. None for no such knowledge.
 
@@ -457,10 +457,10 @@ class Auto(Strategy, name="auto"):
             model: a fitted model.
 
         Returns:
-            ``bait`` where the model has something that a kernel can be made of and a batch may help, else ``random``.
+            ``lcmd`` where the model has something that a kernel can be made of and a batch may help, else ``random``.
         """
         nothing_to_gain = self.diagnosis is not None and not self.diagnosis.helps
-        return RandomSampling() if nothing_to_gain or best_kernel(model) is None else BAIT()
+        return RandomSampling() if nothing_to_gain or best_kernel(model) is None else LCMD()
 
     def choose(self, pool: Pool, n: int, *, model: Any = None, **rest: Any) -> tuple[Index, Array]:
         """See :meth:`Strategy.choose`."""

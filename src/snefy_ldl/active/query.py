@@ -25,7 +25,7 @@ from snefy_ldl.errors import InputError
 __all__ = ["RECOMMENDED", "STRATEGIES", "Strategy", "free_rows", "make_strategy", "query", "top_rows"]
 
 #: Strategies that messages name first; the others did not pay in our studies, and are there to be compared with.
-RECOMMENDED = ("auto", "bait", "lcmd", "random")
+RECOMMENDED = ("auto", "lcmd", "bait", "random")
 #: Strategies by name; a class enters itself when it is defined.
 STRATEGIES: dict[str, type[Strategy]] = {}
 

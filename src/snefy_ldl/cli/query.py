@@ -34,6 +34,7 @@ from snefy_ldl.cli.tables import (
 from snefy_ldl.cluster.rows import model_rows, table_groups, takes_gaps
 
 if TYPE_CHECKING:
+    from snefy_ldl.active import Diagnosis
     from snefy_ldl.datasets.tables import TableSource
     from snefy_ldl.estimator import SnefyLDL
 
@@ -66,8 +67,8 @@ def query(
     Args:
         pool (POOL): Unlabelled rows: CSV, TSV or Parquet, or a folder of Parquet files.
         n: How many rows to choose.
-        strategy: auto, lcmd, bait, maxdet, kmeans++, random; for comparison variance, entropy, epistemic,
-            coreset ...
+        strategy: auto (lcmd, or random rows where --labeled says that they are as good), lcmd, bait, maxdet,
+            kmeans++, random; for comparison variance, entropy, epistemic, coreset ...
         diverse: Choose rows that also differ from each other; auto always does.
         skip: Table or Label Studio file with rows that must not be chosen again. Repeatable.
         labeled: Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed.
@@ -87,6 +88,7 @@ def query(
         Then fit again with the new labels:
           snefy-ldl fit train.csv --labels no,yes --append to_label.csv ...
     """
+    from snefy_ldl.active import STRATEGIES, Auto
     from snefy_ldl.active.query import make_strategy
     from snefy_ldl.active.query import query as choose
     from snefy_ldl.datasets.tables import TableSource
@@ -96,6 +98,12 @@ def query(
     _check_outputs(out, label_studio, pool, labeled, *(skip or []))
     source, fitted = TableSource(pool), load_model(model, backbone)
     columns = _find_columns(fitted, source, id_name, split(keep), features)
+    diagnosis = None if labeled is None else _whether_it_helps(fitted, TableSource(labeled), source, columns)
+    if diagnosis is not None:
+        say(str(diagnosis), "")
+    if isinstance(chosen, Auto):
+        chosen = Auto(chosen.diverse, diagnosis or chosen.diagnosis).pick(fitted)
+        strategy = next(name for name, kind in STRATEGIES.items() if kind is type(chosen))
     with no_table_notes():  # a strategy may read the pool several times
         rows, utilities = choose(
             chosen,
@@ -122,16 +130,14 @@ def query(
             f"{len(rows):,} tasks for Label Studio written to {label_studio}, the set-up of their page to {page}",
             "green",
         )
-    if labeled is not None:
-        _print_whether_it_helps(fitted, TableSource(labeled), source, columns)
     if out != "-":
         say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
         labels = ", ".join(label_names(fitted))
         say(f"Next: fill in {labels} (shares or numbers of votes), then run: snefy-ldl fit TRAIN --append {out}", "")
 
 
-def _print_whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, columns: _Columns) -> None:
-    """Print what the labelled rows say about choosing rows, where their table holds the labels."""
+def _whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, columns: _Columns) -> Diagnosis | None:
+    """What the labelled rows say about choosing rows, where their table holds the labels."""
     import numpy as np
 
     from snefy_ldl.active import will_it_help
@@ -139,16 +145,17 @@ def _print_whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSour
 
     labels = [str(label) for label in model.label_names_]
     if not set(labels) <= set(known.columns):
-        return
+        return None
     try:
         with no_table_notes():
             table = known.whole([*columns.features, *labels], columns.groups_in(known))
             shares = table[labels].to_numpy(dtype=np.float64)
             shares = shares / shares.sum(axis=1, keepdims=True)  # votes, too
             rows = columns.rows(model, table)
-            say(str(will_it_help(model, rows, shares, lambda: _blocks(pool, columns, model))), "")
+            return will_it_help(model, rows, shares, lambda: _blocks(pool, columns, model))
     except (InputError, ValueError) as error:
         note(f"whether choosing rows pays cannot be told from {known.file.name}: {error}")
+        return None
 
 
 def _check_outputs(out: str, label_studio: Path | None, *inputs: Path | None) -> None:
