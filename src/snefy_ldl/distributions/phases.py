@@ -440,7 +440,7 @@ class PresentShares(ShareRow):
 
     def __init__(self, half: Tensor, weights: Tensor, log_centre: Tensor, groups: list[list[int]]) -> None:
         distinct = list(dict.fromkeys(tuple(group) for group in groups))
-        number = torch.tensor([distinct.index(tuple(group)) for group in groups], device=half.device)
+        number = torch.tensor([distinct.index(tuple(group)) for group in groups], dtype=torch.long, device=half.device)
         inside = _mask([list(group) for group in distinct], half.shape[2], half.device)
         sums = _Sums(number.repeat(len(weights)), log_centre.repeat_interleave(len(groups), 0), inside)
         self.at_zero = half.new_zeros(len(sums.number))
