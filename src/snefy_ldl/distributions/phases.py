@@ -15,8 +15,9 @@ may be absent, a factor F of a pair becomes ``1 - p + p F`` and pairs are summed
 The integrand is analytic in a strip around the real line, so the trapezoid rule converges exponentially. Its step
 follows the fastest phase that is still to be seen (:func:`nodes`). Where all labels are there, a component whose share
 lies for certain on one side of v (by Chernoff's bound) counts as 0 or 1 and leaves the sum, and the phases of the
-others are slow however sharp they are. Every third node makes a rule of its own, and where the two disagree the nodes
-are too far apart: those sums are computed again with more of them.
+others are slow however sharp they are. Components with a heavy tail are never certain; their integral runs along a path
+that tilts towards the tail, where the sharp side decays (:class:`_Kind`). Every third node makes a rule of its own, and
+where the two disagree the nodes are too far apart: those sums are computed again with more of them.
 """
 
 from __future__ import annotations
