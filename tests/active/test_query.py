@@ -60,14 +60,15 @@ def test_every_law_strategy_makes_diverse_batches(name, diverse, pool, model, ci
 
 def test_asking_changes_nothing(pool, model):
     before = {name: value.clone() for name, value in model.net_.state_dict().items()}
-    parts = ("net_", "guides_", "seen_rows_")  # these do not say that they are equal
+    parts = ("net_", "guides_", "seen_rows_", "columns_")  # these do not say that they are equal
     fields = {name: copy.deepcopy(value) for name, value in vars(model).items() if name not in parts}
-    predicted = model.predict(pool)
+    predicted, columns = model.predict(pool), copy.deepcopy(model.columns_.to_dict())
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     for name in STRATEGIES:
         ask(name, pool, 5, model, X_labeled=pool[:9])
     assert all(torch.equal(value, before[name]) for name, value in model.net_.state_dict().items())
     assert fields == {name: value for name, value in vars(model).items() if name not in parts}
+    assert model.columns_.to_dict() == columns
     np.testing.assert_array_equal(model.predict(pool), predicted)
     assert torch.equal(torch_state, torch.get_rng_state())
     np.testing.assert_array_equal(numpy_state, np.random.get_state()[1])  # noqa: NPY002

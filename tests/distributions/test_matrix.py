@@ -404,7 +404,7 @@ def check_quantiles(case: Case) -> None:
     answer = case.law.quantiles(LEVELS)
     assert answer.shape == (3, 3, len(LEVELS))
     own = case.law[:1].quantiles(np.broadcast_to(LEVELS[:1], (1, 3, 1)))
-    agree(own, answer[:1, :, :1], 1e-9)
+    agree(own, answer[:1, :, :1], 1e-7)  # float32 sums where many are asked for
     for label in range(3):
         _are_quantiles(case.law, [label], answer[:, label])
         shares = case.draws[..., label, None]

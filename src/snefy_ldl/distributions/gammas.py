@@ -75,13 +75,13 @@ from snefy_ldl.errors import InputError
 __all__ = ["GammaRows"]
 
 #: Step of the integral over s, and the same times the root of the number of votes.
-VOTE_STEP, SHARP_VOTE_STEP = 0.45, 1.0
+VOTE_STEP, SHARP_VOTE_STEP = 0.33, 0.9
 #: Nodes of that integral at most.
 MOST_VOTE_NODES = 10_000_000
 #: An integrand is over where it is e to minus this of its largest value.
 VOTE_TAIL = 26.0
 #: Nodes with less weight than this have no part in the laws of shares.
-NEGLIGIBLE_PART = 1e-8
+NEGLIGIBLE_PART = 1e-9
 #: Components with a smaller share of their neurons' own kernels are not tabulated; a row that gives those more weight
 #: than this in all is answered by itself.
 UNUSED, LEFT_OUT = 1e-9, 1e-7

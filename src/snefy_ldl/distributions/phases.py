@@ -15,8 +15,9 @@ may be absent, a factor F of a pair becomes ``1 - p + p F`` and pairs are summed
 The integrand is analytic in a strip around the real line, so the trapezoid rule converges exponentially. Its step
 follows the fastest phase that is still to be seen (:func:`nodes`). Where all labels are there, a component whose share
 lies for certain on one side of v (by Chernoff's bound) counts as 0 or 1 and leaves the sum, and the phases of the
-others are slow however sharp they are. Every third node makes a rule of its own, and where the two disagree the nodes
-are too far apart: those sums are computed again with more of them.
+others are slow however sharp they are. Components with a heavy tail are never certain; their integral runs along a path
+that tilts towards the tail, where the sharp side decays (:class:`_Kind`). Every third node makes a rule of its own, and
+where the two disagree the nodes are too far apart: those sums are computed again with more of them.
 """
 
 from __future__ import annotations
@@ -440,7 +441,7 @@ class PresentShares(ShareRow):
 
     def __init__(self, half: Tensor, weights: Tensor, log_centre: Tensor, groups: list[list[int]]) -> None:
         distinct = list(dict.fromkeys(tuple(group) for group in groups))
-        number = torch.tensor([distinct.index(tuple(group)) for group in groups], device=half.device)
+        number = torch.tensor([distinct.index(tuple(group)) for group in groups], dtype=torch.long, device=half.device)
         inside = _mask([list(group) for group in distinct], half.shape[2], half.device)
         sums = _Sums(number.repeat(len(weights)), log_centre.repeat_interleave(len(groups), 0), inside)
         self.at_zero = half.new_zeros(len(sums.number))

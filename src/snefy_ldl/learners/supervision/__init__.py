@@ -26,6 +26,14 @@ from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.neighbours import AAKNN
 from snefy_ldl.learners.trees import TreesLDL
 
+__all__ = [
+    "GenerativeCalibrator",
+    "LabelCalibrator",
+    "SemiSnefyLDL",
+    "estimate_votes",
+    "votes_of_repeats",
+]
+
 Self = TypeVar("Self", bound="DensityLearner")
 
 
