@@ -11,7 +11,7 @@ from laws import with_zeros
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.component_table import ComponentTable
 from snefy_ldl.distributions.gammas import log_density_at_zero
-from snefy_ldl.distributions.phases import SparseShares
+from snefy_ldl.distributions.sparse_shares import SparseShares
 
 #: Largest error of a cdf that is promised.
 ERROR = 1e-6

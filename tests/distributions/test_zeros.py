@@ -15,7 +15,7 @@ from torch.distributions import Dirichlet
 from laws import mixture, with_zeros
 from snefy_ldl._internal.special import pair_index
 from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.distributions.phases import SparseShares
+from snefy_ldl.distributions.sparse_shares import SparseShares
 from snefy_ldl.errors import InputError
 
 CENTRE = torch.tensor([0.05, 1.0, 0.3], dtype=torch.float64)

@@ -56,20 +56,11 @@ from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, Remain
 from snefy_ldl.distributions.dirichlet import DirichletRows, RowBlocks, beta_below
 from snefy_ldl.distributions.family import PairFamily, root_of
 from snefy_ldl.distributions.parts import Parts, Rows, Scale, Square, check_weights
-from snefy_ldl.distributions.phases import (
-    MixedShares,
-    PresentShares,
-    SeveralShares,
-    ShareRow,
-    SparseShares,
-    beta_guess,
-    log_modulus,
-    nodes,
-    solve_quantiles,
-    turning,
-)
+from snefy_ldl.distributions.present_shares import MixedShares, PresentShares
 from snefy_ldl.distributions.rosenblatt import PresenceMap, RatioMap, StickMap, ratio_map
 from snefy_ldl.distributions.sampling import RandomStream, draw, log_gamma_draws
+from snefy_ldl.distributions.share_quantiles import SeveralShares, ShareRow, beta_guess, solve_quantiles
+from snefy_ldl.distributions.sparse_shares import SparseShares, log_modulus, nodes, turning
 from snefy_ldl.errors import InputError
 
 __all__ = ["GammaRows"]

@@ -8,9 +8,10 @@ from scipy import integrate, optimize, special, stats
 from torch import Tensor
 
 from laws import moving
-from snefy_ldl.distributions import SnefySimplex, phases
+from snefy_ldl.distributions import SnefySimplex, present_shares
 from snefy_ldl.distributions.components import RowMoments
-from snefy_ldl.distributions.phases import PresentShares, ShareRow, beta_guess, solve_quantiles
+from snefy_ldl.distributions.present_shares import PresentShares
+from snefy_ldl.distributions.share_quantiles import ShareRow, beta_guess, solve_quantiles
 
 LEVELS = [0.001, 0.05, 0.5, 0.95, 0.999]
 
@@ -190,7 +191,7 @@ def test_nodes_are_as_far_apart_as_phases_allow(monkeypatch):
                     for settings in (quick, slow):
                         with monkeypatch.context() as patched:
                             for name, value in settings.items():
-                                patched.setattr(phases, name, value)
+                                patched.setattr(present_shares, name, value)
                             row = PresentShares(half, even[None], centre[[k]], [[0]])
                             row.prepare(u.amin(1), u.amax(1), only)
                         answers.append(row.at(u, only))
@@ -306,4 +307,4 @@ def test_quantiles_of_mixtures_of_sharp_and_of_broad_components(seed):
             inside = torch.arange(n_labels) == number // 3
             cdf = by_even_nodes(half, weights, log_centre[0], inside, float(special.logit(share)))
             # components that no node sees may hold so much; most levels are right to 1e-7
-            assert cdf == pytest.approx(float(levels[number]), abs=0.25 * phases.DOUBT)
+            assert cdf == pytest.approx(float(levels[number]), abs=0.25 * present_shares.DOUBT)
