@@ -140,8 +140,8 @@ class MixedShares(ShareRow):
 
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
         """See the base class."""
-        ends = (end.repeat(len(self._first)) for end in (lowest, highest))
-        self._parts.prepare(*ends, (self._first + which).flatten())
+        n_parts = len(self._first)
+        self._parts.prepare(lowest.repeat(n_parts), highest.repeat(n_parts), (self._first + which).flatten())
 
     def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """See the base class."""
