@@ -56,7 +56,7 @@ from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, Remain
 from snefy_ldl.distributions.dirichlet import DirichletRows, RowBlocks, beta_below
 from snefy_ldl.distributions.family import PairFamily, root_of
 from snefy_ldl.distributions.parts import Parts, Rows, Scale, Square, check_weights
-from snefy_ldl.distributions.present_shares import MixedShares, PresentShares
+from snefy_ldl.distributions.present_shares import FEW_SUMS, MixedShares, PresentShares
 from snefy_ldl.distributions.rosenblatt import PresenceMap, RatioMap, StickMap, ratio_map
 from snefy_ldl.distributions.sampling import RandomStream, draw, log_gamma_draws
 from snefy_ldl.distributions.share_quantiles import SeveralShares, ShareRow, beta_guess, solve_quantiles
@@ -90,6 +90,8 @@ MATTERS = 45.0
 TILT_LIMIT, TILT_HALVINGS = 800.0, 24
 #: Sums of shares of several rows that are solved for at once, times neurons.
 SUMS_TOGETHER = 1 << 15
+#: Points of a row that are answered at a time: those that lie together need few nodes.
+POINTS_TOGETHER = 16
 
 
 class GammaRows(RowBlocks):
@@ -629,18 +631,23 @@ class GammaRows(RowBlocks):
         tiny = np.finfo(np.float64).tiny
         z = np.log(np.maximum(points, tiny)) - np.log1p(-np.minimum(points, 1.0 - np.finfo(np.float64).epsneg))
         logits = torch.as_tensor(z, device=self.device)
-        only = torch.zeros(1, dtype=torch.long, device=self.device)
+        together = not self.has_atoms and self.offset is None
+        each = self.family.half()[..., 0].numel() * min(POINTS_TOGETHER, max(1, logits.shape[1]))
+        step = min(FEW_SUMS, max(1, SUMS_TOGETHER // each)) if together else 1
 
-        def answer(row: int) -> tuple[Tensor, Tensor]:
-            law, u = self.share_row(row, [group]), logits[[row]]
-            cdf, density = torch.empty_like(u), torch.empty_like(u)
-            order = u[0].argsort()
-            for part in order.split(16):  # points that lie together need few nodes
-                law.prepare(u[:, part].amin(1), u[:, part].amax(1), only)
-                cdf[:, part], density[:, part] = law.at(u[:, part], only)
+        def answer(start: int) -> tuple[Tensor, Tensor]:
+            rows = slice(start, min(start + step, len(self)))
+            law = self._present_shares(rows, [group]) if together else self.share_row(start, [group])
+            u = logits[rows]
+            cdf, density, every = torch.empty_like(u), torch.empty_like(u), torch.arange(len(u), device=self.device)
+            for part in u.argsort(1).split(POINTS_TOGETHER, 1):
+                at = u.gather(1, part)
+                law.prepare(at.amin(1), at.amax(1), every)
+                for out, values in zip((cdf, density), law.at(at, every)):
+                    out.scatter_(1, part, values)
             return cdf, density
 
-        parts = map_blocks(answer, range(len(self)), self.device)
+        parts = map_blocks(answer, range(0, len(self), step), self.device)
         cdf, density = (torch.cat(column).cpu().numpy() for column in zip(*parts))
         return np.clip(cdf, 0.0, 1.0), np.maximum(density, 0.0)
 
