@@ -126,6 +126,7 @@ def test_a_density_that_is_asked_for_is_not_compared(tmp_path: Path) -> None:
         load_density(tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_commands_answer_with_a_log_ratio_density(folder: Path, tables: Path, tmp_path: Path) -> None:
     assert "LogRatioLDL" in succeed("info", folder).output
     test, level = tables / "test.csv", ("--interval", 0.9)
@@ -153,6 +154,7 @@ def test_commands_answer_with_a_log_ratio_density(folder: Path, tables: Path, tm
         load_calibration(folder.parent / "model2")
 
 
+@pytest.mark.slow
 def test_report_tells_which_density_and_why(folder: Path, tables: Path, tmp_path: Path) -> None:
     result = succeed("report", folder, tables / "train.csv", "--out", tmp_path / "report", "--folds", 2)
     page = (tmp_path / "report" / "index.html").read_text()
@@ -181,6 +183,7 @@ def test_service_answers_with_a_log_ratio_density(folder: Path) -> None:
         assert client.post("/v1/update", json={"rows": [row], "votes": [{"sand": 2}]}).status_code == 422
 
 
+@pytest.mark.slow
 def test_what_fit_refuses(tables: Path, tmp_path: Path) -> None:
     words = ("fit", tables / "train.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "m", "--density")
     assert "use snefy, logratio or auto" in run(*words, "gauss").stderr

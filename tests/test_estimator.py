@@ -62,6 +62,7 @@ def test_predict_dist_agrees_with_every_prediction(fitted, city):
     assert fitted.score(X, D) == pytest.approx(fitted.log_prob(X, D).mean())
 
 
+@pytest.mark.slow
 def test_learns_most_of_what_can_be_learned():
     """Against the known truth: under a third of the constant's excess KL, and near the best possible likelihood."""
     train, test = make_city_districts(n=600, random_state=1), make_city_districts(n=600, random_state=2)
@@ -88,6 +89,7 @@ def test_same_seed_same_bits_other_seed_other_bits(city):
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.slow
 def test_random_state_kinds(city):
     def predicted(state):
         return SnefyLDL(**{**SMALL, "random_state": state, "epochs": 1}).fit(city.X, city.D).predict(city.X)
@@ -169,6 +171,7 @@ def test_members_average_their_densities(city):
     torch.testing.assert_close(dist.log_prob(D).exp(), torch.stack(alone).mean(0), rtol=1e-9, atol=0)
 
 
+@pytest.mark.slow
 def test_warm_start_and_partial_fit_go_on(city):
     model = SnefyLDL(**{**SMALL, "warm_start": True}).fit(city.X, city.D)
     first = model.score(city.X, city.D)
@@ -185,6 +188,7 @@ def test_warm_start_and_partial_fit_go_on(city):
         stream.partial_fit(city.X, np.full((len(city.X), 4), 0.25))
 
 
+@pytest.mark.slow
 def test_votes_train_with_zeros_and_unequal_totals():
     data = make_annotators(n=150, random_state=0)
     model = SnefyLDL(**{**SMALL, "epochs": 10}).fit(data.X, counts=data.counts)
@@ -397,6 +401,7 @@ def _nothing():
 # -- scikit-learn ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_clone_pipeline_grid_search_and_cross_validation(city):
     model = SnefyLDL(**{**SMALL, "epochs": 2})
     assert clone(model).get_params() == model.get_params()

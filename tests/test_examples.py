@@ -23,6 +23,7 @@ def backbones(monkeypatch):
         sys.modules.pop(name, None)
 
 
+@pytest.mark.slow
 def test_tiles(backbones, tmp_path):
     assert np.isfinite(list(backbones.main(["images", "--tiny", "--out", str(tmp_path)]).values())).all()
     assert (tmp_path / "backbones_tiles.png").stat().st_size > 10_000
@@ -55,6 +56,7 @@ def test_the_transformer_reads_pairs(backbones):
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_picture_of_both_densities(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     import make_which_density

@@ -79,6 +79,7 @@ def test_splits_and_folds_keep_groups_together():
         list(leave_groups_out(["a", "a"], 2, 2))
 
 
+@pytest.mark.slow
 def test_labels_that_differ_by_chance_raise_no_more_alarms_than_stated():
     random = np.random.default_rng(0)
     values = [labels_differ(random.dirichlet([3, 2, 1], 60), np.arange(60) // 4, seed) for seed in range(200)]
@@ -118,6 +119,7 @@ def test_posterior_means_of_crossed_levels_equal_the_dense_answer():
         np.testing.assert_allclose(means[:, j], dense, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", [True, False])
 def test_sizes_of_nested_and_crossed_effects_are_recovered(nested):
     rng = np.random.default_rng(1)
@@ -142,6 +144,7 @@ def test_shuffled_groups_have_no_effect():
 # -- the fit ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_seen_groups_gain_and_the_size_of_the_effect_is_recovered(data, parts, model):
     _, seen, unseen = parts
     X, D, g = data.X[seen], data.D[seen], data.groups[seen]
@@ -156,6 +159,7 @@ def test_seen_groups_gain_and_the_size_of_the_effect_is_recovered(data, parts, m
     assert model.training_["group_effects"]["effects"] == "kept"
 
 
+@pytest.mark.slow
 def test_every_prediction_takes_groups(data, parts, model):
     rows = np.flatnonzero(parts[1])[:6]
     X, D, g = data.X[rows], data.D[rows], data.groups[rows]
@@ -182,6 +186,7 @@ def test_the_law_of_a_mixed_batch_is_that_of_its_rows(data, parts, model):
     np.testing.assert_allclose(both, single, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_groups_without_an_effect_change_nothing(data, parts):
     calm = make_groups(n_groups=20, n_rows=15, effect=0.0, random_state=3)
     kwargs = {"random_state": 0, "epochs": 4}
@@ -196,6 +201,7 @@ def test_groups_without_an_effect_change_nothing(data, parts):
         auto.adapt(calm.X[:3], calm.D[:3])
 
 
+@pytest.mark.slow
 def test_the_last_step_holds_back_rows_of_all_groups_in_both_ways(data, parts, monkeypatch):
     train, jobs = parts[0], []
     monkeypatch.setattr(
@@ -238,6 +244,7 @@ def test_a_model_with_groups_comes_back_from_its_folder(data, parts, model, tmp_
     np.testing.assert_allclose(model.without_groups().predict(X), model.predict(X), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_votes_come_in_groups_too(data, parts):
     train, seen, _ = parts
     rng = np.random.default_rng(0)
@@ -250,6 +257,7 @@ def test_votes_come_in_groups_too(data, parts):
     assert new.predict(data.X[:2]).shape == (2, 3)
 
 
+@pytest.mark.slow
 def test_crossed_levels_add_up(data):
     rng = np.random.default_rng(0)
     person, item = rng.integers(0, 20, 600), rng.integers(0, 15, 600)
@@ -286,6 +294,7 @@ def test_what_knows_no_groups_says_so(data):
         SnefyLDL(group_effects="always").fit(data.X, data.D)
 
 
+@pytest.mark.slow
 def test_scores_comparisons_and_searches_take_groups(data, parts, model):
     from snefy_ldl import compare, evaluate, tune
     from snefy_ldl.learners import SABFGS
@@ -315,6 +324,7 @@ def effects_of(residuals, groups):
     return GroupEffects(model, known.levels, known.names, tuple(means), counts, None, np.ones(1), 0.1, cells=cells)
 
 
+@pytest.mark.slow
 def test_shares_of_variance_hold_the_truth_of_one_level():
     """Intervals of 90 % hold the true shares about as often, and shares and ends of one level mirror each other."""
     held = []
@@ -332,6 +342,7 @@ def test_shares_of_variance_hold_the_truth_of_one_level():
     assert np.mean(held) >= 0.75
 
 
+@pytest.mark.slow
 def test_shares_of_variance_tell_levels_apart():
     random = np.random.default_rng(0)
     person, item = random.integers(0, 40, 800), random.integers(0, 40, 800)
@@ -380,6 +391,7 @@ def test_group_effects_are_drawn_with_their_intervals(model):
         plot_group_effects(model, labels=["sand"])
 
 
+@pytest.mark.slow
 def test_how_levels_cross_comes_back_from_a_file(data, tmp_path):
     random = np.random.default_rng(2)
     groups = np.column_stack([data.groups, random.integers(0, 6, len(data.X))])
@@ -400,6 +412,7 @@ def test_how_levels_cross_comes_back_from_a_file(data, tmp_path):
 # -- explanations and queries ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_explanations_use_the_groups_of_rows(data, parts, model):
     seen = parts[1]
     X, groups = data.X[seen], data.groups[seen]
@@ -419,6 +432,7 @@ def test_explanations_use_the_groups_of_rows(data, parts, model):
     assert np.allclose(step["estimate"][3:], change.mean(0), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_importance_counts_whole_groups(data, parts, model):
     seen = parts[1]
     X, D, groups = data.X[seen], data.D[seen], data.groups[seen]
@@ -432,6 +446,7 @@ def test_importance_counts_whole_groups(data, parts, model):
     assert sum_up("x", losses, two, ["a"], np.array([0, 0, 1, 1])).std_error == pytest.approx(2.0)
 
 
+@pytest.mark.slow
 def test_cells_that_are_missing_keep_the_groups_of_the_other_rows(data, parts):
     pandas = pytest.importorskip("pandas")
     train, seen, _ = parts
@@ -467,6 +482,7 @@ def test_groups_of_a_pool_that_is_read_in_parts_are_refused(data, model):
         query("variance", lambda: iter([data.X]), 2, model, groups=data.groups)
 
 
+@pytest.mark.slow
 def test_a_diagnosis_and_a_loop_split_by_group(data, parts, model):
     train = parts[0]
     X, D, groups = data.X[train], data.D[train], data.groups[train]

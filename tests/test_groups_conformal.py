@@ -54,6 +54,7 @@ def test_thresholds_are_the_quantiles_of_group_weights_by_hand():
         np.testing.assert_allclose(ends, [0.5 - wanted, 0.5 + wanted], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [None, 4])
 def test_rows_of_new_groups_are_covered_where_pooled_intervals_fail(cv):
     new, pooled = [], []
@@ -71,6 +72,7 @@ def test_rows_of_new_groups_are_covered_where_pooled_intervals_fail(cv):
         assert np.mean(new) >= np.mean(pooled) - 0.05
 
 
+@pytest.mark.slow
 def test_cross_intervals_with_one_model_equal_split_ones():
     X, D, g = rows(20, 5, 3)
     split = NewGroupIntervals(Flat(), [0.5, 0.8]).conformalize(X, D, groups=g).predict_interval(X[:4])
@@ -91,6 +93,7 @@ def test_the_wrong_use_is_refused():
         ci.predict_interval(X, groups=g)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [None, 5])
 def test_a_stored_calibration_comes_back_as_what_it_was(cv):
     X, D, g = rows(20, 5, 3)

@@ -88,6 +88,7 @@ def compare(exceptions: set[str], listed: dict[str, str]) -> None:
     assert set(listed) - exceptions == set(), "no longer needed: remove it from the list"
 
 
+@pytest.mark.slow
 def test_no_module_reads_what_is_private_to_another() -> None:
     reads, foreign = set(), set()
     for module, (_, tree) in sources().items():

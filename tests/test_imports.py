@@ -54,6 +54,7 @@ for name, heavy in (
 """
 
 
+@pytest.mark.slow
 def test_the_library_is_imported_at_once_and_tables_without_torch() -> None:
     """Nothing heavy comes with the library itself; tools/check_wheel.sh watches the time that it takes."""
     lines = subprocess.run([sys.executable, "-c", STARTS], check=True, capture_output=True, text=True).stdout
@@ -76,6 +77,7 @@ def requirements() -> dict[str, list[str]]:
     return {name: re.findall(r'"([^"]+)"', line) for name, line in lines.items()}
 
 
+@pytest.mark.slow
 def test_every_package_that_is_imported_is_asked_for() -> None:
     """A package that another one brings today may be gone tomorrow."""
     used = [entries for extra, entries in requirements().items() if extra not in ("bench", "test", "docs")]

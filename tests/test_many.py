@@ -43,6 +43,7 @@ def test_each_model_is_a_lone_fit(city, n_jobs, monkeypatch):
         assert model.get_params() == lone.get_params()
 
 
+@pytest.mark.slow
 def test_rates_members_and_sizes_may_differ(city):
     splits = [np.arange(90), np.arange(90, 180), np.arange(0, 120), np.arange(90)]
     params = [
@@ -125,6 +126,7 @@ def test_our_optimiser_is_torchs_where_rates_agree(city):
         torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_members_that_stopped_leave_the_stack(city, monkeypatch):
     """What is left learns on as it would have alone, and the stopped ones keep their best weights."""
     settings = SMALL | {"epochs": 30, "patience": 2, "learning_rate": 2e-2, "standardize": "unit"}

@@ -166,6 +166,7 @@ def test_commands_take_the_code_by_name(model: SnefyLDL, folder: Path, table: Pa
     assert '"log_likelihood"' in scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -229,6 +230,7 @@ def test_a_network_of_texts_on_the_command_line(code: str, tmp_path: Path, monke
     np.testing.assert_allclose(pd.read_csv(tmp_path / "answers.csv"), model.predict(texts), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_command_exports_with_progress(folder: Path, model: SnefyLDL, code: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="ONNX files need the extra onnx")
     runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")

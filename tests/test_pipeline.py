@@ -65,6 +65,7 @@ def test_conformal_prediction_and_active_learning(city, fitted):
     assert crossed.predict_interval(X).shape == (40, 3, 2)
 
 
+@pytest.mark.slow
 def test_tuning_fits_each_folds_own_transformers(city):
     pipeline = LDLPipeline([("scale", StandardScaler()), ("model", SnefyLDL(**SMALL))])
     space = {"learning_rate": [1e-6, 1e-2], "scale__with_mean": [True, False]}

@@ -65,6 +65,7 @@ def test_mass_mean_variance_and_cdf_by_quadrature():
         np.testing.assert_allclose(naive_density(data.truth, x, below) @ area_below, cdf[i, 0], atol=1e-9)
 
 
+@pytest.mark.slow
 @every_maker
 def test_cdf_and_quantiles_against_scipy_quad_and_brentq(make):
     data = make(n=2)

@@ -64,6 +64,7 @@ print("all went well")
 """
 
 
+@pytest.mark.slow
 def test_the_core_works_without_what_windows_lacks() -> None:
     program = PROGRAM.format(modules=MODULES, names=NAMES)
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)

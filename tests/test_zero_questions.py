@@ -32,6 +32,7 @@ def model() -> SnefyLDL:
     return SnefyLDL(**recipe, zeros="model", random_state=0).fit(X, D)
 
 
+@pytest.mark.slow
 def test_predicted_laws_answer_conditions(model: SnefyLDL) -> None:
     X, _ = trees(6, 1)
     law = model.predict_dist(X)
@@ -50,6 +51,7 @@ def test_predicted_laws_answer_conditions(model: SnefyLDL) -> None:
     np.testing.assert_allclose(in_turn, law.weights() @ law.family.components.prob_absent([0, 1]), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_predicted_laws_go_to_uniforms_and_back(model: SnefyLDL, tmp_path) -> None:
     X, D = trees(400, 2)
     law = model.predict_dist(X)

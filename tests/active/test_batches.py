@@ -132,6 +132,7 @@ def test_pipelines_and_several_models_have_kernels(guided, city, pool):
     assert len(query("lcmd", pool, 5, model=[guided, guided], kernel="members")) == 5
 
 
+@pytest.mark.slow
 def test_auto_takes_lcmd_where_there_is_a_kernel_and_random_rows_where_nothing_helps(guided, city, pool, model):
     assert repr(Auto().pick(guided)) == repr(LCMD())
     plain = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:60], city.D[:60])

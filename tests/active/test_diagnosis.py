@@ -19,6 +19,7 @@ def guided(city) -> SnefyLDL:
     )
 
 
+@pytest.mark.slow
 def test_labels_that_do_not_depend_on_features_leave_nothing_to_win(guided, city, pool):
     noise = np.random.default_rng(0).dirichlet(np.ones(3), 120)
     diagnosis = will_it_help(guided, city.X[:120], noise, pool)
@@ -58,6 +59,7 @@ def test_the_figures_are_what_they_are_called(guided, city, pool):
     assert np.isfinite(will_it_help(guided, city.X[:120], city.D[:120]).redundancy)  # without a pool
 
 
+@pytest.mark.slow
 def test_other_models_are_asked_for_what_they_have(city, pool):
     other = DirichletLDL(random_state=0).fit(city.X[:60], city.D[:60])
     diagnosis = will_it_help(other, city.X[:60], city.D[:60], pool)

@@ -31,6 +31,7 @@ def guided(city) -> SnefyLDL:
     )
 
 
+@pytest.mark.slow
 def test_one_readout_row_has_the_textbook_information():
     rows = NetworkRows.from_inputs(small_net(1), (torch.ones(1, 3).double(),))
     law = rows.net.law(rows.output)
@@ -72,6 +73,7 @@ def test_the_information_is_the_mean_square_of_the_scores(n_readouts):
         assert excess.abs().max() < 5.0 * error.max() * len(closed)
 
 
+@pytest.mark.slow
 def test_the_sketch_keeps_inner_products_of_the_derivatives(monkeypatch):
     net, seen = small_net(3, n_members=2), torch.randn(6, 3, generator=torch.Generator().manual_seed(0)).double()
 
@@ -123,6 +125,7 @@ class _Holder:
         self.net_ = net
 
 
+@pytest.mark.slow
 def test_trees_are_each_predictions_less_their_mean(guided, pool):
     kernel = make_kernel("trees", guided, RandomState(3))
     forest = next(one for one in guided.guides_.learners if isinstance(one, TreesLDL))

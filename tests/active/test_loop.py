@@ -312,6 +312,7 @@ def test_cut_off_after_any_write_it_ends_the_same(city, tmp_path, monkeypatch, s
     assert quiet == [{k: v for k, v in entry.items() if not k.startswith("seconds")} for entry in calm.history_]
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_read_back_without_a_question(city, tmp_path):
     learner(city, state_dir=tmp_path).run()
 

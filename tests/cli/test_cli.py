@@ -78,6 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, districts: pd.DataFrame) ->
 # --- the round --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fit_writes_a_model_that_knows_its_names(folder: Path, districts: pd.DataFrame) -> None:
     model = SnefyLDL.load(folder / "model")
     assert list(model.feature_names_in_) == list(districts.columns[1:6])
@@ -112,6 +113,7 @@ def test_predict_prints_csv_by_default(folder: Path) -> None:
     assert len(lines) == 121
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["city.csv", "city.parquet"])
 def test_predict_in_parts_gives_the_same(
     folder: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +128,7 @@ def test_predict_in_parts_gives_the_same(
     )
 
 
+@pytest.mark.slow
 def test_evaluate_agrees_with_the_library(folder: Path, districts: pd.DataFrame) -> None:
     report = json.loads(succeed("evaluate", folder / "model", folder / "city.csv", "--json"))
     model, X = SnefyLDL.load(folder / "model"), districts[districts.columns[1:6]]
@@ -152,6 +155,7 @@ def test_info_tells_what_the_model_is(folder: Path) -> None:
     assert config["label_names"] == LABELS
 
 
+@pytest.mark.slow
 def test_the_candidates_of_a_fit_are_shown(folder: Path, tmp_path: Path) -> None:
     said = succeed(
         *("fit", folder / "city.csv", "--labels", ",".join(LABELS), "--drop", "code"),
@@ -166,6 +170,7 @@ def test_the_candidates_of_a_fit_are_shown(folder: Path, tmp_path: Path) -> None
     assert [one["name"] for one in tried] == ["features", "guides", "moving law", "moving law, taught"]
 
 
+@pytest.mark.slow
 def test_votes_round(tmp_path: Path) -> None:
     items = make_annotators(n=80, n_labels=3, random_state=0)
     table = pd.DataFrame(items.X, columns=items.feature_names).join(
@@ -182,6 +187,7 @@ def test_votes_round(tmp_path: Path) -> None:
     assert "No coverage" in succeed("evaluate", tmp_path / "m", tmp_path / "votes.csv", "--counts")
 
 
+@pytest.mark.slow
 def test_zeros_are_noted_refused_or_floored(tmp_path: Path, districts: pd.DataFrame) -> None:
     table = districts.drop(columns="code")
     table.loc[3, LABELS] = [1.0, 0.0, 0.0]
@@ -197,6 +203,7 @@ def test_zeros_are_noted_refused_or_floored(tmp_path: Path, districts: pd.DataFr
     assert "shrink, error or a number" in fail(*words, "--zeros", "some")
 
 
+@pytest.mark.slow
 def test_a_model_without_feature_names_takes_the_other_columns(
     tmp_path: Path, folder: Path, districts: pd.DataFrame
 ) -> None:
@@ -234,6 +241,7 @@ def test_missing_and_damaged_files_fail_in_one_line(folder: Path, tmp_path: Path
     assert "is a file" in fail("fit", table, "--labels", ",".join(LABELS), "--out", tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_bad_columns_and_cells_are_named(folder: Path, tmp_path: Path, districts: pd.DataFrame) -> None:
     model, out = folder / "model", tmp_path / "out.csv"
     districts.drop(columns="night_bus_lines").to_csv(tmp_path / "less.csv", index=False)
@@ -322,6 +330,7 @@ COMMANDS = ("demo", "fit", "conformalize", "predict", "evaluate", "report", "plo
 COMMANDS += ("update", "next", "serve", "compare", "explore", "explain", "export", "watch", "annotators")
 
 
+@pytest.mark.slow
 def test_version_and_help() -> None:
     assert succeed("--version").strip() == f"snefy-ldl {snefy_ldl.__version__}"
     for command in COMMANDS:
@@ -339,6 +348,7 @@ def test_the_module_is_the_program() -> None:
     assert done.stdout.strip() == f"snefy-ldl {snefy_ldl.__version__}"
 
 
+@pytest.mark.slow
 def test_the_shell_completes_commands_and_options() -> None:
     def completed(typed: str) -> str:
         environment = {**os.environ, "_SNEFY_LDL_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": "1"}
@@ -375,6 +385,7 @@ def test_demo_writes_a_page_that_needs_nothing_else(tmp_path: Path) -> None:
     assert report["rows"] == 30
 
 
+@pytest.mark.slow
 def test_demo_scores_the_truth_and_the_constant_answer_rightly() -> None:
     from scipy.stats import dirichlet
 
@@ -397,6 +408,7 @@ def test_demo_scores_the_truth_and_the_constant_answer_rightly() -> None:
 # --- calibrated intervals ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_conformalize_then_predict_gives_calibrated_intervals(
     folder: Path, districts: pd.DataFrame, tmp_path: Path
 ) -> None:
@@ -436,6 +448,7 @@ def test_conformalize_along_a_column(folder: Path, districts: pd.DataFrame, tmp_
     assert "needs --conditional-on" in fail("conformalize", model, folder / "new.csv", "--rectified")
 
 
+@pytest.mark.slow
 def test_a_calibration_does_not_outlive_its_model(folder: Path, districts: pd.DataFrame, tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(folder / "model", model)
@@ -455,6 +468,7 @@ def test_conformalize_says_what_is_wrong(folder: Path) -> None:
     assert "chebyshev" in fail("conformalize", folder / "model", folder / "city.csv", "--method", "magic")
 
 
+@pytest.mark.slow
 def test_rows_that_trained_the_model_neither_calibrate_nor_judge_it(folder: Path) -> None:
     said = fail("conformalize", folder / "model", folder / "city.csv")
     assert "120 of the 120 rows" in said

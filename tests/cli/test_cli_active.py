@@ -71,6 +71,7 @@ def same_fit(out: Path, X: pd.DataFrame, D: pd.DataFrame) -> None:
 # --- query ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pool.csv", "pool.parquet"])
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
 def test_query_writes_what_the_library_chooses(
@@ -104,6 +105,7 @@ def test_query_in_parts_gives_the_same(folder: Path, tmp_path: Path, monkeypatch
     assert list(table(*words[:-1], 5)["row"]) != list(whole["row"])
 
 
+@pytest.mark.slow
 def test_query_by_name_with_options_and_tasks(folder: Path, pool: pd.DataFrame, tmp_path: Path) -> None:
     words = ("query", folder / "model", folder / "named.csv", "--n", 4, "--id", "code", "--strategy", "entropy")
     settings = ("--set", "n_draws=50", "--set", "method=shared", "--diverse", "--labeled", folder / "train.csv")
@@ -146,6 +148,7 @@ def test_tasks_of_a_bare_pool_show_the_features(folder: Path, features: list[str
     assert set(features) < set(json.loads(tasks.read_text())[0]["data"])
 
 
+@pytest.mark.slow
 def test_rows_that_were_asked_before_are_skipped(folder: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
     words = ("query", folder / "model", folder / "pool.csv", "--n", 5)
@@ -163,6 +166,7 @@ def test_rows_that_were_asked_before_are_skipped(folder: Path, tmp_path: Path) -
     assert "names rows by 'row'" in fail(*named, "--skip", first)
 
 
+@pytest.mark.slow
 def test_query_with_a_model_that_knows_no_names(
     folder: Path, city: pd.DataFrame, features: list[str], tmp_path: Path
 ) -> None:
@@ -173,6 +177,7 @@ def test_query_with_a_model_that_knows_no_names(
     assert bare == chosen
 
 
+@pytest.mark.slow
 def test_query_failures_are_one_line(folder: Path, tmp_path: Path) -> None:
     words = ("query", folder / "model", folder / "pool.csv")
     assert "Did you mean 'entropy'" in fail(*words, "--strategy", "entropi")
@@ -202,6 +207,7 @@ def _folder(path: Path) -> Path:
 # --- and back ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_filled_in_table_comes_back(folder: Path, city: pd.DataFrame, features: list[str], tmp_path: Path) -> None:
     succeed("query", folder / "model", folder / "pool.csv", "--n", 6, "--out", tmp_path / "asked.csv")
     asked = pd.read_csv(tmp_path / "asked.csv")
@@ -250,6 +256,7 @@ def test_the_newer_label_wins(folder: Path, city: pd.DataFrame, features: list[s
     same_fit(tmp_path / "m2", expected[features], expected[LABELS])
 
 
+@pytest.mark.slow
 def test_row_numbers_of_a_pool_are_not_names_of_train(folder: Path, city: pd.DataFrame, tmp_path: Path) -> None:
     train = city[:80].drop(columns="code").assign(id=range(80))
     train.to_csv(tmp_path / "train.csv", index=False)
@@ -264,6 +271,7 @@ def test_row_numbers_of_a_pool_are_not_names_of_train(folder: Path, city: pd.Dat
     assert "names the rows and is not a feature" in result.stderr
 
 
+@pytest.mark.slow
 def test_votes_come_back_in_every_form(folder: Path, city: pd.DataFrame, features: list[str], tmp_path: Path) -> None:
     pool = city[80:].reset_index(drop=True)
     votes = [(0, "ann", "business"), (0, "bob", "education"), (2, "ann", "education"), (2, "eve", "education")]
@@ -292,6 +300,7 @@ def test_votes_come_back_in_every_form(folder: Path, city: pd.DataFrame, feature
             same_fit(tmp_path / name.split(".")[0], expected_X, expected_D)
 
 
+@pytest.mark.slow
 def test_append_failures_are_one_line(folder: Path, city: pd.DataFrame, tmp_path: Path) -> None:
     words = fit_words(folder, tmp_path / "m")
     pool = ("--pool", folder / "pool.csv")
@@ -349,6 +358,7 @@ def test_ones_and_zeros_follow_the_rows_they_join(tmp_path: Path) -> None:
     assert read_labelled(tmp_path / "one.csv", ["a", "b"], prefer_counts=True).are_counts
 
 
+@pytest.mark.slow
 def test_what_query_wrote_is_no_feature(folder: Path, city: pd.DataFrame, tmp_path: Path) -> None:
     succeed("query", folder / "model", folder / "pool.csv", "--n", 60, "--out", tmp_path / "asked.csv")
     asked = pd.read_csv(tmp_path / "asked.csv")

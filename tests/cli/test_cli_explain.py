@@ -28,6 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_tables_and_a_picture(folder: Path) -> None:
     words = succeed("explain", folder / "model", folder / "rows.csv", "--feature", "night_bus_lines", "--step", 2,
                     "--max-rows", 20, "--grid", 5, "--out", folder / "x.png")  # fmt: skip

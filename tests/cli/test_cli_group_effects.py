@@ -38,6 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_predict_uses_the_column_of_groups(folder: Path) -> None:
     model, test = SnefyLDL.load(folder / "model"), pd.read_csv(folder / "test.csv")
     assert model.group_effects_.levels == ("child",)
@@ -58,6 +59,7 @@ def test_predict_uses_the_column_of_groups(folder: Path) -> None:
     assert said.stdout.splitlines()[1].startswith("000,")  # kept as it stands in the table
 
 
+@pytest.mark.slow
 def test_evaluate_conformalize_and_report_use_it_too(folder: Path) -> None:
     scores = {}
     for table in ("test.csv", "unknown.csv"):
@@ -75,6 +77,7 @@ def test_evaluate_conformalize_and_report_use_it_too(folder: Path) -> None:
     assert f"{scores['test.csv']:.3f}" in (folder / "page" / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_levels_come_in_several_columns(tmp_path: Path) -> None:
     data = make_groups(n_groups=12, n_rows=10, effect=0.8, random_state=3)
     table = pd.DataFrame(data.X).assign(farm=data.groups // 3, id=data.groups, **dict(zip(LABELS, data.D.T)))
@@ -104,6 +107,7 @@ def test_a_table_in_parts_has_no_groups(folder: Path, tmp_path: Path) -> None:
     assert np.allclose(written[LABELS], SnefyLDL.load(folder / "model").predict(X), atol=2e-6)
 
 
+@pytest.mark.slow
 def test_explain_and_query_use_the_column_of_groups(folder: Path) -> None:
     model, test = SnefyLDL.load(folder / "model"), pd.read_csv(folder / "test.csv")
     effects = {}
@@ -128,6 +132,7 @@ def test_explain_and_query_use_the_column_of_groups(folder: Path) -> None:
     assert np.allclose(chosen[[f"predicted_{label}" for label in LABELS]], known, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_intervals_for_new_groups_are_saved_and_used(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "model", tmp_path / "model")
     data = make_groups(n_groups=30, n_rows=4, effect=0.8, random_state=4)
@@ -148,6 +153,7 @@ def test_intervals_for_new_groups_are_saved_and_used(folder: Path, tmp_path: Pat
     assert "20 of the calibration groups trained the model" in run(*test).stderr
 
 
+@pytest.mark.slow
 def test_a_report_shows_what_groups_explain_and_splits_by_group(folder: Path) -> None:
     said = succeed("report", folder / "model", folder / "train.csv", "--folds", 2, "--out", folder / "page")
     assert "300 rows judged" in said.stderr

@@ -111,6 +111,7 @@ def test_a_file_that_is_read_is_not_replaced(plain: Path, tmp_path: Path, words:
     assert (plain / "city.csv").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="limits on file sizes are POSIX's")
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet", ".xlsx"])
 @pytest.mark.parametrize("rows", [100, 20_000])

@@ -106,6 +106,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_report_writes_one_page_that_needs_nothing_else(folder: Path, tmp_path: Path) -> None:
     said = succeed("report", folder / "model", folder / "test.csv", "--out", tmp_path / "new" / "report").stderr
     assert "80 rows judged" in said
@@ -141,6 +142,7 @@ def test_report_judges_one_table_by_folds(folder: Path, tmp_path: Path) -> None:
     assert run("report", folder / "model", folder / "train.csv", "--folds", 1).exit_code == 2
 
 
+@pytest.mark.slow
 def test_report_on_votes(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
     succeed("report", folder / "votes", folder / "more_votes.csv", "--counts", "--out", out)
@@ -185,6 +187,7 @@ def test_what_report_and_plot_refuse(folder: Path, tmp_path: Path) -> None:
     assert not out.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_plot_draws_each_kind(folder: Path, tmp_path: Path, kind: str) -> None:
     ending, start = (".svg", b"<?xml") if kind == "pit" else (".png", b"\x89PNG")

@@ -70,6 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, counts: pd.DataFrame) -> Pa
 # --- fits -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -104,6 +105,7 @@ def test_every_form_of_votes_gives_the_same_model(
     assert saved.predict(X).equals(expected.predict(X))
 
 
+@pytest.mark.slow
 def test_what_is_odd_is_said(folder: Path, tmp_path: Path) -> None:
     votes = pd.read_csv(folder / "votes.csv", dtype=str)
     odd = pd.concat([votes, votes[:1], pd.DataFrame({"item": ["999"], "annotator": ["1"], "label": ["label_0"]})])
@@ -118,6 +120,7 @@ def test_what_is_odd_is_said(folder: Path, tmp_path: Path) -> None:
     assert "69 rows" in result.stdout
 
 
+@pytest.mark.slow
 def test_votes_are_appended_to_votes(folder: Path, features: list[str], tmp_path: Path) -> None:
     items = pd.read_csv(folder / "items.csv", dtype={"item": str})
     votes = pd.read_csv(folder / "votes.csv", dtype=str)
@@ -172,6 +175,7 @@ def _other(tmp_path: Path) -> Path:
 # --- update -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["votes.csv", "wide.csv", "counts.csv", "export.json"])
 def test_update_is_the_law_given_features_and_votes(
     folder: Path, counts: pd.DataFrame, features: list[str], tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -342,6 +346,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_fit_with_facts_is_the_library_fit(people: Path) -> None:
     items = pd.read_csv(people / "items.csv")
     votes = Votes.from_long(pd.read_csv(people / "votes.csv", dtype=str))
@@ -354,6 +359,7 @@ def test_fit_with_facts_is_the_library_fit(people: Path) -> None:
     assert np.allclose(saved.predict(X, group=group), expected.predict(X, group=group))
 
 
+@pytest.mark.slow
 def test_long_votes_learn_their_annotators_where_there_are_enough(people: Path, folder: Path, tmp_path: Path) -> None:
     words = ("--votes", "long", "--out", tmp_path / "m", "--epochs", 1, "--set", "n_neurons=8", "-q")
     result = succeed("fit", people / "items.csv", "--vote-file", people / "votes.csv", *words)
@@ -362,6 +368,7 @@ def test_long_votes_learn_their_annotators_where_there_are_enough(people: Path, 
     assert "votes per annotator are too few" in result.stderr
 
 
+@pytest.mark.slow
 def test_annotators_prints_writes_and_draws(people: Path, folder: Path, tmp_path: Path) -> None:
     table, picture = tmp_path / "people.csv", tmp_path / "people.png"
     result = succeed("annotators", people / "model", "--out", table, "--plot", picture)
@@ -381,6 +388,7 @@ def test_annotators_prints_writes_and_draws(people: Path, folder: Path, tmp_path
     assert "no row of facts" in fail("fit", items, "--vote-file", folder / "votes.csv", "--annotators", facts, *out)
 
 
+@pytest.mark.slow
 def test_next_names_whom_to_ask(people: Path, folder: Path, tmp_path: Path) -> None:
     words = ("next", people / "model", people / "items.csv", people / "votes.csv", "--n", 6, "--pairs")
     out = tmp_path / "next.csv"

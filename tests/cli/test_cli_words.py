@@ -30,6 +30,7 @@ def holes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_triangle_of_a_model_with_zeros_needs_no_python(holes: Path) -> None:
     words = ("plot", "ternary", holes / "model", holes / "t.csv", "--out", holes / "t.png")
     said = succeed(*words).stderr

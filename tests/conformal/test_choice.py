@@ -33,6 +33,7 @@ def test_auto_is_the_default():
     assert {one.method for one in ci.choice_.candidates} == {"beta", "chebyshev", "absolute", "outlying"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("simultaneous", [False, True])
 def test_coverage_from_both_sides_after_the_choice(simultaneous, monkeypatch):
     """Mean coverage over splits is ⌈c(m+1)⌉/(m+1), m the rows that calibrate, as if the score had been fixed before.
@@ -73,6 +74,7 @@ def test_rows_that_choose_do_not_calibrate():
     assert ci.n_calibration_ == len(rest) == 180 - ci.choice_.n_rows
 
 
+@pytest.mark.slow
 def test_the_worse_normalisation_is_not_taken():
     """Noise that follows the predicted spread: one width for all rows scores worse, and is not chosen."""
     rng = np.random.default_rng(4)
@@ -97,6 +99,7 @@ def test_the_worse_normalisation_is_not_taken():
     assert bad.method == "absolute"
 
 
+@pytest.mark.slow
 def test_sentence_and_file():
     model = DirichletModel()
     X, D = model.draw(200, seed=5)
@@ -263,6 +266,7 @@ class Moving(ZeroModel):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [ZeroModel(), Moving()])
 @pytest.mark.parametrize(
     "settings",
@@ -294,6 +298,7 @@ def test_laws_with_zeros_and_moving_laws_go_through_everything(model, settings):
         np.testing.assert_allclose(again.predict_interval(X[n : n + 10]), ends[:10], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_report_of_a_moving_law_with_zeros():
     model = Moving()
     X, D = model.draw(120, seed=14)

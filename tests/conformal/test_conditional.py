@@ -174,6 +174,7 @@ def test_an_array_comes_with_the_rows():
         by_array.predict_interval(X[300:], conditional_on=np.zeros((100, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("basis", [Columns((0,)), LawFeatures(), RadialBasis(4), [Bins(0, 4), LawFeatures(("sd",))]])
 def test_models_bases_and_files(basis):
     city = make_city_districts(n=300, random_state=0)
@@ -213,6 +214,7 @@ def test_all_labels_at_once_and_zeros():
     assert (zero.conformalize(X, D).predict_interval(X)[..., 0] == 0.0).any()
 
 
+@pytest.mark.slow
 def test_unlike_rows_and_wrong_settings_are_named():
     X, D = Noisy.draw(200, seed=8)
     ci = ConformalIntervals(Noisy(), conditional_on=Groups("kind")).conformalize(X, D)

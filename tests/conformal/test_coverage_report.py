@@ -28,6 +28,7 @@ def one(report, part, name=None):
     return row
 
 
+@pytest.mark.slow
 def test_figures_are_the_metrics(case):
     model, X_cal, D_cal, X, D, groups = case
     ci = ConformalIntervals(model, 0.9).conformalize(X_cal, D_cal)
@@ -92,6 +93,7 @@ def test_several_models_side_by_side(case):
     assert "model" in report.to_frame().columns
 
 
+@pytest.mark.slow
 def test_calibrations_with_groups_get_them(case):
     model, X_cal, D_cal, X, D, groups = case
     sides = np.where(X_cal[:, 0] > 0, "right", "left")

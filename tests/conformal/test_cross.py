@@ -56,6 +56,7 @@ def test_cv_plus_is_the_order_statistic_of_the_held_out_ends(method, simultaneou
     np.testing.assert_allclose(found, np.clip(wanted, 0, 1), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_cv_covers_and_leaves_the_template_unfitted():
     """60 data sets of 40 rows: CV+ promises 0.6 for c = 0.8 and gives about 0.8; standard error about 0.01."""
     template, found = LinearModel(), []
@@ -98,6 +99,7 @@ def _only(state, rows):
     return {**state, "folds": np.array(state["folds"])[rows].tolist(), "calibration": calibration}
 
 
+@pytest.mark.slow
 def test_cv_with_the_real_model():
     city = make_city_districts(n=60, random_state=1)
     small = SnefyLDL(n_neurons=4, n_readouts=2, hidden_sizes=(4,), epochs=2, guides=None, random_state=0)

@@ -115,6 +115,7 @@ def test_wrong_order_raises_a_named_error():
         coverage_report(ci, np.zeros((2, 2)), np.full((2, 3), 1 / 3))
 
 
+@pytest.mark.slow
 def test_the_model_is_unchanged():
     city = make_city_districts(n=120, random_state=0)
     model = SnefyLDL(n_neurons=8, n_readouts=4, hidden_sizes=(8,), epochs=2, random_state=0).fit(

@@ -137,6 +137,7 @@ def test_cross_validated_regions_by_hand():
         shifted.contains(new, points)
 
 
+@pytest.mark.slow
 def test_cross_validated_regions_cover_and_have_a_size():
     """Cross-conformal coverage over 120 data sets: at least the level, less 4.5 standard errors; and not everything."""
     rng = np.random.default_rng(7)

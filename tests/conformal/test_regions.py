@@ -43,6 +43,7 @@ def test_coverage_from_both_sides_with_a_wrong_model(method):
     assert np.mean(found) < expected + 4.5 * error + (0.02 if method in ("hpd", "c-pcp") else 0.0)
 
 
+@pytest.mark.slow
 def test_right_content_needs_no_correction():
     """With the right law the hpd content is uniform: its 0.9 quantile on 2,000 rows is 0.9 ± 0.007."""
     truth = KnownLaw(seed=2)
@@ -100,6 +101,7 @@ def test_randomized_p_values_of_a_region_repeat_with_their_seed():
     assert (first <= region.p_value(X[40:], D[40:])).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     scores=st.lists(st.integers(-3, 3), min_size=1, max_size=40),
@@ -174,6 +176,7 @@ def test_small_regions_of_many_labels_have_a_volume(method):
     assert (np.abs(again - share) < 6.0 * error).all()
 
 
+@pytest.mark.slow
 def test_draws_lie_in_the_region_and_follow_the_law():
     truth = KnownLaw(seed=14)
     X, D = truth.draw(200, seed=15)

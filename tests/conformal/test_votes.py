@@ -26,6 +26,7 @@ def votes():
     return model, X[200:], counts[200:] / 3.0
 
 
+@pytest.mark.slow
 def test_auto_says_something_about_few_votes(votes):
     model, X, D = votes
     with warnings.catch_warnings():
@@ -39,6 +40,7 @@ def test_auto_says_something_about_few_votes(votes):
     np.testing.assert_array_equal(again.predict_interval(X[150:]), ends)
 
 
+@pytest.mark.slow
 def test_a_method_that_says_nothing_is_told_on_at_once(votes):
     model, X, D = votes
     with pytest.warns(CalibrationWarning, match=r"say nothing: .* whole of .* exactly 0 or 1 \(few votes per row"):

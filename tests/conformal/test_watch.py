@@ -82,6 +82,7 @@ def test_groups_zeros_and_refusals():
         watch(ConformalIntervals(LinearModel(), 0.8, "chebyshev", cv=2).conformalize(X, D), X, D)
 
 
+@pytest.mark.slow
 def test_the_command_and_the_picture(tmp_path: Path):
     plt = pytest.importorskip("matplotlib.pyplot")
     city = make_city_districts(n=260, random_state=0)

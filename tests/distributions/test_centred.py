@@ -41,6 +41,7 @@ def simplex_quadrature(n: int = 160, until: float = 18.0) -> tuple[Tensor, Tenso
     return points, (first_step[:, None] * (1 - first) * second_step[None, :]).reshape(-1)
 
 
+@pytest.mark.slow
 def test_density_integrates_to_one_and_gives_the_moments(snefy: Build) -> None:
     law = with_centre(snefy(3, n=3, batch=(2,), concentration=(1.5, 9.0), seed=3), UNEQUAL[1:])
     points, weights = simplex_quadrature()
@@ -60,6 +61,7 @@ def test_density_integrates_to_one_and_gives_the_moments(snefy: Build) -> None:
     torch.testing.assert_close(law.log_prob_counts(votes).exp(), chance, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_votes_by_quadrature(snefy: Build) -> None:
     """The law after votes, some for the second time: its density, every moment, a cdf, a quantile and its draws."""
     before = with_centre(snefy(3, n=3, batch=(2,), concentration=(1.5, 9.0), seed=3), UNEQUAL[1:])
@@ -110,6 +112,7 @@ def test_covariance_of_logarithms_by_quadrature(snefy: Build) -> None:
     torch.testing.assert_close(law.covariance_log(), expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_density_of_some_known_shares(snefy: Build) -> None:
     """One share known of three, by the line on which the others lie, and by its marginal law."""
     law = with_centre(snefy(3, n=3, batch=(2,), concentration=(1.5, 9.0), seed=3), UNEQUAL[1:])
@@ -128,6 +131,7 @@ def test_density_of_some_known_shares(snefy: Build) -> None:
             torch.testing.assert_close(law.marginal([0, 2]).log_prob(1.0 - at), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [(2.0, 3.0, 5.0), (0.3, 0.2, 4.0), (300.0, 20.0, 40.0)])
 def test_moments_against_mpmath(alpha: tuple[float, ...]) -> None:
     """1e-8 is promised; one Dirichlet with a centre from 1e-4 to 1."""

@@ -59,6 +59,7 @@ def test_known_and_unknown_shares_multiply_to_the_density(kind: str, snefy: Buil
             torch.testing.assert_close(given.left, 1.0 - point[..., labels].sum(-1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("votes", [False, True])
 def test_moments_and_quantiles_against_quadrature(votes: bool, snefy: Build) -> None:
     law: SnefySimplex = snefy(3, n=3, concentration=(1.5, 9.0))
@@ -193,6 +194,7 @@ def test_a_point_without_density_tells_nothing() -> None:
 # -- with a centre -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.7])
 def test_centred_against_quadrature(share: float, snefy: Build, rng: Rng) -> None:
     """3 shares x 2 rows x 4 figures at 5.5 standard errors."""

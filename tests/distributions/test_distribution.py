@@ -495,6 +495,7 @@ class Largest(TorchDispatchMode):
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("votes", [False, True])
 def test_no_array_of_rows_by_pairs_by_labels(votes: bool, snefy: Build) -> None:
     """B = 2,000, n = 64, L = 20: (B, n, n) would be 8 million numbers, (B, n, n, L) 164 million."""

@@ -46,6 +46,7 @@ def laws(snefy: Build, cancelling: Build) -> dict[str, SnefySimplex]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["signed", "cancelling", "sharp", "members", "with votes"])
 def test_density_cdf_and_comparison_by_quadrature(
     kind: str, path: str, snefy: Build, cancelling: Build, interval: Rule, quadrature: Callable[[int], Any]
@@ -136,6 +137,7 @@ def test_blocks_made_on_demand_are_those_kept(snefy: Build, monkeypatch: pytest.
     torch.testing.assert_close(dist.marginal(0).icdf(levels), kept, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_all_labels_at_once_are_each_label_alone(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     dist, levels = snefy(4, n=6, batch=(30,), members=2), [0.0, 0.05, 0.5, 0.95, 1.0]
     alone = torch.stack([dist.marginal(r).quantiles(levels) for r in range(4)], 1)

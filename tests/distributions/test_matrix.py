@@ -807,11 +807,9 @@ TOGETHER = {check: [name for name, other in CHECKS.items() if other is check] fo
 
 
 def takes_long(kind: str, members: int, voted: bool, check: Check) -> bool:
-    """Whether a check is left to the slow tests: laws of one share after votes, and all that is made of them."""
-    if not voted or kind == "plain":
-        return False
-    heavy = [check_marginal, check_quantiles, check_rosenblatt, check_bayes_point]
-    return check in heavy and (members == 3 or kind in ZEROS or check in (check_marginal, check_bayes_point))
+    """Whether a check is left to the slow tests: single members, and laws of one share after votes."""
+    heavy = [check_marginal, check_quantiles, check_rosenblatt, check_bayes_point, check_log_prob_known]
+    return members == 1 or (voted and kind != "plain" and check in heavy)
 
 
 def cells() -> list[Any]:

@@ -131,6 +131,7 @@ def test_conditioning_of_all_rows_is_that_of_each():
         assert bool(((given.mean[k] - alone.mean[0]).abs() <= 6.0 * error + 1e-12).all())
 
 
+@pytest.mark.slow
 def test_conditioning_with_zeros_is_that_of_each_row():
     """Eight means of 20,000 weighted draws a side, and eight chances of zero; as above."""
     law = make(presence=True, members=1).named(["a", "b", "c", "d"])

@@ -103,6 +103,7 @@ def test_two_labels_with_a_centre_by_quadrature(centre):
     assert float(moments_of(*parts).first()[0, 0]) == pytest.approx(total / special.beta(1.7, 4.2), abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concentration", [4.0, 60.0, 4000.0])
 def test_signed_rows_against_their_own_draws(concentration):
     """Twelve cdfs of 100,000 draws each; the bound is that of Dvoretzky, Kiefer, Wolfowitz and Massart for 1e-6."""
@@ -117,6 +118,7 @@ def test_signed_rows_against_their_own_draws(concentration):
         assert float((value - seen).abs().max()) < band
 
 
+@pytest.mark.slow
 def test_quantiles_are_found_far_from_the_guess():
     law = signed_law(60.0)
     levels = torch.tensor([LEVELS]).double()
@@ -140,6 +142,7 @@ def test_covariances_are_those_of_each_rows_law():
     torch.testing.assert_close((second - first.square()), expected.diagonal(dim1=1, dim2=2), atol=1e-8, rtol=0)
 
 
+@pytest.mark.slow
 def test_marginal_of_one_label():
     law = signed_law(20.0)
     share = law.marginal(1)
@@ -150,6 +153,7 @@ def test_marginal_of_one_label():
     torch.testing.assert_close(between, share.cdf(points[-1]) - share.cdf(points[0]), atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_many_points_of_many_rows_are_those_asked_one_by_one():
     law = signed_law(20.0, n_rows=9)
     points = torch.linspace(0.01, 0.99, 120).double()
@@ -161,6 +165,7 @@ def test_many_points_of_many_rows_are_those_asked_one_by_one():
             torch.testing.assert_close(part[[at], row], single, atol=1e-7, rtol=0)
 
 
+@pytest.mark.slow
 def test_answers_do_not_depend_on_threads(monkeypatch):
     law = signed_law(20.0, n_rows=60)
     points, answers = np.full((60, 30), 0.5), []
@@ -170,6 +175,7 @@ def test_answers_do_not_depend_on_threads(monkeypatch):
     assert all(torch.equal(one, two) for one, two in zip(*answers))
 
 
+@pytest.mark.slow
 def test_nodes_are_as_far_apart_as_phases_allow(monkeypatch):
     """Sharp neurons close to each other and far apart, at logits near and far: shorter steps change nothing."""
     rng, counts = np.random.default_rng(0), []
@@ -245,6 +251,7 @@ def test_a_component_far_above_a_point_keeps_its_phases():
     assert_like_betas(half, np.diag([0.6, 0.2, 0.2]), -0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concentration", [0.4, 60.0, 4000.0])
 def test_quantiles_of_many_rows_together_are_those_of_each(concentration):
     """Together they come from float32 sums and from nodes of their own; tiny concentrations give shares of e^-100."""

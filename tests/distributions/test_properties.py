@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +40,7 @@ def points(dist: SnefySimplex, seed: int = 0) -> Tensor:
     return torch.as_tensor(rng.dirichlet(np.ones(dist.n_labels), size=tuple(dist.batch_shape)))
 
 
+@pytest.mark.slow
 @given(laws(votes=False), st.randoms(use_true_random=False))
 def test_permuting_labels_permutes_the_answers(dist: SnefySimplex, random: Any) -> None:
     order = list(range(dist.n_labels))
@@ -78,6 +80,7 @@ def test_moments_stay_in_the_simplex(dist: SnefySimplex) -> None:
     assert (dist.expected_log() <= mean.log() + 1e-6 + 1e4 * slack).all()
 
 
+@pytest.mark.slow
 @given(laws())
 def test_cdf_climbs_from_zero_to_one_and_quantiles_with_their_level(dist: SnefySimplex) -> None:
     slack = 10 * well_posed(dist)

@@ -198,6 +198,7 @@ def nearly_cancelling(gap: float) -> SnefySimplex:
     return SnefySimplex(torch.stack([first, second]), torch.tensor([[1.0, -1.0]]).double(), torch.zeros(1, 2).double())
 
 
+@pytest.mark.slow
 def test_laws_that_cancel_are_drawn_by_the_chain(rng: Rng) -> None:
     """Acceptance near 1e-5; 3 means, at 5.5 standard errors, and a KS test at 1e-5."""
     law = nearly_cancelling(0.004)

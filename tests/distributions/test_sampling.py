@@ -46,6 +46,7 @@ def agrees(draws: Tensor, expected: Tensor) -> None:
     assert ((draws.mean(0) - expected).abs() <= SIGMAS * error + 1e-12).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(LAWS))
 def test_moments_and_marginals_of_draws(kind: str, snefy: Build, cancelling: Build, rng: Rng) -> None:
     """At most 2 rows x (20 + 210 + 20 + 1) comparisons a kind, some 1,000 in all: a false alarm in 25,000 runs."""

@@ -81,6 +81,7 @@ def ask_at_once(work: Callable[[int], None]) -> list[BaseException]:
     return errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "centred", "zeros", "guided", "votes", "dirichlet"])
 def test_a_model_serves_many_threads(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "CHUNK_ELEMENTS", 4096)  # several blocks even for few rows
@@ -97,6 +98,7 @@ def test_a_model_serves_many_threads(kind: str, monkeypatch: pytest.MonkeyPatch)
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.slow
 def test_sampling_leaves_the_number_of_threads_alone(
     snefy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def rng(seed: int) -> torch.Generator:
 # -- Rosenblatt --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_labels_by_hand() -> None:
     """Odds 3 and 1 with shapes 1: of K = 7, {0} has 3, {1} has 1 and both 3; both are there uniformly."""
     law = with_zeros(
@@ -112,6 +113,7 @@ def test_the_cube_is_filled_evenly(kind: str) -> None:
     assert scipy.stats.chisquare(counts).pvalue > 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["signed", "centred", "members", "two labels"])
 def test_uniform_numbers_become_draws(kind: str) -> None:
     """Means, second moments and chances of zeros of 8,000 draws a row, each at 5.5 standard errors."""
@@ -167,6 +169,7 @@ def test_bands_and_places_against_supports_and_faces() -> None:
                 assert ((inner >= pi) & (inner <= 1)).all()
 
 
+@pytest.mark.slow
 def test_against_conditional_cdfs_of_draws() -> None:
     """A point whose labels are all there: each level against draws near it, at 5.5 standard errors and a window's bias.
 
@@ -193,6 +196,7 @@ def test_against_conditional_cdfs_of_draws() -> None:
     assert abs(float(u[1] - (q + (1 - q) * pi * below))) < SIGMAS * 1.5 / math.sqrt(len(near)) + 0.01
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.integers(2, 7), st.floats(0.0, 12.0))
 def test_there_and_back_whatever_the_odds(seed: int, n_labels: int, spread: float) -> None:
     random = np.random.default_rng(seed)
@@ -282,6 +286,7 @@ def test_known_zeros_leave_the_law_of_the_rest(kind: str) -> None:
     torch.testing.assert_close(both.mean.sum(-1), torch.ones(2).double())
 
 
+@pytest.mark.slow
 def test_known_zeros_against_draws() -> None:
     """4 means and 4 chances of zeros of 2 rows at 5.5 standard errors."""
     law = make(centre=CENTRE, seed=4)

@@ -85,6 +85,7 @@ def test_tables_by_supports(total, groups):
                 np.testing.assert_allclose(one.rows(weights, number).at(u)[0][0], expected, atol=ERROR)
 
 
+@pytest.mark.slow
 def test_cdfs_where_some_concentrations_are_tiny_and_others_are_sharp():
     """A label with a tiny concentration hardly lowers an integrand, so the phases of a sharp one last."""
     rng = np.random.default_rng(0)
@@ -122,6 +123,7 @@ def test_tables_where_some_concentrations_are_tiny(zeros):
         np.testing.assert_allclose(exact(found)[inside], levels[0][inside], atol=2.0 * ERROR)
 
 
+@pytest.mark.slow
 def test_density_of_a_difference_of_gammas():
     """Both scaled, their densities' product integrated over the common value: a gamma integral."""
     rng, scale = np.random.default_rng(1), 0.3

@@ -165,6 +165,7 @@ def test_density_with_a_centre_integrates_to_the_chance_of_the_support() -> None
     ), rtol=0, atol=1e-12)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_draws_with_a_centre_agree_with_every_answer() -> None:
     """200,000 draws a row; each of 40 means and frequencies within 5 standard errors: false alarm 2e-5 in all."""
     law = make(seed=4, centre=CENTRE)
@@ -258,6 +259,7 @@ def test_entropy_sums_over_supports() -> None:
     assert bool((error < 0.05).all())
 
 
+@pytest.mark.slow
 def test_logarithms_of_labels_that_may_be_absent_are_minus_infinity() -> None:
     law = make()
     assert bool(torch.isneginf(law.expected_log()).all())
@@ -312,6 +314,7 @@ def test_votes_agree_with_weighted_draws(centre: Tensor | None) -> None:
     assert bool(((again.mean(0) - after.mean).abs() < 5.0 * error).all())
 
 
+@pytest.mark.slow
 def test_rows_without_votes_stay_as_they_were() -> None:
     """One row with votes and one without: draws, levels and moments of the latter are those of before."""
     law = make(seed=4, centre=CENTRE)

@@ -101,6 +101,7 @@ def test_levels_of_a_text_column_are_the_grid() -> None:
     np.testing.assert_allclose(both.frame["estimate"].to_numpy()[-3:], both.estimate[-1, -1])
 
 
+@pytest.mark.slow
 def test_bands_nest_and_hold_the_estimate(model: SnefyLDL) -> None:
     every = ["members", "law", "bootstrap"]
     narrow, wide = (
@@ -127,6 +128,7 @@ def test_members_are_those_of_the_law(model: SnefyLDL) -> None:
     np.testing.assert_allclose(curve.bands["members"][0, :, 1], np.minimum(curve.estimate[0] + reach, 1), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_several_models_count_as_members(model: SnefyLDL) -> None:
     other = SnefyLDL(epochs=2, random_state=1).fit(CITY.X, CITY.D)
     curve = dependence([model, other], CITY.X, 0, grid=3, bands="members", max_rows=30)
@@ -134,6 +136,7 @@ def test_several_models_count_as_members(model: SnefyLDL) -> None:
     np.testing.assert_allclose(curve.estimate, np.mean(alone, 0), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_models_of_tables_pipelines_and_points() -> None:
     from sklearn.preprocessing import StandardScaler
 

@@ -102,6 +102,7 @@ def test_bootstrap_is_the_standard_error_of_a_mean() -> None:
     np.testing.assert_allclose(frame["std_error"][3:], exact, rtol=5 / np.sqrt(800))
 
 
+@pytest.mark.slow
 def test_members_by_hand_and_nested_intervals() -> None:
     X = CITY.X[:80]
     model = SnefyLDL(n_members=3, epochs=3, random_state=0).fit(X, CITY.D[:80])
@@ -139,6 +140,7 @@ def test_what_is_wrong_is_said(settings: dict[str, Any], words: str) -> None:
         effects(Shop(), shop(), **settings)
 
 
+@pytest.mark.slow
 def test_a_fitted_model_comes_near_the_truth() -> None:
     """Steps of one standard deviation, all columns: off by less than 2 points on average, 6 at most.
 

@@ -33,6 +33,7 @@ def line_rows() -> pd.DataFrame:
     return pd.DataFrame({"a": [-1.0, 0.0, 1.0, 2.0], "b": ["up", "down", "up", "down"], "c": [1, 2, 3, 4]})
 
 
+@pytest.mark.slow
 def test_likelihood_is_what_a_report_says() -> None:
     model = SnefyLDL(epochs=5, random_state=0).fit(CITY.X, CITY.D)
     rows, parts = JudgedRows(CITY.X, CITY.D, list(CITY.label_names)), [Part(model, np.arange(len(CITY.X)))]
@@ -55,6 +56,7 @@ def test_unused_columns_lose_nothing_by_any_measure(by: str) -> None:
         assert frame.loc["b", "estimate"] > 0.0
 
 
+@pytest.mark.slow
 def test_votes_and_what_is_wrong() -> None:
     votes = make_annotators(n=80, random_state=0)
     model = SnefyLDL(epochs=2, random_state=0).fit(votes.X, counts=votes.counts)

@@ -154,6 +154,7 @@ def test_trees_whose_nodes_stand_in_another_order() -> None:
     torch.testing.assert_close(GuideGraph(Guides([other], 1e-6))(x), GuideGraph(Guides([trees], 1e-6))(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zeros", [False, True])
 def test_a_law_that_moves_gives_means_and_variances(zeros: bool) -> None:
     model, X = moving(zeros)

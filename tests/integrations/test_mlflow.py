@@ -30,6 +30,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     mlflow.set_tracking_uri(before)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of stores in folders, and of MLflow's own parts
 def test_a_run_keeps_the_model(store: Path) -> None:
     model, X, _ = fitted("plain")

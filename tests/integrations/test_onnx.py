@@ -107,6 +107,7 @@ def test_refuses_other_endings(tmp_path: Path) -> None:
             export_onnx(fitted("plain")[0], tmp_path / name)
 
 
+@pytest.mark.slow
 def test_command_writes_a_file(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="ONNX files need the extra onnx")
     runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")

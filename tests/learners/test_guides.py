@@ -70,6 +70,7 @@ def test_no_guide_sees_the_label_it_predicts(city):
     np.testing.assert_allclose(table[200:], np.tile(centred_logs(city.D[rows].mean(0)[None], 1e-4), (40, 1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guides", ["auto", [SABFGS()]])
 def test_a_density_with_guides_goes_to_a_folder_and_back(city, guides, tmp_path):
     model = SnefyLDL(**QUICK, guides=guides).fit(city.X, city.D)
@@ -82,6 +83,7 @@ def test_a_density_with_guides_goes_to_a_folder_and_back(city, guides, tmp_path)
     np.testing.assert_array_equal(again.predict_interval(city.X[:3]), model.predict_interval(city.X[:3]))
 
 
+@pytest.mark.slow
 def test_a_guide_of_ones_own_is_used_and_asked_for_again(city, tmp_path, monkeypatch):
     model = SnefyLDL(**QUICK, guides=[Ridge()]).fit(city.X, city.D)
     assert model.inputs_ in ("guides", "both")
@@ -103,6 +105,7 @@ SCIKIT_LEARNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(SCIKIT_LEARNS))
 def test_scikit_learns_guides_are_saved_without_pickle(city, kind, tmp_path, monkeypatch):
     pytest.importorskip("skops")
@@ -123,6 +126,7 @@ def run_in_a_guide(X):
     return X
 
 
+@pytest.mark.slow
 def test_code_of_ones_own_is_neither_saved_nor_read(city, tmp_path):
     skops = pytest.importorskip("skops.io")
     guide = make_pipeline(FunctionTransformer(run_in_a_guide), Ridge())
@@ -156,6 +160,7 @@ def test_bad_guides_are_named(city):
         SnefyLDL(**QUICK, guides="all").fit(city.X, city.D)
 
 
+@pytest.mark.slow
 def test_weights_of_zero_hide_rows_from_guides(city):
     wrong, weight = city.D.copy(), np.ones(len(city.D))
     wrong[::2], weight[::2] = wrong[::2, ::-1], 0.0

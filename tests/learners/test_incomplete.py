@@ -42,6 +42,7 @@ def test_projection_equals_a_general_solver() -> None:
         np.testing.assert_allclose(p, solved.x, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", [0.0, 0.4])
 def test_admm_reaches_the_optimum_of_a_general_solver(penalty: float) -> None:
     random = np.random.default_rng(1)

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pytest
 from learner_cases import (
     Case,
     every_learner,
@@ -60,6 +61,7 @@ def on_simplex(learner: type[Learner]) -> type[Learner]:
     return OnSimplex
 
 
+@pytest.mark.slow
 @every_learner
 def test_scikit_learn_checks(case: Case) -> None:
     with warnings.catch_warnings():

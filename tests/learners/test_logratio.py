@@ -69,6 +69,7 @@ def test_one_component_and_ridge_is_logistic_normal_regression() -> None:
     np.testing.assert_allclose(model.log_prob(X_new, D_new), expected, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_mixture_beats_the_gaussian_and_covers(model: LogRatioLDL) -> None:
     gaussian = LogRatioLDL(n_components=1, random_state=0, n_trees=50).fit(X, D)
     assert model.log_prob(X_new, D_new).mean() > gaussian.log_prob(X_new, D_new).mean() + 0.1
@@ -129,6 +130,7 @@ def test_a_damaged_file_is_refused(model: LogRatioLDL, tmp_path: Path) -> None:
         LogRatioLDL.load(folder)
 
 
+@pytest.mark.slow
 def test_what_asks_a_law_takes_this_one(model: LogRatioLDL) -> None:
     for method in ("auto", "quantile", "chebyshev"):
         intervals = ConformalIntervals(model, 0.8, method=method).conformalize(X_new, D_new)

@@ -22,6 +22,7 @@ def intervals_that_cover(covered):
     return np.full(covered.shape, 0.5), ends
 
 
+@pytest.mark.slow
 def test_excess_risk_is_the_squared_gap_from_below():
     """Coverage 0.98 on one side and 0.5 on the other: E(p - c)² is known; the forest finds most of it, never more."""
     rng = np.random.default_rng(0)
@@ -34,6 +35,7 @@ def test_excess_risk_is_the_squared_gap_from_below():
     assert found[1] < 4.5 * error[1]  # nothing to find
 
 
+@pytest.mark.slow
 def test_perfect_coverage_meets_the_ceilings():
     """Mean over 100 labels with perfect coverage within 5 standard errors of each ceiling."""
     rng = np.random.default_rng(1)

@@ -39,6 +39,7 @@ def test_the_transform_is_the_laws_own() -> None:
         joint_pit(torch.distributions.Dirichlet(torch.ones(3)), None, D)
 
 
+@pytest.mark.slow
 def test_false_alarms_come_at_the_stated_rate() -> None:
     """300 tables of uniforms at 10 %: more than 50 alarms have a probability below 1e-4, none at all below 1e-13."""
     rng = np.random.default_rng(0)
@@ -55,6 +56,7 @@ def test_a_right_model_passes_and_wrong_ones_do_not() -> None:
     assert "the model is off" in str(wrong)
 
 
+@pytest.mark.slow
 def test_false_alarms_with_zeros_come_at_the_stated_rate() -> None:
     """80 tables of 60 rows at 10 %: more than 24 alarms have a probability below 1e-6, none at all below 3e-4."""
     model = ZeroModel()

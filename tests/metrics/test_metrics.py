@@ -88,6 +88,7 @@ def distribution_pairs(draw):
     return cells / cells.sum(axis=-1, keepdims=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(distribution_pairs(), st.randoms(use_true_random=False))
 def test_always_finite_in_range_and_blind_to_label_order(pair, random):
@@ -144,6 +145,7 @@ def test_every_public_function_is_documented_with_an_example(name):
 # --- intervals --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_perfect_intervals_reach_their_level(districts):
     data, intervals, _ = districts
     value, error = coverage(data.D, intervals, return_std_error=True)
@@ -231,6 +233,7 @@ def test_fsc_ceiling_against_simulation(n_groups):
     assert error == 0.0
 
 
+@pytest.mark.slow
 def test_fsc_ceiling_is_met_by_the_truth():
     """Mean FSC of perfect 80 % intervals (the PIT in [0.1, 0.9]) over 200 data sets lies at their ceiling."""
     gaps = []
@@ -274,6 +277,7 @@ def test_size_stratified_coverage():
     np.testing.assert_allclose(size_stratified_coverage(D, equal, 4), [0.5, 1.0, 1.0])  # one width is one group
 
 
+@pytest.mark.slow
 def test_worst_slab_finds_the_slab_and_does_not_invent_one(districts):
     data, intervals, _ = districts
     honest, error = worst_slab_coverage(data.X, data.D, intervals, return_std_error=True)
@@ -322,6 +326,7 @@ def test_scores_against_naive_pairs():
     np.testing.assert_allclose(energy_score(draws, D, return_std_error=True), (rows.mean(), stats.sem(rows)))
 
 
+@pytest.mark.slow
 def test_proper_scores_prefer_the_truth(districts):
     data, _, draws = districts
     mean = draws.mean(axis=0)

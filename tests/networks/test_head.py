@@ -40,6 +40,7 @@ def test_every_parameter_is_in_one_group():
     assert len(listed) == len(list(head.parameters()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", ["shares", "counts"])
 def test_a_plain_loop_learns(labels):
     net = Net()
@@ -102,6 +103,7 @@ def test_wrong_features_are_told():
         SnefyHead(5, n_labels=3)(torch.zeros(2, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("members", [1, 2])
 def test_the_exported_head_gives_the_laws_moments(members):
     head = SnefyHead(5, n_labels=3, n_neurons=8, n_readouts=4, n_members=members).start_from(D)
@@ -112,6 +114,7 @@ def test_the_exported_head_gives_the_laws_moments(members):
     torch.testing.assert_close(variance, law.variance, rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_exported_head_as_an_onnx_file(tmp_path):
     for package in ("onnx", "onnxscript"):
         pytest.importorskip(package, reason="ONNX files need the extra onnx")

@@ -93,6 +93,7 @@ def test_one_repeat_has_no_deviation_and_no_interval() -> None:
     assert (gap.half, gap.clear) == (None, False)
 
 
+@pytest.mark.slow
 def test_coverage_table_holds_independent_figures(whole: Path, page: Page) -> None:
     rows = page.find("table3", "2 label <1>")  # a block for each number of groups
     assert len(rows) == 3

@@ -19,12 +19,14 @@ from snefy_ldl._internal.files import try_lock
 from snefy_ldl.paper.studies import missing_parts
 
 
+@pytest.mark.slow
 def test_nothing_is_run_twice(whole_run):
     before = {path: path.stat().st_mtime_ns for path in whole_run.rglob("*.json")}
     run(list(STUDIES.values()), whole_run)
     assert {path: path.stat().st_mtime_ns for path in whole_run.rglob("*.json")} == before
 
 
+@pytest.mark.slow
 def test_the_order_of_runs_does_not_matter(whole_run, tmp_path):
     run(list(STUDIES.values())[:2], tmp_path, recipes=["default"])
     for path in tmp_path.glob("results/*/default/*[02].json"):

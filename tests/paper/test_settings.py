@@ -115,6 +115,7 @@ def test_wrong_usage(words, message, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_command_runs_and_reports(tmp_path, monkeypatch):
     study = replace(STUDIES["conformal"], repeats=2)
     asked, original = {}, runner.reproduce

@@ -176,6 +176,7 @@ def test_intervals_check_shapes() -> None:
         plots.intervals(np.zeros((3, 2, 2)), D=np.zeros((2, 2)))
 
 
+@pytest.mark.slow
 def test_calibration_draws_the_histogram_and_the_band(tmp_path: Path) -> None:
     from scipy.stats import binom
 

@@ -91,6 +91,7 @@ def test_ridges_of_tiny_and_sharp_shares_are_drawn_where_they_are() -> None:
         assert np.sum(y < y.max() - 0.5 * (y.max() - peak)) > 15  # points on the upper half: a smooth hill
 
 
+@pytest.mark.slow
 def test_equal_contents_have_equal_colours() -> None:
     steps = shade_steps(style.SHADES["model"])
     assert len(set(steps)) == len(CONTENTS)

@@ -100,6 +100,7 @@ def test_a_modelled_zero_is_spread_over_its_probability() -> None:
     assert np.ptp(answers.pit[:60, 0] / zero) > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zeros", ["model", "shrink"])
 def test_coverage_with_zeros_is_what_evaluate_and_a_recount_find(zeros: str) -> None:
     random = np.random.default_rng(0)
@@ -132,6 +133,7 @@ def test_coverage_with_zeros_is_what_evaluate_and_a_recount_find(zeros: str) -> 
     np.testing.assert_allclose(trust.calibrated, np.mean(parts, axis=0), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_scores_are_the_metrics_and_paired(report: Report) -> None:
     rows, answers = report.rows, report.answers
     assert [line.name for line in report.scores][3] == "KL divergence"
@@ -177,6 +179,7 @@ def test_the_constant_law_of_votes_is_a_dirichlet_multinomial() -> None:
     assert constant.log_prob.mean() > stats.multinomial(7, shares).logpmf(counts).mean()
 
 
+@pytest.mark.slow
 def test_importance_finds_the_column_that_matters() -> None:
     random = np.random.default_rng(0)
     X = pd.DataFrame({"noise": random.normal(size=300), "signal": random.normal(size=300)})
@@ -195,6 +198,7 @@ def test_importance_finds_the_column_that_matters() -> None:
     pd.testing.assert_frame_equal(rows.X, before)
 
 
+@pytest.mark.slow
 def test_calibration_on_the_other_half_covers_what_it_says() -> None:
     random = np.random.default_rng(0)
     rows = JudgedRows(np.zeros((400, 1)), random.dirichlet([4.0, 4.0], 400), ["a", "b"])
@@ -306,6 +310,7 @@ def test_rows_with_tables_of_their_own_are_answered_by_draws() -> None:
     np.testing.assert_allclose(widths, exact.high - exact.low, atol=0.06)
 
 
+@pytest.mark.slow
 def test_draws_are_kept_for_the_widths_of_calibrated_intervals() -> None:
     random = np.random.default_rng(0)
     X, D = random.normal(size=(60, 2)), random.dirichlet(np.ones(3), 60)

@@ -110,6 +110,7 @@ class Held:
         return self.model.predict_dist(X)
 
 
+@pytest.mark.slow
 def test_a_stop_finishes_what_was_accepted(folder: Path, city: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     app = create_app([folder], log=Log(io.StringIO()))
     app.service.wait()

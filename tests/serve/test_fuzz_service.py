@@ -78,6 +78,7 @@ def client(folder: Path) -> Any:
         yield made
 
 
+@pytest.mark.slow
 def test_no_malformed_body_meets_a_5xx(client: TestClient, city: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     chance = random.Random(0)
     examples = make_examples(list(city[1].columns), city[0].iloc[0].to_dict())

@@ -328,6 +328,7 @@ def test_every_question_to_a_law_that_moves_is_answered(tmp_path: Path, moving: 
             ask(client, path, body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"centre": "geometric"}, {"zeros": "model"}])
 def test_every_question_to_the_wider_family_is_answered(
     tmp_path: Path, city: tuple[pd.DataFrame, pd.DataFrame], settings: dict[str, Any]

@@ -105,6 +105,7 @@ def test_a_fit_that_stays_at_its_background_warns(city, monkeypatch):
     assert caught[0].filename == __file__, "the warning names the line that called fit"
 
 
+@pytest.mark.slow
 def test_few_rows_keep_the_members_that_chose(city, tmp_path):
     settings = {**QUICK, "guides": "auto", "epochs": 2}
     model = SnefyLDL(**settings).fit(city.X[:60], city.D[:60])

@@ -468,6 +468,7 @@ def test_fit_on_counts_beats_the_average_law(data) -> None:
     assert own > truth - 0.25
 
 
+@pytest.mark.slow
 def test_fit_with_missing_labels(data) -> None:
     counts = data.counts.copy()
     rng = np.random.default_rng(1)
@@ -479,6 +480,7 @@ def test_fit_with_missing_labels(data) -> None:
     assert model.score(data.X, counts=data.counts) > truth - 0.25
 
 
+@pytest.mark.slow
 def test_fit_with_votes_for_sets(data) -> None:
     rng = np.random.default_rng(2)
     vague = rng.binomial(data.counts[:, 1:].astype(int), 0.5)

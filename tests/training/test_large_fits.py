@@ -29,6 +29,7 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SAMPLE_ROWS", 120)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_are_many")
 @pytest.mark.parametrize("zeros", [False, True])
 def test_a_large_fit_is_the_fit_of_what_its_sample_chose(zeros: bool) -> None:
@@ -51,6 +52,7 @@ def test_a_large_fit_is_the_fit_of_what_its_sample_chose(zeros: bool) -> None:
     np.testing.assert_array_equal(plain.fit(city.X, D).predict(city.X), model.predict(city.X))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_are_many")
 def test_guides_that_win_by_far_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SAMPLE_ROWS", 200)
@@ -80,6 +82,7 @@ def test_guides_that_win_by_far_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
     assert SnefyLDL(**SMALL).fit(X, D).inputs_ == "features"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_are_many")
 def test_many_large_fits_equal_lone_ones() -> None:
     city = make_city_districts(n=400, random_state=0)

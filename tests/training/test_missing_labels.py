@@ -146,6 +146,7 @@ def hide(D: np.ndarray, rows: np.ndarray, seed: int = 0) -> np.ndarray:
     return D
 
 
+@pytest.mark.slow
 def test_rows_with_gaps_teach(city) -> None:
     hidden = np.random.default_rng(3).random(300) < 0.9
     gaps = hide(city.D[:300], hidden)
@@ -187,6 +188,7 @@ def test_counts_with_gaps_are_scored_among_the_others(city) -> None:
     np.testing.assert_allclose(ours, log_prob_votes(law, counts).numpy())
 
 
+@pytest.mark.slow
 def test_many_models_with_gaps_equal_lone_fits(city) -> None:
     gaps = hide(city.D, np.arange(400) % 3 == 0)
     halves = [np.arange(0, 200), np.arange(200, 400)]

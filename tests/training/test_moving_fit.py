@@ -39,6 +39,7 @@ def test_the_law_moves_and_keeps_up_with_its_guides(fitted):
     assert model.log_prob(X[test], D[test]).mean() > fixed.log_prob(X[test], D[test]).mean()
 
 
+@pytest.mark.slow
 def test_zeros_are_predicted_about_as_often_as_they_are(fitted):
     model, X, D = fitted
     chance = model.predict_zero(X[200:])
@@ -54,6 +55,7 @@ def test_a_moving_model_comes_back_from_its_folder(fitted, tmp_path):
     np.testing.assert_array_equal(again.log_prob(X[200:], D[200:]), model.log_prob(X[200:], D[200:]))
 
 
+@pytest.mark.slow
 def test_intervals_hold_what_they_say(fitted):
     model, X, D = fitted
     box = model.predict_interval(X[200:202])
@@ -63,6 +65,7 @@ def test_intervals_hold_what_they_say(fitted):
     assert inside.mean() > 0.75  # of 60 shares
 
 
+@pytest.mark.slow
 def test_without_zeros_the_centre_alone_moves():
     X, D = many_labels(n=200, n_labels=22, zeros=False)
     model = SnefyLDL(epochs=8, random_state=0).fit(X[:160], D[:160])

@@ -61,6 +61,7 @@ def test_a_gap_that_closes_is_taken_to_close_on():
     assert race.expected_lead(Standing(torch.zeros(40), behind), Standing(rows, ahead)) < 0.0
 
 
+@pytest.mark.slow
 def test_a_clear_winner_is_the_one_of_a_full_search(city, raced, monkeypatch):
     monkeypatch.setattr(race, "RUNGS", ())
     full = SnefyLDL(**SMALL).fit(*city)
@@ -72,6 +73,7 @@ def test_a_clear_winner_is_the_one_of_a_full_search(city, raced, monkeypatch):
     assert all(one["epochs"] == 10 for one in full.candidates_)
 
 
+@pytest.mark.slow
 def test_the_dropped_train_no_further(city, raced, network_epochs):
     again = SnefyLDL(**SMALL).fit(*city)
     tried = again.candidates_
@@ -119,6 +121,7 @@ def test_candidates_are_saved_with_the_model(raced, tmp_path):
     assert SnefyLDL.load(old.save(tmp_path / "again")).candidates_ == []
 
 
+@pytest.mark.slow
 def test_one_line_says_what_is_going_on(city, monkeypatch, capsys):
     SnefyLDL(**SMALL, guides=None, verbose=1).fit(*city)
     (line,) = capsys.readouterr().err.splitlines()
@@ -142,6 +145,7 @@ def test_the_search_can_be_switched_off(city, network_epochs):
     assert model.candidates_[0]["outcome"] == "kept"
 
 
+@pytest.mark.slow
 def test_further_members_join_the_first(city, raced, network_epochs):
     """The first network is not trained twice, and is the same with and without the others."""
     alone = SnefyLDL(**SMALL, n_members=1).fit(*city)
@@ -153,6 +157,7 @@ def test_further_members_join_the_first(city, raced, network_epochs):
     assert min(record["validation_loss"] for record in raced.history_) >= losses.mean() - 1e-6
 
 
+@pytest.mark.slow
 def test_models_that_train_together_drop_what_they_drop_alone(city):
     X, D = city
     halves = [np.arange(0, 200), np.arange(100, 320)]
@@ -165,6 +170,7 @@ def test_models_that_train_together_drop_what_they_drop_alone(city):
         np.testing.assert_allclose(model.predict(X), alone.predict(X), atol=2e-4)
 
 
+@pytest.mark.slow
 def test_zero_policies_are_compared_whatever_won_under_each(monkeypatch):
     """A law that moves has one network, other guided ones three: their validation rows must still be the same."""
     data = make_city_districts(n=500, random_state=0)
@@ -182,6 +188,7 @@ def test_zero_policies_are_compared_whatever_won_under_each(monkeypatch):
     assert [one["outcome"] for one in model.candidates_].count("kept") == 1
 
 
+@pytest.mark.slow
 def test_a_candidate_that_fails_is_told_and_the_others_go_on(city, monkeypatch):
     build = Stack.__init__
 
@@ -202,6 +209,7 @@ def test_a_candidate_that_fails_is_told_and_the_others_go_on(city, monkeypatch):
         SnefyLDL(**SMALL, guides=None).fit(*city)
 
 
+@pytest.mark.slow
 def test_nothing_is_dropped_where_a_checkpoint_is_kept(city, raced, tmp_path):
     model = SnefyLDL(**SMALL, checkpoint_dir=tmp_path).fit(*city)
     assert all(one["epochs"] == 10 for one in model.candidates_)

@@ -89,6 +89,7 @@ def test_new_rows_that_happen_to_be_alike_are_no_training_rows():
         ConformalIntervals(model).conformalize(X[200:], D[200:])
 
 
+@pytest.mark.slow
 def test_false_alarms_over_many_discrete_tables():
     # new rows of tables with 5 to 3,000 distinct rows; in none of 400 are a tenth of them called training rows
     rng = np.random.default_rng(1)
@@ -136,6 +137,7 @@ def test_old_folders_load_and_say_nothing(city, model, tmp_path):
         SnefyLDL.load(folder)
 
 
+@pytest.mark.slow
 def test_fit_many_cross_fit_and_pipelines(city):
     first, second = fit_many(SnefyLDL(**QUICK), city.X, city.D, [np.arange(100), np.arange(100, 200)])
     assert count_seen(first, city.X[:60], city.D[:60]) == 60

@@ -98,6 +98,7 @@ def test_no_tables_of_shares_are_made(monkeypatch):
     assert SnefyLDL(**QUICK, centre="geometric").fit(city.X, city.D).self_check_["comparisons"] == 2 * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("atom", [0.0, 0.3])
 def test_false_alarms_are_as_rare_as_stated(atom):
     # at a thousand times the stated rate: 400 sound laws, 1e-3 each or less; more than 5 failures have a chance of 4e-6

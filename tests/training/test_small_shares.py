@@ -43,6 +43,7 @@ def fitted():
     return SnefyLDL(random_state=0).fit(X[:300], D[:300]), X, D
 
 
+@pytest.mark.slow
 def test_a_tiny_part_is_fitted_as_well_as_by_a_regression_on_log_ratios(fitted):
     model, X, D = fitted
     assert 0.0 < D[:, 4].min() < 1e-12
@@ -53,6 +54,7 @@ def test_a_tiny_part_is_fitted_as_well_as_by_a_regression_on_log_ratios(fitted):
     assert np.abs(off).mean() < 1.0  # noise alone leaves 0.3
 
 
+@pytest.mark.slow
 def test_a_small_part_is_fitted_as_well_as_a_tiny_one():
     X, D = ions(600, part=1e-7)
     model = SnefyLDL(random_state=0).fit(X[:300], D[:300])

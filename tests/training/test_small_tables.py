@@ -30,6 +30,7 @@ def test_every_row_is_a_validation_row(n: int) -> None:
     assert {row for _, valid in parts for row in valid.tolist()} == set(range(5, n + 5))
 
 
+@pytest.mark.slow
 def test_members_stop_at_one_epoch_and_a_taught_law_is_tried() -> None:
     model = SnefyLDL(n_neurons=8, n_readouts=4, epochs=4, random_state=0).fit(*make_rows(60))
     assert model.net_.n_members == N_FOLDS
@@ -40,6 +41,7 @@ def test_members_stop_at_one_epoch_and_a_taught_law_is_tried() -> None:
     np.testing.assert_array_equal(model.predict(make_rows(60)[0]), again.predict(make_rows(60)[0]))
 
 
+@pytest.mark.slow
 def test_many_rows_are_fitted_as_before() -> None:
     model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=1, random_state=0).fit(*make_rows(500))
     assert not any("taught" in one["name"] for one in model.candidates_)

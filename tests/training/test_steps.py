@@ -138,6 +138,7 @@ def _stack(n_members=2, rows=4, n=5, m=3, n_labels=4):
     return scale, exponents, readout, logs
 
 
+@pytest.mark.slow
 def test_the_written_out_gradient_is_the_gradient():
     scale, exponents, readout, logs = _stack()
     inputs = [tensor.requires_grad_() for tensor in (scale, exponents, readout)]

@@ -46,6 +46,7 @@ def _small_chunks(monkeypatch):
     monkeypatch.setattr(stream_module, "BATCH_ROWS", 32)
 
 
+@pytest.mark.slow
 def test_a_stream_of_tables_learns_as_well_as_the_whole_table():
     streamed = SnefyLDL(**{**SMALL, "epochs": 8}).fit(Stream(blocks, n_rows=1500))
     plain = SnefyLDL(**{**SMALL, "epochs": 8}, batch_size=32, guides=None, centre=None).fit(CITY.X, CITY.D)
@@ -58,6 +59,7 @@ def test_a_stream_of_tables_learns_as_well_as_the_whole_table():
     assert streamed.history_[-1]["rows"] == 1500
 
 
+@pytest.mark.slow
 def test_votes_are_told_and_learnt():
     votes = np.random.default_rng(0).multinomial(10, CITY.D)
     model = SnefyLDL(**SMALL).fit(Stream(lambda: blocks(labels=votes)))
@@ -67,6 +69,7 @@ def test_votes_are_told_and_learnt():
     assert model.log_prob(TEST.X[:1], counts=[[3, 0, 1]]).shape == (1,)
 
 
+@pytest.mark.slow
 def test_names_come_along():
     frames = lambda: (  # noqa: E731
         (pd.DataFrame(X, columns=CITY.feature_names), pd.DataFrame(D, columns=CITY.label_names)) for X, D in blocks(400)
@@ -76,6 +79,7 @@ def test_names_come_along():
     assert list(model.predict(pd.DataFrame(TEST.X, columns=CITY.feature_names)).columns) == CITY.label_names
 
 
+@pytest.mark.slow
 def test_an_iterable_data_set_through_a_backbone():
     rows = Rows()
     model = SnefyLDL(backbone=Backbone(body(), learning_rate=5e-3), **SMALL).fit(rows)
@@ -118,6 +122,7 @@ def test_texts_come_one_by_one():
     assert model.predict(["aaa", "bbb"]).shape == (2, 2)
 
 
+@pytest.mark.slow
 def test_a_killed_stream_goes_on_to_the_same_bits(tmp_path):
     class Killed(Exception):
         pass
@@ -144,6 +149,7 @@ def test_a_killed_stream_goes_on_to_the_same_bits(tmp_path):
         SnefyLDL(checkpoint_dir=tmp_path, **SMALL).fit(Stream(source(99)))
 
 
+@pytest.mark.slow
 def test_a_chunk_is_all_that_is_held():
     alive, most = set(), 0
 

@@ -122,6 +122,7 @@ np.save(sys.argv[2], model.predict(city.X))
 """
 
 
+@pytest.mark.slow
 def test_a_killed_fit_goes_on_with_the_same_bits(tmp_path, city):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     folder, out = tmp_path / "checkpoints", tmp_path / "out.npy"

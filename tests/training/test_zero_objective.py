@@ -105,6 +105,7 @@ def test_each_member_s_gradient_is_cut_alone() -> None:
     assert float(net.readout.grad[1, 0, 0]) == 0.5
 
 
+@pytest.mark.slow
 def test_a_fit_learns_presence_and_shares() -> None:
     """Features that say which labels are there: the fit must beat the background, and know the zeros better than it."""
     D = labels(300)

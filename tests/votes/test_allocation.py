@@ -176,6 +176,7 @@ def models(data):
     yield DirichletLDL("regression", random_state=0).fit(data.X, shares)
 
 
+@pytest.mark.slow
 def test_every_model_with_a_density_has_the_methods_and_stays_as_it_was() -> None:
     data = make_annotators(n=120, n_labels=3, votes=(1, 6), random_state=0)
     some, counts = data.X[:30], data.counts[:30]

@@ -109,6 +109,7 @@ def test_rounding_keeps_totals_and_expectations():
     assert_allclose(rounded.mean(0), expected, atol=0.05)
 
 
+@pytest.mark.slow
 def test_known_matrices_and_spammers_are_recovered():
     items, votes, matrices, spams = crowd(n_items=200, n_people=40)
     model = SnefyLDL(epochs=10, n_neurons=24, n_readouts=8, random_state=0).fit(items.X, votes=votes)
@@ -153,6 +154,7 @@ def test_rows_of_a_matrix_are_as_certain_as_their_posterior():
         assert_allclose(size + 1.0, mean * (1.0 - mean) / variance, rtol=0.35)  # 150 draws that hang together
 
 
+@pytest.mark.slow
 def test_annotators_are_a_table(fitted):
     _, votes, _, spams, model = fitted
     people = model.annotators_
@@ -190,6 +192,7 @@ def test_groups_are_predicted_and_tested(fitted):
         model.predict(X, group={"age": 3})
 
 
+@pytest.mark.slow
 def test_one_person_is_predicted_by_their_matrix(fitted):
     items, votes, _, _, model = fitted
     X, mean = items.X[:4], model.predict(items.X[:4]).to_numpy()
@@ -221,6 +224,7 @@ def test_new_annotators_join_without_a_fit(fitted):
         other.with_annotators(items.X, joined)
 
 
+@pytest.mark.slow
 def test_gold_items_and_trusted_people_tell_what_is_true():
     items, votes, _, spams = crowd(n_items=120, n_people=20, spammers=0.5, seed=2)
     small = {"epochs": 4, "n_neurons": 16, "n_readouts": 8, "random_state": 0}
@@ -254,6 +258,7 @@ def test_annotators_go_to_files_and_back(fitted, tmp_path: Path):
         SnefyLDL.load(tmp_path / "model")
 
 
+@pytest.mark.slow
 def test_votes_without_annotators_and_other_rows_are_refused(fitted):
     items, votes, _, _, _model = fitted
     with pytest.raises(InputError, match="do not say who"):
@@ -292,6 +297,7 @@ def test_gain_of_a_pair_is_the_expected_fall_of_the_squared_error():
     assert_allclose(pair_gains(mean, covariance, matrix[None])[0, 0], gain)
 
 
+@pytest.mark.slow
 def test_pairs_prefer_people_who_tell_something(fitted):
     items, votes, _, _spams, model = fitted
     pairs, values = model.next_vote(items.X, votes=votes, n=20, return_values=True)

@@ -70,6 +70,7 @@ def test_shared_draws_see_the_centre(law: SnefySimplex) -> None:
     assert (np.abs(shared - value.numpy()) < 6.0 * error.numpy()).all()  # each within 4.2 of the difference's error
 
 
+@pytest.mark.slow
 def test_widths_after_further_votes(law: SnefySimplex) -> None:
     """Exact now; after three votes by the density of each share, for which one Beta stands in: right to 8 %."""
     z = 2.0 * scipy.stats.norm.ppf(0.95)

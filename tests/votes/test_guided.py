@@ -17,6 +17,7 @@ from snefy_ldl.training.objectives import CentredCounts
 SMALL = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "random_state": 0}
 
 
+@pytest.mark.slow
 def test_a_fit_on_votes_tries_guides_and_keeps_the_best_by_the_vote_likelihood() -> None:
     data = make_annotators(n=320, n_labels=3, votes=20, random_state=0)
     model = SnefyLDL(**SMALL).fit(data.X, counts=data.counts)

@@ -303,6 +303,7 @@ def test_folders_of_learners(tmp_path: Path, learner: Any, place: str, value: An
         type(learner).load(tmp_path / "m")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guide", [ExtraTreesRegressor(3, random_state=0), "boosting"], ids=["trees", "boosting"])
 def test_trees_of_scikit_learn_that_lead_back(tmp_path: Path, guide: Any) -> None:
     """Written by skops as they are, so that nothing but the check of the trees stands between them and a hang."""

@@ -117,6 +117,7 @@ def test_two_writers_and_two_readers(tmp_path: Path) -> None:
     assert any((SnefyLDL.load(target).predict(city.X[:3]) == np.load(mean)).all() for mean in means)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
 def test_a_killed_writer_leaves_no_lock(tmp_path: Path) -> None:
     holder = start(HOLDER, tmp_path)
@@ -164,6 +165,7 @@ with replace_file(Path(sys.argv[1])) as temporary:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
 def test_a_temporary_file_stays_while_it_is_written_and_goes_when_its_writer_was_killed(tmp_path: Path) -> None:
     target = tmp_path / "shares [1].csv"

@@ -36,6 +36,7 @@ def test_a_floor_lifts_small_shares_too():
     np.testing.assert_array_equal(out[1], D[1])
 
 
+@pytest.mark.slow
 @given(arrays(np.float64, (6, 4), elements=st.floats(0, 1)).filter(lambda a: (a.sum(1) > 0.1).all()))
 def test_shrunk_rows_are_positive_closed_and_keep_their_order(raw):
     D = raw / raw.sum(1, keepdims=True)

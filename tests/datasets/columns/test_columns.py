@@ -209,6 +209,7 @@ def test_arrays_without_gaps_pass_untouched():
     assert learn_columns(X).transform(X) is X
 
 
+@pytest.mark.slow
 def test_a_frame_of_numbers_gives_the_same_model_as_its_array():
     X, D = np.random.default_rng(0).normal(size=(50, 3)), shares(50)
     settings = {"epochs": 2, "n_neurons": 4, "random_state": 0}
@@ -240,6 +241,7 @@ def test_plain_numbers_are_taken_together_as_they_are_one_by_one():
             encoder.transform(gap)
 
 
+@pytest.mark.slow
 def test_a_model_of_a_table_is_saved_with_its_columns(tmp_path):
     frame, D = soil(), shares(N)
     with pytest.warns(TableNote, match=r"'sample_id' names the rows.*'lab' is Jena.*'remark' is empty"):
@@ -258,6 +260,7 @@ def test_a_model_of_a_table_is_saved_with_its_columns(tmp_path):
         assert "sample_id" in kept.fit(frame, D).columns_.names_out
 
 
+@pytest.mark.slow
 def test_gaps_in_arrays_are_missing_cells():
     X, D = np.random.default_rng(0).normal(size=(60, 3)), shares(60)
     X[:10, 1] = np.nan
@@ -273,6 +276,7 @@ def test_gaps_in_arrays_are_missing_cells():
     np.testing.assert_array_equal(whole.predict(gaps), whole.predict(filled))
 
 
+@pytest.mark.slow
 def test_polars_in_polars_out():
     frame, D = soil().drop(columns=["sample_id", "lab", "remark", "count"]), shares(N)
     labels = pl.DataFrame(D, schema=["a", "b", "c"], orient="row")
@@ -287,6 +291,7 @@ def test_polars_in_polars_out():
     assert isinstance(same.set_output(transform="default").predict(frame), np.ndarray)
 
 
+@pytest.mark.slow
 def test_arrow_in_arrow_out():
     frame, D = soil().drop(columns=["sample_id", "lab", "remark", "count"]), shares(N)
     table = pa.Table.from_pandas(frame, preserve_index=False)

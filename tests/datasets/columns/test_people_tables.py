@@ -34,6 +34,7 @@ def test_file_to_predictions(name, tmp_path):
     assert ("(votes)" if name == "long_votes" else "(shares)") in shown
 
 
+@pytest.mark.slow
 def test_left_out_and_kept_columns_are_shown(tmp_path):
     case = TABLES["ids"](tmp_path)
     succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK)

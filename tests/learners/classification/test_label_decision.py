@@ -53,6 +53,7 @@ def test_two_labels_of_a_law_agree_with_prob_greater() -> None:
     np.testing.assert_allclose(prob_largest(law)[:, 0], law.prob_greater(0, 1).numpy(), atol=1e-7)
 
 
+@pytest.mark.slow
 def test_decisions_rejections_and_their_expected_error() -> None:
     decision = LabelDecision(DirichletLDL().fit(CITY.X[:250], CITY.D[:250]))
     X, truth = CITY.X[250:], CITY.D[250:].argmax(axis=1)
@@ -67,6 +68,7 @@ def test_decisions_rejections_and_their_expected_error() -> None:
         decision.predict(X, reject_above=2.0)
 
 
+@pytest.mark.slow
 def test_sets_cover_the_largest_label() -> None:
     model = DirichletLDL().fit(CITY.X[:150], CITY.D[:150])
     decision = LabelDecision(model)

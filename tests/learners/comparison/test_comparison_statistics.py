@@ -28,6 +28,7 @@ def test_the_correction_by_hand() -> None:
     assert p == pytest.approx(2.0 * stats.t.sf(t, 2))
 
 
+@pytest.mark.slow
 def test_false_alarms_are_few_where_the_plain_test_cries_wolf() -> None:
     """Two equal learners on folds that share rows: the score of a fold is half the training set's luck."""
     random = np.random.default_rng(1)

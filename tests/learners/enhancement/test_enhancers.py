@@ -207,6 +207,7 @@ def test_gaussian_divergence_is_torchs() -> None:
     torch.testing.assert_close(gaussian_divergence(mean, scale.exp()), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [LEVI, LIBLE])
 def test_networks_learn_which_labels_apply(cls: type[Enhancer]) -> None:
     P = cls(epochs=150, batch_size=16, learning_rate=5e-3, random_state=0).fit_transform(X, L)

@@ -40,6 +40,7 @@ def test_files_names_and_errors(tmp_path: Path) -> None:
     assert not hasattr(model, "_unlabelled")  # nothing of the rows stays behind
 
 
+@pytest.mark.slow
 def test_pseudo_labels_are_means_of_what_teachers_say(tmp_path: Path) -> None:
     class Fixed(SABFGS):
         def _predict(self, X: Any) -> Any:

@@ -53,6 +53,7 @@ def test_whole_votes_keep_the_total_and_are_near() -> None:
     np.testing.assert_array_equal(whole_votes(NOISY, 10), (10 * NOISY).round())
 
 
+@pytest.mark.slow
 def test_the_update_is_bayes_by_quadrature() -> None:
     share = NOISY[:, :1] + NOISY[:, 1:2]
     two = np.hstack([share, 1 - share])
@@ -73,6 +74,7 @@ def test_the_update_is_bayes_by_quadrature() -> None:
         assert sd[row, 0] == pytest.approx(np.sqrt(second - first**2), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_calibrated_labels_are_nearer_to_the_truth() -> None:
     lifted = (10 * NOISY + 0.5) / 12
     model = LabelCalibrator(votes=10, density_params=QUICK, random_state=0).fit(X, NOISY)
@@ -85,6 +87,7 @@ def test_calibrated_labels_are_nearer_to_the_truth() -> None:
     np.testing.assert_allclose(generative.calibrate(X, NOISY), generative.transform(), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_many_votes_leave_labels_alone_and_unknown_votes_are_a_lower_bound() -> None:
     certain = LabelCalibrator(votes=1e6, density_params={"epochs": 2, "guides": None}, random_state=0).fit(X, TRUTH)
     assert np.abs(certain.transform() - TRUTH).max() < 1e-2
@@ -111,6 +114,7 @@ def test_rounds_never_lower_the_likelihood() -> None:
     assert values == sorted(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [LabelCalibrator, GenerativeCalibrator])
 def test_files(kind: Any, tmp_path: Path) -> None:
     params = {"density_params": {"epochs": 1, "guides": None}} if kind is LabelCalibrator else {}

@@ -40,6 +40,7 @@ def oracle(city, base):
     return GridSearchCV(base, SPACE, cv=KFold(3, shuffle=True, random_state=4)).fit(city.X, city.D)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_a_grid_is_scikit_learns_grid(city, base, oracle, n_jobs, monkeypatch):
     """GridSearchCV fits each model alone and knows nothing of stacks; folds of 151 rows have two sizes."""
@@ -57,6 +58,7 @@ def test_a_grid_is_scikit_learns_grid(city, base, oracle, n_jobs, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_random_draws_are_scikit_learns(city, base):
     space = {"learning_rate": stats.loguniform(1e-4, 1e-1), "n_members": [1, 2]}
     found = tune(base, city.X, city.D, space, n_iter=4, cv=2, random_state=3, refit=False, n_jobs=1)
@@ -67,6 +69,7 @@ def test_random_draws_are_scikit_learns(city, base):
     assert found.best_estimator_ is None
 
 
+@pytest.mark.slow
 def test_a_hand_loop_of_lone_fits_on_another_score(city, base):
     space = {"learning_rate": [1e-4, 5e-3, 2e-2], "random_state": [0, 7]}
     cv = ShuffleSplit(2, test_size=0.3, random_state=0)
@@ -134,6 +137,7 @@ def test_the_result_reads_well(city, base):
     assert frame["setting"][0] == found.best_index_
 
 
+@pytest.mark.slow
 def test_tables_sparse_features_and_other_splits(city, base):
     names = [f"x{k}" for k in range(city.X.shape[1])]
     folds = list(GroupKFold(3).split(city.X, groups=np.arange(len(city.X)) // 10))
@@ -149,6 +153,7 @@ def test_tables_sparse_features_and_other_splits(city, base):
     assert list(frames.best_estimator_.predict(pd.DataFrame(city.X, columns=names)).columns) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_the_estimator_and_its_seed(city):
     unseeded = SnefyLDL(**{**SMALL, "random_state": None})
     space = {"learning_rate": [1e-3, 1e-2]}
@@ -162,6 +167,7 @@ def test_the_estimator_and_its_seed(city):
     assert not np.array_equal(first.cv_results_["mean_test_score"], other.cv_results_["mean_test_score"])
 
 
+@pytest.mark.slow
 def test_a_setting_that_diverges_harms_no_other(city, base):
     with pytest.warns(TrainingWarning, match=r"1000000\.0\} could not be trained") as caught:
         found = tune(base, city.X, city.D, {"learning_rate": [5e-3, 1e6]}, cv=2, random_state=0, n_jobs=1)
