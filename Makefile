@@ -5,6 +5,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests at a time.
+WORKERS ?= 2
 QUICK := not data and not browser and not ray and not slow
 
 .PHONY: demo check core-tests test slow-tests wheel-test lint types docs docs-serve bench
@@ -32,17 +34,17 @@ CORE_TESTS := tests/test_house.py tests/test_imports.py tests/test_estimator.py 
 	tests/training/test_training.py tests/conformal/test_intervals.py tests/conformal/test_regions.py \
 	tests/active/test_query.py tests/metrics/test_metrics.py tests/learners/test_learner_objectives.py tests/votes
 core-tests: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m '$(QUICK)' $(CORE_TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m '$(QUICK)' $(CORE_TESTS)
 
 test: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m '$(QUICK)'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m '$(QUICK)'
 
 # Whole reports, studies that are killed, many folds: right, but not what one waits for after every change.
 slow-tests: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m 'slow and not data and not browser and not ray'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m 'slow and not data and not browser and not ray'
 
 data-tests: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m data
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m data
 
 # The explorer's page in Chromium (Debian: apt-get install chromium); without one the tests are skipped and say so.
 browser-tests: browser-extra

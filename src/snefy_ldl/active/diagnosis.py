@@ -102,7 +102,7 @@ def will_it_help(
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=300, random_state=0)
-        >>> model = SnefyLDL(epochs=2, random_state=0).fit(city.X[:60], city.D[:60])
+        >>> model = SnefyLDL(guides=None, epochs=2, random_state=0).fit(city.X[:60], city.D[:60])
         >>> diagnosis = will_it_help(model, city.X[:60], city.D[:60], city.X[60:])
         >>> diagnosis.rmse_mae > 1.0
         True

@@ -79,7 +79,7 @@ class ActiveLearner:
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=200, random_state=0)
-        >>> model = SnefyLDL(epochs=2, random_state=0)
+        >>> model = SnefyLDL(guides=None, epochs=2, random_state=0)
         >>> learner = ActiveLearner(model, city.X, lambda rows: city.D[rows], "variance", budget=60, batch_size=20)
         >>> learner = learner.run()
         >>> [entry["n_labeled"] for entry in learner.history_], learner.stopped_

@@ -181,7 +181,7 @@ def coverage_report(
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=400, random_state=0)
-        >>> model = SnefyLDL(epochs=3, random_state=0).fit(city.X[:150], city.D[:150])
+        >>> model = SnefyLDL(guides=None, epochs=3, random_state=0).fit(city.X[:150], city.D[:150])
         >>> ci = ConformalIntervals(model, 0.9).conformalize(city.X[150:250], city.D[150:250])
         >>> report = coverage_report(ci, city.X[250:], city.D[250:])
         >>> [row["part"] for row in report.table][:5]

@@ -163,7 +163,7 @@ class SemiSnefyLDL(DensityLearner):
     Example:
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=120, random_state=0)
-        >>> model = SemiSnefyLDL(density_params={"epochs": 3}, random_state=0)
+        >>> model = SemiSnefyLDL(density_params={"epochs": 3, "guides": None}, random_state=0)
         >>> model.fit(city.X[:30], city.D[:30], city.X[30:]).predict(city.X[:2]).shape, model.pseudo_labels_.shape
         ((2, 3), (90, 3))
     """
@@ -323,7 +323,7 @@ class LabelCalibrator(DensityLearner):
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=150, random_state=0)
         >>> noisy = np.random.default_rng(0).multinomial(8, city.D) / 8
-        >>> model = LabelCalibrator(votes=8, density_params={"epochs": 5}, random_state=0).fit(city.X, noisy)
+        >>> model = LabelCalibrator(votes=8, density_params={"epochs": 20, "guides": None}).fit(city.X, noisy)
         >>> model.transform().shape, bool(np.abs(model.transform() - city.D).mean() < np.abs(noisy - city.D).mean())
         ((150, 3), True)
     """

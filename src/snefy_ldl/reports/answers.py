@@ -196,7 +196,8 @@ def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
-        >>> parts = cross_fit(SnefyLDL(epochs=1, random_state=0), JudgedRows(city.X, city.D, city.label_names), folds=3)
+        >>> rows = JudgedRows(city.X, city.D, city.label_names)
+        >>> parts = cross_fit(SnefyLDL(guides=None, epochs=1, random_state=0), rows, folds=3)
         >>> sorted(np.concatenate([part.rows for part in parts]).tolist()) == list(range(60))
         True
     """
@@ -249,7 +250,7 @@ def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answe
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
-        >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+        >>> model = SnefyLDL(guides=None, epochs=1, random_state=0).fit(city.X, city.D)
         >>> answers = ask([Part(model, np.arange(60))], JudgedRows(city.X, city.D, city.label_names))
         >>> answers.mean.shape, answers.pit.shape, answers.joint.shape
         ((60, 3), (60, 3), (60, 2))

@@ -96,7 +96,7 @@ def judge_coverage(
         >>> from snefy_ldl.reports import ask
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=120, random_state=0)
-        >>> parts = [Part(SnefyLDL(epochs=3, random_state=0).fit(city.X, city.D), np.arange(120))]
+        >>> parts = [Part(SnefyLDL(guides=None, epochs=3, random_state=0).fit(city.X, city.D), np.arange(120))]
         >>> rows = JudgedRows(city.X, city.D, city.label_names)
         >>> judge_coverage(parts, rows, ask(parts, rows)).calibrated.shape
         (3,)
@@ -243,7 +243,7 @@ def permutation_importance(
         >>> from snefy_ldl.reports import ask
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=120, random_state=0)
-        >>> parts = [Part(SnefyLDL(epochs=3, random_state=0).fit(city.X, city.D), np.arange(120))]
+        >>> parts = [Part(SnefyLDL(guides=None, epochs=3, random_state=0).fit(city.X, city.D), np.arange(120))]
         >>> rows = JudgedRows(city.X, city.D, city.label_names)
         >>> len(permutation_importance(parts, rows, ask(parts, rows)))
         5
@@ -571,7 +571,7 @@ def make_report(
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=160, random_state=0)
-        >>> model = SnefyLDL(epochs=3, random_state=0).fit(city.X[:100], city.D[:100])
+        >>> model = SnefyLDL(guides=None, epochs=3, random_state=0).fit(city.X[:100], city.D[:100])
         >>> report = make_report(model, JudgedRows(city.X[100:], city.D[100:], city.label_names))
         >>> len(report.scores), len(report.importance), report.trained_here
         (7, 5, True)
