@@ -242,7 +242,7 @@ def oracle(rows):
         file.writelines(f"{row}\\n" for row in rows)
     return city.D[rows]
 
-model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=12, random_state=0, device="cpu")
+model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=12, guides=None, random_state=0, device="cpu")
 learner = ActiveLearner(model, city.X[:240], oracle, "entropy", options={"n_draws": 100}, budget=120, batch_size=20,
                         X_val=city.X[240:], D_val=city.D[240:], state_dir=folder, interrupted=sys.argv[3])
 print("ready", flush=True)

@@ -18,7 +18,7 @@ from snefy_ldl.distributions.family import TableCache
 from snefy_ldl.learners import SABFGS, DirichletLDL
 
 THREADS = 8
-ROUNDS = 3
+ROUNDS = 1
 SMALL = {"n_neurons": 6, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "random_state": 0}
 
 

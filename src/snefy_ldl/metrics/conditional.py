@@ -18,7 +18,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_intervals, covered_labels, mean_over_rows
 
 #: Folds and trees of the regression that looks for coverage that depends on x, and the fewest rows of its leaves.
-ERT_FOLDS, ERT_TREES, ERT_LEAF = 5, 100, 10
+ERT_FOLDS, ERT_TREES, ERT_LEAF = 5, 50, 10
 
 Groups = NDArray[np.int64]
 

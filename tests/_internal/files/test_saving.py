@@ -27,7 +27,7 @@ from snefy_ldl._internal.model_files import (
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import ModelFileError
 
-SAVES = 40
+SAVES = 12
 WRITER = """
 import sys
 from snefy_ldl import SnefyLDL
