@@ -166,6 +166,7 @@ def test_report_tells_which_density_and_why(folder: Path, tables: Path, tmp_path
     assert count_seen(model, table[["depth", "side"]], table[LABELS].to_numpy()) == 90
 
 
+@pytest.mark.slow
 def test_service_answers_with_a_log_ratio_density(folder: Path) -> None:
     testclient = pytest.importorskip("fastapi.testclient")
     from snefy_ldl.serve.app import create_app

@@ -177,6 +177,7 @@ def test_every_prediction_takes_groups(data, parts, model):
     assert model.predict_zero(X, groups=g).max() == 0.0
 
 
+@pytest.mark.slow
 def test_the_law_of_a_mixed_batch_is_that_of_its_rows(data, parts, model):
     rows = np.concatenate([np.flatnonzero(parts[1])[:3], np.flatnonzero(parts[2])[:3]])
     order = np.random.default_rng(0).permutation(6)

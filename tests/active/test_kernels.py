@@ -135,6 +135,7 @@ def test_trees_are_each_predictions_less_their_mean(guided, pool):
     np.testing.assert_allclose(kernel.features(pool[:20]), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_members_are_compared_by_their_centred_logs(model, pool):
     Z = make_kernel("members", model, RandomState(0)).features(pool[:9]).reshape(9, 3, 3)
     logs = np.stack([one.mean.log().numpy() for one in model.predict_dist(pool[:9]).members()], 1)
@@ -153,6 +154,7 @@ def test_blocks_have_the_features_of_the_whole(name, model, guided, pool, monkey
     )
 
 
+@pytest.mark.slow
 def test_laplace_of_one_labelled_row_is_exact(guided, pool):
     laplace = Laplace(guided, pool[:1])
     known, new = next(NetworkRows.of(guided, pool[:1])), next(NetworkRows.of(guided, pool[1:2]))

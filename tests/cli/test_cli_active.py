@@ -93,6 +93,7 @@ def test_query_writes_what_the_library_chooses(
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
 
+@pytest.mark.slow
 def test_query_in_parts_gives_the_same(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("query", folder / "model", folder / "pool.csv", "-n", 9, "--diverse", "--seed", 4)
 

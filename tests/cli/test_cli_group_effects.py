@@ -98,6 +98,7 @@ def test_groups_that_cannot_be_used_raise(tmp_path: Path) -> None:
     assert "--groups does not go with" in run(*words, "--density", "logratio").stderr
 
 
+@pytest.mark.slow
 def test_a_table_in_parts_has_no_groups(folder: Path, tmp_path: Path) -> None:
     pd.read_csv(folder / "test.csv").to_parquet(tmp_path / "test.parquet")
     said = succeed("predict", folder / "model", tmp_path / "test.parquet", "--out", tmp_path / "out")

@@ -166,6 +166,7 @@ def test_report_of_any_number_of_labels(tmp_path: Path, n_labels: int, corners: 
     check_page(tmp_path / "report" / "index.html")
 
 
+@pytest.mark.slow
 def test_what_report_and_plot_refuse(folder: Path, tmp_path: Path) -> None:
     model, table = folder / "model", folder / "test.csv"
     pd.read_csv(table)[:5].to_csv(tmp_path / "few.csv", index=False)

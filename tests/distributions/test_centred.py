@@ -102,6 +102,7 @@ def test_votes_by_quadrature(snefy: Build) -> None:
     torch.testing.assert_close(law.inverse_rosenblatt(uniforms), draws[:50], rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_covariance_of_logarithms_by_quadrature(snefy: Build) -> None:
     law = with_centre(snefy(3, n=3, batch=(2,), concentration=(1.5, 9.0), seed=3), UNEQUAL[1:])
     points, weights = simplex_quadrature()

@@ -60,6 +60,7 @@ def test_permuting_labels_permutes_the_answers(dist: SnefySimplex, random: Any) 
     torch.testing.assert_close(other.prob_greater(j, k), dist.prob_greater(0, 1), **tolerance)
 
 
+@pytest.mark.slow
 @given(laws())
 def test_moments_stay_in_the_simplex(dist: SnefySimplex) -> None:
     slack = well_posed(dist)

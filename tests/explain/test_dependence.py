@@ -118,6 +118,7 @@ def test_bands_nest_and_hold_the_estimate(model: SnefyLDL) -> None:
     np.testing.assert_array_equal(narrow.estimate, wide.estimate)
 
 
+@pytest.mark.slow
 def test_members_are_those_of_the_law(model: SnefyLDL) -> None:
     X = CITY.X.copy()
     X[:, 1] = 5000.0

@@ -96,6 +96,7 @@ def test_words_count_by_what_they_bring():
     assert input_gradients(fitted, ["ab"], 0)[0, 1] == pytest.approx(100.0 * (before - after), rel=0.05)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_explained_is_told(model):
     with pytest.raises(InputError, match="backbone"):
         input_gradients(SnefyLDL(**SMALL).fit(IMAGES.reshape(60, 9), SHARES), IMAGES, 0)

@@ -46,6 +46,7 @@ def test_a_run_keeps_the_model(store: Path) -> None:
         np.testing.assert_allclose(answer[f"{label}_high"], ends[:, r, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_calibrated_intervals_are_given_at_their_level(tmp_path: Path) -> None:
     frame = pd.DataFrame(CITY.X.copy(), columns=list("abcde"))

@@ -81,6 +81,7 @@ def test_a_mixture_beats_the_gaussian_and_covers(model: LogRatioLDL) -> None:
     assert model.n_iter_ % 5 == 0
 
 
+@pytest.mark.slow
 def test_answers_agree_with_the_law(model: LogRatioLDL) -> None:
     law = model.predict_dist(X_new)
     assert tuple(law.batch_shape) == (80,)

@@ -172,6 +172,7 @@ def test_standard_error_of_coverage_is_the_spread_over_repeats():
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.25)  # 6 standard errors
 
 
+@pytest.mark.slow
 def test_widths(districts):
     _, intervals, _ = districts
     widths = intervals[..., 1] - intervals[..., 0]

@@ -132,6 +132,7 @@ def test_the_exported_head_as_an_onnx_file(tmp_path):
     np.testing.assert_allclose(variance, law.variance.detach(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_fitted_model_exports_scaling_and_all(tmp_path):
     settings = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "centre": None, "guides": None, "random_state": 0}
     model = SnefyLDL(n_members=2, **settings).fit(CITY.X, CITY.D)

@@ -106,6 +106,7 @@ def test_coverage_table_holds_independent_figures(whole: Path, page: Page) -> No
     assert rows[1][8].removeprefix("▲ ") == difference(default, dirichlet, 3)
 
 
+@pytest.mark.slow
 def test_mean_over_labels_is_paired_repeat_by_repeat(whole: Path, page: Page) -> None:
     dirichlet = [
         statistics.fmean(one["models"]["dirichlet"]["fsc"]["8"]) for one in figures(whole, "table2", "baseline")

@@ -19,6 +19,7 @@ from snefy_ldl.paper import config
 from snefy_ldl.paper.studies import held_out_rows, make_model, parted_rows, run_conformal
 
 
+@pytest.mark.slow
 def test_every_repeat_has_its_file_and_its_place(whole_run):
     found = records(whole_run)
     counts: dict[str, int] = {}

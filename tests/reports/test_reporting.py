@@ -266,6 +266,7 @@ def test_rounding_makes_no_group_worse() -> None:
     assert worst_groups(answers, rows) == ([], 2)
 
 
+@pytest.mark.slow
 def test_a_report_has_every_part_and_leaves_the_model_alone(model: SnefyLDL, report: Report) -> None:
     before = model.predict(report.rows.X)
     width = report.answers.width

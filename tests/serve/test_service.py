@@ -243,6 +243,7 @@ def test_limits_on_body_rows_and_queue(folder: Path, rows: Any) -> None:
         assert client.get("/healthz").status_code == 200
 
 
+@pytest.mark.slow
 def test_every_route_refuses_without_the_token(folder: Path) -> None:
     with TestClient(create_app([folder], token="söcret", log=Log(io.StringIO()))) as client:
         right = "Bearer söcret".encode()

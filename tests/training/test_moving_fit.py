@@ -48,6 +48,7 @@ def test_zeros_are_predicted_about_as_often_as_they_are(fitted):
     assert brier < ((D[200:] == 0) - (D[:200] == 0).mean(0)).__pow__(2).mean()
 
 
+@pytest.mark.slow
 def test_a_moving_model_comes_back_from_its_folder(fitted, tmp_path):
     model, X, D = fitted
     again = SnefyLDL.load(model.save(tmp_path / "model"))

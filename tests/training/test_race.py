@@ -92,6 +92,7 @@ def test_the_dropped_train_no_further(city, raced, network_epochs):
     assert again.training_["validation_loss"] == raced.training_["validation_loss"]
 
 
+@pytest.mark.slow
 def test_records_are_plain_and_in_words(raced):
     first = raced.candidates_[0]
     assert list(first) == ["name", "log_likelihood", "kl", "epochs", "networks", "seconds", "outcome"]

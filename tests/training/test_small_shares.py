@@ -62,6 +62,7 @@ def test_a_small_part_is_fitted_as_well_as_a_tiny_one():
     assert lead.mean() > -0.5  # some -0.2; -1.1 where guides learn the shares as they are
 
 
+@pytest.mark.slow
 def test_a_model_of_a_tiny_part_comes_back_from_its_folder(fitted, tmp_path):
     model, X, D = fitted
     again = SnefyLDL.load(model.save(tmp_path / "m"))

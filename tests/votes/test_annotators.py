@@ -132,6 +132,7 @@ def test_known_matrices_and_spammers_are_recovered():
     assert ours < 0.5 * theirs
 
 
+@pytest.mark.slow
 def test_rows_of_a_matrix_are_as_certain_as_their_posterior():
     """One person, two labels: the posterior of both rows on a grid."""
     rng = np.random.default_rng(4)
@@ -170,6 +171,7 @@ def test_annotators_are_a_table(fitted):
         people["mood"]
 
 
+@pytest.mark.slow
 def test_groups_are_predicted_and_tested(fitted):
     items, _, _, _, model = fitted
     X = items.X[:50]

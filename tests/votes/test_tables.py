@@ -45,6 +45,7 @@ def test_repeats() -> None:
         Votes.from_long(table, repeats="error")
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4), st.sampled_from("abc")), min_size=1, max_size=40))
 def test_long_wide_and_counts_agree(rows: list) -> None:
     rows = list({(item, voter): (item, voter, label) for item, voter, label in rows}.values())
