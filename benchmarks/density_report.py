@@ -25,7 +25,7 @@ learners, and that of 512 draws for the others. Cover, width: of central 90 % in
 library (on 500 test rows, 20 where a law moves with its guides) and the quantiles of 512 draws for the others.
 Seconds: one fit on one thread, the search for sizes and rates included; SnefyLDL and `auto` were fitted on two cores of
 an AMD EPYC that also did other work, the rest on the machine below. `auto` is `fit_density`, and its seconds hold the
-comparison of both densities; it and all of ours on SJAFFE and ArcticLake were measured after the others.
+comparison of both densities. It, and SnefyLDL and LogRatioLDL on SJAFFE and ArcticLake, were measured on a later build.
 No interval where a law has a centre and several members: its tables would take minutes.
 
 Peers with networks: three sizes, two rates and two weight decays raced for 8 epochs on the validation rows (15 % of
@@ -164,7 +164,7 @@ def auto_verdict(cases):
         own = column(methods, "auto", "nll")
         if not own:
             continue
-        title, ahead = f"{data}{VARIANTS[variant]} ({len(own)} splits)", {}
+        title, ahead = f"{data}{VARIANTS[variant]} ({len(own)} split{'s' * (len(own) > 1)})", {}
         for method in methods.keys() - {"auto"}:
             values = column(methods, method, "nll")
             if own.keys() <= values.keys():
