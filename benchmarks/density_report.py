@@ -23,9 +23,10 @@ NLL: nats, mean over test rows, with respect to Lebesgue measure on the first L-
 log-ratios carry their exact Jacobian. KL: KL(true ‖ mean); the mean is exact for SnefyLDL, the Dirichlets and the point
 learners, and that of 512 draws for the others. Cover, width: of central 90 % intervals of each share, exact for this
 library (on 500 test rows, 20 where a law moves with its guides) and the quantiles of 512 draws for the others.
-Seconds: one fit on one thread, the search for sizes and rates included; SnefyLDL was fitted on two cores of an AMD EPYC
-that also did other work, the rest on the machine below. No interval where a law has a centre and several members: its
-tables would take minutes.
+Seconds: one fit on one thread, the search for sizes and rates included; SnefyLDL and `auto` were fitted on two cores of
+an AMD EPYC that also did other work, the rest on the machine below. `auto` is `fit_density`, and its seconds hold the
+comparison of both densities. It, and SnefyLDL and LogRatioLDL on SJAFFE and ArcticLake, were measured on a later build.
+No interval where a law has a centre and several members: its tables would take minutes.
 
 Peers with networks: three sizes, two rates and two weight decays raced for 8 epochs on the validation rows (15 % of
 the training rows); the best of each rate goes on to at most 100 epochs with early stopping on the same rows. Features
@@ -156,6 +157,35 @@ def summary_of(cases):
     return rows, facts
 
 
+def auto_verdict(cases):
+    """Where ``auto`` has the best likelihood, and who is ahead of it elsewhere, on the splits that it has."""
+    best, behind = [], []
+    for (data, variant), methods in cases.items():
+        own = column(methods, "auto", "nll")
+        if not own:
+            continue
+        title, ahead = f"{data}{VARIANTS[variant]} ({len(own)} split{'s' * (len(own) > 1)})", {}
+        for method in methods.keys() - {"auto"}:
+            values = column(methods, method, "nll")
+            if own.keys() <= values.keys():
+                ahead[method] = paired(own, values)
+        if not ahead:
+            continue
+        first = max(ahead, key=lambda method: ahead[method]["mean"])
+        gap = ahead[first]
+        if gap["mean"] > 0.0:
+            behind.append(f"{title}: {first} is better by {gap_text(gap, 3).lstrip('+')}")
+        else:
+            best.append(title)
+    if not best + behind:
+        return []
+    return [
+        f"`auto` has the best mean likelihood of all methods on {', '.join(best) if best else 'no table'}.",
+        f"It has not on {'; '.join(behind)}." if behind else "There is no table where it has not.",
+        "",
+    ]
+
+
 def report(folder, out, version, name="density"):
     """density.json (every record), density.md and density.png from what a folder holds."""
     cases = read(folder, version)
@@ -167,6 +197,7 @@ def report(folder, out, version, name="density"):
     text = ["# Conditional densities against the alternatives", "", NOTES, ""]
     text += ["Machine: " + ", ".join(f"{key} {value}" for key, value in machine.items()) + ".", ""]
     text += ["## Ours minus the best peer", "", "Negative is better than the best peer.", "", common.markdown(rows), ""]
+    text += auto_verdict(cases)
     text += ["![Likelihood and mean, ours and the peers](density.png)", ""]
     records = []
     for (data, variant), methods in cases.items():

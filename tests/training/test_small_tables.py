@@ -41,6 +41,14 @@ def test_members_stop_at_one_epoch_and_a_taught_law_is_tried() -> None:
     np.testing.assert_array_equal(model.predict(make_rows(60)[0]), again.predict(make_rows(60)[0]))
 
 
+def test_few_rows_of_unequal_parts_are_tried_with_their_centre_only() -> None:
+    X, D = make_rows(100)
+    D = D * [1.0, 0.1, 0.001]
+    model = SnefyLDL(n_neurons=4, n_readouts=2, epochs=1, random_state=0).fit(X, D / D.sum(1, keepdims=True))
+    names = {one["name"] for one in model.candidates_}
+    assert names == {"features with centre", "guides with centre", "moving law", "moving law, taught"}
+
+
 @pytest.mark.slow
 def test_many_rows_are_fitted_as_before() -> None:
     model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=1, random_state=0).fit(*make_rows(500))

@@ -248,22 +248,22 @@ class LogRatioRows(RowBlocks):
         so rows whose components have nearly the same weights get nearly the same draws.
         """
         part, net = self.mixture.take(rows), _normal_net(self.mixture.centres.shape[-1]).to(self.device)
-        n_members, n_components = part.log_widths.shape
+        n_members = len(part.log_widths)
         if n_members == 1 and len(part) > 1 and part.is_moved_only():
             draws, component = self._net_draws(slice(rows.start, rows.start + 1))
             shift = (part.location - part.location[:1])[:, 0] @ self.basis
             return draws + shift.float()[..., None], component.expand(len(part), -1)
         ends = (part.log_weights.exp().sum(-1).cumsum(-1) * NET_POINTS).round().long()  # (b, M)
         starts = torch.nn.functional.pad(ends[:, :-1], (1, 0))
-        ranks = torch.arange(NET_POINTS, device=self.device)
-        member = (ranks[:, None] >= ends[:, None, :-1]).sum(-1)  # (b, points)
-        offset = (torch.arange(NETS, device=self.device)[:, None] + 0.5) / NETS
-        level = ((ranks - starts.gather(1, member))[:, None] + offset) / (ends - starts).clamp_min(1).gather(1, member)[
-            :, None
-        ]
-        rising = torch.softmax(part.log_weights, -1).cumsum(-1) + torch.arange(n_members, device=self.device)[:, None]
-        component = torch.searchsorted(rising.flatten(1), (level + member[:, None]).flatten(1))
-        component = torch.minimum(component, ((member + 1) * n_components - 1).repeat(1, NETS))  # (b, S)
+        size = (ends - starts)[:, None, :, None]
+        offset = ((torch.arange(NETS, device=self.device) + 0.5) / NETS)[:, None, None]
+        rising = torch.softmax(part.log_weights, -1).cumsum(-1)[:, None]  # (b, 1, M, K)
+        behind = torch.minimum((rising * size - offset).floor().long() + 1, size)  # a member's points up to a component
+        behind[..., -1:] = size
+        steps = behind.new_zeros((len(part), NETS, NET_POINTS + 1))
+        first = (starts[:, None, :, None] + behind).flatten(2)  # the first point after every component
+        steps.scatter_add_(2, first, torch.ones_like(first))
+        component = steps[..., :-1].cumsum(-1).flatten(1)  # (b, S)
         turned = self.basis.T @ part.factor  # (b, M, L, Q)
         middle = (part.location @ self.basis)[..., None] + torch.einsum("bmlq,mkq->bmlk", turned, part.centres)
         middle = middle.transpose(1, 2).flatten(2).float()  # (b, L, M K)

@@ -358,7 +358,9 @@ def _ways(
     splits_freely = data.groups is None and _has_whole_shares(data)
     if len(job.rows) >= FEW_ROWS or job.settings.validation_fraction <= 0 or not splits_freely:
         return ways
-    ways = [replace(way, folds=True) for way in ways]
+    # the centre of very unequal parts is not compared with none: the law that moves is ahead of both on few rows
+    one_centre = {"centre": "geometric"} if job.settings.centre == "auto" and len(job.centres) > 1 else {}
+    ways = [replace(way, folds=True, changes={**way.changes, **one_centre}) for way in ways]
     if not job.models_zeros and data.n_labels < MANY_LABELS:
         lessons = _Lessons(job, guidance)
         taught = [lessons.teach(way) for way in ways if lessons.are_for(way)]
