@@ -51,7 +51,7 @@ FEW_ROWS = 2500
 def run_one(folder, study, name, seed, methods, cut, tiny, stop):
     """One study of one data set on one split; goes on from its file, and starts nothing after the time to stop.
 
-    ``cut`` holds the numbers of votes of study ``few``, the most rows, and whether to score likelihoods and means alone.
+    ``cut`` holds the numbers of votes of study ``few``, the most rows, and whether likelihoods and means are enough.
     """
     budgets, most_rows, brief = cut
     torch.set_num_threads(1)
@@ -75,9 +75,7 @@ def run_one(folder, study, name, seed, methods, cut, tiny, stop):
             cases += [(f"{method} {n}", method, votes, train) for method in FEW_METHODS if method in methods]
     for key, method, votes, rows in cases:
         if key not in record["found"] and time.time() < stop:
-            found = fit_and_score(
-                method, X[rows], votes, X[test], counts[test], seed, settings, name in ORDINAL, brief
-            )
+            found = fit_and_score(method, X[rows], votes, X[test], counts[test], seed, settings, name in ORDINAL, brief)
             record["found"][key] = found
             write_json(path, record)
 
