@@ -96,6 +96,12 @@ def records(folder, study, name):
     return [record["found"] for record in found if record["version"] == VERSION]
 
 
+def rows_of(folder, study, name):
+    """Training and test rows of a study's first split, in words."""
+    first = json.loads(min(Path(folder).glob(f"{study}-{name}-*.json")).read_text())
+    return " and ".join(f"{number:,}" for number in first["rows"]) + " rows"
+
+
 def gap(own, key, base):
     """How far one method is above another on the same splits, in words."""
     mean, error, _ = paired(*([found[one]["log_likelihood"] for found in own] for one in (base, key)))
@@ -115,27 +121,34 @@ def report(folder, name):
             row = {"method": method, "log likelihood": f"{np.mean([v['log_likelihood'] for v in values]):.4f}"}
             row["counts above it"] = "" if method == "counts" else gap(own, method, "counts")
             row["Brier"] = f"{np.mean([v['brier'] for v in values]):.4f}"
-            if data in ORDINAL:
-                row |= {key: f"{np.mean([v[key] for v in values]):.4f}" for key in ("rps", "cad", "cad of the mean")}
+            for key in ("rps", "cad", "cad of the mean"):  # of ordered labels, and unless the study was brief
+                if all(key in value for value in values):
+                    row[key] = f"{np.mean([v[key] for v in values]):.4f}"
             rows.append(row | {"s": f"{np.mean([v['seconds'] for v in values]):.1f}"})
         if rows:
-            text += [f"## {data}: all votes, {len(own)} splits", "", common.markdown(rows), ""]
+            text += [
+                f"## {data}: all votes, {len(own)} splits, {rows_of(folder, 'all', data)}",
+                "",
+                common.markdown(rows),
+                "",
+            ]
             facts[data] = rows
     for data in DATA:
         own = records(folder, "few", data)
         rows = []
         for n in BUDGETS[data]:
-            done = [found for found in own if all(f"{method} {n}" in found for method in FEW_METHODS)]
+            done = [found for found in own if all(f"{method} {n}" in found for method in ("counts", PEER))]
             if not done:
                 continue
+            methods = [method for method in FEW_METHODS if all(f"{method} {n}" in found for found in done)]
             row = {"votes per item": n, "splits": len(done)}
-            for method in FEW_METHODS:
+            for method in methods:
                 row[method] = f"{np.mean([found[f'{method} {n}']['log_likelihood'] for found in done]):.4f}"
-            for method in FEW_METHODS[1:]:
+            for method in methods[1:]:
                 row[f"above {method}"] = gap(done, f"{method} {n}", f"counts {n}")
             rows.append(row)
         if rows:
-            text += [f"## {data}: few votes", "", common.markdown(rows), ""]
+            text += [f"## {data}: few votes, {rows_of(folder, 'few', data)}", "", common.markdown(rows), ""]
             facts[f"{data}, few"] = rows
     common.write(name, facts, "\n".join(text))
 
