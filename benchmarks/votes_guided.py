@@ -97,9 +97,10 @@ def records(folder, study, name):
 
 
 def rows_of(folder, study, name):
-    """Training and test rows of a study's first split, in words."""
-    first = json.loads(min(Path(folder).glob(f"{study}-{name}-*.json")).read_text())
-    return " and ".join(f"{number:,}" for number in first["rows"]) + " rows"
+    """Training and test rows of a study's first split, and the numbers of its splits, in words."""
+    found = [json.loads(path.read_text()) for path in sorted(Path(folder).glob(f"{study}-{name}-*.json"))]
+    sizes = " and ".join(f"{number:,}" for number in found[0]["rows"])
+    return f"{sizes} rows, splits {', '.join(str(record['seed']) for record in found)}"
 
 
 def gap(own, key, base):
@@ -127,7 +128,7 @@ def report(folder, name):
             rows.append(row | {"s": f"{np.mean([v['seconds'] for v in values]):.1f}"})
         if rows:
             text += [
-                f"## {data}: all votes, {len(own)} splits, {rows_of(folder, 'all', data)}",
+                f"## {data}: all votes, {rows_of(folder, 'all', data)}",
                 "",
                 common.markdown(rows),
                 "",
