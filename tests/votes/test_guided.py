@@ -12,7 +12,7 @@ from snefy_ldl.datasets import make_annotators
 from snefy_ldl.networks import SnefyNet, StackedMLP
 from snefy_ldl.networks.starts import prototype_init
 from snefy_ldl.training.data import complete_votes, fit_concentrations
-from snefy_ldl.training.objectives import CentredCounts
+from snefy_ldl.training.objectives import CentredCounts, Counts
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "random_state": 0}
 
@@ -67,6 +67,19 @@ def test_votes_on_a_moving_law_agree_with_quadrature_and_their_slopes_with_diffe
             ends.append(float(objective.log_prob(net, x, rows).sum()))
             net.raw_exponents[0, 2, 1] -= sign * step
     np.testing.assert_allclose(slope, (ends[0] - ends[1]) / (2.0 * step), rtol=0.02, atol=1e-4)
+
+
+def test_many_votes_on_a_moving_law_are_finite_beside_a_sharp_neuron() -> None:
+    net, x, _ = moving_net(3)
+    with torch.no_grad():  # far from the votes, and raised by them above all others
+        net.raw_exponents[0, 0] = torch.tensor([1e-3, 2e4, 2e4]).log()
+    counts = torch.tensor([[200.0, 0.0, 300.0]] * 6, dtype=torch.float64)
+    objective, rows = CentredCounts(counts, net, torch.zeros(6, 3, dtype=torch.float64)), torch.arange(6)[None]
+    log_p = objective.log_prob(net, x, rows)
+    with torch.no_grad():  # a centre of equal parts moves nothing
+        np.testing.assert_allclose(log_p, Counts(counts, net).log_prob(net, x, rows), atol=2e-5)
+    log_p.sum().backward()
+    assert torch.isfinite(net.raw_exponents.grad).all()
 
 
 def test_single_votes_are_completed_with_the_spread_that_is_expected() -> None:

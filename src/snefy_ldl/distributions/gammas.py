@@ -67,6 +67,8 @@ __all__ = ["GammaRows"]
 
 #: Step of the integral over s, and the same times the root of the number of votes.
 VOTE_STEP, SHARP_VOTE_STEP = 0.33, 0.9
+#: Steps of cdfs in those of evidence and moments, and where their integrand is over: 1e-7 is enough for them.
+CDF_STEP, CDF_TAIL = 1.5, 18.0
 #: Nodes of that integral at most.
 MOST_VOTE_NODES = 10_000_000
 #: An integrand is over where it is e to minus this of its largest value.
@@ -351,14 +353,14 @@ class GammaRows(RowBlocks):
     def _has_votes(self, row: int) -> bool:
         return self.offset is not None and bool(self.offset[row].any())
 
-    def voted(self, row: int, votes: Tensor | None = None) -> Voted:
+    def voted(self, row: int, votes: Tensor | None = None, for_cdf: bool = False) -> Voted:
         """One row's components after its votes, or after these (L,)."""
         if votes is None:
             assert self.offset is not None
             votes = self.offset[row]
         weights = self.row_weights(row)
         presence = self.row_components(row) if self.has_atoms else None
-        return Voted.of(weights, self.concentration.detach(), presence, self.row_centre(row), votes)
+        return Voted.of(weights, self.concentration.detach(), presence, self.row_centre(row), votes, for_cdf)
 
     def log_evidence(self) -> Tensor:
         """``log E[Π ℓ^k]`` of the votes seen so far (N,)."""
@@ -538,7 +540,7 @@ class GammaRows(RowBlocks):
         """The laws of some sums of shares of one row."""
         family = self.family
         if self.offset is not None and self._has_votes(row):
-            return self.voted(row).shares(family, self.offset[row], groups)
+            return self.voted(row, for_cdf=True).shares(family, self.offset[row], groups)
         if not self.has_atoms:
             return self._present_shares(slice(row, row + 1), groups)
         weights = self.weights(slice(row, row + 1))[0]
@@ -1089,6 +1091,7 @@ class Voted:
         presence: PresenceComponents | None,
         log_centre: Tensor,
         votes: Tensor,
+        for_cdf: bool = False,
     ) -> Voted:
         """The components after votes.
 
@@ -1098,7 +1101,9 @@ class Voted:
             presence: their odds, or None.
             log_centre: ``log c`` (L,).
             votes: ``k`` (L,), at least one of them positive.
+            for_cdf: whether cdfs alone will be asked for, where every node takes an integral of its own.
         """
+        wider, tail = (CDF_STEP, CDF_TAIL) if for_cdf else (1.0, VOTE_TAIL)
         total, hit = float(votes.sum()), votes > 0.0
         lifted = torch.where(hit, torch.lgamma(alpha + votes) - torch.lgamma(alpha), 0.0).sum(1)
         base = lifted + float((votes * log_centre)[hit].sum()) - math.lgamma(total)
@@ -1120,11 +1125,11 @@ class Voted:
 
         # at its peak no log integrand bends by more than the votes, nor by more than twice its concentration
         bend = min(total, 2.0 * float(alpha.sum(1).max()))
-        y, step = _vote_nodes(logs, -float(log_centre.amax()), bend, alpha.device)
+        y, step = _vote_nodes(logs, -float(log_centre.amax()), bend, wider, alpha.device)
         table = logs(y) + step.log()
         top = table.max()
-        kept_nodes = torch.nonzero(table.amax(0) > top - VOTE_TAIL).squeeze(1)
-        kept = torch.nonzero(table.amax(1) > top - VOTE_TAIL).squeeze(1)
+        kept_nodes = torch.nonzero(table.amax(0) > top - tail).squeeze(1)
+        kept = torch.nonzero(table.amax(1) > top - tail).squeeze(1)
         table, y = table[kept][:, kept_nodes], y[kept_nodes]
         terms = weights[kept].sign()[:, None] * (table - top).exp()
         whole = terms.sum()
@@ -1250,7 +1255,7 @@ class Voted:
 
 
 def _vote_nodes(
-    logs: Callable[[Tensor], Tensor], middle: float, curvature: float, device: torch.device
+    logs: Callable[[Tensor], Tensor], middle: float, curvature: float, wider: float, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Nodes ``y = log s`` and steps (S,) of the integral over s after some votes.
 
@@ -1260,6 +1265,7 @@ def _vote_nodes(
         logs: log integrands at y (P, S).
         middle: where to look for them.
         curvature: of the sharpest, at most.
+        wider: steps in those that moments need.
         device: where the nodes lie.
     """
     kind: dict[str, Any] = {"dtype": torch.float64, "device": device}
@@ -1272,7 +1278,7 @@ def _vote_nodes(
 
     low, top, high = seen(torch.arange(-80.0, 81.0, 2.0, **kind) + middle)
     low, top, high = seen(torch.linspace(low, high, 200, **kind))
-    step = min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(curvature))
+    step = wider * min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(curvature))
     bend = top - 6.0 * max(1.0 / math.sqrt(curvature), 0.3)  # left of it, only a power of s
     start = bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0))
     if not (high - start) / step <= MOST_VOTE_NODES:  # nor where it is no number

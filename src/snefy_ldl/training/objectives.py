@@ -494,12 +494,17 @@ class CentredCounts(Objective):
             log_scale = log_scale + g[:, None]
         alpha, votes = pair_concentration(exponents)[:, None], self.counts[index][:, :, None]
         rising = (torch.lgamma(alpha + votes) - torch.lgamma(alpha)).sum(-1)  # (K, B, P)
-        top = rising.detach().amax(-1, keepdim=True)
+        # Many votes raise sharp pairs by hundreds of nats, which a node takes back: a neuron's own part goes with its
+        # factor, or the pairs that matter at a node would vanish beside those.
+        rising = symmetric(rising, n)  # (K, B, n, n)
+        half = 0.5 * rising.diagonal(dim1=-2, dim2=-1)  # (K, B, n)
+        rising = rising - half[..., :, None] - half[..., None, :]  # zero for i = j, and positive: a concave function
+        top = rising.detach().amax((-2, -1), keepdim=True)
         gram = net.readout.transpose(1, 2).double() @ net.readout.double()
-        table = gram[:, None] * symmetric((rising - top + log_kernel[:, None]).exp(), n)  # (K, B, n, n)
-        neurons = log_scale[:, :, None] - self.logs[index] @ (exponents + 0.5).transpose(1, 2)[:, None]  # (K, B, Q, n)
+        table = gram[:, None] * (rising - top).exp() * symmetric(log_kernel.exp(), n)[:, None]
+        neurons = (log_scale + half)[:, :, None] - self.logs[index] @ (exponents + 0.5).transpose(1, 2)[:, None]
         forms = log_quadratic_form(table.flatten(0, 1), neurons.flatten(0, 1)).view(*index.shape, -1)
-        total = (forms + self.weights[index]).logsumexp(-1) + top.squeeze(-1)
+        total = (forms + self.weights[index]).logsumexp(-1) + top[..., 0, 0]
         normaliser = log_quadratic_form(gram * symmetric(log_kernel.exp(), n), log_scale)
         background = self.background_of(index)
         return net.mix(total - normaliser, None if background is None else background.double())
