@@ -10,7 +10,7 @@ from scipy import integrate, special
 from laws import with_zeros
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.component_table import ComponentTable
-from snefy_ldl.distributions.gammas import log_density_at_zero
+from snefy_ldl.distributions.log_densities import log_density_at_zero
 from snefy_ldl.distributions.sparse_shares import SparseShares
 
 #: Largest error of a cdf that is promised.

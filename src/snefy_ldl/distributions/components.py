@@ -45,6 +45,7 @@ __all__ = [
     "RowMoments",
     "integral_nodes",
     "log_centre_of",
+    "log_covariance",
     "log_expm1",
     "moments_with_presence",
     "moved_log_norm",
@@ -469,3 +470,39 @@ def moments_with_presence(
     first = by_itself + (total[0] * share * step).sum(-1)
     second = by_itself + (total[1] * share.square() * step).sum(-1)
     return first, second
+
+
+def log_covariance(weights: Tensor, alpha: Tensor, log_centre: Tensor) -> Tensor:
+    """``Cov[log ℓ]`` (L, L) of one row with a centre, where all labels are there.
+
+    ``log ℓ_r = log c_r g_r - log T`` with ``T = Σ c g``. The gammas are independent of each other, and
+    ``E[X log T] = ∫ (E[X] e^{-t} - E[X e^{-tT}]) dt/t`` for ``X = log g_r`` and, with ``log T`` itself, for its square:
+    ``E[log² T] = 2 ∫ (…)``; both by the trapezoid rule in ``y = log t``.
+
+    Args:
+        weights: of the components (P,).
+        alpha: concentrations (P, L).
+        log_centre: ``log c`` (L,).
+    """
+    y, _ = integral_nodes(alpha, log_centre)
+    step = 0.05
+    grid = torch.arange(float(y[0]), max(float(y[-1]), 40.0), step, dtype=torch.float64, device=alpha.device)
+    log1p = softplus(log_centre[:, None] + grid)  # (L, k)
+    product = torch.exp(-(alpha @ log1p))  # E[e^{-tT}]
+    plain = torch.exp(-grid.exp())
+    log_g = torch.digamma(alpha)  # E[log g_r]
+    # E[log g_r e^{-tT}] = (ψ(α_r) - log(1 + c_r t)) E[e^{-tT}]
+    base = step * (plain - product).sum(1)  # E[log T]
+    mixed = log_g * base[:, None] + step * torch.einsum("lk,pk->pl", log1p, product)  # E[log g_r log T]
+    # E[log² T]: -d/dε of E[T^{-ε}] twice; by parts ∫ (e^{-t} - φ) log t dt/t = -(½ E[log² T] + γ E[log T])
+    logs = step * ((plain - product) * grid).sum(1)
+    square = -2.0 * (logs + EULER * base)
+    first = log_g + log_centre - base[:, None]
+    second = log_g[:, :, None] * log_g[:, None, :] + torch.diag_embed(torch.polygamma(1, alpha))
+    # with log c_r added to log g_r on both sides
+    moved = mixed + log_centre * base[:, None]
+    second = second + log_g[:, :, None] * log_centre + log_centre[:, None] * log_g[:, None, :]
+    second = second + log_centre[:, None] * log_centre
+    second = second - moved[:, :, None] - moved[:, None, :] + square[:, None, None]
+    mean = weights @ first
+    return torch.einsum("p,prq->rq", weights, second) - mean[:, None] * mean

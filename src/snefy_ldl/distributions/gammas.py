@@ -19,18 +19,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.special
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import logsigmoid
 
-from snefy_ldl._internal.limits import CHUNK_ELEMENTS, SWEEP_ELEMENTS, block_elements
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS, block_elements
 from snefy_ldl._internal.random import seed_from
-from snefy_ldl._internal.special import log_beta, log_share, log_signed_sum, pair_index, symmetric
+from snefy_ldl._internal.special import log_beta, log_signed_sum, pair_index, symmetric
 from snefy_ldl._internal.threads import map_blocks
 from snefy_ldl._internal.tolerances import (
     LOG_ODDS_LIMIT,
@@ -43,38 +42,28 @@ from snefy_ldl._internal.tolerances import (
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.distributions.component_table import ComponentTable
 from snefy_ldl.distributions.components import (
-    EULER,
     ComponentMoments,
     PresenceComponents,
     RowMoments,
-    integral_nodes,
-    log_expm1,
+    log_covariance,
     moments_with_presence,
     moved_log_norm,
 )
 from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, Remainder, WeightedDraws, condition_by_draws
 from snefy_ldl.distributions.dirichlet import DirichletRows, RowBlocks, beta_below
 from snefy_ldl.distributions.family import PairFamily, root_of
+from snefy_ldl.distributions.log_densities import log_density_at_zero, log_known
 from snefy_ldl.distributions.parts import Parts, Rows, Scale, Square, check_weights
-from snefy_ldl.distributions.present_shares import FEW_SUMS, MixedShares, PresentShares
+from snefy_ldl.distributions.present_shares import FEW_SUMS, PresentShares
 from snefy_ldl.distributions.rosenblatt import PresenceMap, RatioMap, StickMap, ratio_map
-from snefy_ldl.distributions.sampling import RandomStream, draw, log_gamma_draws
-from snefy_ldl.distributions.share_quantiles import SeveralShares, ShareRow, beta_guess, solve_quantiles
-from snefy_ldl.distributions.sparse_shares import SparseShares, log_modulus, nodes, turning
+from snefy_ldl.distributions.sampling import RandomStream, draw, draw_closed
+from snefy_ldl.distributions.share_quantiles import ShareRow, beta_guess, solve_quantiles
+from snefy_ldl.distributions.sparse_shares import SparseShares
+from snefy_ldl.distributions.voted import Voted
 from snefy_ldl.errors import InputError
 
 __all__ = ["GammaRows"]
 
-#: Step of the integral over s, and the same times the root of the number of votes.
-VOTE_STEP, SHARP_VOTE_STEP = 0.33, 0.9
-#: Steps of cdfs in those of evidence and moments, and where their integrand is over: 1e-7 is enough for them.
-CDF_STEP, CDF_TAIL = 1.5, 18.0
-#: Nodes of that integral at most.
-MOST_VOTE_NODES = 10_000_000
-#: An integrand is over where it is e to minus this of its largest value.
-VOTE_TAIL = 26.0
-#: Nodes with less weight than this have no part in the laws of shares.
-NEGLIGIBLE_PART = 1e-9
 #: Components with a smaller share of their neurons' own kernels are not tabulated; a row that gives those more weight
 #: than this in all is answered by itself.
 UNUSED, LEFT_OUT = 1e-9, 1e-7
@@ -86,10 +75,6 @@ ATOM_SLACK = 2e-7
 BROAD_GUESS = 5.0
 #: Densities of a logit below this are computed in logarithms: integrals give them to about 1e-8.
 UNRESOLVED = 1e-5
-#: Components whose densities are e to minus this of the largest do not matter.
-MATTERS = 45.0
-#: Between which logits a tilt is looked for, and how often that range is halved.
-TILT_LIMIT, TILT_HALVINGS = 800.0, 24
 #: Sums of shares of several rows that are solved for at once, times neurons.
 SUMS_TOGETHER = 1 << 15
 #: Points of a row that are answered at a time: those that lie together need few nodes.
@@ -1051,470 +1036,12 @@ class GammaRows(RowBlocks):
         return torch.log_softmax(out + self._centre_rows(number), -1)
 
 
-@dataclass(frozen=True)
-class Voted:
-    """The components of one row after votes: pairs of neurons times nodes of the integral over s.
-
-    Args:
-        weights: of every pair and node (P, S), of either sign, ``Σ = 1``.
-        log_total: ``log E[Π ℓ^k]``, the probability of the votes without their coefficient.
-        pairs: which components (P,).
-        alpha: ``α + k`` (P, L).
-        log_centre: ``log c / (1 + c s)`` of every node (S, L).
-        log_odds: of presence (P, S, L), or None where all labels are there.
-        log_s: the nodes (S,).
-        n_votes: ``|k|``.
-
-    Example:
-        Without a centre the weights of a node do not matter, and one vote makes Dirichlet(2, 3, 5) Dirichlet(3, 3, 5).
-
-        >>> alpha, one = torch.tensor([[2.0, 3.0, 5.0]]).double(), torch.ones(1).double()
-        >>> voted = Voted.of(one, alpha, None, torch.zeros(3).double(), torch.tensor([1.0, 0.0, 0.0]).double())
-        >>> (11 * voted.first()).round(decimals=6), voted.log_total.exp().round(decimals=6)
-        (tensor([3., 3., 5.], dtype=torch.float64), tensor(0.2000, dtype=torch.float64))
-    """
-
-    weights: Tensor
-    log_total: Tensor
-    pairs: Tensor
-    alpha: Tensor
-    log_centre: Tensor
-    log_odds: Tensor | None
-    log_s: Tensor
-    n_votes: float
-
-    @classmethod
-    def of(
-        cls,
-        weights: Tensor,
-        alpha: Tensor,
-        presence: PresenceComponents | None,
-        log_centre: Tensor,
-        votes: Tensor,
-        for_cdf: bool = False,
-    ) -> Voted:
-        """The components after votes.
-
-        Args:
-            weights: of the components before (P,).
-            alpha: their concentrations (P, L).
-            presence: their odds, or None.
-            log_centre: ``log c`` (L,).
-            votes: ``k`` (L,), at least one of them positive.
-            for_cdf: whether cdfs alone will be asked for, where every node takes an integral of its own.
-        """
-        wider, tail = (CDF_STEP, CDF_TAIL) if for_cdf else (1.0, VOTE_TAIL)
-        total, hit = float(votes.sum()), votes > 0.0
-        lifted = torch.where(hit, torch.lgamma(alpha + votes) - torch.lgamma(alpha), 0.0).sum(1)
-        base = lifted + float((votes * log_centre)[hit].sum()) - math.lgamma(total)
-        if presence is not None:
-            base = base + presence.log_odds[:, hit].sum(1) - presence.log_norm
-        base = base + torch.where(weights != 0.0, weights.abs(), 1.0).log()
-        base = base.masked_fill(weights == 0.0, -math.inf)
-
-        def logs(y: Tensor) -> Tensor:
-            """Log integrand over ``y = log s`` (P, S)."""
-            log1p = softplus(log_centre[:, None] + y)  # (L, S)
-            answer = base[:, None] + total * y - (votes @ log1p)
-            if presence is None:
-                return answer - alpha @ log1p
-            answer = answer - alpha[:, hit] @ log1p[hit]
-            for r in (~hit).nonzero().flatten().tolist():
-                answer = answer + softplus(presence.log_odds[:, [r]] - alpha[:, [r]] * log1p[r])
-            return answer
-
-        # at its peak no log integrand bends by more than the votes, nor by more than twice its concentration
-        bend = min(total, 2.0 * float(alpha.sum(1).max()))
-        y, step = _vote_nodes(logs, -float(log_centre.amax()), bend, wider, alpha.device)
-        table = logs(y) + step.log()
-        top = table.max()
-        kept_nodes = torch.nonzero(table.amax(0) > top - tail).squeeze(1)
-        kept = torch.nonzero(table.amax(1) > top - tail).squeeze(1)
-        table, y = table[kept][:, kept_nodes], y[kept_nodes]
-        terms = weights[kept].sign()[:, None] * (table - top).exp()
-        whole = terms.sum()
-        log1p = softplus(log_centre[:, None] + y)
-        log_odds = None
-        if presence is not None:
-            own = presence.log_odds[kept][:, None] - alpha[kept][:, None] * log1p.T
-            log_odds = torch.where(hit, LOG_ODDS_LIMIT, own.clamp(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT))
-        return cls(
-            terms / whole,
-            whole.log() + top,
-            kept,
-            alpha[kept] + votes,
-            (log_centre[:, None] - log1p).T,
-            log_odds,
-            y,
-            total,
-        )
-
-    @property
-    def n_parts(self) -> int:
-        """S."""
-        return len(self.log_s)
-
-    def _there(self) -> Tensor | float:
-        """Probability that labels are there (P, S, L)."""
-        return 1.0 if self.log_odds is None else torch.sigmoid(self.log_odds)
-
-    def _share(self) -> Tensor:
-        """``s c / (1 + c s)`` (S, L), between 0 and 1."""
-        return (self.log_s[:, None] + self.log_centre).exp()
-
-    def _mean_terms(self) -> Tensor:
-        """``E[ℓ_r]`` under every pair and node, with its weight (P, S, L)."""
-        share = self._there() * self.alpha[:, None] * self._share() / self.n_votes
-        return self.weights[..., None] * share
-
-    def first(self) -> Tensor:
-        """``E[ℓ_r]`` (L,)."""
-        return self._mean_terms().sum((0, 1))
-
-    def second(self) -> Tensor:
-        """``E[ℓ_r²]`` (L,)."""
-        terms = self._mean_terms() * (self.alpha[:, None] + 1.0) * self._share() / (self.n_votes + 1.0)
-        return terms.sum((0, 1))
-
-    def products(self) -> Tensor:
-        """``E[ℓ_r ℓ_q]`` for the pairs r <= q of labels, in triangle order (L(L+1)/2,)."""
-        share = self._there() * self.alpha[:, None] * self._share()  # (P, S, L)
-        table = torch.einsum("ps,psr,psq->rq", self.weights, share.expand(*self.weights.shape, -1), share)
-        table = table / (self.n_votes * (self.n_votes + 1.0))
-        table.diagonal().copy_(self.second())
-        r, q = pair_index(len(table), table.device)
-        return table[r, q]
-
-    def _log_terms(self, more: float) -> Tensor:
-        """``E[log ℓ_r]`` under every pair and node with ``more`` further votes for r (P, S, L)."""
-        log_share = self.log_s[:, None] + self.log_centre - torch.digamma(torch.tensor(self.n_votes + more).double())
-        return torch.digamma(self.alpha + more)[:, None] + log_share
-
-    def expected_log(self) -> Tensor:
-        """``E[log ℓ_r]`` (L,) of labels that are there."""
-        return torch.einsum("ps,psl->l", self.weights, self._log_terms(0.0))
-
-    def covariance_log(self) -> Tensor:
-        """``Cov[log ℓ]`` (L, L), where all labels are there."""
-        terms, first = self._log_terms(0.0), self.expected_log()
-        second = torch.einsum("ps,psr,psq->rq", self.weights, terms, terms)
-        diagonal = torch.einsum("ps,pl->l", self.weights, torch.polygamma(1, self.alpha))
-        shared = torch.polygamma(1, torch.tensor(self.n_votes, dtype=torch.float64, device=second.device))
-        return second + torch.diag(diagonal) - shared - first[:, None] * first
-
-    def entropy_parts(self) -> Tensor:
-        """``-E[ℓ_r log ℓ_r]`` (L,)."""
-        return -(self._mean_terms() * self._log_terms(1.0)).sum((0, 1))
-
-    def prob_zero(self) -> Tensor:
-        """``P(ℓ_r = 0)`` (L,)."""
-        if self.log_odds is None:
-            return torch.zeros_like(self.alpha[0])
-        return torch.einsum("ps,psl->l", self.weights, torch.sigmoid(-self.log_odds))
-
-    def prob_greater(self, first: int, second: int) -> Tensor:
-        """``P(ℓ_j > ℓ_k)``."""
-        at = torch.sigmoid(self.log_centre[:, first] - self.log_centre[:, second]).cpu().numpy()
-        below = beta_below(self.alpha[:, [second]], self.alpha[:, [first]], at)  # (P, S)
-        if self.log_odds is not None:
-            one, other = (torch.sigmoid(self.log_odds[..., r]) for r in (first, second))
-            below = one * (other * below + 1.0 - other)
-        return (self.weights * below).sum()
-
-    def shares(self, family: PairFamily, votes: Tensor, groups: list[list[int]]) -> ShareRow:
-        """The laws of some sums of shares."""
-        half, parts = family.half() + 0.5 * votes, torch.nonzero(self.weights.abs().sum(0) > NEGLIGIBLE_PART).squeeze(1)
-        if self.log_odds is None:
-            n, (i, j) = family.n_neurons, pair_index(family.n_neurons, half.device)
-            every = half.new_zeros(len(parts), family.n_members * len(i))
-            every[:, self.pairs] = self.weights[:, parts].T
-            pairs = every.unflatten(1, (family.n_members, -1)) * torch.where(i == j, 1.0, 0.5)
-            return MixedShares(half, symmetric(pairs, n), self.log_centre[parts], groups)
-        first, second = (index[self.pairs] for index in family.pairs())
-        flat, log_odds = half.flatten(0, 1), self.log_odds
-        relative = self.log_centre[parts] - self.log_centre[parts].amax(1, keepdim=True)
-        if bool((relative - relative[:1]).abs().max() <= SAME_CENTRE):  # only the odds change from node to node
-            first, second = first.repeat(len(parts)), second.repeat(len(parts))
-            weights, odds = self.weights[:, parts].T.flatten(), log_odds[:, parts].transpose(0, 1).flatten(0, 1)
-            return SparseShares(flat, first, second, weights, odds, relative[0], groups)
-        return SeveralShares([
-            SparseShares(flat, first, second, self.weights[:, s], log_odds[:, s], self.log_centre[s], groups)
-            for s in parts.tolist()
-        ])  # fmt: skip
-
-    def listed(self) -> tuple[Array, Array, Array, Array | None]:
-        """Weights (C,), concentrations, log centres and log odds (C, L) of all pairs and nodes as one list."""
-        alpha = self.alpha.repeat_interleave(self.n_parts, 0)
-        centre = self.log_centre.repeat(len(self.pairs), 1)
-        parts = [self.weights.flatten(), alpha, centre] + (
-            [] if self.log_odds is None else [self.log_odds.flatten(0, 1)]
-        )
-        used = torch.nonzero(parts[0].abs() > NEGLIGIBLE_WEIGHT).squeeze(1)
-        arrays = [part[used].cpu().numpy() for part in parts]
-        return arrays[0], arrays[1], arrays[2], arrays[3] if len(arrays) == 4 else None
-
-
-def _vote_nodes(
-    logs: Callable[[Tensor], Tensor], middle: float, curvature: float, wider: float, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Nodes ``y = log s`` and steps (S,) of the integral over s after some votes.
-
-    Far to the left an integrand falls as slowly as ``s^{|k|}``; there the step grows.
-
-    Args:
-        logs: log integrands at y (P, S).
-        middle: where to look for them.
-        curvature: of the sharpest, at most.
-        wider: steps in those that moments need.
-        device: where the nodes lie.
-    """
-    kind: dict[str, Any] = {"dtype": torch.float64, "device": device}
-
-    def seen(y: Tensor) -> tuple[float, float, float]:
-        height = logs(y).amax(0)
-        alive = torch.nonzero(height > height.max() - VOTE_TAIL - 2.0).squeeze(1)
-        gap = float(y[1] - y[0])
-        return float(y[alive[0]]) - gap, float(y[height.argmax()]), float(y[alive[-1]]) + gap
-
-    low, top, high = seen(torch.arange(-80.0, 81.0, 2.0, **kind) + middle)
-    low, top, high = seen(torch.linspace(low, high, 200, **kind))
-    step = wider * min(VOTE_STEP, SHARP_VOTE_STEP / math.sqrt(curvature))
-    bend = top - 6.0 * max(1.0 / math.sqrt(curvature), 0.3)  # left of it, only a power of s
-    start = bend - 2.0 * (1.0 + math.log(max(bend - low, 1.0) + 1.0))
-    if not (high - start) / step <= MOST_VOTE_NODES:  # nor where it is no number
-        raise InputError(
-            "a row has too many votes for a law with a centre or zeros; divide its votes by a common number."
-        )
-    v = torch.arange(start, high, step, **kind)
-    down = torch.exp((bend - v) / 2.0 - 1.0)
-    return v - down, step * (1.0 + 0.5 * down)
-
-
 def _held_by_atoms(levels: Tensor, at_zero: Tensor, at_one: Tensor) -> Tensor:
     """Levels (R, A), moved into an atom that holds nearly everything (R,) where they miss it by next to nothing."""
     top = (1.0 - at_one)[:, None]
     at_zero = at_zero[:, None]
     levels = torch.where((at_zero > 0.5) & (levels - at_zero < ATOM_SLACK), levels.minimum(at_zero), levels)
     return torch.where((top < 0.5) & (top - levels < ATOM_SLACK), levels.maximum(top), levels)
-
-
-def log_known(
-    values: Tensor,
-    unknown: Tensor,
-    alpha: Tensor,
-    log_centre: Tensor,
-    presence: PresenceComponents | None,
-    log_weight: Tensor,
-) -> Tensor:
-    """Density of known shares under every component; see :meth:`GammaRows.log_prob_known`.
-
-    Args:
-        values: shares (L,); zero for labels that are known to be absent.
-        unknown: which of them are not known (L,).
-        alpha: concentrations (P, L).
-        log_centre: ``log c`` (L,).
-        presence: odds of presence, or None where all labels are there: exact zeros are then lifted to 1e-300.
-        log_weight: of the components (P,); those that cannot matter in their sum may get minus infinity.
-
-    Returns:
-        Its logarithm (P,).
-    """
-    if presence is None:
-        values = torch.where(unknown, torch.nan, log_share(values).exp())
-    known = ~unknown & (values > 0.0)
-    own = alpha[:, known].sum(1)
-    log_norm, log_odds = torch.zeros_like(own), None
-    if bool(unknown.all()):
-        return log_norm
-    if presence is not None:
-        log_odds, log_norm = presence.log_odds, presence.log_norm
-    rest = alpha[:, unknown], log_centre[unknown], None if log_odds is None else log_odds[:, unknown]
-    if not bool(known.any()):  # zeros alone
-        assert rest[2] is not None
-        return PresenceComponents(rest[0], rest[2]).log_norm - log_norm
-    logs = values[known].log()
-    log_kappa = torch.logsumexp(logs - log_centre[known], 0)
-    log_p = alpha[:, known] @ (logs - log_centre[known]) - logs.sum() - torch.lgamma(alpha[:, known]).sum(1)
-    if log_odds is not None:
-        log_p = log_p + log_odds[:, known].sum(1)
-    log_p = log_p + torch.lgamma(own + 1.0) - (own + 1.0) * log_kappa
-    left = 1.0 - values[known].sum()
-    across = torch.zeros_like(log_centre[unknown], dtype=torch.bool)
-    return log_p + log_density_at_zero(own + 1.0, log_share(left) - log_kappa, *rest, across, log_weight) - log_norm
-
-
-def log_density_at_zero(
-    own: Tensor,
-    log_scale: Tensor,
-    alpha: Tensor,
-    log_centre: Tensor,
-    log_odds: Tensor | None,
-    beside: Tensor,
-    log_weight: Tensor,
-) -> Tensor:
-    """Log density at zero of ``X = λ G + Σ_beside c g - Σ_across c g`` with gammas G and g, however small it is.
-
-    It is ``(2π)⁻¹ ∫ E[e^{itX}] dt``, which cancels where zero lies far out in a tail. So X is first tilted by
-    ``e^{ηX}`` with η such that its mean is zero: gammas remain gammas of other scales, and nothing cancels.
-
-    Args:
-        own: concentration of G (P,).
-        log_scale: ``log λ``.
-        alpha: concentrations of the others (P, M).
-        log_centre: their scales ``log c`` (M,).
-        log_odds: of their presence (P, M), at least one of those across being there; None where all are.
-        beside: which of them have the sign of G (M,).
-        log_weight: of the components (P,); those that cannot matter in their sum get minus infinity.
-
-    Returns:
-        (P,).
-
-    Example:
-        A gamma less another of the same kind, both exponential, has the density ½ e^{-|x|}.
-
-        >>> one, zero = torch.ones(1).double(), torch.zeros(1).double()
-        >>> across = torch.zeros(1, dtype=torch.bool)
-        >>> log_density_at_zero(one, zero[0], one[:, None], zero, None, across, zero).exp().round(decimals=8)
-        tensor([0.5000], dtype=torch.float64)
-    """
-    own, alpha = own[:, None], alpha.reshape(len(own), -1)
-    both, sides = torch.cat([own, alpha], 1), torch.cat([beside.new_ones(1), beside])
-    scale = torch.cat([log_scale.reshape(1), log_centre])
-    tops = torch.where(sides, scale[sides].max(), scale[~sides].max())
-    relative = scale - tops  # of the largest scale on the same side
-    one_less = torch.log(-torch.expm1(relative))
-    apart = scale[sides].max() - scale[~sides].max()
-
-    def tilted(x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """``log(1 ± c η)`` (P, 1+M) at ``η = σ/λ* - (1-σ)/c*``, ``x = logit σ``; the sign of the mean; log odds."""
-        ends = torch.where(sides, logsigmoid(-x) + softplus(apart), logsigmoid(x) + softplus(-apart))
-        logs = torch.logaddexp(one_less.expand_as(ends), relative + ends)
-        odds, pull = None, both.log() + scale - logs
-        less = pull.new_zeros(len(x))
-        if log_odds is not None:
-            odds = log_odds - alpha * logs[:, 1:]
-            pull = pull + torch.cat([torch.zeros_like(own), logsigmoid(odds)], 1)
-            less = torch.log(-torch.expm1(-softplus(odds[:, ~beside]).sum(1)))
-        return logs, pull[:, sides].logsumexp(1) - pull[:, ~sides].logsumexp(1) + less, odds
-
-    low, high = torch.full_like(own, -TILT_LIMIT), torch.full_like(own, TILT_LIMIT)
-    for _ in range(TILT_HALVINGS):
-        middle = 0.5 * (low + high)
-        right = tilted(middle)[1][:, None] > 0.0
-        low, high = torch.where(right, low, middle), torch.where(right, middle, high)
-    logs, _, odds = tilted(0.5 * (low + high))
-    size = -own[:, 0] * logs[:, 0]
-    if odds is None:
-        size = size - (alpha * logs[:, 1:]).sum(1)
-    else:
-        size = size + softplus(odds[:, beside]).sum(1) + log_expm1(softplus(odds[:, ~beside]).sum(1))
-    scales = scale - logs
-    shift = 0.5 * (both.log() + 2.0 * scales).logsumexp(1)  # the standard deviation
-    scales, size = scales - shift[:, None], size - shift
-    rank = size + log_weight
-    used = torch.nonzero(rank > rank.max() - MATTERS).squeeze(1)
-    answer = torch.full_like(size, -math.inf)
-    if len(used):
-        kept = None if odds is None else odds[used]
-        answer[used] = size[used] + _log_inverted(both[used], scales[used], kept, sides)
-    return answer
-
-
-def _log_inverted(alpha: Tensor, scale: Tensor, log_odds: Tensor | None, sides: Tensor) -> Tensor:
-    """``log π⁻¹ ∫ Re E[e^{itX}] dt`` (P,) for gammas (P, 1+M), those of the second sort taken off; see above."""
-    sizes = alpha.log() + 2.0 * scale
-    sums, logs = [alpha[:, 0], *(alpha[:, s].sum(1) for s in (sides, ~sides))], [sizes[:, 0]]
-    logs += [sizes[:, s].logsumexp(1) for s in (sides, ~sides)]
-    if log_odds is not None:  # any of them may be there alone
-        sums, logs = [*sums, alpha[:, 1:].flatten()], [*logs, sizes[:, 1:].flatten()]
-    slowest = min(1.0, float((alpha[:, 0] - 1.0 + alpha[:, ~sides].amin(1)).min()))
-    first, last = -float((alpha.log() + scale).logsumexp(1).max()) - 1.0, 2.0 - float(scale.min())
-    y, weight = nodes(first, last, slowest, turning(torch.cat(sums), torch.cat(logs)), alpha.device)
-    integral, sign = torch.empty_like(alpha[:, 0]), torch.where(sides, 1.0, -1.0).to(alpha)[:, None]
-    for part in torch.arange(len(alpha)).split(max(1, 8 * SWEEP_ELEMENTS // (len(y) * alpha.shape[1]))):
-        phase, each = scale[part][..., None] + y, alpha[part][..., None]
-        factor = torch.complex(-each * log_modulus(phase), sign * each * torch.atan(phase.exp()))  # log
-        if log_odds is None:
-            product = (factor.sum(1) + y).exp()  # dt = t dy
-        else:
-            chance, absent = torch.sigmoid(log_odds[part])[..., None], torch.sigmoid(-log_odds[part])[..., None]
-            product, none, some = (
-                (factor[:, 0] + y).exp(),
-                torch.ones_like(absent[:, 0]),
-                torch.zeros_like(factor[:, 0]),
-            )
-            for r, same_side in enumerate(sides[1:].tolist()):
-                present = chance[:, r] * factor[:, r + 1].exp()
-                if same_side:
-                    product = product * (present + absent[:, r])
-                else:  # those across: none of them so far, or some
-                    none, some = none * absent[:, r], some * (present + absent[:, r]) + none * present
-            product = product * some / -torch.expm1(-softplus(log_odds[part][:, ~sides[1:]]).sum(1))[:, None]
-        integral[part] = (product.real * weight).sum(1) / math.pi
-    return integral.clamp_min(0.0).log()
-
-
-def draw_presence(log_odds: Tensor, source: RandomStream) -> Tensor:
-    """Which labels are there, given that one is: log odds (..., L) -> (..., L), however small the odds are."""
-    chance = torch.sigmoid(log_odds)
-    there = source.uniform(*chance.shape) < chance
-    empty = ~there.any(-1)
-    if bool(empty.any()):
-        odds = log_odds[empty]
-        # the first label that is there is drawn by its chance; those behind it are there independently of each other
-        reached = torch.softmax(odds - softplus(odds).cumsum(-1), -1).cumsum(-1)
-        first = (reached <= source.uniform(len(odds), 1)).sum(-1, keepdim=True).clamp_max(odds.shape[-1] - 1)
-        label = torch.arange(odds.shape[-1], device=odds.device)
-        behind = (source.uniform(*odds.shape) < torch.sigmoid(odds)) & (label > first)
-        there[empty] = behind | (label == first)
-    return there
-
-
-def draw_closed(
-    alpha: Tensor, log_odds: Tensor | None, source: RandomStream, log_centre: Tensor | None = None
-) -> Tensor:
-    """One draw of the log shares of each component (..., L), -inf for absent labels."""
-    there = None if log_odds is None else draw_presence(log_odds, source)
-    log_gamma = log_gamma_draws(alpha, source)
-    if log_centre is not None:
-        log_gamma = log_gamma + log_centre
-    return torch.log_softmax(log_gamma if there is None else log_gamma.masked_fill(~there, -math.inf), -1)
-
-
-def log_covariance(weights: Tensor, alpha: Tensor, log_centre: Tensor) -> Tensor:
-    """``Cov[log ℓ]`` (L, L) of one row with a centre, where all labels are there.
-
-    ``log ℓ_r = log c_r g_r - log T`` with ``T = Σ c g``. The gammas are independent of each other, and
-    ``E[X log T] = ∫ (E[X] e^{-t} - E[X e^{-tT}]) dt/t`` for ``X = log g_r`` and, with ``log T`` itself, for its square:
-    ``E[log² T] = 2 ∫ (…)``; both by the trapezoid rule in ``y = log t``.
-
-    Args:
-        weights: of the components (P,).
-        alpha: concentrations (P, L).
-        log_centre: ``log c`` (L,).
-    """
-    y, _ = integral_nodes(alpha, log_centre)
-    step = 0.05
-    grid = torch.arange(float(y[0]), max(float(y[-1]), 40.0), step, dtype=torch.float64, device=alpha.device)
-    log1p = softplus(log_centre[:, None] + grid)  # (L, k)
-    product = torch.exp(-(alpha @ log1p))  # E[e^{-tT}]
-    plain = torch.exp(-grid.exp())
-    log_g = torch.digamma(alpha)  # E[log g_r]
-    # E[log g_r e^{-tT}] = (ψ(α_r) - log(1 + c_r t)) E[e^{-tT}]
-    base = step * (plain - product).sum(1)  # E[log T]
-    mixed = log_g * base[:, None] + step * torch.einsum("lk,pk->pl", log1p, product)  # E[log g_r log T]
-    # E[log² T]: -d/dε of E[T^{-ε}] twice; by parts ∫ (e^{-t} - φ) log t dt/t = -(½ E[log² T] + γ E[log T])
-    logs = step * ((plain - product) * grid).sum(1)
-    square = -2.0 * (logs + EULER * base)
-    first = log_g + log_centre - base[:, None]
-    second = log_g[:, :, None] * log_g[:, None, :] + torch.diag_embed(torch.polygamma(1, alpha))
-    # with log c_r added to log g_r on both sides
-    moved = mixed + log_centre * base[:, None]
-    second = second + log_g[:, :, None] * log_centre + log_centre[:, None] * log_g[:, None, :]
-    second = second + log_centre[:, None] * log_centre
-    second = second - moved[:, :, None] - moved[:, None, :] + square[:, None, None]
-    mean = weights @ first
-    return torch.einsum("p,prq->rq", weights, second) - mean[:, None] * mean
 
 
 def _jacobian(plain: Tensor, logs: Tensor) -> Tensor:

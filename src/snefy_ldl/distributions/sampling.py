@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._internal.special import full_index, pair_index, symmetric
@@ -444,3 +445,30 @@ def estimate_entropy(
         raise InputError(f'method={method!r}: use "model" (exact draws) or "uniform" (the paper\'s Algorithm A2).')
     value, error = (torch.cat(column) for column in zip(*parts))
     return value, error
+
+
+def draw_presence(log_odds: Tensor, source: RandomStream) -> Tensor:
+    """Which labels are there, given that one is: log odds (..., L) -> (..., L), however small the odds are."""
+    chance = torch.sigmoid(log_odds)
+    there = source.uniform(*chance.shape) < chance
+    empty = ~there.any(-1)
+    if bool(empty.any()):
+        odds = log_odds[empty]
+        # the first label that is there is drawn by its chance; those behind it are there independently of each other
+        reached = torch.softmax(odds - softplus(odds).cumsum(-1), -1).cumsum(-1)
+        first = (reached <= source.uniform(len(odds), 1)).sum(-1, keepdim=True).clamp_max(odds.shape[-1] - 1)
+        label = torch.arange(odds.shape[-1], device=odds.device)
+        behind = (source.uniform(*odds.shape) < torch.sigmoid(odds)) & (label > first)
+        there[empty] = behind | (label == first)
+    return there
+
+
+def draw_closed(
+    alpha: Tensor, log_odds: Tensor | None, source: RandomStream, log_centre: Tensor | None = None
+) -> Tensor:
+    """One draw of the log shares of each component (..., L), -inf for absent labels."""
+    there = None if log_odds is None else draw_presence(log_odds, source)
+    log_gamma = log_gamma_draws(alpha, source)
+    if log_centre is not None:
+        log_gamma = log_gamma + log_centre
+    return torch.log_softmax(log_gamma if there is None else log_gamma.masked_fill(~there, -math.inf), -1)
