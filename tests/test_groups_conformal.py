@@ -103,7 +103,7 @@ def test_auto_is_beta_and_every_group_calibrates():
     X, D, g = rows(20, 5, 3)
     auto = NewGroupIntervals(Flat(), 0.8).conformalize(X, D, groups=g)
     beta = NewGroupIntervals(Flat(), 0.8, method="beta").conformalize(X, D, groups=g)
-    assert (auto.method, auto.n_calibration_, str(auto.choice_)[:14]) == ("beta", len(X), "auto took beta")
+    assert (auto.method, auto.n_calibration_, auto.choice_) == ("beta", len(X), None)
     np.testing.assert_array_equal(auto.predict_interval(X[:4]), beta.predict_interval(X[:4]))
     again = ConformalIntervals.from_dict(Flat(), json.loads(json.dumps(auto.to_dict())))
     np.testing.assert_array_equal(again.predict_interval(X[:4]), auto.predict_interval(X[:4]))

@@ -19,7 +19,6 @@ from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.conformal.choice import ScoreChoice
 from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod, fold_models
 from snefy_ldl.conformal.scores import BetaScore, LabelScore, bisect_end, stack_ends
 from snefy_ldl.conformal.thresholds import WEIGHT_ROUNDING, Calibration
@@ -96,7 +95,7 @@ class NewGroupIntervals(ConformalIntervals):
     ) -> None:
         super().__init__(model, confidence_level, method, simultaneous, cv=cv)
         if self._choose:
-            self._choose, self.choice_ = False, ScoreChoice(BetaScore.name, 0, [])
+            self._choose = False
             self._use(BetaScore())
 
     def conformalize(self, X: Any, D: Any = None, groups: Any = None, sample_weight: Any = None) -> NewGroupIntervals:
