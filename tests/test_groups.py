@@ -14,16 +14,20 @@ from snefy_ldl.datasets.groups import group_folds, in_groups, labels_differ, lea
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.explain import dependence, effects, group_variance, permutation_importance
 from snefy_ldl.explain.importance import sum_up
+from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.plots.groups import plot_group_effects
 from snefy_ldl.training import groups as last_step
+from snefy_ldl.training import search
 from snefy_ldl.training.effects import (
     GroupEffects,
+    MixedModel,
     design,
     fit_mixed_model,
     pack_effects,
     posterior_means,
     unpack_effects,
 )
+from snefy_ldl.training.guides import centred_logs
 from snefy_ldl.training.race import train_jobs
 
 
@@ -203,7 +207,45 @@ def test_groups_without_an_effect_change_nothing(data, parts):
 
 
 @pytest.mark.slow
-def test_the_last_step_holds_back_rows_of_all_groups_in_both_ways(data, parts, monkeypatch):
+def test_effects_that_tell_guides_nothing_leave_a_fit_without_groups(monkeypatch):
+    data = make_groups(n_groups=10, n_rows=10, effect=1.0, random_state=0)
+    kwargs = {"random_state": 0, "epochs": 1, "guides": [SABFGS()]}
+    monkeypatch.setattr(search, "tell_more", lambda *_: False)
+    told = SnefyLDL(**kwargs).fit(data.X, data.D, groups=data.groups)
+    plain = SnefyLDL(**kwargs).fit(data.X, data.D)
+    assert told.training_["group_effects"]["effects"] == "features tell as much as groups"
+    np.testing.assert_array_equal(told.predict(data.X, groups=data.groups), plain.predict(data.X))
+
+
+def test_effects_tell_more_where_guides_that_see_them_are_clearly_better():
+    random = np.random.default_rng(0)
+    labels = random.dirichlet([2.0, 3.0, 4.0], size=200)
+    near, far = (centred_logs(labels * np.exp(by * random.normal(size=labels.shape)), 1e-6) for by in (0.3, 0.4))
+    effects = last_step.Measured(None, None, np.ones(1), 0.0, None, None, near)
+    assert last_step.tell_more(effects, far, labels)
+    assert not last_step.tell_more(replace(effects, table=far), near, labels)
+    assert not last_step.tell_more(effects, near, labels)
+
+
+def test_redrawn_effects_vary_as_much_as_groups_and_are_no_longer_alike():
+    random = np.random.default_rng(0)
+    n_groups, n_rows, ratio = 60, 12, 0.8
+    groups = read_groups(np.repeat(np.arange(n_groups), n_rows), n_groups * n_rows)
+    u = random.normal(size=(n_groups, 1)) * np.sqrt(ratio)
+    scores = u[groups.codes[:, 0]] + random.normal(size=(n_groups * n_rows, 1))
+    ratios = np.array([[ratio]])
+    model = MixedModel(np.zeros(2), np.ones((2, 1)), np.ones((2, 1)), ratios, np.eye(2))
+    means = posterior_means(scores, groups.codes, [n_groups], ratios)
+    counts = np.full(n_groups, float(n_rows))
+    effects = GroupEffects(model, groups.levels, groups.names, (means,), (counts,), None, np.ones(1), 0.0)
+    draws = np.array([scores + effects.redraw(groups.codes, random) for _ in range(400)])[..., 0]
+    assert draws.var() == pytest.approx(1.0 + ratio, rel=0.03)
+    sums = draws.reshape(400, n_groups, n_rows).sum(2)
+    assert sums.var() < n_rows * (1.0 + ratio)  # n² ratio more where rows share an effect
+
+
+@pytest.mark.slow
+def test_the_last_step_holds_back_rows_of_all_groups_in_all_ways(data, parts, monkeypatch):
     train, jobs = parts[0], []
     monkeypatch.setattr(
         last_step, "train_jobs", lambda given, progress: jobs.extend(given) or train_jobs(given, progress)
@@ -212,7 +254,8 @@ def test_the_last_step_holds_back_rows_of_all_groups_in_both_ways(data, parts, m
     n, groups = int(train.sum()), data.groups[train]
     for member in jobs[0].members:
         held = member.valid.numpy()
-        assert sorted(held[held < n]) == sorted(held[held >= n] - n)
+        ways = [sorted(held[held // n == k] % n) for k in range(3)]
+        assert ways[0] == ways[1] == ways[2]
         assert not set(held) & set(member.train.numpy())
         assert set(groups[held % n]) <= set(groups[member.train.numpy() % n])
     assert model.training_["group_effects"]["gain"] > 0.5

@@ -39,7 +39,7 @@ def rows(n_groups, n_rows, seed, effect=1.0):
 
 def test_thresholds_are_the_quantiles_of_group_weights_by_hand():
     X, D, g = rows(12, 6, 0)
-    ci = NewGroupIntervals(Flat(), 0.8).conformalize(X, D, groups=g)
+    ci = NewGroupIntervals(Flat(), 0.8, method="cdf").conformalize(X, D, groups=g)
     cdf = ConformalIntervals(Flat(), 0.8, method="cdf").conformalize(X, D)
     scores = cdf.row_scores(X, D)
     weights = group_weights(g, len(g))
@@ -86,8 +86,6 @@ def test_the_wrong_use_is_refused():
         NewGroupIntervals(Flat()).predict_interval(X)
     with pytest.raises(InputError, match="needs the group"):
         NewGroupIntervals(Flat()).conformalize(X, D)
-    with pytest.raises(InputError, match="auto"):
-        NewGroupIntervals(Flat(), method="auto")
     ci = NewGroupIntervals(Flat()).conformalize(in_groups(X, g), D)
     with pytest.raises(InputError, match="new groups"):
         ci.predict_interval(X, groups=g)
@@ -102,3 +100,13 @@ def test_a_stored_calibration_comes_back_as_what_it_was(cv):
     again = ConformalIntervals.from_dict(Flat() if cv is None else ci.models_, state)
     assert type(again) is NewGroupIntervals
     np.testing.assert_array_equal(again.predict_interval(X[:4]), ci.predict_interval(X[:4]))
+
+
+def test_auto_is_beta_and_every_group_calibrates():
+    X, D, g = rows(20, 5, 3)
+    auto = NewGroupIntervals(Flat(), 0.8).conformalize(X, D, groups=g)
+    beta = NewGroupIntervals(Flat(), 0.8, method="beta").conformalize(X, D, groups=g)
+    assert (auto.method, auto.n_calibration_, auto.choice_) == ("beta", len(X), None)
+    np.testing.assert_array_equal(auto.predict_interval(X[:4]), beta.predict_interval(X[:4]))
+    again = ConformalIntervals.from_dict(Flat(), json.loads(json.dumps(auto.to_dict())))
+    np.testing.assert_array_equal(again.predict_interval(X[:4]), auto.predict_interval(X[:4]))

@@ -96,7 +96,8 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
         warm_start: a further ``fit`` goes on from the present weights.
         checkpoint_dir: folder for a checkpoint after every epoch; a killed fit goes on from it. None: no checkpoint.
         group_effects: where ``fit`` is given groups: "auto" learns how far each group lies from where its features put
-            it, and uses that where validation rows favour it; None splits rows by group and does no more.
+            it, and uses that where validation rows favour it (where features tell as much, rows are fitted as without
+            groups); None splits rows by group and does no more.
 
     Attributes:
         columns_: what makes features of a table's columns (:mod:`snefy_ldl.datasets.columns`), or None.

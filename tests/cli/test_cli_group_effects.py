@@ -142,7 +142,7 @@ def test_intervals_for_new_groups_are_saved_and_used(folder: Path, tmp_path: Pat
     table.to_csv(tmp_path / "new.csv", index=False)
     words = ("conformalize", tmp_path / "model", tmp_path / "new.csv", "--new-groups", "child")
     said = succeed(*words)
-    assert "120 calibration rows, method cdf, level 0.9, for new groups of child" in said.stdout
+    assert "120 calibration rows, method beta, level 0.9, for new groups of child" in said.stdout
     succeed("predict", tmp_path / "model", tmp_path / "new.csv", "--interval", 0.9, "--out", tmp_path / "out.csv")
     model = SnefyLDL.load(tmp_path / "model")
     intervals = NewGroupIntervals(model).conformalize(X, data.D, groups=data.groups + 100)

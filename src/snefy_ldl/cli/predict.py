@@ -264,7 +264,7 @@ def conformalize(
     elif conditional_on is not None:
         raise input_error("--new-groups does not go with --conditional-on.")
     else:
-        intervals = NewGroupIntervals(fitted, wanted, "cdf" if method == "auto" else score, simultaneous)
+        intervals = NewGroupIntervals(fitted, wanted, score, simultaneous)
     seen = count_seen(fitted, X, D)
     if seen > MOST_SEEN * len(D):
         raise input_error(

@@ -20,7 +20,7 @@ from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod, fold_models
-from snefy_ldl.conformal.scores import LabelScore, bisect_end, stack_ends
+from snefy_ldl.conformal.scores import BetaScore, LabelScore, bisect_end, stack_ends
 from snefy_ldl.conformal.thresholds import WEIGHT_ROUNDING, Calibration
 from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups, split_rows
 from snefy_ldl.datasets.objects import shares_of
@@ -62,7 +62,8 @@ class NewGroupIntervals(ConformalIntervals):
     Args:
         model: Anything with ``predict_dist(X)``. With ``cv``: an unfitted scikit-learn estimator.
         confidence_level: ``c``, or a list of levels. ``c / (1-c)`` calibration groups are needed at least: 9 for 0.9.
-        method: A score, as :class:`~snefy_ldl.conformal.ConformalIntervals` has them, but for "auto".
+        method: A score, as :class:`~snefy_ldl.conformal.ConformalIntervals` has them. "auto" takes "beta" and compares
+            nothing: whole groups would have to be set aside for that, and groups are few.
         simultaneous: Cover all labels of a row at once.
         cv: Folds of whole groups: every row then trains and calibrates (CV+); None for split conformal.
 
@@ -87,16 +88,15 @@ class NewGroupIntervals(ConformalIntervals):
         self,
         model: Any,
         confidence_level: float | Sequence[float] = 0.9,
-        method: LabelMethod = "cdf",
+        method: LabelMethod = "auto",
         simultaneous: bool = False,
         *,
         cv: int | None = None,
     ) -> None:
-        if isinstance(method, str) and method == "auto":
-            raise InputError(
-                'method="auto" sets single rows aside; name a score, "cdf" say, for intervals of new groups.'
-            )
         super().__init__(model, confidence_level, method, simultaneous, cv=cv)
+        if self._choose:
+            self._choose = False
+            self._use(BetaScore())
 
     def conformalize(self, X: Any, D: Any = None, groups: Any = None, sample_weight: Any = None) -> NewGroupIntervals:
         """Set the thresholds from the rows of calibration groups; with ``cv``, also fit the clones.

@@ -198,6 +198,28 @@ class GroupEffects:
             counts[level] = np.append(counts[level], float(n))
         return replace(self, names=tuple(names), means=tuple(means), counts=tuple(counts))
 
+    def redraw(self, codes: Index, random: np.random.Generator) -> Array:
+        """Changes of the rows' effects (N, q) that make each row one of a group of its own.
+
+        The posterior mean of a row's effect is taken out, to which the row itself belongs, so that ``1 - t/(1 + n t)``
+        of the variance ``1 + t`` is left, t the ratio and n the rows of the group. A draw makes up for the rest.
+
+        Args:
+            codes: of the rows' groups (N, k), -1 where one is not known.
+            random: source of the draws.
+
+        Returns:
+            The changes, in the directions of the model.
+        """
+        change = np.zeros((len(codes), self.model.ratios.shape[1]))
+        for level, ratio in enumerate(self.model.ratios):
+            known = codes[:, level] >= 0
+            at = codes[known, level]
+            rows = self.counts[level][at, None]
+            deviation = np.sqrt(ratio + ratio / (1.0 + rows * ratio))
+            change[known] += random.normal(size=deviation.shape) * deviation - self.means[level][at]
+        return change
+
     def shifts(self, level: int = 0) -> tuple[Array, Array]:
         """How far each group of a level shifts the log-ratios of its rows.
 

@@ -1,9 +1,14 @@
 """The last step of a fit to rows in groups: the network learns to use what is known of a row's group.
 
 The fit before it has split rows by group, so its network is that of a row of a new group. Here every training row is
-shown in two ways: as a row of an unknown group, as before, and together with the effect of its group as the other rows
-tell it. The network goes on from where it is, now on rows of all groups, and sees what is known of a group where rows
-held back gain by that.
+shown in three ways: as a row of an unknown group, as before; as one of a group that was never there, its label moved by
+the effect of another group, which is drawn from the prior; and together with the effect of its own group as the other
+rows tell it. The network goes on from where it is, now on rows of all groups, and sees what is known of a group where
+rows held back gain by that.
+
+Where features tell a row's group, as the place of a soil tells its country, guides that learnt from rows of all groups
+know more than effects say. Guides that see the effects are therefore compared with those that do not, and where they
+are no better, rows are fitted as if they had no groups.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import xlogy
 from sklearn.base import clone
 from torch import Tensor, nn
 
@@ -35,7 +41,7 @@ from snefy_ldl.training.effects import (
     log_residuals,
     posterior_means,
 )
-from snefy_ldl.training.guides import Guides, Mover, Moves, best_weights, fit_guides
+from snefy_ldl.training.guides import Guides, Mover, Moves, best_weights, fit_guides, mixed_mean
 from snefy_ldl.training.loop import evaluate
 from snefy_ldl.training.plan import Job, make_objective
 from snefy_ldl.training.race import train_jobs
@@ -50,7 +56,7 @@ SHOWN_LESS = 0.3
 PULL, PULL_OF_ZEROS = 0.1, 0.2
 #: Epochs of the last step, as a part of those of the fit; and from so many rows on.
 EPOCHS, MANY_ROWS, EPOCHS_OF_MANY = 0.6, 20_000, 0.4
-#: Standard errors by which rows held back must gain from what is known of their group.
+#: Standard errors by which rows held back, and guides, must gain from what is known of a row's group.
 LEAST_GAIN = 1.0
 
 
@@ -62,8 +68,6 @@ class Shown:
         job: its job, under the zero policy that was chosen.
         data: what it saw of all rows, and the moves of their laws.
         base: point learners, fitted; from their predictions residuals are taken.
-        table: their predictions of all rows, each without the row's group (N, B L).
-        labels: label distributions of all rows as those learners know them (N, L).
         log_centre: logarithm of what shares were divided by for them (L,), or None.
         fit_moves: fits what moves the law to other predictions, features and groups.
     """
@@ -71,8 +75,6 @@ class Shown:
     job: Job
     data: TrainingData
     base: Guides
-    table: Array
-    labels: Array
     log_centre: Array | None
     fit_moves: Callable[[Array, Any], tuple[Mover, Moves]]
 
@@ -102,32 +104,68 @@ class Measured:
         scores: residuals of the rows in its directions (n, q).
         mix: weights of the learners in the prediction that residuals are taken from (B,).
         pull: part of that prediction that is mixed into shares.
+        columns: what the network sees of each row's group, told by other rows (n, q + 1).
+        guides: point learners that see the effects beside the features; None where the network has no guides.
+        table: their predictions of the rows, out of sample (n, B L), or None.
     """
 
     model: MixedModel
     scores: Array
     mix: Array
     pull: float
+    columns: Array
+    guides: Guides | None = None
+    table: Array | None = None
 
 
-def measure_effects(job: Job, table: Array, labels: Array) -> Measured | None:
+def measure_effects(job: Job, table: Array, labels: Array, guides: Guides | None) -> Measured | None:
     """Measure how much the groups of a job's rows differ.
 
     Args:
         job: with groups.
         table: predictions of all rows, each without the row's group (N, B L).
         labels: label distributions of all rows as the learners know them (N, L).
+        guides: point learners whose like are to see the effects beside the features; None for none.
 
     Returns:
         The effects, or None where groups do not differ by more than chance.
     """
     assert job.data.groups is not None
-    table, labels = table[job.rows], labels[job.rows]
+    groups, table, labels = job.data.groups.take(job.rows), table[job.rows], labels[job.rows]
     pull = PULL_OF_ZEROS if bool((labels <= 0.0).any()) else PULL
     mix = best_weights(table, labels)
     residuals = log_residuals(table, labels, mix, pull)
-    model = fit_mixed_model(residuals, job.data.groups.take(job.rows), derive_seed(job.seed, 15) % 2**31)
-    return None if model is None else Measured(model, model.scores(residuals), mix, pull)
+    model = fit_mixed_model(residuals, groups, derive_seed(job.seed, 15) % 2**31)
+    if model is None:
+        return None
+    scores, sizes = model.scores(residuals), [len(part) for part in groups.names]
+    columns = _columns_without_own(model, scores, groups.codes, sizes, derive_seed(job.seed, 16))
+    measured = Measured(model, scores, mix, pull, columns)
+    if guides is None:
+        return measured
+    X = beside(job.data.features[job.rows], columns[:, :-1])
+    learners, everyone = [clone(learner) for learner in guides.learners], np.arange(len(labels))
+    known, seen = fit_guides(learners, X, labels, everyone, guides.floor, derive_seed(job.seed, 17))
+    return replace(measured, guides=known, table=seen)
+
+
+def tell_more(measured: Measured, table: Array, labels: Array) -> bool:
+    """Whether effects tell guides more than other rows of the same groups do, through the features.
+
+    Args:
+        measured: with guides.
+        table: predictions of the rows by guides that saw all groups and no effects, out of sample (n, B L).
+        labels: label distributions of the rows as the guides know them (n, L).
+
+    Returns:
+        Whether the rows' cross-entropy is smaller by :data:`LEAST_GAIN` standard errors.
+    """
+    assert measured.table is not None
+    with_effects, without = (
+        torch.as_tensor(xlogy(labels, mixed_mean(seen, best_weights(seen, labels))).sum(1))
+        for seen in (measured.table, table)
+    )
+    return lead(with_effects, without) >= LEAST_GAIN
 
 
 def add_effects(state: FittedState, shown: Shown, measured: Measured | None, progress: Progress) -> FittedState:
@@ -146,13 +184,12 @@ def add_effects(state: FittedState, shown: Shown, measured: Measured | None, pro
     assert job.data.groups is not None
     groups = job.data.groups.take(job.rows)
     if measured is None:
-        return _without(state, groups.names, groups.levels, "groups do not differ by more than chance")
+        return without_effects(state, groups, "groups do not differ by more than chance")
     progress.update(progress.completed, "fitting group effects")
     model, scores, codes, sizes = measured.model, measured.scores, groups.codes, [len(part) for part in groups.names]
     whole = posterior_means(scores, codes, sizes, model.ratios)
     means = np.split(whole, np.cumsum(sizes)[:-1])
-    columns = _columns_without_own(model, scores, codes, sizes, derive_seed(job.seed, 16))
-    seen, moves, guides = _seen_with_groups(state, shown, columns)
+    seen, moves, guides = _seen_with_groups(state, shown, measured)
     effects = GroupEffects(
         model,
         groups.levels,
@@ -166,7 +203,7 @@ def add_effects(state: FittedState, shown: Shown, measured: Measured | None, pro
         guides,
         cells=_cells(codes) if len(sizes) > 1 else None,
     )
-    return _train(state, shown, effects, columns, seen, moves, progress)
+    return _train(state, shown, effects, measured.columns, seen, moves, progress)
 
 
 def _count(codes: Index, sizes: list[int]) -> list[Array]:
@@ -181,8 +218,9 @@ def _cells(codes: Index) -> Index:
     return cells
 
 
-def _without(state: FittedState, names: Any, levels: Any, why: str) -> FittedState:
-    summary = {"groups": [len(level) for level in names], "levels": list(levels), "effects": why}
+def without_effects(state: FittedState, groups: Groups, why: str) -> FittedState:
+    """The state, whose summary now says why it has no group effects."""
+    summary = {"groups": [len(names) for names in groups.names], "levels": list(groups.levels), "effects": why}
     return replace(state, summary={**state.summary, "group_effects": summary})
 
 
@@ -207,22 +245,19 @@ def _columns_without_own(model: MixedModel, scores: Array, codes: Index, sizes: 
     return columns
 
 
-def _seen_with_groups(state: FittedState, shown: Shown, columns: Array) -> tuple[Array, Moves | None, Guides | None]:
+def _seen_with_groups(
+    state: FittedState, shown: Shown, measured: Measured
+) -> tuple[Array, Moves | None, Guides | None]:
     """What the network sees of the rows beside their groups (n, d'), their moves, and the guides that say so."""
-    job, rows = shown.job, shown.job.rows
-    if state.guides is None:
-        seen = shown.data.features[rows]
+    features = shown.job.data.features[shown.job.rows]
+    dense = features.toarray() if hasattr(features, "toarray") else features
+    if state.guides is None or measured.guides is None or measured.table is None:
+        seen = shown.data.features[shown.job.rows]
         return (seen.toarray() if hasattr(seen, "toarray") else seen), None, None
-    X = beside(job.data.features[rows], columns[:, :-1])
-    learners = [clone(learner) for learner in state.guides.learners]
-    everyone, seed = np.arange(len(rows)), derive_seed(job.seed, 17)
-    guides, table = fit_guides(learners, X, shown.labels[rows], everyone, state.guides.floor, seed)
-    seen, moves = table, None
-    if state.inputs == "both":
-        features = job.data.features[rows]
-        seen = np.hstack([features.toarray() if hasattr(features, "toarray") else features, table])
+    guides, table, moves = measured.guides, measured.table, None
+    seen = np.hstack([dense, table]) if state.inputs == "both" else table
     if state.guides.mover is not None:
-        mover, moves = shown.fit_moves(table, X)
+        mover, moves = shown.fit_moves(table, beside(features, measured.columns[:, :-1]))
         guides = replace(guides, mover=mover)
     return seen, moves, guides
 
@@ -238,17 +273,24 @@ def _train(
 ) -> FittedState:
     """Go on with training on rows of unknown and of known groups, and keep the effects where rows held back gain."""
     job, rows, n = shown.job, shown.job.rows, len(shown.job.rows)
+    assert job.data.groups is not None
     before = shown.data.features[rows]
     before = before.toarray() if hasattr(before, "toarray") else before
     unknown = np.zeros_like(columns)
     unknown[:, -1] = 1.0
-    both = np.vstack([np.hstack([before, unknown]), np.hstack([seen, columns])])
+    inputs = [np.hstack([before, unknown]), np.hstack([seen, columns])]
+    shifted = _shifted_labels(job, effects)
+    n_ways = 2 if shifted is None else 3
+    both = np.vstack([*inputs, inputs[0]][:n_ways])
     moved = None
     if moves is not None and shown.data.moves is not None:
-        moved = Moves.joined([shown.data.moves.take(rows), moves])
-    # a row is held back in both ways, whatever its group: known groups are those that the network learns from
-    pairs = Groups(np.tile(np.arange(n), 2)[:, None], ((),), ("row",))
-    data = job.data.take(np.concatenate([rows, rows])).with_features(both, moved, pairs)
+        own = shown.data.moves.take(rows)
+        moved = Moves.joined([own, moves, own][:n_ways])
+    # a row is held back in all ways, whatever its group: known groups are those that the network learns from
+    ways = Groups(np.tile(np.arange(n), n_ways)[:, None], ((),), ("row",))
+    data = job.data.take(np.tile(rows, n_ways)).with_features(both, moved, ways)
+    if shifted is not None:
+        data.labels = np.concatenate([data.labels[: 2 * n], shifted])
     settings = replace(
         job.settings,
         guides=None,
@@ -260,7 +302,7 @@ def _train(
     start = replace(state, net=wide, guides=None, columns=None, n_features=both.shape[1])
     further = Job(settings, data, start=start, policy=state.zero_policy, warn=False, seed=job.seed)
     done = train_jobs([further], progress)[0]
-    known = torch.stack([member.valid[member.valid >= n] for member in further.members])
+    known = torch.stack([member.valid[member.valid // n == 1] for member in further.members])
     with_group, without = _log_prob(done.net, further, known), _log_prob(done.net, further, known - n)
     report = {
         "groups": [len(names) for names in effects.names],
@@ -270,7 +312,7 @@ def _train(
     }
     if lead(with_group, without) < LEAST_GAIN:
         state = replace(state, net=forget_groups(done.net, effects.n_columns))
-        return _without(state, effects.names, effects.levels, "no gain on rows held back")
+        return without_effects(state, job.data.groups, "no gain on rows held back")
     summary = {
         **state.summary,
         "group_effects": {**report, "effects": "kept"},
@@ -278,6 +320,22 @@ def _train(
         "background_share": done.summary["background_share"],
     }
     return replace(state, net=done.net, effects=effects, summary=summary)
+
+
+def _shifted_labels(job: Job, effects: GroupEffects) -> Array | None:
+    """Label distributions that the rows might have had in other groups (n, L); None of votes and of shares with gaps.
+
+    The rows' own groups are few, and a network that has seen no others takes what they have in common for a rule.
+    """
+    data = job.data
+    if data.are_counts or data.has_gaps:
+        return None
+    assert data.groups is not None
+    random = np.random.default_rng(derive_seed(job.seed, 18))
+    factors = np.exp(effects.redraw(data.groups.take(job.rows).codes, random) @ effects.model.directions.T)
+    shares = data.labels[job.rows] * factors
+    closed: Array = shares / shares.sum(1, keepdims=True)
+    return closed
 
 
 def _log_prob(net: SnefyNet, job: Job, rows: Tensor) -> Tensor:

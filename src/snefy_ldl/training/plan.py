@@ -6,6 +6,7 @@ feature scaling. Members of one shape train stacked, whichever job they belong t
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -160,6 +161,14 @@ class Job:
         return Job(
             self.settings, self.data, self.rows, policy=policy, warn=False, seed=self.seed, compared=True, remark=remark
         )
+
+    def without_groups(self) -> Job:
+        """This job, whose rows come without groups."""
+        other = copy.copy(self)
+        other.__dict__.pop("members", None)
+        other.data = copy.copy(self.data)
+        other.data.groups = None
+        return other
 
     @property
     def models_zeros(self) -> bool:

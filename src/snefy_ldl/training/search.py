@@ -27,7 +27,16 @@ from snefy_ldl.errors import TrainingError
 from snefy_ldl.learners.logratio import FACTORS, FREEDOMS, choose_shape, shrink, spectrum, stack_guides
 from snefy_ldl.training.checkpoint import checkpoint_of
 from snefy_ldl.training.data import TrainingData, complete_votes
-from snefy_ldl.training.groups import Measured, Shown, add_effects, base_learners, measure_effects, wants_effects
+from snefy_ldl.training.groups import (
+    Measured,
+    Shown,
+    add_effects,
+    base_learners,
+    measure_effects,
+    tell_more,
+    wants_effects,
+    without_effects,
+)
 from snefy_ldl.training.guides import (
     GUIDE_ROWS,
     Guides,
@@ -130,21 +139,31 @@ def search(job: Job, progress: Progress, inputs: Inputs | None = None) -> Fitted
     return _search(job, progress, inputs)
 
 
-def _search(job: Job, progress: Progress, inputs: Inputs | None, large: bool = False) -> FittedState:
+def _search(
+    job: Job, progress: Progress, inputs: Inputs | None, large: bool = False, guidance: Guidance | None = None
+) -> FittedState:
     """The state of the zero policy and the inputs that do best; further members join the one that was chosen."""
     policies = [job]
     if job.may_model_zeros:
         policies = [job.with_policy("model")]
         if job.zero_rows < MOSTLY_ZEROS:
             policies.append(job.with_policy(job.labels.policy.mode))
-    if wanted_guides(job, light=large):
+    if guidance is None and wanted_guides(job, light=large):
         progress.update(progress.completed, "fitting guides")
-    guidance = _guidance(job, large)
+        guidance = _guidance(job, large)
     n_rows = len(job.rows if guidance is None else guidance.seen)
     # who has very many rows asks about many: a law that moves would answer each by integrals of its own
     may_move = (not large or job.data.n_labels >= MANY_LABELS) and job.may_move
     may_move = may_move and (_has_whole_shares(job.data) or SINGLE_VOTES <= _votes_per_item(job) < math.inf)
     grouping = None if large or not wants_effects(job) else _grouping(job, guidance)
+    if grouping is not None and guidance is not None and grouping.measured is not None:
+        assert job.data.groups is not None
+        alone = job.without_groups()
+        plain = _guidance(alone)
+        assert plain is not None
+        if not tell_more(grouping.measured, plain.table[job.rows], guidance.labels[job.rows]):
+            state = _search(alone, progress, inputs, guidance=plain)
+            return without_effects(state, job.data.groups, "features tell as much as groups")
     if guidance is None and len(policies) == 1:
         return _with_groups(job, train_jobs(policies, progress)[0], job.data, grouping, progress)
     grouped = grouping is not None and grouping.measured is not None
@@ -229,7 +248,8 @@ def _grouping(job: Job, guidance: Guidance | None) -> Grouping:
     if guidance is None:
         base, table = base_learners(job, job.rows)
         guidance = Guidance(base, table, job.rows, job.labels.shares, None)
-    return Grouping(guidance, measure_effects(job, guidance.table, guidance.labels))
+        return Grouping(guidance, measure_effects(job, table, guidance.labels, None))
+    return Grouping(guidance, measure_effects(job, guidance.table, guidance.labels, guidance.guides))
 
 
 def _with_groups(
@@ -245,7 +265,7 @@ def _with_groups(
         part = Guidance(guidance.guides, predictions, np.arange(len(X)), guidance.labels[job.rows], guidance.log_centre)
         return _fit_moves(Job(job.settings, data, policy=state.zero_policy, warn=False, seed=job.seed), part, None)
 
-    shown = Shown(job, seen, guidance.guides, guidance.table, guidance.labels, guidance.log_centre, fit_moves)
+    shown = Shown(job, seen, guidance.guides, guidance.log_centre, fit_moves)
     return add_effects(state, shown, grouping.measured, progress)
 
 
