@@ -157,3 +157,5 @@ def test_bad_settings_are_refused(options, message, guided, pool):
         query("lcmd", pool, 3, model=guided, **options)
     with pytest.raises(InputError, match="noise"):
         query("bait", pool, 3, model=guided, noise=0.0)
+    with pytest.raises(InputError, match=r"what will_it_help\(\.\.\.\) returned"):
+        query("auto", pool, 3, model=guided, diagnosis="yes")

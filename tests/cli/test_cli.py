@@ -137,6 +137,10 @@ def test_evaluate_agrees_with_the_library(folder: Path, districts: pd.DataFrame)
     assert report["metrics"]["kl_divergence"]["value"] == pytest.approx(kl_divergence(D, model.predict(X)), abs=1e-6)
     assert report["log_likelihood"]["value"] == pytest.approx(model.score(X, D), abs=1e-5)
     assert 0.5 < report["interval"]["coverage"]["value"] <= 1.0
+    turned, words = ",".join(reversed(LABELS)), ("evaluate", folder / "model", folder / "city.csv", "--json")
+    assert json.loads(succeed(*words, "--labels", turned)) == report  # columns are known by their names
+    for labels in (f"{turned},{LABELS[0]}", f"{LABELS[0]},{LABELS[0]},{LABELS[1]}", LABELS[0]):
+        assert "name 3 different columns" in fail("evaluate", folder / "model", folder / "new.csv", "--labels", labels)
     table = succeed("evaluate", folder / "model", folder / "city.parquet", "--interval", 0.5)
     for words in ("kl divergence", "mean log likelihood", "coverage of 50% intervals"):
         assert words in table
@@ -225,7 +229,7 @@ def test_missing_and_damaged_files_fail_in_one_line(folder: Path, tmp_path: Path
     assert "no file at" in fail("predict", model, tmp_path / "nothing.csv")
     assert "no file at" in fail("fit", tmp_path / "nothing.csv", "--labels", "a,b", "--out", tmp_path / "m")
     assert "is not a folder" in fail("predict", tmp_path / "nothing", table)
-    assert "is not a folder" in fail("info", tmp_path / "nothing")
+    assert "is not a folder; a model is saved as one (snefy-ldl fit" in fail("info", tmp_path / "nothing")
     assert "is missing" in fail("evaluate", tmp_path, table)
     (tmp_path / "bad.parquet").write_bytes(b"not parquet at all")
     assert "cannot be read as a table" in fail("predict", model, tmp_path / "bad.parquet")

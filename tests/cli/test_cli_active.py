@@ -184,6 +184,8 @@ def test_query_failures_are_one_line(folder: Path, tmp_path: Path) -> None:
     assert "Did you mean 'entropy'" in fail(*words, "--strategy", "entropi")
     assert "has no option 'draws'" in fail(*words, "--strategy", "entropy", "--set", "draws=3")
     assert "NAME=VALUE" in fail(*words, "--set", "n_draws")
+    assert "n_draws has no value; write n_draws=VALUE" in fail(*words, "--set", "n_draws=")
+    assert "--labeled" in fail(*words, "--set", "diagnosis=yes")
     assert "n_draws" in fail(*words, "--strategy", "entropy", "--set", "n_draws=many")
     assert "n=500" in fail(*words, "--n", 500)
     assert "must end in .json" in fail(*words, "--label-studio", tmp_path / "tasks.csv")

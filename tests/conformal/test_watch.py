@@ -111,7 +111,11 @@ def test_the_command_and_the_picture(tmp_path: Path):
     loud = run("watch", tmp_path / "model", tmp_path / "changed.csv", "--picture", tmp_path / "watch.svg")
     assert "have changed since calibration" in loud.output
     assert (tmp_path / "watch.svg").stat().st_size > 1000
-    assert "above 1" in run("watch", tmp_path / "model", tmp_path / "new.csv", "--alarm", "0.5").output
+    for alarm in ("0.5", "nan", "inf"):
+        assert "above 1" in run("watch", tmp_path / "model", tmp_path / "new.csv", "--alarm", alarm).output
+    wrong = run("watch", tmp_path / "model", tmp_path / "new.csv", "--picture", tmp_path / "new.csv").output
+    assert "error: --picture" in wrong
+    assert "ends in .png, .svg or .pdf" in " ".join(wrong.split())
     plt.close("all")
 
 

@@ -89,6 +89,8 @@ def test_ridges_of_tiny_and_sharp_shares_are_drawn_where_they_are() -> None:
         peak = y.min()
         assert x[np.argmin(y)] == pytest.approx((a - 1) / (a + b - 2), abs=0.2 * np.sqrt(a * b) / 3000**1.5)
         assert np.sum(y < y.max() - 0.5 * (y.max() - peak)) > 15  # points on the upper half: a smooth hill
+    x, y = plots.share_ridges(one_dirichlet(12.0, 1e7, 1e7), labels=LABELS).lines[0].get_data()
+    assert x[np.argmin(y)] == pytest.approx(11.0 / 2e7, rel=0.1)  # far below the first point of an even grid
 
 
 @pytest.mark.slow

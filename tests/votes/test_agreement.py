@@ -61,6 +61,7 @@ def test_agreement_in_numbers() -> None:
     assert found.unanimous == 0.5
     assert found.tied == pytest.approx(1 / 3)
     assert "9 votes on 3 items (1 to 4 per item, median 4)" in str(found)
+    assert "6 votes on 2 items (3 per item)\n" in str(Votes.from_counts([[3, 0], [1, 2]]).agreement())
 
 
 def test_preflight_finds_what_was_put_in() -> None:

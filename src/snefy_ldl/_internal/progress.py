@@ -36,7 +36,7 @@ class Progress:
 
     def __init__(self, what: str, total: int, *, show: bool = True, completed: int = 0) -> None:
         self.what, self.total, self.completed, self.note = what, total, completed, ""
-        self._show, self._bar = show, None
+        self._show, self._bar, self._written = show, None, ""
         self._started = self._last_line = time.monotonic()
         if not show:
             return
@@ -86,9 +86,11 @@ class Progress:
 
     def _write_line(self) -> None:
         self._last_line = time.monotonic()
-        seconds = self._last_line - self._started
-        line = f"{self.what} {self.completed}/{self.total} {self.note} {seconds:.0f} s".replace("  ", " ")
-        self._console.print(line, highlight=False, soft_wrap=True)
+        line = f"{self.what} {self.completed}/{self.total} {self.note}".rstrip()
+        if line == self._written:  # the end of a work whose last step has just been shown
+            return
+        self._written = line
+        self._console.print(f"{line} {self._last_line - self._started:.0f} s", highlight=False, soft_wrap=True)
 
 
 def track(items: Iterable[Item], total: int, what: str, *, show: bool = True) -> Iterator[Item]:

@@ -440,6 +440,9 @@ class Auto(Strategy, name="auto"):
         diagnosis: what :func:`snefy_ldl.active.will_it_help` found; rows are taken at random where it says that they
             are as good. None for no such knowledge.
 
+    Raises:
+        InputError: ``diagnosis`` is something else.
+
     Example:
         >>> Auto().pick(None)
         RandomSampling()
@@ -448,6 +451,8 @@ class Auto(Strategy, name="auto"):
     needs_model = True
 
     def __init__(self, diverse: Any = None, diagnosis: Any = None) -> None:
+        if diagnosis is not None and not hasattr(diagnosis, "helps"):
+            raise InputError(f"diagnosis={diagnosis!r}: pass what will_it_help(...) returned, or None.")
         self.diverse, self.diagnosis = diverse, diagnosis
 
     def pick(self, model: Any) -> Strategy:

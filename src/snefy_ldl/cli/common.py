@@ -38,6 +38,7 @@ COMMAND_LINE_WORDS = (
     (r"load\(folder, (--device \w+)\)", r"\1"),
     (r"validation_fraction=([\d.]+)", r"--set validation_fraction=\1"),
     (r"^D is zero", "a label is zero"),
+    (r"\(model\.save\(folder\)\)", "(snefy-ldl fit TABLE --out FOLDER)"),
     (
         r"load\(folder, backbone=\.\.\.\) needs the module, or the function that makes it",
         "name the function that makes it with --backbone MODULE:FUNCTION",
@@ -189,19 +190,20 @@ def make_table(columns: Sequence[str], lines: Iterable[Sequence[str]], left: Seq
     return view
 
 
-def check_picture(out: Path, *inputs: Path) -> None:
+def check_picture(out: Path, *inputs: Path, option: str = "--out") -> None:
     """Raise unless a picture can be written to a file.
 
     Args:
         out: The file.
         inputs: Files the command reads.
+        option: That names the file, for the message.
 
     Raises:
         InputError: The ending is unknown, it is a folder, or one of the files that are read.
     """
     if out.suffix.lower() not in PICTURES or out.is_dir():
-        raise input_error(f"--out {out}: name a file that ends in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}.")
-    not_an_input("--out", out, *inputs)
+        raise input_error(f"{option} {out}: name a file that ends in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}.")
+    not_an_input(option, out, *inputs)
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -462,7 +464,9 @@ def setting(text: str) -> tuple[str, Any]:
     (('n_neurons', 32), ('device', 'cpu'), ('patience', None))
     """
     name, sign, value = text.partition("=")
-    if not sign or not name.strip() or not value.strip():
+    if sign and name.strip() and not value.strip():
+        raise input_error(f"--set {text}: {name.strip()} has no value; write {name.strip()}=VALUE.")
+    if not sign or not name.strip():
         raise input_error(f"--set {text}: write NAME=VALUE, for example epochs=50.")
     try:
         return name.strip(), json.loads(value)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from snefy_ldl.cli import options as opt
 from snefy_ldl.cli.common import (
+    check_picture,
     distinct_columns,
     input_error,
     level_list,
@@ -26,6 +27,7 @@ from snefy_ldl.cli.common import (
     split,
     table_output,
     warnings_as_notes,
+    write_picture,
 )
 from snefy_ldl.cli.entry import command
 from snefy_ldl.cli.tables import (
@@ -329,8 +331,10 @@ def watch_rows(
     state = load_calibration(model)
     if state is None:
         raise input_error(f"{model} holds no calibration; make one first: snefy-ldl conformalize {model} TABLE.")
-    if alarm <= 1.0:
+    if not 1.0 < alarm < float("inf"):
         raise input_error(f"--alarm {alarm:g}: give a number above 1, such as 100.")
+    if picture is not None:
+        check_picture(picture, table, option="--picture")
     with table_notes():
         rows, X = read_for_model(fitted, table, source)
         D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
@@ -339,7 +343,7 @@ def watch_rows(
     if picture is not None:
         from snefy_ldl.plots.conformal import plot_watch
 
-        plot_watch(result).figure.savefig(picture, bbox_inches="tight")
+        write_picture(plot_watch(result).figure, picture, 150)
         typer.echo(f"picture written to {picture}")
 
 

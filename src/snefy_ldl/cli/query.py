@@ -94,6 +94,8 @@ def query(
     from snefy_ldl.datasets.tables import TableSource
 
     settings = dict(setting(text) for text in option or [])
+    if "diagnosis" in settings:
+        raise input_error("--set diagnosis: the command makes it itself, of the labelled rows that --labeled names.")
     chosen = make_strategy(strategy, settings | ({"diverse": True} if diverse else {}))
     _check_outputs(out, label_studio, pool, labeled, *(skip or []))
     source, fitted = TableSource(pool), load_model(model, backbone)
@@ -275,14 +277,14 @@ def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, column
     import pandas as pd
 
     from snefy_ldl.datasets.labelled import ID_NAMES, PREDICTED, SCORE
-    from snefy_ldl.datasets.tables import DECIMALS, TableSink
+    from snefy_ldl.datasets.tables import TableSink, round_shares
 
     first = pd.DataFrame(
         {columns.key or ID_NAMES[-1]: rows if columns.key is None else frame[columns.key], SCORE: scores}
     )
     with table_notes():
         shares = np.asarray(model.predict(columns.rows(model, frame)))
-    predicted = pd.DataFrame(shares.round(DECIMALS), columns=[f"{PREDICTED}{label}" for label in label_names(model)])
+    predicted = pd.DataFrame(round_shares(shares), columns=[f"{PREDICTED}{label}" for label in label_names(model)])
     copied = [*columns.kept, *columns.groups, *columns.features]
     taken = {*first.columns, *copied}
     empty = {label: np.full(len(frame), np.nan) for label in label_names(model) if label not in taken}

@@ -334,7 +334,7 @@ def read_for_model(
     form: Any = options.form
     if form not in ("auto", "shares", "counts", "long", "wide"):
         raise input_error(f"--votes {form}: use counts, long or wide.")
-    labels = split(options.labels) or label_names(model)
+    labels = _named_labels(split(options.labels), label_names(model))
     table, alone = TableSource(file), options.vote_file is None
     columns, labelled = vote_columns(options.columns), options.vote_file or file
     if form in ("auto", "long") and not (alone and set(labels) <= set(table.columns)):
@@ -361,6 +361,22 @@ def read_for_model(
     groups_of = table_groups(model, rows.features) if new_groups is None else rows.features[groups]
     X = in_groups(model_rows(model, rows.features, names), groups_of)
     return (replace(rows, features=rows.features[names]) if groups else rows), X
+
+
+def _named_labels(named: list[str], known: list[str]) -> list[str]:
+    """The label columns in the model's order: a model's own names may be typed in any, other names stand in its order.
+
+    >>> _named_labels(["b", "a"], ["a", "b"]), _named_labels(["x", "y"], ["a", "b"]), _named_labels([], ["a", "b"])
+    (['a', 'b'], ['x', 'y'], ['a', 'b'])
+    """
+    if not named or (set(named) == set(known) and len(named) == len(known)):
+        return known
+    if len(set(named)) < len(named) or len(named) != len(known):
+        raise input_error(
+            f"--labels {','.join(named)}: name {len(known)} different columns, one for each label of the model "
+            f"({shorten(known, 10)}), in this order."
+        )
+    return named
 
 
 def group_columns(model: SnefyLDL, source: TableSource) -> list[str]:

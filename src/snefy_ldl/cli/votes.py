@@ -181,7 +181,7 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
 
     from snefy_ldl._internal.rows import take_rows
     from snefy_ldl.datasets.labelled import PREDICTED
-    from snefy_ldl.datasets.tables import DECIMALS
+    from snefy_ldl.datasets.tables import round_shares
 
     best: Any = None
     with table_notes(), progress_bar("next") as progress:
@@ -196,7 +196,7 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
             if len(chosen):
                 distinct, where = np.unique(chosen, return_inverse=True)
                 law = reader.model.update(take_rows(X, distinct), counts[distinct])
-                mean = law.mean.cpu().numpy()[where].round(DECIMALS)
+                mean = round_shares(law.mean.cpu().numpy()[where])
             part = pd.DataFrame(
                 {
                     reader.id_name: [ids[row] for row in chosen],
@@ -242,11 +242,11 @@ def annotators(
 
     from rich.console import Console
 
-    from snefy_ldl.cli.common import check_picture, load_model, make_table
+    from snefy_ldl.cli.common import check_picture, load_model, make_table, write_picture
     from snefy_ldl.datasets.tables import TableSink
 
     if plot is not None:
-        check_picture(plot)
+        check_picture(plot, option="--plot")
     people = load_model(model, backbone).annotators_
     if people is None:
         raise input_error(f"{model} was not fitted to single votes; fit with --votes long or --annotators.")
@@ -257,7 +257,7 @@ def annotators(
     if plot is not None:
         from snefy_ldl.plots.votes import plot_annotators
 
-        plot_annotators(people).figure.savefig(plot, dpi=dpi, bbox_inches="tight")
+        write_picture(plot_annotators(people).figure, plot, dpi)
     if as_json:
         typer.echo(json.dumps(frame.reset_index().to_dict("records"), ensure_ascii=False))
         return

@@ -44,7 +44,7 @@ def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float, ordered: 
     """
     import numpy as np
 
-    from snefy_ldl.datasets.tables import DECIMALS
+    from snefy_ldl.datasets.tables import round_shares
     from snefy_ldl.votes import vote_quantiles
 
     labels, tail = [str(label) for label in model.label_names_], 0.5 * (1.0 - level)
@@ -52,8 +52,8 @@ def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float, ordered: 
     mean, ends = law.mean.cpu().numpy(), law.quantiles([tail, 1.0 - tail]).cpu().numpy()
     columns: dict[str, Any] = {"votes": counts.sum(axis=1).astype(np.int64)}
     for r, label in enumerate(labels):
-        columns[label] = mean[:, r].round(DECIMALS)
-        columns |= dict(zip(interval_columns([label]), ends[:, r].round(DECIMALS).T))
+        columns[label] = round_shares(mean[:, r])
+        columns |= dict(zip(interval_columns([label]), round_shares(ends[:, r]).T))
     if ordered:
         ratings = vote_quantiles(law, [tail, 0.5, 1.0 - tail])
         columns |= dict(zip(RATING_COLUMNS, np.array(labels, dtype=object)[ratings].T))
@@ -195,10 +195,10 @@ def prediction_columns(model: SnefyLDL, X: Any, intervals: Callable[[Any], Any] 
     """
     import numpy as np
 
-    from snefy_ldl.datasets.tables import DECIMALS
+    from snefy_ldl.datasets.tables import round_shares
 
     labels = [str(label) for label in model.label_names_]
     columns = dict(zip(labels, np.asarray(model.predict(X)).T))
     if intervals is not None:
         columns |= dict(zip(interval_columns(labels), intervals(X).reshape(-1, 2 * len(labels)).T))
-    return {name: values.round(DECIMALS) for name, values in columns.items()}
+    return {name: round_shares(values) for name, values in columns.items()}

@@ -109,7 +109,7 @@ def watch(
         >>> watch(ci, city.X[250:], sharper / sharper.sum(axis=1, keepdims=True)).alarm_row is None
         False
     """
-    if alarm <= 1.0:
+    if not 1.0 < alarm < float("inf"):
         raise InputError(f"alarm={alarm:g}: give a number above 1, such as 100 for one false alarm in a hundred.")
     X = as_rows(X)
     before, names_before = calibrated.calibration_scores()

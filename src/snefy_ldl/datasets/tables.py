@@ -528,8 +528,27 @@ def read_parts(
     return X, Y, None if key is None else list(source.whole([], names)[key])
 
 
-#: Shares and intervals are written with this many decimals.
-DECIMALS = 8
+#: Shares and intervals are written with this many decimals, those below the second number with this many digits.
+DECIMALS, SMALL, DIGITS = 8, 1e-4, 5
+
+
+def round_shares(values: Array) -> Array:
+    """Shares as they are written to tables: rounded, but no small one to zero.
+
+    Args:
+        values: Shares or ends of intervals, of any shape.
+
+    Returns:
+        The same shape.
+
+    >>> round_shares(np.array([0.123456789, 6.41920800e-12, 0.0])).tolist()
+    [0.12345679, 6.4192e-12, 0.0]
+    """
+    rounded = values.round(DECIMALS)
+    small = (np.abs(values) < SMALL) & (np.abs(values) > 1e-300)
+    scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.abs(values[small]))))
+    rounded[small] = (values[small] * scale).round() / scale
+    return rounded
 
 
 class TableSink:

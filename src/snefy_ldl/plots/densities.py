@@ -292,7 +292,7 @@ def share_ridges(
         # near the ends a density may be unbounded: the bulk sets the height
         ends = min(EDGE, 0.3 * mean[label]), 1.0 - min(EDGE, 0.3 * (1.0 - mean[label]))
         inner = density[(grid > ends[0]) & (grid < ends[1])].max()
-        height = RISE * np.minimum(density / inner, 1.0)
+        height = RISE * np.minimum(density / inner, 1.0) if inner > 0.0 else 0.0 * density  # all of it in an atom
         color = style.label_color(label)
         ax.fill_between(grid, place, place - height, color=color, alpha=0.45, linewidth=0, zorder=2)
         ax.plot(grid, place - height, color=color, linewidth=1.5, zorder=3)
@@ -312,5 +312,5 @@ def _grid(mean: float, deviation: float) -> Array:
     """Shares at which a density is drawn, in order: close together near the ends and where the bulk is."""
     everywhere = np.sin(np.linspace(0.0, np.pi / 2, ALL_POINTS + 2)[1:-1]) ** 2
     near = mean + deviation * np.linspace(-REACH, REACH, NEAR_POINTS)
-    inside = near[(near > everywhere[0]) & (near < everywhere[-1])]
+    inside = near[(near > 0.0) & (near < 1.0)]
     return np.union1d(everywhere, inside)

@@ -48,9 +48,10 @@ class Agreement:
 
     def __str__(self) -> str:
         fewest, median, most = self.votes_per_item
+        each = f"{most:g} per item" if fewest == most else f"{fewest:g} to {most:g} per item, median {median:g}"
         voters = f" of {self.annotators} annotators" if self.annotators else ""
         return (
-            f"{self.votes} votes{voters} on {self.items} items ({fewest:g} to {most:g} per item, median {median:g})\n"
+            f"{self.votes} votes{voters} on {self.items} items ({each})\n"
             f"Krippendorff's alpha {self.krippendorff_alpha:.3f}, two annotators agree {self.pairwise_agreement:.1%}\n"
             f"mean entropy {self.entropy:.3f} nats, unanimous {self.unanimous:.1%}, tied {self.tied:.1%}"
         )

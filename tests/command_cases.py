@@ -1,0 +1,435 @@
+"""Command lines that somebody got wrong: seeded cases, and what must come of each.
+
+A command either works (exit code 0, no NaN in what it writes), or ends with exit code 1 or 2 and one line that gives
+the reason, in half a minute. ``tests/cli/test_fuzz_commands.py`` tries some; a thousand are tried by::
+
+    python tests/command_cases.py --cases 1000 --seed 0
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from commands import run
+from snefy_ldl.datasets import make_annotators, make_city_districts
+from tampering import TookTooLong, deadline, pick
+
+#: Seconds that one command may take.
+PATIENCE = 30
+LABELS = "business,entertainment,education"
+SMALL = [f"--set={name}" for name in ("n_neurons=4", "n_readouts=2", "hidden_sizes=[4]", "guides=None")]
+SMALL += ["--epochs", "1", "--quiet"]
+
+# -- what is passed ----------------------------------------------------------------------------------------------------
+
+#: Values of options: of the right kind and not.
+TEXTS = ["", " ", ",", "x", "[/]", "=1+1", "ä\u2028", "business", "code", "business,business", "-1", "../x", "x" * 5000]
+COUNTS = ["1", "2", "0", "-1", "3.5", "nan", "x", "", "1e3", "99999999999999999999"]
+LEVELS = ["0.5", "0.9", "0", "1", "-1", "2", "nan", "inf", "", "x", "0.5,0.9", "0.9,", "1e-300", "0.999999999999999999"]
+SETTINGS = [
+    "n_neurons",
+    "n_neurons=",
+    "=3",
+    "nonsense=1",
+    "epochs=0",
+    "learning_rate=nan",
+    "hidden_sizes=[]",
+    "zeros=x",
+]
+SETTINGS += [
+    "guides=",
+    'guides=["x"]',
+    "centre=[1,2]",
+    "centre=geometric",
+    "random_state=x",
+    "device=moon",
+    "columns=1",
+]
+SETTINGS += ["batch_size=1e999", "validation_fraction=2", "patience=-1", "backbone=os:system", "standardize={}"]
+TABLES = [
+    "good.csv",
+    "good.csv",
+    "good.csv",
+    "new.csv",
+    "new.csv",
+    "good.parquet",
+    "good.xlsx",
+    "zeros.csv",
+    "votes.csv",
+]
+TABLES += [
+    "x" * 300 + ".csv",
+    "counts.csv",
+    "items.csv",
+    "SPOILED",
+    "SPOILED",
+    "SPOILED",
+    "SPOILED",
+    "missing.csv",
+    "parts",
+    "model",
+    "-",
+]
+MODELS = ["model", "model", "model", "zeros", "counts", "logratio", "people", "missing", "good.csv", "empty", "damaged"]
+OUTS = ["-", "out.csv", "out.xlsx", "out.parquet", "out.tsv.gz", "out", "out.x", "good.csv/x.csv", "parts", "", "model"]
+PICTURES = ["out.png", "out.svg", "out.pdf", "out", "out.x", "good.csv", "parts", "no/such/out.png"]
+NAMES = ["code", "students_per_km2", "id", "item", *TEXTS]
+FORMS = ["auto", "long", "wide", "counts", "x", ""]
+LABEL_SETS = [LABELS, LABELS, "business,education", "business", "a,b,c", *TEXTS]
+SOURCE: dict[str, Any] = {
+    "--labels": LABEL_SETS,
+    "--features": NAMES,
+    "--counts": None,
+    "--votes": FORMS,
+    "--vote-file": TABLES,
+    "--vote-columns": ["item,annotator,label", "item,item,label", *TEXTS],
+    "--id": NAMES,
+    "--normalize": None,
+    "--backbone": ["x", "os:getcwd", "os:nothing", ":", "no.such:thing"],
+}
+#: What stands in the folder of the cases.
+FILES = {name for name in (*TABLES, *MODELS, *OUTS, "no") if name.strip("-")}
+#: Positional arguments and options of each command; None is a flag.
+COMMANDS: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "fit": (
+        [TABLES],
+        {
+            "--out": ["out", "out", "out", "good.csv", "model", ""],
+            "--features": NAMES,
+            "--votes": FORMS,
+            "--vote-file": TABLES,
+            "--annotators": TABLES,
+            "--append": TABLES,
+            "--pool": TABLES,
+            "--id": NAMES,
+            "--counts": None,
+            "--normalize": None,
+            "--drop": NAMES,
+            "--groups": ["side", "code", *TEXTS],
+            "--members": COUNTS[:4],
+            "--seed": COUNTS,
+            "--density": ["snefy", "logratio", "x", ""],
+            "--zeros": ["auto", "model", "shrink", "error", "0.01", "0.9", "nan", "x", ""],
+            "--device": ["cpu", "cuda:7", "x", ""],
+            "--set": SETTINGS,
+            "--checkpoint": ["out/c", "good.csv"],
+            "--stream": None,
+        },
+    ),
+    "predict": (
+        [MODELS, TABLES],
+        {"--out": OUTS, "--interval": LEVELS, "--keep": NAMES, "--uncalibrated": None, "--features": NAMES},
+    ),
+    "evaluate": ([MODELS, TABLES], {"--interval": LEVELS, "--json": None, **SOURCE}),
+    "conformalize": (
+        [MODELS, TABLES],
+        {
+            "--level": LEVELS,
+            "--method": ["auto", "outlying", "beta", "chebyshev", "absolute", "cdf", "quantile", "x", ""],
+            "--simultaneous": None,
+            "--conditional-on": NAMES,
+            "--rectified": None,
+            "--new-groups": NAMES,
+            **SOURCE,
+        },
+    ),
+    "watch": ([MODELS, TABLES], {"--alarm": LEVELS, "--picture": PICTURES, **SOURCE}),
+    "query": (
+        [MODELS, TABLES],
+        {
+            "--out": OUTS,
+            "--n": COUNTS,
+            "--strategy": ["auto", "variance", "random", "coreset", "bait", "lcmd", "x", ""],
+            "--diverse": None,
+            "--set": ["diagnosis=", "diagnosis=1", "draws=nan", "nonsense=1", "x", "n=3"],
+            "--seed": COUNTS,
+            "--skip": TABLES,
+            "--labeled": TABLES,
+            "--keep": NAMES,
+            "--id": NAMES,
+            "--label-studio": ["out.json", "good.csv", ""],
+        },
+    ),
+    "update": (
+        [MODELS, TABLES, TABLES],
+        {"--out": OUTS, "--interval": LEVELS, "--ordered": None, "--votes": FORMS, "--id": NAMES},
+    ),
+    "next": (
+        [MODELS, TABLES, TABLES],
+        {
+            "--out": OUTS,
+            "--n": COUNTS,
+            "--criterion": ["variance", "information", "x", ""],
+            "--max-per-item": COUNTS,
+            "--new-item-cost": LEVELS,
+            "--pairs": None,
+            "--costs": TABLES,
+            "--target-error": LEVELS,
+            "--id": NAMES,
+        },
+    ),
+    "annotators": ([MODELS], {"--out": OUTS, "--plot": PICTURES, "--json": None, "--dpi": COUNTS}),
+    "info": ([MODELS], {"--json": None}),
+    "explain": (
+        [MODELS, TABLES],
+        {
+            "--feature": NAMES,
+            "--and": NAMES,
+            "--of": ["mean", "entropy", "business>education", "business>", *TEXTS],
+            "--step": LEVELS,
+            "--reference": LEVELS,
+            "--level": LEVELS,
+            "--grid": COUNTS[:6],
+            "--out": [*PICTURES, "out.csv"],
+            "--json": None,
+        },
+    ),
+    "plot": (
+        [
+            ["ternary", "marginals", "intervals", "shares", "calibration", "pit", "joint", "importance", "x", ""],
+            MODELS,
+            TABLES,
+        ],
+        {
+            "--out": PICTURES,
+            "--rows": [*COUNTS, "0,1", "0:3"],
+            "--ternary": LABEL_SETS,
+            "--dpi": ["30", "0", "x"],
+            **SOURCE,
+        },
+    ),
+    "explore": ([MODELS, TABLES], {"--out": ["out.html", "good.csv", "parts", ""], "--id": NAMES}),
+    "compare": (
+        [TABLES],
+        {
+            "--labels": LABEL_SETS,
+            "--learners": ["AAKNN", "x", "", "AAKNN,AAKNN"],
+            "--folds": COUNTS[:6],
+            "--measures": ["kl_divergence", "x", ""],
+            "--seed": COUNTS,
+            "--counts": None,
+            "--out": OUTS,
+            "--json": None,
+        },
+    ),
+    "report": ([MODELS, TABLES], {"--out": ["out", "good.csv", ""], "--train": TABLES, "--title": TEXTS, **SOURCE}),
+    "export": ([MODELS, ["out.onnx", "out.x", "parts", ""]], {"--levels": LEVELS, "--dtype": ["float32", "x", ""]}),
+}
+#: What a command is given so that it is quick.
+ALWAYS = {
+    "fit": SMALL,
+    "compare": ["--learners", "AAKNN", "--folds", "2", "--quiet"],
+    "explain": ["--max-rows", "20", "--grid", "3"],
+    "report": ["--folds", "0"],
+}
+#: Arguments that go together; of any command the rest takes a model and a table.
+GOOD = {
+    "fit": [["good.csv"], ["zeros.csv"], ["good.parquet"]],
+    "compare": [["good.csv"]],
+    "update": [["people", "items.csv", "votes.csv"]],
+    "next": [["people", "items.csv", "votes.csv"]],
+    "annotators": [["people"]],
+    "info": [["model"], ["logratio"], ["zeros"]],
+    "export": [["model", "out.onnx"]],
+    "plot": [[kind, "model", "new.csv"] for kind in ("ternary", "marginals", "intervals", "shares", "calibration")],
+}
+PAIRS = [["model", "new.csv"], ["zeros", "new.csv"], ["logratio", "new.csv"], ["counts", "counts.csv"]]
+#: Commands that take more than a second are tried less often.
+RARE = ("report", "export", "compare", "explore")
+CELLS = ["", "x", "nan", "inf", "-1", "0", "1e400", "1e-320", "1e308", "0,5", "=1+1", "\x00", "#N/A", "1 2", "TRUE"]
+CELLS += ["2020-01-01", "[/]", "ä"]
+
+
+def make_tables(folder: Path) -> None:
+    """Good tables, models of several kinds, and what is not a model."""
+
+    def city(n: int, seed: int) -> pd.DataFrame:
+        made = make_city_districts(n=n, random_state=seed)
+        table = pd.DataFrame(made.X, columns=made.feature_names).join(pd.DataFrame(made.D, columns=made.label_names))
+        table.insert(0, "code", [f"d{i}" for i in range(n)])
+        table["side"] = np.where(np.arange(n) % 3, "east", "west")
+        return table
+
+    good = city(50, 0)
+    good.to_csv(folder / "good.csv", index=False)
+    good.to_parquet(folder / "good.parquet", index=False)
+    good.to_excel(folder / "good.xlsx", index=False)
+    city(40, 1).to_csv(folder / "new.csv", index=False)
+    (folder / "parts").mkdir()
+    good.to_parquet(folder / "parts" / "a.parquet", index=False)
+    zeros, names = good.copy(), LABELS.split(",")
+    zeros.loc[::3, "business"] = 0.0
+    zeros[names] = zeros[names].div(zeros[names].sum(axis=1), axis=0)
+    zeros.to_csv(folder / "zeros.csv", index=False)
+    counts = good.copy()
+    counts[names] = np.random.default_rng(0).multinomial(7, [0.2, 0.3, 0.5], size=len(good))
+    counts.to_csv(folder / "counts.csv", index=False)
+    crowd = make_annotators(n=40, n_labels=3, votes=4, n_annotators=6, long_table=True)
+    items = pd.DataFrame(crowd.X, columns=crowd.feature_names)
+    items.insert(0, "item", [f"i{k}" for k in range(len(items))])
+    items.to_csv(folder / "items.csv", index=False)
+    votes = pd.DataFrame(crowd.votes)
+    votes["item"] = [f"i{k}" for k in votes["item"]]
+    votes["label"] = votes["label"].map(dict(zip(crowd.label_names, names)))
+    votes.to_csv(folder / "votes.csv", index=False)
+    (folder / "empty").mkdir()
+    shares = ("--labels", LABELS, "--drop", "code")
+    fits: dict[str, tuple[str, ...]] = {
+        "model": ("good.csv", *shares, *SMALL),
+        "zeros": ("zeros.csv", *shares, *SMALL),
+        "counts": ("counts.csv", "--counts", *shares, *SMALL),
+        "logratio": ("good.csv", *shares, "--density", "logratio", "--quiet"),
+        "people": ("items.csv", "--vote-file", str(folder / "votes.csv"), "--votes", "long", *SMALL),
+        "damaged": ("good.csv", *shares, *SMALL),
+    }
+    for name, (table, *words) in fits.items():
+        result = run("fit", folder / table, "--out", folder / name, *words)
+        assert result.exit_code == 0, result.output
+    weights = next((folder / "damaged").glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-9])
+
+
+def place(word: str, folder: Path) -> str:
+    """The word with the folder before it where it names a file or folder of ours."""
+    return str(folder / word) if word.split("/")[0] in FILES or word.startswith("out") else word
+
+
+def spoil(folder: Path, rng: np.random.Generator) -> Path:
+    """A table with something wrong in it."""
+    content = (folder / pick(rng, ["good.csv", "good.csv", "votes.csv", "counts.csv", "items.csv"])).read_text()
+    lines = content.splitlines()
+    act = int(rng.integers(16))
+    for _ in range(pick(rng, [1, 1, 5, 200]) if act < 7 else 0):  # odd cells, also in the header
+        row = int(rng.integers(0 if act == 0 else 1, len(lines)))
+        cells = lines[row].split(",")
+        cells[int(rng.integers(len(cells)))] = pick(rng, CELLS)
+        lines[row] = ",".join(cells)
+    if act == 7:  # a column of one odd cell
+        at, cell = int(rng.integers(lines[0].count(","))), pick(rng, CELLS)
+        lines = [
+            ",".join(cell if k == at and row else old for k, old in enumerate(line.split(",")))
+            for row, line in enumerate(lines)
+        ]
+    elif act == 8:
+        lines = lines[: int(rng.integers(4))]
+    elif act == 9:
+        lines = [line.rsplit(",", 1)[0] for line in lines]
+    elif act == 10:
+        lines[0] = lines[0].split(",")[0] + lines[0][lines[0].index(",") :].replace("students_per_km2", "code")
+        lines[0] = pick(rng, [lines[0], lines[0].upper(), "," * lines[0].count(","), lines[0].replace("_", " ")])
+    elif act == 11:
+        lines[int(rng.integers(len(lines)))] += pick(rng, [",1", ',"', ",,,,"])
+    elif act == 12:
+        lines = [line.replace(",", pick(rng, [";", "\t", "|"])) for line in lines]
+    elif act == 13:
+        lines += lines[1:]
+    file = folder / f"spoiled{pick(rng, ['.csv', '.csv', '.csv', '.csv', '.tsv', '.parquet', '.xlsx', '.json', ''])}"
+    payload = "\n".join(lines).encode(pick(rng, ["utf-8", "utf-8", "utf-16", "utf-8-sig"]))
+    if act == 14:
+        payload = bytes(rng.integers(256, size=300, dtype=np.uint8))
+    elif act == 15:
+        payload = payload[: int(rng.integers(len(payload)))]
+    file.write_bytes(payload)
+    return file
+
+
+def command_line(folder: Path, rng: np.random.Generator) -> list[str]:
+    """A command with arguments and some options, each of them now and then odd."""
+    name = pick(rng, [name for name in COMMANDS for _ in range(1 if name in RARE else 4)])
+    arguments, options = COMMANDS[name]
+    given = pick(rng, GOOD.get(name, PAIRS)) if rng.random() < 0.7 else [pick(rng, values) for values in arguments]
+    words = [name, *given, *ALWAYS.get(name, [])]
+    if rng.random() < 0.03:
+        words.pop()
+    if name in ("fit", "compare") and rng.random() < 0.9:
+        words += ["--labels", pick(rng, LABEL_SETS) if rng.random() < 0.3 else LABELS]
+    if name == "fit" and rng.random() < 0.9:
+        words += ["--out", "out"]
+    if name in ("plot", "explain") and rng.random() < 0.8:
+        words += ["--out", "out.png"] if name == "plot" else ["--feature", "students_per_km2"]
+    for option in rng.permutation(list(options))[: pick(rng, [0, 0, 1, 1, 2, 3])]:
+        words += [option] if options[option] is None else [option, pick(rng, options[option])]
+    words = [str(spoil(folder, rng)) if word == "SPOILED" else word for word in words]
+    return [place(word, folder) for word in words]
+
+
+# -- what comes of it --------------------------------------------------------------------------------------------------
+
+
+def try_case(folder: Path, seed: int) -> str:
+    """Run a command line: "worked" or "refused", and AssertionError for anything else."""
+    for path in [*folder.glob("out*"), *folder.glob("spoiled*")]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    words, home = command_line(folder, np.random.default_rng(seed)), Path.cwd()
+    case = f"seed {seed}: {shlex.join(word.replace(str(folder) + '/', '') for word in words)[:400]}"
+    try:
+        os.chdir(folder)  # an empty --out is the working folder
+        with deadline(4 * PATIENCE if words[0] == "export" else PATIENCE):  # torch needs long for its first export
+            result = run(*words)
+    except TookTooLong:
+        raise AssertionError(f"{case}: took too long") from None
+    finally:
+        os.chdir(home)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        trace = "".join(traceback.format_exception(result.exception)[-4:])
+        raise AssertionError(f"{case}: {trace}")
+    said = f"{case}\n{result.output[-1500:]}"
+    assert "Traceback" not in result.output, said
+    assert "Warning" not in result.stderr, said  # Python's own, with a line of code
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    if result.exit_code != 0:
+        assert result.exit_code in (1, 2), said
+        assert len(errors) == 1, said
+        assert "unexpected" not in errors[0], said
+        assert "TookTooLong" not in errors[0], said
+        assert len(errors[0]) < 6000, said
+        return "refused"
+    assert not errors, said
+    for word in ("nan", "NaN", "inf", "-inf"):
+        assert word not in result.stdout.replace(",", " ").replace(":", " ").split(), said
+    written = folder / "out.csv"
+    if written.exists():
+        table = pd.read_csv(written)
+        means = [label for label in LABELS.split(",") if label in table]
+        assert np.isfinite(table[means].to_numpy(dtype=float)).all(), said
+    return "worked"
+
+
+def main() -> int:
+    """Try many cases, print what fails, and how many of each outcome there were."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    outcomes: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        make_tables(folder)
+        for seed in range(chosen.seed, chosen.seed + chosen.cases):
+            start = time.monotonic()
+            try:
+                outcomes[try_case(folder, seed)] += 1
+            except AssertionError as error:
+                outcomes["failed"] += 1
+                print(error, "\n", flush=True)
+            seconds[command_line(folder, np.random.default_rng(seed))[0]] += time.monotonic() - start
+    print(dict(outcomes), {name: round(spent) for name, spent in seconds.most_common()})
+    return int(outcomes["failed"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
