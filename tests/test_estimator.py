@@ -434,3 +434,29 @@ def test_rows_of_different_lengths_are_refused():
     model = SnefyLDL(n_neurons=5, n_readouts=3, hidden_sizes=(6,), epochs=1, guides=None).fit(city.X, city.D)
     with pytest.raises(InputError, match="one length"):
         model.update([[1.0, 2.0], [3.0]], [[1, 0, 0], [0, 1, 0]])
+
+
+def test_columns_of_labels_are_told_by_their_names():
+    """A frame whose columns stand in another order than the model's labels is read by name, wherever one is taken."""
+    from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
+    from snefy_ldl.learners import SABFGS
+    from snefy_ldl.reports import evaluate
+
+    city = make_city_districts(n=120, random_state=0)
+    D = pd.DataFrame(city.D, columns=["a", "b", "c"])
+    swapped, votes = D[["c", "a", "b"]], (100 * D).round()
+    model = SnefyLDL(guides=None, epochs=1, n_neurons=6, random_state=0).fit(city.X[:60], D[:60])
+    linear = SABFGS().fit(city.X[:60], D[:60])
+    X, new = city.X[60:], slice(60, None)
+    questions = [
+        lambda labels, counts: model.log_prob(X, labels[new]),
+        lambda labels, counts: model.log_prob(X, counts=counts[new]),
+        lambda labels, counts: linear.score(X, labels[new]),
+        lambda labels, counts: evaluate(model, X, labels[new])["metrics"]["kl_divergence"]["value"],
+        lambda labels, counts: evaluate(model, X, counts=counts[new])["metrics"]["kl_divergence"]["value"],
+        lambda labels, counts: ConformalIntervals(model, 0.9, "cdf").conformalize(X, labels[new]).thresholds_,
+        lambda labels, counts: ConformalRegion(model, 0.9).conformalize(X, labels[new]).threshold_,
+        lambda labels, counts: np.asarray(model.update(X, counts[new]).mean),
+    ]
+    for question in questions:
+        np.testing.assert_array_equal(question(D, votes), question(swapped, votes[["c", "a", "b"]]))

@@ -497,9 +497,9 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
             )
         features = self.encode(X)
         if counts is None:
-            labels = self.zero_policy_.apply(check_distributions(D, n_rows=count_rows(features))[0])
+            labels = self.zero_policy_.apply(check_distributions(D, n_rows=count_rows(features), model=self)[0])
         else:
-            votes = check_counts(counts, n_rows=count_rows(features), n_labels=self.n_labels_)[0]
+            votes = check_counts(counts, n_rows=count_rows(features), n_labels=self.n_labels_, model=self)[0]
             labels = (votes + 0.5) / (votes + 0.5).sum(1, keepdims=True)
         names = [str(group)] * len(effects.levels) if groups is None else [str(name) for name in np.ravel(groups)]
         known = [-1] * len(names)

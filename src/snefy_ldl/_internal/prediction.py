@@ -319,9 +319,9 @@ class DensityPredictor(VotePredictor):
         _, D, counts = split_labels(X, D, counts)
         what = "D" if counts is None else "counts"
         if counts is not None:
-            table = check_counts(counts, n_labels=self.n_labels_, missing=True)[0]
+            table = check_counts(counts, n_labels=self.n_labels_, missing=True, model=self)[0]
         else:
-            checked, names = check_distributions(D, n_labels=self.n_labels_, missing=True)
+            checked, names = check_distributions(D, n_labels=self.n_labels_, missing=True, model=self)
             table = self.zero_policy_.apply(checked, names=names)
         gaps = bool(np.isnan(table).any())
         parts, rows = [], 0

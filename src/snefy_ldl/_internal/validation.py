@@ -322,12 +322,27 @@ def _refuse_one_column(values: Any, what: str) -> None:
     raise InputError(f"{rule} {advice}")
 
 
+def in_label_order(table: Array, names: list[str] | None, model: Any) -> tuple[Array, list[str] | None]:
+    """Columns of labels and their names in a model's order, where they have its labels' names in another one.
+
+    >>> from types import SimpleNamespace
+    >>> in_label_order(np.array([[0.2, 0.8]]), ["b", "a"], SimpleNamespace(label_names_=["a", "b"]))
+    (array([[0.8, 0.2]]), ['a', 'b'])
+    """
+    known = getattr(model, "label_names_", None)
+    if names is None or known is None or sorted(names) != sorted(map(str, known)):
+        return table, names
+    order = [names.index(str(label)) for label in known]
+    return table[:, order], [names[place] for place in order]
+
+
 def _check_labels(
-    values: Any, what: str, n_rows: int | None, n_labels: int | None, missing: bool
+    values: Any, what: str, n_rows: int | None, n_labels: int | None, missing: bool, model: Any
 ) -> tuple[Array, list[str] | None, Mask]:
     """Numbers >= 0 (N, L), zeros where one is missing; their names; and which are missing."""
     _refuse_one_column(values, what)
     table, names = check_table(values, what, "labels")
+    table, names = in_label_order(table, names, model)
     gaps = np.isnan(table) & missing
     table[gaps] = 0.0
     if table.shape[1] < 2:
@@ -343,12 +358,19 @@ def _check_labels(
 
 
 def check_distributions(
-    D: Any, *, n_rows: int | None = None, n_labels: int | None = None, what: str = "D", missing: bool = False
+    D: Any,
+    *,
+    n_rows: int | None = None,
+    n_labels: int | None = None,
+    what: str = "D",
+    missing: bool = False,
+    model: Any = None,
 ) -> tuple[Array, list[str] | None]:
     """Label distributions as a closed float64 array (N, L), and their column names if they had any.
 
     With ``missing``, NaN stands for a share that is not known. One unknown share of a row follows from the others and
-    is filled in; two or more stay NaN, and the row's other shares may not sum to more than one.
+    is filled in; two or more stay NaN, and the row's other shares may not sum to more than one. Columns with the names
+    of a ``model``'s labels come in its order, whichever they had.
 
     >>> check_distributions([[0.2, 0.3, 0.5]])[0]
     array([[0.2, 0.3, 0.5]])
@@ -365,7 +387,7 @@ def check_distributions(
     snefy_ldl.errors.InputError: D row 0 sums to 1.4; a label distribution must sum to 1 (tolerance 0.02). \
 Divide each row by its sum, or pass vote counts with fit(X, counts=...).
     """
-    table, names, gaps = _check_labels(D, what, n_rows, n_labels, missing)
+    table, names, gaps = _check_labels(D, what, n_rows, n_labels, missing, model)
     table = _in_shares(table, np.asarray(~gaps.any(axis=1)), what)
     with np.errstate(over="ignore"):  # the check of the sums reports huge numbers
         sums = table.sum(axis=1)
@@ -486,13 +508,14 @@ def spread_rest(D: Array, shares: Array | None = None) -> Array:
 
 
 def check_counts(
-    counts: Any, *, n_rows: int | None = None, n_labels: int | None = None, missing: bool = False
+    counts: Any, *, n_rows: int | None = None, n_labels: int | None = None, missing: bool = False, model: Any = None
 ) -> tuple[Array, list[str] | None]:
     """Vote counts as a float64 array (N, L) of whole numbers; zeros are fine, an all-zero row is not.
 
-    With ``missing``, NaN stands for a label that was not counted in that row; two labels must have been.
+    With ``missing``, NaN stands for a label that was not counted in that row; two labels must have been. Columns with
+    the names of a ``model``'s labels come in its order, whichever they had.
     """
-    table, names, gaps = _check_labels(counts, "counts", n_rows, n_labels, missing)
+    table, names, gaps = _check_labels(counts, "counts", n_rows, n_labels, missing, model)
     rows = table.sum(axis=1)
     few, rule = (~gaps).sum(axis=1) < 2, "has fewer than 2 labels that were counted; such a row tells nothing."
     refuse_first(few, rows, f"counts {{place}} {rule}", names)

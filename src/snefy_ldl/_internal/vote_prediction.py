@@ -27,6 +27,8 @@ from snefy_ldl._internal.validation import (
     check_confidence,
     check_count,
     check_number,
+    column_names,
+    in_label_order,
     refuse_first,
 )
 from snefy_ldl.distributions.law import SnefySimplex
@@ -44,13 +46,14 @@ VOTE_GRID = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384
 MOST_FURTHER_VOTES = 10_000
 
 
-def check_votes(counts: Any, n_rows: int, n_labels: int) -> Array:
+def check_votes(counts: Any, n_rows: int, n_labels: int, model: Any = None) -> Array:
     """Votes so far as a table (N, L) of whole numbers; unlike in a fit, rows without any vote are fine.
 
     Args:
         counts: numbers of votes.
         n_rows: N, the items there must be.
         n_labels: L, the labels there must be.
+        model: columns with the names of its labels come in its order, whichever they had; None for as they are.
 
     Returns:
         The votes (N, L) in float64.
@@ -63,7 +66,7 @@ def check_votes(counts: Any, n_rows: int, n_labels: int) -> Array:
         array([[2., 0.],
                [0., 0.]])
     """
-    table = as_float(counts, "counts")
+    table = in_label_order(as_float(counts, "counts"), column_names(counts), model)[0]
     if table.shape != (n_rows, n_labels):
         raise InputError(f"counts must have one row per item and one column per label: ({n_rows}, {n_labels}).")
     bad = ~np.isfinite(table) | (table < 0) | (table != np.round(table)) | (table > LARGEST_COUNT)
@@ -347,7 +350,7 @@ def update(model: Any, X: Any, counts: Any) -> SnefySimplex:
     X = as_rows(X)
     with torch.no_grad():
         law: SnefySimplex = model.predict_dist(X)
-        return law.posterior(check_votes(counts, count_rows(X), law.n_labels))
+        return law.posterior(check_votes(counts, count_rows(X), law.n_labels, model))
 
 
 def next_vote(
@@ -397,7 +400,7 @@ def next_vote(
     max_per_item = min(max_per_item, n)
     values = []
     for block, law in law_blocks(model, X, CHOICE_ROWS):
-        votes = np.zeros((n_rows, law.n_labels)) if counts is None else check_votes(counts, n_rows, law.n_labels)
+        votes = np.zeros((n_rows, law.n_labels)) if counts is None else check_votes(counts, n_rows, law.n_labels, model)
         posterior = law.posterior(votes[block]) if votes[block].any() else law
         value = vote_value(posterior, criterion)
         value = value / np.where(votes[block].sum(1) == 0, new_item_cost, 1.0)
@@ -449,7 +452,7 @@ def votes_needed(
     parts = []
     for block, law in law_blocks(model, X, NEED_ROWS):
         if counts is not None:
-            law = law.posterior(check_votes(counts, count_rows(X), law.n_labels)[block])
+            law = law.posterior(check_votes(counts, count_rows(X), law.n_labels, model)[block])
         needed = np.zeros(len(law))
         for label in range(law.n_labels):
             for rows, weights, a, b in label_groups(law, label):

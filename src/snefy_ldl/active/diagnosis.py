@@ -109,7 +109,7 @@ def will_it_help(
     """
     random = numpy_random(random_state)
     rows = as_rows(in_groups(X, groups))
-    shares = check_distributions(D, n_rows=count_rows(rows))[0]
+    shares = check_distributions(D, n_rows=count_rows(rows), model=model)[0]
     if len(shares) < FEWEST_ROWS:
         raise InputError(f"will_it_help needs at least {FEWEST_ROWS} labelled rows; got {len(shares)}.")
     pool = Pool(rows, encode=getattr(model, "encode", None))

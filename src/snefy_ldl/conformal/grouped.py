@@ -120,7 +120,7 @@ class NewGroupIntervals(ConformalIntervals):
         groups = given if groups is None else groups
         if groups is None:
             raise InputError("conformalize needs the group of each calibration row: conformalize(X, D, groups=...).")
-        labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X))
+        labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X), model=self.model)
         weights = group_weights(groups, len(labels))
         if self.cv is None:
             self._check_new(groups, len(labels))

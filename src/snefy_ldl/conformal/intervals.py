@@ -189,7 +189,7 @@ class ConformalIntervals(Conformalized):
                 model.
         """
         X = as_rows(X)
-        labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X))
+        labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X), model=self.model)
         names = check_groups(groups, len(labels))
         weights = check_weights(sample_weight, X, len(labels))
         if self.cv is None:
@@ -381,7 +381,9 @@ class ConformalIntervals(Conformalized):
         """
         self._ready()
         X = as_rows(X)
-        labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X), n_labels=self.n_labels_)
+        labels, _ = check_distributions(
+            shares_of(X, D), n_rows=count_rows(X), n_labels=self.n_labels_, model=self.model
+        )
         scores = self._scores(self.models_[0], X, labels)
         if self._rectifier is not None:
             scores = scores - self._rectifier.quantiles(self._values(X, conditional_on))

@@ -246,7 +246,7 @@ class ConformalRegion(Conformalized):
             InputError: Rows, labels, groups or weights that break a rule; rows that trained the model.
         """
         X = as_rows(X)
-        labels, names = check_distributions(shares_of(X, D), n_rows=count_rows(X))
+        labels, names = check_distributions(shares_of(X, D), n_rows=count_rows(X), model=self.model)
         groups = check_groups(groups, len(labels))
         weights = check_weights(sample_weight, X, len(labels))
         if self.cv is None:
@@ -428,7 +428,7 @@ class ConformalRegion(Conformalized):
             InputError: Rows, points, groups or weights that break a rule.
         """
         X, names, q = self._thresholds(X, groups, sample_weight)
-        table, columns = check_distributions(points, n_labels=self.n_labels_, what="points")
+        table, columns = check_distributions(points, n_labels=self.n_labels_, what="points", model=self.model)
         table = self._lifted(self.models_[0], table, columns)
         parts = [score.score_shared(table) <= q[rows] for rows, score in self._blocks(X, names, per_row=table.size)]
         return np.concatenate(parts, axis=1)
@@ -472,7 +472,7 @@ class ConformalRegion(Conformalized):
         """
         self._ready()
         X = as_rows(X)
-        labels, columns = check_distributions(D, n_rows=count_rows(X), n_labels=self.n_labels_)
+        labels, columns = check_distributions(D, n_rows=count_rows(X), n_labels=self.n_labels_, model=self.model)
         points = self._lifted(self.models_[0], labels, columns)
         names = check_groups(groups, len(labels))
         return np.concatenate([score.score(points[rows]) for rows, score in self._blocks(X, names)])

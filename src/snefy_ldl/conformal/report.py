@@ -188,10 +188,11 @@ def coverage_report(
         ['marginal', 'joint', 'label', 'label', 'label']
     """
     X = as_rows(X)
-    labels, column_names = check_distributions(D, n_rows=count_rows(X))
+    models = dict(model) if isinstance(model, Mapping) else {"": model}
+    first = next(iter(models.values()), None)
+    labels, column_names = check_distributions(D, n_rows=count_rows(X), model=getattr(first, "model", first))
     names = check_groups(groups, len(labels))
     values = _feature_values(X, feature)
-    models = dict(model) if isinstance(model, Mapping) else {"": model}
     table: list[dict[str, Any]] = []
     tests = {title: _joint_calibration(getattr(one, "model", one), X, labels) for title, one in models.items()}
     for title, one in models.items():

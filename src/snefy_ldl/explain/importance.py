@@ -177,8 +177,11 @@ def permutation_importance(
     X = in_groups(X, groups)
     features, groups = split_rows(X)
     n_rows = count_rows(features)
-    votes = None if counts is None else check_counts(counts, n_rows=n_rows)[0]
-    shares = check_distributions(D, n_rows=n_rows)[0] if votes is None else votes / votes.sum(axis=1, keepdims=True)
+    votes = None if counts is None else check_counts(counts, n_rows=n_rows, model=model)[0]
+    if votes is None:
+        shares = check_distributions(D, n_rows=n_rows, model=model)[0]
+    else:
+        shares = votes / votes.sum(axis=1, keepdims=True)
     names = getattr(model, "label_names_", None)
     labels = [str(label) for label in (range(shares.shape[1]) if names is None else names)]
     random = np.random.default_rng(seed_from(random_state))

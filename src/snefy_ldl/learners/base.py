@@ -374,7 +374,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
             InputError: Rows or labels that break a rule.
         """
         features = self._check_X(X)
-        labels, _ = check_distributions(D, n_rows=features.shape[0], n_labels=self.n_labels_)
+        labels, _ = check_distributions(D, n_rows=features.shape[0], n_labels=self.n_labels_, model=self)
         return -mean_kl(labels, self._predict_array(features))
 
     def _predict_array(self, features: Array) -> Array:

@@ -380,7 +380,7 @@ class LabelCalibrator(DensityLearner):
             InputError: Rows or labels that break a rule.
         """
         features = self._check_X(X)
-        labels, _ = check_distributions(D, n_rows=len(features), n_labels=self.n_labels_)
+        labels, _ = check_distributions(D, n_rows=len(features), n_labels=self.n_labels_, model=self)
         mean, variance = self._update(features, labels)
         return close_rows(mean), np.sqrt(np.maximum(variance, 0.0))
 
@@ -542,7 +542,7 @@ class GenerativeCalibrator(ScaledLearner):
             InputError: Rows or labels that break a rule.
         """
         features = self._check_X(X)
-        labels, _ = check_distributions(D, n_rows=len(features), n_labels=self.n_labels_)
+        labels, _ = check_distributions(D, n_rows=len(features), n_labels=self.n_labels_, model=self)
         if not np.isfinite(labels).all():
             raise InputError("D holds shares that are not known; calibrate needs whole rows.")
         return close_rows(self._calibrated(features, labels))

@@ -17,10 +17,10 @@ from scipy.special import gammaln, xlogy
 from snefy_ldl import metrics
 from snefy_ldl._internal.seen import MOST_SEEN, count_seen
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import ZeroPolicy, check_confidence
+from snefy_ldl._internal.validation import ZeroPolicy, check_confidence, check_counts, check_distributions
 from snefy_ldl.datasets.groups import in_groups, split_rows
 from snefy_ldl.datasets.streams import make_stream
-from snefy_ldl.errors import InputError, SeenRowsWarning, TableNote
+from snefy_ldl.errors import ClosureNote, InputError, SeenRowsWarning, TableNote
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.networks.starts import fit_dirichlet, label_concentration
@@ -378,10 +378,11 @@ def warn_if_seen(seen: int, rows: int) -> None:
 def _answers(model: Any, X: Any, D: Any, counts: Any, level: float) -> tuple[Array, Array, Array, Array]:
     """True shares, predicted ones, intervals and log densities of some rows."""
     votes = counts is not None
-    labels = np.asarray(counts if votes else D, dtype=np.float64)
     densities = model.log_prob(X, counts=counts) if votes else model.log_prob(X, D)  # refuses what does not fit
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TableNote)  # log_prob has warned already
+        for note in (TableNote, ClosureNote):
+            warnings.simplefilter("ignore", note)  # log_prob has warned already
+        labels = (check_counts(counts, model=model) if votes else check_distributions(D, model=model))[0]
         predicted, ends = np.asarray(model.predict(X)), np.asarray(model.predict_interval(X, level))
     return labels / labels.sum(1, keepdims=True) if votes else labels, predicted, ends, np.asarray(densities)
 
