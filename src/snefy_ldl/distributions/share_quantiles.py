@@ -26,6 +26,10 @@ __all__ = ["SeveralShares", "ShareRow", "beta_guess", "label_masks", "solve_quan
 LOWEST, HIGHEST = -690.0, 60.0
 #: How far around a guess quantiles are looked for at first, in standard deviations and at most, and by what that grows.
 AROUND_DEVIATIONS, AROUND, WIDER = 1.0, 2.5, 4.0
+#: ... and at least, once a quantile was not found.
+AGAIN = 1.0
+#: Variances below this part of the squared mean are what rounding has left of them.
+ROUNDED = 1e-10
 #: Rounds of Newton's method before the range is widened, and in the end.
 ROUNDS, LAST_ROUNDS = 7, 80
 #: Error of the log odds at which Newton's method stops, and of the level that its last step may leave.
@@ -114,7 +118,7 @@ def beta_guess(mean: Tensor, second: Tensor, at_zero: Tensor, at_one: Tensor, le
         levels: probabilities (R, A).
 
     Returns:
-        Logits (R, A), and the standard deviation of the logit, roughly (R,).
+        Logits (R, A), and the standard deviation of the logit, roughly (R,); infinite where moments do not tell it.
 
     Example:
         >>> flat = torch.tensor([0.5]).double(), torch.tensor([1 / 3]).double()
@@ -133,6 +137,7 @@ def beta_guess(mean: Tensor, second: Tensor, at_zero: Tensor, at_one: Tensor, le
     with np.errstate(divide="ignore"):
         logit = np.log(np.maximum(low, 1e-300)) - np.log(np.maximum(high, 1e-300))
     deviation = 1.0 / torch.sqrt(mean * (1.0 - mean) * (size + 1.0))
+    deviation = torch.where(variance < ROUNDED * mean.square(), torch.inf, deviation)  # a difference of equal numbers
     # a Beta with a parameter far below one reaches down to e^-1/a, where nothing of the law need be
     floor = torch.logit(mean, 1e-300)[:, None] - 40.0 * deviation.clamp_max(10.0)[:, None]
     return torch.maximum(torch.as_tensor(logit).to(mean), floor).clamp(LOWEST, HIGHEST), deviation
@@ -172,7 +177,7 @@ def solve_quantiles(row: ShareRow, levels: Tensor, guess: Tensor, deviation: Ten
         )
         if float(width[left].max()) > HIGHEST - LOWEST:
             break
-        left, width = left[~there.all(1)], width * WIDER
+        left, width = left[~there.all(1)], (width * WIDER).clamp_min(AGAIN)
     return torch.where(wanted, torch.sigmoid(u), share)
 
 
