@@ -106,7 +106,7 @@ def rows_of(folder, study, name):
 def gap(own, key, base):
     """How far one method is above another on the same splits, in words."""
     mean, error, _ = paired(*([found[one]["log_likelihood"] for found in own] for one in (base, key)))
-    return f"{mean:+.4f} ± {error:.4f}"
+    return f"{mean:+.4f}" if len(own) < 2 else f"{mean:+.4f} ± {error:.4f}"
 
 
 def report(folder, name):
