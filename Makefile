@@ -41,7 +41,7 @@ test: $(VENV)/.installed
 
 # Whole reports, studies that are killed, many folds: right, but not what one waits for after every change.
 slow-tests: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m 'slow and not data and not browser and not ray'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m 'slow and not data and not browser and not ray' $(TESTS)
 
 data-tests: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m data
