@@ -199,9 +199,8 @@ def test_nodes_are_as_far_apart_as_phases_allow(monkeypatch):
                             for name, value in settings.items():
                                 patched.setattr(present_shares, name, value)
                             row = PresentShares(half, even[None], centre[[k]], [[0]])
-                            row.prepare(u.amin(1), u.amax(1), only)
-                        answers.append(row.at(u, only))
-                        counts.append(sum(block.sizes.shape[-1] for kind in row._kinds for block in kind._blocks))
+                            answers.append(row.at(u, only))
+                        counts.append(sum(block.factors.shape[-1] for path in row._paths for block in path._blocks))
                     torch.testing.assert_close(answers[0][0], answers[1][0], rtol=0.0, atol=1e-7)
                     torch.testing.assert_close(answers[0][1], answers[1][1], rtol=1e-5, atol=1e-5)
     assert min(quick / slow for quick, slow in zip(counts[::2], counts[1::2])) < 0.4
@@ -226,7 +225,7 @@ def assert_like_betas(half, weights, log_centre):
         u = optimize.bisect(lambda at, level=level: beta_mixture(half, weights, log_centre, at) - level, -680.0, 50.0)
         at = torch.tensor([[u]], dtype=torch.float64)
         for width in (0.0, 1.0):
-            row.prepare(at[:, 0] - width, at[:, 0] + width, only)
+            row.at(torch.cat([at - width, at + width], 1), only)  # nodes for a wider range
             assert float(row.at(at, only)[0]) == pytest.approx(level, abs=1e-6)
 
 
