@@ -288,8 +288,9 @@ def test_even_nodes_are_right():
         )
 
 
-# among them seeds (7, 83) at which paths that leave the imaginary axis, or a forgotten bracket, misled
-@pytest.mark.parametrize("seed", [2, 7, 31, 83, 272])
+# among them seeds at which paths that leave the imaginary axis (7), a forgotten bracket (83), or a gap between two modes
+# in which the density changes fast (28) misled
+@pytest.mark.parametrize("seed", [2, 7, 28, 31, 83, 272])
 def test_quantiles_of_mixtures_of_sharp_and_of_broad_components(seed):
     random = torch.Generator().manual_seed(seed)
     n, n_labels = (int(torch.randint(*ends, (1,), generator=random)) for ends in ((1, 14), (2, 10)))
@@ -312,5 +313,4 @@ def test_quantiles_of_mixtures_of_sharp_and_of_broad_components(seed):
         if 1e-250 < share < 1.0 - 1e-12:
             inside = torch.arange(n_labels) == number // 3
             cdf = by_even_nodes(half, weights, log_centre[0], inside, float(special.logit(share)))
-            # components that no node sees may hold so much; most levels are right to 1e-7
-            assert cdf == pytest.approx(float(levels[number]), abs=0.25 * present_shares.DOUBT)
+            assert cdf == pytest.approx(float(levels[number]), abs=1e-6)

@@ -37,7 +37,7 @@ GOOD, NEARLY = 1e-7, 1e-7
 #: ... and of rough steps, of which there are few.
 ROUGHLY, ROUGH_ROUNDS = 1e-5, 4
 #: Changes of a slope per unit of the log odds: the least, and where nothing is known yet.
-LEAST_BEND, UNKNOWN_BEND = 6.0, 300.0
+LEAST_BEND, UNKNOWN_BEND = 20.0, 300.0
 #: A probability is kept this far from 0 and 1 where its log odds are taken.
 LEAST_CHANCE = 1e-300
 #: How fast the step grows where nothing oscillates, and where an integrand is over: e to minus this.
