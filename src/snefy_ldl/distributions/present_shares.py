@@ -63,7 +63,7 @@ CERTAIN = 20.7
 FAR = 14.0
 #: What an integral may differ by from that by every third node (the rule's own error is about the third power of it),
 #: and how much denser nodes become at most, by threes, where one differs by more.
-DOUBT, FINEST = 2e-4, 243.0
+DOUBT, FINEST = 2e-5, 243.0
 #: Neurons are left out of a path where fewer than this part of them are needed.
 FEWER = 0.8
 #: Sums whose nodes are chosen at a time, and numbers of all neurons and nodes that are worked on at a time.
