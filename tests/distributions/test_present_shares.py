@@ -288,8 +288,8 @@ def test_even_nodes_are_right():
         )
 
 
-# among them seeds at which paths that leave the imaginary axis (7), a forgotten bracket (83), or a gap between two modes
-# in which the density changes fast (28) misled
+# among them seeds at which paths that leave the imaginary axis (7), a forgotten bracket (83), or a gap between two
+# modes in which the density changes fast (28) misled
 @pytest.mark.parametrize("seed", [2, 7, 28, 31, 83, 272])
 def test_quantiles_of_mixtures_of_sharp_and_of_broad_components(seed):
     random = torch.Generator().manual_seed(seed)

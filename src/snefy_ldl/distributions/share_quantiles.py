@@ -34,8 +34,8 @@ ROUNDED = 1e-10
 ROUNDS, LAST_ROUNDS = 7, 80
 #: Error of the log odds at which Newton's method stops, and of the level that its last step may leave.
 GOOD, NEARLY = 1e-7, 1e-7
-#: ... and of rough steps, of which there are few.
-ROUGHLY, ROUGH_ROUNDS = 1e-5, 4
+#: ... and of rough steps, of which there are few; after them quantiles are looked for this much nearer.
+ROUGHLY, ROUGH_ROUNDS, NEARER = 1e-5, 4, 0.1
 #: Changes of a slope per unit of the log odds: the least, and where nothing is known yet.
 LEAST_BEND, UNKNOWN_BEND = 20.0, 300.0
 #: A probability is kept this far from 0 and 1 where its log odds are taken.
@@ -179,6 +179,7 @@ def solve_quantiles(row: ShareRow, levels: Tensor, guess: Tensor, deviation: Ten
     left, known = some, torch.stack([torch.full_like(u, -torch.inf), torch.full_like(u, torch.inf)])
     if row.quick:  # a few rough steps first, which promise nothing
         u[left] = _newton(row, left, inner[left], u[left], width[left], wanted[left], known[:, left], True)[0]
+        width = NEARER * width
     while len(left):
         u[left], there, known[:, left] = _newton(
             row, left, inner[left], u[left], width[left], wanted[left], known[:, left], False

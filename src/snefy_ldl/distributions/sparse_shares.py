@@ -9,7 +9,7 @@ pairs are summed one by one. The step of the trapezoid rule follows the fastest 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -164,6 +164,8 @@ class SparseShares(ShareRow):
         tensor([[0.5638]], dtype=torch.float64)
     """
 
+    quick = True
+
     def __init__(
         self,
         half: Tensor,
@@ -195,10 +197,17 @@ class SparseShares(ShareRow):
         octave = torch.where(total > 64.0, torch.ceil(0.5 * torch.log2(total / 64.0)), torch.zeros_like(total))
         if len(total) <= FEW_PAIRS:
             octave = torch.zeros_like(total)
+        #: logits of every sum that there are nodes for (2, R)
+        self._between = torch.tensor([[torch.inf], [-torch.inf]]).to(total).repeat(1, len(groups))
         self._octaves = [torch.nonzero(octave == value).squeeze(1) for value in octave.unique()]
 
     def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
         """See the base class."""
+        low, high = self._between[:, which]
+        if bool(((lowest >= low) & (highest <= high)).all()):
+            return
+        self._between[0], self._between[1] = torch.inf, -torch.inf
+        self._between[:, which] = torch.stack([lowest, highest])
         self._position = torch.empty(len(self._groups), dtype=torch.long, device=which.device)
         self._position[which] = torch.arange(len(which), device=which.device)
         single = all(len(group) == 1 for group in self._groups)
@@ -212,6 +221,7 @@ class SparseShares(ShareRow):
         logits, numbers = points[:, 0], points[:, 1].long()
         integral, slope = torch.zeros_like(logits), torch.zeros_like(logits)
         for part in self._parts:
+            part = part.third() if rough else part
             for block in torch.arange(len(logits), device=u.device).split(part.points_at_a_time):
                 change = part.integrals(logits[block], self._position[numbers[block]])
                 integral[block] += change[0]
@@ -342,6 +352,10 @@ class _LonePart:
     def points_at_a_time(self) -> int:
         return max(1, 4 * SWEEP_ELEMENTS // (self.around.shape[1] * len(self.y)))
 
+    def third(self) -> _LonePart:
+        """Every third node, a rule of its own."""
+        return replace(self, y=self.y[1::3], around=3.0 * self.around[..., 1::3])
+
     def integrals(self, u: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
         """``∫ Im φ dy`` at logits (k,) of labels by their place here (k,), and its derivative."""
         phase = self.log_centre[number, None] - u[:, None] + self.y  # (k, q)
@@ -385,6 +399,10 @@ class _GroupPart:
     @property
     def points_at_a_time(self) -> int:
         return 1
+
+    def third(self) -> _GroupPart:
+        """Every third node, a rule of its own."""
+        return replace(self, y=self.y[1::3], around=3.0 * self.around[..., 1::3])
 
     def integrals(self, u: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
         """``∫ Im φ dy`` at a logit (1,) of a sum by its place here (1,), and its derivative."""
