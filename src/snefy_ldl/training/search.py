@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -148,8 +149,8 @@ def _search(
     policies = [job]
     if job.may_model_zeros:
         policies = [job.with_policy("model")]
-        if job.zero_rows < MOSTLY_ZEROS:
-            policies.append(job.with_policy(job.labels.policy.mode))
+        if job.zero_rows < MOSTLY_ZEROS:  # shrunk zeros train in a third of the time, and settle what the network sees
+            policies.insert(0, job.with_policy(job.labels.policy.mode))
     if guidance is None and wanted_guides(job, light=large):
         progress.update(progress.completed, "fitting guides")
         guidance = _guidance(job, large)
@@ -169,16 +170,20 @@ def _search(
     if guidance is None and len(policies) == 1:
         return _with_groups(job, train_jobs(policies, progress)[0], job.data, grouping, progress)
     grouped = grouping is not None and grouping.measured is not None
-    races = [_Race(_ways(part, guidance, may_move, inputs, grouped), n_rows, grouped) for part in policies]
-    field = [candidate for race in races for candidate in race.field]
-    progress.extend(sum(stack.recipe.epochs for race in races for stack in race.stacks))
-    for number in reversed(range(len(races))):  # shrunk zeros train in a third of the time, and settle the scaling
-        if number + 1 < len(races):
-            races[number].take_scalings(races[number + 1])
-        races[number].run(progress, lambda stack: describe(stack, field))
-    best = races[0]
-    if len(races) > 1 and _has_better_mean(races[1].validation, races[0].validation):
-        best = races[1]
+    races: list[_Race] = []
+    field: list[Candidate] = []
+    chosen: dict[Inputs, dict[str, Any]] | None = None if inputs is None else {inputs: {}}
+    n_members: int | Literal["auto"] | None = None
+    for part in policies:
+        race = _Race(_ways(part, guidance, may_move, chosen, grouped), n_rows, grouped, n_members)
+        field += race.field
+        progress.extend(sum(stack.recipe.epochs for stack in race.stacks))
+        race.run(progress, partial(describe, field=field))
+        races.append(race)
+        chosen, n_members = race.survivors, race.n_members
+    best = races[-1]
+    if len(races) > 1 and _has_better_mean(races[0].validation, best.validation):
+        best = races[0]
     for candidate in field:
         if candidate.outcome == "kept" and candidate is not best.winner:
             candidate.outcome = "not chosen"
@@ -327,8 +332,7 @@ class Way:
         done = 0
         if settled is not None:
             done = settled.net.n_members
-            changes["standardize"] = False if settled.scaling == "none" else settled.scaling
-            changes["centre"] = settled.centre
+            changes |= {**_scaled_as(settled), "centre": settled.centre}
         if base.settings.checkpoint_dir is not None:
             mode = f"{base.labels.policy.mode}-" if base.remark else ""
             taught = "" if self.lessons is None else "-taught"
@@ -351,12 +355,19 @@ class Way:
 
 
 def _ways(
-    job: Job, guidance: Guidance | None, may_move: bool, chosen: Inputs | None = None, grouped: bool = False
+    job: Job,
+    guidance: Guidance | None,
+    may_move: bool,
+    chosen: dict[Inputs, dict[str, Any]] | None = None,
+    grouped: bool = False,
 ) -> list[Way]:
-    """The ways to try under one zero policy, in the order in which they are compared; one where inputs are chosen."""
+    """The ways to try under one zero policy, in the order in which they are compared.
+
+    Where inputs are chosen, theirs alone, each with its settings.
+    """
     data, unit = job.data, {"standardize": "unit"}
     if guidance is None:
-        return [Way(job, "features", data, None, {})]
+        return [Way(job, "features", data, None, (chosen or {}).get("features", {}))]
     guides, table = guidance.guides, guidance.table
     if _votes_per_item(job) < SINGLE_VOTES and data.groups is None:
         means = mixed_mean(table, best_weights(table[guidance.seen], guidance.labels[guidance.seen]))
@@ -364,7 +375,7 @@ def _ways(
         data = data.with_completed(complete_votes(data.labels, means, COMPLETED_VOTES, rng))
         table = np.vstack([table, table])
     ways: list[Way] = []
-    for inputs in _inputs_to_try(job, grouped) if chosen is None else [chosen]:
+    for inputs in _inputs_to_try(job, grouped) if chosen is None else chosen:
         if inputs == "features":
             one_scaling = unit if len(job.rows) < FEW_ROWS and job.settings.standardize == "auto" else {}
             ways.append(Way(job, inputs, data.with_features(data.features), None, one_scaling))
@@ -377,6 +388,8 @@ def _ways(
             mover, moves = _fit_moves(job, guidance, None if data.groups is None else data.groups.first)
             changes = unit | _moving_sizes(job)
             ways.append(Way(job, inputs, data.with_features(table, moves), replace(guides, mover=mover), changes))
+    if chosen is not None:
+        ways = [replace(way, changes={**way.changes, **chosen[way.inputs]}) for way in ways]
     splits_freely = data.groups is None and _has_whole_shares(data)
     if len(job.rows) >= FEW_ROWS or job.settings.validation_fraction <= 0 or not splits_freely:
         return ways
@@ -437,27 +450,40 @@ class _Race:
         ways: in the order in which they are compared.
         n_rows: that may be seen.
         grouped: whether rows come in groups that differ.
+        n_members: of each way; as many as can be compared by default.
 
     Attributes:
+        n_members: of each way.
         stacks: one for each way.
         field: the candidates of all of them.
         way: the one that won.
         state: of the winner.
         winner: the candidate.
+        survivors: inputs that were not dropped, with the setting of their scaling: what is worth trying under another
+            zero policy. A law that moves must have won, for presence makes each of its steps as slow as two.
     """
 
     way: Way
     state: FittedState
     winner: Candidate
+    survivors: dict[Inputs, dict[str, Any]]
 
-    def __init__(self, ways: list[Way], n_rows: int, grouped: bool = False) -> None:
+    def __init__(
+        self,
+        ways: list[Way],
+        n_rows: int,
+        grouped: bool = False,
+        n_members: int | Literal["auto"] | None = None,
+    ) -> None:
         self._ways, self._n_rows, self._grouped = ways, n_rows, grouped
         base = ways[0].base
         costly = base.data.n_labels <= FEW_LABELS and (n_rows >= FEW_ROWS or base.data.are_counts)
         self._price = MOVING_PRICE if costly else 0.0
-        n_members: int | Literal["auto"] = N_FOLDS if n_rows < FEW_ROWS else 1
-        if len(ways) == 1 and not (ways[0].folds and base.settings.n_members == "auto"):  # nothing to choose between
-            n_members = base.settings.n_members
+        if n_members is None:
+            n_members = N_FOLDS if n_rows < FEW_ROWS else 1
+            if len(ways) == 1 and not (ways[0].folds and base.settings.n_members == "auto"):
+                n_members = base.settings.n_members  # nothing to choose between
+        self.n_members = n_members
         jobs = [way.job(n_members) for way in ways]
         self.stacks = [Stack([job], job.settings.torch_device, checkpoint_of(job)) for job in jobs]
         self.field = [candidate for stack in self.stacks for candidate in candidates_of(stack)]
@@ -466,18 +492,6 @@ class _Race:
     def validation(self) -> Validation | None:
         """How the winner did on the validation rows."""
         return self.state.validation
-
-    def take_scalings(self, other: _Race) -> None:
-        """Leave out what another race of the same ways, which is over, has shown to be the worse scaling."""
-        for stack, done in zip(self.stacks, other.stacks):
-            if done.failure is not None or not stack.may_drop:
-                continue
-            tried = [one for one in other.field if one.stack is done]
-            best = max(tried, key=lambda one: (one.outcome == "kept", done.log_likelihood(one.members) or -math.inf))
-            worse = [one for one in self.field if one.stack is stack and one.scaling != best.scaling]
-            for one in worse:
-                one.outcome = "dropped early"
-            stack.trainer.drop([member for one in worse for member in one.members])
 
     def run(self, progress: Progress, say: Callable[[Stack], str]) -> None:
         """Train all ways, and keep the best."""
@@ -518,6 +532,9 @@ class _Race:
         if n_rows < FEW_ROWS and not grouped:
             best = ends[choose([state.validation for _, state, _ in ends])]
         self.way, self.state, self.winner = best
+        self.survivors = {
+            way.inputs: _scaled_as(state) for way, state, _ in ends if way is best[0] or way.inputs != "moving"
+        }
 
     def _is_better(self, state: FittedState, best: FittedState) -> bool:
         """Whether a state with guides beats the best so far on the validation rows.
@@ -555,6 +572,11 @@ def _has_better_mean(challenger: Validation | None, incumbent: Validation | None
     if challenger is None or incumbent is None:
         return False
     return lead(-challenger.divergence, -incumbent.divergence) > 1.0
+
+
+def _scaled_as(state: FittedState) -> dict[str, Any]:
+    """The setting that scales features as a state does."""
+    return {"standardize": False if state.scaling == "none" else state.scaling}
 
 
 def _last_losses(state: FittedState) -> str:
@@ -614,9 +636,7 @@ def _inputs_to_try(job: Job, grouped: bool = False) -> list[Inputs]:
         return ["guides", "moving"]
     if len(job.rows) < FEW_ROWS:
         return ["features", "guides", "moving"]
-    if job.data.features.shape[1] > WIDE:
-        return ["features", "guides", "moving"]
-    return ["features", "guides", "both", "moving"]
+    return ["features", "guides", "moving"] if job.data.features.shape[1] > WIDE else ["guides", "both", "moving"]
 
 
 def is_large(job: Job) -> bool:
@@ -659,7 +679,7 @@ def fit_large(job: Job, fit_small: Callable[[Job], FittedState], progress: Progr
     chosen = _choose(job, sample, fit_small)
     settled = replace(
         settings,
-        standardize=False if chosen.scaling == "none" else chosen.scaling,
+        **_scaled_as(chosen),
         centre=None if chosen.centre is None else "geometric" if isinstance(settings.centre, str) else settings.centre,
     )
     policy = None if data.are_counts else ZeroPolicy(chosen.zero_policy.mode, job.labels.policy.floor)

@@ -31,6 +31,8 @@ ONE_PASS_RATE = 0.2
 #: and 2,048 of a million synthetic rows after 10 epochs; 3.44 and 3.56 with 256 and 1,024 of 300,000 others.)
 BATCH_LIMITS = {16: 200, 32: 500, 64: 10_000, 128: 40_000, 256: 85_000, 1024: 400_000}
 LARGEST_BATCH = 2048
+#: Of shares, steps of 64 rows become steps of 128 at so many times the rate: as good, in two thirds of the time.
+DOUBLED_BATCH, DOUBLED_RATE = 64, 1.6
 
 
 @dataclass(eq=False, repr=False)
@@ -268,13 +270,16 @@ def make_recipe(settings: Settings, n_rows: int, votes: VoteSettings | None = No
 
     Example:
         >>> make_recipe(Settings(), 1000).batch_size, make_recipe(Settings(), 100).batch_size
-        (64, 16)
+        (128, 16)
     """
     size = settings.batch_size
+    rate, exponent_rate = (1.0, 1.0) if settings.is_paper else (ONE_PASS_RATE if one_pass else 1.0, EXPONENT_RATE)
     if size == "auto":
         rows = n_rows * (1.0 - settings.validation_fraction)
         size = next((size for size, limit in BATCH_LIMITS.items() if rows < limit), LARGEST_BATCH)
-    rate, exponent_rate = (1.0, 1.0) if settings.is_paper else (ONE_PASS_RATE if one_pass else 1.0, EXPONENT_RATE)
+        plain = votes is None and settings.backbone is None and not (settings.is_paper or one_pass)
+        if size == DOUBLED_BATCH and plain:
+            size, rate = 2 * size, DOUBLED_RATE
     if votes is not None and not settings.is_paper:
         # Votes are a noisier teacher than shares, and a few of them say nothing about concentrations.
         rate, exponent_rate = votes.rate * rate, votes.exponent_rate
