@@ -68,7 +68,8 @@ from snefy_ldl.training.state import FittedState, Inputs, Validation, choose, le
 WIDE = 600
 #: Standard errors by which guides may be behind on validation rows, from this many rows on.
 GUIDE_ALLOWANCE, MANY_ROWS = 2.5, 200
-#: Labels from which nothing but guides is tried: they are by far the best then, and the rest is slow.
+#: Labels from which nothing but guides is tried, and where zeros are modelled nothing but a law that moves with them:
+#: they are by far the best then, and the rest is slow.
 MANY_LABELS = 20
 #: Neurons of a law that moves its odds of presence, too: those of every row are made for each pair of neurons.
 PRESENCE_NEURONS = 12
@@ -176,6 +177,7 @@ def _search(
     n_members: int | Literal["auto"] | None = None
     for part in policies:
         race = _Race(_ways(part, guidance, may_move, chosen, grouped), n_rows, grouped, n_members)
+        race.is_last_word = len(policies) == 1 and not large
         field += race.field
         progress.extend(sum(stack.recipe.epochs for stack in race.stacks))
         race.run(progress, partial(describe, field=field))
@@ -454,6 +456,7 @@ class _Race:
 
     Attributes:
         n_members: of each way.
+        is_last_word: whether the winner is compared with nothing else; the mean of one without rivals is then not made.
         stacks: one for each way.
         field: the candidates of all of them.
         way: the one that won.
@@ -463,6 +466,7 @@ class _Race:
             zero policy. A law that moves must have won, for presence makes each of its steps as slow as two.
     """
 
+    is_last_word = False
     way: Way
     state: FittedState
     winner: Candidate
@@ -505,6 +509,9 @@ class _Race:
             return given
 
         run_race(self.stacks, [self.field], progress, say, handicap)
+        at_end = [candidate for candidate in self.field if candidate.outcome is None]
+        if self.is_last_word and len(at_end) == 1:
+            at_end[0].job.compared = False
         ends: list[tuple[Way, FittedState, Candidate]] = []
         for way, stack in zip(self._ways, self.stacks):
             if stack.failure is not None:
@@ -632,6 +639,8 @@ def _inputs_to_try(job: Job, grouped: bool = False) -> list[Inputs]:
     if not isinstance(job.settings.guides, str):  # the user's own: they are meant to be used
         alone: list[Inputs] = ["moving"] if job.data.n_labels >= MANY_LABELS else ["both"]
         return ["guides", "both", "moving"] if job.settings.validation_fraction > 0 else alone
+    if job.data.n_labels >= MANY_LABELS and job.models_zeros and job.may_move:
+        return ["moving"]
     if job.data.n_labels >= MANY_LABELS or len(job.rows) < FEATURE_ROWS:
         return ["guides", "moving"]
     if len(job.rows) < FEW_ROWS:
