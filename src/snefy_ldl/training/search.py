@@ -462,8 +462,8 @@ class _Race:
         way: the one that won.
         state: of the winner.
         winner: the candidate.
-        survivors: inputs that were not dropped, with the setting of their scaling: what is worth trying under another
-            zero policy. A law that moves must have won, for presence makes each of its steps as slow as two.
+        survivors: inputs that are about as likely as the winner's, with the setting of their scaling: what is worth
+            trying under another zero policy. A law that moves must have won.
     """
 
     is_last_word = False
@@ -539,9 +539,14 @@ class _Race:
         if n_rows < FEW_ROWS and not grouped:
             best = ends[choose([state.validation for _, state, _ in ends])]
         self.way, self.state, self.winner = best
-        self.survivors = {
-            way.inputs: _scaled_as(state) for way, state, _ in ends if way is best[0] or way.inputs != "moving"
-        }
+        likely = [end for end in ends if end is best or (end[0].inputs != "moving" and self._is_as_likely(end[1]))]
+        self.survivors = {way.inputs: _scaled_as(state) for way, state, _ in likely}
+
+    def _is_as_likely(self, state: FittedState) -> bool:
+        """Whether a state is as likely as the winner's, by one standard error."""
+        if state.validation is None or self.validation is None:
+            return False
+        return lead(self.validation.log_prob, state.validation.log_prob) <= 1.0
 
     def _is_better(self, state: FittedState, best: FittedState) -> bool:
         """Whether a state with guides beats the best so far on the validation rows.
