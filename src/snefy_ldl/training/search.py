@@ -176,8 +176,8 @@ def _search(
     chosen: dict[Inputs, dict[str, Any]] | None = None if inputs is None else {inputs: {}}
     n_members: int | Literal["auto"] | None = None
     for part in policies:
-        race = _Race(_ways(part, guidance, may_move, chosen, grouped), n_rows, grouped, n_members)
-        race.is_last_word = len(policies) == 1 and not large
+        ways = _ways(part, guidance, may_move, chosen, grouped)
+        race = _Race(ways, n_rows, grouped, len(policies) > 1 or large, n_members)
         field += race.field
         progress.extend(sum(stack.recipe.epochs for stack in race.stacks))
         race.run(progress, partial(describe, field=field))
@@ -400,9 +400,7 @@ def _ways(
     ways = [replace(way, folds=True, changes={**way.changes, **one_centre}) for way in ways]
     if not job.models_zeros and data.n_labels < MANY_LABELS:
         lessons = _Lessons(job, guidance)
-        taught = [lessons.teach(way) for way in ways if lessons.are_for(way)]
-        # fewer than a hundred rows alone hardly ever teach a network as well as with lessons
-        ways = [way for way in ways if way.inputs != "guides" or not lessons.are_for(way)] + taught
+        ways = [lessons.teach(way) if lessons.are_for(way) else way for way in ways]
     return ways
 
 
@@ -452,11 +450,12 @@ class _Race:
         ways: in the order in which they are compared.
         n_rows: that may be seen.
         grouped: whether rows come in groups that differ.
+        compared: whether the winner will be compared with another race's; else nobody asks one without rivals for its
+            mean.
         n_members: of each way; as many as can be compared by default.
 
     Attributes:
         n_members: of each way.
-        is_last_word: whether the winner is compared with nothing else; the mean of one without rivals is then not made.
         stacks: one for each way.
         field: the candidates of all of them.
         way: the one that won.
@@ -466,7 +465,6 @@ class _Race:
             trying under another zero policy. A law that moves must have won.
     """
 
-    is_last_word = False
     way: Way
     state: FittedState
     winner: Candidate
@@ -476,10 +474,11 @@ class _Race:
         self,
         ways: list[Way],
         n_rows: int,
-        grouped: bool = False,
-        n_members: int | Literal["auto"] | None = None,
+        grouped: bool,
+        compared: bool,
+        n_members: int | Literal["auto"] | None,
     ) -> None:
-        self._ways, self._n_rows, self._grouped = ways, n_rows, grouped
+        self._ways, self._n_rows, self._grouped, self._compared = ways, n_rows, grouped, compared
         base = ways[0].base
         costly = base.data.n_labels <= FEW_LABELS and (n_rows >= FEW_ROWS or base.data.are_counts)
         self._price = MOVING_PRICE if costly else 0.0
@@ -510,7 +509,7 @@ class _Race:
 
         run_race(self.stacks, [self.field], progress, say, handicap)
         at_end = [candidate for candidate in self.field if candidate.outcome is None]
-        if self.is_last_word and len(at_end) == 1:
+        if not self._compared and len(at_end) == 1:
             at_end[0].job.compared = False
         ends: list[tuple[Way, FittedState, Candidate]] = []
         for way, stack in zip(self._ways, self.stacks):
