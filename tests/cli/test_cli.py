@@ -171,7 +171,7 @@ def test_the_candidates_of_a_fit_are_shown(folder: Path, tmp_path: Path) -> None
     assert re.search(r"guides +-?\d+\.\d{4} +\d+\.\d{4} +2 +\d+\.\d +(kept|not chosen)", shown)
     assert re.search(r"moving law .*(kept|not chosen)", shown)
     tried = json.loads(succeed("info", tmp_path / "m", "--json"))["candidates"]
-    assert [one["name"] for one in tried] == ["features", "guides", "moving law", "moving law, taught"]
+    assert [one["name"] for one in tried] == ["features", "guides", "moving law, taught"]
 
 
 @pytest.mark.slow

@@ -106,7 +106,8 @@ def default_guides(n_rows: int, n_features: int, seed: int, light: bool = False)
         Unfitted learners.
     """
     trees = 200 if n_rows >= 500 and min(n_rows, GUIDE_ROWS) * n_features < MANY_CELLS else 100
-    return [SABFGS(), TreesLDL(n_trees=trees, min_leaf=LIGHT_LEAF if light else 1, random_state=seed % 2**31)]
+    leaf = LIGHT_LEAF if light else 1
+    return [SABFGS(), TreesLDL(n_trees=trees, min_leaf=leaf, max_features="sqrt", random_state=seed % 2**31)]
 
 
 def fit_guides(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
@@ -37,7 +37,7 @@ from snefy_ldl.networks.starts import (
 )
 from snefy_ldl.training.data import Labels, TrainingData, prepare_shares, prepare_votes
 from snefy_ldl.training.objectives import CentredCounts, Counts, Gaps, Objective, Shares, ZeroObjective
-from snefy_ldl.training.settings import PRESENCE_RATE, Recipe, Settings, make_recipe
+from snefy_ldl.training.settings import Recipe, Settings, make_recipe
 from snefy_ldl.training.state import FittedState, Inputs
 
 #: Parts whose geometric means differ by this factor are unequal enough for a centre to be tried by itself.
@@ -271,8 +271,7 @@ class Job:
     @cached_property
     def recipe(self) -> Recipe:
         """How to train."""
-        recipe = make_recipe(self.settings, len(self.rows), self.labels.votes, self.one_pass)
-        return replace(recipe, exponent_rate=PRESENCE_RATE) if self.models_zeros else recipe
+        return make_recipe(self.settings, len(self.rows), self.labels.votes, self.one_pass, self.models_zeros)
 
 
 def fold_rows(rows: Index, seed: int) -> list[tuple[Tensor, Tensor]]:

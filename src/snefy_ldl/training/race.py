@@ -53,7 +53,9 @@ from snefy_ldl.training.state import FittedState, Inputs, Run, Validation, lead,
 #: Part of the epochs at which candidates are compared, and the standard errors by which one may be behind there.
 #: Earlier, or by fewer standard errors, the winner of a full search was dropped on two of five splits of a data set
 #: whose candidates with a centre learn fast and end behind.
-RUNGS = ((0.5, 3.0), (0.7, 2.0))
+RUNGS = ((0.3, 4.0), (0.5, 3.0), (0.7, 2.0))
+#: Part of those standard errors by which one may be behind where nothing but scaling or centre differs.
+SIBLINGS = 0.25
 #: Epochs and validation rows below which nobody is dropped: too few to tell who is behind.
 LEAST_EPOCHS, LEAST_ROWS = 10, 20
 #: What a candidate is called after its inputs.
@@ -258,6 +260,8 @@ def find_behind(group: Sequence[Candidate], margin: float, handicap: Handicap | 
             if other is one or own is None or best is None:
                 continue
             allowed = margin + (0.0 if handicap is None else max(0.0, handicap(one.job, other.job)))
+            if one.job is other.job:  # scalings that are about as good are as good a choice
+                allowed = SIBLINGS * margin
             if expected_lead(best, own) > allowed:
                 behind.append(one)
                 break

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,7 +68,8 @@ from snefy_ldl.training.state import FittedState, Inputs, Validation, choose, le
 WIDE = 600
 #: Standard errors by which guides may be behind on validation rows, from this many rows on.
 GUIDE_ALLOWANCE, MANY_ROWS = 2.5, 200
-#: Labels from which nothing but guides is tried: they are by far the best then, and the rest is slow.
+#: Labels from which nothing but guides is tried, and where zeros are modelled nothing but a law that moves with them:
+#: they are by far the best then, and the rest is slow.
 MANY_LABELS = 20
 #: Neurons of a law that moves its odds of presence, too: those of every row are made for each pair of neurons.
 PRESENCE_NEURONS = 12
@@ -148,8 +150,8 @@ def _search(
     policies = [job]
     if job.may_model_zeros:
         policies = [job.with_policy("model")]
-        if job.zero_rows < MOSTLY_ZEROS:
-            policies.append(job.with_policy(job.labels.policy.mode))
+        if job.zero_rows < MOSTLY_ZEROS:  # shrunk zeros train in a third of the time, and settle what the network sees
+            policies.insert(0, job.with_policy(job.labels.policy.mode))
     if guidance is None and wanted_guides(job, light=large):
         progress.update(progress.completed, "fitting guides")
         guidance = _guidance(job, large)
@@ -169,16 +171,21 @@ def _search(
     if guidance is None and len(policies) == 1:
         return _with_groups(job, train_jobs(policies, progress)[0], job.data, grouping, progress)
     grouped = grouping is not None and grouping.measured is not None
-    races = [_Race(_ways(part, guidance, may_move, inputs, grouped), n_rows, grouped) for part in policies]
-    field = [candidate for race in races for candidate in race.field]
-    progress.extend(sum(stack.recipe.epochs for race in races for stack in race.stacks))
-    for number in reversed(range(len(races))):  # shrunk zeros train in a third of the time, and settle the scaling
-        if number + 1 < len(races):
-            races[number].take_scalings(races[number + 1])
-        races[number].run(progress, lambda stack: describe(stack, field))
-    best = races[0]
-    if len(races) > 1 and _has_better_mean(races[1].validation, races[0].validation):
-        best = races[1]
+    races: list[_Race] = []
+    field: list[Candidate] = []
+    chosen: dict[Inputs, dict[str, Any]] | None = None if inputs is None else {inputs: {}}
+    n_members: int | Literal["auto"] | None = None
+    for part in policies:
+        ways = _ways(part, guidance, may_move, chosen, grouped)
+        race = _Race(ways, n_rows, grouped, len(policies) > 1 or large, n_members)
+        field += race.field
+        progress.extend(sum(stack.recipe.epochs for stack in race.stacks))
+        race.run(progress, partial(describe, field=field))
+        races.append(race)
+        chosen, n_members = race.survivors, race.n_members
+    best = races[-1]
+    if len(races) > 1 and _has_better_mean(races[0].validation, best.validation):
+        best = races[0]
     for candidate in field:
         if candidate.outcome == "kept" and candidate is not best.winner:
             candidate.outcome = "not chosen"
@@ -327,8 +334,7 @@ class Way:
         done = 0
         if settled is not None:
             done = settled.net.n_members
-            changes["standardize"] = False if settled.scaling == "none" else settled.scaling
-            changes["centre"] = settled.centre
+            changes |= {**_scaled_as(settled), "centre": settled.centre}
         if base.settings.checkpoint_dir is not None:
             mode = f"{base.labels.policy.mode}-" if base.remark else ""
             taught = "" if self.lessons is None else "-taught"
@@ -351,12 +357,19 @@ class Way:
 
 
 def _ways(
-    job: Job, guidance: Guidance | None, may_move: bool, chosen: Inputs | None = None, grouped: bool = False
+    job: Job,
+    guidance: Guidance | None,
+    may_move: bool,
+    chosen: dict[Inputs, dict[str, Any]] | None = None,
+    grouped: bool = False,
 ) -> list[Way]:
-    """The ways to try under one zero policy, in the order in which they are compared; one where inputs are chosen."""
+    """The ways to try under one zero policy, in the order in which they are compared.
+
+    Where inputs are chosen, theirs alone, each with its settings.
+    """
     data, unit = job.data, {"standardize": "unit"}
     if guidance is None:
-        return [Way(job, "features", data, None, {})]
+        return [Way(job, "features", data, None, (chosen or {}).get("features", {}))]
     guides, table = guidance.guides, guidance.table
     if _votes_per_item(job) < SINGLE_VOTES and data.groups is None:
         means = mixed_mean(table, best_weights(table[guidance.seen], guidance.labels[guidance.seen]))
@@ -364,7 +377,7 @@ def _ways(
         data = data.with_completed(complete_votes(data.labels, means, COMPLETED_VOTES, rng))
         table = np.vstack([table, table])
     ways: list[Way] = []
-    for inputs in _inputs_to_try(job, grouped) if chosen is None else [chosen]:
+    for inputs in _inputs_to_try(job, grouped) if chosen is None else chosen:
         if inputs == "features":
             one_scaling = unit if len(job.rows) < FEW_ROWS and job.settings.standardize == "auto" else {}
             ways.append(Way(job, inputs, data.with_features(data.features), None, one_scaling))
@@ -377,6 +390,8 @@ def _ways(
             mover, moves = _fit_moves(job, guidance, None if data.groups is None else data.groups.first)
             changes = unit | _moving_sizes(job)
             ways.append(Way(job, inputs, data.with_features(table, moves), replace(guides, mover=mover), changes))
+    if chosen is not None:
+        ways = [replace(way, changes={**way.changes, **chosen[way.inputs]}) for way in ways]
     splits_freely = data.groups is None and _has_whole_shares(data)
     if len(job.rows) >= FEW_ROWS or job.settings.validation_fraction <= 0 or not splits_freely:
         return ways
@@ -385,9 +400,7 @@ def _ways(
     ways = [replace(way, folds=True, changes={**way.changes, **one_centre}) for way in ways]
     if not job.models_zeros and data.n_labels < MANY_LABELS:
         lessons = _Lessons(job, guidance)
-        taught = [lessons.teach(way) for way in ways if lessons.are_for(way)]
-        # fewer than a hundred rows alone hardly ever teach a network as well as with lessons
-        ways = [way for way in ways if way.inputs != "guides" or not lessons.are_for(way)] + taught
+        ways = [lessons.teach(way) if lessons.are_for(way) else way for way in ways]
     return ways
 
 
@@ -437,27 +450,43 @@ class _Race:
         ways: in the order in which they are compared.
         n_rows: that may be seen.
         grouped: whether rows come in groups that differ.
+        compared: whether the winner will be compared with another race's; else nobody asks one without rivals for its
+            mean.
+        n_members: of each way; as many as can be compared by default.
 
     Attributes:
+        n_members: of each way.
         stacks: one for each way.
         field: the candidates of all of them.
         way: the one that won.
         state: of the winner.
         winner: the candidate.
+        survivors: inputs that are about as likely as the winner's, with the setting of their scaling: what is worth
+            trying under another zero policy. A law that moves must have won.
     """
 
     way: Way
     state: FittedState
     winner: Candidate
+    survivors: dict[Inputs, dict[str, Any]]
 
-    def __init__(self, ways: list[Way], n_rows: int, grouped: bool = False) -> None:
-        self._ways, self._n_rows, self._grouped = ways, n_rows, grouped
+    def __init__(
+        self,
+        ways: list[Way],
+        n_rows: int,
+        grouped: bool,
+        compared: bool,
+        n_members: int | Literal["auto"] | None,
+    ) -> None:
+        self._ways, self._n_rows, self._grouped, self._compared = ways, n_rows, grouped, compared
         base = ways[0].base
         costly = base.data.n_labels <= FEW_LABELS and (n_rows >= FEW_ROWS or base.data.are_counts)
         self._price = MOVING_PRICE if costly else 0.0
-        n_members: int | Literal["auto"] = N_FOLDS if n_rows < FEW_ROWS else 1
-        if len(ways) == 1 and not (ways[0].folds and base.settings.n_members == "auto"):  # nothing to choose between
-            n_members = base.settings.n_members
+        if n_members is None:
+            n_members = N_FOLDS if n_rows < FEW_ROWS else 1
+            if len(ways) == 1 and not (ways[0].folds and base.settings.n_members == "auto"):
+                n_members = base.settings.n_members  # nothing to choose between
+        self.n_members = n_members
         jobs = [way.job(n_members) for way in ways]
         self.stacks = [Stack([job], job.settings.torch_device, checkpoint_of(job)) for job in jobs]
         self.field = [candidate for stack in self.stacks for candidate in candidates_of(stack)]
@@ -466,18 +495,6 @@ class _Race:
     def validation(self) -> Validation | None:
         """How the winner did on the validation rows."""
         return self.state.validation
-
-    def take_scalings(self, other: _Race) -> None:
-        """Leave out what another race of the same ways, which is over, has shown to be the worse scaling."""
-        for stack, done in zip(self.stacks, other.stacks):
-            if done.failure is not None or not stack.may_drop:
-                continue
-            tried = [one for one in other.field if one.stack is done]
-            best = max(tried, key=lambda one: (one.outcome == "kept", done.log_likelihood(one.members) or -math.inf))
-            worse = [one for one in self.field if one.stack is stack and one.scaling != best.scaling]
-            for one in worse:
-                one.outcome = "dropped early"
-            stack.trainer.drop([member for one in worse for member in one.members])
 
     def run(self, progress: Progress, say: Callable[[Stack], str]) -> None:
         """Train all ways, and keep the best."""
@@ -491,6 +508,9 @@ class _Race:
             return given
 
         run_race(self.stacks, [self.field], progress, say, handicap)
+        at_end = [candidate for candidate in self.field if candidate.outcome is None]
+        if not self._compared and len(at_end) == 1:
+            at_end[0].job.compared = False
         ends: list[tuple[Way, FittedState, Candidate]] = []
         for way, stack in zip(self._ways, self.stacks):
             if stack.failure is not None:
@@ -518,6 +538,14 @@ class _Race:
         if n_rows < FEW_ROWS and not grouped:
             best = ends[choose([state.validation for _, state, _ in ends])]
         self.way, self.state, self.winner = best
+        likely = [end for end in ends if end is best or (end[0].inputs != "moving" and self._is_as_likely(end[1]))]
+        self.survivors = {way.inputs: _scaled_as(state) for way, state, _ in likely}
+
+    def _is_as_likely(self, state: FittedState) -> bool:
+        """Whether a state is as likely as the winner's, by one standard error."""
+        if state.validation is None or self.validation is None:
+            return False
+        return lead(self.validation.log_prob, state.validation.log_prob) <= 1.0
 
     def _is_better(self, state: FittedState, best: FittedState) -> bool:
         """Whether a state with guides beats the best so far on the validation rows.
@@ -555,6 +583,11 @@ def _has_better_mean(challenger: Validation | None, incumbent: Validation | None
     if challenger is None or incumbent is None:
         return False
     return lead(-challenger.divergence, -incumbent.divergence) > 1.0
+
+
+def _scaled_as(state: FittedState) -> dict[str, Any]:
+    """The setting that scales features as a state does."""
+    return {"standardize": False if state.scaling == "none" else state.scaling}
 
 
 def _last_losses(state: FittedState) -> str:
@@ -610,13 +643,13 @@ def _inputs_to_try(job: Job, grouped: bool = False) -> list[Inputs]:
     if not isinstance(job.settings.guides, str):  # the user's own: they are meant to be used
         alone: list[Inputs] = ["moving"] if job.data.n_labels >= MANY_LABELS else ["both"]
         return ["guides", "both", "moving"] if job.settings.validation_fraction > 0 else alone
+    if job.data.n_labels >= MANY_LABELS and job.models_zeros and job.may_move:
+        return ["moving"]
     if job.data.n_labels >= MANY_LABELS or len(job.rows) < FEATURE_ROWS:
         return ["guides", "moving"]
     if len(job.rows) < FEW_ROWS:
         return ["features", "guides", "moving"]
-    if job.data.features.shape[1] > WIDE:
-        return ["features", "guides", "moving"]
-    return ["features", "guides", "both", "moving"]
+    return ["features", "guides", "moving"] if job.data.features.shape[1] > WIDE else ["guides", "both", "moving"]
 
 
 def is_large(job: Job) -> bool:
@@ -659,7 +692,7 @@ def fit_large(job: Job, fit_small: Callable[[Job], FittedState], progress: Progr
     chosen = _choose(job, sample, fit_small)
     settled = replace(
         settings,
-        standardize=False if chosen.scaling == "none" else chosen.scaling,
+        **_scaled_as(chosen),
         centre=None if chosen.centre is None else "geometric" if isinstance(settings.centre, str) else settings.centre,
     )
     policy = None if data.are_counts else ZeroPolicy(chosen.zero_policy.mode, job.labels.policy.floor)
