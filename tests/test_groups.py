@@ -532,7 +532,7 @@ def test_a_diagnosis_and_a_loop_split_by_group(data, parts, model):
     X, D, groups = data.X[train], data.D[train], data.groups[train]
     assert will_it_help(model, X, D, groups=groups).errors[-1] > will_it_help(model, X, D).errors[-1]
     loop = ActiveLearner(
-        SnefyLDL(epochs=3, random_state=0), in_groups(X, groups), lambda rows: D[rows], "lcmd", budget=160,
+        SnefyLDL(epochs=1, guides=None, n_members=1, random_state=0), in_groups(X, groups), lambda rows: D[rows], "lcmd", budget=160,
         batch_size=10, initial=150,
     )  # fmt: skip
     loop.run()

@@ -55,7 +55,7 @@ def test_coverage_from_both_sides_with_a_wrong_model(method, simultaneous):
 
 @pytest.mark.slow
 def test_coverage_given_the_calibration_rows_follows_the_exact_beta_law():
-    """P(covered | calibration) ~ Beta(k, n+1-k), k = ⌈c(n+1)⌉; Kolmogorov-Smirnov over 800 calibrations.
+    """P(covered | calibration) ~ Beta(k, n+1-k), k = ⌈c(n+1)⌉; Kolmogorov-Smirnov over 400 calibrations.
 
     With the right law the score |F - 1/2| is uniform on [0, 1/2], so the coverage is exactly 2 q̂; the coverage of a
     Chebyshev interval is the exact Beta probability of it.
@@ -65,7 +65,7 @@ def test_coverage_given_the_calibration_rows_follows_the_exact_beta_law():
     law = stats.beta(k, n + 1 - k)
     share = stats.beta(2.0, 5.0)
     by_cdf, by_chebyshev = [], []
-    for _ in range(800):
+    for _ in range(400):
         X, D = model.draw(n, rng)
         by_cdf.append(2.0 * ConformalIntervals(model, level, "cdf").conformalize(X, D).thresholds_[0, 0])
         low, high = (

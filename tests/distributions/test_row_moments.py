@@ -76,7 +76,7 @@ def test_moments_of_rows_do_not_depend_on_the_others() -> None:
     together = torch.stack(rows.two())
     shift, centre, weights = rows.shift[7:8], rows.log_centre[7:8], rows.weights[7:8]
     alone = RowPresenceMoments(rows.half, rows.pairs, rows.log_odds, shift, centre, weights)
-    torch.testing.assert_close(torch.stack(alone.two())[:, 0], together[:, 7], rtol=0.0, atol=1e-10)
+    torch.testing.assert_close(torch.stack(alone.two())[:, 0], together[:, 7], rtol=0.0, atol=1e-14)
 
 
 @pytest.mark.parametrize("n_labels", [3, 150])

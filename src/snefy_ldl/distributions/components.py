@@ -497,14 +497,14 @@ class RowPresenceMoments:
         numbers = NODES * n_labels * int(ends[:, 0].sum())  # of all rows together
         per_block = max(1, 4 * ROW_ELEMENTS * len(order) // max(1, numbers))
         parts = list(by_size.split(per_block))
-        answers = map_blocks(lambda rows: self._block(rows, order[rows], ends[rows].amax(0).tolist()), parts, device)
+        answers = map_blocks(lambda rows: self._block(rows, order[rows], ends[rows]), parts, device)
         answer = torch.empty(2, len(order), n_labels, dtype=torch.float64, device=device)
         for rows, two in zip(parts, answers):
             answer[:, rows] = two
         return answer[0], answer[1]
 
-    def _block(self, rows: Tensor, order: Tensor, ends: list[int]) -> Tensor:
-        """Both moments of some rows (2, b, L), whose components come in this order (b, P) up to these ends."""
+    def _block(self, rows: Tensor, order: Tensor, ends: Tensor) -> Tensor:
+        """Both moments of some rows (2, b, L), whose components come in this order (b, P) up to these ends (b, 3)."""
         centre = self.log_centre.expand(len(self.weights), -1)[rows]
         y, step = row_nodes(2.0 * self.half, centre)
         z = (centre[..., None] + y[:, None]).transpose(0, 1)  # (L, b, k)
@@ -512,14 +512,23 @@ class RowPresenceMoments:
         factors = (-self.half.T[:, None, :, None] * log1p[:, :, None]).clamp_min_(LEAST_LOG_FACTOR).exp_()
         answer = torch.zeros(2, len(rows), self.half.shape[1], dtype=torch.float64, device=step.device)
         strides = [1, *(every for _, every in LIGHT[::-1])]
-        for start, end, every in zip([0, *ends], ends, strides):
-            if end > start:
+        place = torch.arange(order.shape[1], device=rows.device)
+        weights, before = self.weights[rows].gather(1, order), torch.zeros_like(ends[:, 0])
+        for after, every in zip(ends.T, strides):
+            part = slice(int(before.min()), int(after.max()))
+            # each row's own components alone, so that its answer does not depend on the other rows
+            own = (place >= before[:, None]) & (place < after[:, None])
+            if part.start < part.stop:
                 kernel = share[..., ::every], every * step[:, ::every]
-                answer += self._integrate(rows, order[:, start:end], factors[..., ::every], *kernel)
+                taken = order[:, part], (weights * own)[:, part]
+                answer += self._integrate(rows, *taken, factors[..., ::every], *kernel)
+            before = after
         return answer
 
-    def _integrate(self, rows: Tensor, numbers: Tensor, factors: Tensor, share: Tensor, step: Tensor) -> Tensor:
-        """What some components of each row (b, p) add to its moments (2, b, L); factors (L, b, n, k)."""
+    def _integrate(
+        self, rows: Tensor, numbers: Tensor, weights: Tensor, factors: Tensor, share: Tensor, step: Tensor
+    ) -> Tensor:
+        """What some components of each row (b, p), with their weights, add to its moments (2, b, L)."""
         n_labels, n_rows, n_neurons, n_nodes = factors.shape
         shift = self.shift.expand(len(self.weights), -1)[rows]
         log_odds = (self.log_odds[numbers] + shift[:, None]).clamp_(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)
@@ -529,7 +538,7 @@ class RowPresenceMoments:
         alone = (empty - log_absent).exp()  # every other label is absent
         i, j = (neurons[numbers] for neurons in self.pairs)
         alpha = (self.half[i] + self.half[j]).movedim(-1, 0)
-        weights = there * (self.weights[rows[:, None], numbers] / -torch.expm1(empty))
+        weights = there * (weights / -torch.expm1(empty))
         rising = torch.stack([weights * alpha, weights * alpha * (alpha + 1.0)], 2)  # (L, b, 2, p)
         lonely = rising * alone[:, :, None]
         flat = factors.contiguous().view(n_labels, n_rows * n_neurons, n_nodes)
