@@ -66,7 +66,7 @@ NODES = 70
 LIGHT = ((1e-8, 4), (1e-5, 2))
 #: Factors of an integrand are no smaller than e^-100: exponentials and products of tiny numbers are slow.
 LEAST_LOG_FACTOR = -100.0
-#: Numbers in each of the three arrays that are swept for components whose labels may be absent.
+#: Numbers in each work array; smaller ones would stay closer to the processor, but many rows share each call.
 ROW_ELEMENTS = 8 * SWEEP_ELEMENTS
 
 
@@ -381,7 +381,7 @@ class RowMoments:
 
     def _each_block(self, numbers: int, answer: Callable[[_Integrals], Answer]) -> list[Answer]:
         """Answers of some rows at a time, where each row takes so many numbers per neuron."""
-        size = max(1, SWEEP_ELEMENTS // (numbers * self.half[..., 0].numel()))
+        size = max(1, ROW_ELEMENTS // (numbers * self.half[..., 0].numel()))
         blocks: Iterator[Tensor] = iter(torch.arange(len(self), device=self.log_centre.device).split(size))
 
         def work(rows: Tensor) -> Answer:
