@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from snefy_ldl import SnefyLDL, blocks
-from snefy_ldl.active import ActiveLearner, query, will_it_help
+from snefy_ldl.active import ActiveLearner, diagnosis, query, will_it_help
 from snefy_ldl.datasets import make_groups
 from snefy_ldl.datasets.groups import group_folds, in_groups, labels_differ, leave_groups_out, read_groups, split_groups
 from snefy_ldl.errors import InputError, ModelFileError
@@ -527,13 +527,14 @@ def test_groups_of_a_pool_that_is_read_in_parts_are_refused(data, model):
 
 
 @pytest.mark.slow
-def test_a_diagnosis_and_a_loop_split_by_group(data, parts, model):
+def test_a_diagnosis_and_a_loop_split_by_group(data, parts, model, monkeypatch):
+    monkeypatch.setattr(diagnosis, "TREES", 25)
     train = parts[0]
     X, D, groups = data.X[train], data.D[train], data.groups[train]
     assert will_it_help(model, X, D, groups=groups).errors[-1] > will_it_help(model, X, D).errors[-1]
+    small = SnefyLDL(epochs=1, guides=None, n_members=1, random_state=0)
     loop = ActiveLearner(
-        SnefyLDL(epochs=3, random_state=0), in_groups(X, groups), lambda rows: D[rows], "lcmd", budget=160,
-        batch_size=10, initial=150,
-    )  # fmt: skip
+        small, in_groups(X, groups), lambda rows: D[rows], "lcmd", budget=160, batch_size=10, initial=150
+    )
     loop.run()
     assert loop.model_.training_["group_effects"]["groups"] == [24]

@@ -135,10 +135,10 @@ def test_report_says_where_the_rivals_learned_and_takes_the_stored_calibration(f
 @pytest.mark.slow
 def test_report_judges_one_table_by_folds(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
-    succeed("report", folder / "model", folder / "train.csv", "--folds", 3, "--out", out, "--title", "Ours & <theirs>")
+    succeed("report", folder / "model", folder / "train.csv", "--folds", 2, "--out", out, "--title", "Ours & <theirs>")
     words = check_page(out / "index.html")
     assert "Ours & <theirs>" in words
-    assert "fitted anew 3 times" in words
+    assert "fitted anew 2 times" in words
     assert run("report", folder / "model", folder / "train.csv", "--folds", 1).exit_code == 2
 
 

@@ -28,8 +28,8 @@ METHODS = (*LEVEL_SETS, "pcp", "c-pcp", "latent")
     "method", [method if method == "density" else pytest.param(method, marks=pytest.mark.slow) for method in METHODS]
 )
 def test_coverage_from_both_sides_with_a_wrong_model(method):
-    """Mean over 250 splits within 4.5 standard errors of ⌈c(n+1)⌉/(n+1); ties of hpd may only add to it."""
-    n_splits, n_cal, n_test, level = 250, 40, 40, 0.9
+    """Mean over 150 splits within 4.5 standard errors of ⌈c(n+1)⌉/(n+1); ties of hpd may only add to it."""
+    n_splits, n_cal, n_test, level = 150, 40, 40, 0.9
     model = DirichletModel(distort=0.4)
     X, D = DirichletModel().draw(n_splits * (n_cal + n_test), seed=1)
     found = []

@@ -37,14 +37,14 @@ def test_p_values_by_hand_and_uniform():
 
 @pytest.mark.slow
 def test_false_alarms_are_as_rare_as_stated():
-    """At 20 to 1: at most 5 % of 300 streams of 100 rows; binomial 4.5 standard errors, once in 150,000 seeds."""
+    """At 20 to 1: at most 5 % of 150 streams of 100 rows; binomial 4.5 standard errors, once in 150,000 seeds."""
     alarms = 0
     model = DirichletModel()
-    X, D = model.draw(300 * 130, seed=2)
-    for X_part, D_part in zip(np.split(X, 300), np.split(D, 300)):
+    X, D = model.draw(150 * 130, seed=2)
+    for X_part, D_part in zip(np.split(X, 150), np.split(D, 150)):
         ci = ConformalIntervals(model, 0.8, "chebyshev").conformalize(X_part[:30], D_part[:30])
         alarms += watch(ci, X_part[30:], D_part[30:], alarm=20.0).changed
-    assert alarms / 300 <= 0.05 + 4.5 * np.sqrt(0.05 * 0.95 / 300)
+    assert alarms / 150 <= 0.05 + 4.5 * np.sqrt(0.05 * 0.95 / 150)
 
 
 @pytest.mark.parametrize("made", [ConformalIntervals, ConformalRegion])

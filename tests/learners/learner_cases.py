@@ -70,7 +70,7 @@ CASES = {
     "LDLForest": Case(LDLForest, {"depth": 2, "n_rounds": 2, "max_iter": 3}, permutes=False),
     "DirichletLDL": Case(DirichletLDL),
     "LogRatioLDL": Case(
-        LogRatioLDL, {"n_trees": 20, "max_iter": 10}, permutes=False, zeros=False
+        LogRatioLDL, {"n_trees": 5, "max_iter": 4}, permutes=False, zeros=False
     ),  # its basis has an order
     "TreesLDL": Case(TreesLDL, {"n_trees": 5}, permutes=False),  # splits hang on the last digits of their gains
     "IncomLDL": Case(IncomLDL, {"max_iter": 30}, tolerance=5e-3),  # stopped where shares move by less

@@ -52,7 +52,7 @@ NEGLIGIBLE_TERM_EXPONENT = -60.0
 INTEGRAL_TAIL = 30.0
 #: Log odds of a label's presence beyond this, on either side, are certainty.
 LOG_ODDS_LIMIT = 500.0
-#: Weight of a component below which it has no part in the mean of a row that tabulates none.
-NEGLIGIBLE_MOMENT_WEIGHT = 1e-11
+#: Moments of rows that tabulate none: as many of a row's lightest components as weigh this much together are left out.
+NEGLIGIBLE_MOMENT_WEIGHT = 3e-11
 #: Centres that differ by no more than this share of themselves are the same.
 SAME_CENTRE = 1e-9

@@ -20,7 +20,7 @@ are left, the step grows.
 
 Where every row has its own centre, or its own odds, the sum over components is inside the integral. Factors of a pair
 of neurons are products of one factor per neuron; where all labels are there, the sum is a quadratic form ``zᵀ M z``
-with a matrix that all rows share, else pairs are summed one by one.
+with a matrix that all rows share, else pairs are summed one by one. Light pairs are content with fewer nodes.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ __all__ = [
     "ComponentMoments",
     "PresenceComponents",
     "RowMoments",
+    "RowPresenceMoments",
     "integral_nodes",
     "log_centre_of",
     "log_covariance",
     "log_expm1",
-    "moments_with_presence",
     "moved_log_norm",
+    "row_nodes",
 ]
 
 Answer = TypeVar("Answer")
@@ -56,8 +57,17 @@ Answer = TypeVar("Answer")
 #: Step of the trapezoid rule where the integrands are not yet powers of t, and how slowly it grows beyond.
 STEP, GROWTH = 0.3, 10.0
 EULER = 0.57721566490153286
-#: Nodes that an integral takes, roughly, and what an integrand's bound must exceed for its node to count.
-NODES, LEAST = 100, 1e-9
+#: The same for the integrals of rows with nodes of their own, where 1e-10 is enough; here steps grow on both sides.
+ROW_STEP, ROW_GROWTH, ROW_TAIL = 0.32, 2.0, 27.0
+#: Nodes that such an integral takes, roughly.
+NODES = 70
+#: The lightest components of a row, which weigh this much together, take every so many nodes alone: every fourth is
+#: good to 1e-3 of what they weigh, every second to 1e-6.
+LIGHT = ((1e-8, 4), (1e-5, 2))
+#: Factors of an integrand are no smaller than e^-100: exponentials and products of tiny numbers are slow.
+LEAST_LOG_FACTOR = -100.0
+#: Numbers in each work array; smaller ones would stay closer to the processor, but many rows share each call.
+ROW_ELEMENTS = 8 * SWEEP_ELEMENTS
 
 
 def log_expm1(x: Tensor) -> Tensor:
@@ -192,6 +202,31 @@ def integral_nodes(alpha: Tensor, log_centre: Tensor) -> tuple[Tensor, Tensor]:
     y = x + growth
     keep = y <= high
     return y[keep], STEP * (1.0 + growth[keep] / GROWTH)
+
+
+def row_nodes(alpha: Tensor, log_centre: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes ``y = log t`` and steps of the trapezoid rule, fewer than :func:`integral_nodes` and each row's own.
+
+    Below the largest ``Σ c_r α_r`` an integrand is t times a power series, beyond the last 1/c a sum of powers of t: in
+    either direction it is analytic in ever wider strips, so that steps may grow exponentially.
+
+    Args:
+        alpha: ``α`` of neurons (n, L), float64; those of their pairs lie between.
+        log_centre: ``log c`` (N, L).
+
+    Returns:
+        Both (N, k), float64; a step of zero where a row needs fewer nodes than others.
+    """
+    left = -torch.logsumexp(alpha.log() + log_centre[:, None], 2).amax(1, keepdim=True) - 1.0  # (N, 1)
+    bend = 2.0 - log_centre.amin(1, keepdim=True)
+    slowest = float(alpha.topk(min(2, alpha.shape[1]), 1, largest=False).values.sum(1).min())
+    start = left - ROW_GROWTH * math.log(ROW_TAIL)
+    end = bend + ROW_GROWTH * math.log1p(ROW_TAIL / slowest)
+    count = int(torch.ceil((end - start).max() / ROW_STEP)) + 1
+    x = start + ROW_STEP * torch.arange(count, dtype=torch.float64, device=alpha.device)
+    down, up = torch.exp((left - x) / ROW_GROWTH), torch.exp((x - bend) / ROW_GROWTH)
+    step = ROW_STEP * (1.0 + (down + up) / ROW_GROWTH)
+    return x - down + up, torch.where(x < end + ROW_STEP, step, 0.0)
 
 
 class ComponentMoments:
@@ -346,7 +381,7 @@ class RowMoments:
 
     def _each_block(self, numbers: int, answer: Callable[[_Integrals], Answer]) -> list[Answer]:
         """Answers of some rows at a time, where each row takes so many numbers per neuron."""
-        size = max(1, SWEEP_ELEMENTS // (numbers * self.half[..., 0].numel()))
+        size = max(1, ROW_ELEMENTS // (numbers * self.half[..., 0].numel()))
         blocks: Iterator[Tensor] = iter(torch.arange(len(self), device=self.log_centre.device).split(size))
 
         def work(rows: Tensor) -> Answer:
@@ -369,13 +404,15 @@ class RowMoments:
         return torch.cat(self._each_block(NODES * self.half.shape[-1], lambda part: part.products()))
 
     def _integrals(self) -> _Integrals:
-        y, step = integral_nodes(2.0 * self.half.flatten(0, 1), self.log_centre)
-        log1p = softplus(self.log_centre[..., None] + y)  # log(1 + c t), (N, L, k)
-        bound = -2.0 * torch.einsum("l,nlk->nk", self.half.amin((0, 1)), log1p).amin(0)
-        keep = bound > math.log(LEAST) - 6.0
-        log1p, y, step = log1p[..., keep], y[keep], step[keep]
-        phi = torch.exp(-torch.einsum("mil,nlk->mink", self.half, log1p)) * self.features.transpose(1, 2)[..., None]
-        return _Integrals(self, phi, torch.sigmoid(self.log_centre[..., None] + y), step)
+        y, step = row_nodes(2.0 * self.half.flatten(0, 1), self.log_centre)
+        z = self.log_centre[..., None] + y[:, None]
+        log1p = softplus(z)  # log(1 + c t), (N, L, k)
+        bound = -2.0 * torch.einsum("l,nlk->nk", self.half.amin((0, 1)), log1p)
+        alive = int(((bound > -ROW_TAIL) & (step > 0.0)).any(0).sum())  # bounds fall: what is alive comes first
+        log1p = log1p[..., :alive]
+        factors = torch.einsum("mil,nlk->mink", -self.half, log1p).clamp_min_(LEAST_LOG_FACTOR).exp_()
+        phi = factors.mul_(self.features.transpose(1, 2)[..., None])
+        return _Integrals(self, phi, torch.sigmoid(z[..., :alive]), step[:, :alive])
 
     def form(self, z: Tensor) -> Tensor:
         """``M z`` of every member: z (K, n, ...) -> (K, n, ...)."""
@@ -384,7 +421,7 @@ class RowMoments:
 
 @dataclass(frozen=True)
 class _Integrals:
-    """Integrands of moments: ``ê φ`` (K, n, N, k), ``c t / (1 + c t)`` (N, L, k), and the weights of the nodes (k,)."""
+    """Integrands of moments: ``ê φ`` (K, n, N, k), ``c t / (1 + c t)`` (N, L, k), and steps of the nodes (N, k)."""
 
     rows: RowMoments
     phi: Tensor
@@ -396,7 +433,7 @@ class _Integrals:
         return 2.0 * torch.einsum("mil,mink->nlk", self.rows.half, self.phi * self.rows.form(self.phi))
 
     def first(self) -> Tensor:
-        return (self._linear() * self.share) @ self.step
+        return (self._linear() * self.share * self.step[:, None]).sum(-1)
 
     def second(self) -> Tensor:
         product = self.phi * self.rows.form(self.phi)
@@ -406,7 +443,7 @@ class _Integrals:
             mixed = a[:, :, None, None] * self.phi
             table = torch.einsum("mi,mink->nk", 2.0 * (a + a.square()), product)
             table += 2.0 * (mixed * self.rows.form(mixed)).sum((0, 1))
-            answer[:, r] = (table * self.share[:, r].square()) @ self.step
+            answer[:, r] = (table * self.share[:, r].square() * self.step).sum(-1)
         return answer
 
     def products(self) -> Tensor:
@@ -417,59 +454,110 @@ class _Integrals:
         mixed = torch.einsum("rmink,qmink->nrqk", weighted, turned)
         mixed += torch.einsum("mir,miq,mink->nrqk", half, half, product)
         answer = 2.0 * torch.einsum("nrqk,nrk,nqk->nrq", mixed, share, share)
-        linear = (self._linear() * share.square()) @ self.step
+        linear = (self._linear() * share.square() * self.step[:, None]).sum(-1)
         return answer + torch.diag_embed(linear)
 
 
-def moments_with_presence(
-    exponents: Tensor, alpha: Tensor, log_odds: Tensor, log_centre: Tensor, weights: Tensor
-) -> tuple[Tensor, Tensor]:
-    """``E[ℓ_r]`` and ``E[ℓ_r²]`` (L,) of one row in which labels may be absent.
+@dataclass(frozen=True)
+class RowPresenceMoments:
+    """Moments of rows that share their neurons; each has its own weights and odds, and labels may be absent.
 
     Args:
-        exponents: ``w`` (K, n, L), float64.
-        alpha: of every pair of neurons (P, L), one member after the other.
-        log_odds: of their presence, this row's (P, L).
-        log_centre: log c (L,).
-        weights: of the pairs (P,), which sum to one.
-
-    Returns:
-        Both, to 1e-8.
+        half: ``a = ½ + w`` of all neurons (n, L), float64.
+        pairs: both neurons of every component, (P,) each.
+        log_odds: of presence (P, L), before the rows' shifts.
+        shift: what is added to them (N or 1, L).
+        log_centre: ``log c`` (N or 1, L), at most zero.
+        weights: of the components (N, P); those of a row sum to one.
 
     Example:
-        >>> w, one = torch.tensor([[[0.5, 1.0, 2.0]]]).double(), torch.ones(1).double()
-        >>> odds = torch.full((1, 3), 40.0).double()
-        >>> moments_with_presence(w, 1.0 + 2.0 * w[0], odds, torch.zeros(3).double(), one)[0].round(decimals=9)
-        tensor([0.2000, 0.3000, 0.5000], dtype=torch.float64)
+        >>> half, one = torch.tensor([[1.0, 1.5, 2.5]]).double(), torch.ones(1, 1).double()
+        >>> zero, odds = torch.zeros(1, 3).double(), torch.full((1, 3), 40.0).double()
+        >>> pairs = torch.tensor([0]), torch.tensor([0])
+        >>> RowPresenceMoments(half, pairs, odds, zero, zero, one).two()[0].round(decimals=9)  # Dirichlet(2, 3, 5)
+        tensor([[0.2000, 0.3000, 0.5000]], dtype=torch.float64)
     """
-    n_members, n, n_labels = exponents.shape
-    used = torch.nonzero(weights.abs() > NEGLIGIBLE_MOMENT_WEIGHT).squeeze(1)
-    i, j = pair_index(n, exponents.device)
-    member = torch.arange(n_members, device=exponents.device).repeat_interleave(len(i)) * n
-    first_neuron = (member + i.repeat(n_members))[used]
-    second_neuron = (member + j.repeat(n_members))[used]
-    alpha, log_odds, weights = alpha[used], log_odds[used], weights[used]
-    there, absent = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
-    log_absent = -softplus(log_odds)
-    weights = weights / -torch.expm1(log_absent.sum(1))
-    alone = (log_absent.sum(1, keepdim=True) - log_absent).exp()  # every other label is absent (P, L)
-    y, step = integral_nodes(alpha, log_centre)
-    log1p, share = softplus(log_centre[:, None] + y), torch.sigmoid(log_centre[:, None] + y)  # (L, k)
-    factors = torch.exp(-(0.5 + exponents.flatten(0, 1))[..., None] * log1p)  # (K n, L, k)
-    total = torch.zeros(2, n_labels, len(y), dtype=torch.float64, device=alpha.device)
-    size = max(1, CHUNK_ELEMENTS // (8 * n_labels * len(y)))
-    for part in torch.arange(len(used), device=alpha.device).split(size):
-        present = factors[first_neuron[part]].mul_(factors[second_neuron[part]]).mul_(there[part, :, None])
-        either = present + absent[part, :, None]
-        rest = either.prod(1, keepdim=True) / either - alone[part, :, None]  # Π_{s≠r} (1-p+pF) - Π_{s≠r} (1-p)
-        present *= rest
-        rising = weights[part, None] * alpha[part]
-        total[0] += torch.einsum("pl,plk->lk", rising, present)
-        total[1] += torch.einsum("pl,plk->lk", rising * (alpha[part] + 1.0), present)
-    by_itself = (weights[:, None] * there * alone).sum(0)
-    first = by_itself + (total[0] * share * step).sum(-1)
-    second = by_itself + (total[1] * share.square() * step).sum(-1)
-    return first, second
+
+    half: Tensor
+    pairs: tuple[Tensor, Tensor]
+    log_odds: Tensor
+    shift: Tensor
+    log_centre: Tensor
+    weights: Tensor
+
+    def two(self) -> tuple[Tensor, Tensor]:
+        """``E[ℓ_r]`` and ``E[ℓ_r²]``, each (N, L), to 1e-10."""
+        size, order = self.weights.abs().sort(1, descending=True)
+        behind = size.flip(1).cumsum(1).flip(1)  # what a component and all lighter ones weigh
+        # where components of a row end that take every node, every second one, every fourth one
+        limits = [least for least, _ in LIGHT[::-1]] + [NEGLIGIBLE_MOMENT_WEIGHT]
+        ends = torch.stack([(behind > least).sum(1) for least in limits], 1)
+        n_labels, device = self.half.shape[1], self.half.device
+        by_size = ends[:, 0].argsort(stable=True)
+        numbers = NODES * n_labels * int(ends[:, 0].sum())  # of all rows together
+        per_block = max(1, 4 * ROW_ELEMENTS * len(order) // max(1, numbers))
+        parts = list(by_size.split(per_block))
+        answers = map_blocks(lambda rows: self._block(rows, order[rows], ends[rows]), parts, device)
+        answer = torch.empty(2, len(order), n_labels, dtype=torch.float64, device=device)
+        for rows, two in zip(parts, answers):
+            answer[:, rows] = two
+        return answer[0], answer[1]
+
+    def _block(self, rows: Tensor, order: Tensor, ends: Tensor) -> Tensor:
+        """Both moments of some rows (2, b, L), whose components come in this order (b, P) up to these ends (b, 3)."""
+        centre = self.log_centre.expand(len(self.weights), -1)[rows]
+        y, step = row_nodes(2.0 * self.half, centre)
+        z = (centre[..., None] + y[:, None]).transpose(0, 1)  # (L, b, k)
+        log1p, share = softplus(z), torch.sigmoid(z)
+        factors = (-self.half.T[:, None, :, None] * log1p[:, :, None]).clamp_min_(LEAST_LOG_FACTOR).exp_()
+        answer = torch.zeros(2, len(rows), self.half.shape[1], dtype=torch.float64, device=step.device)
+        strides = [1, *(every for _, every in LIGHT[::-1])]
+        place = torch.arange(order.shape[1], device=rows.device)
+        weights, before = self.weights[rows].gather(1, order), torch.zeros_like(ends[:, 0])
+        for after, every in zip(ends.T, strides):
+            part = slice(int(before.min()), int(after.max()))
+            # each row's own components alone, so that its answer does not depend on the other rows
+            own = (place >= before[:, None]) & (place < after[:, None])
+            if part.start < part.stop:
+                kernel = share[..., ::every], every * step[:, ::every]
+                taken = order[:, part], (weights * own)[:, part]
+                answer += self._integrate(rows, *taken, factors[..., ::every], *kernel)
+            before = after
+        return answer
+
+    def _integrate(
+        self, rows: Tensor, numbers: Tensor, weights: Tensor, factors: Tensor, share: Tensor, step: Tensor
+    ) -> Tensor:
+        """What some components of each row (b, p), with their weights, add to its moments (2, b, L)."""
+        n_labels, n_rows, n_neurons, n_nodes = factors.shape
+        shift = self.shift.expand(len(self.weights), -1)[rows]
+        log_odds = (self.log_odds[numbers] + shift[:, None]).clamp_(-LOG_ODDS_LIMIT, LOG_ODDS_LIMIT)
+        log_odds = log_odds.movedim(-1, 0).contiguous()  # (L, b, p)
+        there, absent, log_absent = torch.sigmoid(log_odds), torch.sigmoid(-log_odds), -softplus(log_odds)
+        empty = log_absent.sum(0)
+        alone = (empty - log_absent).exp()  # every other label is absent
+        i, j = (neurons[numbers] for neurons in self.pairs)
+        alpha = (self.half[i] + self.half[j]).movedim(-1, 0)
+        weights = there * (weights / -torch.expm1(empty))
+        rising = torch.stack([weights * alpha, weights * alpha * (alpha + 1.0)], 2)  # (L, b, 2, p)
+        lonely = rising * alone[:, :, None]
+        flat = factors.contiguous().view(n_labels, n_rows * n_neurons, n_nodes)
+        first = torch.arange(n_rows, device=rows.device)[:, None] * n_neurons
+        total = torch.zeros(n_labels, n_rows, 2, n_nodes, dtype=torch.float64, device=rows.device)
+        size = max(1, ROW_ELEMENTS // (n_labels * n_rows * n_nodes))
+        for start in range(0, numbers.shape[1], size):
+            part = slice(start, start + size)
+            shape = (n_labels, n_rows, -1, n_nodes)
+            both = flat.index_select(1, (first + i[:, part]).flatten())
+            both = both.mul_(flat.index_select(1, (first + j[:, part]).flatten())).view(shape)
+            either = (both * there[:, :, part, None]).add_(absent[:, :, part, None])
+            product = either.prod(0)
+            rest = torch.div(both, either, out=either).mul_(product)  # Π_{s≠r} (1-p+pF), times F_r
+            total += rising[..., part] @ rest
+            total -= lonely[..., part] @ both
+        by_itself = (weights * alone).sum(-1).T  # (b, L)
+        weighted = total * (share * step)[:, :, None]
+        return torch.stack([weighted[:, :, 0].sum(-1).T, (weighted[:, :, 1] * share).sum(-1).T]) + by_itself
 
 
 def log_covariance(weights: Tensor, alpha: Tensor, log_centre: Tensor) -> Tensor:

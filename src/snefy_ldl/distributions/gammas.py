@@ -45,8 +45,8 @@ from snefy_ldl.distributions.components import (
     ComponentMoments,
     PresenceComponents,
     RowMoments,
+    RowPresenceMoments,
     log_covariance,
-    moments_with_presence,
     moved_log_norm,
 )
 from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, Remainder, WeightedDraws, condition_by_draws
@@ -411,6 +411,15 @@ class GammaRows(RowBlocks):
             features = self.unit_features()[0]
             return RowMoments(self.family.half(), self.family.matrix().detach(), features, self.log_centre)
 
+    def _presence_moments(self, rows: slice) -> RowPresenceMoments:
+        """What answers for some rows together where labels may be absent and each row has its own centre or odds."""
+        assert self.components is not None
+        even = torch.zeros(1, self.n_labels, dtype=torch.float64, device=self.device)
+        shift = even if self.shift is None else self.shift[rows].detach().double()
+        centre, weights = self._centre_rows(rows).detach(), self.weights(rows).detach()
+        half, log_odds = self.family.half().flatten(0, 1), self.components.log_odds.detach()
+        return RowPresenceMoments(half, self.family.pairs(), log_odds, shift, centre, weights)
+
     def first_moments(self) -> Tensor:
         """``E[ℓ_r]`` (N, L) in float64."""
         if self.offset is None and not self._shared:
@@ -422,13 +431,8 @@ class GammaRows(RowBlocks):
         if self.offset is None and not self._shared:
             if not self.has_atoms:
                 return self._row_moments().two()
-            half = self.family.exponents.detach().double()
-            answers = []
-            for row in range(len(self)):
-                weights = self.row_weights(row)
-                parts = self.row_components(row)
-                answers.append(moments_with_presence(half, parts.alpha, parts.log_odds, self.row_centre(row), weights))
-            return torch.stack([one for one, _ in answers]), torch.stack([two for _, two in answers])
+            answers = [self._presence_moments(rows).two() for rows in self.chunks()]
+            return torch.cat([one for one, _ in answers]), torch.cat([two for _, two in answers])
         both = self._expected(
             lambda tables: torch.cat([tables.first(), tables.second()], 1),
             lambda voted: torch.cat([voted.first(), voted.second()]),

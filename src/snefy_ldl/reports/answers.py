@@ -31,6 +31,8 @@ DRAWS = 500
 DRAWN_ROWS = 500
 #: Fewest rows that a report can say anything about.
 FEWEST_ROWS = 10
+#: Seconds that a fit took, choice of its law included, up to which one process fits it anew for every fold.
+SHORT_FIT = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +233,9 @@ def _refit(model: SnefyLDL, rows: JudgedRows, learn: Sequence[Index]) -> list[Sn
     if model.guides_ is None or (data.columns is not None and (data.columns.has_gaps or not data.columns.is_plain)):
         return fit_many(settled, rows.X, rows.D, learn)
     jobs = [Job(settled.settings(), data, fold, warn=False) for fold in learn]
-    return [clone(settled).adopt(state) for state in fit(jobs, None, model.inputs_)]
+    # what is over soon is not worth processes of its own, which load the library first
+    n_jobs = 1 if model.training_["seconds"] < SHORT_FIT else None
+    return [clone(settled).adopt(state) for state in fit(jobs, n_jobs, model.inputs_)]
 
 
 def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answers:
