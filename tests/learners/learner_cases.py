@@ -17,7 +17,6 @@ from snefy_ldl.learners import (
     BCPNN,
     CPNN,
     DFLDL,
-    LDL4C,
     LDLDPA,
     LDLHR,
     LDLHVLC,
@@ -27,7 +26,6 @@ from snefy_ldl.learners import (
     PTSVM,
     SABFGS,
     SAIIS,
-    DeltaLDL,
     DirichletLDL,
     IncomLDL,
     LDLForest,
@@ -76,10 +74,8 @@ CASES = {
     "IncomLDL": Case(IncomLDL, {"max_iter": 30}, tolerance=5e-3),  # stopped where shares move by less
     "WInLDL": Case(WInLDL, {"max_iter": 30}, tolerance=5e-3, unused=0.05),  # least squares, tied by the simplex
     "OrdinalLDL": Case(OrdinalLDL, {"max_iter": 10}, permutes=False),  # the order is what it is about
-    "LDL4C": Case(LDL4C, {"max_iter": 10}, tolerance=5e-3),  # corners, rounded within a thousandth
-    "LDLHR": Case(LDLHR, {"max_iter": 10}, tolerance=5e-3),
+    "LDLHR": Case(LDLHR, {"max_iter": 10}, tolerance=5e-3),  # corners, rounded within a thousandth
     "LDLM": Case(LDLM, {"max_iter": 10}, tolerance=5e-3, beaten=0.8),  # sharper than the shares, as it is meant to be
-    "DeltaLDL": Case(DeltaLDL, {"max_iter": 10}),
     "LDLHVLC": Case(LDLHVLC, {"n_neighbors": 3, "max_iter": 10}),
 }
 every_learner = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -138,7 +138,6 @@ def test_every_public_function_is_documented_with_an_example(name):
         "JointCalibration",
         "joint_calibration_test",
         "joint_pit",
-        "divisiveness",
     }
 
 

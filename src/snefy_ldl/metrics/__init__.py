@@ -40,9 +40,6 @@ from snefy_ldl.metrics.points import (
     chebyshev,
     clark,
     cosine,
-    delta_mu,
-    divisiveness,
-    divisiveness_error,
     entropy_calibrated,
     intersection,
     kl_divergence,
@@ -81,9 +78,6 @@ __all__ = [
     "crps",
     "cumulative_absolute_distance",
     "cumulative_jensen_shannon",
-    "delta_mu",
-    "divisiveness",
-    "divisiveness_error",
     "earth_movers_distance",
     "energy_score",
     "entropy_calibrated",
@@ -119,7 +113,7 @@ __all__ = [
 ]
 
 #: Every measure ``(D_true, D_pred) -> number`` of point predictions, and whether higher is better: the six of Geng
-#: (2016), those of the labels' order, μ of δ-LDL and the error of the divisiveness.
+#: (2016), and those of the labels' order.
 MEASURES = {
     **HIGHER_IS_BETTER,
     "spearman": True,
@@ -131,7 +125,5 @@ MEASURES = {
     "ranked_probability_score": False,
     "quadratic_form_distance": False,
     "cumulative_jensen_shannon": False,
-    "delta_mu": True,
-    "divisiveness_error": False,
     "manhattan": False,
 }
