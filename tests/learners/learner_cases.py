@@ -27,7 +27,6 @@ from snefy_ldl.learners import (
     SABFGS,
     SAIIS,
     DirichletLDL,
-    IncomLDL,
     LDLForest,
     LogRatioLDL,
     OrdinalLDL,
@@ -71,7 +70,6 @@ CASES = {
         LogRatioLDL, {"n_trees": 20, "max_iter": 10}, permutes=False, zeros=False
     ),  # its basis has an order
     "TreesLDL": Case(TreesLDL, {"n_trees": 5}, permutes=False),  # splits hang on the last digits of their gains
-    "IncomLDL": Case(IncomLDL, {"max_iter": 30}, tolerance=5e-3),  # stopped where shares move by less
     "WInLDL": Case(WInLDL, {"max_iter": 30}, tolerance=5e-3, unused=0.05),  # least squares, tied by the simplex
     "OrdinalLDL": Case(OrdinalLDL, {"max_iter": 10}, permutes=False),  # the order is what it is about
     "LDLHR": Case(LDLHR, {"max_iter": 10}, tolerance=5e-3),  # corners, rounded within a thousandth

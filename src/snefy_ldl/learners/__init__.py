@@ -9,7 +9,7 @@ from __future__ import annotations
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.check import check_learner
 from snefy_ldl.learners.dirichlet import DirichletLDL
-from snefy_ldl.learners.incomplete import IncomLDL, WInLDL
+from snefy_ldl.learners.incomplete import WInLDL
 from snefy_ldl.learners.logratio import LogRatioLDL
 from snefy_ldl.learners.logratio_law import LogContrast, LogRatioSimplex
 from snefy_ldl.learners.losses import DFLDL, LDLDPA, LDLHR, LDLLRR, LDLM, LDLSCL
@@ -37,7 +37,6 @@ __all__ = [
     "SABFGS",
     "SAIIS",
     "DirichletLDL",
-    "IncomLDL",
     "LDLForest",
     "LogContrast",
     "LogRatioLDL",
