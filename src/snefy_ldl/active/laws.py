@@ -12,8 +12,8 @@ from numpy.random import RandomState
 from torch import Tensor
 
 from snefy_ldl._internal.laws import draw_from, tensor_for, to_numpy
-from snefy_ldl._internal.limits import CACHE_ELEMENTS, COMPARED_ELEMENTS, COVARIANCE_ELEMENTS
-from snefy_ldl._internal.tolerances import MATCHED_CONCENTRATIONS, SMALLEST_CORRELATION_EIGENVALUE
+from snefy_ldl._internal.limits import CACHE_ELEMENTS, COVARIANCE_ELEMENTS
+from snefy_ldl._internal.tolerances import MATCHED_CONCENTRATIONS
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.features import Diverse, Geometry, choose_apart, labeled_table
@@ -24,21 +24,6 @@ from snefy_ldl.distributions.sampling import log_dirichlet_draws
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.dirichlet import dirichlet_entropy
 
-__all__ = [
-    "DirichletEntropy",
-    "Entropy",
-    "Epistemic",
-    "LawStrategy",
-    "LogDet",
-    "Space",
-    "Variance",
-    "VoteInformation",
-    "as_width",
-    "log_determinant",
-    "members_of",
-    "shared_entropy",
-]
-
 #: Where the rows of a diverse batch differ.
 Space = Literal["features", "prediction"]
 
@@ -47,9 +32,8 @@ class LawStrategy(Strategy):
     """A strategy that scores each row by its predicted law, and takes the highest scores.
 
     Args:
-        diverse: True or ``"kmeans++"``, ``"greedy"`` or ``"kmeans"``: among the rows with the highest scores, choose
-            some that also differ from each other (:func:`snefy_ldl.active.features.choose_apart`), each weighted by
-            its score.
+        diverse: True or ``"kmeans++"``, or ``"kmeans"``: among the rows with the highest scores, choose some that
+            also differ from each other (:func:`snefy_ldl.active.features.choose_apart`), each weighted by its score.
         candidates: how many of the highest scores a diverse batch is chosen from; ``max(20 n, 1000)`` by default.
         space: where diverse rows differ: ``"features"`` (scaled), or ``"prediction"``, the square roots of the
             predicted mean, whose distance is Hellinger's; that also serves inputs that are no table.
@@ -73,8 +57,8 @@ class LawStrategy(Strategy):
         candidates: int | None = None,
         space: Space = "features",
     ) -> None:
-        if diverse not in (True, False, "kmeans++", "greedy", "kmeans"):
-            raise InputError(f'diverse={diverse!r}: use True, False, "kmeans++", "greedy" or "kmeans".')
+        if diverse not in (True, False, "kmeans++", "kmeans"):
+            raise InputError(f'diverse={diverse!r}: use True, False, "kmeans++" or "kmeans".')
         if candidates is not None:
             check_count("candidates", candidates)
         if space not in ("features", "prediction"):
@@ -148,8 +132,6 @@ class LawStrategy(Strategy):
     ) -> Index:
         """Rows (n,) of high utility that also differ from each other."""
         wanted = max(n, min(int(free.sum()), self.candidates or max(20 * n, 1000)))
-        if self.diverse == "greedy":  # which keeps n numbers a candidate
-            wanted = max(n, min(wanted, COMPARED_ELEMENTS // n))
         best = top_rows(utilities, wanted, free, random)
         rows = pool.take(best)
         if self.space == "features":
@@ -229,55 +211,6 @@ class Variance(LawStrategy, name="variance"):
         """Total variances (N,)."""
         total: Array = to_numpy(law.variance).sum(axis=1)
         return total
-
-
-class LogDet(LawStrategy, name="logdet"):
-    """``log det Cov[ℓ_1 … ℓ_{L-1}|x]``, the log volume of the predicted law.
-
-    The pseudo-determinant of the whole covariance, whose rows sum to zero, is L times that determinant, whichever
-    label is left out: the order of rows is the same.
-
-    Args:
-        diverse: see :class:`LawStrategy`.
-        candidates: see :class:`LawStrategy`.
-        space: see :class:`LawStrategy`.
-
-    Example:
-        >>> from snefy_ldl import SnefySimplex
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
-        >>> LogDet().score(law, RandomState(0)).round(4)  # log of 1/12
-        array([-2.4849])
-    """
-
-    def score(self, law: Any, random: RandomState) -> Array:
-        """Log determinants (N,)."""
-        if not hasattr(law, "covariance_matrix"):
-            raise InputError(f"logdet needs a law with covariance_matrix; {type(law).__name__} has none.")
-        return log_determinant(law.covariance_matrix)
-
-    def weight(self, scores: Array, n_labels: int) -> Array:
-        """The geometric mean of the standard deviations, ``exp(logdet / 2(L-1))``."""
-        return as_width(scores, 2.0 * (n_labels - 1))
-
-
-def log_determinant(covariance: Tensor) -> Array:
-    """Log determinant of all rows and columns but the last, through the correlations.
-
-    Args:
-        covariance: (N, L, L), whose rows sum to zero.
-
-    Returns:
-        Log determinants (N,).
-
-    Example:
-        >>> float(log_determinant(torch.tensor([[[4.0, -4.0], [-4.0, 4.0]]])).round(4)[0])  # log 4
-        1.3863
-    """
-    block = covariance.double()[:, :-1, :-1]
-    variance = block.diagonal(dim1=-2, dim2=-1).clamp_min(torch.finfo(torch.float64).tiny)
-    inverse_sd = variance.rsqrt()
-    eigenvalues = torch.linalg.eigvalsh(block * inverse_sd[:, :, None] * inverse_sd[:, None, :])
-    return to_numpy(variance.log().sum(-1) + eigenvalues.clamp_min(SMALLEST_CORRELATION_EIGENVALUE).log().sum(-1))
 
 
 class Entropy(LawStrategy, name="entropy"):
@@ -524,26 +457,3 @@ def _shannon(shares: Array) -> Array:
     logs = np.log(np.where(shares > 0.0, shares, 1.0))
     result: Array = -(shares * logs).sum(axis=-1)
     return result
-
-
-class VoteInformation(LawStrategy, name="vote_information"):
-    """``H(E[ℓ|x]) - E[H(ℓ)|x]``, the nats that one annotator's vote tells about the label distribution.
-
-    Args:
-        diverse: see :class:`LawStrategy`.
-        candidates: see :class:`LawStrategy`.
-        space: see :class:`LawStrategy`.
-
-    Example:
-        >>> import torch
-        >>> from snefy_ldl import SnefySimplex
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
-        >>> VoteInformation().score(law, RandomState(0)).round(4)  # log 2 - 1/2
-        array([0.1931])
-    """
-
-    def score(self, law: Any, random: RandomState) -> Array:
-        """Nats (N,)."""
-        if not hasattr(law, "vote_information"):
-            raise InputError(f"vote_information needs a law of this library; got {type(law).__name__}.")
-        return to_numpy(law.vote_information())

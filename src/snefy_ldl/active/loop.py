@@ -24,8 +24,6 @@ from snefy_ldl.active.state import STATE_VERSION, Interrupted, LearnerState, Rou
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics import score
 
-__all__ = ["ActiveLearner", "RoundFitter", "check_pair"]
-
 Oracle = Callable[[Index], Any]
 
 

@@ -24,8 +24,6 @@ from snefy_ldl.datasets.groups import GroupedRows, in_groups, split_rows
 from snefy_ldl.datasets.tables import TableSource, parquet_batches
 from snefy_ldl.errors import InputError
 
-__all__ = ["Pool", "dense_table", "stack_rows"]
-
 #: A pool of at least this many rows shows a progress bar on a terminal.
 BAR_ROWS = 100_000
 

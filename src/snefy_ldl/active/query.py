@@ -22,8 +22,6 @@ from snefy_ldl.active.pool import Pool
 from snefy_ldl.datasets.groups import in_groups
 from snefy_ldl.errors import InputError
 
-__all__ = ["RECOMMENDED", "STRATEGIES", "Strategy", "free_rows", "make_strategy", "query", "top_rows"]
-
 #: Strategies that messages name first; the others did not pay in our studies, and are there to be compared with.
 RECOMMENDED = ("auto", "lcmd", "bait", "random")
 #: Strategies by name; a class enters itself when it is defined.
