@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from snefy_ldl._internal.laws import draw_from, tensor_for, to_numpy
 from snefy_ldl._internal.limits import CACHE_ELEMENTS, COVARIANCE_ELEMENTS
 from snefy_ldl._internal.tolerances import MATCHED_CONCENTRATIONS
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl._internal.validation import check_count
+from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.active.features import Diverse, Geometry, choose_apart, labeled_table
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.query import Strategy, free_rows, top_rows
@@ -28,6 +29,7 @@ from snefy_ldl.learners.dirichlet import dirichlet_entropy
 Space = Literal["features", "prediction"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LawStrategy(Strategy):
     """A strategy that scores each row by its predicted law, and takes the highest scores.
 
@@ -51,21 +53,15 @@ class LawStrategy(Strategy):
     #: Whether every block must see the same draws, so that their error is the same for all rows.
     same_draws = False
 
-    def __init__(
-        self,
-        diverse: Diverse = False,
-        candidates: int | None = None,
-        space: Space = "features",
-    ) -> None:
-        if diverse not in (True, False, "kmeans++", "kmeans"):
-            raise InputError(f'diverse={diverse!r}: use True, False, "kmeans++" or "kmeans".')
-        if candidates is not None:
-            check_count("candidates", candidates)
-        if space not in ("features", "prediction"):
-            raise InputError(f'space={space!r}: use "features" or "prediction".')
-        self.diverse = diverse
-        self.candidates = candidates
-        self.space = space
+    diverse: Diverse = False
+    candidates: int | None = None
+    space: Space = "features"
+
+    def __post_init__(self) -> None:
+        check_choice("diverse", self.diverse, (True, False, "kmeans++", "kmeans"))
+        if self.candidates is not None:
+            check_count("candidates", self.candidates)
+        check_choice("space", self.space, ("features", "prediction"))
 
     @abstractmethod
     def score(self, law: Any, random: RandomState) -> Array:
@@ -213,6 +209,7 @@ class Variance(LawStrategy, name="variance"):
         return total
 
 
+@dataclass(eq=False, repr=False)
 class Entropy(LawStrategy, name="entropy"):
     """Differential entropy ``-E[log p(ℓ|x)]`` of the predicted law (Algorithms A2 and A3).
 
@@ -235,19 +232,13 @@ class Entropy(LawStrategy, name="entropy"):
         0
     """
 
-    def __init__(
-        self,
-        method: Literal["model", "uniform", "shared"] = "model",
-        n_draws: int = 1000,
-        diverse: Diverse = False,
-        candidates: int | None = None,
-        space: Space = "features",
-    ) -> None:
-        super().__init__(diverse, candidates, space)
-        if method not in ("model", "uniform", "shared"):
-            raise InputError(f'method={method!r}: use "model", "uniform" or "shared".')
-        self.method = method
-        self.n_draws = check_count("n_draws", n_draws, low=2)
+    method: Literal["model", "uniform", "shared"] = "model"
+    n_draws: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("method", self.method, ("model", "uniform", "shared"))
+        check_count("n_draws", self.n_draws, low=2)
 
     @property
     def same_draws(self) -> bool:  # type: ignore[override]
@@ -307,6 +298,7 @@ def shared_entropy(law: SnefySimplex, n_draws: int, generator: torch.Generator) 
     return to_numpy(torch.cat(answers))
 
 
+@dataclass(eq=False, repr=False)
 class DirichletEntropy(LawStrategy, name="dirichlet"):
     """Differential entropy of one Dirichlet with the predicted mean, the paper's baseline.
 
@@ -327,17 +319,12 @@ class DirichletEntropy(LawStrategy, name="dirichlet"):
         array([0.])
     """
 
-    def __init__(
-        self,
-        concentration: float | None = None,
-        diverse: Diverse = False,
-        candidates: int | None = None,
-        space: Space = "features",
-    ) -> None:
-        super().__init__(diverse, candidates, space)
-        if concentration is not None and not (np.isfinite(concentration) and concentration > 0):
-            raise InputError(f"concentration must be a positive number or None; got {concentration!r}.")
-        self.concentration = concentration
+    concentration: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.concentration is not None:
+            check_number("concentration", self.concentration, strict=True)
 
     def score(self, law: Any, random: RandomState) -> Array:
         """Entropies (N,)."""
@@ -356,6 +343,7 @@ class DirichletEntropy(LawStrategy, name="dirichlet"):
         return as_width(scores, n_labels - 1)
 
 
+@dataclass(eq=False, repr=False)
 class Epistemic(LawStrategy, name="epistemic"):
     """Members' disagreement: the mutual information between what is predicted and which member predicts it.
 
@@ -383,19 +371,13 @@ class Epistemic(LawStrategy, name="epistemic"):
         array([0.693])
     """
 
-    def __init__(
-        self,
-        target: Literal["distribution", "vote"] = "distribution",
-        n_draws: int = 64,
-        diverse: Diverse = False,
-        candidates: int | None = None,
-        space: Space = "features",
-    ) -> None:
-        super().__init__(diverse, candidates, space)
-        if target not in ("distribution", "vote"):
-            raise InputError(f'target={target!r}: use "distribution" or "vote".')
-        self.target = target
-        self.n_draws = check_count("n_draws", n_draws)
+    target: Literal["distribution", "vote"] = "distribution"
+    n_draws: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("target", self.target, ("distribution", "vote"))
+        check_count("n_draws", self.n_draws)
 
     def predicted_law(self, model: Any, block: Any, start: int = 0) -> Any:
         """See :meth:`LawStrategy.predicted_law`; a list of models gives a list of laws."""
