@@ -14,7 +14,7 @@ from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.special import uniform
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl._internal.validation import ZeroPolicy, check_confidence, check_count, check_distributions
+from snefy_ldl._internal.validation import ZeroPolicy, check_choice, check_confidence, check_count, check_distributions
 from snefy_ldl.conformal.intervals import fold_models, stored_folds
 from snefy_ldl.conformal.scores import RegionScore, Seeds, find_score, hit_error, volume_by_draws
 from snefy_ldl.conformal.thresholds import (
@@ -24,7 +24,6 @@ from snefy_ldl.conformal.thresholds import (
     Conformalized,
     SmallGroups,
     Weights,
-    check_choice,
     check_groups,
     check_model,
     check_state,
@@ -224,7 +223,8 @@ class ConformalRegion(Conformalized):
         self.method = self._score.name or type(self._score).__name__
         self.n_draws = check_count("n_draws", n_draws, low=2)
         self.cv = cv
-        self.small_groups = check_choice(small_groups, ("full", "pool", "error"), "small_groups")
+        check_choice("small_groups", small_groups, ("full", "pool", "error"))
+        self.small_groups = small_groups
         self.random_state = random_state
 
     # -- calibration -------------------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ class ConformalRegion(Conformalized):
             NotConformalizedError: ``conformalize`` was not called.
             InputError: Rows, groups, weights or settings that break a rule.
         """
-        check_choice(proposal, ("adapted", "uniform"), "proposal")
+        check_choice("proposal", proposal, ("adapted", "uniform"))
         n = check_count("n", n, low=2)
         X, names, q = self._thresholds(X, groups, sample_weight)
         points = uniform(n, self.n_labels_, random_state) if proposal == "uniform" else None

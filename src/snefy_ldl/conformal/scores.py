@@ -41,33 +41,6 @@ from snefy_ldl._internal.tolerances import SMALLEST_COVARIANCE_EIGENVALUE
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "AbsoluteScore",
-    "BallScore",
-    "BandScore",
-    "BetaScore",
-    "CdfScore",
-    "ChebyshevScore",
-    "ContentBallScore",
-    "DensityScore",
-    "HpdScore",
-    "LabelScore",
-    "LatentScore",
-    "MahalanobisScore",
-    "MarginalScore",
-    "OutlyingScore",
-    "QuantileScore",
-    "RegionScore",
-    "Seeds",
-    "Threshold",
-    "bisect_end",
-    "find_score",
-    "hit_error",
-    "stack_ends",
-    "to_numpy",
-    "volume_by_draws",
-]
-
 #: A source of seeds: every call gives the next one.
 Seeds = Callable[[], int]
 Threshold = Array

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl._internal.validation import check_choice, check_confidence
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 
 SmallGroups = Literal["full", "pool", "error"]
@@ -193,6 +193,7 @@ class Calibration:
         if not np.isfinite(scores).all() and np.isnan(scores).any():
             row = int(np.flatnonzero(np.isnan(scores).any(axis=(1, 2)))[0])
             raise InputError(f"the score of calibration row {row} is not a number; check the model's prediction there.")
+        check_choice("small_groups", small_groups, ("full", "pool", "error"))
         self.scores, self.groups, self.weights, self.small_groups = scores, groups, weights, small_groups
         self._pooled = SortedScores.of(scores, weights)
         self._parts: dict[str, SortedScores] = {}
@@ -474,29 +475,6 @@ def check_model(model: Any) -> Any:
             "distributions, such as SnefyLDL or DirichletLDL."
         )
     return model
-
-
-def check_choice(value: Any, choices: tuple[str, ...], name: str) -> Any:
-    """One of a few words.
-
-    Args:
-        value: What was given.
-        choices: What may be given.
-        name: The argument's name.
-
-    Returns:
-        The value.
-
-    Raises:
-        InputError: Another value.
-
-    Example:
-        >>> check_choice("pool", ("full", "pool"), "small_groups")
-        'pool'
-    """
-    if value not in choices:
-        raise InputError(f"{name}={value!r}: use one of {', '.join(repr(c) for c in choices)}.")
-    return value
 
 
 def check_groups(groups: Any, n_rows: int) -> NDArray[np.str_] | None:
