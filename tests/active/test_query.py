@@ -142,7 +142,7 @@ def test_the_names_that_are_documented_are_there():
         ({"strategy": "coreset", "X_labeled": np.zeros((2, 3))}, "X_labeled has 3 features"),
         ({"strategy": Variance(), "options": {"diverse": True}}, "has its settings already"),
         ({"exclude": [9999]}, "row 9999"),
-        ({"exclude": np.zeros(3, dtype=bool)}, "one entry a row"),
+        ({"exclude": np.zeros(3, dtype=bool)}, "one entry per row"),
         ({"exclude": ["a"]}, "exclude must be"),
         ({"random_state": "seed"}, "random_state"),
     ],

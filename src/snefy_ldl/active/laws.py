@@ -218,7 +218,7 @@ class Entropy(LawStrategy, name="entropy"):
             the uniform law; ``"shared"``: exact draws of each Dirichlet component, shared by all rows and weighted by
             their ``c_p(x)``. The last is unbiased too and several times cheaper; its error is mostly common to all
             rows, which leaves their order alone.
-        n_draws: draws a row; for ``"shared"`` draws of all components together (at least one each).
+        n_draws: draws per row; for ``"shared"`` draws of all components together (at least one each).
         diverse: see :class:`LawStrategy`.
         candidates: see :class:`LawStrategy`.
         space: see :class:`LawStrategy`.
@@ -356,7 +356,7 @@ class Epistemic(LawStrategy, name="epistemic"):
 
     Args:
         target: ``"distribution"`` or ``"vote"``.
-        n_draws: draws a member and row for ``"distribution"``.
+        n_draws: draws per member and row for ``"distribution"``.
         diverse: see :class:`LawStrategy`.
         candidates: see :class:`LawStrategy`.
         space: see :class:`LawStrategy`.

@@ -42,7 +42,7 @@ class ActiveLearner:
         strategy: a name or a strategy object.
         options: settings of a strategy given by name.
         budget: how many rows may be asked for.
-        batch_size: rows a round; a list gives one number a round, the last one repeated.
+        batch_size: rows per round; a list gives one number per round, the last one repeated.
         initial: rows of the first round, chosen by ``initial_strategy``; the batch size by default, 0 rows when
             ``X_labeled`` is given.
         initial_strategy: a strategy that needs no model.

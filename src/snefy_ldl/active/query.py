@@ -119,7 +119,7 @@ def free_rows(n_rows: int, n: int, exclude: Mask | None) -> Mask:
     """
     free = np.ones(n_rows, dtype=bool) if exclude is None else ~exclude
     if free.shape != (n_rows,):
-        raise InputError(f"exclude must have one entry a row of X_pool ({n_rows}); got shape {free.shape}.")
+        raise InputError(f"exclude must have one entry per row of X_pool ({n_rows}); got shape {free.shape}.")
     if free.sum() < n:
         raise InputError(f"n={n} rows were asked for, but the pool has {int(free.sum())} to choose from.")
     return free
@@ -129,7 +129,7 @@ def top_rows(utilities: Array, n: int, free: Mask, random: np.random.RandomState
     """The free rows with the largest utilities; equal ones in random order.
 
     Args:
-        utilities: one number a row (N,); NaN comes last.
+        utilities: one number per row (N,); NaN comes last.
         n: how many rows.
         free: mask (N,) of rows that may be taken.
         random: source of randomness.

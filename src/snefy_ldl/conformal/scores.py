@@ -278,7 +278,7 @@ class RegionScore(Score):
     Attributes:
         name: What ``method=`` calls it.
         needs_positive: Whether exact zeros are lifted by the model's zero policy before they are scored.
-        uses_draws: Whether ``bind`` holds ``n_draws`` draws a row, which bounds the rows of a block.
+        uses_draws: Whether ``bind`` holds ``n_draws`` draws per row, which bounds the rows of a block.
 
     Example:
         >>> import torch

@@ -166,7 +166,7 @@ class Calibration:
     """Calibration scores and what they promise.
 
     Args:
-        scores: (n, C, S): one column a label (or one for all), and S = 1 or one kind of score a level.
+        scores: (n, C, S): one column per label (or one for all), and S = 1 or one kind of score per level.
         groups: Group of each row, for group-conditional (Mondrian) guarantees.
         weights: Likelihood ratios ``dP_new/dP_calibration`` of the rows, for covariate shift.
         small_groups: What a group with too few rows for the level gets: "full" (no information, but never wrong),
@@ -498,7 +498,7 @@ def check_groups(groups: Any, n_rows: int) -> NDArray[np.str_] | None:
         return None
     values = np.asarray(groups)
     if values.shape != (n_rows,):
-        raise InputError(f"groups must hold one group a row: shape ({n_rows},), got {values.shape}.")
+        raise InputError(f"groups must hold one group per row: shape ({n_rows},), got {values.shape}.")
     names = []
     for row, value in enumerate(values.tolist()):
         if value is None or value != value:
@@ -529,7 +529,7 @@ def check_weights(weights: Weights, X: Any, n_rows: int) -> Array | None:
         return None
     values = np.asarray(weights(X) if callable(weights) else weights, dtype=np.float64)
     if values.shape != (n_rows,):
-        raise InputError(f"sample_weight must hold one number a row: shape ({n_rows},), got {values.shape}.")
+        raise InputError(f"sample_weight must hold one number per row: shape ({n_rows},), got {values.shape}.")
     bad = ~(np.isfinite(values) & (values >= 0.0))
     if bad.any():
         row = int(np.flatnonzero(bad)[0])

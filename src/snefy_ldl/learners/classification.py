@@ -94,11 +94,11 @@ def prob_largest(law: Any) -> Array:
 
 
 def prob_largest_by_draws(law: Any, n: int = 2000, seed: int = 0) -> tuple[Array, Array]:
-    """The same by draws, for any law, with its standard error.
+    """Probability that each label is the largest, by draws, for any law, with its standard error.
 
     Args:
         law: Anything with ``sample``.
-        n: Draws a row.
+        n: Draws per row.
         seed: Of the draws.
 
     Returns:
@@ -128,7 +128,7 @@ class LabelDecision:
 
     Args:
         model: A fitted density with ``predict_dist(X)``.
-        n_draws: Draws a row where there is no exact answer.
+        n_draws: Draws per row where there is no exact answer.
         random_state: Seed of those draws, a whole number.
 
     Attributes:

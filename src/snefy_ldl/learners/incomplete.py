@@ -136,7 +136,7 @@ class WInLDL(ScaledLearner):
     Args:
         l2: ``λ``; ``"auto"`` takes it from leave-one-out losses, unknown shares dividing evenly what is left of a row.
         n_rounds: ``S``, after a first fit to the known shares alone.
-        max_iter: Most iterations of ADMM a round.
+        max_iter: Most iterations of ADMM per round.
         tol: Stop a round when no share moves by more.
         standardize: Scale features to unit spread and clip them at five standard deviations.
         random_state: Accepted by every learner; unused here.

@@ -387,7 +387,7 @@ def whole_votes(D: Array, votes: float) -> Array:
 
     Args:
         D: Label distributions (N, L).
-        votes: n; at least one vote a row.
+        votes: n; at least one vote per row.
 
     Returns:
         Whole numbers, (N, L), rows that sum to n.

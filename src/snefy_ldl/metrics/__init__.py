@@ -25,8 +25,6 @@ from snefy_ldl.metrics.conditional import (
 )
 from snefy_ldl.metrics.intervals import (
     coverage,
-    crps,
-    energy_score,
     interval_score,
     interval_width,
     joint_coverage,
@@ -75,11 +73,9 @@ __all__ = [
     "coverage_gap",
     "coverage_gap_ceiling",
     "cross_entropy",
-    "crps",
     "cumulative_absolute_distance",
     "cumulative_jensen_shannon",
     "earth_movers_distance",
-    "energy_score",
     "entropy_calibrated",
     "error_rate",
     "ert_ceiling",
