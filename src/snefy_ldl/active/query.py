@@ -19,6 +19,7 @@ from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.pool import Pool
+from snefy_ldl.datasets.columns import columns_of
 from snefy_ldl.datasets.groups import in_groups
 from snefy_ldl.errors import InputError
 
@@ -211,24 +212,6 @@ def query(
         exclude=None if exclude is None else _mask(exclude, pool),
     )
     return (indices, utilities) if return_utilities else indices
-
-
-def columns_of(model: Any) -> list[str] | None:
-    """Columns of a table that a model needs.
-
-    Args:
-        model: a fitted model, or None.
-
-    Returns:
-        Their names; None where the model knows none.
-
-    Example:
-        >>> columns_of(None) is None
-        True
-    """
-    columns = getattr(model, "columns_", None)
-    names = getattr(columns, "names_used", getattr(model, "feature_names_in_", None))
-    return None if names is None else [str(name) for name in names]
 
 
 def make_strategy(strategy: str | Strategy, options: dict[str, Any] | None = None) -> Strategy:

@@ -282,7 +282,7 @@ class ConformalRegion(Conformalized):
     def _model_blocks(
         self, models: list[Any], X: Any, stream: int, per_row: int = 1
     ) -> Iterator[tuple[slice, list[RegionScore]]]:
-        """The score bound to each model's laws of a block of rows at a time; ``per_row`` numbers per row bound the block.
+        """The score bound to each model's laws of a block of rows, which ``per_row`` numbers per row bound.
 
         Stream 0 of the seeds is for calibration and 1 for prediction, which must not share draws.
         """
