@@ -19,7 +19,7 @@ from torch import Tensor
 from snefy_ldl._internal.limits import COMPARED_ELEMENTS
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl._internal.validation import check_count, check_number
+from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.active.features import RandomSampling
 from snefy_ldl.active.kernels import KERNELS, best_kernel, make_kernel
 from snefy_ldl.active.pool import Pool
@@ -221,8 +221,7 @@ class KernelStrategy(Strategy):
     needs_model = True
 
     def __init__(self, kernel: str = "auto", max_rows: int | None = None) -> None:
-        if kernel not in (*KERNELS, "auto"):
-            raise InputError(f'kernel={kernel!r}: use "auto", {", ".join(map(repr, KERNELS))}.')
+        check_choice("kernel", kernel, ("auto", *KERNELS))
         self.kernel = kernel
         self.max_rows = None if max_rows is None else check_count("max_rows", max_rows)
 

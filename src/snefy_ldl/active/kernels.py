@@ -33,6 +33,7 @@ from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, PREDICTION_ROWS
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_choice
 from snefy_ldl.active.laws import members_of
 from snefy_ldl.datasets.groups import read_groups, split_rows
 from snefy_ldl.distributions.family import root_of
@@ -102,8 +103,7 @@ def make_kernel(kind: str, model: Any, random: RandomState) -> Kernel:
         >>> make_kernel("auto", model, RandomState(0)).features(city.X[:4]).shape
         (4, 6)
     """
-    if kind not in (*KERNELS, "auto"):
-        raise InputError(f'kernel={kind!r}: use "auto", {", ".join(map(repr, KERNELS))}.')
+    check_choice("kernel", kind, ("auto", *KERNELS))
     name = best_kernel(model) if kind == "auto" else kind
     if name is None:
         raise InputError(
