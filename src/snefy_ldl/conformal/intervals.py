@@ -193,13 +193,9 @@ class ConformalIntervals(Conformalized):
         labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X), model=self.model)
         names = check_groups(groups, len(labels))
         weights = check_weights(sample_weight, X, len(labels))
-        if self.cv is None:
-            check_unseen(self.model, X, labels)
-            models, folds = [self.model], np.zeros(len(labels), dtype=np.intp)
-        else:
-            if weights is not None:
-                raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
-            models, folds = fold_models(self.model, X, labels, self.cv)
+        if self.cv is not None and weights is not None:
+            raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
+        models, folds = fold_models(self.model, X, labels, self.cv)
         basis, values = self._basis_of(names, weights, len(labels))
         learns = self._score.widens or (basis is not None and (basis.learns or self.rectified))
         if self._choose or learns:
@@ -581,12 +577,13 @@ class ConformalIntervals(Conformalized):
 
 
 def fold_models(model: Any, X: Any, D: Array, cv: Any) -> tuple[list[Any], Index]:
-    """Models fitted without each fold, and the fold of each row.
+    """Models fitted without each fold, and the fold of each row; without ``cv`` the fitted model itself.
 
     How they are fitted is the model's affair: see :func:`snefy_ldl.estimator.fit_folds`.
 
     Args:
-        model: An unfitted scikit-learn estimator with ``fit`` and ``predict_dist``; it stays unfitted.
+        model: An unfitted scikit-learn estimator with ``fit`` and ``predict_dist``, which stays unfitted; a fitted model
+            where ``cv`` is None.
         X: Features of N rows.
         D: Label distributions (N, L).
         cv: Number of folds, or a splitter whose test folds hold every row once.
@@ -595,8 +592,11 @@ def fold_models(model: Any, X: Any, D: Array, cv: Any) -> tuple[list[Any], Index
         The fitted models, and for each row the number of the model that did not see it (N,).
 
     Raises:
-        InputError: A row in two test folds, or in none.
+        InputError: A row in two test folds, or in none; without ``cv``, rows that trained the model.
     """
+    if cv is None:
+        check_unseen(model, X, D)
+        return [model], np.zeros(len(D), dtype=np.intp)
     folds = np.full(len(D), -1, dtype=np.intp)
     training = []
     for k, (train, test) in enumerate(check_cv(cv).split(np.zeros(len(D)))):

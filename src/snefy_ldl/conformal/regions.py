@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from snefy_ldl._internal.laws import draw_from, law_blocks, to_numpy
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
-from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.special import uniform
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import ZeroPolicy, check_choice, check_confidence, check_count, check_distributions
@@ -249,11 +248,7 @@ class ConformalRegion(Conformalized):
         labels, names = check_distributions(shares_of(X, D), n_rows=count_rows(X), model=self.model)
         groups = check_groups(groups, len(labels))
         weights = check_weights(sample_weight, X, len(labels))
-        if self.cv is None:
-            check_unseen(self.model, X, labels)
-            models, folds = [self.model], np.zeros(len(labels), dtype=np.intp)
-        else:
-            models, folds = fold_models(self.model, X, labels, self.cv)
+        models, folds = fold_models(self.model, X, labels, self.cv)
         lifted, scores = self._lifted(models[0], labels, names), np.empty(len(labels))
         for k, model in enumerate(models):
             rows = np.flatnonzero(folds == k)

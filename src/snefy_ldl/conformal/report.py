@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import io
 import warnings
 from collections.abc import Mapping, Sequence
@@ -38,7 +37,7 @@ COLUMNS = ("model", "level", "part", "name", "n", "coverage", "std_error", "expe
 
 
 class CoverageReport:
-    """The table that :func:`coverage_report` makes; print it, or take ``.table``, ``.to_frame()``, ``.to_html()``.
+    """The table that :func:`coverage_report` makes; print it, or take ``.table`` or ``.to_frame()``.
 
     Each row is a dict. ``part`` says what was measured: "marginal" (all labels), "joint" (all labels of a row at once),
     "label", "group", the worst of several groups: "worst group", "SSC" (by width), "FSC" (by a feature) and "worst
@@ -74,17 +73,6 @@ class CoverageReport:
 
         return pd.DataFrame(self.table, columns=self._columns())
 
-    def to_html(self) -> str:
-        """The table as HTML, without a document around it."""
-        columns = self._columns()
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
-        rows = (
-            "<tr>" + "".join(f"<td>{html.escape(_cell(row[column]))}</td>" for column in columns) + "</tr>"
-            for row in self.table
-        )
-        notes = "".join(f"<caption>{html.escape(note)}</caption>\n" for note in ["; ".join(self._notes())] if note)
-        return f'<table class="coverage-report">\n{notes}<tr>{head}</tr>\n' + "\n".join(rows) + "\n</table>\n"
-
     def select(self, part: str, name: str | None = None) -> list[dict[str, Any]]:
         """Rows of one part, or of one name in it.
 
@@ -113,9 +101,6 @@ class CoverageReport:
         text = io.StringIO()
         Console(file=text, width=120).print(self)
         return text.getvalue()
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
 
 
 def coverage_report(

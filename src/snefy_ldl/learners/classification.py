@@ -193,10 +193,6 @@ class LabelDecision:
         best: Index = p.argmax(axis=1)
         return best if reject_above is None else np.where(1.0 - p.max(axis=1) <= reject_above, best, -1)
 
-    def expected_error(self, X: Any) -> Array:
-        """Probability that the label of :meth:`predict` is not the largest, (N,)."""
-        return 1.0 - self.probabilities(X).max(axis=1)
-
     def conformalize(self, X: Any, D: Any, confidence_level: float = 0.9) -> LabelDecision:
         """Calibrate label sets on rows the model has not seen: split conformal with score ``1 - P(r is the largest)``.
 
