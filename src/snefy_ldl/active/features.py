@@ -178,11 +178,11 @@ def choose_apart(
     weight = np.where(np.isfinite(weight), np.maximum(weight, 0.0), 0.0)
     weight = weight / weight.max() if weight.max() > 0.0 else np.ones_like(weight)
     if method == "kmeans":
-        chosen = np.full(n, -1, dtype=np.intp)
+        nearest = np.full(n, -1, dtype=np.intp)
         centres = cluster(Z, n, int(random.randint(2**31 - 1)), weight)
         label, gap = pairwise_distances_argmin_min(Z, centres)
-        nearest_in_cluster(label, gap, np.arange(len(Z)), np.full(n, np.inf), chosen)
-        return _fill(chosen, weight, n)
+        nearest_in_cluster(label, gap, np.arange(len(Z)), np.full(n, np.inf), nearest)
+        return _fill(nearest, weight, n)
     gap = np.ones(len(Z)) if labeled is None else nearest_distance(Z, labeled) ** 2
     chosen: list[int] = []
     free = np.ones(len(Z), dtype=bool)

@@ -582,7 +582,7 @@ def fold_models(model: Any, X: Any, D: Array, cv: Any) -> tuple[list[Any], Index
     How they are fitted is the model's affair: see :func:`snefy_ldl.estimator.fit_folds`.
 
     Args:
-        model: An unfitted scikit-learn estimator with ``fit`` and ``predict_dist``, which stays unfitted; a fitted model
+        model: An unfitted scikit-learn estimator with ``fit`` and ``predict_dist``, which stays unfitted; a fitted one
             where ``cv`` is None.
         X: Features of N rows.
         D: Label distributions (N, L).
