@@ -199,9 +199,8 @@ def test_nodes_are_as_far_apart_as_phases_allow(monkeypatch):
                             for name, value in settings.items():
                                 patched.setattr(present_shares, name, value)
                             row = PresentShares(half, even[None], centre[[k]], [[0]])
-                            row.prepare(u.amin(1), u.amax(1), only)
-                        answers.append(row.at(u, only))
-                        counts.append(sum(block.sizes.shape[-1] for kind in row._kinds for block in kind._blocks))
+                            answers.append(row.at(u, only))
+                        counts.append(sum(block.factors.shape[-1] for path in row._paths for block in path._blocks))
                     torch.testing.assert_close(answers[0][0], answers[1][0], rtol=0.0, atol=1e-7)
                     torch.testing.assert_close(answers[0][1], answers[1][1], rtol=1e-5, atol=1e-5)
     assert min(quick / slow for quick, slow in zip(counts[::2], counts[1::2])) < 0.4
@@ -226,7 +225,7 @@ def assert_like_betas(half, weights, log_centre):
         u = optimize.bisect(lambda at, level=level: beta_mixture(half, weights, log_centre, at) - level, -680.0, 50.0)
         at = torch.tensor([[u]], dtype=torch.float64)
         for width in (0.0, 1.0):
-            row.prepare(at[:, 0] - width, at[:, 0] + width, only)
+            row.at(torch.cat([at - width, at + width], 1), only)  # nodes for a wider range
             assert float(row.at(at, only)[0]) == pytest.approx(level, abs=1e-6)
 
 
@@ -289,8 +288,9 @@ def test_even_nodes_are_right():
         )
 
 
-# among them seeds (7, 83) at which paths that leave the imaginary axis, or a forgotten bracket, misled
-@pytest.mark.parametrize("seed", [2, 7, 31, 83, 272])
+# among them seeds at which paths that leave the imaginary axis (7), a forgotten bracket (83), or a gap between two modes
+# in which the density changes fast (28) misled
+@pytest.mark.parametrize("seed", [2, 7, 28, 31, 83, 272])
 def test_quantiles_of_mixtures_of_sharp_and_of_broad_components(seed):
     random = torch.Generator().manual_seed(seed)
     n, n_labels = (int(torch.randint(*ends, (1,), generator=random)) for ends in ((1, 14), (2, 10)))
@@ -313,5 +313,4 @@ def test_quantiles_of_mixtures_of_sharp_and_of_broad_components(seed):
         if 1e-250 < share < 1.0 - 1e-12:
             inside = torch.arange(n_labels) == number // 3
             cdf = by_even_nodes(half, weights, log_centre[0], inside, float(special.logit(share)))
-            # components that no node sees may hold so much; most levels are right to 1e-7
-            assert cdf == pytest.approx(float(levels[number]), abs=0.25 * present_shares.DOUBT)
+            assert cdf == pytest.approx(float(levels[number]), abs=1e-6)

@@ -6,26 +6,24 @@ factor per neuron,
     z_i(t) = Π_A (1 - i t c_r e^{-u})^{-a_ir} Π_rest (1 + i t c_r)^{-a_ir},      a = ½ + w,
 
 so that the sum over all components is a quadratic form ``zᵀ W z`` at every node.
-
 The integrand is analytic in a strip around the real line, so the trapezoid rule converges exponentially. Its step
 follows the fastest phase that is still to be seen (:class:`Contour`). A component whose share lies for certain on one
-side of v (by Chernoff's bound) counts as 0 or 1 and leaves the sum, and the phases of the others are slow however sharp
-they are. Components with a heavy tail are never certain; their integral runs along a path that tilts towards the tail,
-where the sharp side decays (:class:`_Kind`). Every third node makes a rule of its own, and where the two disagree the
-nodes are too far apart: those sums are computed again with more of them.
+side of v (by Bernstein's inequality) counts as 0 or 1 and leaves the sum, and the phases of the others are slow however
+sharp they are. Components with a heavy tail are never certain; their integral runs along a path that tilts towards the
+tail, where the sharp side decays (:class:`_Path`). Every third node makes a rule of its own, and where the two disagree
+the nodes are too far apart: those sums are computed again with more of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from snefy_ldl._internal.limits import SWEEP_ELEMENTS
 from snefy_ldl.distributions.share_quantiles import (
     GROWTH,
     HEAVIER,
@@ -59,17 +57,19 @@ GROWN = 6.0
 BROAD = 25.0
 #: ... where all labels are there: densities of 1e-5 are asked for to five digits.
 LEAST_PRESENT = 1e-11
-#: Chernoff bounds below this make a component certain.
-CERTAIN = 1e-9
+#: Minus the logarithm of the chance of being on the other side at which a component is certain.
+CERTAIN = 20.7
 #: Odds of e to minus this, relative to those of any interest, are so small that only their leading power counts.
 FAR = 14.0
 #: What an integral may differ by from that by every third node (the rule's own error is about the third power of it),
 #: and how much denser nodes become at most, by threes, where one differs by more.
-DOUBT, FINEST = 2e-4, 243.0
-#: Neurons are left out of a kind of pairs where fewer than this part of them are needed.
+DOUBT, FINEST = 2e-5, 243.0
+#: Neurons are left out of a path where fewer than this part of them are needed.
 FEWER = 0.8
-#: Sums whose nodes are chosen at a time.
-CONTOURS_TOGETHER = 128
+#: Sums whose nodes are chosen at a time, and numbers of all neurons and nodes that are worked on at a time.
+CONTOURS_TOGETHER, BLOCK_ELEMENTS = 128, 1 << 18
+#: Nodes are chosen for logits this far around those that are asked for.
+AROUND = 0.25
 #: Up to this many sums are answered in float64 throughout, and any number whose weights' sizes sum to this or more.
 FEW_SUMS, CANCELS = 64, 4.0
 
@@ -77,7 +77,7 @@ FEW_SUMS, CANCELS = 64, 4.0
 class PresentShares(ShareRow):
     """Sums of shares of some rows in which every label is there: those of the first row, of the second, ...
 
-    Pairs of neurons are of three kinds for a sum, each with a path of integration of its own: see :class:`_Kind`.
+    Pairs of neurons are of up to three kinds for a sum, each with a path of integration of its own: see :class:`_Path`.
 
     Args:
         half: ``a = ½ + w`` of every member's neurons (K, n, L), float64.
@@ -88,38 +88,38 @@ class PresentShares(ShareRow):
     Example:
         >>> half, one = torch.tensor([[[1.0, 1.5, 2.5]]]).double(), torch.ones(1, 1, 1, 1).double()
         >>> row = PresentShares(half, one, torch.zeros(1, 3).double(), [[0]])  # Dirichlet(2, 3, 5)
-        >>> u, all_sums = torch.logit(torch.tensor([[0.2]]).double()), torch.tensor([0])
-        >>> row.prepare(u[:, 0], u[:, 0], all_sums)
-        >>> row.at(u, all_sums)[0].round(decimals=6)
+        >>> row.at(torch.logit(torch.tensor([[0.2]]).double()), torch.tensor([0]))[0].round(decimals=6)
         tensor([[0.5638]], dtype=torch.float64)
     """
+
+    power_law: Tensor
+    quick = True
 
     def __init__(self, half: Tensor, weights: Tensor, log_centre: Tensor, groups: list[list[int]]) -> None:
         distinct = list(dict.fromkeys(tuple(group) for group in groups))
         number = torch.tensor([distinct.index(tuple(group)) for group in groups], dtype=torch.long, device=half.device)
         inside = label_masks([list(group) for group in distinct], half.shape[2], half.device)
-        sums = _Sums(number.repeat(len(weights)), log_centre.repeat_interleave(len(groups), 0), inside)
-        self.at_zero = half.new_zeros(len(sums.number))
+        sums = _Sums(number, log_centre, inside)
+        self.at_zero = half.new_zeros(len(weights) * len(groups))
         self.inside = weights.sum((1, 2, 3)).repeat_interleave(len(groups))
         # many sums at a time are answered in float32, which is good to 1e-6 unless weights cancel
-        quick = len(sums.number) > FEW_SUMS and float(weights.abs().sum((1, 2, 3)).max()) < CANCELS
-        largest = 2.0 * half.amax((0, 1))
-        self.power_law = power_law_below(largest, sums.log_centre, inside[sums.number])
-        self._kinds = [
-            _Kind(half, weights, mask, sums, self.power_law, tilt, quick)
+        quick = len(self.at_zero) > FEW_SUMS and float(weights.abs().sum((1, 2, 3)).max()) < CANCELS
+        self.power_law = power_law_below(2.0 * half.amax((0, 1)), log_centre, inside)[:, number].flatten()
+        self._sums = sums
+        self._paths = [
+            _Path.of(half, weights, mask, sums, tilt, quick)
             for tilt, mask in _kinds_of(half, weights, inside)
             if bool(mask.any())
         ]
 
-    def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
+    def at(self, u: Tensor, which: Tensor, rough: bool = False) -> tuple[Tensor, Tensor]:
         """See the base class."""
-        for kind in self._kinds:
-            kind.prepare(lowest, highest, which)
-
-    def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-        """See the base class."""
-        cdfs, densities = zip(*(kind.at(u, which) for kind in self._kinds))
-        return torch.stack(cdfs).sum(0), torch.stack(densities).sum(0)
+        row, group = which // len(self._sums.number), self._sums.number[which % len(self._sums.number)]
+        row, group = (part[:, None].expand_as(u).flatten() for part in (row, group))
+        below = (u - self.power_law[which, None]).clamp_max(0.0)
+        points = (u - below).flatten(), below.flatten(), row, group
+        cdfs, densities = zip(*(path.at(*points, rough) for path in self._paths))
+        return torch.stack(cdfs).sum(0).view_as(u), torch.stack(densities).sum(0).view_as(u)
 
 
 class MixedShares(ShareRow):
@@ -132,37 +132,40 @@ class MixedShares(ShareRow):
         groups: the labels of each sum.
     """
 
+    quick = True
+
     def __init__(self, half: Tensor, weights: Tensor, log_centre: Tensor, groups: list[list[int]]) -> None:
         self._parts = PresentShares(half, weights, log_centre, groups)
         self._first = len(groups) * torch.arange(len(weights), device=half.device)[:, None]  # sums of every part
         self.at_zero = half.new_zeros(len(groups))
         self.inside = self._parts.inside.unflatten(0, (-1, len(groups))).sum(0)
 
-    def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
+    def at(self, u: Tensor, which: Tensor, rough: bool = False) -> tuple[Tensor, Tensor]:
         """See the base class."""
         n_parts = len(self._first)
-        self._parts.prepare(lowest.repeat(n_parts), highest.repeat(n_parts), (self._first + which).flatten())
-
-    def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-        """See the base class."""
-        n_parts = len(self._first)
-        cdf, density = self._parts.at(u.repeat(n_parts, 1), (self._first + which).flatten())
+        cdf, density = self._parts.at(u.repeat(n_parts, 1), (self._first + which).flatten(), rough)
         return cdf.unflatten(0, (n_parts, -1)).sum(0), density.unflatten(0, (n_parts, -1)).sum(0)
 
 
 @dataclass(frozen=True)
 class _Sums:
-    """Which sums of shares are asked for.
+    """Which sums of shares are asked for: those of the first row, of the second, ...
 
     Args:
-        number: the group of labels of each sum (R,).
-        log_centre: ``log c`` of its row (R, L).
+        number: the group of labels of each sum of a row (R,).
+        log_centre: ``log c`` of the rows (N, L).
         inside: the labels of every group, a mask (G, L).
     """
 
     number: Tensor
     log_centre: Tensor
     inside: Tensor
+
+    @cached_property
+    def places(self) -> list[tuple[Tensor, Tensor]]:
+        """The labels of every group (G,), one place after the other, and whether there is one (G,)."""
+        rank, n_labels = (~self.inside).to(torch.int8).argsort(dim=1, stable=True).T, self.inside.sum(1)
+        return [(rank[place], n_labels > place) for place in range(int(n_labels.max()))]
 
 
 def fastest_phase(own: Tensor, rest: Tensor) -> Tensor:
@@ -201,237 +204,226 @@ def _kinds_of(half: Tensor, weights: Tensor, inside: Tensor) -> list[tuple[float
     ]
 
 
-class _Kind:
-    """What pairs of neurons of one kind contribute to sums of shares.
+class _Path:
+    """What some pairs of neurons contribute to sums of shares, by one path of integration per sum.
 
-    The path of integration leaves the origin along the imaginary axis. Where one side of a sum has a small
-    concentration and the other is sharp, the share has a heavy tail, in which the phases of the sharp side turn fast
-    and long: the path then tilts towards that tail, where the sharp side itself decays. The branch points of the other
-    side make the integrand grow there, by ``(1 + κ²)^{α/2}`` at most, α being its small concentration.
+    The path leaves the origin along the imaginary axis. Where one side of a sum has a small concentration and the other
+    is sharp, the share has a heavy tail, in which the phases of the sharp side turn fast and long: the path then tilts
+    towards that tail, where the sharp side itself decays. The branch points of the other side make the integrand grow
+    there, by ``(1 + κ²)^{α/2}`` at most, α being its small concentration.
 
     Args:
-        half: ``a`` of all neurons (K, n, L).
-        weights: of all pairs (N, K, n, n).
-        mask: the pairs of this kind, for every group of labels (G, K, n, n).
-        sums: which are asked for, the same number for each of N rows.
-        power_law: logits below which cdfs are powers (R,).
+        half: ``a`` of the neurons that have such pairs (K, m, L).
+        weights: of their pairs (N, K, m, m).
+        mask: the pairs that take this path, for every group of labels (G, K, m, m).
+        sums: which are asked for.
         tilt: of the path, κ; zero for pairs that need none.
         quick: whether float32 is good enough.
+        finer: nodes are so many times as dense as they should be.
     """
 
     def __init__(
-        self, half: Tensor, weights: Tensor, mask: Tensor, sums: _Sums, power_law: Tensor, tilt: float, quick: bool
+        self, half: Tensor, weights: Tensor, mask: Tensor, sums: _Sums, tilt: float, quick: bool, finer: float = 1.0
     ) -> None:
-        self._sums, self._power_law, self._tilt, self._quick = sums, power_law, tilt, quick
-        self._row = torch.arange(len(weights), device=half.device).repeat_interleave(len(sums.number) // len(weights))
-        self._asked = mask.flatten(1).any(1)[sums.number]  # sums that have such pairs (R,)
-        # neurons that carry weight in such pairs in any row: as many per member and group as the one with most needs
-        size = (weights.abs().amax(0) * mask).sum(-1)  # (G, K, n)
-        order = size.argsort(-1, descending=True)
-        left = size.gather(-1, order).flip(-1).cumsum(-1).flip(-1)  # what a cut before this neuron leaves out
-        n_kept = max(1, int((left > NEGLIGIBLE / len(half)).sum(-1).max()))
-        self._weights, self._mask, self._order = weights, mask, None
-        self._half, self._belongs = half[None], mask.any(-1)  # (1 or G, K, m, L); neurons that have such pairs
+        self._half, self._weights, self._mask, self._sums = half, weights, mask, sums
+        self._tilt, self._quick, self._finer = tilt, quick, finer
+        self._asked, self._belongs = mask.flatten(1).any(1), mask.any(-1).flatten(1)  # (G,), (G, K m)
+        self._sharp = 2.0 * float(half.sum(-1).max()) > SHARP
+        #: logits that there are nodes for, of every row and group (2, N, G); the block of nodes, and the place therein
+        self._between = torch.full((2, len(weights), len(mask)), torch.inf, dtype=half.dtype, device=half.device)
+        self._between[1] = -torch.inf
+        self._block, self._place = torch.full((2, len(weights), len(mask)), -1, device=half.device)
+        self._blocks: list[_Nodes] = []
+        self._denser: _Path | None = None
+
+    @classmethod
+    def of(cls, half: Tensor, weights: Tensor, mask: Tensor, sums: _Sums, tilt: float, quick: bool) -> _Path:
+        """The path of some pairs (G, K, n, n), without neurons that carry next to no weight in them."""
+        size = (weights.abs().amax(0) * mask).sum(-1).amax((0, 1))  # (n,)
+        order = size.argsort(descending=True)
+        left = size[order].flip(0).cumsum(0).flip(0)  # what a cut before this neuron leaves out
+        n_kept = max(1, int((left > NEGLIGIBLE / len(half)).sum()))
         if n_kept < FEWER * half.shape[1]:
-            self._order = order[..., :n_kept].sort(-1).values  # (G, K, m)
-            self._half = half[torch.arange(len(half), device=half.device)[:, None], self._order]
-            self._belongs = self._belongs.gather(-1, self._order)
-        self._total = 2.0 * float(self._half.sum(-1).max())
-        #: the labels of every group, one place after the other (places, G), and whether there is one (places, G)
-        rank, n_labels = (~sums.inside).to(torch.int8).argsort(dim=1, stable=True).T, sums.inside.sum(1)
-        self._labels = rank[: int(n_labels.max())]
-        self._holds = (torch.arange(len(self._labels), device=half.device)[:, None] < n_labels).to(half)
+            kept = order[:n_kept].sort().values
+            half, weights, mask = half[:, kept], weights[..., kept[:, None], kept], mask[..., kept[:, None], kept]
+        return cls(half, weights, mask, sums, tilt, quick)
 
-    def _half_of(self, number: Tensor) -> Tensor:
-        """``a`` of the neurons (r, K, m, L) for some groups (r,)."""
-        return self._half.expand(len(number), -1, -1, -1) if self._order is None else self._half[number]
-
-    def _add_up(self, number: Tensor, table: Tensor) -> Tensor:
-        """``Σ_l a_l table_l`` for some groups: (r, L, q) -> (r, K, m, q)."""
-        if self._order is None:
-            return torch.einsum("kil,rlq->rkiq", self._half[0], table)
-        return torch.einsum("rkil,rlq->rkiq", self._half[number], table)
-
-    def _weights_of(self, which: Tensor) -> Tensor:
-        """Weights of the pairs of some sums (r, K, m, m)."""
-        row, number = self._row[which], self._sums.number[which]
-        if self._order is None:
-            return self._weights[row] * self._mask[number]
-        member = torch.arange(self._mask.shape[1], device=row.device)[:, None, None]
-        first, second = self._order[number][..., :, None], self._order[number][..., None, :]
-        at = (member, first, second)
-        return self._weights[(row[:, None, None, None], *at)] * self._mask[(number[:, None, None, None], *at)]
-
-    def prepare(self, lowest: Tensor, highest: Tensor, which: Tensor) -> None:
-        """See :class:`ShareRow`."""
-        self._between = lowest.new_zeros(2, len(self._power_law))
-        self._between[:, which] = torch.stack([torch.maximum(end, self._power_law[which]) for end in (lowest, highest)])
-        which = which[self._asked[which]]
-        # sums that need about as many nodes are answered together: first by where they are asked for, then by number
-        in_order = which[self._between[0, which].argsort()].split(CONTOURS_TOGETHER) if len(which) else ()
-        self._blocks = [block for some in in_order for block in self._nodes_of(some, 1.0)]
-
-    def _nodes_of(self, which: Tensor, finer: float) -> list[_Nodes]:
-        """Nodes of some sums, so many times as dense as they should be."""
-        highest = self._between[1, which]
-        number, centre = self._sums.number[which], self._sums.log_centre[which]
-        inside, certain = self._sums.inside[number], self._total > SHARP
-        contour = self._contour(which, certain, finer)
-        tilts = None
-        if certain:
-            sizes = (2.0 * self._half_of(number).mean((1, 2))).log() + centre
-            scale = torch.where(inside, -torch.inf, sizes).logsumexp(1, keepdim=True)  # of the rest
-            theta, lifted = _Tilts.theta_of(scale, centre, inside, self._total)
-            tilts = _Tilts.of(theta, centre, lifted, self._add_up(number, lifted.clamp_min(1e-300).log()))
-        count, per_node = (contour.weight != 0.0).sum(1), self._half[0, ..., 0].numel()
-        blocks, order, start = [], count.argsort(descending=True), 0
-        while start < len(order):
-            n_nodes = max(1, int(count[order[start]]))
-            chosen = order[start : start + max(1, 8 * SWEEP_ELEMENTS // (per_node * max(n_nodes, self._half.shape[2])))]
-            part, groups = contour.take(chosen, n_nodes), number[chosen]
-            factors = part.log_factor(centre[chosen][..., None], 1.0)  # (r, L, q) each
-            without = inside[chosen][..., None]
-            sizes, angles = (self._add_up(groups, side.masked_fill_(without, 0.0)).neg_() for side in factors)
-            # moduli fall as the logit rises: what is over at the highest one needs no nodes
-            bound = sizes
-            for labels, own in self._own(groups):
-                log_scale = centre[chosen].gather(1, labels[:, None]) - highest[chosen][:, None]
-                moved, _ = part.log_factor(log_scale[..., None], -1.0)  # (r, 1, q)
-                bound = bound - own[..., None] * moved[:, None]
-            bound = bound.masked_fill(~self._belongs[groups][..., None], -torch.inf)
-            keep = 2.0 * bound.amax((1, 2)) + part.weight.abs().log() > math.log(LEAST_PRESENT)
-            kept = torch.argsort((~keep).to(torch.int8), dim=1, stable=True)[:, : max(1, int(keep.sum(1).max()))]
-            sizes, angles = (
-                table.gather(3, kept[:, None, None].expand(-1, *table.shape[1:3], -1)) for table in (sizes, angles)
+    def at(self, u: Tensor, below: Tensor, row: Tensor, group: Tensor, rough: bool) -> tuple[Tensor, Tensor]:
+        """Cdf and density of the logit at points u (p,) of rows and groups of labels (p,), and ``below`` them."""
+        answer = u.new_zeros(3, len(u))
+        mine = torch.nonzero(self._asked[group]).squeeze(1)
+        if len(mine):
+            self._prepare(u[mine], row[mine], group[mine])
+            block, place = self._block[row, group], self._place[row, group]
+            for number in torch.unique(block[mine]).tolist():
+                points, nodes = mine[block[mine] == number], self._blocks[number]
+                nodes = nodes.third() if rough else nodes
+                for part in points.split(nodes.points_at_a_time):
+                    answer[:, part] = self._integrals(nodes, place[part], u[part], below[part], row[part], group[part])
+        cdf, density, doubt = answer
+        doubtful = ~(doubt <= DOUBT)  # NaN is doubtful, too
+        if not rough and self._finer < FINEST and bool(doubtful.any()):
+            if self._denser is None:
+                parts = self._half, self._weights, self._mask, self._sums, self._tilt, self._quick
+                self._denser = _Path(*parts, finer=3.0 * self._finer)
+            cdf[doubtful], density[doubtful] = self._denser.at(
+                u[doubtful], below[doubtful], row[doubtful], group[doubtful], rough
             )
-            own_tilts = None if tilts is None else tilts.take(chosen)
-            weights = self._weights_of(which[chosen])
-            blocks.append(_Nodes(which[chosen], finer, part.only(keep, kept), sizes, angles, weights, own_tilts))
-            start += len(chosen)
-        return blocks
+        return cdf, density
 
-    def _contour(self, which: Tensor, certain: bool, finer: float) -> Contour:
+    def _prepare(self, u: Tensor, row: Tensor, group: Tensor) -> None:
+        """Choose nodes for sums that have none for some of these points (p,)."""
+        low, high = (
+            torch.full_like(old, start).flatten().scatter_reduce_(0, row * old.shape[1] + group, u, how).view_as(old)
+            for old, start, how in zip(self._between, (torch.inf, -torch.inf), ("amin", "amax"))
+        )
+        row, group = torch.nonzero((low < self._between[0]) | (high > self._between[1]), as_tuple=True)
+        if not len(row):
+            return
+        self._between[0, row, group] = torch.minimum(low - AROUND, self._between[0])[row, group]
+        self._between[1, row, group] = torch.maximum(high + AROUND, self._between[1])[row, group]
+        for some in torch.arange(len(row), device=u.device).split(CONTOURS_TOGETHER):
+            self._choose(row[some], group[some])
+
+    def _choose(self, row: Tensor, group: Tensor) -> None:
+        """Nodes of some sums, by their rows and groups (r,); those that need about as many are kept together."""
+        contour, centre = self._contours(row, group), self._sums.log_centre[row]
+        factors = torch.stack(contour.log_factor(centre[..., None], 1.0), 2)  # (r, L, 2, q)
+        # moduli fall as the logit rises: what is over at the highest one needs no nodes
+        moved, each = factors[:, :, 0].clone(), torch.arange(len(row), device=row.device)
+        for labels, there in self._sums.places:
+            label = labels[group]
+            own = contour.log_factor((centre[each, label] - self._between[1, row, group])[:, None, None], -1.0)[0][:, 0]
+            moved[each, label] = torch.where(there[group, None], own, moved[each, label])
+        bound = -(self._half.flatten(0, 1) @ moved).masked_fill_(~self._belongs[group][..., None], torch.inf).amin(1)
+        alive = 2.0 * bound + contour.weight.abs().log() > math.log(LEAST_PRESENT)  # (r, q)
+        count = (alive * torch.arange(1, alive.shape[1] + 1, device=row.device)).amax(1).clamp_min(1)
+        order, start, per_node = count.argsort(descending=True), 0, self._half[..., 0].numel()
+        while start < len(order):
+            n_nodes = int(count[order[start]])
+            together = max(1, BLOCK_ELEMENTS // (per_node * n_nodes))
+            chosen = order[start : start + together]
+            self._block[row[chosen], group[chosen]] = len(self._blocks)
+            self._place[row[chosen], group[chosen]] = torch.arange(len(chosen), device=row.device)
+            self._blocks.append(_Nodes(contour.take(chosen, n_nodes), factors[chosen, ..., :n_nodes], together))
+            start += together
+
+    def _contours(self, row: Tensor, group: Tensor) -> Contour:
         """Nodes of some sums: where the phases of components turn, and how fast.
 
-        Where components that lie on one side for ``certain`` have left the sum, phases of the others turn slowly, which
-        is believed only where nodes are not finer than they should be; steep paths are believed once more.
+        Where components that lie on one side for certain have left the sum, phases of the others turn slowly, which is
+        believed only where nodes are not finer than they should be; steep paths are believed once more.
         """
+        # axes: sum r, neuron of a member i
         steep = abs(self._tilt) >= STEEP_TILT
-        believed = finer <= (3.0 if steep else 1.0)
-        (lowest, highest), tilt = self._between[:, which], self._tilt if believed else 0.0
-        number, centre = self._sums.number[which], self._sums.log_centre[which]
-        inside = self._sums.inside[number]
-        sizes = centre.exp()
-        table = torch.stack([torch.ones_like(sizes), sizes, sizes.square()], 2)  # counts, means, variances
-        mask = inside[..., None]
-        own, size_own, spread_own = (
-            2.0 * part.flatten(1) for part in self._add_up(number, torch.where(mask, table, 0.0)).unbind(-1)
-        )
-        others, size_rest, spread_rest = (
-            2.0 * part.flatten(1) for part in self._add_up(number, torch.where(mask, 0.0, table)).unbind(-1)
-        )
-        belongs = self._belongs[number].flatten(1)
+        believed = self._finer <= (3.0 if steep else 1.0)
+        tilt = self._tilt if believed else 0.0
+        lowest, highest = self._between[:, row, group]
+        belongs = self._belongs[group]  # (r, K m)
+        inside, centre = self._sums.inside[group], self._sums.log_centre[row]
+        half = 2.0 * self._half.flatten(0, 1)
+        (own, size_own, spread_own), (others, size_rest, spread_rest) = (
+            [_log_sums(half, power * centre, side) for power in (0.0, 1.0, 2.0)] for side in (inside, ~inside)
+        )  # logarithms, (r, K m)
+        own, others = own.exp(), others.exp()
         rate = torch.where(belongs, fastest_phase(own, others), 0.0)
         broad = torch.minimum(own, others) < BROAD
         if tilt:
             rate = rate.clamp_max(STEEP_RATE if steep else TILTED_RATE)
-        elif certain and finer == 1.0:
+        elif self._sharp and self._finer == 1.0:
             rate = rate.clamp_max(STRAIGHT_RATE)
-        slow = rate < SLOW * rate.amax(1, keepdim=True)
+        slow = ~belongs | (rate < SLOW * rate.amax(1, keepdim=True))
         places = []
         for u in (lowest[:, None], highest[:, None]):
-            moved, fixed = spread_own.log() - 2.0 * u, spread_rest.log()
+            moved, fixed = spread_own - 2.0 * u, spread_rest
             larger = torch.where(own < others, fixed, moved)  # phases of the larger side outlast a heavy tail
             place = 0.5 * (math.log(2.0 * SEEN) - torch.where(broad, larger, torch.logaddexp(moved, fixed)))
             if tilt:  # over where the sharp side has decayed
-                decay = size_rest.log() if tilt > 0.0 else size_own.log() - u
+                decay = size_rest if tilt > 0.0 else size_own - u
                 place = torch.where(broad | steep, torch.minimum(place, math.log(SEEN / abs(tilt)) - decay), place)
             places.append(place)
         low = torch.stack([part.masked_fill(slow, torch.inf).amin(1) for part in places]).amin(0)
         high = torch.stack([part.masked_fill(slow, -torch.inf).amax(1) for part in places]).amax(0)
-        own_most = torch.where(inside, centre, -torch.inf).amax(1)
-        own_least = torch.where(inside, centre, torch.inf).amin(1)
+        own_most = centre.masked_fill(~inside, -torch.inf).amax(1)
         # what has far more inside the sum than outside lies there for certain, unless its tails are heavy
-        most = own_most if certain and not steep else torch.maximum(own_most, (size_own * belongs).amax(1).log())
-        start = -torch.stack([((size_own + size_rest) * belongs).amax(1).log(), centre.amax(1), most - lowest]).amax(0)
-        last = torch.maximum(-torch.minimum(centre.amin(1), own_least - highest) + 2.0, high) - start
-        smallest = self._half.flatten(1, 2).amin(1).topk(2, largest=False).values  # two labels may be all there is
-        slowest = min(1.0, 2.0 * float(smallest.sum(1).min()))
-        return Contour.of(start, low - start, high - start, last, slowest, rate.amax(1), tilt, finer)
+        if not self._sharp or steep:
+            own_most = torch.maximum(own_most, size_own.masked_fill(~belongs, -torch.inf).amax(1))
+        whole = torch.logaddexp(size_own, size_rest).masked_fill(~belongs, -torch.inf).amax(1)
+        start = -torch.stack([whole, centre.amax(1), own_most - lowest]).amax(0)
+        least = torch.where(inside, centre - highest[:, None], centre).amin(1)
+        last = torch.maximum(2.0 - least, high) - start
+        smallest = self._half.amin((0, 1)).topk(2, largest=False).values  # two labels may be all there is
+        slowest = min(1.0, 2.0 * float(smallest.sum()))
+        return Contour.of(start, low - start, high - start, last, slowest, rate.amax(1), tilt, self._finer)
 
-    def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-        """See :class:`ShareRow`."""
-        place = torch.full((len(self._row),), -1, device=u.device)
-        place[which] = torch.arange(len(which), device=u.device)
-        cdf, density = torch.zeros_like(u), torch.zeros_like(u)
-        blocks, self._blocks = self._blocks, []
-        while blocks:
-            block = blocks.pop()
-            at = place[block.sums]
-            asked = at >= 0
-            doubtful = torch.zeros_like(asked)
-            if bool(asked.any()):
-                at, part = at[asked], block if bool(asked.all()) else block.take(asked)
-                cdf[at], density[at], doubt = self._block(u[at], part)
-                doubtful[asked] = ~(doubt <= DOUBT).all(1) & (block.finer < FINEST)  # NaN is doubtful, too
-            if bool(doubtful.any()):
-                blocks += self._nodes_of(block.sums[doubtful], 3.0 * block.finer)
-                block = block.take(~doubtful)
-            if len(block.sums):
-                self._blocks.append(block)
-        return cdf, density
-
-    def _own(self, number: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """The labels of some groups (r,), one place after the other, and their halves (r, K, m); zero for none."""
-        for labels, holds in zip(self._labels[:, number], self._holds[:, number]):
-            half = (
-                self._half[0, :, :, labels].movedim(-1, 0) if self._order is None else self._half[number, ..., labels]
-            )
-            yield labels, half * holds[:, None, None]
-
-    def _block(self, u: Tensor, block: _Nodes) -> tuple[Tensor, Tensor, Tensor]:
-        """Cdf, density, and what every third node leaves in doubt."""
-        # axes: sum r, point a, member k, neuron i, node q
-        contour, number = block.contour, self._sums.number[block.sums]
-        size, angle = block.sizes[:, None], block.angles[:, None]
-        centre, slopes = self._sums.log_centre[block.sums], []
-        weights, sure = block.weights[:, None], u.new_zeros(())
-        below = (u - self._power_law[block.sums, None]).clamp_max(0.0)
-        u, falls = u - below, bool((below < 0.0).any())
-        own = list(self._own(number))
-        for labels, half in own:
-            log_scale = (centre.gather(1, labels[:, None]) - u)[..., None]  # (r, a, 1)
-            modulus, turn = contour.log_factor(log_scale, -1.0)  # (r, a, q)
-            half = half[:, None, ..., None]  # (r, 1, K, m, 1)
-            size = torch.addcmul(size, half, modulus[:, :, None, None], value=-1.0)
-            angle = torch.addcmul(angle, half, turn[:, :, None, None], value=-1.0)
-            slopes.append((half.transpose(-1, -2), contour.slope(log_scale)))
-            if falls:
-                fallen = torch.exp(half.squeeze(-1) * below[..., None, None])  # (r, a, K, m)
-                weights = weights * fallen[..., None] * fallen[..., None, :]
-        if block.tilts is not None:
-            near, above = block.tilts.near(u, own)
-            sure = (weights * above).sum((2, 3, 4))
-            weights = weights * near
-        middle = 0.5 * weights.sum((2, 3, 4)) + sure
+    def _integrals(self, nodes: _Nodes, place: Tensor, u: Tensor, below: Tensor, row: Tensor, group: Tensor) -> Tensor:
+        """Cdf, density, and what every third node leaves in doubt, at points (p,) of sums by their place: (3, p)."""
+        # axes: point p, member k, neuron i, node q
+        contour, centre = nodes.contour.take(place), self._sums.log_centre[row]
+        point, factors, slopes = torch.arange(len(u), device=u.device), nodes.factors[place], []
+        for labels, there in self._sums.places:
+            label = labels[group]
+            log_scale = (centre[point, label] - u)[:, None, None]
+            own = torch.stack(contour.log_factor(log_scale, -1.0), 2)[:, 0]  # (p, 2, q)
+            factors[point, label] = torch.where(there[group, None, None], own, factors[point, label])
+            half = self._half[..., label].movedim(-1, 0) * there[group, None, None]  # (p, K, m)
+            slopes.append((half, contour.slope(log_scale)[:, 0]))
+        weights, sure = self._weights[row] * self._mask[group], u.new_zeros(())
+        if bool((below < 0.0).any()):
+            fallen = torch.stack([half for half, _ in slopes]).sum(0) * below[:, None, None]
+            weights = weights * torch.exp(fallen[..., None] + fallen[..., None, :])
+        if self._sharp and self._tilt == 0.0:
+            certain, under = self._certain(centre, u, group)
+            sure = (weights * (certain & under)).sum((1, 2, 3))
+            weights = weights.masked_fill(certain, 0.0)
+        middle = 0.5 * weights.sum((1, 2, 3)) + sure
+        n_nodes = factors.shape[-1]
+        logs = -self._half.flatten(0, 1) @ factors.flatten(2)  # (p, K m, 2 q)
+        size, angle = logs.unflatten(1, self._half.shape[:2]).split(n_nodes, -1)
+        weight = contour.weight
         if self._quick:
-            angle = angle.sub_((angle / (2.0 * math.pi)).round_(), alpha=2.0 * math.pi).float()
+            angle = (angle - (angle / (2.0 * math.pi)).round_().mul_(2.0 * math.pi)).float()
             size, weights = size.float(), weights.float()
         # neurons without such pairs may grow along a tilted path
-        modulus = size.clamp_(-QUICK_VANISHED if self._quick else -VANISHED, GROWN).exp_()
-        real, imaginary = angle.cos().mul_(modulus), angle.sin_().mul_(modulus)
+        modulus = size.clamp(-QUICK_VANISHED if self._quick else -VANISHED, GROWN).exp_()
+        real, imaginary = angle.cos().mul_(modulus), angle.sin().mul_(modulus)
         turned_real, turned_imaginary = weights @ real, weights @ imaginary
         cross = (real * turned_imaginary).addcmul_(imaginary, turned_real)
         plain = turned_real.mul_(real).addcmul_(imaginary, turned_imaginary, value=-1.0)
-        weight = contour.weight[:, None]  # (r, 1, q), complex
-        terms = cross.sum((2, 3)) * weight.real + plain.sum((2, 3)) * weight.imag  # (r, a, q)
-        integral, third = terms.sum(-1), 3.0 * (terms * contour.third[:, None]).sum(-1)
+        terms = cross.sum((1, 2)) * weight.real + plain.sum((1, 2)) * weight.imag  # (p, q)
+        integral, third = terms.sum(-1), 3.0 * terms[:, 1::3].sum(-1)
         density = torch.zeros_like(integral)
         for half, slope in slopes:  # d log z / du = -Σ a s / (1 - s)
-            turn, half = slope * weight, half.to(plain.dtype)  # (r, 1, K, 1, m)
-            rising, falling = ((half @ part).sum(2).squeeze(-2) for part in (plain, cross))  # (r, a, q)
+            turn, half = slope * weight, half.to(plain.dtype)[:, :, None]  # (p, K, 1, m)
+            rising, falling = ((half @ part).sum(1).squeeze(1) for part in (plain, cross))  # (p, q)
             density = density + (rising * turn.imag + falling * turn.real).sum(-1)
-        return middle - integral / math.pi, 2.0 * density / math.pi, (integral - third).abs() / math.pi
+        cdf = middle - integral / math.pi
+        return torch.stack([cdf, 2.0 * density / math.pi, (integral - third).abs() / math.pi])
+
+    def _certain(self, centre: Tensor, u: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
+        """Components that lie on one side of points for certain, and those below them, masks (p, K, m, m).
+
+        A gamma's right tail is sub-gamma with its scale, its left tail sub-Gaussian, so that (Bernstein) a linear form
+        X of gammas with mean μ and variance v has the other sign with a chance of at most
+        ``exp(-½ μ² / (v + b |μ|))``, b being the largest scale of the side which would have to be large.
+        """
+        inside = self._sums.inside[group]  # (p, L)
+        scale = torch.where(inside, centre - u[:, None], centre)  # (p, L)
+        scale = (scale - scale.amax(1, keepdim=True)).exp()
+        signed = torch.where(inside, scale, -scale)
+        mean, spread = (torch.einsum("kil,pl->pki", self._half, part) for part in (signed, scale.square()))
+        mean, spread = (part[..., None] + part[..., None, :] for part in (mean, spread))
+        larger, other = (scale.masked_fill(side, 0.0).amax(1)[:, None, None, None] for side in (~inside, inside))
+        under = mean < 0.0
+        needed = spread + torch.where(under, larger, other) * mean.abs()
+        return mean.square() > 2.0 * CERTAIN * needed, under
+
+
+def _log_sums(half: Tensor, logs: Tensor, side: Tensor) -> Tensor:
+    """``log Σ_{l in a side} a_l e^{logs_l}`` of neurons (i, L), of sums with their logs and sides (r, L): (r, i)."""
+    terms = logs.masked_fill(~side, -torch.inf)
+    top = terms.amax(-1, keepdim=True)
+    return ((terms - top).exp() @ half.T).log() + top
 
 
 @dataclass(frozen=True)
@@ -439,49 +431,37 @@ class _Nodes:
     """Nodes of some sums, and what does not depend on the point asked for.
 
     Args:
-        sums: their numbers (r,).
-        finer: so many times as dense as they should be.
-        contour: the nodes.
-        sizes: log modulus of the labels outside the sum, in every neuron (r, K, m, q).
-        angles: the angle of their product (r, K, m, q).
-        weights: of the pairs (r, K, m, m).
-        tilts: bounds that make components certain, or None where none is so sharp.
+        contour: the nodes (r, q).
+        factors: ``log |1 + c s|`` of every label, and the angle of that (r, L, 2, q).
+        points_at_a_time: so many are answered together.
     """
 
-    sums: Tensor
-    finer: float
     contour: Contour
-    sizes: Tensor
-    angles: Tensor
-    weights: Tensor
-    tilts: _Tilts | None
+    factors: Tensor
+    points_at_a_time: int
 
-    def take(self, rows: Tensor) -> _Nodes:
-        """Those of some of the sums, a mask."""
-        return _Nodes(
-            self.sums[rows],
-            self.finer,
-            self.contour.take(rows, self.contour.weight.shape[1]),
-            self.sizes[rows],
-            self.angles[rows],
-            self.weights[rows],
-            None if self.tilts is None else self.tilts.take(rows),
+    def third(self) -> _Nodes:
+        """Every third node, a rule of its own."""
+        contour = Contour(
+            self.contour.log_size[:, 1::3], self.contour.direction[:, 1::3], 3.0 * self.contour.weight[:, 1::3]
         )
+        return _Nodes(contour, self.factors[..., 1::3], 3 * self.points_at_a_time)
 
 
 def power_law_below(largest: Tensor, log_centre: Tensor, inside: Tensor) -> Tensor:
-    """Logits (R,) below which the cdf of a sum is a power of its odds under every component.
+    """Logits (N, G) below which the cdf of a sum is a power of its odds under every component.
 
     With ``ε = e^u`` it is ``P(Σ_own c g <= ε Σ_rest c g)``, and up to a part in proportion to ε it is ``ε^α``, α the
     sum's concentration, times what does not depend on ε.
 
     Args:
         largest: the largest concentration of every label (L,).
-        log_centre: ``log c`` of every sum (R, L).
-        inside: labels of every sum, a mask (R, L).
+        log_centre: ``log c`` of every row (N, L).
+        inside: labels of every group, masks (G, L).
     """
-    rest = torch.where(inside, -torch.inf, torch.log1p(largest) + log_centre).logsumexp(1)
-    return torch.where(inside, log_centre, torch.inf).amin(1) - rest - FAR
+    rest = torch.where(inside, -torch.inf, (torch.log1p(largest) + log_centre)[:, None]).logsumexp(-1)
+    least = torch.where(inside, log_centre[:, None], torch.inf).amin(-1)
+    return least - rest - FAR
 
 
 @dataclass(frozen=True)
@@ -495,13 +475,11 @@ class Contour:
         log_size: ``log |s|`` (R, q).
         direction: ``s / |s|`` (R, q), complex.
         weight: ``ds/s`` (R, q), complex; zero where a sum needs fewer nodes.
-        third: one at every third node, which make a rule of their own, else zero (R, q).
     """
 
     log_size: Tensor
     direction: Tensor
     weight: Tensor
-    third: Tensor
 
     @classmethod
     def of(
@@ -565,17 +543,11 @@ class Contour:
         size = place.abs()
         log_cosh = w + torch.log1p(torch.exp(-2.0 * w)) - math.log(2.0)
         slope = torch.complex(tilt * tanh, torch.ones_like(w))
-        third = (torch.arange(len(number), device=low.device) % 3 == 1).to(w).expand_as(w)
-        return cls(start[:, None] + log_cosh + size.log(), place / size, slope / place * change, third)
+        return cls(start[:, None] + log_cosh + size.log(), place / size, slope / place * change)
 
-    def only(self, keep: Tensor, order: Tensor) -> Contour:
-        """Some nodes of every sum, in this order (R, q); those that do not count lose their weight."""
-        weight = torch.where(keep, self.weight, 0.0)
-        return Contour(*(part.gather(1, order) for part in (self.log_size, self.direction, weight, self.third)))
-
-    def take(self, rows: Tensor, n_nodes: int) -> Contour:
+    def take(self, sums: Tensor, n_nodes: int | None = None) -> Contour:
         """The first nodes of some of the sums."""
-        return Contour(*(part[rows, :n_nodes] for part in (self.log_size, self.direction, self.weight, self.third)))
+        return Contour(*(part[sums, :n_nodes] for part in (self.log_size, self.direction, self.weight)))
 
     def _relative(self, log_scale: Tensor, sign: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Of ``q = ± e^log_scale s``: ``log |q|``, ``min(|q|, 1/|q|)``, and both parts of its direction."""
@@ -598,60 +570,3 @@ class Contour:
         below = 1.0 - 2.0 * small * real + small.square()
         above = small * real - torch.where(phase < 0.0, small.square(), 1.0)
         return torch.complex(above / below, small * imaginary / below)
-
-
-@dataclass(frozen=True)
-class _Tilts:
-    """Chernoff's bounds: which components lie for certain on one side of a point.
-
-    ``P(X > 0) <= E[e^{θX}]`` and ``P(X <= 0) <= E[e^{-θX}]`` for every θ > 0, and both are products over neurons.
-
-    Args:
-        log_centre: ``log c`` of every sum (R, L).
-        theta: of either sign, of every sum (R, T).
-        base: ``-Σ_rest a_r log(1 + θ c_r)`` (R, K, m, T), infinite where there is no such expectation.
-    """
-
-    log_centre: Tensor
-    theta: Tensor
-    base: Tensor
-
-    @staticmethod
-    def theta_of(scale: Tensor, log_centre: Tensor, inside: Tensor, total: float) -> tuple[Tensor, Tensor]:
-        """Values of θ around ``1 / scale`` (R, T), and ``1 + θ c`` of the labels outside a sum (R, L, T), else one."""
-        powers = torch.arange(0.5, 0.5 * math.log2(max(total, 4.0)) + 0.75, device=scale.device, dtype=torch.float64)
-        theta = 4.0**powers * torch.exp(-scale)
-        theta = torch.cat([theta, -theta], 1)
-        return theta, torch.where(inside[..., None], 1.0, 1.0 + theta[:, None] * log_centre.exp()[..., None])
-
-    @classmethod
-    def of(cls, theta: Tensor, log_centre: Tensor, lifted: Tensor, logs: Tensor) -> _Tilts:
-        """From ``1 + θ c`` (R, L, T) and the neurons' sums of its logarithms (R, K, m, T)."""
-        return cls(log_centre, theta, torch.where((lifted <= 0.0).any(1)[:, None, None], torch.inf, -logs))
-
-    def take(self, rows: Tensor) -> _Tilts:
-        """Those of some of the sums."""
-        return _Tilts(self.log_centre[rows], self.theta[rows], self.base[rows])
-
-    def near(self, u: Tensor, own: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Components that are not certain, and those that lie below the point, masks (r, a, K, m, m).
-
-        ``own`` are the labels of every sum, one place after the other, and their halves (r, K, m).
-        """
-        bound, theta = self.base[:, None], self.theta[:, None]
-        for labels, half in own:
-            moved = (self.log_centre.gather(1, labels[:, None]) - u).exp()  # c e^{-u} (r, a)
-            lifted = 1.0 - theta * moved[..., None]
-            logs = torch.where(lifted > 0.0, lifted.clamp_min(1e-300).log(), -torch.inf)  # (r, a, T)
-            bound = bound - half[:, None, ..., None] * logs[:, :, None, None]
-        bound = bound.nan_to_num(nan=torch.inf).float()
-        n_theta, limit = bound.shape[-1] // 2, math.log(CERTAIN)
-
-        def certain(part: Tensor) -> Tensor:
-            answer = part[..., :, None, 0] + part[..., None, :, 0]
-            for t in range(1, part.shape[-1]):
-                torch.minimum(answer, part[..., :, None, t] + part[..., None, :, t], out=answer)
-            return answer < limit
-
-        above, below = certain(bound[..., n_theta:]), certain(bound[..., :n_theta])
-        return ~(above | below), below & ~above

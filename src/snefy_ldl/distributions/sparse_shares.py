@@ -205,7 +205,7 @@ class SparseShares(ShareRow):
         make = self._added_up if single else self._one_by_one
         self._parts = [part for pairs in self._octaves for part in make(pairs, lowest, highest, which)]
 
-    def at(self, u: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+    def at(self, u: Tensor, which: Tensor, rough: bool = False) -> tuple[Tensor, Tensor]:
         """See the base class."""
         points = torch.stack([u.flatten(), which.repeat_interleave(u.shape[1]).to(u)], 1)
         points, same = torch.unique(points, dim=0, return_inverse=True)  # levels that an atom holds repeat others
