@@ -1,4 +1,4 @@
-"""One label out of a distribution: LDL4C, LDL-HR, LDLM, the maximum entropy model and the density's decision.
+"""One label out of a distribution: LDL-HR, LDLM, the maximum entropy model and the density's decision.
 
     SNEFY_LDL_DATA=... python benchmarks/classification.py        # writes results/classification.md
 
@@ -21,10 +21,10 @@ SETS, ROWS, SPLITS = ("sjaffe", "sbu_3dfe", "natural_scene", "movie"), 1000, 2
 
 def decisions(X, D, new):
     from snefy_ldl import SnefyLDL
-    from snefy_ldl.learners import LDL4C, LDLHR, LDLM, SABFGS
+    from snefy_ldl.learners import LDLHR, LDLM, SABFGS
     from snefy_ldl.learners.classification import LabelDecision
 
-    for learner in (SABFGS(), LDL4C(), LDLHR(), LDLM()):
+    for learner in (SABFGS(), LDLHR(), LDLM()):
         started = time.process_time()
         chosen = learner.fit(X, D).predict(new).argmax(axis=1)
         yield type(learner).__name__, chosen, time.process_time() - started

@@ -73,7 +73,6 @@ def score(task: dict[str, Any]) -> dict[str, Any]:
         "rows": run.rows,
         "seconds": whole,
         "rows/s": run.rows / busy,
-        "peak MB": max(outcome.peak_mb for outcome in run.outcomes),
         "killed": len(victims),
     }
 
@@ -161,7 +160,6 @@ def scoring(place: Path, workers: int) -> list[dict[str, Any]]:
                     "seconds": f"{run['seconds']:.0f}",
                     "rows/s": f"{run['rows/s']:,.0f}",
                     "of local": f"{run['rows/s'] / runs['local']['rows/s']:.0%}",
-                    "peak MB": f"{run['peak MB']:.0f}",
                     "same files": "" if name == "local" else str(same_files(runs["local"]["out"], out)),
                 }
             )

@@ -50,7 +50,7 @@ def data(name: str):
 
 
 def enhancers():
-    from snefy_ldl import enhancement
+    from snefy_ldl.learners import enhancement
 
     made = {name: getattr(enhancement, name)(random_state=0) for name in SEVEN}
     made["SnefyEnhancer"] = enhancement.SnefyEnhancer(random_state=0)

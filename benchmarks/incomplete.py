@@ -1,4 +1,4 @@
-"""Shares that are not known: IncomLDL, WInLDL, a fit to completed rows, and the exact likelihood of what is known.
+"""Shares that are not known: WInLDL, a fit to completed rows, and the exact likelihood of what is known.
 
     SNEFY_LDL_DATA=... python benchmarks/incomplete.py        # writes results/incomplete.md
 
@@ -41,10 +41,9 @@ class Completed:
 
 def learners(seed: int):
     from snefy_ldl import SnefyLDL
-    from snefy_ldl.learners import IncomLDL, WInLDL
+    from snefy_ldl.learners import WInLDL
 
     return {
-        "IncomLDL": IncomLDL(random_state=seed),
         "WInLDL": WInLDL(),
         "SABFGS, rest spread evenly": Completed(),
         "SnefyLDL, exact likelihood": SnefyLDL(random_state=seed),

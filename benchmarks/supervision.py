@@ -52,7 +52,7 @@ def few_labels(name: str, part: float, seed: int) -> dict[str, dict]:
 def noisy_labels(name: str, votes: int, seed: int) -> dict[str, dict]:
     from snefy_ldl import load_dataset
     from snefy_ldl.learners import SABFGS
-    from snefy_ldl.learners.supervision import GenerativeCalibrator, LabelCalibrator
+    from snefy_ldl.learners.supervision import LabelCalibrator
     from snefy_ldl.metrics import kl_divergence
 
     ds = load_dataset(name)
@@ -65,7 +65,6 @@ def noisy_labels(name: str, votes: int, seed: int) -> dict[str, dict]:
     answers = {"as observed, half a vote a label more": ((counts + 0.5) / (votes + 0.5 * n_labels), 0.0)}
     for title, model in {
         "SABFGS, fitted rows": SABFGS(),
-        "GenerativeCalibrator": GenerativeCalibrator(votes=votes, random_state=seed),
         "LabelCalibrator": LabelCalibrator(votes=votes, random_state=seed),
         "LabelCalibrator, votes unknown": LabelCalibrator(random_state=seed),
     }.items():

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -90,18 +89,6 @@ def test_a_file_that_is_being_read_is_replaced_a_moment_later(tmp_path: Path, mo
     with pytest.raises(PermissionError, match="in use"):  # not for ever, and without a trace
         write_bytes(tmp_path / "other.json", b"new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json"]
-
-
-def test_peak_memory_is_in_megabytes_on_every_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    import snefy_ldl.cluster.work as work
-
-    for system, number in (("linux", 300 * 1024), ("darwin", 300 * 1024**2)):
-        usage = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who, number=number: SimpleNamespace(ru_maxrss=number))
-        monkeypatch.setitem(sys.modules, "resource", usage)
-        monkeypatch.setattr(work, "sys", SimpleNamespace(platform=system))
-        assert work._peak_mb() == 300.0
-    monkeypatch.setitem(sys.modules, "resource", None)
-    assert work._peak_mb() == 0.0
 
 
 def test_letters_that_a_code_page_lacks_stop_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

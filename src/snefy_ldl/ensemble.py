@@ -104,7 +104,7 @@ class DensityWeightedBagging(Learner):
         size = int(self.n_samples) if whole else max(1, round(float(self.n_samples) * n_rows))
         if size > n_rows:
             raise InputError(
-                f"n_samples={self.n_samples} rows a member, drawn without replacement, but X has {n_rows}."
+                f"n_samples={self.n_samples} rows per member, drawn without replacement, but X has {n_rows}."
             )
         self.samples_ = np.stack([random.permutation(n_rows)[:size] for _ in range(self.n_members)])
         seeds = random.randint(2**31 - 1, size=self.n_members + 1).tolist()
@@ -241,7 +241,7 @@ class DensityWeightedBagging(Learner):
     # -- files -------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the ensemble to a folder: one saved model a member, one for the density, and ``ensemble.json`` last.
+        """Write the ensemble to a folder: one saved model per member, one for the density, and ``ensemble.json`` last.
 
         Args:
             folder: where; an ensemble that is there is replaced, anything else is left alone.

@@ -24,6 +24,7 @@ from snefy_ldl._internal.types import Index
 from snefy_ldl._internal.validation import (
     ZeroOption,
     ZeroPolicy,
+    check_choice,
     check_counts,
     check_distributions,
     check_features,
@@ -151,8 +152,7 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
             16
         """
         sizes = {"conformal": 64, "active": 16, "ensemble": 16}
-        if task not in sizes:
-            raise InputError(f"task={task!r}: use one of {', '.join(sizes)}.")
+        check_choice("task", task, list(sizes))
         settings: dict[str, Any] = {
             "epochs": 100,
             "batch_size": sizes[task],

@@ -16,9 +16,7 @@ from snefy_ldl.active import (
     DirichletEntropy,
     Entropy,
     Epistemic,
-    LogDet,
     Variance,
-    VoteInformation,
     members_of,
     query,
     shared_entropy,
@@ -41,8 +39,6 @@ def test_dirichlet_scores_are_scipys():
     exact = [stats.dirichlet(alpha).entropy() for alpha in ALPHA]
     np.testing.assert_allclose(DirichletEntropy().score(law, seeded(0)), exact, rtol=1e-9)
     np.testing.assert_allclose(Variance().score(law, seeded(0)), [stats.dirichlet(a).var().sum() for a in ALPHA])
-    cov = [np.linalg.slogdet(stats.dirichlet(a).cov()[:2, :2])[1] for a in ALPHA]
-    np.testing.assert_allclose(LogDet().score(law, seeded(0)), cov, rtol=1e-9)
     fixed = [stats.dirichlet(7.0 * alpha / alpha.sum()).entropy() for alpha in ALPHA]
     np.testing.assert_allclose(DirichletEntropy(concentration=7.0).score(law, seeded(0)), fixed, rtol=1e-9)
     torch_law = torch.distributions.Dirichlet(torch.as_tensor(ALPHA))
@@ -53,24 +49,6 @@ def test_dirichlet_strategy_on_a_dirichlet_model_is_its_own_entropy(city):
     model = DirichletLDL(random_state=0).fit(city.X[:100], city.D[:100])
     _, utilities = query("dirichlet", city.X[100:], 3, model=model, return_utilities=True)
     np.testing.assert_allclose(utilities, model.entropy(city.X[100:]), rtol=1e-6)
-
-
-def test_log_determinant_is_the_pseudo_determinant_less_a_constant(snefy):
-    law = snefy(5, batch=(4,), seed=2)
-    eigenvalues = np.linalg.eigvalsh(law.covariance_matrix.numpy())[:, 1:]
-    np.testing.assert_allclose(
-        LogDet().score(law, seeded(0)), np.log(eigenvalues).sum(1) - math.log(5), rtol=1e-7, atol=1e-7
-    )
-
-
-def test_vote_information_by_quadrature(snefy, quadrature):
-    law = snefy(3, batch=(3,), seed=4)
-    expect = quadrature(3).expectation(law)
-    mean = expect(lambda points: points)
-    inner = expect(lambda points: torch.special.entr(points).sum(-1, keepdim=True))[:, 0]
-    np.testing.assert_allclose(
-        VoteInformation().score(law, seeded(0)), torch.special.entr(mean).sum(-1) - inner, atol=1e-6
-    )
 
 
 @pytest.mark.parametrize("members", [0, 3])

@@ -110,7 +110,7 @@ def test_plateau_stops(city):
 def test_votes(city):
     votes = make_annotators(n=120, votes=(3, 9), random_state=0)
     found = ActiveLearner(
-        quick(), votes.X[:90], lambda r: votes.counts[r], "vote_information", budget=40, batch_size=20, votes=True,
+        quick(), votes.X[:90], lambda r: votes.counts[r], "variance", budget=40, batch_size=20, votes=True,
         X_val=votes.X[90:], D_val=votes.counts[90:],
     ).run()  # fmt: skip
     model = quick().fit(votes.X[found.labeled_], counts=votes.counts[found.labeled_])
@@ -329,7 +329,7 @@ def test_a_finished_run_is_read_back_without_a_question(city, tmp_path):
 
 def test_a_folder_of_another_run_is_refused(city, tmp_path):
     learner(city, state_dir=tmp_path / "a").run(max_rounds=1)
-    for change in ({"strategy": "logdet"}, {"random_state": 5}, {"batch_size": 7}, {"model": quick(epochs=3)}):
+    for change in ({"strategy": "dirichlet"}, {"random_state": 5}, {"batch_size": 7}, {"model": quick(epochs=3)}):
         with pytest.raises(InputError, match="another"):
             learner(city, state_dir=tmp_path / "a", **change)
     with pytest.raises(InputError, match="another data"):

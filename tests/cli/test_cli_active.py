@@ -78,10 +78,10 @@ def test_query_writes_what_the_library_chooses(
     folder: Path, pool: pd.DataFrame, features: list[str], tmp_path: Path, name: str, ending: str
 ) -> None:
     out = tmp_path / f"to_label{ending}"
-    said = succeed("query", folder / "model", folder / name, "--n", 7, "--strategy", "logdet", "--out", out)
+    said = succeed("query", folder / "model", folder / name, "--n", 7, "--strategy", "variance", "--out", out)
     table = pd.read_csv(out) if ending == ".csv" else pd.read_parquet(out)
     model = SnefyLDL.load(folder / "model")
-    rows, scores = query("logdet", pool[features], 7, model=model, random_state=0, return_utilities=True)
+    rows, scores = query("variance", pool[features], 7, model=model, random_state=0, return_utilities=True)
     predicted = [f"predicted_{label}" for label in LABELS]
     assert list(table.columns) == ["row", "query_score", *LABELS, *features, *predicted]
     np.testing.assert_array_equal(table["row"], rows)

@@ -121,10 +121,6 @@ def test_forms(case):
     frame = report.to_frame()
     assert len(frame) == len(report.table)
     assert "model" not in frame.columns
-    page = report.to_html()
-    assert "&lt;b&gt;" in page
-    assert "<b>" not in page
-    assert page == report._repr_html_()
     assert "marginal" in str(report)
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(report)
@@ -166,10 +162,9 @@ def test_metrics_added_for_the_report():
     truth = KnownLaw(seed=3)
     X, D = truth.draw(50, seed=4)
     ends = ConformalIntervals(truth).conformalize(X, D).predict_interval(X)
-    values, errors = metrics.ssc_ceiling(ends, 4, 0.9, return_std_error=True)
+    values = metrics.ssc_ceiling(ends, 4, 0.9)
     assert ((values < 0.9) & (values > 0.5)).all()
-    np.testing.assert_array_equal(errors, 0.0)
-    with pytest.raises(InputError, match="one group a row"):
+    with pytest.raises(InputError, match="one group per row"):
         metrics.group_coverage(["a"], D, ends)
     share, error = metrics.group_coverage(np.arange(50) % 2, D, ends, return_std_error=True)[1]
     assert share.shape == error.shape == (3,)
@@ -185,7 +180,7 @@ def test_joint_calibration_is_said_under_the_table(case):
     expected = metrics.joint_calibration_test(metrics.joint_pit(model, X, D))
     assert report.joint_calibration["right"].p_value == expected.p_value
     assert "joint calibration: the model is off" in " ".join(str(report).split())
-    assert "<caption>right: joint calibration" in report.to_html()
+    assert "right: joint calibration" in " ".join(str(report).split())
 
 
 def test_joint_calibration_of_many_rows_and_of_few(case, monkeypatch):
@@ -194,7 +189,7 @@ def test_joint_calibration_of_many_rows_and_of_few(case, monkeypatch):
     assert coverage_report(model, X, D, feature=None, dependence=False).joint_calibration[""].n == 100
     few = coverage_report(model, X[:19], D[:19], feature=None, n_sizes=2, dependence=False)
     assert few.joint_calibration == {}
-    assert "caption" not in few.to_html()
+    assert "joint calibration" not in str(few)
 
 
 @pytest.mark.slow

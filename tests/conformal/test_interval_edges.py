@@ -169,7 +169,7 @@ def test_bad_data_are_named():
         ci.conformalize(X, 2.0 * D)
     with pytest.raises(InputError, match="0 rows"):
         ci.conformalize(X[:0], D[:0])
-    with pytest.raises(InputError, match="one group a row"):
+    with pytest.raises(InputError, match="one group per row"):
         ci.conformalize(X, D, groups=["a"])
     with pytest.raises(InputError, match="groups row 1 is missing"):
         ci.conformalize(X, D, groups=["a", None] * 10)

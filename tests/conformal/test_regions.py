@@ -295,7 +295,7 @@ def test_wrong_order_and_bad_settings():
     region.conformalize(X, D)
     with pytest.raises(InputError, match=">= 2"):
         region.volume(X, n=1)
-    with pytest.raises(InputError, match="'adapted', 'uniform'"):
+    with pytest.raises(InputError, match='"adapted" or "uniform"'):
         region.volume(X, proposal="grid")
 
     class Unshaped:

@@ -59,7 +59,6 @@ def test_no_learner_is_missing_from_this_suite() -> None:
         "UnitLearner",
         "Network",
         "SoftmaxLinear",
-        "_SimplexLinear",
         "_MarginLinear",
         "RowLinear",
         "NeighbourLearner",

@@ -1,4 +1,4 @@
-"""LDL4C, LDL-HR and LDLM: their losses by hand, their gradients, their optima, and what they are for."""
+"""LDL-HR and LDLM: their losses by hand, their gradients, their optima, and what they are for."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ import pytest
 import torch
 from learner_cases import D, X, softmax
 
-from snefy_ldl.learners import LDL4C, LDLHR, LDLM, SABFGS
+from snefy_ldl.learners import LDLHR, LDLM, SABFGS
 from snefy_ldl.learners.linear import ROUNDING
 
 P = softmax(np.random.default_rng(0).normal(size=(len(D), 4)))
-MODELS = [LDL4C(0.7, 0.1), LDLHR(0.7, 2.0, 0.1), LDLM(0.7, 2.0, 0.1)]
-models = pytest.mark.parametrize("model", MODELS, ids=["LDL4C", "LDLHR", "LDLM"])
+MODELS = [LDLHR(0.7, 2.0, 0.1), LDLM(0.7, 2.0, 0.1)]
+models = pytest.mark.parametrize("model", MODELS, ids=["LDLHR", "LDLM"])
 
 
 def by_hand(model: Any, p: Any, d: Any) -> float:
     y = int(np.argmax(d))
     others = [j for j in range(4) if j != y]
     short = max(0.0, 1.0 - (p[y] - max(p[j] for j in others)) / 0.1)
-    if isinstance(model, LDL4C):
-        entropies = [-sum(s * np.log(s) for s in row) for row in D]
-        weight = -sum(s * np.log(s) for s in d) / np.mean(entropies)
-        return float(weight * (sum(abs(p[j] - d[j]) for j in range(4)) + 0.7 * short))
     first = sum(abs(p[j] - (j == y)) for j in range(4))
     if isinstance(model, LDLM):
         _, second, third, _ = sorted(d, reverse=True)
@@ -64,18 +60,13 @@ def test_a_fit_is_a_minimum_of_its_objective(model: Any) -> None:
         assert total(fitted.coef_ + step[:2], fitted.intercept_ + step[2]) > best - 1e-6
 
 
-def test_rows_without_entropy_weigh_the_same() -> None:
-    rows = LDL4C(alpha=0.0)._rows(np.eye(4))(torch.full((4, 4), 0.25, dtype=torch.float64)).numpy()
-    np.testing.assert_allclose(rows, 1.5, atol=5 * ROUNDING)
-
-
 def test_two_labels_have_a_third_share_of_zero() -> None:
     rows = LDLM(alpha=0.0, beta=1.0, margin=0.05)._rows(np.array([[0.7, 0.3]]))
     near = rows(torch.tensor([[0.9, 0.1]], dtype=torch.float64))  # the rest is off by 0.2, and has room of 0.3
     assert float(near) == pytest.approx(0.2 - 0.05, abs=5 * ROUNDING)
 
 
-@pytest.mark.parametrize("learner", [LDL4C, LDLHR, LDLM])
+@pytest.mark.parametrize("learner", [LDLHR, LDLM])
 def test_a_few_rows_of_vast_loss_do_not_decide_the_largest_label(learner: Any) -> None:
     # a line in the log-ratio, and far rows of the other sign that a KL fit must follow
     random = np.random.default_rng(0)

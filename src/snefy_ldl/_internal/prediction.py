@@ -18,6 +18,7 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import (
     ZeroPolicy,
     as_float,
+    check_choice,
     check_confidence,
     check_count,
     check_counts,
@@ -82,9 +83,8 @@ class DensityPredictor(VotePredictor):
             >>> model.predict(city.X[:2]).shape
             (2, 3)
         """
-        if transform not in (None, "default", "pandas", "polars", "arrow"):
-            raise InputError(f'transform={transform!r}: use "default", "pandas", "polars" or "arrow".')
         if transform is not None:
+            check_choice("transform", transform, ("default", "pandas", "polars", "arrow"))
             self._output_kind = None if transform == "default" else transform
         return self
 

@@ -22,7 +22,7 @@ class Progress:
 
     Args:
         what: the work, one word.
-        total: its size, in whatever units.
+        total: its size, in whatever units; None where nobody knows.
         show: whether to show anything at all.
         completed: how much is done already.
 
@@ -34,7 +34,7 @@ class Progress:
         3
     """
 
-    def __init__(self, what: str, total: int, *, show: bool = True, completed: int = 0) -> None:
+    def __init__(self, what: str, total: int | None, *, show: bool = True, completed: int = 0) -> None:
         self.what, self.total, self.completed, self.note = what, total, completed, ""
         self._show, self._bar, self._written = show, None, ""
         self._started = self._last_line = time.monotonic()
@@ -76,7 +76,7 @@ class Progress:
 
     def extend(self, amount: int) -> None:
         """Say that there is more to do than was known."""
-        self.total += amount
+        self.total = (self.total or 0) + amount
         if self._bar is not None:
             self._bar.update(self._task, total=self.total)
 
@@ -86,7 +86,8 @@ class Progress:
 
     def _write_line(self) -> None:
         self._last_line = time.monotonic()
-        line = f"{self.what} {self.completed}/{self.total} {self.note}".rstrip()
+        whole = "" if self.total is None else f"/{self.total}"
+        line = f"{self.what} {self.completed}{whole} {self.note}".rstrip()
         if line == self._written:  # the end of a work whose last step has just been shown
             return
         self._written = line

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 #: A positive divisor or logarithm's argument is lifted here where an exact zero can only be underflow.
 SMALLEST_POSITIVE = 1e-300
-#: Eigenvalues of a correlation matrix below this are rounding, and are lifted to it before a logarithm.
-SMALLEST_CORRELATION_EIGENVALUE = 1e-12
 #: Eigenvalues of a covariance below this share of the largest are rounding, and are lifted to it before a division.
 SMALLEST_COVARIANCE_EIGENVALUE = 1e-10
 #: Densities at draws that all rows share: factors of a term below e^-40 of the largest one do not count in float32;
@@ -24,8 +22,6 @@ LARGEST_CONCENTRATION = 1e100
 SMALLEST_TOTAL_CONCENTRATION = 1e-6
 #: The sum of parameters of a Dirichlet that is matched to a predicted mean and variance stays inside this range.
 MATCHED_CONCENTRATIONS = (1e-3, 1e9)
-#: The determinantal greedy choice stops when a further row adds no more than this share of the first one's volume.
-SMALLEST_VOLUME_GAIN = 1e-12
 #: The probability of an observed count is lifted here before it divides a level's distance from it.
 SMALLEST_COUNT_PROBABILITY = 1e-12
 #: A number of votes that exceeds a whole number by no more than this is that number.

@@ -24,6 +24,7 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import (
     LARGEST_COUNT,
     as_float,
+    check_choice,
     check_confidence,
     check_count,
     check_number,
@@ -189,8 +190,7 @@ def vote_value(law: SnefySimplex, criterion: Criterion = "variance") -> Array:
         >>> round(float(one.variance.sum() / vote_value(one)[0]), 6)  # one of A + 1 parts of the variance, A = 10
         11.0
     """
-    if criterion not in CRITERIA:
-        raise InputError(f"criterion={criterion!r}: use one of {', '.join(CRITERIA)}.")
+    check_choice("criterion", criterion, CRITERIA)
     parts = []
     for start in range(0, len(law), VALUED_ROWS):
         part = rows_of(law, np.arange(start, min(start + VALUED_ROWS, len(law))))  # weights once for all moments

@@ -21,8 +21,6 @@ from snefy_ldl.datasets.groups import group_folds, in_groups, read_groups, split
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.trees import TreesLDL
 
-__all__ = ["Diagnosis", "will_it_help"]
-
 #: Labelled rows below which nothing can be said.
 FEWEST_ROWS = 20
 #: Trees of the forests that stand in for the model, and the folds in which they are fitted.

@@ -16,7 +16,6 @@ from sklearn.neighbors import NearestNeighbors
 
 from snefy_ldl._internal.limits import COMPARED_ELEMENTS
 from snefy_ldl._internal.rows import as_rows, count_rows
-from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE, SMALLEST_VOLUME_GAIN
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.pool import Pool
@@ -24,25 +23,7 @@ from snefy_ldl.active.query import Strategy, free_rows, top_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.scaling import LIMITS, divisors
 
-__all__ = [
-    "CoreSet",
-    "Diverse",
-    "FeatureStrategy",
-    "Geometry",
-    "GraphDensity",
-    "KMeansSampling",
-    "RandomSampling",
-    "Rows",
-    "choose_apart",
-    "cluster",
-    "graph_density",
-    "labeled_table",
-    "nearest_distance",
-    "nearest_in_cluster",
-    "squared_distances",
-]
-
-Diverse = bool | Literal["kmeans++", "greedy", "kmeans"]
+Diverse = bool | Literal["kmeans++", "kmeans"]
 
 #: KMeans up to this many rows, MiniBatchKMeans beyond.
 FULL_KMEANS_ROWS = 20_000
@@ -175,15 +156,14 @@ def choose_apart(
     """Rows that are both heavy and far from each other.
 
     ``"kmeans++"``: a row is drawn with probability proportional to ``w_i d_i²``, d its distance to the nearest row
-    that is labelled or drawn already. ``"greedy"``: the greedy mode of a determinantal process with kernel
-    ``w_i w_j exp(-‖z_i - z_j‖² / h)``, h the mean squared distance (Chen, Zhang & Zhou, NeurIPS 2018). ``"kmeans"``:
-    the row nearest to each centre of a weighted k-means (Zhdanov, 2019).
+    that is labelled or drawn already. ``"kmeans"``: the row nearest to each centre of a weighted k-means (Zhdanov,
+    2019).
 
     Args:
         Z: rows (r, d) on one scale.
         weight: how much each row is wanted (r,); all zeros count as equal.
         n: how many rows.
-        method: one of the three.
+        method: one of the two.
         random: source of randomness.
         labeled: rows (k, d) to keep away from as well, for ``"kmeans++"``; None without any.
 
@@ -192,23 +172,17 @@ def choose_apart(
 
     Example:
         >>> Z = np.array([[0.0], [0.1], [9.0], [9.1]])
-        >>> sorted(choose_apart(Z, np.array([1.0, 0.9, 0.8, 0.7]), 2, "greedy", np.random.RandomState(0)).tolist())
+        >>> sorted(choose_apart(Z, np.array([1.0, 0.9, 0.8, 0.7]), 2, "kmeans", np.random.RandomState(0)).tolist())
         [0, 2]
     """
     weight = np.where(np.isfinite(weight), np.maximum(weight, 0.0), 0.0)
     weight = weight / weight.max() if weight.max() > 0.0 else np.ones_like(weight)
     if method == "kmeans":
-        chosen = np.full(n, -1, dtype=np.intp)
+        nearest = np.full(n, -1, dtype=np.intp)
         centres = cluster(Z, n, int(random.randint(2**31 - 1)), weight)
         label, gap = pairwise_distances_argmin_min(Z, centres)
-        nearest_in_cluster(label, gap, np.arange(len(Z)), np.full(n, np.inf), chosen)
-        return _fill(chosen, weight, n)
-    return (_determinantal if method == "greedy" else _plusplus)(Z, weight, n, random, labeled)
-
-
-def _plusplus(
-    Z: NDArray[Any], weight: Array, n: int, random: np.random.RandomState, labeled: NDArray[Any] | None
-) -> Index:
+        nearest_in_cluster(label, gap, np.arange(len(Z)), np.full(n, np.inf), nearest)
+        return _fill(nearest, weight, n)
     gap = np.ones(len(Z)) if labeled is None else nearest_distance(Z, labeled) ** 2
     chosen: list[int] = []
     free = np.ones(len(Z), dtype=bool)
@@ -222,24 +196,6 @@ def _plusplus(
         chosen.append(pick)
         free[pick] = False
     return np.array(chosen, dtype=np.intp)
-
-
-def _determinantal(
-    Z: NDArray[Any], weight: Array, n: int, random: np.random.RandomState, labeled: NDArray[Any] | None
-) -> Index:
-    mean_square = 2.0 * float(Z.var(axis=0, dtype=np.float64).sum())  # the mean squared distance of two rows
-    gain, factors = weight**2, np.zeros((n, len(Z)))
-    chosen: list[int] = []
-    for k in range(n):
-        pick = int(np.argmax(gain))
-        if gain[pick] <= SMALLEST_VOLUME_GAIN:
-            break
-        kernel = weight[pick] * weight * np.exp(-squared_distances(Z, Z[pick]) / max(mean_square, SMALLEST_POSITIVE))
-        factors[k] = (kernel - factors[:k, pick] @ factors[:k]) / np.sqrt(gain[pick])
-        gain = gain - factors[k] ** 2
-        chosen.append(pick)
-        gain[chosen] = -np.inf
-    return _fill(np.array(chosen, dtype=np.intp), weight, n)
 
 
 def _fill(chosen: Index, weight: Array, n: int) -> Index:

@@ -4,7 +4,6 @@
 trees        what each tree of the guides' forest predicts, less their mean; the cheapest, no members needed
 members      centred log predictions of each member, less their mean
 fisher       derivatives of the law's square root by the last layer: the Fisher information in closed form
-gradients    derivatives of the law's square root by all weights of the network
 ===========  =========================================================================================================
 
 The square root of the law is a unit vector: with ``M∘R = U Uᵀ``, ``ê = e / sqrt(Z)`` and ``q = Uᵀ ê`` the inner product
@@ -34,6 +33,7 @@ from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, PREDICTION_ROWS
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_choice
 from snefy_ldl.active.laws import members_of
 from snefy_ldl.datasets.groups import read_groups, split_rows
 from snefy_ldl.distributions.family import root_of
@@ -42,8 +42,6 @@ from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.training import network_inputs
 from snefy_ldl.training.effects import beside
 from snefy_ldl.training.guides import centred_logs
-
-__all__ = ["KERNELS", "Kernel", "Laplace", "NetworkRows", "best_kernel", "fisher_information", "make_kernel"]
 
 Features = NDArray[np.float32]
 
@@ -105,8 +103,7 @@ def make_kernel(kind: str, model: Any, random: RandomState) -> Kernel:
         >>> make_kernel("auto", model, RandomState(0)).features(city.X[:4]).shape
         (4, 6)
     """
-    if kind not in (*KERNELS, "auto"):
-        raise InputError(f'kernel={kind!r}: use "auto", {", ".join(map(repr, KERNELS))}.')
+    check_choice("kernel", kind, ("auto", *KERNELS))
     name = best_kernel(model) if kind == "auto" else kind
     if name is None:
         raise InputError(
@@ -366,51 +363,6 @@ class FisherKernel(Kernel, name="fisher"):
     def serves(model: Any) -> bool:
         """See :meth:`Kernel.serves`."""
         return hasattr(getattr(_core(model), "net_", None), "head_weight")
-
-
-class GradientsKernel(FisherKernel, name="gradients"):
-    """Derivatives of the law's square root by all weights of backbone and last layer, sketched to 512 numbers.
-
-    Each number is the derivative along one random direction of all weights, so that no gradient of a single row is ever
-    held.
-
-    Args:
-        model: with a network of this library.
-        random: source of the directions.
-    """
-
-    def __init__(self, model: Any, random: RandomState) -> None:
-        super().__init__(model, random)
-        self.seed = int(random.randint(2**31 - 1))
-
-    def _sketch(self, rows: NetworkRows) -> Tensor:
-        q, w = rows.law_root()
-        lifted = rows.root.transpose(-1, -2) @ self.by_root
-        onto = q @ self.by_root
-        net = rows.net
-        weights = {
-            name: value.detach().clone().requires_grad_()
-            for name, value in net.named_parameters()
-            if name.startswith(("backbone.", "head_")) and value.is_floating_point()
-        }
-        part = {name.removeprefix("backbone."): value for name, value in weights.items() if name[:5] != "head_"}
-        generator = torch.Generator(net.readout.device).manual_seed(self.seed)
-        columns = []
-        with torch.enable_grad():
-            hidden = torch.func.functional_call(net.backbone, part, (rows.inputs[0],)).to(net.head_weight.dtype)
-            output = torch.baddbmm(weights["head_bias"], hidden, weights["head_weight"])
-            # a gradient is linear in what is put in at the end, and its own gradient by that a derivative along weights
-            end = torch.zeros_like(output, requires_grad=True)
-            gradients = torch.autograd.grad(output, list(weights.values()), end, create_graph=True)
-            for number in range(self.WIDTH):
-                directions = [
-                    torch.randn(value.shape, generator=generator, device=value.device, dtype=value.dtype)
-                    for value in gradients
-                ]
-                (moved,) = torch.autograd.grad(gradients, end, directions, retain_graph=True)
-                by_output = rows.amplitude * lifted[:, None, :, number] - w * onto[..., number, None]
-                columns.append((moved.double() * by_output).sum((0, 2)))
-        return torch.stack(columns, 1)
 
 
 # -- what one member does not know -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -12,10 +13,10 @@ from numpy.random import RandomState
 from torch import Tensor
 
 from snefy_ldl._internal.laws import draw_from, tensor_for, to_numpy
-from snefy_ldl._internal.limits import CACHE_ELEMENTS, COMPARED_ELEMENTS, COVARIANCE_ELEMENTS
-from snefy_ldl._internal.tolerances import MATCHED_CONCENTRATIONS, SMALLEST_CORRELATION_EIGENVALUE
+from snefy_ldl._internal.limits import CACHE_ELEMENTS, COVARIANCE_ELEMENTS
+from snefy_ldl._internal.tolerances import MATCHED_CONCENTRATIONS
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl._internal.validation import check_count
+from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.active.features import Diverse, Geometry, choose_apart, labeled_table
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.query import Strategy, free_rows, top_rows
@@ -24,32 +25,17 @@ from snefy_ldl.distributions.sampling import log_dirichlet_draws
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.dirichlet import dirichlet_entropy
 
-__all__ = [
-    "DirichletEntropy",
-    "Entropy",
-    "Epistemic",
-    "LawStrategy",
-    "LogDet",
-    "Space",
-    "Variance",
-    "VoteInformation",
-    "as_width",
-    "log_determinant",
-    "members_of",
-    "shared_entropy",
-]
-
 #: Where the rows of a diverse batch differ.
 Space = Literal["features", "prediction"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LawStrategy(Strategy):
     """A strategy that scores each row by its predicted law, and takes the highest scores.
 
     Args:
-        diverse: True or ``"kmeans++"``, ``"greedy"`` or ``"kmeans"``: among the rows with the highest scores, choose
-            some that also differ from each other (:func:`snefy_ldl.active.features.choose_apart`), each weighted by
-            its score.
+        diverse: True or ``"kmeans++"``, or ``"kmeans"``: among the rows with the highest scores, choose some that
+            also differ from each other (:func:`snefy_ldl.active.features.choose_apart`), each weighted by its score.
         candidates: how many of the highest scores a diverse batch is chosen from; ``max(20 n, 1000)`` by default.
         space: where diverse rows differ: ``"features"`` (scaled), or ``"prediction"``, the square roots of the
             predicted mean, whose distance is Hellinger's; that also serves inputs that are no table.
@@ -67,21 +53,15 @@ class LawStrategy(Strategy):
     #: Whether every block must see the same draws, so that their error is the same for all rows.
     same_draws = False
 
-    def __init__(
-        self,
-        diverse: Diverse = False,
-        candidates: int | None = None,
-        space: Space = "features",
-    ) -> None:
-        if diverse not in (True, False, "kmeans++", "greedy", "kmeans"):
-            raise InputError(f'diverse={diverse!r}: use True, False, "kmeans++", "greedy" or "kmeans".')
-        if candidates is not None:
-            check_count("candidates", candidates)
-        if space not in ("features", "prediction"):
-            raise InputError(f'space={space!r}: use "features" or "prediction".')
-        self.diverse = diverse
-        self.candidates = candidates
-        self.space = space
+    diverse: Diverse = False
+    candidates: int | None = None
+    space: Space = "features"
+
+    def __post_init__(self) -> None:
+        check_choice("diverse", self.diverse, (True, False, "kmeans++", "kmeans"))
+        if self.candidates is not None:
+            check_count("candidates", self.candidates)
+        check_choice("space", self.space, ("features", "prediction"))
 
     @abstractmethod
     def score(self, law: Any, random: RandomState) -> Array:
@@ -148,8 +128,6 @@ class LawStrategy(Strategy):
     ) -> Index:
         """Rows (n,) of high utility that also differ from each other."""
         wanted = max(n, min(int(free.sum()), self.candidates or max(20 * n, 1000)))
-        if self.diverse == "greedy":  # which keeps n numbers a candidate
-            wanted = max(n, min(wanted, COMPARED_ELEMENTS // n))
         best = top_rows(utilities, wanted, free, random)
         rows = pool.take(best)
         if self.space == "features":
@@ -231,55 +209,7 @@ class Variance(LawStrategy, name="variance"):
         return total
 
 
-class LogDet(LawStrategy, name="logdet"):
-    """``log det Cov[ℓ_1 … ℓ_{L-1}|x]``, the log volume of the predicted law.
-
-    The pseudo-determinant of the whole covariance, whose rows sum to zero, is L times that determinant, whichever
-    label is left out: the order of rows is the same.
-
-    Args:
-        diverse: see :class:`LawStrategy`.
-        candidates: see :class:`LawStrategy`.
-        space: see :class:`LawStrategy`.
-
-    Example:
-        >>> from snefy_ldl import SnefySimplex
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
-        >>> LogDet().score(law, RandomState(0)).round(4)  # log of 1/12
-        array([-2.4849])
-    """
-
-    def score(self, law: Any, random: RandomState) -> Array:
-        """Log determinants (N,)."""
-        if not hasattr(law, "covariance_matrix"):
-            raise InputError(f"logdet needs a law with covariance_matrix; {type(law).__name__} has none.")
-        return log_determinant(law.covariance_matrix)
-
-    def weight(self, scores: Array, n_labels: int) -> Array:
-        """The geometric mean of the standard deviations, ``exp(logdet / 2(L-1))``."""
-        return as_width(scores, 2.0 * (n_labels - 1))
-
-
-def log_determinant(covariance: Tensor) -> Array:
-    """Log determinant of all rows and columns but the last, through the correlations.
-
-    Args:
-        covariance: (N, L, L), whose rows sum to zero.
-
-    Returns:
-        Log determinants (N,).
-
-    Example:
-        >>> float(log_determinant(torch.tensor([[[4.0, -4.0], [-4.0, 4.0]]])).round(4)[0])  # log 4
-        1.3863
-    """
-    block = covariance.double()[:, :-1, :-1]
-    variance = block.diagonal(dim1=-2, dim2=-1).clamp_min(torch.finfo(torch.float64).tiny)
-    inverse_sd = variance.rsqrt()
-    eigenvalues = torch.linalg.eigvalsh(block * inverse_sd[:, :, None] * inverse_sd[:, None, :])
-    return to_numpy(variance.log().sum(-1) + eigenvalues.clamp_min(SMALLEST_CORRELATION_EIGENVALUE).log().sum(-1))
-
-
+@dataclass(eq=False, repr=False)
 class Entropy(LawStrategy, name="entropy"):
     """Differential entropy ``-E[log p(ℓ|x)]`` of the predicted law (Algorithms A2 and A3).
 
@@ -288,7 +218,7 @@ class Entropy(LawStrategy, name="entropy"):
             the uniform law; ``"shared"``: exact draws of each Dirichlet component, shared by all rows and weighted by
             their ``c_p(x)``. The last is unbiased too and several times cheaper; its error is mostly common to all
             rows, which leaves their order alone.
-        n_draws: draws a row; for ``"shared"`` draws of all components together (at least one each).
+        n_draws: draws per row; for ``"shared"`` draws of all components together (at least one each).
         diverse: see :class:`LawStrategy`.
         candidates: see :class:`LawStrategy`.
         space: see :class:`LawStrategy`.
@@ -302,19 +232,13 @@ class Entropy(LawStrategy, name="entropy"):
         0
     """
 
-    def __init__(
-        self,
-        method: Literal["model", "uniform", "shared"] = "model",
-        n_draws: int = 1000,
-        diverse: Diverse = False,
-        candidates: int | None = None,
-        space: Space = "features",
-    ) -> None:
-        super().__init__(diverse, candidates, space)
-        if method not in ("model", "uniform", "shared"):
-            raise InputError(f'method={method!r}: use "model", "uniform" or "shared".')
-        self.method = method
-        self.n_draws = check_count("n_draws", n_draws, low=2)
+    method: Literal["model", "uniform", "shared"] = "model"
+    n_draws: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("method", self.method, ("model", "uniform", "shared"))
+        check_count("n_draws", self.n_draws, low=2)
 
     @property
     def same_draws(self) -> bool:  # type: ignore[override]
@@ -374,6 +298,7 @@ def shared_entropy(law: SnefySimplex, n_draws: int, generator: torch.Generator) 
     return to_numpy(torch.cat(answers))
 
 
+@dataclass(eq=False, repr=False)
 class DirichletEntropy(LawStrategy, name="dirichlet"):
     """Differential entropy of one Dirichlet with the predicted mean, the paper's baseline.
 
@@ -394,17 +319,12 @@ class DirichletEntropy(LawStrategy, name="dirichlet"):
         array([0.])
     """
 
-    def __init__(
-        self,
-        concentration: float | None = None,
-        diverse: Diverse = False,
-        candidates: int | None = None,
-        space: Space = "features",
-    ) -> None:
-        super().__init__(diverse, candidates, space)
-        if concentration is not None and not (np.isfinite(concentration) and concentration > 0):
-            raise InputError(f"concentration must be a positive number or None; got {concentration!r}.")
-        self.concentration = concentration
+    concentration: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.concentration is not None:
+            check_number("concentration", self.concentration, strict=True)
 
     def score(self, law: Any, random: RandomState) -> Array:
         """Entropies (N,)."""
@@ -423,6 +343,7 @@ class DirichletEntropy(LawStrategy, name="dirichlet"):
         return as_width(scores, n_labels - 1)
 
 
+@dataclass(eq=False, repr=False)
 class Epistemic(LawStrategy, name="epistemic"):
     """Members' disagreement: the mutual information between what is predicted and which member predicts it.
 
@@ -435,7 +356,7 @@ class Epistemic(LawStrategy, name="epistemic"):
 
     Args:
         target: ``"distribution"`` or ``"vote"``.
-        n_draws: draws a member and row for ``"distribution"``.
+        n_draws: draws per member and row for ``"distribution"``.
         diverse: see :class:`LawStrategy`.
         candidates: see :class:`LawStrategy`.
         space: see :class:`LawStrategy`.
@@ -450,19 +371,13 @@ class Epistemic(LawStrategy, name="epistemic"):
         array([0.693])
     """
 
-    def __init__(
-        self,
-        target: Literal["distribution", "vote"] = "distribution",
-        n_draws: int = 64,
-        diverse: Diverse = False,
-        candidates: int | None = None,
-        space: Space = "features",
-    ) -> None:
-        super().__init__(diverse, candidates, space)
-        if target not in ("distribution", "vote"):
-            raise InputError(f'target={target!r}: use "distribution" or "vote".')
-        self.target = target
-        self.n_draws = check_count("n_draws", n_draws)
+    target: Literal["distribution", "vote"] = "distribution"
+    n_draws: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("target", self.target, ("distribution", "vote"))
+        check_count("n_draws", self.n_draws)
 
     def predicted_law(self, model: Any, block: Any, start: int = 0) -> Any:
         """See :meth:`LawStrategy.predicted_law`; a list of models gives a list of laws."""
@@ -524,26 +439,3 @@ def _shannon(shares: Array) -> Array:
     logs = np.log(np.where(shares > 0.0, shares, 1.0))
     result: Array = -(shares * logs).sum(axis=-1)
     return result
-
-
-class VoteInformation(LawStrategy, name="vote_information"):
-    """``H(E[ℓ|x]) - E[H(ℓ)|x]``, the nats that one annotator's vote tells about the label distribution.
-
-    Args:
-        diverse: see :class:`LawStrategy`.
-        candidates: see :class:`LawStrategy`.
-        space: see :class:`LawStrategy`.
-
-    Example:
-        >>> import torch
-        >>> from snefy_ldl import SnefySimplex
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
-        >>> VoteInformation().score(law, RandomState(0)).round(4)  # log 2 - 1/2
-        array([0.1931])
-    """
-
-    def score(self, law: Any, random: RandomState) -> Array:
-        """Nats (N,)."""
-        if not hasattr(law, "vote_information"):
-            raise InputError(f"vote_information needs a law of this library; got {type(law).__name__}.")
-        return to_numpy(law.vote_information())

@@ -17,14 +17,12 @@ from sklearn.base import clone
 
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import check_count, check_counts, check_distributions, check_number
+from snefy_ldl._internal.validation import check_choice, check_count, check_counts, check_distributions, check_number
 from snefy_ldl.active.pool import Pool, stack_rows
 from snefy_ldl.active.query import Strategy, make_strategy
 from snefy_ldl.active.state import STATE_VERSION, Interrupted, LearnerState, Round
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics import score
-
-__all__ = ["ActiveLearner", "RoundFitter", "check_pair"]
 
 Oracle = Callable[[Index], Any]
 
@@ -44,7 +42,7 @@ class ActiveLearner:
         strategy: a name or a strategy object.
         options: settings of a strategy given by name.
         budget: how many rows may be asked for.
-        batch_size: rows a round; a list gives one number a round, the last one repeated.
+        batch_size: rows per round; a list gives one number per round, the last one repeated.
         initial: rows of the first round, chosen by ``initial_strategy``; the batch size by default, 0 rows when
             ``X_labeled`` is given.
         initial_strategy: a strategy that needs no model.
@@ -119,8 +117,7 @@ class ActiveLearner:
         self.ask_size = check_count("ask_size", ask_size)
         self.patience = None if patience is None else check_count("patience", patience)
         self.tolerance = check_number("tolerance", tolerance)
-        if interrupted not in ("set_aside", "ask_again"):
-            raise InputError(f'interrupted={interrupted!r}: use "set_aside" or "ask_again".')
+        check_choice("interrupted", interrupted, ("set_aside", "ask_again"))
         self.interrupted = interrupted
         self.random_state = check_count("random_state", random_state, low=0)  # a number, so that a run can go on
         if self.initial_strategy.needs_model:

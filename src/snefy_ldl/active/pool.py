@@ -6,8 +6,8 @@ A million rows on disk need no more memory than one block.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from snefy_ldl._internal.limits import POOL_ELEMENTS, POOL_ROWS
+from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Index
 from snefy_ldl._internal.validation import check_features
@@ -23,8 +24,6 @@ from snefy_ldl.datasets.formats import table_kind
 from snefy_ldl.datasets.groups import GroupedRows, in_groups, split_rows
 from snefy_ldl.datasets.tables import TableSource, parquet_batches
 from snefy_ldl.errors import InputError
-
-__all__ = ["Pool", "dense_table", "stack_rows"]
 
 #: A pool of at least this many rows shows a progress bar on a terminal.
 BAR_ROWS = 100_000
@@ -136,7 +135,8 @@ class Pool:
             )
         self._read = True
         start = 0
-        with _progress_bar(what, self.n_rows, self.verbose) as advance:
+        show = self.verbose is None and (self.n_rows is None or self.n_rows >= BAR_ROWS) and sys.stderr.isatty()
+        with Progress(what, self.n_rows, show=bool(self.verbose) or show) as progress:
             for block in self._open():
                 if isinstance(block, np.ndarray) and not block.flags.writeable:
                     block = np.array(block)  # torch warns about memory it must not write to
@@ -144,7 +144,7 @@ class Pool:
                 if rows:
                     yield start, block
                     start += rows
-                    advance(rows)
+                    progress.advance(rows)
         if start == 0:
             raise InputError("X_pool is empty: 0 rows.")
         self.n_rows = start
@@ -272,20 +272,3 @@ def dense_table(X: Any, what: str) -> NDArray[Any]:
     except InputError as error:
         raise InputError(f"{what}: {error}") from None
     return np.asarray(table.toarray() if sp.issparse(table) else table)
-
-
-@contextmanager
-def _progress_bar(what: str, total: int | None, verbose: bool | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr as a context: the value is told how many more rows are done."""
-    if verbose is False or (verbose is None and total is not None and total < BAR_ROWS):
-        yield lambda rows: None
-        return
-    from rich.console import Console  # here, so that importing the library stays quick
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = verbose or console.is_terminal
-    with Progress(*columns, console=console, transient=console.is_terminal, disable=not shown) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda rows: progress.advance(task, rows)

@@ -19,10 +19,9 @@ from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.pool import Pool
+from snefy_ldl.datasets.columns import columns_of
 from snefy_ldl.datasets.groups import in_groups
 from snefy_ldl.errors import InputError
-
-__all__ = ["RECOMMENDED", "STRATEGIES", "Strategy", "free_rows", "make_strategy", "query", "top_rows"]
 
 #: Strategies that messages name first; the others did not pay in our studies, and are there to be compared with.
 RECOMMENDED = ("auto", "lcmd", "bait", "random")
@@ -121,7 +120,7 @@ def free_rows(n_rows: int, n: int, exclude: Mask | None) -> Mask:
     """
     free = np.ones(n_rows, dtype=bool) if exclude is None else ~exclude
     if free.shape != (n_rows,):
-        raise InputError(f"exclude must have one entry a row of X_pool ({n_rows}); got shape {free.shape}.")
+        raise InputError(f"exclude must have one entry per row of X_pool ({n_rows}); got shape {free.shape}.")
     if free.sum() < n:
         raise InputError(f"n={n} rows were asked for, but the pool has {int(free.sum())} to choose from.")
     return free
@@ -131,7 +130,7 @@ def top_rows(utilities: Array, n: int, free: Mask, random: np.random.RandomState
     """The free rows with the largest utilities; equal ones in random order.
 
     Args:
-        utilities: one number a row (N,); NaN comes last.
+        utilities: one number per row (N,); NaN comes last.
         n: how many rows.
         free: mask (N,) of rows that may be taken.
         random: source of randomness.
@@ -213,24 +212,6 @@ def query(
         exclude=None if exclude is None else _mask(exclude, pool),
     )
     return (indices, utilities) if return_utilities else indices
-
-
-def columns_of(model: Any) -> list[str] | None:
-    """Columns of a table that a model needs.
-
-    Args:
-        model: a fitted model, or None.
-
-    Returns:
-        Their names; None where the model knows none.
-
-    Example:
-        >>> columns_of(None) is None
-        True
-    """
-    columns = getattr(model, "columns_", None)
-    names = getattr(columns, "names_used", getattr(model, "feature_names_in_", None))
-    return None if names is None else [str(name) for name in names]
 
 
 def make_strategy(strategy: str | Strategy, options: dict[str, Any] | None = None) -> Strategy:

@@ -18,8 +18,6 @@ from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.errors import InputError, ModelFileError
 
-__all__ = ["STATE_VERSION", "Interrupted", "LearnerState", "Round"]
-
 #: Change it when a state folder would mean something else.
 STATE_VERSION = 1
 

@@ -105,12 +105,9 @@ def known_features(model: SnefyLDL, option: str | None) -> list[str] | None:
     Returns:
         The names in the option, else those the model was fitted with, else None.
     """
-    from snefy_ldl.datasets.columns import TableEncoder
+    from snefy_ldl.datasets.columns import columns_of
 
-    if isinstance(model.columns_, TableEncoder):
-        return split(option) or model.columns_.names_used
-    known = getattr(model, "feature_names_in_", None)
-    return split(option) or (None if known is None else [str(name) for name in known])
+    return split(option) or columns_of(model)
 
 
 def feature_names(model: SnefyLDL, option: str | None, source: TableSource, others: tuple[str, ...] = ()) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import tempfile
 import time
 import warnings
@@ -147,7 +146,6 @@ class Outcome:
         rows: it has.
         seconds: processing time; 0 if an earlier run finished the part.
         pid: process id of the worker; 0 if an earlier run finished the part.
-        peak_mb: peak memory of the worker so far, in megabytes.
         odd: cells unlike any that the fit has seen.
         error: what went wrong, or empty.
         is_known: whether the error is one of the library's own.
@@ -157,7 +155,6 @@ class Outcome:
     rows: int
     seconds: float = 0.0
     pid: int = 0
-    peak_mb: float = 0.0
     odd: tuple[Any, ...] = ()
     error: str = ""
     is_known: bool = True
@@ -200,7 +197,7 @@ class PartWorker:
             text = words if known else f"{type(error).__name__}: {words}"
             return Outcome(part.number, part.rows, error=text or type(error).__name__, is_known=known)
         seconds = time.perf_counter() - started
-        return Outcome(part.number, part.rows, seconds, os.getpid(), _peak_mb(), tuple(odd))
+        return Outcome(part.number, part.rows, seconds, os.getpid(), tuple(odd))
 
     def _write(self, part: Part, odd: list[Any]) -> None:
         """The part's file, whole or not at all."""
@@ -242,13 +239,3 @@ class PartWorker:
                 raise InputError(f"{part.source.name}, {rows}: {error}") from None
             kept = {name: batch.column(name) for name in self.work.keep}
             yield pyarrow.table({**kept, **{name: pyarrow.array(values) for name, values in columns.items()}})
-
-
-def _peak_mb() -> float:
-    """Most memory that this process has held, in megabytes; 0 where the system does not report it."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
-    unit = 1024.0**2 if sys.platform == "darwin" else 1024.0  # macOS counts bytes, Linux kilobytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

@@ -19,17 +19,6 @@ from snefy_ldl.conformal.scores import AbsoluteScore, BetaScore, ChebyshevScore,
 from snefy_ldl.conformal.thresholds import Calibration, rows_needed
 from snefy_ldl.metrics import worst_slab_coverage
 
-__all__ = [
-    "FEWEST_ASIDE",
-    "FEWEST_COMPARED",
-    "MOSTLY",
-    "MOST_ASIDE",
-    "ScoreChoice",
-    "choose_score",
-    "set_aside",
-    "whole_range",
-]
-
 #: Ends this near to 0 and 1 leave out nothing, and the share of such intervals from which a score is of no use.
 WHOLE_RANGE, MOSTLY = 1e-9, 0.5
 #: A third of the rows is set aside, but never more than the last of these: every row that does not calibrate makes

@@ -41,22 +41,6 @@ from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "Basis",
-    "Bins",
-    "Columns",
-    "ConditionalThresholds",
-    "Groups",
-    "LawFeatures",
-    "RadialBasis",
-    "Rectifier",
-    "Splines",
-    "as_basis",
-    "column_values",
-    "restore_basis",
-    "store_basis",
-]
-
 #: Scores are moved up by at most this share of their range, which breaks ties: thresholds only grow by it.
 TIES = 1e-10
 #: Rounding of dual variables, of slopes in a ratio test, and of a row that leaves the span of the calibration rows.

@@ -14,19 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.laws import law_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.text import shorten
-from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod, fold_models
-from snefy_ldl.conformal.scores import BetaScore, LabelScore, bisect_end, stack_ends
-from snefy_ldl.conformal.thresholds import WEIGHT_ROUNDING, Calibration
+from snefy_ldl.conformal.scores import BetaScore
+from snefy_ldl.conformal.thresholds import Calibration
 from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups, split_rows
 from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.errors import InputError
-
-__all__ = ["NewGroupIntervals", "group_weights"]
 
 
 def group_weights(groups: Any, n_rows: int) -> Array:
@@ -161,78 +158,4 @@ class NewGroupIntervals(ConformalIntervals):
         if args or options:
             raise InputError("rows of new groups have no groups or weights: predict_interval(X).")
         X = split_rows(as_rows(X))[0]
-        if self.cv is None:
-            return super().predict_interval(X)
-        calibration = self._ready()
-        out = np.empty((count_rows(X), self.n_labels_, 2, len(self._levels)))
-        ends = GroupedCrossEnds(calibration, self._folds, len(self.models_), self._levels)
-        for blocks in zip(*(law_blocks(model, X) for model in self.models_)):
-            rows = blocks[0][0]
-            scores = [self._score.for_law(law, self._levels) for _, law in blocks]
-            out[rows] = stack_ends(*ends.of(scores, rows.stop - rows.start))
-        return out[..., 0] if self._single else out
-
-
-class GroupedCrossEnds:
-    """Ends of CV+ intervals for a row of a new group: rows weigh ``1/n_k``, and the new group one.
-
-    A share is inside where the rows whose scores are at least its own weigh more than ``K - c (K+1)``.
-
-    Args:
-        calibration: Held-out scores and weights.
-        folds: Fold of each calibration row (n,).
-        n_folds: Number of folds.
-        levels: Confidence levels.
-    """
-
-    def __init__(self, calibration: Calibration, folds: Index, n_folds: int, levels: list[float]) -> None:
-        assert calibration.weights is not None
-        self._scores, self._weights, self._levels = calibration.scores, calibration.weights, levels
-        self._folds, self._n_folds = folds, n_folds
-
-    def of(self, scores: list[LabelScore], n_rows: int) -> tuple[Array, Array]:
-        """Lower and upper ends of new rows.
-
-        Args:
-            scores: For each fold model its score, bound to the laws it predicts for these rows.
-            n_rows: b.
-
-        Returns:
-            Lower and upper ends, (b, L, levels) each.
-        """
-        shape = n_rows, scores[0].n_labels
-        low, high = (np.empty((*shape, len(self._levels))) for _ in range(2))
-        total = float(self._weights.sum())
-        for a, level in enumerate(self._levels):
-            tables = [self._table(k, a) for k in range(self._n_folds)]
-            wanted = total - level * (total + 1.0)
-            for side, ends in enumerate((low, high)):
-                ends[:, :, a] = self._bisect(scores, tables, wanted, side, a, shape)
-        return low, high
-
-    def _table(self, k: int, a: int) -> list[tuple[Array, Array]]:
-        """Sorted scores of a fold, and the weight of each and all larger ones, per column."""
-        own = self._folds == k
-        scores, weights = self._scores[own][:, :, a % self._scores.shape[2]], self._weights[own]
-        out = []
-        for column in scores.T:
-            order = np.argsort(column)
-            above = np.append(np.cumsum(weights[order][::-1])[::-1], 0.0)
-            out.append((column[order], above))
-        return out
-
-    @staticmethod
-    def _bisect(
-        scores: list[LabelScore], tables: list[Any], wanted: float, side: int, a: int, shape: tuple[int, int]
-    ) -> Array:
-        def accepted(shares: Array) -> Mask:
-            mass = np.zeros(shares.shape)
-            for score, table in zip(scores, tables):
-                values = score.above(shares, a) if side else score.below(shares, a)
-                for r in range(shares.shape[1]):
-                    held, above = table[r % len(table)]
-                    mass[:, r] += above[np.searchsorted(held, values[:, r], side="left")]
-            inside: Mask = mass > wanted + WEIGHT_ROUNDING
-            return inside
-
-        return bisect_end(accepted, shape, side)
+        return super().predict_interval(X)

@@ -14,7 +14,7 @@ from snefy_ldl._internal.laws import law_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl._internal.validation import check_choice, check_distributions
 from snefy_ldl.conformal.choice import (
     FEWEST_ASIDE,
     FEWEST_COMPARED,
@@ -37,11 +37,11 @@ from snefy_ldl.conformal.outlying import Outlyingness
 from snefy_ldl.conformal.scores import LabelScore, bisect_end, find_score, stack_ends
 from snefy_ldl.conformal.thresholds import (
     FORMAT,
+    WEIGHT_ROUNDING,
     Calibration,
     Conformalized,
     SmallGroups,
     Weights,
-    check_choice,
     check_groups,
     check_levels,
     check_model,
@@ -161,7 +161,8 @@ class ConformalIntervals(Conformalized):
             if cv is not None:
                 raise InputError("conditional_on is not supported with cv; use split conformal (cv=None).")
         self.cv = cv
-        self.small_groups = check_choice(small_groups, ("full", "pool", "error"), "small_groups")
+        check_choice("small_groups", small_groups, ("full", "pool", "error"))
+        self.small_groups = small_groups
         self._levels, self._single = check_levels(confidence_level)
 
     def _use(self, score: LabelScore) -> None:
@@ -192,13 +193,9 @@ class ConformalIntervals(Conformalized):
         labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X), model=self.model)
         names = check_groups(groups, len(labels))
         weights = check_weights(sample_weight, X, len(labels))
-        if self.cv is None:
-            check_unseen(self.model, X, labels)
-            models, folds = [self.model], np.zeros(len(labels), dtype=np.intp)
-        else:
-            if weights is not None:
-                raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
-            models, folds = fold_models(self.model, X, labels, self.cv)
+        if self.cv is not None and weights is not None:
+            raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
+        models, folds = fold_models(self.model, X, labels, self.cv)
         basis, values = self._basis_of(names, weights, len(labels))
         learns = self._score.widens or (basis is not None and (basis.learns or self.rectified))
         if self._choose or learns:
@@ -553,7 +550,7 @@ class ConformalIntervals(Conformalized):
             cv=None if state["folds"] is None else len(models),
         )
         calibration = Calibration.from_dict(state["calibration"])
-        made.small_groups = check_choice(calibration.small_groups, ("full", "pool", "error"), "small_groups")
+        made.small_groups = calibration.small_groups
         made._set(calibration, models, folds, int(state["n_labels"]))
         if state.get("conditional"):
             stored = state["conditional"]
@@ -580,12 +577,13 @@ class ConformalIntervals(Conformalized):
 
 
 def fold_models(model: Any, X: Any, D: Array, cv: Any) -> tuple[list[Any], Index]:
-    """Models fitted without each fold, and the fold of each row.
+    """Models fitted without each fold, and the fold of each row; without ``cv`` the fitted model itself.
 
     How they are fitted is the model's affair: see :func:`snefy_ldl.estimator.fit_folds`.
 
     Args:
-        model: An unfitted scikit-learn estimator with ``fit`` and ``predict_dist``; it stays unfitted.
+        model: An unfitted scikit-learn estimator with ``fit`` and ``predict_dist``, which stays unfitted; a fitted one
+            where ``cv`` is None.
         X: Features of N rows.
         D: Label distributions (N, L).
         cv: Number of folds, or a splitter whose test folds hold every row once.
@@ -594,8 +592,11 @@ def fold_models(model: Any, X: Any, D: Array, cv: Any) -> tuple[list[Any], Index
         The fitted models, and for each row the number of the model that did not see it (N,).
 
     Raises:
-        InputError: A row in two test folds, or in none.
+        InputError: A row in two test folds, or in none; without ``cv``, rows that trained the model.
     """
+    if cv is None:
+        check_unseen(model, X, D)
+        return [model], np.zeros(len(D), dtype=np.intp)
     folds = np.full(len(D), -1, dtype=np.intp)
     training = []
     for k, (train, test) in enumerate(check_cv(cv).split(np.zeros(len(D)))):
@@ -636,8 +637,11 @@ class CrossEnds:
     ``S_i``. How many of these ends lie at or left of a share y is a count of scores, so each end of the answer is one
     bisection for all rows.
 
+    For a row of a new group the rows of a group weigh one together, and so does the new group: a share is inside where
+    the rows whose scores are at least its own weigh more than ``K - c (K+1)``.
+
     Args:
-        calibration: Held-out scores.
+        calibration: Held-out scores, and weights for rows of new groups.
         folds: Fold of each calibration row (n,).
         n_folds: Number of folds.
         levels: Confidence levels.
@@ -650,46 +654,57 @@ class CrossEnds:
         """Lower and upper ends (b, L, levels) of new rows.
 
         Args:
-            scores: For each fold model its score, bound to the laws it predicts for these rows.
+            scores: the score bound to each fold model's laws.
             n_rows: b.
-            names: Groups of these rows (b,), if calibration used groups.
+            names: groups of the rows (b,), or None.
 
         Returns:
             Lower and upper ends, (b, L, levels) each.
         """
-        n_labels = scores[0].n_labels
-        low, high = (np.empty((n_rows, n_labels, len(self.levels))) for _ in range(2))
+        shape = n_rows, scores[0].n_labels
+        low, high = (np.empty((*shape, len(self.levels))) for _ in range(2))
         for a, level in enumerate(self.levels):
-            wanted = np.zeros((n_rows, 1), dtype=np.intp)
+            above = np.zeros((n_rows, 1))
             served = []
             for rows, part in self.calibration.assigned(n_rows, names, [level]):
-                wanted[rows] = part.n + 1 - rank(level, part.n)
+                above[rows] = self._limit(part.n, level)
                 serving = self.calibration.serving(part.n, None if names is None else names[rows][0])
-                served.append((rows, self._fold_scores(serving, a)))
+                served.append((rows, [self._table(serving & (self.folds == k), a) for k in range(self.n_folds)]))
             for side, ends in enumerate((low, high)):
-                ends[:, :, a] = self._bisect(scores, served, wanted, side, a, (n_rows, n_labels))
+                ends[:, :, a] = self._bisect(scores, served, above, side, a, shape)
         return low, high
 
-    def _fold_scores(self, serving: Mask, a: int) -> list[Array]:
-        column = a % self.calibration.scores.shape[2]
-        return [
-            np.sort(self.calibration.scores[serving & (self.folds == k)][:, :, column], axis=0)
-            for k in range(self.n_folds)
-        ]
+    def _limit(self, n: int, level: float) -> float:
+        """Shares are inside an end while the calibration rows that accept them weigh more than this."""
+        if self.calibration.weights is None:
+            return n + 0.5 - rank(level, n)
+        total = float(self.calibration.weights.sum())
+        return total - level * (total + 1.0) + WEIGHT_ROUNDING  # a new group weighs one
+
+    def _table(self, which: Mask, a: int) -> list[tuple[Array, Array]]:
+        """Sorted scores of some rows, and the weight of each and all larger ones, per column."""
+        scores, weights = self.calibration.scores[which], self.calibration.weights
+        own = np.ones(len(scores)) if weights is None else weights[which]
+        out = []
+        for column in scores[:, :, a % scores.shape[2]].T:
+            order = np.argsort(column)
+            out.append((column[order], np.append(np.cumsum(own[order][::-1])[::-1], 0.0)))
+        return out
 
     @staticmethod
     def _bisect(
-        scores: list[LabelScore], served: list[Any], wanted: Index, side: int, a: int, shape: tuple[int, int]
+        scores: list[LabelScore], served: list[Any], above: Array, side: int, a: int, shape: tuple[int, int]
     ) -> Array:
         def accepted(shares: Array) -> Mask:
-            """Whether at least ``wanted`` calibration rows accept these shares on this side."""
-            counts = np.zeros(shares.shape, dtype=np.intp)
+            """Whether enough calibration rows accept these shares on this side."""
+            mass = np.zeros(shares.shape)
             for k, score in enumerate(scores):
                 values = score.above(shares, a) if side else score.below(shares, a)
                 for rows, folds in served:
                     for r in range(shares.shape[1]):
-                        held_out = folds[k][:, r % folds[k].shape[1]]
-                        counts[rows, r] += len(held_out) - np.searchsorted(held_out, values[rows, r], side="left")
-            return counts >= wanted
+                        held_out, weight = folds[k][r % len(folds[k])]
+                        mass[rows, r] += weight[np.searchsorted(held_out, values[rows, r], side="left")]
+            inside: Mask = mass > above
+            return inside
 
         return bisect_end(accepted, shape, side)

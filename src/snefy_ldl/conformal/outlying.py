@@ -19,8 +19,6 @@ from snefy_ldl.conformal.conditional import LawFeatures
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.errors import InputError
 
-__all__ = ["Outlyingness"]
-
 #: The share of the rows within the edge, beyond which intervals widen, and the widest of them in units of the others.
 WITHIN, WIDEST = 0.9, 16.0
 

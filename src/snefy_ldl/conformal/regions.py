@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from snefy_ldl._internal.laws import draw_from, law_blocks, to_numpy
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
-from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.special import uniform
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl._internal.validation import ZeroPolicy, check_confidence, check_count, check_distributions
+from snefy_ldl._internal.validation import ZeroPolicy, check_choice, check_confidence, check_count, check_distributions
 from snefy_ldl.conformal.intervals import fold_models, stored_folds
 from snefy_ldl.conformal.scores import RegionScore, Seeds, find_score, hit_error, volume_by_draws
 from snefy_ldl.conformal.thresholds import (
@@ -24,7 +23,6 @@ from snefy_ldl.conformal.thresholds import (
     Conformalized,
     SmallGroups,
     Weights,
-    check_choice,
     check_groups,
     check_model,
     check_state,
@@ -224,7 +222,8 @@ class ConformalRegion(Conformalized):
         self.method = self._score.name or type(self._score).__name__
         self.n_draws = check_count("n_draws", n_draws, low=2)
         self.cv = cv
-        self.small_groups = check_choice(small_groups, ("full", "pool", "error"), "small_groups")
+        check_choice("small_groups", small_groups, ("full", "pool", "error"))
+        self.small_groups = small_groups
         self.random_state = random_state
 
     # -- calibration -------------------------------------------------------------------------------------------------
@@ -249,11 +248,7 @@ class ConformalRegion(Conformalized):
         labels, names = check_distributions(shares_of(X, D), n_rows=count_rows(X), model=self.model)
         groups = check_groups(groups, len(labels))
         weights = check_weights(sample_weight, X, len(labels))
-        if self.cv is None:
-            check_unseen(self.model, X, labels)
-            models, folds = [self.model], np.zeros(len(labels), dtype=np.intp)
-        else:
-            models, folds = fold_models(self.model, X, labels, self.cv)
+        models, folds = fold_models(self.model, X, labels, self.cv)
         lifted, scores = self._lifted(models[0], labels, names), np.empty(len(labels))
         for k, model in enumerate(models):
             rows = np.flatnonzero(folds == k)
@@ -282,7 +277,7 @@ class ConformalRegion(Conformalized):
     def _model_blocks(
         self, models: list[Any], X: Any, stream: int, per_row: int = 1
     ) -> Iterator[tuple[slice, list[RegionScore]]]:
-        """The score bound to each model's laws of a block of rows at a time; per_row numbers a row bound the block.
+        """The score bound to each model's laws of a block of rows, which ``per_row`` numbers per row bound.
 
         Stream 0 of the seeds is for calibration and 1 for prediction, which must not share draws.
         """
@@ -359,7 +354,7 @@ class ConformalRegion(Conformalized):
             NotConformalizedError: ``conformalize`` was not called.
             InputError: Rows, groups, weights or settings that break a rule.
         """
-        check_choice(proposal, ("adapted", "uniform"), "proposal")
+        check_choice("proposal", proposal, ("adapted", "uniform"))
         n = check_count("n", n, low=2)
         X, names, q = self._thresholds(X, groups, sample_weight)
         points = uniform(n, self.n_labels_, random_state) if proposal == "uniform" else None

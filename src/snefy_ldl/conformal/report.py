@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import io
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from snefy_ldl import metrics
 from snefy_ldl._internal.laws import law_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
@@ -25,27 +25,6 @@ from snefy_ldl.conformal.scores import QuantileScore
 from snefy_ldl.conformal.thresholds import check_groups, check_levels, check_model
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ZeroLabelWarning
-from snefy_ldl.metrics import (
-    JointCalibration,
-    coverage,
-    coverage_gap,
-    coverage_gap_ceiling,
-    ert_ceiling,
-    excess_risk_of_coverage,
-    feature_stratified_coverage,
-    fsc_ceiling,
-    group_ceiling,
-    group_coverage,
-    interval_score,
-    interval_width,
-    joint_calibration_test,
-    joint_coverage,
-    joint_pit,
-    size_stratified_coverage,
-    ssc_ceiling,
-    worst_slab_ceiling,
-    worst_slab_coverage,
-)
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.metrics.joint import FEWEST_ROWS
 
@@ -58,7 +37,7 @@ COLUMNS = ("model", "level", "part", "name", "n", "coverage", "std_error", "expe
 
 
 class CoverageReport:
-    """The table that :func:`coverage_report` makes; print it, or take ``.table``, ``.to_frame()``, ``.to_html()``.
+    """The table that :func:`coverage_report` makes; print it, or take ``.table`` or ``.to_frame()``.
 
     Each row is a dict. ``part`` says what was measured: "marginal" (all labels), "joint" (all labels of a row at once),
     "label", "group", the worst of several groups: "worst group", "SSC" (by width), "FSC" (by a feature) and "worst
@@ -80,7 +59,7 @@ class CoverageReport:
     """
 
     def __init__(
-        self, table: list[dict[str, Any]], joint_calibration: Mapping[str, JointCalibration] | None = None
+        self, table: list[dict[str, Any]], joint_calibration: Mapping[str, metrics.JointCalibration] | None = None
     ) -> None:
         self.table = table
         self.joint_calibration = dict(joint_calibration or {})
@@ -93,17 +72,6 @@ class CoverageReport:
         import pandas as pd
 
         return pd.DataFrame(self.table, columns=self._columns())
-
-    def to_html(self) -> str:
-        """The table as HTML, without a document around it."""
-        columns = self._columns()
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
-        rows = (
-            "<tr>" + "".join(f"<td>{html.escape(_cell(row[column]))}</td>" for column in columns) + "</tr>"
-            for row in self.table
-        )
-        notes = "".join(f"<caption>{html.escape(note)}</caption>\n" for note in ["; ".join(self._notes())] if note)
-        return f'<table class="coverage-report">\n{notes}<tr>{head}</tr>\n' + "\n".join(rows) + "\n</table>\n"
 
     def select(self, part: str, name: str | None = None) -> list[dict[str, Any]]:
         """Rows of one part, or of one name in it.
@@ -133,9 +101,6 @@ class CoverageReport:
         text = io.StringIO()
         Console(file=text, width=120).print(self)
         return text.getvalue()
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
 
 
 def coverage_report(
@@ -216,7 +181,7 @@ def coverage_report(
     return CoverageReport(table, {title: test for title, test in tests.items() if test is not None})
 
 
-def _joint_calibration(model: Any, X: Any, D: Array) -> JointCalibration | None:
+def _joint_calibration(model: Any, X: Any, D: Array) -> metrics.JointCalibration | None:
     """The test of joint calibration on at most :data:`JOINT_ROWS` rows, evenly spaced; None where there is no map."""
     if not hasattr(model, "predict_dist") or len(D) < FEWEST_ROWS:
         return None
@@ -228,7 +193,7 @@ def _joint_calibration(model: Any, X: Any, D: Array) -> JointCalibration | None:
     part = X if len(rows) == len(D) else take_rows(X, rows)
     with warnings.catch_warnings():  # the fit has said already how it treats zeros
         warnings.simplefilter("ignore", ZeroLabelWarning)
-        return joint_calibration_test(joint_pit(model, part, D[rows]))
+        return metrics.joint_calibration_test(metrics.joint_pit(model, part, D[rows]))
 
 
 def _model_names(model: Any) -> Any:
@@ -277,19 +242,30 @@ def _interval_rows(
 ) -> list[dict[str, Any]]:
     """Coverage on average, of all labels at once, of each label and of each group."""
     n = len(D)
-    width, score = interval_width(ends), interval_score(D, ends, level)
+    width, score = metrics.interval_width(ends), metrics.interval_score(D, ends, level)
     rows = [
-        _row("marginal", "", n, coverage(D, ends, return_std_error=True), level, width, score),
-        _row("joint", "", n, joint_coverage(D, ends, return_std_error=True), level if joint else None, width, None),
+        _row("marginal", "", n, metrics.coverage(D, ends, return_std_error=True), level, width, score),
+        _row(
+            "joint",
+            "",
+            n,
+            metrics.joint_coverage(D, ends, return_std_error=True),
+            level if joint else None,
+            width,
+            None,
+        ),
     ]
-    each = coverage(D, ends, per_label=True, return_std_error=True)
-    widths, scores = interval_width(ends, per_label=True), interval_score(D, ends, level, per_label=True)
+    each = metrics.coverage(D, ends, per_label=True, return_std_error=True)
+    widths, scores = (
+        metrics.interval_width(ends, per_label=True),
+        metrics.interval_score(D, ends, level, per_label=True),
+    )
     for r, title in enumerate(titles):
         rows.append(_row("label", title, n, (each[0][r], each[1][r]), level, widths[r], scores[r]))
     for name in np.unique(names) if names is not None else ():
         inside = names == name
-        covered = coverage(D[inside], ends[inside], return_std_error=True)
-        size = interval_width(ends[inside]), interval_score(D[inside], ends[inside], level)
+        covered = metrics.coverage(D[inside], ends[inside], return_std_error=True)
+        size = metrics.interval_width(ends[inside]), metrics.interval_score(D[inside], ends[inside], level)
         rows.append(_row("group", str(name), int(inside.sum()), covered, level, *size))
     return rows
 
@@ -348,23 +324,23 @@ def conditional_rows(
 
     rows = []
     if groups is not None:
-        per_group = np.stack(list(group_coverage(groups, D, ends).values()))
-        rows.append(worst("worst group", "", per_group.min(axis=0), group_ceiling(groups, level)))
-        gap = coverage_gap(groups, D, ends, level).mean()
-        expected = coverage_gap_ceiling(groups, level)
+        per_group = np.stack(list(metrics.group_coverage(groups, D, ends).values()))
+        rows.append(worst("worst group", "", per_group.min(axis=0), metrics.group_ceiling(groups, level)))
+        gap = metrics.coverage_gap(groups, D, ends, level).mean()
+        expected = metrics.coverage_gap_ceiling(groups, level)
         rows.append(_row("CovGap", "mean label", len(D), (None, None), expected, None, gap))
-    stratified = size_stratified_coverage(D, ends, n_sizes)
-    rows.append(worst("SSC", f"{n_sizes} widths", stratified, float(ssc_ceiling(ends, n_sizes, level).mean())))
+    stratified = metrics.size_stratified_coverage(D, ends, n_sizes)
+    rows.append(worst("SSC", f"{n_sizes} widths", stratified, float(metrics.ssc_ceiling(ends, n_sizes, level).mean())))
     for count in n_bins if feature is not None else ():
-        stratified = feature_stratified_coverage(feature, D, ends, count)
-        rows.append(worst("FSC", f"{count} groups", stratified, fsc_ceiling(feature, count, level)))
+        stratified = metrics.feature_stratified_coverage(feature, D, ends, count)
+        rows.append(worst("FSC", f"{count} groups", stratified, metrics.fsc_ceiling(feature, count, level)))
     if predicted is not None:
         shown = spaced_rows(len(D))
         D, ends = D[shown], ends[shown]
-        ceiling = worst_slab_ceiling(predicted, level, n_draws=CEILING_DRAWS)
-        rows.append(worst("worst slab", "", worst_slab_coverage(predicted, D, ends), ceiling))
-        excess = excess_risk_of_coverage(predicted, D, ends, level).mean()
-        ceiling = ert_ceiling(predicted, level, n_draws=CEILING_DRAWS)
+        ceiling = metrics.worst_slab_ceiling(predicted, level, n_draws=CEILING_DRAWS)
+        rows.append(worst("worst slab", "", metrics.worst_slab_coverage(predicted, D, ends), ceiling))
+        excess = metrics.excess_risk_of_coverage(predicted, D, ends, level).mean()
+        ceiling = metrics.ert_ceiling(predicted, level, n_draws=CEILING_DRAWS)
         rows.append(_row("ERT", "mean label", len(D), (None, None), ceiling, None, excess))
     return rows
 
@@ -390,8 +366,8 @@ def _region_rows(
     for count in n_bins if feature is not None else ():
         # an interval that holds or misses both of two made-up labels, so that the groups are made in one place only
         ends = np.where(inside[:, None, None] > 0, [0.0, 1.0], [2.0, 3.0]).repeat(2, axis=1)
-        value = feature_stratified_coverage(feature, np.full((len(D), 2), 0.5), ends, count)[0]
-        expected = fsc_ceiling(feature, count, level)
+        value = metrics.feature_stratified_coverage(feature, np.full((len(D), 2), 0.5), ends, count)[0]
+        expected = metrics.fsc_ceiling(feature, count, level)
         rows.append(_row("FSC", f"{count} groups", len(D), (value, None), expected, None, None))
     return rows
 

@@ -41,33 +41,6 @@ from snefy_ldl._internal.tolerances import SMALLEST_COVARIANCE_EIGENVALUE
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "AbsoluteScore",
-    "BallScore",
-    "BandScore",
-    "BetaScore",
-    "CdfScore",
-    "ChebyshevScore",
-    "ContentBallScore",
-    "DensityScore",
-    "HpdScore",
-    "LabelScore",
-    "LatentScore",
-    "MahalanobisScore",
-    "MarginalScore",
-    "OutlyingScore",
-    "QuantileScore",
-    "RegionScore",
-    "Seeds",
-    "Threshold",
-    "bisect_end",
-    "find_score",
-    "hit_error",
-    "stack_ends",
-    "to_numpy",
-    "volume_by_draws",
-]
-
 #: A source of seeds: every call gives the next one.
 Seeds = Callable[[], int]
 Threshold = Array
@@ -305,7 +278,7 @@ class RegionScore(Score):
     Attributes:
         name: What ``method=`` calls it.
         needs_positive: Whether exact zeros are lifted by the model's zero policy before they are scored.
-        uses_draws: Whether ``bind`` holds ``n_draws`` draws a row, which bounds the rows of a block.
+        uses_draws: Whether ``bind`` holds ``n_draws`` draws per row, which bounds the rows of a block.
 
     Example:
         >>> import torch

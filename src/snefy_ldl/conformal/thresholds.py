@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl._internal.validation import check_choice, check_confidence
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 
 SmallGroups = Literal["full", "pool", "error"]
@@ -166,7 +166,7 @@ class Calibration:
     """Calibration scores and what they promise.
 
     Args:
-        scores: (n, C, S): one column a label (or one for all), and S = 1 or one kind of score a level.
+        scores: (n, C, S): one column per label (or one for all), and S = 1 or one kind of score per level.
         groups: Group of each row, for group-conditional (Mondrian) guarantees.
         weights: Likelihood ratios ``dP_new/dP_calibration`` of the rows, for covariate shift.
         small_groups: What a group with too few rows for the level gets: "full" (no information, but never wrong),
@@ -193,6 +193,7 @@ class Calibration:
         if not np.isfinite(scores).all() and np.isnan(scores).any():
             row = int(np.flatnonzero(np.isnan(scores).any(axis=(1, 2)))[0])
             raise InputError(f"the score of calibration row {row} is not a number; check the model's prediction there.")
+        check_choice("small_groups", small_groups, ("full", "pool", "error"))
         self.scores, self.groups, self.weights, self.small_groups = scores, groups, weights, small_groups
         self._pooled = SortedScores.of(scores, weights)
         self._parts: dict[str, SortedScores] = {}
@@ -476,29 +477,6 @@ def check_model(model: Any) -> Any:
     return model
 
 
-def check_choice(value: Any, choices: tuple[str, ...], name: str) -> Any:
-    """One of a few words.
-
-    Args:
-        value: What was given.
-        choices: What may be given.
-        name: The argument's name.
-
-    Returns:
-        The value.
-
-    Raises:
-        InputError: Another value.
-
-    Example:
-        >>> check_choice("pool", ("full", "pool"), "small_groups")
-        'pool'
-    """
-    if value not in choices:
-        raise InputError(f"{name}={value!r}: use one of {', '.join(repr(c) for c in choices)}.")
-    return value
-
-
 def check_groups(groups: Any, n_rows: int) -> NDArray[np.str_] | None:
     """Group names as text, so that they survive a file; whole numbers are the same with and without ``.0``.
 
@@ -520,7 +498,7 @@ def check_groups(groups: Any, n_rows: int) -> NDArray[np.str_] | None:
         return None
     values = np.asarray(groups)
     if values.shape != (n_rows,):
-        raise InputError(f"groups must hold one group a row: shape ({n_rows},), got {values.shape}.")
+        raise InputError(f"groups must hold one group per row: shape ({n_rows},), got {values.shape}.")
     names = []
     for row, value in enumerate(values.tolist()):
         if value is None or value != value:
@@ -551,7 +529,7 @@ def check_weights(weights: Weights, X: Any, n_rows: int) -> Array | None:
         return None
     values = np.asarray(weights(X) if callable(weights) else weights, dtype=np.float64)
     if values.shape != (n_rows,):
-        raise InputError(f"sample_weight must hold one number a row: shape ({n_rows},), got {values.shape}.")
+        raise InputError(f"sample_weight must hold one number per row: shape ({n_rows},), got {values.shape}.")
     bad = ~(np.isfinite(values) & (values >= 0.0))
     if bad.any():
         row = int(np.flatnonzero(bad)[0])

@@ -23,8 +23,6 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl.conformal.thresholds import Conformalized, check_groups
 from snefy_ldl.errors import InputError
 
-__all__ = ["ChangeWatch", "watch"]
-
 #: Bets that p-values are too small, just right, and too large.
 BETS = np.array([-1.0, 0.0, 1.0])
 #: How often the gambler changes his mind; the stake is spread over these rates.

@@ -466,6 +466,25 @@ def read_encoder(content: Mapping[str, Any] | None) -> Encoder | None:
     return GapFiller(np.array(content["fills"], dtype=np.float64), indicators)
 
 
+def columns_of(model: Any) -> list[str] | None:
+    """Columns that rows for a fitted model must have, by name.
+
+    Args:
+        model: any model, or None.
+
+    Returns:
+        Their names; None where the model was fitted without names.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> columns_of(SimpleNamespace(feature_names_in_=np.array(["rain", "slope"])))
+        ['rain', 'slope']
+    """
+    columns = getattr(model, "columns_", None)
+    names = getattr(columns, "names_used", getattr(model, "feature_names_in_", None))
+    return None if names is None else [str(name) for name in names]
+
+
 def _check_words(words: Any, names: list[str]) -> dict[str, str]:
     if words == "auto" or words is None:
         return {}

@@ -27,6 +27,7 @@ from snefy_ldl._internal.progress import track
 from snefy_ldl._internal.special import pair_index
 from snefy_ldl._internal.tolerances import LOG_ODDS_LIMIT
 from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import check_choice
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.recognise import NumberColumn
 from snefy_ldl.distributions import SnefySimplex
@@ -344,8 +345,7 @@ class ModelGraph(_Tables):
         self.levels = tuple(float(level) for level in wanted)
         if not all(0.0 < level < 1.0 for level in self.levels):
             raise InputError(f"levels of quantiles must lie strictly between 0 and 1; got {self.levels}.")
-        if dtype not in ("float64", "float32"):
-            raise InputError(f'dtype={dtype!r}: use "float64" or "float32".')
+        check_choice("dtype", dtype, ("float64", "float32"))
         is_own = not isinstance(model.net_.backbone, StackedMLP)
         self.inputs = (OwnInputs if is_own else InputColumns)(model, getattr(torch, dtype))
         net = copy.deepcopy(model.net_).cpu().eval()

@@ -9,10 +9,10 @@ from __future__ import annotations
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.check import check_learner
 from snefy_ldl.learners.dirichlet import DirichletLDL
-from snefy_ldl.learners.incomplete import IncomLDL, WInLDL
+from snefy_ldl.learners.incomplete import WInLDL
 from snefy_ldl.learners.logratio import LogRatioLDL
 from snefy_ldl.learners.logratio_law import LogContrast, LogRatioSimplex
-from snefy_ldl.learners.losses import DFLDL, LDL4C, LDLDPA, LDLHR, LDLLRR, LDLM, LDLSCL, DeltaLDL
+from snefy_ldl.learners.losses import DFLDL, LDLDPA, LDLHR, LDLLRR, LDLM, LDLSCL
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.neighbours import AAKNN, LDLHVLC
 from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN, LDLForest
@@ -27,7 +27,6 @@ __all__ = [
     "BCPNN",
     "CPNN",
     "DFLDL",
-    "LDL4C",
     "LDLDPA",
     "LDLHR",
     "LDLHVLC",
@@ -37,9 +36,7 @@ __all__ = [
     "PTSVM",
     "SABFGS",
     "SAIIS",
-    "DeltaLDL",
     "DirichletLDL",
-    "IncomLDL",
     "LDLForest",
     "LogContrast",
     "LogRatioLDL",

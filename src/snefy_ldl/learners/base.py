@@ -32,9 +32,7 @@ REGISTRY: dict[str, type[Learner]] = {}
 #: Hyperparameters that are whole numbers >= 1, beside those that start with ``n_``; numbers > 0; and numbers >= 0.
 COUNTS = frozenset({"batch_size", "depth", "epochs", "max_iter", "min_leaf"})
 POSITIVE = frozenset({"C", "floor", "learning_rate", "margin", "ridge", "sharpness", "tol", "var_smoothing", "votes"})
-NOT_NEGATIVE = frozenset(
-    {"alpha", "beta", "l2", "overlap", "ranking", "smoothness", "strength", "subtask_weight", "weight"}
-)
+NOT_NEGATIVE = frozenset({"alpha", "beta", "l2", "smoothness", "strength", "weight"})
 #: More features, or labels, than a file can reasonably name.
 MOST_FEATURES, MOST_LABELS = 10**7, 10**6
 #: What a fit leaves behind that may hold NaN.

@@ -94,11 +94,11 @@ def prob_largest(law: Any) -> Array:
 
 
 def prob_largest_by_draws(law: Any, n: int = 2000, seed: int = 0) -> tuple[Array, Array]:
-    """The same by draws, for any law, with its standard error.
+    """Probability that each label is the largest, by draws, for any law, with its standard error.
 
     Args:
         law: Anything with ``sample``.
-        n: Draws a row.
+        n: Draws per row.
         seed: Of the draws.
 
     Returns:
@@ -128,7 +128,7 @@ class LabelDecision:
 
     Args:
         model: A fitted density with ``predict_dist(X)``.
-        n_draws: Draws a row where there is no exact answer.
+        n_draws: Draws per row where there is no exact answer.
         random_state: Seed of those draws, a whole number.
 
     Attributes:
@@ -192,10 +192,6 @@ class LabelDecision:
         p = self.probabilities(X)
         best: Index = p.argmax(axis=1)
         return best if reject_above is None else np.where(1.0 - p.max(axis=1) <= reject_above, best, -1)
-
-    def expected_error(self, X: Any) -> Array:
-        """Probability that the label of :meth:`predict` is not the largest, (N,)."""
-        return 1.0 - self.probabilities(X).max(axis=1)
 
     def conformalize(self, X: Any, D: Any, confidence_level: float = 0.9) -> LabelDecision:
         """Calibrate label sets on rows the model has not seen: split conformal with score ``1 - P(r is the largest)``.

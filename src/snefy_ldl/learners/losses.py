@@ -1,6 +1,6 @@
 """Softmax-linear models with other losses or further terms.
 
-δ-LDL, LDL4C, LDL-HR, LDLM, LDL-LRR, LDL-DPA; correlations of rows (LDL-SCL); pairs (DF-LDL).
+LDL-HR, LDLM, LDL-LRR, LDL-DPA; correlations of rows (LDL-SCL); pairs (DF-LDL).
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import entr, expit, log_softmax, softmax, xlogy
+from scipy.special import expit, log_softmax, softmax
 from scipy.stats import rankdata
 from sklearn.cluster import KMeans
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_number
@@ -28,65 +27,12 @@ from snefy_ldl.learners.linear import (
     Term,
     curvature_ratio,
     filled_mean,
-    kl_rows,
     lbfgs,
     rounded_size,
     softmax_pullback,
     start_weights,
 )
 from snefy_ldl.learners.neighbours import NeighbourLearner
-
-
-@dataclass(eq=False, repr=False)
-class DeltaLDL(RowLinear):
-    """Softmax-linear model that wants most rows nearly right (δ-LDL).
-
-    ``mean_i ∫₀^δ₀ σ(s (KL_i - δ)) dδ + λ/(2N) ‖θ‖²`` with ``KL_i = KL(d_i ‖ p_i)`` and ``δ₀`` the mean KL divergence of
-    the rows from even shares: a soft count of the rows that are not right within δ, over all δ up to δ₀, so that rows
-    that are far off do not decide. The integral is in closed form,
-    ``[softplus(s KL_i) - softplus(s (KL_i - δ₀))]/s``; it is divided by its slope at a row that is right, so that one
-    ``λ`` suits all learners. :func:`snefy_ldl.metrics.delta_mu` is the measure that belongs to it.
-
-    The paper's model is a network; ours is linear, with a penalty. Its sigmoid has ``s = 1``.
-
-    Args:
-        sharpness: ``s``, against ``δ₀``: the sigmoid's steepness is ``s / δ₀`` (python-ldl has ``δ₀`` here, which
-            makes the loss all but equal to the KL divergence).
-        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
-        max_iter: Most L-BFGS iterations.
-        tol: Largest gradient entry at which the search stops.
-        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
-        random_state: Accepted by every learner; unused here.
-
-    Attributes:
-        coef_: ``θ``, (d, L), for scaled features.
-        intercept_: ``b``, (L,).
-        l2_: The ``λ`` in use.
-        n_iter_: Iterations taken.
-
-    References:
-        Li et al., Approximately correct label distribution learning, ICML 2025.
-
-    Example:
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> DeltaLDL().fit(city.X, city.D).predict(city.X[:2]).shape
-        (2, 3)
-    """
-
-    sharpness: float = 0.3
-
-    def _rows(self, D: Array) -> RowLoss:
-        true = torch.from_numpy(D)
-        size = max(float((xlogy(D, D).sum(axis=1) + np.log(D.shape[1])).mean()), 1e-9)  # even rows: any size will do
-        steep = self.sharpness / size
-        slope = 0.5 - 1.0 / (1.0 + np.exp(self.sharpness))  # of the integral at KL = 0
-
-        def rows(P: Tensor) -> Tensor:
-            miss = kl_rows(true, P)
-            return (softplus(steep * miss) - softplus(steep * (miss - size))) / (steep * slope)
-
-        return rows
 
 
 def _excess(z: Tensor) -> Tensor:
@@ -122,57 +68,6 @@ class _MarginLinear(RowLinear):
         """Of the absolute loss, whose curvature is one over the mean gap of each label."""
         mean = filled_mean(D)
         return curvature_ratio(mean, np.diag(1.0 / (np.abs(D - mean).mean(axis=0) + ROUNDING)))
-
-
-@dataclass(eq=False, repr=False)
-class LDL4C(_MarginLinear):
-    """Softmax-linear model for classification: absolute loss, rows weighted by entropy, a margin (LDL4C).
-
-    ``mean_i e_i [Σ_j |p_ij - d_ij| + C max(0, 1 - (p_iy - max_{j≠y} p_ij)/ρ)] + λ/(2N) ‖θ‖²``, y the largest label of
-    ``d_i`` and ``e_i`` its entropy, divided by the mean entropy. |·| and max are rounded within a thousandth. If no row
-    has an entropy, all rows weigh the same.
-
-    The three parts are the paper's: absolute loss, entropy weights, large margin. Ours are how they are put together
-    (the margin, too, is weighted by entropy, and runs against the largest of all other labels), the rounding, the
-    intercept, the choice of ``λ``, and the values of ``C`` and ``ρ``.
-
-    Args:
-        alpha: ``C``, the weight of the margin.
-        margin: ``ρ``, by how much the largest share should exceed the others.
-        l2: ``λ``; ``"auto"`` takes the penalty that suits the KL divergence times the ratio of the losses' curvatures.
-        max_iter: Most L-BFGS iterations.
-        tol: Largest gradient entry at which the search stops, in units of the KL divergence.
-        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
-        random_state: Accepted by every learner; unused here.
-
-    Attributes:
-        coef_: ``θ``, (d, L), for scaled features.
-        intercept_: ``b``, (L,).
-        l2_: The ``λ`` in use.
-        n_iter_: Iterations taken.
-
-    References:
-        Wang, Geng, Classification with label distribution learning, IJCAI 2019.
-
-    Example:
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> LDL4C().fit(city.X, city.D).predict(city.X[:2]).shape
-        (2, 3)
-    """
-
-    alpha: float = 0.1
-    margin: float = 0.05
-
-    def _rows(self, D: Array) -> RowLoss:
-        entropy = entr(D).sum(axis=1)
-        weight = torch.from_numpy(entropy / entropy.mean() if entropy.any() else np.ones(len(D)))
-        true, largest = torch.from_numpy(D), torch.from_numpy(D.argmax(axis=1))
-
-        def rows(P: Tensor) -> Tensor:
-            return weight * (rounded_size(P - true).sum(dim=1) + self.alpha * margin_loss(P, largest, self.margin))
-
-        return rows
 
 
 @dataclass(eq=False, repr=False)

@@ -68,31 +68,6 @@ class Network(UnitLearner):
     max_iter: int = 150
     tol: float = 1e-5
 
-    def _learn(
-        self, X: Array, D: Array, bias: Array, error: Callable[[Tensor], Tensor], random: np.random.RandomState
-    ) -> None:
-        """Minimise an error of the outputs ``σ(x W + a) U + b`` (N, K) and the penalties; b starts at ``bias`` (K,)."""
-        design = self._inputs(X, D)
-        Z, penalty = torch.from_numpy(design.Z), self._penalty(design)
-
-        def loss(weights: list[Tensor]) -> Tensor:
-            first, second, shift = weights
-            return error(torch.sigmoid(Z @ first) @ second + shift) + penalty(first, [second])
-
-        start = [
-            self._first_layer(design, self.n_hidden, random),
-            0.1 * random.standard_normal((self.n_hidden, len(bias))) / np.sqrt(self.n_hidden),
-            bias,
-        ]
-        (first, self.output_coef_, self.output_intercept_), self.n_iter_ = minimise(
-            loss, start, self.max_iter, self.tol
-        )
-        self.coef_, self.intercept_ = design.weights(first)
-
-    def _outputs(self, X: Array) -> Array:
-        hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
-        return hidden @ self.output_coef_ + self.output_intercept_
-
 
 class AABP(Network):
     """Three-layer network with squared error (AA-BP).
@@ -129,16 +104,26 @@ class AABP(Network):
     """
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        target, n_labels = torch.from_numpy(D), D.shape[1]
+        design, n_labels = self._inputs(X, D), D.shape[1]
+        Z, target, penalty = torch.from_numpy(design.Z), torch.from_numpy(D), self._penalty(design)
 
-        def error(outputs: Tensor) -> Tensor:
-            gap = torch.softmax(outputs, dim=1) - target
-            return 0.5 * n_labels * gap.square().sum() / len(target)
+        def loss(weights: list[Tensor]) -> Tensor:
+            first, second, shift = weights
+            gap = torch.softmax(torch.sigmoid(Z @ first) @ second + shift, dim=1) - target
+            return 0.5 * n_labels * gap.square().sum() / len(target) + penalty(first, [second])
 
-        self._learn(X, D, np.log(D.mean(axis=0) + 1.0 / D.size), error, random)
+        start = [
+            self._first_layer(design, self.n_hidden, random),
+            0.1 * random.standard_normal((self.n_hidden, n_labels)) / np.sqrt(self.n_hidden),
+            np.log(D.mean(axis=0) + 1.0 / D.size),
+        ]
+        weights, self.n_iter_ = minimise(loss, start, self.max_iter, self.tol)
+        first, self.output_coef_, self.output_intercept_ = weights
+        self.coef_, self.intercept_ = design.weights(first)
 
     def _predict(self, X: Array) -> Array:
-        return softmax(self._outputs(X), axis=-1)
+        hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
+        return softmax(hidden @ self.output_coef_ + self.output_intercept_, axis=-1)
 
 
 class CPNN(Network):

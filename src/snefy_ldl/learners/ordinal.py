@@ -21,12 +21,10 @@ from snefy_ldl.learners.linear import (
     start_weights,
 )
 
-LOSSES = ("cad", "emd", "qfd", "cjs", "kl")
-HEADS = ("softmax", "unimodal", "concentrated")
+LOSSES = ("cad", "emd", "cjs", "kl")
+HEADS = ("softmax", "unimodal")
 #: Cumulative shares below this count as this in logarithms.
 SMALLEST_SHARE = 1e-12
-#: Logarithms of a concentrated head's width stay within ± this, for labels that lie between -1 and 1.
-WIDEST = 6.0
 #: Least curvature of the start of a unimodal head.
 LEAST_BEND = 0.05
 
@@ -35,9 +33,8 @@ def ordinal_loss(name: str, D: Tensor) -> Callable[[Tensor], Tensor]:
     """Mean loss over rows as a function of log shares.
 
     Args:
-        name: ``"cad"``: ``Σ_r |F_r - F̂_r|``; ``"emd"``: ``Σ_r (F_r - F̂_r)²``; ``"qfd"``: ``(d - p)ᵀ A (d - p)``,
-            ``A_rs = 1 - |r - s|/(L - 1)``; ``"cjs"``: the Jensen-Shannon divergence of the cumulative shares;
-            ``"kl"``: ``-Σ_r d_r log p_r``.
+        name: ``"cad"``: ``Σ_r |F_r - F̂_r|``; ``"emd"``: ``Σ_r (F_r - F̂_r)²``; ``"cjs"``: the
+            Jensen-Shannon divergence of the cumulative shares; ``"kl"``: ``-Σ_r d_r log p_r``.
         D: Label distributions ``d``, (N, L).
 
     Returns:
@@ -48,19 +45,10 @@ def ordinal_loss(name: str, D: Tensor) -> Callable[[Tensor], Tensor]:
         >>> round(ordinal_loss("emd", D)(torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64).log()).item(), 4)
         0.3125
     """
-    n_rows, n_labels = D.shape
+    n_rows = len(D)
     true = torch.cumsum(D, dim=1)[:, :-1]
-
     if name == "kl":
         return lambda log_P: -(D * log_P).sum() / n_rows
-    if name == "qfd":
-        similar = torch.from_numpy(_similarity(n_labels))
-
-        def form(log_P: Tensor) -> Tensor:
-            gap = D - log_P.exp()
-            return ((gap @ similar) * gap).sum() / n_rows
-
-        return form
 
     def cumulative(log_P: Tensor) -> Tensor:
         predicted = torch.cumsum(log_P.exp(), dim=1)[:, :-1]
@@ -78,51 +66,43 @@ def ordinal_loss(name: str, D: Tensor) -> Callable[[Tensor], Tensor]:
     return cumulative
 
 
-def log_shares(head: str, outputs: Tensor, n_labels: int) -> Tensor:
+def log_shares(head: str, outputs: Tensor) -> Tensor:
     """Log shares of a head.
 
     Args:
         head: ``"softmax"``: outputs are logits. ``"unimodal"``: ``log p_{r+1} - log p_r`` starts at the first output
             and falls by softplus of the next one from label to label, so that shares are log-concave: one mode.
-            ``"concentrated"``: ``p_r ∝ exp(-(t_r - μ)²/(2σ²))``, labels at ``t`` from -1 to 1, outputs ``μ`` and
-            (within bounds) ``log σ``.
-        outputs: (N, K), K = L, L - 1 or 2.
-        n_labels: L.
+        outputs: (N, K), K = L or, for one mode, L - 1.
 
     Returns:
         Log shares, (N, L).
 
     Example:
-        >>> log_shares("concentrated", torch.zeros(1, 2), 3).exp().numpy().round(2)
-        array([[0.27, 0.45, 0.27]], dtype=float32)
+        >>> log_shares("unimodal", torch.zeros(1, 2)).exp().numpy().round(2)
+        array([[0.4, 0.4, 0.2]], dtype=float32)
     """
     if head == "unimodal":
         bends = torch.nn.functional.softplus(outputs[:, 1:])
         steps = torch.cat([outputs[:, :1], outputs[:, :1] - torch.cumsum(bends, dim=1)], dim=1)
         outputs = torch.nn.functional.pad(torch.cumsum(steps, dim=1), (1, 0))
-    elif head == "concentrated":
-        place = torch.linspace(-1.0, 1.0, n_labels, dtype=outputs.dtype)
-        log_width = WIDEST * torch.tanh(outputs[:, 1:] / WIDEST)
-        outputs = -0.5 * ((place - outputs[:, :1]) * torch.exp(-log_width)).square()
     return torch.log_softmax(outputs, dim=1)
 
 
 @dataclass(eq=False, repr=False)
 class OrdinalLDL(SoftmaxLinear):
-    """Linear model for labels in an order, with an ordinal loss and, if wanted, one mode a row.
+    """Linear model for labels in an order, with an ordinal loss and, if wanted, one mode per row.
 
     ``mean_i loss(d_i, p_i) + λ/(2N) ‖θ‖²`` with ``p = head(x θ + b)``; see ``ordinal_loss`` and ``log_shares`` of this
     module for the losses and the heads. The columns of ``D`` are the labels in their order.
 
-    ``"cad"``, ``"qfd"`` and ``"cjs"`` are the losses of ordinal label distribution learning (the quadratic form itself,
-    not its root, and |·| rounded within a thousandth); ``"emd"`` is the squared earth mover's distance of Hou et al.
-    (rows sum to one, so that with this A the quadratic form is ``2/(L - 1)`` times it: one fit under two names).
+    ``"cad"`` and ``"cjs"`` are losses of ordinal label distribution learning (|·| rounded within a thousandth);
+    ``"emd"`` is the squared earth mover's distance of Hou et al., ``(L - 1)/2`` times the former's quadratic form.
     ``l2="auto"`` takes the penalty that suits the KL divergence and multiplies it by the ratio of the two losses'
     curvatures at the mean label distribution.
 
     Args:
-        loss: ``"cad"``, ``"emd"``, ``"qfd"``, ``"cjs"`` or ``"kl"``.
-        head: ``"softmax"`` (any shape), ``"unimodal"`` (log-concave) or ``"concentrated"`` (a discrete normal law).
+        loss: ``"cad"``, ``"emd"``, ``"cjs"`` or ``"kl"``.
+        head: ``"softmax"`` (any shape) or ``"unimodal"`` (log-concave).
         l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
         max_iter: Most L-BFGS iterations.
         tol: Largest gradient entry at which the search stops, in units of the KL divergence.
@@ -130,7 +110,7 @@ class OrdinalLDL(SoftmaxLinear):
         random_state: Accepted by every learner; unused here.
 
     Attributes:
-        coef_: ``θ``, (d, K), for scaled features; K = L, L - 1 or 2 by head.
+        coef_: ``θ``, (d, K), for scaled features; K = L, or L - 1 for ``"unimodal"``.
         intercept_: ``b``, (K,).
         l2_: The ``λ`` in use.
         n_iter_: Iterations taken.
@@ -139,13 +119,13 @@ class OrdinalLDL(SoftmaxLinear):
         Wen, Zhang, Yao, Yang, Ordinal label distribution learning, ICCV 2023.
         Hou, Yu, Samaras, Squared earth mover's distance-based loss for training deep neural networks, 2016.
         Li et al., Unimodal-concentrated loss: fully adaptive label distribution learning for ordinal regression,
-        CVPR 2022 (the two properties, here held by construction instead of by a loss).
+        CVPR 2022 (here one mode by construction instead of by a loss).
 
     Example:
         >>> X = np.linspace(-1.0, 1.0, 30)[:, None]
         >>> D = np.exp(-((np.arange(4) - 1.5 - X) ** 2))
         >>> D /= D.sum(axis=1, keepdims=True)
-        >>> OrdinalLDL("emd", head="concentrated", l2=1e-4).fit(X, D).predict([[0.0]]).round(2)
+        >>> OrdinalLDL("emd", head="unimodal", l2=1e-4).fit(X, D).predict([[0.0]]).round(2)
         array([[0.06, 0.44, 0.44, 0.06]])
     """
 
@@ -162,11 +142,11 @@ class OrdinalLDL(SoftmaxLinear):
         ridge = self.l2_ / ratio  # the whole objective is divided by the ratio: gradients are then of the size of KL's
         design = Design.of(scaled, ridge, curvature=1.0 / D.shape[1])
         Z, penalty = torch.from_numpy(design.Z), torch.from_numpy(ridge / len(D) * design.ridge[:, None])
-        loss, n_labels = ordinal_loss(self.loss, torch.from_numpy(D)), D.shape[1]
+        loss = ordinal_loss(self.loss, torch.from_numpy(D))
 
         def objective(weights: list[Tensor]) -> Tensor:
             (w,) = weights
-            fitted = loss(log_shares(self.head, Z @ w, n_labels)) / ratio
+            fitted = loss(log_shares(self.head, Z @ w)) / ratio
             return fitted + 0.5 * (penalty * w.square()).sum()
 
         (w,), self.n_iter_ = minimise(objective, [_start(self.head, design, D)], self.max_iter, self.tol)
@@ -174,7 +154,7 @@ class OrdinalLDL(SoftmaxLinear):
 
     def _predict(self, X: Array) -> Array:
         outputs = torch.from_numpy(self._scaled(X) @ self.coef_ + self.intercept_)
-        return log_shares(self.head, outputs, self.n_labels_).exp().numpy()
+        return log_shares(self.head, outputs).exp().numpy()
 
 
 def loss_ratio(loss: str, D: Array) -> float:
@@ -195,9 +175,7 @@ def loss_ratio(loss: str, D: Array) -> float:
     C = np.tril(np.ones((n_labels, n_labels)))[:-1]
     if loss == "kl":
         return 1.0
-    if loss == "qfd":
-        B = 2.0 * _similarity(n_labels)
-    elif loss == "emd":
+    if loss == "emd":
         B = 2.0 * C.T @ C
     elif loss == "cjs":
         B = C.T @ np.diag(0.25 / (C @ mean)) @ C
@@ -207,25 +185,14 @@ def loss_ratio(loss: str, D: Array) -> float:
     return curvature_ratio(mean, B)
 
 
-def _similarity(n_labels: int) -> Array:
-    place = np.arange(n_labels, dtype=float)
-    return 1.0 - np.abs(place[:, None] - place) / (n_labels - 1)
-
-
 def _start(head: str, design: Design, D: Array) -> Array:
     """Weights that predict about the mean label distribution everywhere, (r + 1, K)."""
     logits = start_weights(design, D)
     if head == "softmax":
         return logits
-    if head == "unimodal":
-        steps = np.diff(logits[-1] * design.constant)
-        bends = np.maximum(-np.diff(steps), LEAST_BEND)
-        constants = np.append(steps[:1], bends + np.log(-np.expm1(-bends)))  # inverse of softplus
-    else:
-        place = np.linspace(-1.0, 1.0, D.shape[1])
-        middle = float(D.mean(axis=0) @ place)
-        width = float(np.sqrt(D.mean(axis=0) @ (place - middle) ** 2 + 1.0 / D.shape[1] ** 2))
-        constants = np.array([middle, np.log(width)])
+    steps = np.diff(logits[-1] * design.constant)
+    bends = np.maximum(-np.diff(steps), LEAST_BEND)
+    constants = np.append(steps[:1], bends + np.log(-np.expm1(-bends)))  # inverse of softplus
     w = np.zeros((logits.shape[0], len(constants)))
     w[-1] = constants / design.constant
     return w

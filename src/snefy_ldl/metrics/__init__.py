@@ -25,8 +25,6 @@ from snefy_ldl.metrics.conditional import (
 )
 from snefy_ldl.metrics.intervals import (
     coverage,
-    crps,
-    energy_score,
     interval_score,
     interval_width,
     joint_coverage,
@@ -40,9 +38,6 @@ from snefy_ldl.metrics.points import (
     chebyshev,
     clark,
     cosine,
-    delta_mu,
-    divisiveness,
-    divisiveness_error,
     entropy_calibrated,
     intersection,
     kl_divergence,
@@ -78,14 +73,9 @@ __all__ = [
     "coverage_gap",
     "coverage_gap_ceiling",
     "cross_entropy",
-    "crps",
     "cumulative_absolute_distance",
     "cumulative_jensen_shannon",
-    "delta_mu",
-    "divisiveness",
-    "divisiveness_error",
     "earth_movers_distance",
-    "energy_score",
     "entropy_calibrated",
     "error_rate",
     "ert_ceiling",
@@ -119,7 +109,7 @@ __all__ = [
 ]
 
 #: Every measure ``(D_true, D_pred) -> number`` of point predictions, and whether higher is better: the six of Geng
-#: (2016), those of the labels' order, μ of δ-LDL and the error of the divisiveness.
+#: (2016), and those of the labels' order.
 MEASURES = {
     **HIGHER_IS_BETTER,
     "spearman": True,
@@ -131,7 +121,5 @@ MEASURES = {
     "ranked_probability_score": False,
     "quadratic_form_distance": False,
     "cumulative_jensen_shannon": False,
-    "delta_mu": True,
-    "divisiveness_error": False,
     "manhattan": False,
 }

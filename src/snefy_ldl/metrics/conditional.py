@@ -106,7 +106,7 @@ def group_coverage(groups: Any, D: Any, intervals: Any, *, return_std_error: boo
     covered = covered_labels(D, intervals).astype(np.float64)
     names = np.asarray(groups)
     if names.shape != (len(covered),):
-        raise InputError(f"groups must hold one group a row: shape ({len(covered)},), got {names.shape}.")
+        raise InputError(f"groups must hold one group per row: shape ({len(covered)},), got {names.shape}.")
     return {name.item(): mean_over_rows(covered[names == name], return_std_error) for name in np.unique(names)}
 
 
@@ -281,7 +281,7 @@ def coverage_gap(groups: Any, D: Any, intervals: Any, level: float = 0.9, *, ret
     return mean_over_rows(np.abs(by_group - level), return_std_error)
 
 
-def coverage_gap_ceiling(groups: Any, level: float = 0.9, *, return_std_error: bool = False) -> Any:
+def coverage_gap_ceiling(groups: Any, level: float = 0.9) -> float:
     """Expected CovGap when every row is covered with probability ``level``: what perfect intervals would score.
 
     ``E|B_g / n_g - level|`` with ``B_g ~ Binomial(n_g, level)``, averaged over the groups; exact.
@@ -289,10 +289,9 @@ def coverage_gap_ceiling(groups: Any, level: float = 0.9, *, return_std_error: b
     Args:
         groups: Group of each row, (N,): names or numbers.
         level: The coverage aimed at.
-        return_std_error: Also return its standard error, 0.
 
     Returns:
-        The expectation, a float; a pair of floats with ``return_std_error``.
+        The expectation.
 
     Raises:
         InputError: A level outside (0, 1).
@@ -307,8 +306,7 @@ def coverage_gap_ceiling(groups: Any, level: float = 0.9, *, return_std_error: b
         (np.abs(np.arange(size + 1) / size - level) * binom.pmf(np.arange(size + 1), size, level)).sum()
         for size in sizes
     ]
-    exact = float(np.mean(gaps))
-    return (exact, 0.0) if return_std_error else exact
+    return float(np.mean(gaps))
 
 
 def _features(X: Any, n_rows: int | None) -> Array:
@@ -376,35 +374,22 @@ def _worst_slab(
     return value, error
 
 
-def fsc_ceiling(
-    feature: Any,
-    n_groups: int,
-    level: float = 0.9,
-    *,
-    test_fraction: float | None = None,
-    n_splits: int = 100,
-    random_state: Any = 0,
-    return_std_error: bool = False,
-) -> Any:
+def fsc_ceiling(feature: Any, n_groups: int, level: float = 0.9) -> float:
     """Expected FSC when every row is covered with probability ``level``: what perfect intervals would score.
 
     The minimum over groups of ``B_g / n_g``, ``B_g ~ Binomial(n_g, level)``, lies below ``level``. Its mean is exact:
-    ``E[min] = ∫ Π_g P(B_g / n_g > t) dt``, a finite sum. Only the split is simulated, when ``test_fraction`` is given.
+    ``E[min] = ∫ Π_g P(B_g / n_g > t) dt``, a finite sum.
 
     Args:
         feature: The feature that makes the groups, (N,).
         n_groups: ``G``.
         level: The coverage aimed at.
-        test_fraction: Average over random test sets of this share of the rows; by default all rows are the test set.
-        n_splits: How many random test sets.
-        random_state: Seed or numpy Generator for them.
-        return_std_error: Also return the standard error of that average (0 without ``test_fraction``).
 
     Returns:
-        The expectation, a float; a pair of floats with ``return_std_error``.
+        The expectation.
 
     Raises:
-        InputError: A feature that is not one finite number per row, or a level or share outside (0, 1).
+        InputError: A feature that is not one finite number per row, or a level outside (0, 1).
 
     Example:
         >>> round(fsc_ceiling(np.arange(100), 1, 0.9), 6), round(fsc_ceiling(np.arange(100), 8, 0.9), 3)
@@ -412,30 +397,21 @@ def fsc_ceiling(
     """
     values = _feature(feature, None)
     check_confidence(level, "level")
-    if test_fraction is None:
-        exact = _expected_minimum(_equal_width_groups(values, n_groups), level)
-        return (exact, 0.0) if return_std_error else exact
-    size = round(check_confidence(test_fraction, "test_fraction") * len(values))
-    check_count("test rows", size)
-    rng = np.random.default_rng(random_state)
-    subsets = [rng.choice(values, size, replace=False) for _ in range(check_count("n_splits", n_splits))]
-    ceilings = np.array([_expected_minimum(_equal_width_groups(subset, n_groups), level) for subset in subsets])
-    return mean_over_rows(ceilings, return_std_error)
+    return _expected_minimum(_equal_width_groups(values, n_groups), level)
 
 
-def ssc_ceiling(intervals: Any, n_groups: int = 4, level: float = 0.9, *, return_std_error: bool = False) -> Any:
+def ssc_ceiling(intervals: Any, n_groups: int = 4, level: float = 0.9) -> Array:
     """Expected size-stratified coverage of each label, (L,), when every row is covered with probability ``level``.
 
-    Exact for the groups these intervals make, so its standard error is 0; see :func:`fsc_ceiling`.
+    Exact for the groups these intervals make; see :func:`fsc_ceiling`.
 
     Args:
         intervals: Lower and upper ends, (N, L, 2).
         n_groups: Groups of widths.
         level: The coverage aimed at.
-        return_std_error: Also return the standard errors, zeros.
 
     Returns:
-        The expectation of each label, (L,); a pair of arrays with ``return_std_error``.
+        The expectation of each label, (L,).
 
     Raises:
         InputError: Intervals of another shape, fewer than one group, or a level outside (0, 1).
@@ -447,11 +423,10 @@ def ssc_ceiling(intervals: Any, n_groups: int = 4, level: float = 0.9, *, return
     """
     groups = _size_groups(intervals, n_groups)
     check_confidence(level, "level")
-    ceilings = np.array([_expected_minimum(column, level) for column in groups.T])
-    return (ceilings, np.zeros_like(ceilings)) if return_std_error else ceilings
+    return np.array([_expected_minimum(column, level) for column in groups.T])
 
 
-def group_ceiling(groups: Any, level: float = 0.9, *, return_std_error: bool = False) -> Any:
+def group_ceiling(groups: Any, level: float = 0.9) -> float:
     """Expected coverage of the worst group when every row is covered with probability ``level``.
 
     The minimum over groups of ``B_g / n_g``, ``B_g ~ Binomial(n_g, level)``: ``E[min] = ∫ Π_g P(B_g / n_g > t) dt``, a
@@ -460,10 +435,9 @@ def group_ceiling(groups: Any, level: float = 0.9, *, return_std_error: bool = F
     Args:
         groups: Group of each row, (N,), names or numbers.
         level: The coverage aimed at.
-        return_std_error: Also return its standard error, 0.
 
     Returns:
-        The expectation, a float of at most ``level``; a pair of floats with ``return_std_error``.
+        The expectation, at most ``level``.
 
     Raises:
         InputError: A level outside (0, 1).
@@ -473,8 +447,7 @@ def group_ceiling(groups: Any, level: float = 0.9, *, return_std_error: bool = F
         0.876
     """
     check_confidence(level, "level")
-    exact = _expected_minimum(np.unique(np.asarray(groups), return_inverse=True)[1], level)
-    return (exact, 0.0) if return_std_error else exact
+    return _expected_minimum(np.unique(np.asarray(groups), return_inverse=True)[1], level)
 
 
 def _worst_group(covered: Mask, groups: Groups, with_error: bool) -> Any:

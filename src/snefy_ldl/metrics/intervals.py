@@ -1,13 +1,12 @@
-"""Measures of intervals, draws and predicted probabilities: coverage, width, proper scores, calibration."""
+"""Measures of intervals and predicted probabilities: coverage, width, a proper score, calibration."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from scipy.spatial.distance import pdist
 
-from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl._internal.types import Mask
 from snefy_ldl._internal.validation import check_confidence, check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_intervals, check_observed, covered_labels, mean_over_rows
@@ -140,62 +139,6 @@ def interval_score(
     return mean_over_rows(scores if per_label else scores.mean(axis=1), return_std_error)
 
 
-def crps(samples: Any, D: Any, *, per_label: bool = False, return_std_error: bool = False) -> Any:
-    """Continuous ranked probability score of each share from draws, ``E|Y - ℓ_r| - ½ E|Y - Y'|``, lower is better.
-
-    Unbiased for the law the draws come from ("fair"): pairs of a draw with itself are left out.
-
-    Args:
-        samples: Draws of the label distribution, (n, N, L), n at least 2.
-        D: Observed label distributions, (N, L).
-        per_label: Return one score per label, (L,), instead of their average.
-        return_std_error: Return ``(score, standard error over rows)``.
-
-    Returns:
-        A float, or (L,) with ``per_label``; a pair of them with ``return_std_error``.
-
-    Raises:
-        InputError: Shapes that do not match, fewer than two draws, values that are not finite.
-
-    Example:
-        >>> round(crps([[[0.2, 0.8]], [[0.4, 0.6]]], [[0.3, 0.7]]), 3)
-        0.0
-    """
-    draws, values = _check_draws(samples, D)
-    n = len(draws)
-    ranks = np.arange(1, n + 1)[:, None, None]
-    # Σ_{i<j} |y_i - y_j| = Σ_k (2k - n - 1) y_(k) over the sorted draws
-    half_distance = ((2 * ranks - n - 1) * np.sort(draws, axis=0)).sum(axis=0) / (n * (n - 1))
-    rows = np.abs(draws - values).mean(axis=0) - half_distance
-    return mean_over_rows(rows if per_label else rows.mean(axis=1), return_std_error)
-
-
-def energy_score(samples: Any, D: Any, *, return_std_error: bool = False) -> Any:
-    """Energy score from draws, ``E‖Y - ℓ‖ - ½ E‖Y - Y'‖``: the CRPS of whole distributions, lower is better.
-
-    Unbiased, as :func:`crps` is. It needs all pairs of draws, so a few hundred draws are enough.
-
-    Args:
-        samples: Draws of the label distribution, (n, N, L), n at least 2.
-        D: Observed label distributions, (N, L).
-        return_std_error: Return ``(score, standard error over rows)``.
-
-    Returns:
-        A float, or a pair of floats with ``return_std_error``.
-
-    Raises:
-        InputError: Shapes that do not match, fewer than two draws, values that are not finite.
-
-    Example:
-        >>> round(energy_score([[[0.2, 0.8]], [[0.4, 0.6]]], [[0.3, 0.7]]), 3)
-        0.0
-    """
-    draws, values = _check_draws(samples, D)
-    distance = np.linalg.norm(draws - values, axis=-1).mean(axis=0)
-    between = np.array([pdist(draws[:, row]).mean() for row in range(len(values))])
-    return mean_over_rows(distance - 0.5 * between, return_std_error)
-
-
 def pit_histogram(pit: Any, bins: int = 10, *, return_std_error: bool = False) -> Any:
     """Histogram of probability integral transforms ``u = F(ℓ_r | x)``; calibrated predictions give 1 in every bin.
 
@@ -227,12 +170,3 @@ def pit_histogram(pit: Any, bins: int = 10, *, return_std_error: bool = False) -
     share = np.stack([(bin_of == b).mean(axis=0) for b in range(n_bins)])
     heights = n_bins * share
     return (heights, n_bins * np.sqrt(share * (1.0 - share) / len(values))) if return_std_error else heights
-
-
-def _check_draws(samples: Any, D: Any) -> tuple[Array, Array]:
-    draws = np.asarray(samples, dtype=np.float64)
-    if draws.ndim != 3 or draws.shape[0] < 2 or draws.size == 0:
-        raise InputError(f"samples must have shape (n, N, L) with n >= 2 draws; got {draws.shape}.")
-    if not np.isfinite(draws).all():
-        raise InputError("samples must be finite.")
-    return draws, check_observed(D, draws.shape[1:])

@@ -11,7 +11,7 @@ import torch
 from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl._internal.validation import check_choice, check_confidence
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
@@ -85,8 +85,7 @@ def ternary_density(
         log_density = np.asarray(dist(grid), dtype=np.float64)
     else:
         raise InputError(f"ternary_density takes a distribution or a function of points; got {dist!r}.")
-    if shades not in style.SHADES:
-        raise InputError(f"shades={shades!r}: use one of {', '.join(style.SHADES)}.")
+    check_choice("shades", shades, list(style.SHADES))
     triangle = style.ternary_axes(ax, labels)
     _fill_ternary(triangle, grid, log_density, style.SHADES[shades])
     if points is not None:

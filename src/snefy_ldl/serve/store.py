@@ -13,7 +13,7 @@ import numpy as np
 
 from snefy_ldl._internal.model_files import CALIBRATION_FILE, CONFIG, load_calibration, read_head
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.datasets.columns import TableEncoder
+from snefy_ldl.datasets.columns import TableEncoder, columns_of
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
 from snefy_ldl.density import load_density
 from snefy_ldl.errors import InputError, ModelFileError
@@ -57,10 +57,7 @@ class ServedModel:
     @property
     def features(self) -> list[str] | None:
         """Names of the columns that a row must have, or None if the model has no names."""
-        if isinstance(self.model.columns_, TableEncoder):
-            return self.model.columns_.names_used
-        names = getattr(self.model, "feature_names_in_", None)
-        return None if names is None else [str(name) for name in names]
+        return columns_of(self.model)
 
     @property
     def is_own(self) -> bool:

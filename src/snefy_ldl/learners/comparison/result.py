@@ -441,18 +441,6 @@ class Comparison:
         columns = {"fit_seconds": self.fit_seconds.ravel(), "predict_seconds": self.predict_seconds.ravel()}
         return pd.DataFrame(columns, index=self._index())
 
-    @property
-    def folds(self) -> Any:
-        """Every score: one row per data set, learner and fold, one column per measure."""
-        import pandas as pd  # an extra
-
-        parts = []
-        for d, data in enumerate(self.data_sets):
-            for k, learner in enumerate(self.learners):
-                rows = {measure: self.scores[measure][d][k] for measure in self.measures}
-                parts.append(pd.DataFrame({"data": data, "learner": learner, **rows}).rename_axis("fold").reset_index())
-        return pd.concat(parts, ignore_index=True)
-
     def to_markdown(self, *, alpha: float = 0.05, times: bool = False) -> str:
         """The table as Markdown: mean ± standard deviation, the best in bold, • where a learner is clearly worse.
 

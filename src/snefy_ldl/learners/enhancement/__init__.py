@@ -21,21 +21,6 @@ __all__ = [
     "ML",
     "Enhancer",
     "SnefyEnhancer",
-    "all_enhancers",
     "binarise",
     "check_logical",
 ]
-
-
-def all_enhancers() -> dict[str, type[Enhancer]]:
-    """Every enhancer by its name.
-
-    Returns:
-        Name to class.
-
-    Example:
-        >>> list(all_enhancers())[-1]
-        'SnefyEnhancer'
-    """
-    classes: list[type[Enhancer]] = [FCM, KM, LP, ML, GLLE, LEVI, LIBLE, SnefyEnhancer]
-    return {cls.__name__: cls for cls in classes}

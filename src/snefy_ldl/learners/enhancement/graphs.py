@@ -270,7 +270,7 @@ class ML(Enhancer):
     Args:
         margin: β > 0.
         n_neighbors: Neighbours that rebuild a row; None takes one more than there are labels.
-        max_iter: Most L-BFGS iterations a label.
+        max_iter: Most L-BFGS iterations per label.
         standardize: Divide each feature by its spread and clip it at five; False keeps units, as for :class:`LP`.
         random_state: Accepted by every enhancer; unused here.
 

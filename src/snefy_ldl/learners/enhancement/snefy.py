@@ -318,7 +318,7 @@ class SnefyEnhancer(Enhancer, DensityLearner):
         return log_density
 
     def _update(self, X: Array, relevant: Mask) -> tuple[Array, Array]:
-        """Mean and second moment of the law updated on one vote a label that applies."""
+        """Mean and second moment of the law updated on one vote per label that applies."""
         means, seconds = [], []
         for rows, law in law_blocks(self._density, X):
             updated = law.posterior(torch.from_numpy(relevant[rows].astype(float)))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.datasets.columns import GapFiller, TableEncoder
+from snefy_ldl.datasets.columns import GapFiller, TableEncoder, columns_of
 from snefy_ldl.datasets.labelled import find_id
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
 from snefy_ldl.datasets.tables import TableSource
@@ -63,14 +63,10 @@ class PageRows:
             InputError: a column is missing, or a cell that must be a number is not one.
         """
         source = TableSource(file)
-        columns = model.columns_
-        if isinstance(columns, TableEncoder):
-            names = columns.names_used
-            texts = [column.name for column in columns.columns if column.names_out and column.kind != "number"]
-        else:
-            known = getattr(model, "feature_names_in_", None)
-            names = [str(name) for name in known] if known is not None else []
-            texts = []
+        names, texts = columns_of(model) or [], list[str]()
+        if isinstance(model.columns_, TableEncoder):
+            used = (column for column in model.columns_.columns if column.names_out)
+            texts = [column.name for column in used if column.kind != "number"]
         if not names:
             labels = [str(label) for label in model.label_names_]
             key = find_id(source.columns, id_name)
