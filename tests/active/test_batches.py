@@ -8,7 +8,7 @@ from numpy.random import RandomState
 
 from snefy_ldl import LDLPipeline, SnefyLDL
 from snefy_ldl.active import LCMD, Auto, RandomSampling, query
-from snefy_ldl.active.batches import bait, lcmd
+from snefy_ldl.active.batches import bait, kmeans_plusplus, lcmd, maxdet
 from snefy_ldl.errors import InputError
 
 
@@ -47,8 +47,34 @@ def test_lcmd_is_its_definition(seed, start):
     np.testing.assert_allclose(utilities, first)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_kmeans_plusplus_draws_by_squared_distance(seed):
+    Z, labeled = rows_and_labeled(seed)
+    random, centres, expected = RandomState(seed), list(labeled), []
+    for _ in range(10):
+        gap = ((Z[:, None] - np.stack(centres)) ** 2).sum(-1).min(1)
+        gap[expected] = 0.0
+        expected.append(int(random.choice(len(Z), p=gap / gap.sum())))
+        centres.append(Z[expected[-1]])
+    assert kmeans_plusplus(Z, 10, labeled, RandomState(seed))[0].tolist() == expected
+
+
 def posterior(Z: np.ndarray, rows: np.ndarray, noise: float = 1e-3) -> np.ndarray:
     return np.linalg.inv(np.eye(Z.shape[1]) * (Z**2).sum(1).mean() + rows.T @ rows / noise)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_maxdet_always_takes_what_makes_the_determinant_largest(seed):
+    Z, labeled = rows_and_labeled(seed, width=6)
+    scale = (Z**2).sum(1).mean()
+    chosen: list[int] = []
+    for _ in range(8):
+        values = np.full(len(Z), -np.inf)
+        for row in set(range(len(Z))) - set(chosen):
+            batch = np.concatenate([labeled, Z[[*chosen, row]]])
+            values[row] = np.linalg.slogdet(batch @ batch.T / scale + 1e-3 * np.eye(len(batch)))[1]
+        chosen.append(int(values.argmax()))
+    assert maxdet(Z, 8, labeled)[0].tolist() == chosen
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -70,16 +96,16 @@ def test_bait_goes_forward_and_back_by_the_trace(seed):
     np.testing.assert_allclose(utilities[:5], [trace([]) - trace([row]) for row in range(5)], rtol=1e-6)
 
 
-@pytest.mark.parametrize("select", [lcmd, bait])
+@pytest.mark.parametrize("select", [lcmd, kmeans_plusplus, maxdet, bait])
 def test_copies_and_whole_pools_are_no_trouble(select):
     Z = np.repeat(np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]], dtype=np.float32), 4, axis=0)
     assert sorted(select(Z, 12, None, RandomState(0))[0].tolist()) == list(range(12))
     three = select(Z, 3, None, RandomState(0))[0]
-    if select is lcmd:
+    if select in (lcmd, kmeans_plusplus):
         assert len({tuple(Z[row]) for row in three}) == 3
 
 
-@pytest.mark.parametrize("name", ["lcmd", "bait"])
+@pytest.mark.parametrize("name", ["lcmd", "bait", "maxdet", "kmeans++"])
 def test_strategies_choose_by_the_kernel_that_they_are_given(name, guided, city, pool, small_blocks):
     rows = query(name, pool, 9, model=guided, X_labeled=city.X[:120], random_state=0)
     by_name = query(name, pool, 9, model=guided, X_labeled=city.X[:120], random_state=0, kernel="trees")

@@ -95,6 +95,25 @@ def test_the_sketch_keeps_inner_products_of_the_derivatives(monkeypatch):
     monkeypatch.setattr("snefy_ldl.active.kernels.network_inputs", lambda net, a, b, X, rows, *more: (seen[rows],))
     Z = torch.as_tensor(make_kernel("fisher", model, RandomState(0)).features(seen)).double()
     assert (Z @ Z.T - gram).abs().max() < 0.08 * gram.max()
+    full = {name: value.detach() for name, value in net.named_parameters() if name[:4] in ("back", "head")}
+
+    def root_by_all(*values: torch.Tensor) -> torch.Tensor:
+        given = dict(zip(full, values))
+        part = {name.removeprefix("backbone."): value for name, value in given.items() if name.startswith("back")}
+        hidden = torch.func.functional_call(net.backbone, part, (seen,))
+        output = torch.baddbmm(given["head_bias"], hidden, given["head_weight"])
+        matrix = net.law(output).family.matrix()
+        norm = ((output.exp() @ matrix) * output.exp()).sum(-1, keepdim=True)
+        rows = NetworkRows.from_inputs(net, (seen,))
+        return (output.exp() / norm.sqrt() @ rows.root.transpose(-1, -2)).transpose(0, 1)
+
+    parts = torch.autograd.functional.jacobian(root_by_all, tuple(full.values()))
+    exact = torch.cat([part.flatten(3).flatten(1) for part in parts], 1)
+    gram = 4.0 * exact @ exact.T / net.n_members
+    monkeypatch.setattr(FisherKernel, "WIDTH", 1500)
+    Z = torch.as_tensor(make_kernel("gradients", model, RandomState(0)).features(seen)).double()
+    assert (Z @ Z.T - gram).abs().max() < 0.3 * gram.max()
+    assert np.corrcoef((Z @ Z.T).ravel(), gram.ravel())[0, 1] > 0.98
 
 
 class _Holder:

@@ -107,7 +107,7 @@ def test_every_strategy_keeps_to_the_contract_of_its_settings():
 
 def test_the_names_that_are_documented_are_there():
     recommended = "auto lcmd bait random"
-    others = "kmeans coreset graph_density dirichlet entropy variance epistemic"
+    others = "maxdet kmeans++ kmeans coreset graph_density dirichlet entropy variance epistemic"
     assert {*recommended.split(), *others.split()} <= set(STRATEGIES)
 
 

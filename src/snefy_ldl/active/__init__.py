@@ -4,15 +4,15 @@
 crash; :func:`will_it_help` says beforehand whether choosing rows will pay. Any model with ``predict_dist(X)`` serves,
 and asking never changes it.
 
-``auto`` takes ``lcmd`` where the model has a kernel, else ``random``. ``lcmd`` and ``bait`` choose
-batches on a kernel of what the model knows. The others stay for comparison: features alone
+``auto`` takes ``lcmd`` where the model has a kernel, else ``random``. ``lcmd``, ``bait``, ``maxdet`` and
+``kmeans++`` choose batches on a kernel of what the model knows. The others stay for comparison: features alone
 (``kmeans``, ``coreset``, ``graph_density``) and scores of the predicted law (``entropy``, the paper's, ``dirichlet``,
 its baseline, ``variance``, ``epistemic``).
 """
 
 from __future__ import annotations
 
-from snefy_ldl.active.batches import BAIT, LCMD, Auto, KernelStrategy
+from snefy_ldl.active.batches import BAIT, LCMD, Auto, KernelStrategy, KMeansPlusPlus, MaxDet
 from snefy_ldl.active.diagnosis import Diagnosis, will_it_help
 from snefy_ldl.active.features import CoreSet, FeatureStrategy, GraphDensity, KMeansSampling, RandomSampling
 from snefy_ldl.active.kernels import KERNELS, Laplace, fisher_information
@@ -43,10 +43,12 @@ __all__ = [
     "Epistemic",
     "FeatureStrategy",
     "GraphDensity",
+    "KMeansPlusPlus",
     "KMeansSampling",
     "KernelStrategy",
     "Laplace",
     "LawStrategy",
+    "MaxDet",
     "Pool",
     "RandomSampling",
     "Strategy",

@@ -1,8 +1,8 @@
 """Batches on a kernel: rows that are new to what is labelled, stand for many others, and differ from each other.
 
-Each selection is a function of features (N, width): :func:`lcmd` and :func:`bait`; labelled rows count
-from the start (the train-pool mode of Holzmüller et al., 2023). The strategies of the same names make the features with
-one of :data:`snefy_ldl.active.kernels.KERNELS`.
+Each selection is a function of features (N, width): :func:`lcmd`, :func:`kmeans_plusplus`, :func:`maxdet`,
+:func:`bait`; labelled rows count from the start (the train-pool mode of Holzmüller et al., 2023). The strategies of the
+same names make the features with one of :data:`snefy_ldl.active.kernels.KERNELS`.
 """
 
 from __future__ import annotations
@@ -77,6 +77,69 @@ def lcmd(Z: Table, n: int, labeled: Table | None = None, random: RandomState | N
         chosen.append(pick)
         n_centres += 1
     return _filled(chosen, n, len(table), random), _numbers(utilities)
+
+
+def kmeans_plusplus(
+    Z: Table, n: int, labeled: Table | None = None, random: RandomState | None = None
+) -> tuple[Index, Array]:
+    """Rows drawn with probability proportional to the squared distance to the nearest labelled or chosen row.
+
+    Args:
+        Z: features of the rows to choose from (N, width).
+        n: how many rows.
+        labeled: features of labelled rows (k, width), or None; the first row is then drawn by its squared norm.
+        random: source of randomness.
+
+    Returns:
+        Row numbers (n,), and each row's weight in the first draw (N,).
+
+    Example:
+        >>> Z = np.array([[0.0], [5.0], [0.0], [9.0]])
+        >>> np.sort(kmeans_plusplus(Z, 2, np.zeros((1, 1)), RandomState(0))[0])
+        array([1, 3])
+    """
+    random = random or RandomState(0)
+    table, norms, gap, owner = _clusters(Z, labeled)
+    weight = norms if owner is None else gap
+    utilities = weight.clone()
+    chosen: list[int] = []
+    while len(chosen) < n and float(weight.sum()) > 0.0:
+        mass = _numbers(weight)
+        chosen.append(int(random.choice(len(mass), p=mass / mass.sum())))
+        gap = torch.minimum(gap, _distances(table, norms, chosen[-1]))
+        gap[chosen] = 0.0
+        weight = gap
+    return _filled(chosen, n, len(table), random), _numbers(utilities)
+
+
+def maxdet(
+    Z: Table, n: int, labeled: Table | None = None, random: RandomState | None = None, noise: float = 1e-3
+) -> tuple[Index, Array]:
+    """Always the row with the largest posterior variance, which makes the determinant of the batch's kernel largest.
+
+    Args:
+        Z: features of the rows to choose from (N, width).
+        n: how many rows.
+        labeled: features of labelled rows (k, width), or None.
+        random: not used.
+        noise: variance of the noise, as a share of the rows' mean squared norm.
+
+    Returns:
+        Row numbers (n,), and the variance of each row given the labelled ones (N,).
+
+    Example:
+        >>> maxdet(np.array([[3.0, 0.0], [2.9, 0.0], [0.0, 1.0]]), 2)[0]
+        array([0, 2])
+    """
+    table, posterior = torch.as_tensor(Z), _Posterior(Z, labeled, noise)
+    gain = posterior.quadratic(table, posterior.covariance)
+    utilities, chosen = gain.clone(), np.zeros(n, dtype=np.intp)
+    for k in range(n):
+        pick = chosen[k] = int(torch.argmax(gain))
+        s, total = posterior.learn(table[pick])
+        gain = gain - (table @ s.to(table.dtype)).double() ** 2 / total
+        gain[chosen[: k + 1]] = -torch.inf
+    return chosen, _numbers(utilities)
 
 
 def bait(
@@ -205,7 +268,7 @@ class KernelStrategy(Strategy):
     """A batch on a kernel of what the model knows.
 
     Args:
-        kernel: ``"trees"``, ``"members"``, ``"fisher"``, or ``"auto"`` for the first of trees, members
+        kernel: ``"trees"``, ``"members"``, ``"fisher"``, ``"gradients"``, or ``"auto"`` for the first of trees, members
             and fisher that the model has.
         max_rows: a larger pool is thinned at random to this many rows; None for as many as 512 MiB of features hold
             (1.4 million with trees).
@@ -297,7 +360,48 @@ class LCMD(KernelStrategy, name="lcmd"):
     select = staticmethod(lcmd)
 
 
-class BAIT(KernelStrategy, name="bait"):
+class KMeansPlusPlus(KernelStrategy, name="kmeans++"):
+    """Rows drawn by their squared distance to what is known, on a kernel; see :func:`kmeans_plusplus`.
+
+    Args:
+        kernel: see :class:`KernelStrategy`.
+        max_rows: see :class:`KernelStrategy`.
+
+    Example:
+        >>> pool = np.array([[0.0, 0.1], [5.0, 5.0], [0.1, 0.0]], dtype=np.float32)
+        >>> KMeansPlusPlus().select(pool, 1, pool[:1], np.random.RandomState(0))[0]  # unlike the labelled one
+        array([1])
+    """
+
+    select = staticmethod(kmeans_plusplus)
+
+
+class _WithNoise(KernelStrategy):
+    def __init__(self, kernel: str = "auto", max_rows: int | None = None, noise: float = 1e-3) -> None:
+        super().__init__(kernel, max_rows)
+        self.noise = check_number("noise", noise)
+        if not self.noise > 0.0:
+            raise InputError(f"noise must be a positive number; got {noise!r}.")
+
+
+class MaxDet(_WithNoise, name="maxdet"):
+    """Always the row with the largest posterior variance, on a kernel; see :func:`maxdet`.
+
+    Args:
+        kernel: see :class:`KernelStrategy`.
+        max_rows: see :class:`KernelStrategy`.
+        noise: variance of the noise, as a share of the rows' mean squared norm.
+
+    Example:
+        >>> pool = np.array([[0.0, 0.1], [5.0, 5.0], [0.1, 0.0]], dtype=np.float32)
+        >>> MaxDet().select(pool, 1, pool[:1], np.random.RandomState(0))[0]  # unlike the labelled one
+        array([1])
+    """
+
+    select = staticmethod(maxdet)
+
+
+class BAIT(_WithNoise, name="bait"):
     """Rows after which the summed posterior variance is smallest, on a kernel; see :func:`bait`.
 
     Args:
@@ -312,12 +416,6 @@ class BAIT(KernelStrategy, name="bait"):
     """
 
     select = staticmethod(bait)
-
-    def __init__(self, kernel: str = "auto", max_rows: int | None = None, noise: float = 1e-3) -> None:
-        super().__init__(kernel, max_rows)
-        self.noise = check_number("noise", noise)
-        if not self.noise > 0.0:
-            raise InputError(f"noise must be a positive number; got {noise!r}.")
 
 
 class Auto(Strategy, name="auto"):

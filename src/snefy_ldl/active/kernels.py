@@ -4,6 +4,7 @@
 trees        what each tree of the guides' forest predicts, less their mean; the cheapest, no members needed
 members      centred log predictions of each member, less their mean
 fisher       derivatives of the law's square root by the last layer: the Fisher information in closed form
+gradients    derivatives of the law's square root by all weights of the network
 ===========  =========================================================================================================
 
 The square root of the law is a unit vector: with ``M∘R = U Uᵀ``, ``ê = e / sqrt(Z)`` and ``q = Uᵀ ê`` the inner product
@@ -42,6 +43,8 @@ from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.training import network_inputs
 from snefy_ldl.training.effects import beside
 from snefy_ldl.training.guides import centred_logs
+
+__all__ = ["KERNELS", "Kernel", "Laplace", "NetworkRows", "best_kernel", "fisher_information", "make_kernel"]
 
 Features = NDArray[np.float32]
 
@@ -363,6 +366,51 @@ class FisherKernel(Kernel, name="fisher"):
     def serves(model: Any) -> bool:
         """See :meth:`Kernel.serves`."""
         return hasattr(getattr(_core(model), "net_", None), "head_weight")
+
+
+class GradientsKernel(FisherKernel, name="gradients"):
+    """Derivatives of the law's square root by all weights of backbone and last layer, sketched to 512 numbers.
+
+    Each number is the derivative along one random direction of all weights, so that no gradient of a single row is ever
+    held.
+
+    Args:
+        model: with a network of this library.
+        random: source of the directions.
+    """
+
+    def __init__(self, model: Any, random: RandomState) -> None:
+        super().__init__(model, random)
+        self.seed = int(random.randint(2**31 - 1))
+
+    def _sketch(self, rows: NetworkRows) -> Tensor:
+        q, w = rows.law_root()
+        lifted = rows.root.transpose(-1, -2) @ self.by_root
+        onto = q @ self.by_root
+        net = rows.net
+        weights = {
+            name: value.detach().clone().requires_grad_()
+            for name, value in net.named_parameters()
+            if name.startswith(("backbone.", "head_")) and value.is_floating_point()
+        }
+        part = {name.removeprefix("backbone."): value for name, value in weights.items() if name[:5] != "head_"}
+        generator = torch.Generator(net.readout.device).manual_seed(self.seed)
+        columns = []
+        with torch.enable_grad():
+            hidden = torch.func.functional_call(net.backbone, part, (rows.inputs[0],)).to(net.head_weight.dtype)
+            output = torch.baddbmm(weights["head_bias"], hidden, weights["head_weight"])
+            # a gradient is linear in what is put in at the end, and its own gradient by that a derivative along weights
+            end = torch.zeros_like(output, requires_grad=True)
+            gradients = torch.autograd.grad(output, list(weights.values()), end, create_graph=True)
+            for number in range(self.WIDTH):
+                directions = [
+                    torch.randn(value.shape, generator=generator, device=value.device, dtype=value.dtype)
+                    for value in gradients
+                ]
+                (moved,) = torch.autograd.grad(gradients, end, directions, retain_graph=True)
+                by_output = rows.amplitude * lifted[:, None, :, number] - w * onto[..., number, None]
+                columns.append((moved.double() * by_output).sum((0, 2)))
+        return torch.stack(columns, 1)
 
 
 # -- what one member does not know -------------------------------------------------------------------------------------

@@ -67,8 +67,8 @@ def query(
     Args:
         pool (POOL): Unlabelled rows: CSV, TSV or Parquet, or a folder of Parquet files.
         n: How many rows to choose.
-        strategy: auto (lcmd, or random rows where --labeled says that they are as good), lcmd, bait, random;
-            for comparison variance, entropy, epistemic, coreset ...
+        strategy: auto (lcmd, or random rows where --labeled says that they are as good), lcmd, bait, maxdet,
+            kmeans++, random; for comparison variance, entropy, epistemic, coreset ...
         diverse: Choose rows that also differ from each other; auto always does.
         skip: Table or Label Studio file with rows that must not be chosen again. Repeatable.
         labeled: Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed.
