@@ -1,7 +1,7 @@
 """Cdfs of shares under every component of a law with a centre or with zeros, tabulated once for all rows.
 
-As in :mod:`snefy_ldl.distributions.share_quantiles`, ``P(share <= v) = ½ - π⁻¹ ∫ Im φ(e^y) dy``. The labels outside the sum give
-a factor C(y), those inside a factor ``k(y - u)`` of the difference alone, so that on even grids of y and
+As in :mod:`snefy_ldl.distributions.share_quantiles`, ``P(share <= v) = ½ - π⁻¹ ∫ Im φ(e^y) dy``. The labels outside the
+sum give a factor C(y), those inside a factor ``k(y - u)`` of the difference alone, so that on even grids of y and
 ``u = logit v`` the integrals at all u together are one convolution: a fast Fourier transform per component. Components
 of similar sharpness share a grid; its step is the one that the trapezoid rule needs, and a cdf is read between two
 points of it by a polynomial through eight. Tables hold every other point alone; the sums over components that make a

@@ -2,8 +2,8 @@
 
 Every component is ``g_r = present_r · c_r · Gamma(α_r)``, closed. Its density is that of ``ℓ' = C(ℓ / c)`` times a
 Jacobian; its moments (:mod:`snefy_ldl.distributions.components`) and the laws of its shares
-(:mod:`snefy_ldl.distributions.share_quantiles`) are one-dimensional integrals. Where labels may be absent, with S the labels
-that are there (the support),
+(:mod:`snefy_ldl.distributions.share_quantiles`) are one-dimensional integrals. Where labels may be absent, with S the
+labels that are there (the support),
 
     p(S, ℓ_S | x) = Σ_ij M_ij e^{h_i+h_j} Π_{r in S} e^{a_ir+a_jr+b_r(x)} ℓ'_r^{w_ir+w_jr} Γ(Σ_{r in S} α_ijr)  /  Z(x),
     Z(x) = Σ_ij M_ij e^{h_i+h_j} K_ij(x),   K_ij = Π_r (1 + o_ijr) - 1,   o_ijr = e^{a_ir+a_jr+b_r(x)} Γ(α_ijr),
