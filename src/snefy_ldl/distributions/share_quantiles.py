@@ -201,7 +201,9 @@ def _newton(
     rough: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Logits (r, A) near a guess, which of them are right, and between which points they lie for certain (2, r, A)."""
-    low, high = ((u + by * width[:, None]).clamp(LOWEST, HIGHEST) for by in (-1.0, 1.0))
+    last_time = float(width.max()) * WIDER > HIGHEST - LOWEST
+    reach = torch.full_like(width, HIGHEST - LOWEST) if last_time else width
+    low, high = ((u + by * reach[:, None]).clamp(LOWEST, HIGHEST) for by in (-1.0, 1.0))
     if row.power_law is not None:
         low = torch.where(low < row.power_law[which, None], LOWEST, low)
     between = known.isfinite().all(0)
@@ -209,7 +211,6 @@ def _newton(
     u = torch.where((u > low) & (u < high), u, 0.5 * (low + high))
     row.prepare(low.amin(1), high.amax(1), which)
     there, goal = ~wanted, torch.logit(inner)
-    last_time = float(width.max()) * WIDER > HIGHEST - LOWEST
     ends, known = (torch.where(between, -torch.inf, low), torch.where(between, torch.inf, high)), known.clone()
     rows, u, before = torch.arange(len(u), device=u.device), u.clone(), None
     enough = ROUGHLY if rough else NEARLY
