@@ -408,6 +408,17 @@ def test_everything_has_a_name_and_nothing_is_wider_than_a_phone(
         assert tab.faults == []
 
 
+def test_charts_use_the_width_of_a_desktop(browser: Any, tmp_path: Path, small: Any, city: Table) -> None:
+    with open_page(browser, tmp_path, small, city[0], viewport={"width": 1600, "height": 900}) as tab:
+        assert tab.evaluate("document.querySelector('.columns').getBoundingClientRect().width / innerWidth") > 0.93
+        filled = tab.evaluate(
+            """Array.from(document.querySelectorAll("section > svg")).filter(chart => chart.clientWidth).map(chart =>
+                 chart.getBoundingClientRect().width / chart.parentElement.clientWidth)"""
+        )
+        assert filled
+        assert min(filled) > 0.85
+
+
 def test_names_are_never_markup(browser: Any, tmp_path: Path, city: Table) -> None:
     names = ["</script><img src=x onerror=alert(1)>", "<b>%%DATA%%</b>", "\u2028&amp;"]
     X = city[0].rename(columns={"night_bus_lines": "<i>x</i>"})
