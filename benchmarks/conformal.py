@@ -204,7 +204,6 @@ def plan(names, splits):
             tasks.append(("movie", seed // MOVIE_EVERY))
         if "figureA1" in names and seed % FIGURE_EVERY == 0 and seed // FIGURE_EVERY < STUDIES["figureA1"].repeats:
             parts = studies.grid_parts(STUDIES["figureA1"], "default")
-            parts = sorted(parts, key=lambda part: -studies.part_cost(STUDIES["figureA1"], "default", part))
             tasks += [("figureA1", seed // FIGURE_EVERY, part) for part in parts]
     return tasks
 
