@@ -23,9 +23,9 @@ NLL: nats, mean over test rows, with respect to Lebesgue measure on the first L-
 log-ratios carry their exact Jacobian. KL: KL(true ‖ mean); the mean is exact for SnefyLDL, the Dirichlets and the point
 learners, and that of 512 draws for the others. Cover, width: of central 90 % intervals of each share, exact for this
 library (on 500 test rows, 20 where a law moves with its guides) and the quantiles of 512 draws for the others.
-Seconds: one fit on one thread, the search for sizes and rates included; SnefyLDL and `auto` were fitted on two cores of
-an AMD EPYC that also did other work, the rest on the machine below. `auto` is `fit_density`, and its seconds hold the
-comparison of both densities. It, and SnefyLDL and LogRatioLDL on SJAFFE and ArcticLake, were measured on a later build.
+Seconds: one fit on one thread beside others, the search for sizes and rates included. `auto` is `fit_density`, and its
+seconds hold the comparison of both densities. SnefyLDL and `auto`, and LogRatioLDL on SJAFFE and ArcticLake, were
+measured on a later build than the rest.
 No interval where a law has a centre and several members: its tables would take minutes.
 
 Peers with networks: three sizes, two rates and two weight decays raced for 8 epochs on the validation rows (15 % of

@@ -169,7 +169,7 @@ def test_the_candidates_of_a_fit_are_shown(folder: Path, tmp_path: Path) -> None
     shown = succeed("info", tmp_path / "m").split("candidates")[1]
     assert re.search(r"name +log likelihood +KL +epochs +seconds +outcome", shown)
     assert re.search(r"guides +-?\d+\.\d{4} +\d+\.\d{4} +2 +\d+\.\d +(kept|not chosen)", shown)
-    assert re.search(r"moving law .*(kept|not chosen)", shown)
+    assert re.search(r"moving law, taught .*(kept|not chosen)", shown)
     tried = json.loads(succeed("info", tmp_path / "m", "--json"))["candidates"]
     assert [one["name"] for one in tried] == ["features", "guides", "moving law, taught"]
 
