@@ -22,16 +22,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.fft
 import scipy.special
-import torch
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
-from snefy_ldl._internal.threads import map_blocks
 from snefy_ldl._internal.types import Array, Index
 
 __all__ = ["ComponentTable", "RowCurves"]
 
 Complex = npt.NDArray[np.complex128]
-CPU = torch.device("cpu")
 
 #: An integrand is over where it is e to minus this; what lies outside a tabulated range.
 OVER, OUTSIDE = 25.0, 1e-11
@@ -296,8 +293,7 @@ class ComponentTable:
         inner = {r: self._powers(neurons, [r], layout.v)[0].conj() for group in self.groups for r in group}
         none_in, none_out = self._none_in[:, pairs], self._none_out[:, pairs]
         middle = 0.5 * (1.0 - none_in) * (1.0 - none_out)
-
-        def fill(part: Index) -> None:
+        for part in layout.parts:
             around = self._around(pairs[part], outer, ends[:, part])
             for number, group in enumerate(self.groups):
                 kernel = self._within(pairs[part], number, group, inner, ends[:, part])
@@ -307,8 +303,6 @@ class ComponentTable:
                 integral += middle[number, part, None]
                 integral /= self._norm[pairs[part], None]
                 cdf[number, part] = np.clip(integral, 0.0, 1.0) + self.at_zero[number, pairs[part], None]
-
-        map_blocks(fill, layout.parts, CPU)
 
     def _powers(self, neurons: Index, labels: list[int], log_t: Array) -> Complex:
         """``(1 + i c_r t)^{-a_r}`` of some neurons and labels (r, n, k)."""
