@@ -274,3 +274,13 @@ def test_sampling_leaves_no_graph(snefy: Build) -> None:
     assert not dist.entropy(10).requires_grad
     assert not dist.marginal(0).icdf(torch.tensor(0.5)).requires_grad
     assert not dist.bayes_point("l1").requires_grad
+
+
+def test_neurons_without_any_weight_do_not_overflow() -> None:
+    """A log scale of -1e39 is beyond float32, in which proposals are weighed."""
+    random = torch.Generator().manual_seed(0)
+    exponents, readout = torch.rand(2, 4, 3, generator=random), torch.randn(2, 3, 4, generator=random)
+    scale = torch.zeros(1, 2, 4).double()
+    scale[..., 0] = -1e39
+    draws = SnefySimplex(exponents.double(), readout.double(), scale).sample((50,), random)
+    assert bool(torch.isfinite(draws).all())

@@ -97,6 +97,9 @@ def cell_numbers(column: Any) -> tuple[Array, Mask]:
     Returns:
         Numbers (N,), NaN where there is none, and a mask (N,) of the cells that hold something else.
 
+    Raises:
+        InputError: The column holds complex numbers.
+
     Example:
         >>> import pandas
         >>> numbers, wrong = cell_numbers(pandas.Series(["1,5", "20 %", "", "<0.1"]))
@@ -104,6 +107,8 @@ def cell_numbers(column: Any) -> tuple[Array, Mask]:
         ([1.5, 20.0, nan, nan], [False, False, False, True])
     """
     if not is_text(column):
+        if column.dtype.kind == "c":
+            raise InputError(f"column {column.name!r} holds complex numbers. Complex data not supported.")
         if column.dtype.kind == "m":
             column = column.dt.total_seconds() / 86_400.0
         return _as_floats(column), np.zeros(len(column), dtype=bool)

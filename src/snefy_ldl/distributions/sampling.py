@@ -204,7 +204,9 @@ class MemberForms:
         base = scale[:, self._few] + self._quick_base
         largest = np.abs(logs).max() * self._quick_powers.sum(0).max() + np.abs(base).max()
         rounding = RATIO_ROUNDING + EXPONENT_ROUNDING * largest
-        base, short = (base - base.max(1, keepdims=True)).astype(np.float32), logs.astype(np.float32)
+        least = -1e30  # of float32: such a neuron has no weight at all
+        base = np.maximum(base - base.max(1, keepdims=True), least).astype(np.float32)
+        short = logs.astype(np.float32)
         held = np.empty((2, min(step, len(logs)), len(self._few)), dtype=np.float32)
         for start in range(0, len(logs), step):
             part = slice(start, min(start + step, len(logs)))

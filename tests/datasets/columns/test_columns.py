@@ -174,6 +174,8 @@ def test_cells():
         "None",
     ]
     assert cell_numbers(pd.Series(pd.array([1, None], dtype="Int64")))[0][0] == 1
+    with pytest.raises(InputError, match="complex numbers"):
+        cell_numbers(pd.Series([1j, 2.0]))
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e31])
