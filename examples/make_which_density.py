@@ -123,7 +123,7 @@ def draw_measured(axes: Axes, lines: list[dict[str, Any]]) -> None:
     figure.text(0.02, 0.563, "What was measured", fontsize=12.5, color=style.INK, fontweight="bold", va="center")
     key = (
         "Filled: shares without zeros that vary freely. Hatched: zeros (replaced) or few distinct values.\n"
-        "Test rows of 4 or 5 splits; lines are two standard errors long on either side."
+        "Test rows of 5 or 8 splits; lines are two standard errors long on either side."
     )
     figure.text(0.02, 0.014, key, fontsize=8.8, color=style.QUIET, linespacing=1.4)
 
