@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import dirichlet
 
 from snefy_ldl import SnefyLDL, blocks
 from snefy_ldl.active import ActiveLearner, diagnosis, query, will_it_help
@@ -30,6 +31,10 @@ from snefy_ldl.training.effects import (
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.race import train_jobs
 from snefy_ldl.training.settings import Settings
+
+
+def dirichlet_log_prob(D, alpha):
+    return np.array([dirichlet(a).logpdf(d / d.sum()) for d, a in zip(D, alpha)])
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +233,37 @@ def test_effects_are_learnt_where_groups_differ_beside_what_their_features_tell(
     X = np.hstack([data.X[:, :1], place]) if features_tell else data.X
     job = Job(Settings(random_state=0), TrainingData(X, data.D, None, None, custom=False, groups=data.groups))
     assert last_step.why_no_effects(job, data.D, 1e-4) == why
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_a_power_law_holds_perturbed_rows_and_dirichlet_rows(power):
+    random = np.random.default_rng(0)
+    p, total = random.dirichlet([3.0, 4.0, 5.0], size=3000), np.full(3, 40.0 if power else 20.0)
+    law = last_step.PowerLaw(np.log(total), power)
+    D = law.sample(p, random)
+    truth = dirichlet_log_prob(D, 40.0 * p)
+    if not power:  # what is left when the rows are divided by p is an even Dirichlet
+        divided = D / p / (D / p).sum(1, keepdims=True)
+        truth = dirichlet_log_prob(divided, np.full_like(p, 20.0)) + (np.log(divided) - np.log(D)).sum(1)
+    np.testing.assert_allclose(law.log_prob(D, p), truth, rtol=1e-9)
+    found = last_step.PowerLaw.fit(D, p)
+    assert abs(found.power - power) < 0.1
+    assert law.log_prob(D, p).mean() <= found.log_prob(D, p).mean() < law.log_prob(D, p).mean() + 0.01
+
+
+def test_a_lesson_is_drawn_where_a_law_with_few_parameters_is_as_likely(monkeypatch):
+    data = make_groups(n_groups=16, n_rows=20, effect=0.6, noise="dirichlet", random_state=1)
+    lessons = []
+    draw = last_step.draw_rows
+    monkeypatch.setattr(last_step, "draw_rows", lambda *args: lessons.append(draw(*args)) or lessons[-1])
+    model = SnefyLDL(random_state=0, epochs=5).fit(data.X, data.D, groups=data.groups)
+    features, labels, moves = lessons[0]
+    n_draws = 2 * last_step.DRAWS_PER_ROW * len(data.X)
+    assert len(features) == len(labels) == len(moves.log_centre) == n_draws
+    np.testing.assert_allclose(labels.sum(1), 1.0)
+    assert (features[: n_draws // 2, -1] == 1.0).all()  # rows of unknown groups
+    assert model.training_["rows"] < len(data.X)
+    assert model.training_["group_effects"]["effects"] == "kept"
 
 
 def test_redrawn_effects_vary_as_much_as_groups_and_are_no_longer_alike():
