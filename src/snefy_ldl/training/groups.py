@@ -57,11 +57,10 @@ SHOWN_LESS = 0.3
 #: Part of the prediction that is mixed into shares before their logarithm, and where they hold zeros: logarithms of
 #: small shares vary so much that effects would look larger than they are.
 PULL, PULL_OF_ZEROS = 0.1, 0.2
-#: Epochs of the last step, as a part of those of the fit; and from so many rows on.
-EPOCHS, MANY_ROWS, EPOCHS_OF_MANY = 0.6, 20_000, 0.4
-#: Epochs of the last step with a lesson, as a part of those of the fit, and its draws, of known groups and of unknown
-#: ones each: at most so many, and so many per row. Twice the epochs gained 0.01 nats on made-up Dirichlet rows.
-EPOCHS_OF_LESSON, LESSON_DRAWS, DRAWS_PER_ROW = 0.4, 3000, 4
+#: Epochs of the last step, as a part of those of the fit; and with draws, with many rows, or where zeros are modelled.
+EPOCHS, FEWER_EPOCHS, MANY_ROWS = 0.6, 0.4, 20_000
+#: Draws of known groups, and of unknown ones: at most so many, and so many per row.
+LESSON_DRAWS, DRAWS_PER_ROW = 3000, 4
 #: How far the guides of a draw are moved from those of a row, in differences between two rows; and the effects over
 #: which the law of a lesson is averaged to see how likely it is.
 LESSON_STEP, LIKELY_DRAWS = 0.5, 50
@@ -330,14 +329,9 @@ def _train(
     if lesson is not None:
         data = data.with_lessons(np.zeros(len(lesson.labels), dtype=np.intp), *lesson)
         lessons = np.arange(len(real), data.n_rows)[None]
-    part = EPOCHS if n < MANY_ROWS else EPOCHS_OF_MANY
-    settings = replace(
-        job.settings,
-        guides=None,
-        checkpoint_dir=None,
-        patience=None,
-        epochs=max(1, round((part if lesson is None else EPOCHS_OF_LESSON) * job.settings.epochs)),
-    )
+    fewer = lesson is not None or job.models_zeros or n >= MANY_ROWS
+    epochs = max(1, round((FEWER_EPOCHS if fewer else EPOCHS) * job.settings.epochs))
+    settings = replace(job.settings, guides=None, checkpoint_dir=None, patience=None, epochs=epochs)
     wide = widen(state.net, columns)
     start = replace(state, net=wide, guides=None, columns=None, n_features=both.shape[1])
     further = Job(

@@ -80,6 +80,9 @@ MOVING_NEURONS, FEW_LABELS = 24, 9
 #: Standard errors by which such a law must lead up to that many labels: its rows share no tables, and after votes each
 #: of them is a mixture of such laws.
 MOVING_PRICE = 1.5
+#: Epochs of a network that will go on with what is known of groups, as a part of those of a fit. All of them gained
+#: nothing on made-up groups and stools of children.
+EPOCHS_BEFORE_GROUPS = 1.0 / 3.0
 #: A part of rows with zeros from which they are modelled without a comparison.
 MOSTLY_ZEROS = 0.4
 #: Rows below which members that leave out one part of the rows each choose between candidates.
@@ -405,6 +408,9 @@ def _ways(
             ways.append(Way(job, inputs, data.with_features(table, moves), replace(guides, mover=mover), changes))
     if chosen is not None:
         ways = [replace(way, changes={**way.changes, **chosen[way.inputs]}) for way in ways]
+    if grouped:
+        epochs = max(1, round(EPOCHS_BEFORE_GROUPS * job.settings.epochs))
+        ways = [replace(way, changes={**way.changes, "epochs": epochs}) for way in ways]
     splits_freely = data.groups is None and _has_whole_shares(data)
     if len(job.rows) >= FEW_ROWS or job.settings.validation_fraction <= 0 or not splits_freely:
         return ways
@@ -619,7 +625,8 @@ def _fit_moves(job: Job, guidance: Guidance, groups: Index | None) -> tuple[Move
     data, seen = job.data, guidance.seen
     n_trees = None
     if job.models_zeros:
-        n_trees = 100 if min(len(seen), GUIDE_ROWS) * data.n_labels < 10**6 else 50
+        many = min(len(seen), GUIDE_ROWS) * data.n_labels >= 10**6
+        n_trees = 50 if many or wants_effects(job) else 100  # of rows in groups twice: of unknown groups, and of known
     seed = derive_seed(job.seed, 12)
     table, labels = guidance.table, guidance.labels
     return fit_mover(table, data.features, labels, seen, n_trees, GUIDE_ROWS, seed, guidance.log_centre, groups)
