@@ -253,8 +253,11 @@ def test_a_power_law_holds_perturbed_rows_and_dirichlet_rows(power):
 
 def test_a_lesson_is_drawn_where_a_law_with_few_parameters_is_as_likely(monkeypatch):
     data = make_groups(n_groups=16, n_rows=20, effect=0.6, noise="dirichlet", random_state=1)
-    lessons = []
+    lessons, jobs = [], []
     draw = last_step.draw_rows
+    monkeypatch.setattr(
+        last_step, "train_jobs", lambda given, progress: jobs.extend(given) or train_jobs(given, progress)
+    )
     monkeypatch.setattr(last_step, "draw_rows", lambda *args: lessons.append(draw(*args)) or lessons[-1])
     model = SnefyLDL(random_state=0, epochs=5).fit(data.X, data.D, groups=data.groups)
     features, labels, moves = lessons[0]
@@ -262,6 +265,13 @@ def test_a_lesson_is_drawn_where_a_law_with_few_parameters_is_as_likely(monkeypa
     assert len(features) == len(labels) == len(moves.log_centre) == n_draws
     np.testing.assert_allclose(labels.sum(1), 1.0)
     assert (features[: n_draws // 2, -1] == 1.0).all()  # rows of unknown groups
+    n = len(data.X)
+    for member in jobs[0].members:  # every draw teaches, none is held back; a row is held back in both ways
+        held, learnt = member.valid.numpy(), member.train.numpy()
+        assert (held < 2 * n).all()
+        assert np.isin(np.arange(2 * n, 2 * n + n_draws), learnt).all()
+        assert sorted(held[held < n]) == sorted(held[held >= n] - n)
+        assert not set(held) & set(learnt)
     assert model.training_["rows"] < len(data.X)
     assert model.training_["group_effects"]["effects"] == "kept"
 
@@ -289,6 +299,7 @@ def test_the_last_step_holds_back_rows_of_all_groups_in_all_ways(data, parts, mo
     monkeypatch.setattr(
         last_step, "train_jobs", lambda given, progress: jobs.extend(given) or train_jobs(given, progress)
     )
+    monkeypatch.setattr(last_step, "draw_rows", lambda *_: None)  # moved labels in place of draws
     model = SnefyLDL(random_state=0, epochs=5).fit(data.X[train], data.D[train], groups=data.groups[train])
     n, groups = int(train.sum()), data.groups[train]
     for member in jobs[0].members:
