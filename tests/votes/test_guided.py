@@ -82,6 +82,22 @@ def test_many_votes_on_a_moving_law_are_finite_beside_a_sharp_neuron() -> None:
     assert torch.isfinite(net.raw_exponents.grad).all()
 
 
+def test_votes_on_a_moving_law_are_right_where_a_node_of_their_integral_is_negative() -> None:
+    net, x, log_centre = moving_net(3)
+    rng = torch.Generator().manual_seed(3)
+    with torch.no_grad():  # neurons of very different sharpness that cancel each other
+        net.raw_exponents[0] = 3.0 * torch.rand(6, 3, generator=rng) + torch.linspace(-1.0, 4.0, 6)[:, None]
+        net.readout[0] = torch.linspace(1.0, 2.0, 6) * torch.tensor([1.0, -1.0] * 3)
+    counts = torch.as_tensor(np.random.default_rng(1).multinomial(100, [0.6, 0.3, 0.1], 6).astype(float))
+    objective, rows = CentredCounts(counts, net, log_centre), torch.arange(6)[None]
+    log_p = objective.log_prob(net, x, rows)
+    with torch.no_grad():
+        wanted = net(x, log_centre).log_prob_counts(counts)
+        np.testing.assert_allclose(log_p[0] + objective.left_out, wanted, atol=2e-5)
+    log_p.sum().backward()
+    assert torch.isfinite(net.raw_exponents.grad).all()
+
+
 def test_single_votes_are_completed_with_the_spread_that_is_expected() -> None:
     rng = np.random.default_rng(0)
     means = rng.dirichlet([2.0, 3.0, 4.0], 4000)
