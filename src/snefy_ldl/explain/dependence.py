@@ -197,7 +197,7 @@ class Dependence:
 
         ax, name = style.axes(ax, (4.8, 3.8)), self.labels[label]
         x, y = (list(grid) if line else np.arange(len(grid)) for grid, line in zip(self.grids, self.numeric))
-        shades = LinearSegmentedColormap.from_list("model", style.SHADES["model"])
+        shades = LinearSegmentedColormap.from_list("model", style.SHADES)
         mesh = ax.pcolormesh(x, y, self.estimate[..., label].T, cmap=shades, shading="nearest", rasterized=True)
         bar = style.color_bar(ax, mesh)
         if self.is_share:
