@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
-from snefy_ldl._internal.rows import Items, as_rows, count_rows, take_rows
+from snefy_ldl._internal.rows import Items, as_rows, count_rows
 from snefy_ldl.datasets.objects import count_bytes, describe, label_array, labels_kind
 from snefy_ldl.datasets.tables import TableSource, parquet_batches
 from snefy_ldl.errors import InputError
@@ -129,36 +129,24 @@ def as_stream(X: Any) -> Stream | None:
     return None
 
 
-def make_stream(X: Any, labels: Any = None, counts: bool | None = None) -> Stream:
-    """Anything that can be fitted as a stream: what is one already, a data set of pairs, or rows beside their labels.
+def make_stream(X: Any) -> Stream:
+    """A stream, or a data set of pairs as one.
 
     Args:
-        X: a stream, a loader, a data set of pairs (x, labels), or rows.
-        labels: of the rows; None where X holds them.
-        counts: whether labels are votes; None looks at the first ones.
+        X: a stream, a loader, or a data set of pairs (x, labels).
 
     Returns:
         The stream.
 
     Example:
-        >>> [len(chunk) for chunk in make_stream(np.eye(5), np.full((5, 2), 0.5)).chunks()]
+        >>> [len(chunk) for chunk in make_stream([(row, [0.5, 0.5]) for row in np.eye(5)]).chunks()]
         [5]
     """
     stream = as_stream(X)
     if stream is not None:
         return stream
-    if labels is None:
-        source: Any = X.dataset if isinstance(X, DataLoader) else X
-        return Stream(lambda: (_single(source[k], k) for k in range(len(source))), _length(source), counts)
-    rows, targets = as_rows(X), as_rows(labels)
-    n_rows = count_rows(rows)
-
-    def blocks() -> Iterator[Any]:
-        for start in range(0, n_rows, STREAM_ROWS):
-            part = slice(start, min(start + STREAM_ROWS, n_rows))
-            yield take_rows(rows, part), take_rows(targets, part)
-
-    return Stream(blocks, n_rows, counts)
+    source: Any = X.dataset if isinstance(X, DataLoader) else X
+    return Stream(lambda: (_single(source[k], k) for k in range(len(source))), _length(source))
 
 
 def _length(source: Any) -> int | None:
