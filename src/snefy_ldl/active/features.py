@@ -79,8 +79,7 @@ class Geometry:
         if self.mean is None or self.deviation is None:
             return table
         scaled = (table - self.mean.astype(table.dtype)) / self.deviation.astype(table.dtype)
-        clipped: NDArray[Any] = np.clip(scaled, -LIMITS["unit"], LIMITS["unit"])
-        return clipped
+        return np.clip(scaled, -LIMITS["unit"], LIMITS["unit"])
 
 
 def squared_distances(Z: NDArray[Any], row: NDArray[Any]) -> Array:
@@ -98,8 +97,7 @@ def squared_distances(Z: NDArray[Any], row: NDArray[Any]) -> Array:
         array([ 0., 25.])
     """
     difference = Z - row
-    squares: Array = np.einsum("ij,ij->i", difference, difference).astype(np.float64)
-    return squares
+    return np.einsum("ij,ij->i", difference, difference).astype(np.float64)
 
 
 def nearest_distance(Z: NDArray[Any], others: NDArray[Any]) -> Array:
@@ -141,8 +139,7 @@ def cluster(Z: NDArray[Any], n: int, seed: int, weight: Array | None = None) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters is no fault of the user
         fitted = kind(n_clusters=n, random_state=seed, **options).fit(Z, sample_weight=weight)
-    centres: NDArray[Any] = fitted.cluster_centers_.astype(Z.dtype)
-    return centres
+    return fitted.cluster_centers_.astype(Z.dtype)
 
 
 def choose_apart(

@@ -192,5 +192,4 @@ def render_page(template: str, **content: Any) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    page: str = environment.get_template(template).render(colors=color_variables(), version=__version__, **content)
-    return page
+    return environment.get_template(template).render(colors=color_variables(), version=__version__, **content)

@@ -307,5 +307,4 @@ def choose_rows(n_rows: int, most: int | None, random: np.random.Generator) -> I
     """
     if most is None or n_rows <= check_count("max_rows", most):
         return np.arange(n_rows)
-    chosen: Index = np.sort(random.choice(n_rows, most, replace=False))
-    return chosen
+    return np.sort(random.choice(n_rows, most, replace=False))

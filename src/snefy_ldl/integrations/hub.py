@@ -166,8 +166,7 @@ def from_pretrained(name: str | Path, **settings: Any) -> SnefyLDL:
     Example:
         >>> model = from_pretrained("me/soil")  # doctest: +SKIP
     """
-    model: SnefyLDL = HubModel.from_pretrained(name, **settings).model
-    return model
+    return HubModel.from_pretrained(name, **settings).model
 
 
 #: Names of labels or features that a card lists before it only counts them.

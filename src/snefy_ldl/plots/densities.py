@@ -117,8 +117,7 @@ def binned_density(share: Any, grid: Array) -> Array:
     edges = np.concatenate([[max(2 * grid[0] - middle[0], 0.5 * grid[0])], middle])
     edges = np.append(edges, min(2 * grid[-1] - middle[-1], 0.5 * (1.0 + grid[-1])))
     below = share.cdf(torch.as_tensor(edges)[:, None])[:, 0].double().cpu().numpy()
-    density: Array = np.maximum(np.diff(below), 0.0) / np.diff(edges)
-    return density
+    return np.maximum(np.diff(below), 0.0) / np.diff(edges)
 
 
 def marginal_density(

@@ -71,8 +71,7 @@ def pyplot() -> ModuleType:
         import matplotlib.pyplot as plt  # an extra, loaded with the first picture
     except ImportError:
         raise ImportError("pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
-    module: ModuleType = plt
-    return module
+    return plt
 
 
 def axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
