@@ -13,6 +13,7 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin_min
 from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler
 
 from snefy_ldl._internal.limits import COMPARED_ELEMENTS
 from snefy_ldl._internal.rows import as_rows, count_rows
@@ -61,18 +62,10 @@ class Geometry:
         """
         if not standardize:
             return cls()
-        count, mean, square = 0, np.zeros(0), np.zeros(0)
+        moments = StandardScaler()
         for _, table in pool.tables("scale"):
-            rows, block_mean = len(table), table.mean(axis=0, dtype=np.float64)
-            scatter = rows * table.var(axis=0, dtype=np.float64)
-            if not count:
-                count, mean, square = rows, block_mean, scatter
-                continue
-            shift, total = block_mean - mean, count + rows
-            mean = mean + shift * (rows / total)
-            square = square + scatter + shift**2 * (count * rows / total)
-            count = total
-        return cls(mean, divisors(mean, np.sqrt(square / count)))
+            moments.partial_fit(table)
+        return cls(moments.mean_, divisors(moments.mean_, np.sqrt(moments.var_)))
 
     def __call__(self, table: NDArray[Any]) -> NDArray[Any]:
         """Scaled rows, in the dtype they came in."""
