@@ -44,8 +44,6 @@ from snefy_ldl.training import network_inputs
 from snefy_ldl.training.effects import beside
 from snefy_ldl.training.guides import centred_logs
 
-__all__ = ["KERNELS", "Kernel", "NetworkRows", "best_kernel", "fisher_information", "make_kernel"]
-
 Features = NDArray[np.float32]
 
 #: Predicted shares are lifted here before their logarithm.

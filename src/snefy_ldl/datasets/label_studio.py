@@ -19,8 +19,6 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.tables import cell_text
 from snefy_ldl.errors import DataNotFoundError, InputError
 
-__all__ = ["make_config", "make_tasks", "read_choices", "read_names", "read_votes", "write_tasks"]
-
 #: Where a task keeps its row number, its score and its predicted shares.
 ROW, SCORE, SHARES = "row", "utility", "predicted"
 #: Names of the set-up's control with the labels, and of the thing that it is about.

@@ -34,8 +34,6 @@ from snefy_ldl.plots import style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["BANDS", "Dependence", "dependence"]
-
 #: Every band, and what it says.
 BANDS = {
     "members": "what we do not know: where one more member of the ensemble would fall",

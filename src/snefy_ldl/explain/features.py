@@ -16,8 +16,6 @@ from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.groups import in_groups, split_rows
 from snefy_ldl.errors import InputError
 
-__all__ = ["Feature", "Table", "choose_rows", "column_names"]
-
 #: Levels of a text column at most, the most frequent ones, unless a grid names more.
 MOST_LEVELS = 30
 #: A numeric column with no more distinct values than this is looked at exactly there.

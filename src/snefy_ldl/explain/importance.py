@@ -28,15 +28,6 @@ from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.plots import style
 
-__all__ = [
-    "Importance",
-    "Importances",
-    "input_gradients",
-    "permutation_importance",
-    "rank_columns",
-    "shap_values",
-]
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
