@@ -49,6 +49,7 @@ from snefy_ldl.training.guides import (
     fit_mover,
     mixed_mean,
 )
+from snefy_ldl.training.kernels.counts import MOST_VOTES
 from snefy_ldl.training.plan import N_FOLDS, Job, fold_rows
 from snefy_ldl.training.race import (
     Candidate,
@@ -161,7 +162,7 @@ def _search(
     n_rows = len(job.rows if guidance is None else guidance.seen)
     # who has very many rows asks about many: a law that moves would answer each by integrals of its own
     may_move = (not large or job.data.n_labels >= MANY_LABELS) and job.may_move
-    may_move = may_move and (_has_whole_shares(job.data) or _votes_per_item(job) < math.inf)
+    may_move = may_move and (_has_whole_shares(job.data) or _has_few_votes(job))
     grouping = None if large or not wants_effects(job) else _grouping(job, guidance)
     if grouping is not None and guidance is not None and grouping.measured is not None:
         assert job.data.groups is not None
@@ -292,6 +293,11 @@ def _votes_per_item(job: Job) -> float:
     if not data.are_counts or data.partial is not None or np.isnan(data.labels).any():
         return math.inf
     return float(data.labels[job.rows].sum(1).mean())
+
+
+def _has_few_votes(job: Job) -> bool:
+    """Whether labels are votes without gaps, and no item has so many that a law that moves would take long."""
+    return _votes_per_item(job) < math.inf and float(job.data.labels[job.rows].sum(1).max()) <= MOST_VOTES
 
 
 def _small_parts(D: Array) -> Array | None:
