@@ -228,8 +228,7 @@ class ComponentTable:
         if self._there is not None:
             left *= self._there[pairs, group[0]]
         at_last = total * (layout.u - last) - (alpha @ self._centre[group])[:, None]
-        answer: Array = left[:, None] * np.exp(at_last)
-        return answer
+        return left[:, None] * np.exp(at_last)
 
     def _logits(self, alpha: Array) -> tuple[float, float]:
         """Logits between which the law of every component lies but for some 1e-11, atoms and power laws apart."""
@@ -506,8 +505,7 @@ class RowCurves:
             u = np.where(np.abs(error) < 1e-12, u, new)
             if settled.all():
                 break
-        logits: Array = u
-        return logits
+        return u
 
 
 def _convolve(around: Complex, kernel: Complex, step: float, n_u: int) -> Array:
@@ -518,14 +516,12 @@ def _convolve(around: Complex, kernel: Complex, step: float, n_u: int) -> Array:
     transform = scipy.fft.fft(around, length, axis=1)
     transform *= scipy.fft.fft(kernel, axis=1, overwrite_x=True)
     before += scipy.fft.ifft(transform, axis=1, overwrite_x=True)[:, :n_u].imag
-    integral: Array = before
-    return integral
+    return before
 
 
 def _log_factor(log_phase: Array) -> Complex:
     """``log(1 + i s)`` of ``log s``, complex."""
-    factor: Complex = 0.5 * np.logaddexp(0.0, 2.0 * log_phase) + 1j * np.arctan(np.exp(np.minimum(log_phase, 700.0)))
-    return factor
+    return 0.5 * np.logaddexp(0.0, 2.0 * log_phase) + 1j * np.arctan(np.exp(np.minimum(log_phase, 700.0)))
 
 
 def _midpoint_filter(reach: int, window: float) -> Array:
@@ -533,8 +529,7 @@ def _midpoint_filter(reach: int, window: float) -> Array:
     distance = np.arange(-reach, reach + 1) - 0.5
     weights = np.sinc(distance) * np.i0(window * np.sqrt(np.maximum(1.0 - (distance / reach) ** 2, 0.0)))
     weights[0] = 0.0  # as many on either side
-    answer: Array = weights / weights.sum()
-    return answer
+    return weights / weights.sum()
 
 
 #: Spectra of curves end at about half of what a step can bear, so that forty points around give one between to 1e-7.

@@ -328,8 +328,7 @@ class ConditionedLaw:
         ):
             raise InputError("value disagrees with the known shares.")
         inner = inner / inner.sum(-1, keepdim=True)
-        log_p: Tensor = self.rest.log_prob(inner) - (len(self.shares.others) - 1) * self.left.log()
-        return log_p
+        return self.rest.log_prob(inner) - (len(self.shares.others) - 1) * self.left.log()
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws of all shares (*sample_shape, *batch, L)."""
@@ -374,8 +373,7 @@ class ConditionedRatios(ConditionedLaw):
     def covariance_matrix(self) -> Tensor:
         """Covariance (*batch, L, L); of rank G - 1, labels of a group rise and fall together."""
         whole = self.rest.covariance_matrix[..., self._places, :][..., self._places]
-        covariance: Tensor = whole * self.proportions[..., :, None] * self.proportions[..., None, :]
-        return covariance
+        return whole * self.proportions[..., :, None] * self.proportions[..., None, :]
 
     def marginal(self, label: Any) -> ScaledMarginal:
         """The law of one share, by the number or name of its label in the whole law."""
@@ -397,8 +395,7 @@ class ConditionedRatios(ConditionedLaw):
         totals = self._ratios.merged(value)
         if bool((totals[..., self._places] * self.proportions - value).abs().max() > SHARE_SUM_ROUNDING):
             raise InputError("value disagrees with the known ratios.")
-        log_p: Tensor = self.rest.log_prob(totals)
-        return log_p
+        return self.rest.log_prob(totals)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, groups={self.groups})"
@@ -433,8 +430,7 @@ class ScaledMarginal:
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at shares value (..., *batch), each at most what is left."""
-        log_p: Tensor = self.proportion.log_prob(value / self.left) - self.left.log()
-        return log_p
+        return self.proportion.log_prob(value / self.left) - self.left.log()
 
     def cdf(self, value: Tensor) -> Tensor:
         """``P(share <= value)`` for value (..., *batch)."""
@@ -492,8 +488,7 @@ class ConditionedDraws:
         self.effective_draws = self._shaped(1.0 / self._weights.square().sum(0))
 
     def _shaped(self, answer: Tensor) -> Tensor:
-        shaped: Tensor = self.law.shaped(answer)
-        return shaped
+        return self.law.shaped(answer)
 
     def _average(self, values: Tensor) -> Tensor:
         """Weighted mean of values (n, N, ...) -> (N, ...)."""
@@ -537,8 +532,7 @@ class ConditionedDraws:
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density of the unknown shares at value (..., *batch, L), as precise as ``log_prob_known``."""
-        log_p: Tensor = self.law.log_prob(value) - self.log_prob_known
-        return log_p
+        return self.law.log_prob(value) - self.log_prob_known
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Draws of all shares (*sample_shape, *batch, L), picked from the weighted ones; repeats are possible."""

@@ -247,8 +247,7 @@ def root_of(gram: Tensor) -> Tensor:
     size = gram.diagonal(dim1=-2, dim2=-1).sqrt()
     inverse = torch.where(size > 0.0, 1.0 / size, 0.0)
     values, vectors = torch.linalg.eigh(gram * inverse[..., :, None] * inverse[..., None, :])
-    root: Tensor = values.clamp_min(0.0).sqrt()[..., :, None] * vectors.transpose(-1, -2) * size[..., None, :]
-    return root
+    return values.clamp_min(0.0).sqrt()[..., :, None] * vectors.transpose(-1, -2) * size[..., None, :]
 
 
 class TableCache:

@@ -688,8 +688,7 @@ class SnefySimplex(Distribution):
             got, batch = tuple(value.shape), tuple(self.batch_shape)
             raise InputError(f"value of shape {got} does not fit a law of batch shape {batch}.") from None
         if not self._validate_args:
-            unchecked: Tensor = value
-            return unchecked
+            return value
         total = value.detach().double().sum(-1)
         good = (value >= 0).all(-1) & ((total - 1.0).abs() <= CLOSURE_TOLERANCE)
         if not bool(good.all()):
@@ -698,8 +697,7 @@ class SnefySimplex(Distribution):
                 f"value row {row} (sum {float(total.reshape(-1)[row]):.6g}) is no label distribution: shares must be "
                 f">= 0 and sum to 1 (tolerance {CLOSURE_TOLERANCE:g})."
             )
-        points: Tensor = value
-        return points
+        return value
 
     def _logs(self, value: Tensor) -> Tensor:
         """Log shares; where labels may be absent, minus infinity for exact zeros, else the smallest share there is."""

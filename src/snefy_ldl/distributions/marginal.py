@@ -48,15 +48,13 @@ class Marginal(Distribution):
     @property
     def mean(self) -> Tensor:
         """Expected share (*batch,)."""
-        mean: Tensor = self.law.mean[..., self.labels].sum(-1)
-        return mean
+        return self.law.mean[..., self.labels].sum(-1)
 
     @property
     def variance(self) -> Tensor:
         """Variance of the share (*batch,)."""
         if len(self.labels) == 1:
-            variance: Tensor = self.law.variance[..., self.labels[0]]
-            return variance
+            return self.law.variance[..., self.labels[0]]
         block: Tensor = self.law.covariance_matrix[..., self.labels, :][..., self.labels]
         return block.sum((-1, -2)).clamp_min(0.0)
 
@@ -66,8 +64,7 @@ class Marginal(Distribution):
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws (*sample_shape, *batch)."""
-        draws: Tensor = self.law.sample(sample_shape, generator)[..., self.labels].sum(-1)
-        return draws
+        return self.law.sample(sample_shape, generator)[..., self.labels].sum(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at shares value (..., *batch); of an atom at 0 or 1, the logarithm of its probability."""
@@ -78,8 +75,7 @@ class Marginal(Distribution):
         if not self._fits(shape):
             return self.expand(shape).log_prob(value)
         points = value.expand(shape).reshape(-1, len(self.law))
-        log_p: Tensor = self.law.share_log_prob(self.labels, points).reshape(shape).to(self.law.dtype)
-        return log_p
+        return self.law.share_log_prob(self.labels, points).reshape(shape).to(self.law.dtype)
 
     @torch.no_grad()
     def cdf(self, value: Tensor) -> Tensor:
@@ -159,8 +155,7 @@ def direct_quantiles(pair: Any, levels: Array) -> Array:
     """Quantiles of the first of two shares at levels, each row's own (N, Q)."""
     if pair.n_components == 1:
         check_weights(pair.weights())
-        answer: Array = scipy.special.betaincinv(*_beta_parameters(pair, slice(None)), levels)
-        return answer
+        return scipy.special.betaincinv(*_beta_parameters(pair, slice(None)), levels)
     if _few(pair, levels.shape[1] * 60):  # steps of a root search
         return _solve(pair, levels)
     return label_quantiles(pair, levels[:, None])[:, 0]
@@ -232,5 +227,4 @@ def _as_tensor(value: Any) -> Tensor:
         raise InputError("value holds complex numbers; it must be real.")
     if not bool(torch.isfinite(value).all()):
         raise InputError("value holds NaN or infinity; it must hold numbers.")
-    checked: Tensor = value
-    return checked
+    return value

@@ -46,13 +46,11 @@ class Located:
     def logits(self) -> Array:
         """The quantiles on the logit scale (Q,)."""
         density = TO_LEGENDRE @ self.values.T * self.half
-        z: Array = self.left + self.half * (_solve_panel(density, self.mass) + 1.0)
-        return z
+        return self.left + self.half * (_solve_panel(density, self.mass) + 1.0)
 
     def solve(self) -> Array:
         """The quantiles as shares (Q,)."""
-        shares: Array = scipy.special.expit(self.logits())
-        return shares
+        return scipy.special.expit(self.logits())
 
 
 def _solve_panel(density: Array, mass: Array) -> Array:

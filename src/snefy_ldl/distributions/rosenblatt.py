@@ -163,15 +163,13 @@ def _closed(terms: Array) -> Array:
     """
     total, positive = terms.sum(1, keepdims=True), np.maximum(terms, 0.0)
     terms = np.where(total > SMALLEST_DENSITY_SHARE * positive.sum(1, keepdims=True), terms, positive)
-    weights: Array = terms / terms.sum(1, keepdims=True)
-    return weights
+    return terms / terms.sum(1, keepdims=True)
 
 
 def _log_density(a: Array, b: Array, z: Array) -> Array:
     """Log density of logit(t) under every Beta, with parameters (P,) or (b, P): z (b,) -> (b, P)."""
     log_t, log_rest = scipy.special.log_expit(z)[:, None], scipy.special.log_expit(-z)[:, None]
-    log_p: Array = log_t * a + log_rest * b - scipy.special.betaln(a, b)
-    return log_p
+    return log_t * a + log_rest * b - scipy.special.betaln(a, b)
 
 
 #: Rows whose ``Σ|w|`` is larger than this need more digits than a table has.
@@ -182,8 +180,7 @@ def _tabled(a: Array, weights: Array) -> Mask:
     """Rows (b,) that a table of all components answers sooner than the incomplete Beta function of each, as well."""
     if a.ndim == 2 or len(a) <= 8 or weights.size <= DIRECT_STICKS:
         return np.zeros(len(weights), dtype=np.bool_)
-    steady: Mask = np.abs(weights).sum(1) <= STEADY
-    return steady
+    return np.abs(weights).sum(1) <= STEADY
 
 
 def _cdf(a: Array, b: Array, weights: Array, z: Array) -> Array:
@@ -222,8 +219,7 @@ def _cdf_direct(a: Array, b: Array, weights: Array, z: Array) -> Array:
     low = t < 0.5  # beyond one half, work from the other end: 1 - t keeps its digits there
     tail = scipy.special.betainc(np.where(low, first, second), np.where(low, second, first), np.minimum(t, rest))
     terms = weights[row, component] * np.where(low, tail, 1.0 - tail)
-    answer: Array = np.clip(np.bincount(row, terms, minlength=len(z)), 0.0, 1.0)
-    return answer
+    return np.clip(np.bincount(row, terms, minlength=len(z)), 0.0, 1.0)
 
 
 def _quantile_direct(a: Array, b: Array, weights: Array, levels: Array) -> Array:
@@ -415,15 +411,13 @@ class _Walk:
 
 def _below(values: Array, end: Array) -> Array:
     """Values that rounding may have brought to the end of their band, strictly below it."""
-    answer: Array = np.minimum(values, np.nextafter(end, 0.0))
-    return answer
+    return np.minimum(values, np.nextafter(end, 0.0))
 
 
 def _part(values: Array, whole: Array) -> Array:
     """Values as parts of a band between 0 and 1; one half where the band is empty."""
     there = whole > 0.0
-    answer: Array = np.where(there, np.clip(values / np.where(there, whole, 1.0), 0.0, 1.0), 0.5)
-    return answer
+    return np.where(there, np.clip(values / np.where(there, whole, 1.0), 0.0, 1.0), 0.5)
 
 
 def _supports(there: Mask) -> Iterator[tuple[Index, Index]]:
@@ -437,8 +431,7 @@ def _supports(there: Mask) -> Iterator[tuple[Index, Index]]:
 
 def _last_present(there: Mask) -> Index:
     """The last label that is there among the first L-1 (b,); L-2 where none is."""
-    last: Index = there.shape[1] - 2 - np.argmax(there[:, -2::-1], axis=1)
-    return last
+    return there.shape[1] - 2 - np.argmax(there[:, -2::-1], axis=1)
 
 
 # -- centres of their own ----------------------------------------------------------------------------------------------
@@ -461,8 +454,7 @@ class _RatioChain:
 
     def _moved(self, k: int, z: Array) -> Array:
         """Logits of the Betas behind ``z = log ℓ_k - log(ℓ_{k+1} + … + ℓ_L)`` (T,): (T, C)."""
-        moved: Array = z[:, None] - self._log_centre[:, k] + self._scale
-        return moved
+        return z[:, None] - self._log_centre[:, k] + self._scale
 
     def cdf(self, k: int, z: Array, weights: Array) -> Array:
         moved = self._moved(k, z)
@@ -470,15 +462,13 @@ class _RatioChain:
         a, b = self._alpha[:, k], self._total
         near = scipy.special.expit(-np.abs(moved))
         tail = scipy.special.betainc(np.where(low, a, b), np.where(low, b, a), near)
-        answer: Array = np.clip((weights * np.where(low, tail, 1.0 - tail)).sum(1), 0.0, 1.0)
-        return answer
+        return np.clip((weights * np.where(low, tail, 1.0 - tail)).sum(1), 0.0, 1.0)
 
     def log_density(self, k: int, z: Array) -> Array:
         moved = self._moved(k, z)
         a, b = self._alpha[:, k], self._total
         log_p: Array = scipy.special.log_expit(moved) * a + scipy.special.log_expit(-moved) * b
-        density: Array = log_p - scipy.special.betaln(a, b)
-        return density
+        return log_p - scipy.special.betaln(a, b)
 
     def join(self, k: int, z: Array) -> None:
         """Label k joins the others, at these logits (T,)."""
@@ -506,8 +496,7 @@ class _RatioChain:
             z = np.where(good, z, new)
             if settled.all():
                 break
-        logits: Array = z
-        return logits
+        return z
 
 
 class RatioMap:

@@ -149,8 +149,7 @@ class MemberForms:
 
     def positive_mass(self, features: Array) -> Array:
         """``êᵀ (M ∘ R)⁺ ê`` of rows ê (b, n): (b,)."""
-        mass: Array = np.einsum("bn,bn->b", features @ self._kernel_matrix, features)
-        return mass
+        return np.einsum("bn,bn->b", features @ self._kernel_matrix, features)
 
     def chooser(self, features: Array, n_draws: int) -> Callable[[Index, Any], Index]:
         """A function that draws pairs with probability ``ê_i ê_j (M ∘ R)⁺_ij`` for given rows: (S,) -> (S,).
@@ -180,8 +179,7 @@ class MemberForms:
                 part = slice(start, start + step)
                 ends = np.cumsum(self._kernel_matrix[i[part]] * features[rows[part]], axis=1)
                 j[part] = (ends <= (level[part] * ends[:, -1])[:, None]).sum(1)
-            pair: Index = self._pair[i * n + np.minimum(j, n - 1)]
-            return pair
+            return self._pair[i * n + np.minimum(j, n - 1)]
 
         return choose
 
@@ -229,15 +227,13 @@ class MemberForms:
         terms = logs @ self._exponents.T + (scale - self._root)
         features = np.exp(terms - terms.max(1, keepdims=True))
         above, below = (np.einsum("sn,sn->s", features @ form, features) for form in (self._positive, self._negative))
-        ratio: Array = 1.0 - below / above
-        return ratio
+        return 1.0 - below / above
 
 
 def _look_up(ends: Array, rows: Index, source: Any) -> Index:
     """A place in each row's running sums, drawn with the probability of its step: ends (b, P), rows (S,) -> (S,)."""
     place = np.searchsorted(ends.ravel(), source.uniform(len(rows)).numpy() + rows, side="right")
-    inside: Index = np.clip(place - rows * ends.shape[1], 0, ends.shape[1] - 1)
-    return inside
+    return np.clip(place - rows * ends.shape[1], 0, ends.shape[1] - 1)
 
 
 def draw_from_members(law: Any, rows: slice, n: int, source: Any) -> Tensor | None:
@@ -295,8 +291,7 @@ def _proposals(dist: Any, rows: Rows, weights: Tensor, n: int, source: RandomStr
     """Logarithm of n draws per row (b, n, L) from the mixture with these weights (b, P) >= 0."""
     component = _components(weights, n, source, ordered)
     if dist.has_atoms:
-        logs: Tensor = dist.propose(component, source, rows)
-        return logs
+        return dist.propose(component, source, rows)
     concentration = dist.concentration[component]
     offset = dist.offset_rows(rows)
     if offset is not None:

@@ -92,16 +92,14 @@ class ShareTable(ABC):
 
     def _block(self, g: int) -> Array:
         if self._blocks is not None:
-            block: Array = self._blocks[g]
-            return block
+            return self._blocks[g]
         return self._panel_density(self.edges[g] + self._half[g] * (NODES + 1.0))
 
     def _values(self, weights: Array, keep: Index | slice, panel: Index) -> Array:
         """Each row's density at the nodes of its own panels: weights (b, P'), panel (b, Q) -> (b, Q, 8)."""
         if self._blocks is not None and panel.size <= 16:  # few rows: one product, no grouping
             blocks = self._blocks[panel] if isinstance(keep, slice) else self._blocks[panel][..., keep]
-            few: Array = np.einsum("bqkp,bp->bqk", blocks, weights)
-            return few
+            return np.einsum("bqkp,bp->bqk", blocks, weights)
         values = np.empty((*panel.shape, POINTS))
         for q in range(panel.shape[1]):
             for g, rows in _groups(panel[:, q]):
@@ -128,8 +126,7 @@ class ShareTable(ABC):
         density = (TO_LEGENDRE @ values.reshape(-1, POINTS).T) * half.ravel()
         u = (z - self.edges[panel]) / half - 1.0
         inside = legendre.legval(u.ravel(), legendre.legint(density, lbnd=-1), tensor=False).reshape(u.shape)
-        clipped: Array = np.clip(left + inside, 0.0, 1.0)
-        return clipped
+        return np.clip(left + inside, 0.0, 1.0)
 
     def density(self, weights: Array, t: Array, keep: Index | slice = slice(None)) -> Array:
         """Density of the share itself at each row's own points t (b, Q) inside (0, 1) -> (b, Q); atoms left out."""
@@ -139,8 +136,7 @@ class ShareTable(ABC):
         u = (z - self.edges[panel]) / self._half[panel] - 1.0
         height = legendre.legval(u.ravel(), TO_LEGENDRE @ values.T, tensor=False).reshape(u.shape)
         outside = (scipy.special.logit(t) < self.edges[0]) | (scipy.special.logit(t) > self.edges[-1])
-        shares: Array = np.where(outside, 0.0, np.maximum(height, 0.0) / (t * (1.0 - t)))
-        return shares
+        return np.where(outside, 0.0, np.maximum(height, 0.0) / (t * (1.0 - t)))
 
     def component_grid(self, parts: int) -> tuple[Array, Array, Array]:
         """Every component's law at points that cut each panel into equal parts, for those who tabulate it elsewhere.
@@ -243,8 +239,7 @@ class BetaTable(ShareTable):
         powers = np.multiply.outer(log_t, self._a)
         powers += np.multiply.outer(log_rest, self._b)
         powers -= self._log_beta
-        block: Array = np.exp(powers, out=powers)
-        return block
+        return np.exp(powers, out=powers)
 
 
 def make_edges(first: float, last: float, sharpest: float) -> Array:
@@ -267,8 +262,7 @@ def make_edges(first: float, last: float, sharpest: float) -> Array:
     coarse = coarse[(coarse > first) & (coarse < last)]
     edges = np.concatenate([[first], middle, coarse, [last]])
     edges.sort()
-    distinct: Array = edges[np.diff(edges, prepend=-np.inf) > 1e-9]
-    return distinct
+    return edges[np.diff(edges, prepend=-np.inf) > 1e-9]
 
 
 def _groups(key: Index) -> Iterator[tuple[int, Index]]:
@@ -284,8 +278,7 @@ _cache = TableCache()
 
 def beta_table(a: Array, b: Array) -> BetaTable:
     """The table of some Beta laws, kept for the next question about them."""
-    table: BetaTable = _cache.get(lambda: BetaTable(a, b), a, b)
-    return table
+    return _cache.get(lambda: BetaTable(a, b), a, b)
 
 
 def used_components(weights: Array) -> Index | slice:
@@ -351,8 +344,7 @@ def label_quantiles(law: Any, levels: Array) -> Array:
         seen = 0.0 if law.offset is None else law.offset.detach().cpu().numpy()
         first = (alpha + seen)[:, :n_asked, None]
         rest = (alpha + seen).sum(1)[:, None, None] - first
-        single: Array = scipy.special.betaincinv(first, rest, levels)
-        return single
+        return scipy.special.betaincinv(first, rest, levels)
     if law.offset is None:
         return quantiles_from_tables(law, levels, lambda r: beta_table(alpha[:, r], total - alpha[:, r]))
     offset = law.offset.detach().cpu().numpy()

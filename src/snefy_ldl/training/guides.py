@@ -164,8 +164,7 @@ def centred_logs(shares: Array, floor: float) -> Array:
     array([[-0.231, -0.231,  0.462]])
     """
     logs = np.log(np.maximum(shares, floor))
-    centred: Array = logs - logs.mean(axis=1, keepdims=True)
-    return centred
+    return logs - logs.mean(axis=1, keepdims=True)
 
 
 def _count_features(X: Any) -> int:
@@ -495,31 +494,27 @@ def best_weights(seen: Array, D: Array) -> Array:
     steps = WEIGHT_STEPS if n_guides <= 3 else 1
     grid = np.array([c for c in product(range(steps + 1), repeat=n_guides) if sum(c) == steps]) / steps
     losses = [-float(xlogy(D, mixed_mean(seen, weights)).sum()) for weights in grid]
-    best: Array = grid[int(np.argmin(losses))]
-    return best
+    return grid[int(np.argmin(losses))]
 
 
 def mixed_mean(seen: Array, weights: Array) -> Array:
     """The guides' weighted mean (N, L), lifted a little above zero, from centred logs of their predictions."""
     shares = softmax(seen.reshape(len(seen), len(weights), -1), axis=-1)
     mean = np.maximum(np.einsum("g,ngl->nl", weights, shares), LOWEST_MEAN / shares.shape[-1])
-    closed: Array = mean / mean.sum(1, keepdims=True)
-    return closed
+    return mean / mean.sum(1, keepdims=True)
 
 
 def departure(chance: Array, base: Array) -> Array:
     """Log odds of presence (N, L), chances near 0 and 1 held back, less those of the training rows."""
     frequency = expit(base)
     held = np.clip(chance, 0.02 * frequency, 1.0 - 0.02 * (1.0 - frequency))
-    gap: Array = logit(held) - base
-    return gap
+    return logit(held) - base
 
 
 def _chances(shares: Array) -> Array:
     """Probabilities of presence (N, L) from the shares (N, 2 L) that the trees predict."""
     half = shares.shape[1] // 2
-    chances: Array = shares[:, :half] * half
-    return chances
+    return shares[:, :half] * half
 
 
 def pack_mover(mover: Mover, arrays: dict[str, Any], prefix: str) -> dict[str, Any]:

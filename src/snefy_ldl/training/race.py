@@ -710,8 +710,7 @@ class _Candidates:
         mean = self._mean(k) if self._scores.means is None else self._scores.means[k]
         plain = not (job.data.are_counts or job.data.has_gaps)  # then zeros of the labels are zeros here, too
         shares = torch.as_tensor((job.data.labels if plain else job.labels.shares)[rows.numpy()])
-        divergence: Tensor = torch.special.xlogy(shares, shares).sum(-1) - (shares * log_share(mean)).sum(-1)
-        return divergence
+        return torch.special.xlogy(shares, shares).sum(-1) - (shares * log_share(mean)).sum(-1)
 
     def _mean(self, k: int) -> Tensor:
         """A member's mean prediction for its validation rows (B, L), asked by itself."""
