@@ -17,7 +17,7 @@ import scipy.special
 import torch
 from torch import Tensor
 
-from snefy_ldl._internal.limits import CHUNK_ELEMENTS, FEW_ROWS, block_elements
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS, DIRECT_EVALUATIONS, FEW_ROWS, block_elements
 from snefy_ldl._internal.special import (
     log_beta,
     log_beta_ratio,
@@ -38,15 +38,22 @@ from snefy_ldl._internal.tolerances import (
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, Remainder, WeightedDraws
 from snefy_ldl.distributions.family import Order, PairFamily, QuadraticForms, root_of
-from snefy_ldl.distributions.marginal import direct_cdf, direct_quantiles
 from snefy_ldl.distributions.parts import Listed, Parts, Rows, Square, check_sizes, check_weights
 from snefy_ldl.distributions.rosenblatt import StickMap
 from snefy_ldl.distributions.sampling import draw
 from snefy_ldl.distributions.square_quantiles import square_quantiles
-from snefy_ldl.distributions.tables import beta_table, label_quantiles, row_blocks, row_weights
+from snefy_ldl.distributions.tables import (
+    beta_table,
+    direct_cdf,
+    direct_quantile,
+    label_quantiles,
+    row_blocks,
+    row_weights,
+)
 from snefy_ldl.errors import InputError
 
-__all__ = ["DirichletRows", "RowBlocks", "beta_below"]
+#: Steps of a root search, at most, for which it is weighed against a table.
+SEARCH_STEPS = 60
 
 
 class RowBlocks(ABC):
@@ -365,12 +372,27 @@ class DirichletRows(RowBlocks):
         """``P(share <= 0)`` and ``P(share < 1)`` (N,): 0 and 1, there are no atoms."""
         return np.zeros(len(self)), np.ones(len(self))
 
+    def _is_quick(self, queries: int) -> bool:
+        """Whether so many queries per row are answered sooner without a table."""
+        return len(self) * queries * self.n_components <= DIRECT_EVALUATIONS
+
+    def _ask_each(self, answer: Callable[..., Array], values: Array) -> Array:
+        """Answers of the first of two shares, by the Beta laws of every row: values (N, Q) -> (N, Q)."""
+        parts = []
+        for rows in self.chunks():
+            weights, votes = self.weights(rows).detach().cpu().numpy(), self.offset_rows(rows)
+            check_weights(weights, rows.start)
+            alpha = self.concentration if votes is None else self.concentration + votes[:, None]
+            first, second = np.moveaxis(alpha.detach().cpu().numpy(), -1, 0)
+            parts.append(np.stack([answer(first, second, weights, column) for column in values[rows].T], 1))
+        return np.concatenate(parts)
+
     def share_cdf(self, group: list[int], points: Array) -> Array:
         """``P(share <= t)`` at points inside (0, 1), each row's own (N, Q)."""
         pair = self._two_parts(group)
-        answer = direct_cdf(pair, points)
-        if answer is not None:
-            return answer
+        if pair.offset is not None or pair._is_quick(points.shape[1]):
+            with np.errstate(divide="ignore"):
+                return pair._ask_each(direct_cdf, scipy.special.logit(np.clip(points, 0.0, 1.0)))
         a, b = pair.concentration.detach().cpu().numpy().T
         table = beta_table(a, b)
         parts = []
@@ -385,7 +407,10 @@ class DirichletRows(RowBlocks):
 
     def share_quantiles(self, group: list[int], levels: Array) -> Array:
         """Quantiles at levels, each row's own (N, Q)."""
-        return direct_quantiles(self._two_parts(group), levels)
+        pair = self._two_parts(group)
+        if pair.n_components > 1 and pair._is_quick(levels.shape[1] * SEARCH_STEPS):
+            return scipy.special.expit(pair._ask_each(direct_quantile, levels))
+        return label_quantiles(pair, levels[:, None])[:, 0]
 
     def label_quantiles(self, levels: Array) -> Array:
         """Quantiles of every label's share at levels (N, L, A)."""

@@ -42,7 +42,6 @@ from torch import Size, Tensor
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, DIRECT_STICKS
 from snefy_ldl._internal.tolerances import (
     LOGIT_LIMIT,
-    NEGLIGIBLE_WEIGHT,
     SHARE_SUM_ROUNDING,
     SMALLEST_DENSITY_SHARE,
     TAIL_MASS,
@@ -50,7 +49,7 @@ from snefy_ldl._internal.tolerances import (
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import as_float
 from snefy_ldl.distributions.parts import common_shape
-from snefy_ldl.distributions.tables import beta_table, used_components
+from snefy_ldl.distributions.tables import beta_table, direct_cdf, direct_quantile, log_beta_density, used_components
 from snefy_ldl.errors import InputError
 
 __all__ = ["PresenceMap", "PresenceSteps", "RatioMap", "StickMap", "level_points", "ratio_map", "share_points"]
@@ -153,7 +152,7 @@ class _Chain:
 
     def see(self, part: Index, a: Array, b: Array, z: Array) -> None:
         """Reweight the components of some rows by their densities at a piece of the stick, z (b,)."""
-        self._log_size[part] += _log_density(a, b, z)
+        self._log_size[part] += log_beta_density(a, b, z)
 
 
 def _closed(terms: Array) -> Array:
@@ -164,12 +163,6 @@ def _closed(terms: Array) -> Array:
     total, positive = terms.sum(1, keepdims=True), np.maximum(terms, 0.0)
     terms = np.where(total > SMALLEST_DENSITY_SHARE * positive.sum(1, keepdims=True), terms, positive)
     return terms / terms.sum(1, keepdims=True)
-
-
-def _log_density(a: Array, b: Array, z: Array) -> Array:
-    """Log density of logit(t) under every Beta, with parameters (P,) or (b, P): z (b,) -> (b, P)."""
-    log_t, log_rest = scipy.special.log_expit(z)[:, None], scipy.special.log_expit(-z)[:, None]
-    return log_t * a + log_rest * b - scipy.special.betaln(a, b)
 
 
 #: Rows whose ``Σ|w|`` is larger than this need more digits than a table has.
@@ -190,7 +183,7 @@ def _cdf(a: Array, b: Array, weights: Array, z: Array) -> Array:
     if tabled.any():
         part, keep = _used(weights, tabled)
         answer[tabled] = beta_table(a, b).cdf_at_logits(part, z[tabled, None], keep)[:, 0]
-    answer[~tabled] = _cdf_direct(a, b, weights[~tabled], z[~tabled])
+    answer[~tabled] = direct_cdf(a, b, weights[~tabled], z[~tabled])
     return answer
 
 
@@ -201,7 +194,7 @@ def _quantile(a: Array, b: Array, weights: Array, levels: Array) -> Array:
     if tabled.any():
         part, keep = _used(weights, tabled)
         answer[tabled] = beta_table(a, b).locate(part, levels[tabled, None], keep).logits()
-    answer[~tabled] = _quantile_direct(a, b, weights[~tabled], levels[~tabled])
+    answer[~tabled] = direct_quantile(a, b, weights[~tabled], levels[~tabled])
     return answer
 
 
@@ -209,41 +202,6 @@ def _used(weights: Array, rows: Mask) -> tuple[Array, Index | slice]:
     part = weights if rows.all() else weights[rows]
     keep = used_components(part)
     return np.ascontiguousarray(part[:, keep]), keep
-
-
-def _cdf_direct(a: Array, b: Array, weights: Array, z: Array) -> Array:
-    # what was seen before leaves most components next to no weight, and the function is slow
-    row, component = np.nonzero(np.abs(weights) > NEGLIGIBLE_WEIGHT)
-    first, second = (part[row, component] if part.ndim == 2 else part[component] for part in (a, b))
-    t, rest = scipy.special.expit(z)[row], scipy.special.expit(-z)[row]
-    low = t < 0.5  # beyond one half, work from the other end: 1 - t keeps its digits there
-    tail = scipy.special.betainc(np.where(low, first, second), np.where(low, second, first), np.minimum(t, rest))
-    terms = weights[row, component] * np.where(low, tail, 1.0 - tail)
-    return np.clip(np.bincount(row, terms, minlength=len(z)), 0.0, 1.0)
-
-
-def _quantile_direct(a: Array, b: Array, weights: Array, levels: Array) -> Array:
-    """Newton, kept inside a shrinking bracket."""
-    z: Array = scipy.special.logit(np.clip((weights * (a / (a + b))).sum(1), TAIL_MASS, 1.0 - TAIL_MASS))
-    low, high = np.full(len(z), -LOGIT_LIMIT), np.full(len(z), LOGIT_LIMIT)
-    active = np.arange(len(z))
-    for _ in range(200):
-        w, at = weights[active], z[active]
-        first, second = (part[active] if part.ndim == 2 else part for part in (a, b))
-        error = _cdf_direct(first, second, w, at) - levels[active]
-        slope = (w * np.exp(_log_density(first, second, at))).sum(1)
-        low[active] = np.where(error < 0.0, at, low[active])
-        high[active] = np.where(error < 0.0, high[active], at)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            step = at - error / slope
-        inside = (step > low[active]) & (step < high[active])
-        new = np.where(inside, step, 0.5 * (low[active] + high[active]))
-        settled = (error == 0.0) | (np.abs(new - at) <= 1e-14 * np.maximum(1.0, np.abs(at)))
-        z[active] = np.where(error == 0.0, at, new)
-        active = active[~settled]
-        if not len(active):
-            break
-    return z
 
 
 # -- atoms -------------------------------------------------------------------------------------------------------------
