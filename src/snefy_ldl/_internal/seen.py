@@ -18,8 +18,6 @@ from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.errors import InputError, TableNote
 
-__all__ = ["MOST_SEEN", "SeenRows", "check_unseen", "count_seen"]
-
 #: Rows that get a fingerprint, at most, evenly spaced over the table; and numbers that are read for them, at most.
 MOST_ROWS, MOST_NUMBERS = 20_000, 1 << 25
 #: Share of training rows in a table from which it is no test of the model.

@@ -26,8 +26,6 @@ import scipy.special
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
 from snefy_ldl._internal.types import Array, Index
 
-__all__ = ["ComponentTable", "RowCurves"]
-
 Complex = npt.NDArray[np.complex128]
 
 #: An integrand is over where it is e to minus this; what lies outside a tabulated range.

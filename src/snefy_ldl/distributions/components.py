@@ -39,19 +39,6 @@ from snefy_ldl._internal.special import pair_index
 from snefy_ldl._internal.threads import map_blocks
 from snefy_ldl._internal.tolerances import INTEGRAL_TAIL, LOG_ODDS_LIMIT, NEGLIGIBLE_MOMENT_WEIGHT
 
-__all__ = [
-    "ComponentMoments",
-    "PresenceComponents",
-    "RowMoments",
-    "RowPresenceMoments",
-    "integral_nodes",
-    "log_centre_of",
-    "log_covariance",
-    "log_expm1",
-    "moved_log_norm",
-    "row_nodes",
-]
-
 Answer = TypeVar("Answer")
 
 #: Step of the trapezoid rule where the integrands are not yet powers of t, and how slowly it grows beyond.

@@ -30,17 +30,6 @@ from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.parts import as_size
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "ConditionedDraws",
-    "ConditionedLaw",
-    "ConditionedRatios",
-    "KnownRatios",
-    "KnownShares",
-    "Remainder",
-    "WeightedDraws",
-    "condition_by_draws",
-]
-
 #: Steps that look for the point at which the components are reweighted; the weights make up for what is missing.
 STEPS = 3
 #: Share of the proposals that come from the components as they were, so that no part of the law is left out.
@@ -288,7 +277,7 @@ class ConditionedLaw:
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """Covariance (*batch, L, L); rows and columns of known shares are zero."""
+        """Covariance (*batch, L, L); rows and columns of known shares are zero, those of tied ones proportional."""
         whole = self.rest.covariance_matrix[..., self._places, :][..., self._places]
         whole = whole * (self._factor[..., :, None] * self._factor[..., None, :])
         return torch.where(self._open[:, None] & self._open, whole, torch.zeros_like(whole))
@@ -368,12 +357,6 @@ class ConditionedRatios(ConditionedLaw):
         proportions = ratios.log_proportions.exp().reshape(*ratios.batch_shape, -1)
         self.proportions = proportions.to(rest.dtype)
         self._set_up(rest, ratios.group_of, self.proportions, torch.zeros_like(proportions), log_prob_known)
-
-    @property
-    def covariance_matrix(self) -> Tensor:
-        """Covariance (*batch, L, L); of rank G - 1, labels of a group rise and fall together."""
-        whole = self.rest.covariance_matrix[..., self._places, :][..., self._places]
-        return whole * self.proportions[..., :, None] * self.proportions[..., None, :]
 
     def marginal(self, label: Any) -> ScaledMarginal:
         """The law of one share, by the number or name of its label in the whole law."""

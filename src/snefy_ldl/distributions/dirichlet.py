@@ -30,11 +30,7 @@ from snefy_ldl._internal.special import (
     symmetric,
     unit_kernel,
 )
-from snefy_ldl._internal.tolerances import (
-    NEGLIGIBLE_FACTOR_EXPONENT,
-    SMALLEST_DENSITY_SHARE,
-    SMALLEST_SHARED_DENSITY,
-)
+from snefy_ldl._internal.tolerances import NEGLIGIBLE_FACTOR_EXPONENT, SMALLEST_DENSITY_SHARE, SMALLEST_SHARED_DENSITY
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, Remainder, WeightedDraws
 from snefy_ldl.distributions.family import Order, PairFamily, QuadraticForms, root_of
@@ -349,11 +345,11 @@ class DirichletRows(RowBlocks):
         alpha, table = self.concentration.detach(), self.offset
         if table is None:
 
-            def below(a: Tensor) -> Tensor:
-                return beta_below(a[:, second], a[:, first])
+            def below() -> Tensor:
+                return beta_below(alpha[:, second], alpha[:, first])
 
             named = isinstance(self.square, Square)
-            half = self.family.column(f"{first} over {second}", below) if named else below(alpha)
+            half = self.family.keep(f"{first} over {second}", below) if named else below()
             return self.expectation(half[:, None])[:, 0].clamp(0.0, 1.0)
 
         def answer(rows: Rows) -> Tensor:

@@ -11,7 +11,6 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -194,10 +193,6 @@ class PairFamily:
     def moments(self) -> PairMoments:
         """Tables of first and second moments of Dirichlets."""
         return self.keep("moments", lambda: PairMoments(self.exponents.double(), self.matrix()))
-
-    def column(self, name: str, make: Callable[[Tensor], Tensor]) -> Tensor:
-        """One number per pair, made of the concentrations: (K P, L) -> (K P,); its name says what it is."""
-        return self.keep(name, partial(make, self.concentration.detach()))
 
 
 def moderate(readout: Tensor, gram: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -45,8 +45,6 @@ from snefy_ldl.errors import InputError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["SnefySimplex"]
-
 Loss = Literal["kl", "squared", "reverse_kl", "l1", "rps", "emd", "cad"]
 
 

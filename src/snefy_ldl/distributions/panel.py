@@ -33,16 +33,6 @@ class Located:
     mass: Array
     values: Array
 
-    @classmethod
-    def joined(cls, places: list[Located]) -> Located:
-        """Several as one."""
-        return cls(
-            np.concatenate([place.left for place in places]),
-            np.concatenate([place.half for place in places]),
-            np.concatenate([place.mass for place in places]),
-            np.concatenate([place.values for place in places]),
-        )
-
     def logits(self) -> Array:
         """The quantiles on the logit scale (Q,)."""
         density = TO_LEGENDRE @ self.values.T * self.half

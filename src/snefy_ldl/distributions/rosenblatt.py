@@ -40,19 +40,12 @@ import torch
 from torch import Size, Tensor
 
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, DIRECT_STICKS
-from snefy_ldl._internal.tolerances import (
-    LOGIT_LIMIT,
-    SHARE_SUM_ROUNDING,
-    SMALLEST_DENSITY_SHARE,
-    TAIL_MASS,
-)
+from snefy_ldl._internal.tolerances import LOGIT_LIMIT, SHARE_SUM_ROUNDING, SMALLEST_DENSITY_SHARE, TAIL_MASS
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import as_float
 from snefy_ldl.distributions.parts import common_shape
 from snefy_ldl.distributions.tables import beta_table, direct_cdf, direct_quantile, log_beta_density, used_components
 from snefy_ldl.errors import InputError
-
-__all__ = ["PresenceMap", "PresenceSteps", "RatioMap", "StickMap", "level_points", "ratio_map", "share_points"]
 
 #: Weights of some rows (b, P), and their offsets (b, L) or None, by row numbers.
 RowsOf = Callable[[Index], tuple[Array, Array | None]]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from torch.nn.functional import softplus
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._internal.special import full_index, pair_index, symmetric
-from snefy_ldl._internal.threads import one_thread
+from snefy_ldl._internal.threads import map_blocks
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.parts import Rows, check_weights
@@ -391,17 +390,8 @@ def _for_blocks(
         source = RandomStream(device, generator=generator)
         return [answer(rows, source) for rows in blocks]
     seeds = np.random.SeedSequence(_seed(generator)).spawn(len(blocks))
-
-    threads = min(torch.get_num_threads(), len(blocks))
-
-    def work(rows: slice, seed: np.random.SeedSequence) -> Answer:
-        with torch.no_grad(), one_thread(threads > 1):  # a thread starts with gradients on, and would share its work
-            return answer(rows, RandomStream(device, seed))
-
-    if threads < 2:
-        return [work(rows, seed) for rows, seed in zip(blocks, seeds)]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, blocks, seeds))
+    parts = zip(blocks, seeds)
+    return map_blocks(lambda part: answer(part[0], RandomStream(device, part[1])), parts, device)
 
 
 @torch.no_grad()
@@ -419,8 +409,6 @@ def estimate_entropy(
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Differential entropy of every row and its standard error, each (N,)."""
-    if n < 2:
-        raise InputError(f"entropy needs at least 2 draws; got n={n}.")
     if method == "model":
 
         def averages(rows: slice, source: RandomStream) -> tuple[Tensor, Tensor]:

@@ -28,8 +28,6 @@ from snefy_ldl.distributions.share_quantiles import (
     label_masks,
 )
 
-__all__ = ["SparseShares", "log_modulus", "nodes", "turning"]
-
 #: Largest step of the trapezoid rule.
 LARGEST_STEP = 0.2
 #: Rate of a phase that the largest step can bear: where it turns fastest an integrand is small already.

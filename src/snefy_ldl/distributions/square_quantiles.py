@@ -28,8 +28,6 @@ from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.panel import NODE_WEIGHTS, POINTS, Located
 from snefy_ldl.distributions.square_table import SquareTable
 
-__all__ = ["square_quantiles"]
-
 #: Up to this many quantiles at a time are worked out in float64 throughout.
 EXACT_QUESTIONS = 4096
 #: Rows whose weights cancel more than this are, too, however many they are.

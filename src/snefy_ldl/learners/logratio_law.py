@@ -31,8 +31,6 @@ from snefy_ldl.distributions.dirichlet import RowBlocks
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 
-__all__ = ["LogContrast", "LogRatioSimplex", "Mixture"]
-
 #: Quasi-random draws per row: nets that are scrambled apart, whose differences tell the error, and points of each.
 NETS, NET_POINTS = 8, 512
 DRAWS = NETS * NET_POINTS
