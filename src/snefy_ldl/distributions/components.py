@@ -153,9 +153,7 @@ class PresenceComponents:
 
     def prob_all_absent(self) -> Tensor:
         """``P(ℓ_r = 0)`` of each label (P, L)."""
-        total = softplus(self.log_odds)
-        rest = (total.sum(-1, keepdim=True) - total).clamp_min(0.0)
-        return (log_expm1(rest) - self.log_norm[:, None]).exp()
+        return torch.stack([self.prob_absent([r]) for r in range(self.log_odds.shape[1])], 1)
 
     def prob_of(self, present: list[int], absent: list[int]) -> Tensor:
         """Probability that some labels are there and some others are not (P,); at least one is there."""

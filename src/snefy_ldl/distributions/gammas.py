@@ -768,9 +768,8 @@ class GammaRows(RowBlocks):
             if self.has_atoms:
                 wanted = _held_by_atoms(wanted, law.at_zero, at_one)
             guess, deviation = beta_guess(mean, square, law.at_zero, at_one, wanted)
-            broad = (
-                deviation > BROAD_GUESS
-            )  # a few draws far off may make the moments, for example where others are absent
+            # a few draws far off may make the moments, for example where others are absent
+            broad = deviation > BROAD_GUESS
             if self.offset is None and bool(broad.any()):
                 inner = (wanted - law.at_zero[:, None]) / law.inside.clamp_min(SMALLEST_POSITIVE)[:, None]
                 middle, width = self._typical_logits(rows, groups)

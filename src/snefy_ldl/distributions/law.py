@@ -283,7 +283,7 @@ class SnefySimplex(Distribution):
     @property
     def flat_log_scale(self) -> Tensor:
         """``h̃`` (N, K, n)."""
-        return self._square().log_scale
+        return self.rows.flat_log_scale
 
     @property
     def log_scale(self) -> Tensor:
@@ -295,10 +295,6 @@ class SnefySimplex(Distribution):
     def log_members(self) -> Tensor:
         """Log weight of each member once the votes are known (N, K)."""
         return self.rows.log_members_after_votes()
-
-    def _square(self) -> Square:
-        assert isinstance(self.parts.square, Square), "the weights of this law are listed: it has no neurons."
-        return self.parts.square
 
     @property
     def n_members(self) -> int:
@@ -408,7 +404,8 @@ class SnefySimplex(Distribution):
         """The K laws that are averaged, each with this batch; a law that is no average is its own only member."""
         if self.n_members == 1:
             return [self]
-        square, laws = self._square(), []
+        square, laws = self.parts.square, []
+        assert isinstance(square, Square)
         for k in range(self.n_members):
             even = torch.zeros_like(square.log_members[:, [k]])
             own = Square(square.family.member(k), square.log_scale[:, [k]], even)
@@ -1070,20 +1067,16 @@ class SnefySimplex(Distribution):
         return shares.reshape(*shape, self.n_labels)
 
     def __repr__(self) -> str:
-        notes = [
-            note
-            for note, there in (
-                ("each row its own centre", self.moves),
-                ("with a centre", self.parts.scale is not None and not self.moves),
-                ("with zeros", self.has_atoms),
-                ("with votes", self.offset is not None),
-            )
-            if there
-        ]
+        notes = {
+            "each row its own centre": self.moves,
+            "with a centre": self.parts.scale is not None and not self.moves,
+            "with zeros": self.has_atoms,
+            "with votes": self.offset is not None,
+        }
         members = f", members={self.n_members}" if self.n_members > 1 else ""
         return (
             f"SnefySimplex(batch_shape={tuple(self.batch_shape)}, labels={self.n_labels}, "
-            f"components={self.n_components}{members}{''.join(', ' + note for note in notes)})"
+            f"components={self.n_components}{members}{''.join(f', {note}' for note, there in notes.items() if there)})"
         )
 
 

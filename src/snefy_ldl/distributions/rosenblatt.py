@@ -69,14 +69,13 @@ class StickMap:
 
     def to_uniforms(self, logs: Array, fill: Array | None = None) -> Array:
         """``u_k = F(ℓ_k | ℓ_1, …, ℓ_{k-1})`` of log shares (N, L), finite: (N, L-1), in [0, 1]."""
-        concentration, rows_of = self.concentration, self.rows_of
-        n_labels = concentration.shape[1]
+        concentration, n_labels = self.concentration, self.concentration.shape[1]
         # log of what is left behind each label: a sum of positive terms, so nothing cancels
         left = np.logaddexp.accumulate(logs[:, ::-1], axis=1)[:, ::-1]
         logits = np.clip(logs[:, :-1] - left[:, 1:], -LOGIT_LIMIT, LOGIT_LIMIT)
         out = np.empty((len(logs), n_labels - 1))
         for rows in _blocks(len(logs), len(concentration)):
-            chain = _Chain(concentration, *rows_of(rows))
+            chain = _Chain(concentration, *self.rows_of(rows))
             for k in range(n_labels - 1):
                 for part, a, b in chain.sticks(k):
                     out[rows[part], k] = _cdf(a, b, chain.weights(part), logits[rows[part], k])
@@ -86,12 +85,11 @@ class StickMap:
 
     def to_shares(self, uniforms: Array) -> Array:
         """The inverse: levels (N, L-1), taken for ``TAIL_MASS`` off where closer to an end, to log shares (N, L)."""
-        concentration, rows_of = self.concentration, self.rows_of
-        n_labels = concentration.shape[1]
+        concentration, n_labels = self.concentration, self.concentration.shape[1]
         levels = np.clip(uniforms, TAIL_MASS, 1.0 - TAIL_MASS)
         logs = np.empty((len(levels), n_labels))
         for rows in _blocks(len(levels), len(concentration)):
-            chain = _Chain(concentration, *rows_of(rows))
+            chain = _Chain(concentration, *self.rows_of(rows))
             left = np.zeros(len(rows))
             for k in range(n_labels - 1):
                 z = np.empty(len(rows))
@@ -171,30 +169,26 @@ def _tabled(a: Array, weights: Array) -> Mask:
 
 def _cdf(a: Array, b: Array, weights: Array, z: Array) -> Array:
     """``Σ_p w_p I_t(a_p, b_p)`` at each row's own z = logit t: weights (b, P), z (b,) -> (b,)."""
-    tabled = _tabled(a, weights)
-    answer = np.empty(len(z))
-    if tabled.any():
-        part, keep = _used(weights, tabled)
-        answer[tabled] = beta_table(a, b).cdf_at_logits(part, z[tabled, None], keep)[:, 0]
-    answer[~tabled] = direct_cdf(a, b, weights[~tabled], z[~tabled])
-    return answer
+    return _answer(a, b, weights, z, lambda table, *asked: table.cdf_at_logits(*asked)[:, 0], direct_cdf)
 
 
 def _quantile(a: Array, b: Array, weights: Array, levels: Array) -> Array:
     """z at which the cdf reaches each row's own level: weights (b, P), levels (b,) -> (b,)."""
+    return _answer(a, b, weights, levels, lambda table, *asked: table.locate(*asked).logits(), direct_quantile)
+
+
+def _answer(
+    a: Array, b: Array, weights: Array, values: Array, by_table: Callable[..., Array], directly: Callable[..., Array]
+) -> Array:
     tabled = _tabled(a, weights)
-    answer = np.empty(len(levels))
+    answer = np.empty(len(values))
     if tabled.any():
-        part, keep = _used(weights, tabled)
-        answer[tabled] = beta_table(a, b).locate(part, levels[tabled, None], keep).logits()
-    answer[~tabled] = direct_quantile(a, b, weights[~tabled], levels[~tabled])
+        part = weights if tabled.all() else weights[tabled]
+        keep = used_components(part)
+        kept = np.ascontiguousarray(part[:, keep])
+        answer[tabled] = by_table(beta_table(a, b), kept, values[tabled, None], keep)
+    answer[~tabled] = directly(a, b, weights[~tabled], values[~tabled])
     return answer
-
-
-def _used(weights: Array, rows: Mask) -> tuple[Array, Index | slice]:
-    part = weights if rows.all() else weights[rows]
-    keep = used_components(part)
-    return np.ascontiguousarray(part[:, keep]), keep
 
 
 # -- atoms -------------------------------------------------------------------------------------------------------------

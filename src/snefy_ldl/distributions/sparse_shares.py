@@ -127,16 +127,6 @@ def nodes(
     return v + up - down, (1.0 + (up + down) / GROWTH) / density(v)
 
 
-def _ranges(
-    alpha: Tensor, log_centre: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Logarithm of the largest phase and of the smallest at t = 1, of every sum (R,): centres (S, L), ends (R,)."""
-    top = torch.logsumexp(alpha.amax(0).log() + log_centre, 1).max()
-    own_most = torch.where(inside, log_centre.amax(0), -torch.inf).amax(1)
-    own_least = torch.where(inside, log_centre.amin(0), torch.inf).amin(1)
-    return torch.maximum(top, own_most - lowest), torch.minimum(log_centre.min(), own_least - highest)
-
-
 class SparseShares(ShareRow):
     """Sums of shares of one row in which labels may be absent.
 
@@ -232,11 +222,14 @@ class SparseShares(ShareRow):
         self, pairs: Tensor, terms: Tensor, lowest: Tensor, highest: Tensor, which: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Nodes and weights (q,) for some pairs, the same for all sums: the product over labels is made once."""
-        alpha, centre, inside = self._alpha[pairs], self._log_centre[None], self._inside[which]
-        largest, smallest = _ranges(alpha, centre, inside, lowest, highest)
+        alpha, centre, inside = self._alpha[pairs], self._log_centre, self._inside[which]
+        # logarithms of the largest phase and of the smallest at t = 1
+        own_most, own_least = (torch.where(inside, centre, end) for end in (-torch.inf, torch.inf))
+        largest = torch.maximum((alpha.amax(0).log() + centre).logsumexp(0), (own_most.amax(1) - lowest).max())
+        smallest = torch.minimum(centre.min(), (own_least.amin(1) - highest).min())
         slowest = min(1.0, float(alpha.topk(2, 1, largest=False).values.sum(1).min()))
         windows = self._turning(alpha, inside, lowest, highest)
-        begun, settled = -float(largest.amax()), -float(smallest.amin())
+        begun, settled = -float(largest), -float(smallest)
         y, weight = nodes(begun - 1.0, settled + 2.0, slowest, windows, alpha.device)
         keep = y > begun - TAIL - 4.0
         y, weight = y[keep], weight[keep]

@@ -748,9 +748,7 @@ def join_states(first: FittedState, second: FittedState) -> FittedState:
                 record[name] = (sizes[0] * mine[name] + sizes[1] * theirs[name]) / sum(sizes)
         history.append(record)
     summary = {**first.summary, "epochs": max(first.summary["epochs"], second.summary["epochs"])}
-    for name in ("best_epoch", "validation_loss", "background_share"):
-        summary[name] = first.summary[name] + second.summary[name]
-    for name in ("repairs", "seconds"):
+    for name in ("best_epoch", "validation_loss", "background_share", "repairs", "seconds"):
         summary[name] = first.summary[name] + second.summary[name]
     return replace(first, net=net.eval(), history=history, summary=summary, validation=None)
 
