@@ -462,6 +462,48 @@ def quick_log_norms(scale: Tensor, exponents: Tensor, readout: Tensor, logs: Ten
     return answer
 
 
+def newton(
+    rising: Callable[[Array], tuple[Array, Array]],
+    levels: Array,
+    z: Array,
+    low: Array,
+    high: Array,
+    good: Array | float = 0.0,
+    close: float = 1e-14,
+) -> Array:
+    """Where rising functions reach levels: Newton's method, kept inside a shrinking bracket.
+
+    Args:
+        rising: values and slopes of the functions at their own points.
+        levels: what they are to reach.
+        z: where to start.
+        low: points below which nothing lies.
+        high: ... and above which nothing does.
+        good: error of a value at which its point is right.
+        close: length of a step, relative to points beyond one, that is the last.
+
+    Returns:
+        The points, of the shape of ``z``.
+
+    Example:
+        >>> newton(lambda x: (x**2, 2 * x), np.array([2.0]), np.ones(1), np.zeros(1), np.full(1, 9.0)).round(6)
+        array([1.414214])
+    """
+    for _ in range(200):
+        value, slope = rising(z)
+        error = value - levels
+        low, high = np.where(error < 0.0, z, low), np.where(error < 0.0, high, z)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            step = z - error / slope
+        new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
+        right = np.abs(error) <= good
+        settled = right | (np.abs(new - z) <= close * np.maximum(1.0, np.abs(z)))
+        z = np.where(right, z, new)
+        if settled.all():
+            break
+    return z
+
+
 def uniform(n: int, n_labels: int, random_state: Any = None) -> Array:
     """Points drawn uniformly from the simplex, whose density is ``(L-1)!``.
 

@@ -24,6 +24,7 @@ import scipy.fft
 import scipy.special
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
+from snefy_ldl._internal.special import newton
 from snefy_ldl._internal.types import Array, Index
 
 Complex = npt.NDArray[np.complex128]
@@ -50,8 +51,8 @@ LEAST_LOG, LOG_STEP = -18.0, 0.5
 LARGEST_POWER = 4.0
 #: Rows whose weights' sizes sum to more are added up in float64.
 CANCELS = 4.0
-#: Rounds of Newton's method at most, and points that are looked at before.
-ROUNDS, LOOKS = 60, 257
+#: Points that are looked at before Newton's method starts.
+LOOKS = 257
 
 
 @dataclass(frozen=True)
@@ -492,18 +493,7 @@ class RowCurves:
         apart = max(curve.step for curve in self._curves)  # what is rough about it
         low = np.where(cell > 1, grid[np.maximum(cell - 1, 0)] - apart, LOWEST)
         high = grid[np.minimum(cell + 2, LOOKS - 1)] + apart
-        for _ in range(ROUNDS):
-            value, density = self.at(u)
-            error = value - levels
-            low, high = np.where(error < 0.0, u, low), np.where(error < 0.0, high, u)
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                newton = u - error / density
-            new = np.where((newton > low) & (newton < high), newton, 0.5 * (low + high))
-            settled = (np.abs(error) < 1e-12) | (np.abs(new - u) < 1e-11)
-            u = np.where(np.abs(error) < 1e-12, u, new)
-            if settled.all():
-                break
-        return u
+        return newton(self.at, levels, u, low, high, 1e-12, 1e-11)
 
 
 def _convolve(around: Complex, kernel: Complex, step: float, n_u: int) -> Array:

@@ -201,14 +201,13 @@ class DirichletRows(RowBlocks):
         features, members = self.neurons.features, self.log_members
         return torch.cat([forms.answer(features(rows), members[rows]) for rows in self.blocks(per_row)])
 
-    def _product_expectation(self, table: Tensor, scale: Tensor | None = None) -> Tensor:
-        """``Σ_p c_p(x) s_p t_pr t_pq`` for every two labels: t (P, L) -> (N, L, L)."""
+    def _product_expectation(self, table: Tensor) -> Tensor:
+        """``Σ_p c_p(x) t_pr t_pq`` for every two labels: t (P, L) -> (N, L, L)."""
         r, q = pair_index(self.n_labels, table.device)
         step = max(1, CHUNK_ELEMENTS // self.n_components)
         answers = []
         for first, second in zip(r.split(step), q.split(step)):
-            products = table[:, first] * table[:, second]
-            answers.append(self.expectation(products if scale is None else products * scale[:, None]))
+            answers.append(self.expectation(table[:, first] * table[:, second]))
         return symmetric(torch.cat(answers, 1), self.n_labels)
 
     def _label_expectation(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -241,12 +240,9 @@ class DirichletRows(RowBlocks):
         """``E[ℓ_r]`` (N, L) in float64."""
         if self.has_members:
             return self._moments("first")
-        if self.offset is None:
-            return self.expectation(self.concentration / self.total[:, None])
-        table = self.offset
 
         def answer(rows: Rows) -> Tensor:
-            scaled, _, offset = self._scaled_weights(rows, table)
+            scaled, _, offset = self._scaled_weights(rows)
             return scaled @ self.concentration + offset * scaled.sum(-1, keepdim=True)
 
         return self.collect(answer)
@@ -260,12 +256,9 @@ class DirichletRows(RowBlocks):
 
     def _second_moments(self) -> Tensor:
         alpha = self.concentration
-        if self.offset is None:
-            return self.expectation(alpha * (alpha + 1.0) / (self.total * (self.total + 1.0))[:, None])
-        table = self.offset
 
         def answer(rows: Rows) -> Tensor:
-            _, scaled, offset = self._scaled_weights(rows, table)
+            _, scaled, offset = self._scaled_weights(rows)
             mass = offset * (offset + 1.0) * scaled.sum(-1, keepdim=True)
             return scaled @ alpha.square() + (2.0 * offset + 1.0) * (scaled @ alpha) + mass
 
@@ -279,26 +272,22 @@ class DirichletRows(RowBlocks):
         return self.first_moments(), self._product_moments()
 
     def _product_moments(self) -> Tensor:
-        alpha, n_labels = self.concentration, self.n_labels
-        if self.offset is None:
-            scale = 1.0 / (self.total * (self.total + 1.0))
-            diagonal = self.expectation(alpha * scale[:, None])
-            return self._product_expectation(alpha, scale) + torch.diag_embed(diagonal)
-        table = self.offset
+        alpha = self.concentration
 
         def answer(rows: Rows) -> Tensor:
-            _, scaled, offset = self._scaled_weights(rows, table)
+            _, scaled, offset = self._scaled_weights(rows)
             linear, mass = scaled @ alpha, scaled.sum(-1, keepdim=True)
-            quadratic = torch.stack([(scaled * alpha[:, r]) @ alpha for r in range(n_labels)], 1)
+            quadratic = torch.stack([(scaled * column) @ alpha for column in alpha.T], 1)
             products = quadratic + offset[:, :, None] * (2.0 * linear + offset * mass)[:, None, :]
             symmetrised = 0.5 * (products + products.transpose(1, 2))
             return symmetrised + torch.diag_embed(linear + offset * mass)
 
         return self.collect(answer)
 
-    def _scaled_weights(self, rows: Rows, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """``c / A`` and ``c / (A (A + 1))`` (b, P) with the row's own totals A, and its votes (b, L)."""
-        offset = table[rows]
+    def _scaled_weights(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """``c / A`` and ``c / (A (A + 1))`` (b, P) with the row's own totals A, and its votes (b or 1, L)."""
+        none = self.concentration.new_zeros(1, self.n_labels)
+        offset = none if self.offset is None else self.offset[rows]
         total = self.total + offset.sum(-1, keepdim=True)
         scaled = self.weights(rows) / total
         return scaled, scaled / (total + 1.0), offset

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.special
 from numpy.polynomial import legendre
 
+from snefy_ldl._internal.special import newton
 from snefy_ldl._internal.types import Array
 
 #: Gauss-Legendre points a panel.
@@ -51,18 +52,11 @@ def _solve_panel(density: Array, mass: Array) -> Array:
         mass: (Q,).
     """
     integral = legendre.legint(density, lbnd=-1)
-    low, high = np.full(len(mass), -1.0), np.full(len(mass), 1.0)
     total = integral.sum(0)  # every Legendre polynomial is one at the right end
     with np.errstate(divide="ignore", invalid="ignore"):
         u = np.clip(np.where(total > 0.0, 2.0 * mass / total - 1.0, 0.0), -0.999, 0.999)
-    for _ in range(60):
-        error = legendre.legval(u, integral, tensor=False) - mass
-        low, high = np.where(error < 0, u, low), np.where(error < 0, high, u)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            step = u - error / legendre.legval(u, density, tensor=False)
-        new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
-        settled = (np.abs(error) < 1e-14) | (np.abs(new - u) < 1e-12)
-        u = np.where(settled, u, new)
-        if settled.all():
-            break
-    return u
+
+    def rising(u: Array) -> tuple[Array, Array]:
+        return legendre.legval(u, integral, tensor=False), legendre.legval(u, density, tensor=False)
+
+    return newton(rising, mass, u, np.full(len(mass), -1.0), np.full(len(mass), 1.0), 1e-14, 1e-12)

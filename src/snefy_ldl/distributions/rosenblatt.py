@@ -40,6 +40,7 @@ import torch
 from torch import Size, Tensor
 
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, DIRECT_STICKS
+from snefy_ldl._internal.special import newton
 from snefy_ldl._internal.tolerances import LOGIT_LIMIT, SHARE_SUM_ROUNDING, SMALLEST_DENSITY_SHARE, TAIL_MASS
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import as_float
@@ -427,21 +428,13 @@ class _RatioChain:
         weights = self.weights()
         mean = np.log(self._alpha[:, k]) + self._log_centre[:, k] - np.log(self._total) - self._scale
         z = np.clip((np.abs(weights) * mean).sum(1) / np.abs(weights).sum(1), -LOGIT_LIMIT, LOGIT_LIMIT)
-        low, high = np.full(len(z), -LOGIT_LIMIT), np.full(len(z), LOGIT_LIMIT)
+        limit = np.full(len(z), LOGIT_LIMIT)
         rounding = 1e-15 * np.abs(weights).sum(1)  # of the cdf; below it steps have no meaning
-        for _ in range(200):
-            error = self.cdf(k, z, weights) - levels
-            slope = (weights * np.exp(self.log_density(k, z))).sum(1)
-            low, high = np.where(error < 0.0, z, low), np.where(error < 0.0, high, z)
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                step = z - error / slope
-            new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
-            good = np.abs(error) <= rounding
-            settled = good | (np.abs(new - z) <= 1e-13 * np.maximum(1.0, np.abs(z)))
-            z = np.where(good, z, new)
-            if settled.all():
-                break
-        return z
+
+        def rising(z: Array) -> tuple[Array, Array]:
+            return self.cdf(k, z, weights), (weights * np.exp(self.log_density(k, z))).sum(1)
+
+        return newton(rising, levels, z, -limit, limit, rounding, 1e-13)
 
 
 class RatioMap:

@@ -19,6 +19,7 @@ import scipy.special
 from numpy.polynomial import legendre
 
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, KEPT_TABLE_NUMBERS
+from snefy_ldl._internal.special import newton
 from snefy_ldl._internal.tolerances import LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, TAIL_MASS
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.family import TableCache
@@ -298,25 +299,12 @@ def direct_cdf(a: Array, b: Array, weights: Array, z: Array) -> Array:
 def direct_quantile(a: Array, b: Array, weights: Array, levels: Array) -> Array:
     """z at which the cdf reaches each row's own level (b,): Newton, kept inside a shrinking bracket."""
     z: Array = scipy.special.logit(np.clip((weights * (a / (a + b))).sum(1), TAIL_MASS, 1.0 - TAIL_MASS))
-    low, high = np.full(len(z), -LOGIT_LIMIT), np.full(len(z), LOGIT_LIMIT)
-    active = np.arange(len(z))
-    for _ in range(200):
-        w, at = weights[active], z[active]
-        first, second = (part[active] if part.ndim == 2 else part for part in (a, b))
-        error = direct_cdf(first, second, w, at) - levels[active]
-        slope = (w * np.exp(log_beta_density(first, second, at))).sum(1)
-        low[active] = np.where(error < 0.0, at, low[active])
-        high[active] = np.where(error < 0.0, high[active], at)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            step = at - error / slope
-        inside = (step > low[active]) & (step < high[active])
-        new = np.where(inside, step, 0.5 * (low[active] + high[active]))
-        settled = (error == 0.0) | (np.abs(new - at) <= 1e-14 * np.maximum(1.0, np.abs(at)))
-        z[active] = np.where(error == 0.0, at, new)
-        active = active[~settled]
-        if not len(active):
-            break
-    return z
+    limit = np.full(len(z), LOGIT_LIMIT)
+
+    def rising(z: Array) -> tuple[Array, Array]:
+        return direct_cdf(a, b, weights, z), (weights * np.exp(log_beta_density(a, b, z))).sum(1)
+
+    return newton(rising, levels, z, -limit, limit)
 
 
 def log_beta_density(a: Array, b: Array, z: Array) -> Array:
