@@ -131,13 +131,13 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
 
     def _check_params(self) -> None:
         super()._check_params()
-        named = isinstance(self.guides, (list, tuple)) and all(isinstance(name, str) for name in self.guides)
-        names = [self.guides] if isinstance(self.guides, str) else list(self.guides) if named else []
-        if names != ["auto"] and (not names or len(set(names)) < len(names) or not set(names) <= set(GUIDES)):
+        names = self._guide_names()
+        if not names or len(set(names)) < len(names) or not set(names) <= set(GUIDES):
             raise InputError(f'guides={self.guides!r}: use "auto", or a list of {", ".join(GUIDES)}, each once.')
 
     def _guide_names(self) -> list[str]:
-        names = [self.guides] if isinstance(self.guides, str) else list(self.guides)
+        named = isinstance(self.guides, (list, tuple)) and all(isinstance(name, str) for name in self.guides)
+        names = list(self.guides) if named else [str(self.guides)]
         return list(GUIDES) if names == ["auto"] else names
 
     #: Nothing was tried but this density, and it has no network of the user's own.
