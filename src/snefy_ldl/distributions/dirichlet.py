@@ -8,7 +8,6 @@ expectation is ``E[φ(ℓ)|x] = Σ_p c_p(x) E_p[φ]``: (rows × pairs) @ (pairs 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -52,15 +51,21 @@ from snefy_ldl.errors import InputError
 SEARCH_STEPS = 60
 
 
-class RowBlocks(ABC):
-    """Rows that are worked on some at a time: what both kinds of rows have in common."""
+class RowBlocks:
+    """Rows that are worked on some at a time: what all kinds of rows have in common.
 
+    Attributes:
+        square: what has one entry per row.
+        n_components: of every row.
+        device: where the numbers live.
+    """
+
+    square: Any
     n_components: int
     device: torch.device
 
-    @abstractmethod
     def __len__(self) -> int:
-        """How many rows there are."""
+        return len(self.square)
 
     def chunks(self, per_pair: int = 1) -> Iterator[slice]:
         """Rows that are worked on at a time, ``per_pair`` numbers held for each of their components."""
@@ -85,25 +90,21 @@ class DirichletRows(RowBlocks):
         votes: already seen (N, L), or None.
     """
 
+    square: Square | Listed
+    #: Where weights factor over neurons: what all rows share, ``h̃`` (N, K, n) and log weights of the members (N, K).
+    family: PairFamily
+    flat_log_scale: Tensor
+    log_members: Tensor
+
     def __init__(self, square: Square | Listed, votes: Tensor | None) -> None:
         self.square, self.offset = square, votes
+        if isinstance(square, Square):
+            self.family, self.flat_log_scale, self.log_members = square.family, square.log_scale, square.log_members
         self.concentration, self.total = square.concentration, square.total
+        self.device = self.concentration.device
         self.n_components, self.n_labels = len(self.total), int(self.concentration.shape[1])
         if votes is not None and not bool((self.concentration.amin(0) + votes > 0.0).all()):
             raise InputError("concentration + offset must be a positive number for every component and label.")
-
-    @classmethod
-    def of(cls, parts: Parts) -> DirichletRows:
-        """The rows of a law without a centre, in which every label is there."""
-        return cls(parts.square, parts.votes)
-
-    def __len__(self) -> int:
-        return len(self.square)
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """Where the numbers live."""
-        return self.concentration.device
 
     @property
     def has_members(self) -> bool:
@@ -118,21 +119,6 @@ class DirichletRows(RowBlocks):
         """The weights, which factor over neurons."""
         assert isinstance(self.square, Square)
         return self.square
-
-    @property
-    def family(self) -> PairFamily:
-        """What all rows share."""
-        return self.neurons.family
-
-    @property
-    def flat_log_scale(self) -> Tensor:
-        """``h̃`` (N, K, n)."""
-        return self.neurons.log_scale
-
-    @property
-    def log_members(self) -> Tensor:
-        """Log weight of each member (N, K)."""
-        return self.neurons.log_members
 
     def log_members_after_votes(self) -> Tensor:
         """Log weight of each member once the votes are known (N, K)."""
@@ -351,7 +337,8 @@ class DirichletRows(RowBlocks):
 
     def _two_parts(self, group: list[int]) -> DirichletRows:
         rest = [r for r in range(self.n_labels) if r not in group]
-        return DirichletRows.of(self.amalgamate([group, rest]))
+        parts = self.amalgamate([group, rest])
+        return DirichletRows(parts.square, parts.votes)
 
     def ends(self, group: list[int]) -> tuple[Array, Array]:
         """``P(share <= 0)`` and ``P(share < 1)`` (N,): 0 and 1, there are no atoms."""
@@ -603,7 +590,8 @@ class DirichletRows(RowBlocks):
         unknown = torch.isnan(values[0]).nonzero().flatten().tolist()
         known = [r for r in range(self.n_labels) if r not in unknown]
         rest = 1.0 - values[:, known].sum(1, keepdim=True)
-        merged = DirichletRows.of(self.amalgamate([[r] for r in known] + [unknown]))
+        parts = self.amalgamate([[r] for r in known] + [unknown])
+        merged = DirichletRows(parts.square, parts.votes)
         return merged.log_prob(log_share(torch.cat([values[:, known], rest], 1).double())[None])[0]
 
     # -- known shares ------------------------------------------------------------------------------------------------

@@ -89,7 +89,9 @@ class GammaRows(RowBlocks):
     def __init__(self, parts: Parts) -> None:
         assert isinstance(parts.square, Square)
         self.parts, self.square, self.shift, self.offset = parts, parts.square, parts.shift, parts.votes
-        self.family = parts.square.family
+        #: ``h̃`` (N, K, n), and log weights of the members (N, K)
+        self.flat_log_scale, self.log_members = parts.square.log_scale, parts.square.log_members
+        self.family, self.device = parts.square.family, parts.square.family.device
         self.n_labels = self.family.n_labels
         self.concentration = self.family.concentration
         self.n_components = len(self.concentration)
@@ -103,24 +105,6 @@ class GammaRows(RowBlocks):
         #: weights and expectations of the components; where all labels are there, also the law of ℓ'
         self.frame = DirichletRows(self.square, None)
         self.has_members = not self.has_atoms and self.shift is None
-
-    def __len__(self) -> int:
-        return len(self.square)
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """Where the numbers live."""
-        return self.family.device
-
-    @property
-    def flat_log_scale(self) -> Tensor:
-        """``h̃`` (N, K, n)."""
-        return self.square.log_scale
-
-    @property
-    def log_members(self) -> Tensor:
-        """Log weight of each member (N, K)."""
-        return self.square.log_members
 
     def log_members_after_votes(self) -> Tensor:
         """Log weight of each member once the votes are known (N, K)."""

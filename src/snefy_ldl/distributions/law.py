@@ -160,7 +160,8 @@ class SnefySimplex(Distribution):
         plain = isinstance(parts.square, Listed) or (parts.square.family.presence is None and parts.scale is None)
         if not plain and parts.votes is not None and not bool((parts.votes >= 0.0).all()):
             raise InputError("votes must be numbers >= 0 on a law with a centre or with zeros.")
-        self.rows: DirichletRows | GammaRows = DirichletRows.of(parts) if plain else GammaRows(parts)
+        rows = DirichletRows(parts.square, parts.votes) if plain else GammaRows(parts)
+        self.rows: DirichletRows | GammaRows = rows
         if isinstance(parts.square, Listed):  # there are no neurons whose parameters could be checked
             self.arg_constraints = {}
         event = torch.Size([parts.square.concentration.shape[-1]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -56,7 +57,7 @@ def _solve_panel(density: Array, mass: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         u = np.clip(np.where(total > 0.0, 2.0 * mass / total - 1.0, 0.0), -0.999, 0.999)
 
-    def rising(u: Array) -> tuple[Array, Array]:
+    def rising(u: Array) -> tuple[Any, Any]:
         return legendre.legval(u, integral, tensor=False), legendre.legval(u, density, tensor=False)
 
     return newton(rising, mass, u, np.full(len(mass), -1.0), np.full(len(mass), 1.0), 1e-14, 1e-12)

@@ -176,18 +176,10 @@ class LogRatioRows(RowBlocks):
     """
 
     def __init__(self, mixture: Mixture) -> None:
-        self.mixture = mixture
-        self.n_components = mixture.log_widths.numel()
+        self.square = self.mixture = mixture
+        self.n_components, self.device = mixture.log_widths.numel(), mixture.location.device
         n_labels = mixture.location.shape[-1] + 1
         self.basis = torch.as_tensor(helmert(n_labels)).to(mixture.location)  # B (P, L)
-
-    def __len__(self) -> int:
-        return len(self.mixture)
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """Where the numbers live."""
-        return self.mixture.location.device
 
     @property
     def n_labels(self) -> int:

@@ -138,7 +138,7 @@ class TrainingData:
         self.weights = check_sample_weight(sample_weight, self.n_rows)
         self.groups = None if groups is None else read_groups(groups, self.n_rows)
         if isinstance(self.columns, TableEncoder) and self.columns is not columns:
-            self.columns.tell_left_out(stacklevel=5)
+            self.columns.tell_left_out(stacklevel=4)
 
     def with_features(self, features: Any, moves: Moves | None = None, groups: Groups | None = None) -> TrainingData:
         """These rows and labels with other features (N, d'), what moves each row's law, and perhaps other groups."""

@@ -13,7 +13,7 @@ from snefy_ldl.networks.net import SnefyNet
 
 #: Decay of Adam's two moments, and what is added to the root of the second.
 FIRST_DECAY, SECOND_DECAY, ROOT_MARGIN = 0.9, 0.999, 1e-8
-FUSED = {"beta1": FIRST_DECAY, "beta2": SECOND_DECAY, "eps": ROOT_MARGIN, "amsgrad": False, "maximize": False}
+FUSED: Any = {"beta1": FIRST_DECAY, "beta2": SECOND_DECAY, "eps": ROOT_MARGIN, "amsgrad": False, "maximize": False}
 
 
 def copy_of_member(name: str) -> int | None:
@@ -84,8 +84,8 @@ class StackedAdamW:
             return
         torch._foreach_add_(steps, 1.0)
         gradients = [parameter.grad for parameter in params]
-        decay = {"lr": group["lr"], "weight_decay": group["weight_decay"]}
-        torch._fused_adamw_(params, gradients, first, second, [], steps, **decay, **FUSED)
+        rates = {"lr": group["lr"], "weight_decay": group["weight_decay"]}
+        torch._fused_adamw_(params, gradients, first, second, [], steps, **rates, **FUSED)
 
     def _step_apart(self, group: dict[str, Any]) -> None:
         for parameter, rate, decay in zip(group["params"], group["rates"], group["decays"]):

@@ -781,7 +781,7 @@ class ZeroPass:
         readout: Tensor,
         rows: ZeroRows,
         slope: Tensor | None = None,
-        into: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
+        into: tuple[Tensor, ...] | None = None,
     ) -> Tensor:
         """Log likelihood (K, B), float64.
 
