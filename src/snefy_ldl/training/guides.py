@@ -323,12 +323,12 @@ def _skops_bytes(learner: Any) -> bytes | None:
         return None
     try:
         content: bytes = io.dumps(learner)
-        return content if not _distrusted(io, content) else None
+        return content if not distrusted_types(io, content) else None
     except Exception:  # skops says in many ways that it cannot write an object
         return None
 
 
-def _distrusted(io: Any, content: bytes) -> list[str]:
+def distrusted_types(io: Any, content: bytes) -> list[str]:
     """Types in a file that neither skops nor :data:`TRUSTED_TYPES` names."""
     return [name for name in io.get_untrusted_types(data=content) if name not in TRUSTED_TYPES]
 
@@ -347,7 +347,7 @@ def _skops_load(content: Any, number: int, kind: str) -> Any:
             f"guide {number} ({kind}) needs skops to be read: pip install 'snefy-ldl[guides]', or {again}"
         ) from None
     data = np.asarray(content, dtype=np.uint8).tobytes()
-    distrusted = _distrusted(io, data)
+    distrusted = distrusted_types(io, data)
     if distrusted:
         raise ModelFileError(f"guide {number} holds types that are not trusted ({', '.join(distrusted[:3])}); {again}")
     return io.loads(data, trusted=io.get_untrusted_types(data=data))
