@@ -257,10 +257,11 @@ class Grouping:
 
 def _grouping(job: Job, guidance: Guidance | None) -> Grouping:
     """The effects of a job's groups."""
-    guides = None if guidance is None else guidance.guides
     if guidance is None:
-        guidance = Guidance(*base_learners(job, job.rows), job.rows, job.labels.shares, None)
-    return Grouping(guidance, measure_effects(job, guidance.table, guidance.labels, guides))
+        base, table = base_learners(job, job.rows)
+        guidance = Guidance(base, table, job.rows, job.labels.shares, None)
+        return Grouping(guidance, measure_effects(job, table, guidance.labels, None))
+    return Grouping(guidance, measure_effects(job, guidance.table, guidance.labels, guidance.guides))
 
 
 def _with_groups(
