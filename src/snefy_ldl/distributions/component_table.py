@@ -421,12 +421,11 @@ class Curve:
         place: Index = np.rint((np.clip(u, self.first, self.last) - self.first) / self.step).astype(np.intp)
         return place + EDGE
 
-    def at(self, u: Array) -> tuple[Array, Array]:
-        """Values and slopes at logits u (b, A), by a polynomial through eight points, every other one put in here."""
+    def at(self, u: Array, numbers: Index) -> tuple[Array, Array]:
+        """Values and slopes of rows (b,) at logits u (b, A), by a polynomial through eight points, half of them new."""
         x = (np.clip(u, self.first, self.last) - self.first) / self.step + EDGE
         left = np.floor(x).astype(np.intp) - 1
-        rows = np.arange(len(u))[:, None, None]
-        around = self.values[rows, left[..., None] + np.arange(-REACH, REACH + POINTS // 2)]
+        around = self.values[numbers[:, None, None], left[..., None] + np.arange(-REACH, REACH + POINTS // 2)]
         near = around.astype(np.float64, copy=False) @ FINER
         weight, slope = _lagrange(2.0 * (x - left))
         return (near * weight).sum(-1), (near * slope).sum(-1) * (2.0 / self.step)
@@ -456,14 +455,15 @@ class RowCurves:
     def __init__(self, curves: list[Curve], at_zero: Array, at_one: Array) -> None:
         self._curves, self.at_zero, self.at_one = curves, at_zero, at_one
 
-    def at(self, u: Array) -> tuple[Array, Array]:
-        """Cdf, and density of the logit, at logits u (b, A): each (b, A), the atom at one left out."""
+    def at(self, u: Array, rows: Index | None = None) -> tuple[Array, Array]:
+        """Cdf, and density of the logit, of all or some rows at logits u (b, A): (b, A), the atom at one left out."""
+        rows = np.arange(len(u)) if rows is None else rows
         cdf, density = np.zeros(u.shape), np.zeros(u.shape)
         for curve in self._curves:
-            values, heights = curve.at(u)
+            values, heights = curve.at(u, rows)
             low = np.nonzero(u < curve.first)
             if len(low[0]):
-                change, heights[low] = curve.fallen(low[0], u[low])
+                change, heights[low] = curve.fallen(rows[low[0]], u[low])
                 values[low] += change
             cdf += values
             density += heights

@@ -10,7 +10,7 @@ import scipy.special
 from numpy.polynomial import legendre
 
 from snefy_ldl._internal.special import newton
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.types import Array, Index
 
 #: Gauss-Legendre points a panel.
 POINTS = 8
@@ -57,7 +57,8 @@ def _solve_panel(density: Array, mass: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         u = np.clip(np.where(total > 0.0, 2.0 * mass / total - 1.0, 0.0), -0.999, 0.999)
 
-    def rising(u: Array) -> tuple[Any, Any]:
-        return legendre.legval(u, integral, tensor=False), legendre.legval(u, density, tensor=False)
+    def rising(u: Array, rows: Index) -> tuple[Any, Any]:
+        value, slope = (legendre.legval(u, part[:, rows], tensor=False) for part in (integral, density))
+        return value, slope
 
     return newton(rising, mass, u, np.full(len(mass), -1.0), np.full(len(mass), 1.0), 1e-14, 1e-12)

@@ -398,20 +398,20 @@ class _RatioChain:
         """``w`` (T, C), rows summing to one."""
         return _closed(self._sign * np.exp(self._log_size - self._log_size.max(axis=1, keepdims=True)))
 
-    def _moved(self, k: int, z: Array) -> Array:
+    def _moved(self, k: int, z: Array, rows: Index | slice) -> Array:
         """Logits of the Betas behind ``z = log ℓ_k - log(ℓ_{k+1} + … + ℓ_L)`` (T,): (T, C)."""
-        return z[:, None] - self._log_centre[:, k] + self._scale
+        return z[:, None] - self._log_centre[:, k] + self._scale[rows]
 
-    def cdf(self, k: int, z: Array, weights: Array) -> Array:
-        moved = self._moved(k, z)
+    def cdf(self, k: int, z: Array, weights: Array, rows: Index | slice = slice(None)) -> Array:
+        moved = self._moved(k, z, rows)
         low = moved < 0.0  # work from the end that keeps its digits
         a, b = self._alpha[:, k], self._total
         near = scipy.special.expit(-np.abs(moved))
         tail = scipy.special.betainc(np.where(low, a, b), np.where(low, b, a), near)
         return np.clip((weights * np.where(low, tail, 1.0 - tail)).sum(1), 0.0, 1.0)
 
-    def log_density(self, k: int, z: Array) -> Array:
-        moved = self._moved(k, z)
+    def log_density(self, k: int, z: Array, rows: Index | slice = slice(None)) -> Array:
+        moved = self._moved(k, z, rows)
         a, b = self._alpha[:, k], self._total
         log_p: Array = scipy.special.log_expit(moved) * a + scipy.special.log_expit(-moved) * b
         return log_p - scipy.special.betaln(a, b)
@@ -431,8 +431,9 @@ class _RatioChain:
         limit = np.full(len(z), LOGIT_LIMIT)
         rounding = 1e-15 * np.abs(weights).sum(1)  # of the cdf; below it steps have no meaning
 
-        def rising(z: Array) -> tuple[Array, Array]:
-            return self.cdf(k, z, weights), (weights * np.exp(self.log_density(k, z))).sum(1)
+        def rising(z: Array, rows: Index) -> tuple[Array, Array]:
+            slope = (weights[rows] * np.exp(self.log_density(k, z, rows))).sum(1)
+            return self.cdf(k, z, weights[rows], rows), slope
 
         return newton(rising, levels, z, -limit, limit, rounding, 1e-13)
 

@@ -300,11 +300,14 @@ def direct_quantile(a: Array, b: Array, weights: Array, levels: Array) -> Array:
     """z at which the cdf reaches each row's own level (b,): Newton, kept inside a shrinking bracket."""
     z: Array = scipy.special.logit(np.clip((weights * (a / (a + b))).sum(1), TAIL_MASS, 1.0 - TAIL_MASS))
     limit = np.full(len(z), LOGIT_LIMIT)
+    rounding = 1e-15 * np.abs(weights).sum(1)  # of the cdf; below it steps have no meaning
 
-    def rising(z: Array) -> tuple[Array, Array]:
-        return direct_cdf(a, b, weights, z), (weights * np.exp(log_beta_density(a, b, z))).sum(1)
+    def rising(z: Array, rows: Index) -> tuple[Array, Array]:
+        first, second = (part[rows] if part.ndim == 2 else part for part in (a, b))
+        slope = (weights[rows] * np.exp(log_beta_density(first, second, z))).sum(1)
+        return direct_cdf(first, second, weights[rows], z), slope
 
-    return newton(rising, levels, z, -limit, limit)
+    return newton(rising, levels, z, -limit, limit, rounding)
 
 
 def log_beta_density(a: Array, b: Array, z: Array) -> Array:
