@@ -753,8 +753,8 @@ class MovingMoments(_Tables):
         self._background, self._presence = len(alpha) > n_members * len(i), odds is not None
         self._n_members = n_members
         smallest = math.log(LOWEST_MEAN / n_labels) + (math.log(LOWEST_PRESENCE) if self._presence else 0.0) - 1.0
-        ends = torch.tensor([[smallest], [0.0]], dtype=torch.float64).expand(2, n_labels)
-        nodes, steps = integral_nodes(alpha, ends)
+        highest = torch.zeros(1, n_labels, dtype=torch.float64)
+        nodes, steps = (part[0] for part in integral_nodes(alpha, highest, lowest=smallest))
         size = max(1, BLOCK_NUMBERS // (n_labels * len(nodes)))
         self._blocks = [slice(start, min(start + size, len(alpha))) for start in range(0, len(alpha), size)]
         kernel = torch.as_tensor(parts.kernel()).reshape(n_members, -1)[:, None, : len(i)]

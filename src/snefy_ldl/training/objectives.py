@@ -39,8 +39,8 @@ from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
 from snefy_ldl.training.kernels.counts import MOST_VOTES, DirectFactors, VoteFactors, VotePass, log_prob_factors
-from snefy_ldl.training.kernels.pairs import DensityPass, squared_log_density
-from snefy_ldl.training.kernels.presence import DENSE_SUPPORTS, ZeroPass, ZeroRows, zero_log_density
+from snefy_ldl.training.kernels.pairs import DensityPass, SquaredLogDensity
+from snefy_ldl.training.kernels.presence import DENSE_SUPPORTS, ZeroLogDensity, ZeroPass, ZeroRows
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -137,7 +137,8 @@ def log_density(net: SnefyNet, x: Any, logs: Tensor, background: Tensor | None =
     """
     exponents = net.exponents.double()
     odds = None if background is None else net.log_odds
-    return squared_log_density(net.output(x), exponents, net.readout, logs, background, odds, net.balanced)
+    inputs = net.output(x), exponents, net.readout, logs, background, odds, net.balanced
+    return SquaredLogDensity.apply(*inputs)  # type: ignore[no-untyped-call]
 
 
 class Shares(Objective):
@@ -371,9 +372,8 @@ class ZeroObjective(Objective):
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
         """Log density (K, B), float64; see :meth:`Objective.log_prob`."""
         rows = self.rows(net, index)
-        return zero_log_density(
-            net.output(x), net.exponents.double(), net.raw_presence, net.readout, rows, self.supports
-        )
+        inputs = net.output(x), net.exponents.double(), net.raw_presence, net.readout, rows, self.supports
+        return ZeroLogDensity.apply(*inputs)  # type: ignore[no-untyped-call]
 
     def written_out_step(self, net: SnefyNet, X: ScaledFeatures, batch_size: int) -> WrittenOutZeroStep:
         """See :meth:`Objective.written_out_step`."""

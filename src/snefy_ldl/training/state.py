@@ -73,12 +73,8 @@ class Run:
 
     def go_on_with(self, other: Run, members: list[int]) -> None:
         """Take over what a run of some of the members did since it left this one."""
-        self.history, self.next_epoch, self.repairs, self.seconds = (
-            other.history,
-            other.next_epoch,
-            other.repairs,
-            other.seconds,
-        )
+        for name in ("history", "next_epoch", "repairs", "seconds"):
+            setattr(self, name, getattr(other, name))
         for place, k in enumerate(members):
             self.best_loss[k], self.best_epoch[k] = other.best_loss[place], other.best_epoch[place]
         for mine, theirs in ((self.losses, other.losses), (self.validation_losses, other.validation_losses)):
