@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,38 +21,6 @@ if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
 
 
-@contextlib.contextmanager
-def table_notes() -> Iterator[None]:
-    """Add up what is odd about the parts of a table, and print it when all are done."""
-    from snefy_ldl.errors import TableNote
-
-    odd: list[Any] = []
-
-    def show(message: Warning | str, *rest: Any, **more: Any) -> None:
-        if isinstance(message, TableNote):
-            odd.extend(message.odd_cells)
-        else:
-            usual(message, *rest, **more)
-
-    with warnings.catch_warnings():
-        usual, warnings.showwarning = warnings.showwarning, show
-        warnings.simplefilter("always", TableNote)
-        yield
-    print_odd_cells(odd)
-
-
-def print_odd_cells(odd: list[Any]) -> None:
-    """Print what is odd about the cells of a table.
-
-    Args:
-        odd: What :func:`odd_cells` listed for all its parts.
-    """
-    from snefy_ldl.datasets.recognise import describe_odd_cells
-
-    for line in describe_odd_cells(odd).splitlines():
-        note(line)
-
-
 def odd_cells(model: SnefyLDL, table: Any, names: list[str]) -> list[Any]:
     """What is odd about the cells of a table, for a model that reads text and gaps.
 
@@ -64,22 +30,12 @@ def odd_cells(model: SnefyLDL, table: Any, names: list[str]) -> list[Any]:
         names: The columns to feed the model.
 
     Returns:
-        Entries that :func:`print_odd_cells` adds up.
+        Entries that :func:`~snefy_ldl.cli.common.print_odd_cells` adds up.
     """
     from snefy_ldl.datasets.columns import TableEncoder
 
     columns = model.columns_
     return columns.odd_cells(model_rows(model, table, names)) if isinstance(columns, TableEncoder) else []
-
-
-@contextlib.contextmanager
-def no_table_notes() -> Iterator[None]:
-    """Print nothing about a table that was described before."""
-    from snefy_ldl.errors import TableNote
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TableNote)
-        yield
 
 
 def label_names(model: SnefyLDL) -> list[str]:
