@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,7 @@ def feature_names(model: SnefyLDL, option: str | None, source: TableSource, othe
     return names
 
 
+@dataclass
 class LabelReader:
     """Reads a first set of labelled rows, which settles labels and features, and then further ones.
 
@@ -113,21 +114,18 @@ class LabelReader:
         groups: Columns that hold the groups of rows; they are read beside the features.
     """
 
-    def __init__(
-        self,
-        labels: list[str] | None,
-        features: list[str] | None,
-        drop: list[str],
-        id_name: str | None,
-        columns: tuple[str, str, str],
-        normalize: bool = False,
-        groups: Sequence[str] = (),
-    ) -> None:
-        self.groups = list(groups)
-        self.labels, self.drop = labels, drop
-        self.features = None if features is None else [*features, *(name for name in groups if name not in features)]
-        self.id_name, self.columns, self.normalize = id_name, columns, normalize
-        self._groups = False  # whether ids of the rows so far name groups
+    labels: list[str] | None
+    features: list[str] | None
+    drop: list[str]
+    id_name: str | None
+    columns: tuple[str, str, str]
+    normalize: bool
+    groups: list[str]
+    _ids_name_groups: bool = False  # of the rows so far
+
+    def __post_init__(self) -> None:
+        if self.features is not None:
+            self.features = [*self.features, *(name for name in self.groups if name not in self.features)]
 
     def _feature_columns(self, columns: list[str], others: set[str], file: Path) -> list[str]:
         """The features the user named, or every column that is nothing else."""
@@ -220,8 +218,8 @@ class LabelReader:
 
         assert self.features is not None
         new = self._read(file, "auto", self.labels, self.features, prefer_counts=base.are_counts)
-        self._groups = self._groups or names_groups(base)
-        if new.features is None or (base.ids is not None and not self._groups):
+        self._ids_name_groups = self._ids_name_groups or names_groups(base)
+        if new.features is None or (base.ids is not None and not self._ids_name_groups):
             new = last_of_each(new)  # its names are those of single rows
         if new.features is None:
             missing = (
