@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 #: Modules whose examples need a package that is not here; their tests say so when they are skipped.
-NEEDS = {"hub": "huggingface_hub"}
+NEEDS = {"hub": "huggingface_hub", "mlflow": "mlflow"}
 collect_ignore = [
     f"src/snefy_ldl/integrations/{name}.py" for name, package in NEEDS.items() if find_spec(package) is None
 ]

@@ -75,7 +75,7 @@ START_SECONDS = 12
 KEPT = RESULTS / "active_study.json"
 #: Share of labels that choosing rows should save.
 WANTED = 0.15
-DIAGNOSED = ("helps", "slope", "foreseen", "redundancy")
+DIAGNOSED = ("helps", "slope", "rmse_mae", "foreseen", "redundancy", "epistemic_share", "score")
 
 
 def read(name):
@@ -420,7 +420,7 @@ def table_of_ranks(found, gains):
     """
     facts = {data: {key: these["diagnosis"][key].mean() for key in DIAGNOSED} for data, these in found.items()}
     won = np.array(list(gains.values()))
-    figures = [key for key in DIAGNOSED[1:] if all(np.isfinite(facts[data][key]) for data in gains)]
+    figures = [key for key in DIAGNOSED[1:-1] if all(np.isfinite(facts[data][key]) for data in gains)]
     table = np.array([[facts[data][key] for key in figures] for data in gains])
     lines = ["| figure | rank correlation with the gain | without one pool, least |", "|---" * 3 + "|"]
     without = np.array(
@@ -428,7 +428,7 @@ def table_of_ranks(found, gains):
     )
     for number, key in enumerate(figures):
         lines.append(f"| {key} | {_rank_correlation(table[:, number], won):.2f} | {without[:, number].min():.2f} |")
-    lines += [f"| {key} | not measured | not measured |" for key in DIAGNOSED[1:] if key not in figures]
+    lines += [f"| {key} | not measured | not measured |" for key in DIAGNOSED[1:-1] if key not in figures]
     best = without.argmax(1)
     ranks = rankdata(table, axis=0)[np.arange(len(won)), best]
     names = ", ".join(f"{figures[k]} for {np.sum(best == k)}" for k in np.unique(best))

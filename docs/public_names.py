@@ -29,6 +29,7 @@ SUBJECTS: dict[str, list[str]] = {
     "Integrations": [
         "snefy_ldl.integrations.onnx",
         "snefy_ldl.integrations.hub",
+        "snefy_ldl.integrations.mlflow",
     ],
     "Services and clusters": [
         "snefy_ldl.serve.app",
@@ -48,6 +49,7 @@ INTERNAL: dict[str, str] = {
 }
 #: Descriptions of public names that are neither classes nor functions.
 CONSTANTS: dict[str, str] = {
+    "FLAVOR": "Name of the flavour in an MLflow model.",
     "HIGHER_IS_BETTER": "Name of each of the six measures of Geng (2016), and whether higher is better.",
     "KERNELS": "Name of every kernel that strategies choose rows on, and its class.",
     "LABEL_COLORS": "Colours of labels, in order: those of Okabe and Ito, distinguishable with any colour vision.",

@@ -8,7 +8,7 @@ import torch
 from numpy.random import RandomState
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.active.kernels import KERNELS, FisherKernel, NetworkRows, fisher_information, make_kernel
+from snefy_ldl.active.kernels import KERNELS, FisherKernel, Laplace, NetworkRows, fisher_information, make_kernel
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks import SnefyNet
@@ -154,14 +154,37 @@ def test_blocks_have_the_features_of_the_whole(name, model, guided, pool, monkey
     )
 
 
-def test_information_is_that_of_the_models_rows(guided, pool):
-    rows = next(NetworkRows.of(guided, pool[:5]))
-    np.testing.assert_array_equal(fisher_information(guided, pool[:5])[:, 0], rows.information()[0].numpy())
+@pytest.mark.slow
+def test_laplace_of_one_labelled_row_is_exact(guided, pool):
+    laplace = Laplace(guided, pool[:1])
+    known, new = next(NetworkRows.of(guided, pool[:1])), next(NetworkRows.of(guided, pool[1:2]))
+    t, u = known.hidden[0, 0], new.hidden[0, 0]
+    n = known.output.shape[-1]
+    precision = torch.kron(torch.outer(t, t), known.information()[0, 0])
+    covariance = torch.linalg.inv(precision + laplace.prior_precision[0] * torch.eye(len(precision)).double())
+    pull = torch.kron(u[None], torch.eye(n).double())  # output = pull · weights
+    expected = pull @ covariance @ pull.T
+    torch.testing.assert_close(laplace.output_covariance(new)[0, 0], expected, rtol=1e-6, atol=1e-9)
+    nats = 0.5 * np.trace(fisher_information(guided, pool[1:2])[0, 0] @ expected.numpy())
+    np.testing.assert_allclose(laplace.nats(pool[1:2]), nats, rtol=1e-6)
 
 
-def test_kernels_that_a_model_cannot_have_are_refused(guided):
+def test_one_member_knows_less_far_from_its_rows(guided, city):
+    laplace = Laplace(guided, city.X[:120])
+    near, far = city.X[:40], city.X[:40] + 3.0 * city.X.std(0)
+    assert laplace.nats(far).mean() > laplace.nats(near).mean() > 0.0
+    variance = laplace.variance(near)
+    assert variance.shape == (40,)
+    assert (variance > 0.0).all()
+    few = Laplace(guided, city.X[:10])
+    assert few.variance(near).mean() > variance.mean()
+
+
+def test_kernels_that_a_model_cannot_have_are_refused(guided, pool):
     with pytest.raises(InputError, match='use "auto"'):
         make_kernel("tree", guided, RandomState(0))
     for name, message in [("members", "n_members"), ("trees", "forest"), ("fisher", "SnefyLDL"), ("auto", "no forest")]:
         with pytest.raises(InputError, match=message):
             make_kernel(name, object(), RandomState(0))
+    with pytest.raises(InputError, match="SnefyLDL"):
+        Laplace(object(), pool)

@@ -130,6 +130,8 @@ def test_every_public_function_is_documented_with_an_example(name):
     # tables of several averages, transforms and tests have no one standard error
     assert "return_std_error" in parameters or name in {
         "score",
+        "EntropyCalibrated",
+        "entropy_calibrated",
         "JointCalibration",
         "joint_calibration_test",
         "joint_pit",

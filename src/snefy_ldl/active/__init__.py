@@ -15,7 +15,7 @@ from __future__ import annotations
 from snefy_ldl.active.batches import BAIT, LCMD, Auto, KernelStrategy, KMeansPlusPlus, MaxDet
 from snefy_ldl.active.diagnosis import Diagnosis, will_it_help
 from snefy_ldl.active.features import CoreSet, FeatureStrategy, GraphDensity, KMeansSampling, RandomSampling
-from snefy_ldl.active.kernels import KERNELS, fisher_information
+from snefy_ldl.active.kernels import KERNELS, Laplace, fisher_information
 from snefy_ldl.active.laws import (
     DirichletEntropy,
     Entropy,
@@ -46,6 +46,7 @@ __all__ = [
     "KMeansPlusPlus",
     "KMeansSampling",
     "KernelStrategy",
+    "Laplace",
     "LawStrategy",
     "MaxDet",
     "Pool",

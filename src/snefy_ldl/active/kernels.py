@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from snefy_ldl._internal.laws import to_numpy
-from snefy_ldl._internal.limits import PREDICTION_ROWS
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS, PREDICTION_ROWS
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_choice
@@ -408,3 +408,109 @@ class GradientsKernel(FisherKernel, name="gradients"):
                 by_output = rows.amplitude * lifted[:, None, :, number] - w * onto[..., number, None]
                 columns.append((moved.double() * by_output).sum((0, 2)))
         return torch.stack(columns, 1)
+
+
+# -- what one member does not know -------------------------------------------------------------------------------------
+
+
+class Laplace:
+    """Uncertainty about the last layer: a Gaussian around its weights with the Fisher information as its precision.
+
+    The precision of each member is ``N A ⊗ T + λ``, A the mean of ``I(h)`` and T the mean of ``t tᵀ`` over the labelled
+    rows (a Kronecker product in place of the mean of products), so that the output at x varies by ``Σ_h(x)``. The
+    prior's λ is the one of the largest evidence, by MacKay's update.
+
+    Args:
+        model: a fitted :class:`~snefy_ldl.SnefyLDL`; one member is enough.
+        X_labeled: the rows that it was fitted on.
+
+    Attributes:
+        prior_precision: λ of every member (K,).
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=80, random_state=0)
+        >>> model = SnefyLDL(epochs=2, n_members=1, guides=None, random_state=0).fit(city.X[:60], city.D[:60])
+        >>> bool((Laplace(model, city.X[:60]).nats(city.X[60:]) > 0.0).all())
+        True
+    """
+
+    def __init__(self, model: Any, X_labeled: Any) -> None:
+        if not KERNELS["fisher"].serves(model):
+            raise InputError(f"Laplace needs a fitted SnefyLDL; got {type(model).__name__}.")
+        self.model, n_rows = model, 0
+        information = second = torch.zeros(())
+        for rows in NetworkRows.of(model, X_labeled):
+            step = max(1, CHUNK_ELEMENTS // (rows.root.shape[-1] ** 2 * len(rows.root)))
+            for start in range(0, rows.hidden.shape[1], step):
+                information = information + _part(rows, slice(start, start + step)).information().sum(1)
+            second = second + rows.hidden.transpose(-1, -2) @ rows.hidden
+            n_rows += rows.hidden.shape[1]
+        by_output = torch.linalg.eigh(information)  # of N A
+        by_hidden = torch.linalg.eigh(second / n_rows)
+        self._output, self._hidden = by_output.eigenvectors, by_hidden.eigenvectors  # (K, n, n), (K, w, w)
+        self._precision = by_hidden.eigenvalues.clamp_min(0)[..., :, None] * by_output.eigenvalues.clamp_min(0)[:, None]
+        net = _core(model).net_
+        with torch.no_grad():
+            square = (net.head_weight.double() ** 2).sum((1, 2)) + (net.head_bias.double() ** 2).sum((1, 2))
+        self.prior_precision = torch.ones_like(square)
+        for _ in range(100):
+            known = self._precision / (self._precision + self.prior_precision[:, None, None])
+            self.prior_precision = (known.sum((1, 2)) / square).clamp(1e-6, 1e6)
+
+    def output_covariance(self, rows: NetworkRows) -> Tensor:
+        """``Σ_h(x)`` of some rows (K, b, n, n)."""
+        return torch.einsum("kin,kbn,kjn->kbij", self._output, self._spread(rows), self._output)
+
+    def _spread(self, rows: NetworkRows) -> Tensor:
+        """Variance of the output along the eigenvectors of A (K, b, n)."""
+        along = (rows.hidden @ self._hidden) ** 2
+        variance: Tensor = along @ (1.0 / (self._precision + self.prior_precision[:, None, None]))
+        return variance
+
+    def nats(self, X: Any) -> Array:
+        """Expected loss of log likelihood because the last layer is not known better, ``½ tr(I(h) Σ_h)`` (N,).
+
+        Args:
+            X: rows, as the model takes them.
+
+        Returns:
+            Nats per row, averaged over members.
+        """
+        parts = []
+        for rows in NetworkRows.of(self.model, X):
+            _, w = rows.law_root()
+            turned = rows.amplitude[..., None] * self._output[:, None]  # ê_i O_ij, (K, b, n, n)
+            quadratic = (rows.root[:, None] @ turned).square().sum(-2) - (w @ self._output) ** 2  # of I / 4, (K, b, n)
+            parts.append(to_numpy(2.0 * (quadratic * self._spread(rows)).sum(-1).mean(0)))
+        return np.concatenate(parts)
+
+    def variance(self, X: Any, n_draws: int = 32, random_state: int = 0) -> Array:
+        """Total variance of the predicted mean because the last layer is not known better, by draws of it (N,).
+
+        Args:
+            X: rows, as the model takes them.
+            n_draws: draws of the network's output.
+            random_state: seed of the draws.
+
+        Returns:
+            ``Σ_r Var[E[ℓ_r|x]]`` per row, within members.
+        """
+        generator = torch.Generator().manual_seed(random_state)
+        parts = []
+        for rows in NetworkRows.of(self.model, X):
+            root = self._spread(rows).sqrt()
+            means = []
+            for _ in range(n_draws):
+                noise = torch.randn(root.shape, generator=generator, dtype=torch.float64).to(root.device)
+                moved = rows.output + (root * noise) @ self._output.transpose(-1, -2)
+                with torch.no_grad():
+                    means.append(to_numpy(rows.net.law(moved, *rows.inputs[1:]).mean))
+            # members are drawn independently and averaged, which divides the variance of one of them by K
+            parts.append(np.stack(means).var(axis=0, ddof=1).sum(axis=1) * len(rows.output))
+        return np.concatenate(parts)
+
+
+def _part(rows: NetworkRows, part: slice) -> NetworkRows:
+    return NetworkRows(rows.net, (), rows.hidden[:, part], rows.output[:, part], rows.root, rows.amplitude[:, part])

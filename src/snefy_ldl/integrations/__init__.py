@@ -5,6 +5,7 @@ module                                 extra       what it provides
 ====================================== =========== ==================================================================
 :mod:`snefy_ldl.integrations.onnx`     ``onnx``    mean, variance and quantiles as an ONNX file
 :mod:`snefy_ldl.integrations.hub`      ``hub``     model folders with a card, to and from the Hugging Face Hub
+:mod:`snefy_ldl.integrations.mlflow`   ``mlflow``  means and intervals as an MLflow ``pyfunc`` model
 ====================================== =========== ==================================================================
 """
 

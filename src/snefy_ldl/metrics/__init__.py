@@ -33,10 +33,12 @@ from snefy_ldl.metrics.intervals import (
 from snefy_ldl.metrics.joint import JointCalibration, joint_calibration_test, joint_pit
 from snefy_ldl.metrics.points import (
     HIGHER_IS_BETTER,
+    EntropyCalibrated,
     canberra,
     chebyshev,
     clark,
     cosine,
+    entropy_calibrated,
     intersection,
     kl_divergence,
     score,
@@ -61,6 +63,7 @@ from snefy_ldl.metrics.ranking import (
 __all__ = [
     "HIGHER_IS_BETTER",
     "MEASURES",
+    "EntropyCalibrated",
     "JointCalibration",
     "canberra",
     "chebyshev",
@@ -73,6 +76,7 @@ __all__ = [
     "cumulative_absolute_distance",
     "cumulative_jensen_shannon",
     "earth_movers_distance",
+    "entropy_calibrated",
     "error_rate",
     "ert_ceiling",
     "excess_risk_of_coverage",

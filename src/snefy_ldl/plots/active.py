@@ -141,8 +141,13 @@ def plot_diagnosis(diagnosis: Diagnosis, ax: Any = None) -> Any:
     ax.minorticks_off()
     ax.set_ylim(bottom=0.0)
     ax.set(xlabel="labelled rows", ylabel="KL divergence, cross-fitted")
-    figures = f"errors foreseen {diagnosis.foreseen:.2f}\na chosen batch covers {diagnosis.redundancy:+.0%}"
-    ax.text(0.03, 0.05, figures, transform=ax.transAxes, color=style.QUIET, fontsize=9.5)
+    figures = [
+        f"RMSE/MAE {diagnosis.rmse_mae:.2f}",
+        f"errors foreseen {diagnosis.foreseen:.2f}",
+        f"a chosen batch covers {diagnosis.redundancy:+.0%}",
+        *([f"epistemic share {diagnosis.epistemic_share:.0%}"] if np.isfinite(diagnosis.epistemic_share) else []),
+    ]
+    ax.text(0.03, 0.05, "\n".join(figures), transform=ax.transAxes, color=style.QUIET, fontsize=9.5)
     ax.set_title("Choosing rows should pay" if diagnosis.helps else "Random rows are as good here", fontsize=11)
     style.quiet(ax, grid="y")
     style.legend(ax)
