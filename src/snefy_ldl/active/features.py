@@ -107,8 +107,7 @@ def nearest_distance(Z: NDArray[Any], others: NDArray[Any]) -> Array:
         >>> nearest_distance(np.array([[0.0], [4.0]]), np.array([[1.0], [9.0]]))
         array([1., 3.])
     """
-    search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(others)
-    return np.asarray(search.kneighbors(Z)[0][:, 0], dtype=np.float64)
+    return np.asarray(pairwise_distances_argmin_min(Z, others)[1], dtype=np.float64)
 
 
 def cluster(Z: NDArray[Any], n: int, seed: int, weight: Array | None = None) -> NDArray[Any]:
@@ -490,11 +489,9 @@ def graph_density(Z: NDArray[Any], n_neighbors: int) -> tuple[Array, sp.csr_matr
     if len(Z) == 1:
         return np.zeros(1), sp.csr_matrix((1, 1))
     search = NearestNeighbors(n_neighbors=min(n_neighbors, len(Z) - 1)).fit(Z)
-    gaps, neighbors = search.kneighbors()
-    scale = 2.0 * float(np.mean(gaps**2))
-    weight = np.exp(-(gaps**2) / scale) if scale > 0.0 else np.ones_like(gaps)
-    start = np.arange(0, gaps.size + 1, gaps.shape[1])
-    graph = sp.csr_matrix((weight.ravel(), neighbors.ravel(), start), shape=(len(Z), len(Z)))
+    graph = search.kneighbors_graph(mode="distance")
+    scale = 2.0 * float(np.mean(graph.data**2))
+    graph.data = np.exp(-(graph.data**2) / scale) if scale > 0.0 else np.ones_like(graph.data)
     graph = graph.maximum(graph.T).tocsr()
     total, degree = np.asarray(graph.sum(axis=1)).ravel(), np.diff(graph.indptr)
     return total / np.maximum(degree, 1), graph

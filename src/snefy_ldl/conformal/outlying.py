@@ -9,7 +9,7 @@ it gives to the rim.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -84,13 +84,9 @@ class Outlyingness:
     def _distances(self, table: Array) -> Array:
         return (np.nan_to_num((table - self.centre) / self.scale) ** 2).mean(axis=1)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Outlyingness:
-        """What :meth:`to_dict` described.
+        """What ``asdict`` described.
 
         Raises:
             InputError: What an earlier build described, whose factors meant something else.
