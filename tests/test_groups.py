@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import dirichlet
 
 from snefy_ldl import SnefyLDL, blocks
 from snefy_ldl.active import ActiveLearner, diagnosis, query, will_it_help
@@ -17,7 +18,7 @@ from snefy_ldl.explain.importance import sum_up
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.plots.groups import plot_group_effects
 from snefy_ldl.training import groups as last_step
-from snefy_ldl.training import search
+from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.effects import (
     GroupEffects,
     MixedModel,
@@ -27,8 +28,13 @@ from snefy_ldl.training.effects import (
     posterior_means,
     unpack_effects,
 )
-from snefy_ldl.training.guides import centred_logs
+from snefy_ldl.training.plan import Job
 from snefy_ldl.training.race import train_jobs
+from snefy_ldl.training.settings import Settings
+
+
+def dirichlet_log_prob(D, alpha):
+    return np.array([dirichlet(a).logpdf(d / d.sum()) for d, a in zip(D, alpha)])
 
 
 @pytest.fixture(scope="module")
@@ -207,24 +213,57 @@ def test_groups_without_an_effect_change_nothing(data, parts):
 
 
 @pytest.mark.slow
-def test_effects_that_tell_guides_nothing_leave_a_fit_without_groups(monkeypatch):
-    data = make_groups(n_groups=10, n_rows=10, effect=1.0, random_state=0)
-    kwargs = {"random_state": 0, "epochs": 1, "guides": [SABFGS()]}
-    monkeypatch.setattr(search, "tell_more", lambda *_: False)
-    told = SnefyLDL(**kwargs).fit(data.X, data.D, groups=data.groups)
-    plain = SnefyLDL(**kwargs).fit(data.X, data.D)
+def test_a_fit_whose_features_tell_the_groups_is_one_without_groups():
+    data = make_groups(n_groups=10, n_rows=20, effect=1.0, random_state=0)
+    place = np.random.default_rng(0).normal(size=(10, 2))[data.groups]  # tells which group a row is of
+    X, kwargs = np.hstack([data.X[:, :1], place]), {"random_state": 0, "epochs": 1, "guides": [SABFGS()]}
+    told = SnefyLDL(**kwargs).fit(X, data.D, groups=data.groups)
+    plain = SnefyLDL(**kwargs).fit(X, data.D)
     assert told.training_["group_effects"]["effects"] == "features tell as much as groups"
-    np.testing.assert_array_equal(told.predict(data.X, groups=data.groups), plain.predict(data.X))
+    np.testing.assert_array_equal(told.predict(X, groups=data.groups), plain.predict(X))
 
 
-def test_effects_tell_more_where_guides_that_see_them_are_clearly_better():
+@pytest.mark.parametrize(
+    ("effect", "features_tell", "why"),
+    [(0.0, False, last_step.NO_DIFFERENCE), (1.0, False, None), (1.0, True, last_step.TOLD_BY_FEATURES)],
+)
+def test_effects_are_learnt_where_groups_differ_beside_what_their_features_tell(effect, features_tell, why):
+    data = make_groups(n_groups=20, n_rows=20, effect=effect, random_state=0)
+    place = np.random.default_rng(0).normal(size=(20, 2))[data.groups]
+    X = np.hstack([data.X[:, :1], place]) if features_tell else data.X
+    job = Job(Settings(random_state=0), TrainingData(X, data.D, None, None, custom=False, groups=data.groups))
+    assert last_step.why_no_effects(job, data.D, 1e-4) == why
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_a_power_law_holds_perturbed_rows_and_dirichlet_rows(power):
     random = np.random.default_rng(0)
-    labels = random.dirichlet([2.0, 3.0, 4.0], size=200)
-    near, far = (centred_logs(labels * np.exp(by * random.normal(size=labels.shape)), 1e-6) for by in (0.3, 0.4))
-    effects = last_step.Measured(None, None, np.ones(1), 0.0, None, None, near)
-    assert last_step.tell_more(effects, far, labels)
-    assert not last_step.tell_more(replace(effects, table=far), near, labels)
-    assert not last_step.tell_more(effects, near, labels)
+    p, total = random.dirichlet([3.0, 4.0, 5.0], size=3000), np.full(3, 40.0 if power else 20.0)
+    law = last_step.PowerLaw(np.log(total), power)
+    D = law.sample(p, random)
+    truth = dirichlet_log_prob(D, 40.0 * p)
+    if not power:  # what is left when the rows are divided by p is an even Dirichlet
+        divided = D / p / (D / p).sum(1, keepdims=True)
+        truth = dirichlet_log_prob(divided, np.full_like(p, 20.0)) + (np.log(divided) - np.log(D)).sum(1)
+    np.testing.assert_allclose(law.log_prob(D, p), truth, rtol=1e-9)
+    found = last_step.PowerLaw.fit(D, p)
+    assert abs(found.power - power) < 0.1
+    assert law.log_prob(D, p).mean() <= found.log_prob(D, p).mean() < law.log_prob(D, p).mean() + 0.01
+
+
+def test_a_lesson_is_drawn_where_a_law_with_few_parameters_is_as_likely(monkeypatch):
+    data = make_groups(n_groups=16, n_rows=20, effect=0.6, noise="dirichlet", random_state=1)
+    lessons = []
+    draw = last_step.draw_rows
+    monkeypatch.setattr(last_step, "draw_rows", lambda *args: lessons.append(draw(*args)) or lessons[-1])
+    model = SnefyLDL(random_state=0, epochs=5).fit(data.X, data.D, groups=data.groups)
+    features, labels, moves = lessons[0]
+    n_draws = 2 * last_step.DRAWS_PER_ROW * len(data.X)
+    assert len(features) == len(labels) == len(moves.log_centre) == n_draws
+    np.testing.assert_allclose(labels.sum(1), 1.0)
+    assert (features[: n_draws // 2, -1] == 1.0).all()  # rows of unknown groups
+    assert model.training_["rows"] < len(data.X)
+    assert model.training_["group_effects"]["effects"] == "kept"
 
 
 def test_redrawn_effects_vary_as_much_as_groups_and_are_no_longer_alike():

@@ -68,7 +68,8 @@ class Job:
         members_done: members that were trained before; the job trains those that come after them.
         folds: whether each member leaves out another part of the rows, so that every row is a validation row, and the
             members of a candidate stop at one common epoch.
-        lessons: rows of the data that the member of each part learns from, too (N_FOLDS, n); None for none.
+        lessons: rows of the data that the member of each part learns from, too (N_FOLDS, n), or every member where
+            there are no parts (1, n); None for none.
         may_move: whether a law that moves may be tried; it answers questions about votes row by row.
         seed: of the job; drawn from ``settings.random_state`` by default.
 
@@ -233,6 +234,9 @@ class Job:
         if self.data.groups is not None:  # groups differ in size, and members of one stack have as many rows each
             sizes = [min(len(split[part]) for split in splits.values()) for part in (0, 1)]
             splits = {k: (train[: sizes[0]], valid[: sizes[1]]) for k, (train, valid) in splits.items()}
+        if self.lessons is not None and not self.folds:
+            drawn = torch.as_tensor(self.lessons[0])
+            splits = {k: (torch.cat([train, drawn]), valid) for k, (train, valid) in splits.items()}
         members = []
         for scaling, centre in product(self.scalings, self.centres):
             for k, at in zip(numbers, same):

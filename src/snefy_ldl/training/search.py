@@ -29,13 +29,14 @@ from snefy_ldl.learners.logratio import FACTORS, FREEDOMS, choose_shape, shrink,
 from snefy_ldl.training.checkpoint import checkpoint_of
 from snefy_ldl.training.data import TrainingData, complete_votes
 from snefy_ldl.training.groups import (
+    TOLD_BY_FEATURES,
     Measured,
     Shown,
     add_effects,
     base_learners,
     measure_effects,
-    tell_more,
     wants_effects,
+    why_no_effects,
     without_effects,
 )
 from snefy_ldl.training.guides import (
@@ -80,9 +81,9 @@ MOVING_NEURONS, FEW_LABELS = 24, 9
 #: Standard errors by which such a law must lead up to that many labels: its rows share no tables, and after votes each
 #: of them is a mixture of such laws.
 MOVING_PRICE = 1.5
-#: Standard errors by which a law that moves may be behind where rows come in groups that differ: it gains far more than
-#: others from what is known of a group (on made-up groups 0.6 nats per row, on stools of children 3).
-GROUP_ALLOWANCE = 3.0
+#: Epochs of a network that will go on with what is known of groups, as a part of those of a fit. All of them gained
+#: nothing on made-up groups and stools of children.
+EPOCHS_BEFORE_GROUPS = 1.0 / 3.0
 #: A part of rows with zeros from which they are modelled without a comparison.
 MOSTLY_ZEROS = 0.4
 #: Rows below which members that leave out one part of the rows each choose between candidates.
@@ -147,31 +148,31 @@ def search(job: Job, progress: Progress, inputs: Inputs | None = None) -> Fitted
     return _search(job, progress, inputs)
 
 
-def _search(
-    job: Job, progress: Progress, inputs: Inputs | None, large: bool = False, guidance: Guidance | None = None
-) -> FittedState:
+def _search(job: Job, progress: Progress, inputs: Inputs | None, large: bool = False) -> FittedState:
     """The state of the zero policy and the inputs that do best; further members join the one that was chosen."""
     policies = [job]
     if job.may_model_zeros:
         policies = [job.with_policy("model")]
         if job.zero_rows < MOSTLY_ZEROS:  # shrunk zeros train in a third of the time, and settle what the network sees
             policies.insert(0, job.with_policy(job.labels.policy.mode))
-    if guidance is None and wanted_guides(job, light=large):
+    has_guides = bool(wanted_guides(job, light=large))
+    seeks_effects = not large and wants_effects(job)
+    no_effects = None
+    if seeks_effects and has_guides:
+        assert job.data.groups is not None
+        progress.update(progress.completed, "looking at groups")
+        no_effects = why_no_effects(job, *_guide_labels(job)[:2])
+        if no_effects == TOLD_BY_FEATURES:
+            return without_effects(_search(job.without_groups(), progress, inputs), job.data.groups, no_effects)
+    guidance = None
+    if has_guides:
         progress.update(progress.completed, "fitting guides")
         guidance = _guidance(job, large)
     n_rows = len(job.rows if guidance is None else guidance.seen)
     # who has very many rows asks about many: a law that moves would answer each by integrals of its own
     may_move = (not large or job.data.n_labels >= MANY_LABELS) and job.may_move
     may_move = may_move and (_has_whole_shares(job.data) or _has_few_votes(job))
-    grouping = None if large or not wants_effects(job) else _grouping(job, guidance)
-    if grouping is not None and guidance is not None and grouping.measured is not None:
-        assert job.data.groups is not None
-        alone = job.without_groups()
-        plain = _guidance(alone)
-        assert plain is not None
-        if not tell_more(grouping.measured, plain.table[job.rows], guidance.labels[job.rows]):
-            state = _search(alone, progress, inputs, guidance=plain)
-            return without_effects(state, job.data.groups, "features tell as much as groups")
+    grouping = _grouping(job, guidance, no_effects is None) if seeks_effects else None
     if guidance is None and len(policies) == 1:
         return _with_groups(job, train_jobs(policies, progress)[0], job.data, grouping, progress)
     grouped = grouping is not None and grouping.measured is not None
@@ -223,12 +224,15 @@ class Guidance:
     log_centre: Array | None
 
 
-def _guidance(job: Job, large: bool = False) -> Guidance | None:
-    """The fitted guides, None where the data or settings leave no room for them."""
-    learners, data = wanted_guides(job, light=large), job.data
-    if not learners:
-        return None
-    seen = job.rows if data.weights is None else job.rows[data.weights[job.rows] > 0]
+def _learnt_rows(job: Job) -> Index:
+    """Rows of a job from which guides learn."""
+    weights = job.data.weights
+    return job.rows if weights is None else job.rows[weights[job.rows] > 0]
+
+
+def _guide_labels(job: Job) -> tuple[Array, float, Array | None]:
+    """Label distributions of all rows for guides (N, L), their floor, and the logarithm of their centre, if any."""
+    data, seen = job.data, _learnt_rows(job)
     labels = data.labels if _has_whole_shares(data) else job.labels.proportions
     floor, log_centre = job.labels.policy.floor, _small_parts(labels[seen])
     if log_centre is not None:
@@ -238,6 +242,16 @@ def _guidance(job: Job, large: bool = False) -> Guidance | None:
     floor = min(floor, 1e-3)
     if (votes := _votes_per_item(job)) < math.inf:
         floor = PART_OF_VOTE / (votes + data.n_labels)
+    return labels, floor, log_centre
+
+
+def _guidance(job: Job, large: bool = False) -> Guidance | None:
+    """The fitted guides, None where the data or settings leave no room for them."""
+    learners, data = wanted_guides(job, light=large), job.data
+    if not learners:
+        return None
+    seen = _learnt_rows(job)
+    labels, floor, log_centre = _guide_labels(job)
     groups = None if data.groups is None else data.groups.first
     guides, table = fit_guides(learners, data.features, labels, seen, floor, derive_seed(job.seed, 9), groups)
     return Guidance(guides, table, seen, labels, log_centre)
@@ -256,8 +270,10 @@ class Grouping:
     measured: Measured | None
 
 
-def _grouping(job: Job, guidance: Guidance | None) -> Grouping:
-    """The effects of a job's groups."""
+def _grouping(job: Job, guidance: Guidance | None, may_differ: bool = True) -> Grouping:
+    """The effects of a job's groups; none where they are known not to differ."""
+    if not may_differ and guidance is not None:
+        return Grouping(guidance, None)
     if guidance is None:
         base, table = base_learners(job, job.rows)
         guidance = Guidance(base, table, job.rows, job.labels.shares, None)
@@ -402,6 +418,9 @@ def _ways(
             ways.append(Way(job, inputs, moved, replace(guides, mover=mover), unit | _moving_sizes(job)))
     if chosen is not None:
         ways = [replace(way, changes={**way.changes, **chosen[way.inputs]}) for way in ways]
+    if grouped:
+        epochs = max(1, round(EPOCHS_BEFORE_GROUPS * job.settings.epochs))
+        ways = [replace(way, changes={**way.changes, "epochs": epochs}) for way in ways]
     splits_freely = data.groups is None and _has_whole_shares(data)
     if len(job.rows) >= FEW_ROWS or job.settings.validation_fraction <= 0 or not splits_freely:
         return ways
@@ -495,15 +514,15 @@ class _Race:
         compared: bool,
         n_members: int | Literal["auto"] | None,
     ) -> None:
-        self._ways, self._n_rows, self._grouped, self._compared = ways, n_rows, grouped, compared
+        self._ways, self._n_rows, self._compared = ways, n_rows, compared
         base = ways[0].base
         costly = base.data.n_labels <= FEW_LABELS and n_rows >= FEW_ROWS and not base.data.are_counts
         self._price = MOVING_PRICE if costly else 0.0
         if n_members is None:
             n_members = N_FOLDS if n_rows < FEW_ROWS else 1
-            if base.data.are_counts and FEW_ROWS <= n_rows < VOTE_ROWS:
+            if base.data.are_counts and FEW_ROWS <= n_rows < VOTE_ROWS and not grouped:
                 n_members = GUIDED_MEMBERS
-            if len(ways) == 1 and not (ways[0].folds and base.settings.n_members == "auto"):
+            if len(ways) == 1 and not grouped and not (ways[0].folds and base.settings.n_members == "auto"):
                 n_members = base.settings.n_members  # nothing to choose between
         self.n_members = n_members
         jobs = [way.job(n_members) for way in ways]
@@ -561,7 +580,7 @@ class _Race:
             return max(
                 range(len(states)), key=lambda k: -math.inf if (v := validation[k]) is None else v.log_likelihood
             )
-        if self._n_rows < FEW_ROWS and not self._grouped:
+        if self._n_rows < FEW_ROWS:
             return choose(validation)
         best = 0
         for number, state in enumerate(states):
@@ -588,8 +607,6 @@ class _Race:
 
     def _allowance(self, inputs: Inputs, best: Inputs) -> float:
         """Standard errors that a state with some inputs is given over one with others."""
-        if self._grouped:
-            return GROUP_ALLOWANCE if inputs == "moving" else 0.0
         allowance = GUIDE_ALLOWANCE if best == "features" != inputs and self._n_rows >= MANY_ROWS else 0.0
         return allowance - self._price if inputs == "moving" else allowance
 
@@ -640,7 +657,8 @@ def _fit_moves(job: Job, guidance: Guidance, groups: Index | None) -> tuple[Move
     data, seen = job.data, guidance.seen
     n_trees = None
     if job.models_zeros:
-        n_trees = 100 if min(len(seen), GUIDE_ROWS) * data.n_labels < 10**6 else 50
+        many = min(len(seen), GUIDE_ROWS) * data.n_labels >= 10**6
+        n_trees = 50 if many or wants_effects(job) else 100  # of rows in groups twice: of unknown groups, and of known
     seed = derive_seed(job.seed, 12)
     table, labels = guidance.table, guidance.labels
     return fit_mover(table, data.features, labels, seen, n_trees, GUIDE_ROWS, seed, guidance.log_centre, groups)
@@ -663,8 +681,8 @@ def wanted_guides(job: Job, light: bool = False) -> list[object]:
 def _inputs_to_try(job: Job, grouped: bool = False) -> list[Inputs]:
     if grouped and not _has_whole_shares(job.data):
         return ["guides"]
-    if grouped:  # what is known of a group moves its law
-        return ["moving"] if job.data.n_labels >= MANY_LABELS else ["guides", "moving"]
+    if grouped:  # what is known of a group moves its law: by 0.6 nats per row more than others on made-up groups
+        return ["moving"] if job.may_move else ["guides"]
     if not _has_whole_shares(job.data):
         if not isinstance(job.settings.guides, str):
             return ["guides", "both"] if job.settings.validation_fraction > 0 else ["both"]
