@@ -13,6 +13,7 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin_min
 from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler
 
 from snefy_ldl._internal.limits import COMPARED_ELEMENTS
 from snefy_ldl._internal.rows import as_rows, count_rows
@@ -61,26 +62,17 @@ class Geometry:
         """
         if not standardize:
             return cls()
-        count, mean, square = 0, np.zeros(0), np.zeros(0)
+        moments = StandardScaler()
         for _, table in pool.tables("scale"):
-            rows, block_mean = len(table), table.mean(axis=0, dtype=np.float64)
-            scatter = rows * table.var(axis=0, dtype=np.float64)
-            if not count:
-                count, mean, square = rows, block_mean, scatter
-                continue
-            shift, total = block_mean - mean, count + rows
-            mean = mean + shift * (rows / total)
-            square = square + scatter + shift**2 * (count * rows / total)
-            count = total
-        return cls(mean, divisors(mean, np.sqrt(square / count)))
+            moments.partial_fit(table)
+        return cls(moments.mean_, divisors(moments.mean_, np.sqrt(moments.var_)))
 
     def __call__(self, table: NDArray[Any]) -> NDArray[Any]:
         """Scaled rows, in the dtype they came in."""
         if self.mean is None or self.deviation is None:
             return table
         scaled = (table - self.mean.astype(table.dtype)) / self.deviation.astype(table.dtype)
-        clipped: NDArray[Any] = np.clip(scaled, -LIMITS["unit"], LIMITS["unit"])
-        return clipped
+        return np.clip(scaled, -LIMITS["unit"], LIMITS["unit"])
 
 
 def squared_distances(Z: NDArray[Any], row: NDArray[Any]) -> Array:
@@ -98,8 +90,7 @@ def squared_distances(Z: NDArray[Any], row: NDArray[Any]) -> Array:
         array([ 0., 25.])
     """
     difference = Z - row
-    squares: Array = np.einsum("ij,ij->i", difference, difference).astype(np.float64)
-    return squares
+    return np.einsum("ij,ij->i", difference, difference).astype(np.float64)
 
 
 def nearest_distance(Z: NDArray[Any], others: NDArray[Any]) -> Array:
@@ -141,8 +132,7 @@ def cluster(Z: NDArray[Any], n: int, seed: int, weight: Array | None = None) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters is no fault of the user
         fitted = kind(n_clusters=n, random_state=seed, **options).fit(Z, sample_weight=weight)
-    centres: NDArray[Any] = fitted.cluster_centers_.astype(Z.dtype)
-    return centres
+    return fitted.cluster_centers_.astype(Z.dtype)
 
 
 def choose_apart(

@@ -704,7 +704,6 @@ class CrossEnds:
                     for r in range(shares.shape[1]):
                         held_out, weight = folds[k][r % len(folds[k])]
                         mass[rows, r] += weight[np.searchsorted(held_out, values[rows, r], side="left")]
-            inside: Mask = mass > above
-            return inside
+            return mass > above
 
         return bisect_end(accepted, shape, side)

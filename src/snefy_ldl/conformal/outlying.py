@@ -79,12 +79,10 @@ class Outlyingness:
         """
         features = None if self.of_law else _numbers_of(X, model)
         distances = self._distances(_law_features(X, model) if features is None else features)
-        factors: Array = np.clip(distances / self.square_edge, 1.0, WIDEST)
-        return factors
+        return np.clip(distances / self.square_edge, 1.0, WIDEST)
 
     def _distances(self, table: Array) -> Array:
-        distances: Array = (np.nan_to_num((table - self.centre) / self.scale) ** 2).mean(axis=1)
-        return distances
+        return (np.nan_to_num((table - self.centre) / self.scale) ** 2).mean(axis=1)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

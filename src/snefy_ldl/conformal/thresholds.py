@@ -292,8 +292,7 @@ class Calibration:
         Returns:
             (C, A).
         """
-        answer: Array = self._pooled.thresholds(levels, None)[0]
-        return answer
+        return self._pooled.thresholds(levels, None)[0]
 
     def thresholds(
         self,
@@ -368,8 +367,7 @@ class Calibration:
         """
         if group is None or self.groups is None or n == self.n:
             return np.ones(self.n, dtype=bool)
-        same: Mask = self.groups == group
-        return same
+        return self.groups == group
 
     def check_weights(self, weights: Array | None) -> None:
         """Raise where new rows have weights and the calibration rows do not, or the other way round."""

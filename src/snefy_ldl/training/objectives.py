@@ -28,6 +28,7 @@ from snefy_ldl._internal.special import (
     EXPONENT_MARGIN,
     log_quadratic_form,
     log_share,
+    log_signed_sum,
     pair_concentration,
     symmetric,
     unit_kernel,
@@ -498,13 +499,15 @@ class CentredCounts(Objective):
         # factor, or the pairs that matter at a node would vanish beside those.
         rising = symmetric(rising, n)  # (K, B, n, n)
         half = 0.5 * rising.diagonal(dim1=-2, dim2=-1)  # (K, B, n)
-        rising = rising - half[..., :, None] - half[..., None, :]  # zero for i = j, and positive: a concave function
+        rising = rising - half[..., :, None] - half[..., None, :] + symmetric(log_kernel, n)[:, None]
         top = rising.detach().amax((-2, -1), keepdim=True)
         gram = net.readout.transpose(1, 2).double() @ net.readout.double()
-        table = gram[:, None] * (rising - top).exp() * symmetric(log_kernel.exp(), n)[:, None]
+        table = gram[:, None] * (rising - top).exp()
         neurons = (log_scale + half)[:, :, None] - self.logs[index] @ (exponents + 0.5).transpose(1, 2)[:, None]
-        forms = log_quadratic_form(table.flatten(0, 1), neurons.flatten(0, 1)).view(*index.shape, -1)
-        total = (forms + self.weights[index]).logsumexp(-1) + top[..., 0, 0]
+        height = neurons.detach().amax(-1, keepdim=True)  # (K, B, Q, 1)
+        features = (neurons - height).exp()
+        forms = ((features @ table) * features).sum(-1)  # at a node they may be negative, in sum they are not
+        total = log_signed_sum(self.weights[index] + 2.0 * height.squeeze(-1), forms) + top[..., 0, 0]
         normaliser = log_quadratic_form(gram * symmetric(log_kernel.exp(), n), log_scale)
         background = self.background_of(index)
         return net.mix(total - normaliser, None if background is None else background.double())

@@ -106,6 +106,11 @@ class Validation:
     log_prob: Tensor
     divergence: Tensor
 
+    @property
+    def log_likelihood(self) -> float:
+        """Mean of the log densities."""
+        return float(self.log_prob.double().mean())
+
     def beats(self, other: Validation, allowance: float = 0.0) -> bool:
         """Whether this is the better candidate, by likelihood and by mean together.
 
@@ -140,7 +145,7 @@ def choose(candidates: Sequence[Validation | None]) -> int:
     known = {number: one for number, one in enumerate(candidates) if one is not None}
     if not known:
         return 0
-    best = max(known.values(), key=lambda one: float(one.log_prob.double().mean()))
+    best = max(known.values(), key=lambda one: one.log_likelihood)
     close = {number: one for number, one in known.items() if lead(best.log_prob, one.log_prob) <= 1.0}
     return min(close, key=lambda number: float(close[number].divergence.double().mean()))
 
