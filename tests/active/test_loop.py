@@ -263,9 +263,14 @@ def test_sigkill_at_any_moment_and_nothing_is_asked_twice(tmp_path):
     assert [entry["n_asked"] for entry in history] == [20, 40, 60, 80, 100, 120]
 
 
+@pytest.fixture(scope="module")
+def calm(city):
+    """A run that nothing disturbs."""
+    return learner(city, budget=40, ask_size=4).run()
+
+
 @pytest.mark.parametrize("step", range(0, 140, 9))
-def test_cut_off_after_any_write_it_ends_the_same(city, tmp_path, monkeypatch, step):
-    calm = learner(city, budget=40, ask_size=4).run()
+def test_cut_off_after_any_write_it_ends_the_same(city, calm, tmp_path, monkeypatch, step):
     count, real = [0], state.write_json
 
     def failing(path: Path, content):

@@ -18,6 +18,7 @@ from snefy_ldl.integrations.graph import LEVELS, ModelGraph
 from snefy_ldl.integrations.onnx import describe, export_onnx
 
 
+@pytest.mark.slow
 def test_onnxruntime_answers_as_the_model(tmp_path: Path) -> None:
     """Of a model with gaps in its features; a law with zeros and a centre: tests/test_law_cases.py."""
     for package in ("onnx", "onnxscript"):
