@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 # Tests at a time.
 WORKERS ?= 2
 QUICK := not data and not browser and not ray and not slow
+# A file's tests stay in one process, so that what they share is made once.
+TOGETHER := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 .PHONY: demo check core-tests test slow-tests wheel-test lint types docs docs-serve bench
 .PHONY: data-tests browser-tests ray-tests audit clean
@@ -34,10 +36,10 @@ CORE_TESTS := tests/test_house.py tests/test_imports.py tests/test_estimator.py 
 	tests/training/test_training.py tests/conformal/test_intervals.py tests/conformal/test_regions.py \
 	tests/active/test_query.py tests/metrics/test_metrics.py tests/learners/test_learner_objectives.py tests/votes
 core-tests: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m '$(QUICK)' $(CORE_TESTS)
+	$(TOGETHER) -m '$(QUICK)' $(CORE_TESTS)
 
 test: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m '$(QUICK)'
+	$(TOGETHER) -m '$(QUICK)'
 
 # Whole reports, studies that are killed, many folds: right, but not what one waits for after every change.
 slow-tests: $(VENV)/.installed

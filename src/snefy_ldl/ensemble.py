@@ -30,6 +30,8 @@ __all__ = ["DensityWeightedBagging"]
 FILE_FORMAT = "snefy_ldl.ensemble"
 FILE_VERSION = 1
 CONFIG_FILE = "ensemble.json"
+#: Settings that the file holds.
+PARAMETERS = ("n_members", "n_samples", "weighting", "temperature", "random_state")
 
 
 @dataclass(eq=False, repr=False)
@@ -295,15 +297,13 @@ def _write(bag: DensityWeightedBagging, path: Path) -> Path:
     if bag.density_ is not None:
         bag.density_.save(path / "density")
     names = getattr(bag, "feature_names_in_", None)
-    seed = bag.random_state if isinstance(bag.random_state, numbers.Integral) else None
+    params = {name: getattr(bag, name) for name in PARAMETERS}
+    if not isinstance(bag.random_state, numbers.Integral):
+        params["random_state"] = None  # a generator has no place in a file
     description = {
         "format": FILE_FORMAT,
         "format_version": FILE_VERSION,
-        "n_members": int(bag.n_members),
-        "n_samples": int(bag.n_samples) if isinstance(bag.n_samples, numbers.Integral) else float(bag.n_samples),
-        "weighting": bag.weighting,
-        "temperature": float(bag.temperature),
-        "random_state": None if seed is None else int(seed),
+        **{name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()},
         "members_are_snefy": isinstance(bag.members_[0], SnefyLDL),
         "density": None if bag.density_ is None else "snefy" if isinstance(bag.density_, SnefyLDL) else "learner",
         "n_features": bag.n_features_in_,
@@ -329,15 +329,7 @@ def _read(cls: type[DensityWeightedBagging], path: Path) -> DensityWeightedBaggi
         members = [member_kind.load(path / "members" / f"{k:04d}") for k in range(description["n_members"])]
         density_kind: Any = SnefyLDL if description["density"] == "snefy" else Learner
         density = None if description["density"] is None else density_kind.load(path / "density")
-        bag = cls(
-            clone(members[0]),
-            density,
-            description["n_members"],
-            description["n_samples"],
-            description["weighting"],
-            description["temperature"],
-            random_state=description["random_state"],
-        )
+        bag = cls(clone(members[0]), density, **{name: description[name] for name in PARAMETERS})
         bag.members_, bag.density_ = members, density
         bag.samples_ = np.array(description["samples"], dtype=np.intp)
         bag.member_params_ = dict(description.get("member_params", {}))  # not in files of version 0.1

@@ -284,7 +284,7 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
                 raise InputError("groups: rows that are read as a stream have no groups; give X and D as tables.")
             return self.adopt(fit_stream(settings, stream, self.columns))
         start = self._state() if self.warm_start else None
-        data = self._data(X, D, counts, sample_weight, start, groups=groups)
+        data = TrainingData(X, D, counts, sample_weight, self.backbone, self._columns(start), groups=groups)
         if self.verbose and data.note is not None:
             print(f"note: {data.note}", file=sys.stderr)
         policy = None if start is None else start.zero_policy
@@ -317,23 +317,13 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
         """
         settings = self.settings()
         start = self._state()
-        data = self._data(X, D, counts, sample_weight, start, keep_constant=True)
+        data = TrainingData(X, D, counts, sample_weight, self.backbone, self._columns(start), keep_constant=True)
         policy = start.zero_policy if start is not None and self.warm_start else None
         return self.adopt(*fit([Job(settings, data, start=start, one_pass=True, policy=policy)]))
 
-    def _data(
-        self,
-        X: Any,
-        D: Any,
-        counts: Any,
-        sample_weight: Any,
-        start: FittedState | None,
-        keep_constant: bool = False,
-        groups: Any = None,
-    ) -> TrainingData:
-        """What a fit was given, checked; a fit that goes on reads the columns as the first one did."""
-        columns = self.columns if start is None or start.columns is None else start.columns
-        return TrainingData(X, D, counts, sample_weight, self.backbone, columns, keep_constant, groups)
+    def _columns(self, start: FittedState | None) -> Any:
+        """How columns are read: where a fit goes on, as the first one did."""
+        return self.columns if start is None or start.columns is None else start.columns
 
     def settings(self) -> Settings:
         """The parameters as training takes them, checked.

@@ -11,19 +11,18 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from snefy_ldl._internal.files import read_json, read_regular, write_bytes, write_json
-from snefy_ldl._internal.model_files import check_version
+from snefy_ldl._internal.model_files import FORMAT_VERSION, check_version, make_head
 from snefy_ldl._internal.rows import take_rows
-from snefy_ldl._internal.version import __version__
 from snefy_ldl.active.query import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.learners.base import Learner
-from snefy_ldl.training.guides import TRUSTED_TYPES
+from snefy_ldl.training.guides import distrusted_types
 
 __all__ = ["LDLPipeline"]
 
-FORMAT, FORMAT_VERSION = "snefy-ldl pipeline", 1
+FORMAT = "snefy-ldl pipeline"
 CONFIG, TRANSFORMERS, MODEL = "pipeline.json", "transformers.skops", "model"
 #: Answers of the last step about rows, which the pipeline gives after transforming them.
 ANSWERS = (
@@ -273,10 +272,9 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
         if content is not None:
             write_bytes(place / TRANSFORMERS, content)
         model.save(place / MODEL)
-        head = {"format": FORMAT, "format_version": FORMAT_VERSION, "library_version": __version__}
         steps = {"transformers": [name for name, _ in self.steps[:-1]], "model": self.steps[-1][0]}
         kind = "SnefyLDL" if isinstance(model, SnefyLDL) else "learner"
-        write_json(place / CONFIG, {**head, **steps, "kind": kind})
+        write_json(place / CONFIG, {**make_head(FORMAT), **steps, "kind": kind})
         return place
 
     @classmethod
@@ -322,7 +320,7 @@ def _transformer_bytes(steps: list[Any]) -> bytes | None:
     io = _skops()
     for name, step in steps:
         try:
-            strange = [kind for kind in io.get_untrusted_types(data=io.dumps(step)) if kind not in TRUSTED_TYPES]
+            strange = distrusted_types(io, io.dumps(step))
         except Exception as error:  # skops says in many ways that it cannot write an object
             strange = [f"{type(error).__name__}: {error}"]
         if strange:
@@ -339,7 +337,7 @@ def _read_transformers(path: Path, n_steps: int) -> list[Any]:
     io = _skops()
     try:
         content = read_regular(path)
-        strange = [kind for kind in io.get_untrusted_types(data=content) if kind not in TRUSTED_TYPES]
+        strange = distrusted_types(io, content)
         if strange:
             raise ModelFileError(f"{path} holds types that are not trusted: {', '.join(strange[:3])}.")
         steps = io.loads(content, trusted=io.get_untrusted_types(data=content))

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
+from children import Child
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import ActiveLearner, CoreSet, query, state
 from snefy_ldl.datasets import make_annotators, make_city_districts
@@ -227,36 +224,19 @@ def test_a_first_round_without_any_answer_is_made_up_for(city, tmp_path):
     assert len(found.labeled_) == 15
 
 
-CHILD = """
-import sys
-from pathlib import Path
-from snefy_ldl import SnefyLDL
-from snefy_ldl.active import ActiveLearner
-from snefy_ldl.datasets import make_city_districts
+def label_all(channel, folder: Path, log: Path):
+    """A whole run in a process of its own; every row that is asked for is logged."""
+    city = make_city_districts(n=300, random_state=2)
 
-folder, log = Path(sys.argv[1]), Path(sys.argv[2])
-city = make_city_districts(n=300, random_state=2)
+    def oracle(rows):
+        with log.open("a") as file:
+            file.writelines(f"{row}\n" for row in rows)
+        return city.D[rows]
 
-def oracle(rows):
-    with log.open("a") as file:
-        file.writelines(f"{row}\\n" for row in rows)
-    return city.D[rows]
-
-model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=12, guides=None, random_state=0, device="cpu")
-learner = ActiveLearner(model, city.X[:240], oracle, "entropy", options={"n_draws": 100}, budget=120, batch_size=20,
-                        X_val=city.X[240:], D_val=city.D[240:], state_dir=folder, interrupted=sys.argv[3])
-print("ready", flush=True)
-learner.run()
-"""
-
-
-def child(tmp_path, name, interrupted):
-    script = tmp_path / "child.py"
-    script.write_text(CHILD)
-    command = [sys.executable, str(script), str(tmp_path / name), str(tmp_path / f"{name}.log"), interrupted]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+    settings = {"strategy": "entropy", "options": {"n_draws": 100}, "budget": 120, "interrupted": "set_aside"}
+    made = learner(city, oracle, state_dir=folder, model=quick(epochs=12), **settings)
+    channel.send("ready")
+    made.run()
 
 
 @pytest.mark.slow
@@ -264,18 +244,14 @@ def test_sigkill_at_any_moment_and_nothing_is_asked_twice(tmp_path):
     chance = random.Random(0)
     kills = 0
     for _ in range(3):
-        process = child(tmp_path, "killed", "set_aside")
-        assert process.stdout.readline() == b"ready\n", process.stderr.read().decode()
+        process = Child(label_all, tmp_path / "killed", tmp_path / "killed.log")
+        assert process.hear() == "ready"
         time.sleep(chance.uniform(0.02, 0.35))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-        process.communicate()
+        kills += process.alive
+        process.kill()
         for file in (tmp_path / "killed").glob("*.json"):
             json.loads(file.read_text())  # never half a file
-    process = child(tmp_path, "killed", "set_aside")
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors.decode()
+    assert Child(label_all, tmp_path / "killed", tmp_path / "killed.log").end() == 0
     assert kills >= 1
     asked = [int(line) for line in (tmp_path / "killed.log").read_text().split()]
     assert len(asked) == len(set(asked))
@@ -287,9 +263,14 @@ def test_sigkill_at_any_moment_and_nothing_is_asked_twice(tmp_path):
     assert [entry["n_asked"] for entry in history] == [20, 40, 60, 80, 100, 120]
 
 
+@pytest.fixture(scope="module")
+def calm(city):
+    """A run that nothing disturbs."""
+    return learner(city, budget=40, ask_size=4).run()
+
+
 @pytest.mark.parametrize("step", range(0, 140, 9))
-def test_cut_off_after_any_write_it_ends_the_same(city, tmp_path, monkeypatch, step):
-    calm = learner(city, budget=40, ask_size=4).run()
+def test_cut_off_after_any_write_it_ends_the_same(city, calm, tmp_path, monkeypatch, step):
     count, real = [0], state.write_json
 
     def failing(path: Path, content):

@@ -122,10 +122,10 @@ def test_another_export_is_named():
 
 
 def test_the_set_up_of_the_page():
-    text = make_config(["no", "a & b"], ["photo", "place"], images=["photo"], several=True)
+    text = make_config(["no", "a & b"], ["photo", "place"], images=["photo"])
     page = ElementTree.fromstring(text)
     assert [tag.get("value") for tag in page.iter("Choice")] == ["no", "a & b"]
     assert page.find("Image").attrib == {"name": "item", "value": "$photo"}
-    assert page.find("Choices").attrib == {"name": "label", "toName": "item", "choice": "multiple"}
+    assert page.find("Choices").attrib == {"name": "label", "toName": "item", "choice": "single"}
     with pytest.raises(InputError, match="at least two labels"):
         make_config(["no"])

@@ -49,7 +49,7 @@ def test_every_law_answers_every_question_alike(kind: str, members: int, voted: 
 
 
 def test_tables_agree(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snefy_ldl.distributions.marginal.DIRECT_EVALUATIONS", 0)
+    monkeypatch.setattr("snefy_ldl.distributions.dirichlet.DIRECT_EVALUATIONS", 0)
     here = snefy(4, n=8, batch=(60,))
     levels = [0.05, 0.5, 0.99]
     there = on_cuda(here).marginal(0).quantiles(levels)

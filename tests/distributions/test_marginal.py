@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from snefy_ldl import SnefySimplex
-from snefy_ldl.distributions import marginal as marginal_module
+from snefy_ldl.distributions import dirichlet as rows_module
 from snefy_ldl.distributions import tables as panels
 from snefy_ldl.errors import InputError
 
@@ -32,7 +32,7 @@ def double(values: Any) -> Tensor:
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to a cdf: the incomplete Beta function of each component, or the table all rows share."""
     limit = 10**12 if request.param == "direct" else 0
-    monkeypatch.setattr(marginal_module, "DIRECT_EVALUATIONS", limit)
+    monkeypatch.setattr(rows_module, "DIRECT_EVALUATIONS", limit)
     return str(request.param)
 
 
@@ -121,7 +121,7 @@ def test_both_paths_agree(concentration: float, n_labels: int, snefy: Build, mon
     levels = double([0.01, 0.4, 0.5, 0.93])[:, None]
     answers = []
     for limit in (10**12, 0):
-        monkeypatch.setattr(marginal_module, "DIRECT_EVALUATIONS", limit)
+        monkeypatch.setattr(rows_module, "DIRECT_EVALUATIONS", limit)
         answers.append((dist.marginal(1).cdf(at), dist.marginal(1).icdf(levels)))
     (cdf, icdf), (cdf_table, icdf_table) = answers
     torch.testing.assert_close(cdf_table, cdf, rtol=0.0, atol=1e-9)
@@ -129,7 +129,7 @@ def test_both_paths_agree(concentration: float, n_labels: int, snefy: Build, mon
 
 
 def test_blocks_made_on_demand_are_those_kept(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marginal_module, "DIRECT_EVALUATIONS", 0)
+    monkeypatch.setattr(rows_module, "DIRECT_EVALUATIONS", 0)
     dist, levels = snefy(3, n=5, batch=(20,)), double([0.1, 0.8])[:, None]
     kept = dist.marginal(0).icdf(levels)
     monkeypatch.setattr(panels, "KEPT_TABLE_NUMBERS", 1)

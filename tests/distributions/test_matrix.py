@@ -142,7 +142,7 @@ class Oracle:
         if own.presence is None:
             g = 0.5 * (torch.lgamma(1.0 + 2.0 * w).sum(-1) - torch.lgamma((1.0 + 2.0 * w).sum(-1)))
             u = torch.einsum("snl,kil->snki", plain, w) + scale - g  # (S, N, K, n)
-            factor = torch.zeros(len(points), 1, 3, 3, dtype=torch.float64)
+            factor = torch.zeros(8, 1, 3, 3, dtype=torch.float64)
         else:
             shift = torch.zeros(3, 3, dtype=torch.float64) if own.shift is None else own.shift  # (N, 3)
             odds = (2.0 * own.presence)[None] + torch.lgamma(alpha[:, same, same])[None] + shift[:, None, None]
@@ -152,12 +152,19 @@ class Oracle:
                 + torch.einsum("sl,kil->ski", there.double(), own.presence)[:, None]
             )
             u = u + scale - g + 0.5 * (there.double() @ shift.T)[..., None, None]
-            factor = torch.lgamma(torch.einsum("sl,kijl->skij", there.double(), alpha))
+            supports = torch.cartesian_prod(*[torch.arange(2.0, dtype=torch.float64)] * 3)  # (8, 3)
+            factor = torch.lgamma(torch.einsum("tl,kijl->tkij", supports, alpha))
+            factor[0] = 0.0  # a point has at least one label
         top = u.amax(-1, keepdim=True)
         e = (u - top).exp()
-        shared = factor.amax((-1, -2), keepdim=True)
-        square = torch.einsum("snki,snkj,skij->snk", e, e, gram * (factor - shared).exp())
-        return square.clamp_min(0.0).log() + 2.0 * top[..., 0] + shared[:, None, :, 0, 0] + jacobian[..., None]
+        shared = factor.amax((-1, -2), keepdim=True)  # (8, K, 1, 1)
+        pairs, support = gram * (factor - shared).exp(), there.long() @ torch.tensor([4, 2, 1])
+        square = torch.empty(e.shape[:-1], dtype=torch.float64)
+        for number in support.unique().tolist():
+            part = e[support == number]
+            square[support == number] = (torch.einsum("snki,kij->snkj", part, pairs[number]) * part).sum(-1)
+        shared = shared[support, None, :, 0, 0]  # (S, 1, K)
+        return square.clamp_min(0.0).log() + 2.0 * top[..., 0] + shared + jacobian[..., None]
 
     def _before(self, squares: Tensor) -> Tensor:
         return torch.logsumexp(squares - self._log_z + self.numbers.log_members, -1)
@@ -443,9 +450,9 @@ def check_marginal(case: Case) -> None:
             known = [oracle.given(1, float(1.0 - x))[1].sum(0) for x in at]
         column = at[:, None].expand(-1, 3)
         agree(share.cdf(column), truth)
-        agree(torch.as_tensor(law.share_cdf(group, column[:1].T.numpy().copy())), truth[:1].T)
+        agree(torch.as_tensor(law[:1].share_cdf(group, column[:1, :1].numpy().copy())), truth[:1, :1])
         agree(share.log_prob(column).exp(), torch.stack(known), 1e-6)
-        agree(law.share_log_prob(group, column[:1]).exp(), known[0][None], 1e-6)
+        agree(law[:1].share_log_prob(group, column[:1, :1]).exp(), known[0][None, :1], 1e-6)
         sums = oracle.points[:, group].sum(-1)
         agree(share.mean, oracle.expect(sums))
         agree(share.variance, oracle.expect(sums.square()) - oracle.expect(sums).square())

@@ -156,10 +156,10 @@ def test_marginal_of_one_label():
 @pytest.mark.slow
 def test_many_points_of_many_rows_are_those_asked_one_by_one():
     law = signed_law(20.0, n_rows=9)
-    points = torch.linspace(0.01, 0.99, 120).double()
+    points = torch.linspace(0.01, 0.99, 40).double()  # three blocks of points
     share = law.marginal(2)
     together = share.cdf(points[:, None]), share.log_prob(points[:, None]).exp() * (points * (1.0 - points))[:, None]
-    for row, at in ((0, 0), (4, 63), (8, 119)):
+    for row, at in ((0, 0), (4, 21), (8, 39)):
         alone = cdf_of(law.rows.share_row(row, [[2]]), torch.logit(points[[at]]))
         for part, single in zip(together, alone):
             torch.testing.assert_close(part[[at], row], single, atol=1e-7, rtol=0)

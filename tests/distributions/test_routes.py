@@ -17,7 +17,7 @@ from laws import centred, mixture
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.training.kernels.pairs import squared_log_density
+from snefy_ldl.training.kernels.pairs import SquaredLogDensity
 from snefy_ldl.training.objectives import Gaps, Shares
 
 Build = Callable[..., SnefySimplex]
@@ -57,7 +57,7 @@ def by_kernel(law: SnefySimplex, points: Tensor) -> Tensor:
     """The training kernel on its own."""
     scale = law.flat_log_scale[:, 0].repeat(len(points), 1)[None]
     logs = points.log().repeat_interleave(ROWS, 0)[None]
-    log_p = squared_log_density(scale, law.exponents.double(), law.readout.double(), logs)
+    log_p = SquaredLogDensity.apply(scale, law.exponents.double(), law.readout.double(), logs)
     return log_p[0].reshape(len(points), ROWS)
 
 

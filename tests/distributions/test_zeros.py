@@ -297,10 +297,11 @@ def test_votes_agree_with_weighted_draws(centre: Tensor | None) -> None:
     close((draws == 0.0).double(), after.prob_zero())
     close((draws[..., 0] > draws[..., 1]).double(), after.prob_greater(0, 1))
     close(torch.special.entr(draws).sum(-1), after.expected_entropy())
-    for point in (0.0, 0.05, 0.3, 0.9):
-        at = torch.full((2,), point).double()
-        close((draws[..., 2] <= point).double(), after.marginal(2).cdf(at))
-        close((draws[..., [0, 1]].sum(-1) <= point).double(), after.marginal([0, 1]).cdf(at))
+    points = torch.tensor([0.0, 0.05, 0.3, 0.9]).double()[:, None].expand(-1, 2)
+    both = after.marginal(2).cdf(points), after.marginal([0, 1]).cdf(points)
+    for point, one, two in zip(points[:, 0], *both):
+        close((draws[..., 2] <= point).double(), one)
+        close((draws[..., [0, 1]].sum(-1) <= point).double(), two)
     level = torch.tensor(0.4).double()
     median = after.marginal(1).icdf(level)
     inside = (median > 0.0) & (median < 1.0)

@@ -24,7 +24,7 @@ from snefy_ldl.paper.claims import (
     METRICS,
     TABLES,
     Spread,
-    claims_of_ours,
+    claim_of_ours,
     claims_of_the_paper,
     load_results,
     paired,
@@ -142,7 +142,7 @@ def test_ensemble_table_holds_independent_figures(whole: Path, page: Page) -> No
 def test_the_text_holds_the_verdicts_and_the_time(whole: Path) -> None:
     results = load_results(whole)
     text = (whole / "reproduction.md").read_text(encoding="utf-8")
-    for claim in [*claims_of_the_paper(results), *claims_of_ours(results)]:
+    for claim in [*claims_of_the_paper(results), claim_of_ours(results)]:
         assert claim.title in text
         for case in claim.cases:
             for verdict in case.verdicts.values():

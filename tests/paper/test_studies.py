@@ -43,6 +43,7 @@ def test_every_repeat_has_its_file_and_its_place(whole_run):
     )
 
 
+@pytest.mark.slow
 def test_conformal_figures_by_hand(whole_run):
     data, study = tiny_data("city"), STUDIES["conformal"]
     record = records(whole_run)["results/table3/default/004.json"]["figures"]
@@ -69,6 +70,7 @@ def test_conformal_figures_by_hand(whole_run):
     assert 0.0 < record["ceiling"]["4"] <= record["ceiling"]["2"] <= 0.9
 
 
+@pytest.mark.slow
 def test_the_dirichlet_baseline_is_under_its_own_recipe(whole_run):
     found = records(whole_run)["results/table3/baseline/000.json"]["figures"]
     assert set(found["models"]) == {"dirichlet"}
@@ -76,6 +78,7 @@ def test_the_dirichlet_baseline_is_under_its_own_recipe(whole_run):
 
 
 @pytest.mark.parametrize("recipe", config.RECIPES)
+@pytest.mark.slow
 def test_active_figures_by_hand(whole_run, recipe):
     data, study = tiny_data("city"), STUDIES["active"]
     found = records(whole_run)[f"results/table4/{recipe}/001.json"]["figures"]
@@ -96,6 +99,7 @@ def test_active_figures_by_hand(whole_run, recipe):
     assert len(set(chosen)) == 10
 
 
+@pytest.mark.slow
 def test_ensemble_figures_by_hand(whole_run):
     data, study = tiny_data("city"), STUDIES["ensemble"]
     found = {recipe: records(whole_run)[f"results/table6/{recipe}/002.json"]["figures"] for recipe in config.RECIPES}
@@ -119,6 +123,7 @@ def test_ensemble_figures_by_hand(whole_run):
     )
 
 
+@pytest.mark.slow
 def test_a_setting_of_the_figure_is_that_model(whole_run):
     found = records(whole_run)["results/figureA1/paper/002.json"]["figures"]
     assert {panel: list(values) for panel, values in found["panels"].items()} == {

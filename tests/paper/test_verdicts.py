@@ -14,7 +14,7 @@ from made_up_results import (
     put_sensitivity,
 )
 
-from snefy_ldl.paper.claims import LEARNERS, METRICS, Verdict, claims_of_ours, claims_of_the_paper, load_results
+from snefy_ldl.paper.claims import LEARNERS, METRICS, Verdict, claim_of_ours, claims_of_the_paper, load_results
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
@@ -51,31 +51,12 @@ def test_a_small_lead_is_in_part(tmp_path: Path) -> None:
     assert verdict == Verdict("in part", "better in 6 of 6 measures, 0 clear of zero")
 
 
-def test_every_published_row_must_be_beaten(tmp_path: Path) -> None:
-    put_active(tmp_path, "table4", 0.2)  # Random is not the best published row: a small lead is not enough
-    put_active(tmp_path, "table5", 0.001)
-    claims = claims_of_ours(load_results(tmp_path))
-    assert find(claims, "every published row", case=0).word == "holds"
-    assert "6 of 6 measures (random queries: 0)" in find(claims, "every published row", case=0).evidence
-    assert find(claims, "every published row", case=2).word == "does not hold"
-
-
 @pytest.mark.parametrize(("gain", "word"), [(0.02, "holds"), (-0.02, "does not hold")])
 def test_weighting_claim_flips(tmp_path: Path, gain: float, word: str) -> None:
     put_ensemble(tmp_path, "table6", gain)
     verdict = find(claims_of_the_paper(load_results(tmp_path)), "plain average")
     assert verdict.word == word
     assert ("better in 24 of 24 cells, 24 clear of zero" in verdict.evidence) == (gain > 0)
-
-
-@pytest.mark.parametrize(("won", "word"), [(24, "holds"), (20, "in part"), (12, "does not hold")])
-def test_cells_won_against_the_published_ones_are_counted(tmp_path: Path, won: int, word: str) -> None:
-    put_ensemble(tmp_path, "table6", 0.02)
-    put_ensemble(tmp_path, "table7", 0.02, won=won)
-    claims = claims_of_ours(load_results(tmp_path))
-    assert find(claims, "published Weighted", case=1).word == word
-    assert f"better in {won} of 24 cells" in find(claims, "published Weighted", case=1).evidence
-    assert f"better in {24 + won} of 48 cells" in find(claims, "published Weighted", case=2).evidence
 
 
 @pytest.mark.parametrize(("drop", "stable", "drops"), [(0.0, "holds", "does not hold"), (0.2, "holds", "holds")])
@@ -103,12 +84,12 @@ def test_an_unnamed_drop_breaks_stability(tmp_path: Path) -> None:
 def test_default_recipe_is_compared_with_the_papers_on_the_same_splits(tmp_path: Path) -> None:
     put_ensemble(tmp_path, "table6", 0.02)
     results = load_results(tmp_path)
-    before = find(claims_of_ours(results), "default recipe beats the paper", case=4)
+    before = find([claim_of_ours(results)], "default recipe beats the paper", case=4)
     for path in (tmp_path / "results/table6/default").iterdir():
         record = json.loads(path.read_text())
         for learner in LEARNERS:
             for metric, measure in METRICS.items():
                 record["figures"]["learners"][learner]["Weighted"][metric] *= 1.1 if measure.higher else 0.9
         path.write_text(json.dumps(record))
-    after = find(claims_of_ours(load_results(tmp_path)), "default recipe beats the paper", case=4)
+    after = find([claim_of_ours(load_results(tmp_path))], "default recipe beats the paper", case=4)
     assert (before.word != "holds", after.word) == (True, "holds")

@@ -49,6 +49,11 @@ def records(out: Path) -> dict[str, dict]:
     return found
 
 
+def those(found: dict[str, dict], *words: str) -> dict[str, dict]:
+    """Records whose place holds one of these words."""
+    return {place: record for place, record in found.items() if any(word in place for word in words)}
+
+
 def assert_same(first: dict[str, dict], second: dict[str, dict], tolerance: float = 1e-9) -> None:
     assert first.keys() == second.keys()
     for place, record in first.items():

@@ -93,9 +93,7 @@ def test_ternary_density_takes_a_function_points_and_axes() -> None:
     figure = plt.figure()
     given = figure.add_subplot(projection="ternary")
     dots = np.array([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]])
-    ax = plots.ternary_density(
-        lambda points: ((alpha - 1) * np.log(points)).sum(1), given, points=dots, shades="truth", resolution=40
-    )
+    ax = plots.ternary_density(lambda points: ((alpha - 1) * np.log(points)).sum(1), given, points=dots, resolution=40)
     assert ax is given
     np.testing.assert_allclose(offsets(ax), dots @ ax.corners_data, atol=1e-9)
 
@@ -133,7 +131,6 @@ def test_very_sharp_density_is_drawn_where_it_is(tmp_path: Path) -> None:
         ({"dist": law(4)}, "needs 3 labels"),
         ({"dist": law(), "row": 9}, "row 9 is not there"),
         ({"dist": law(), "labels": ["one"]}, "labels must hold 3 names"),
-        ({"dist": law(), "shades": "pink"}, "shades='pink'"),
         ({"dist": law(), "truth": [0.5, 0.5]}, "truth must hold shares of three labels"),
         ({"dist": lambda points: points}, "the log density must be"),
     ],

@@ -95,7 +95,7 @@ def test_ridges_of_tiny_and_sharp_shares_are_drawn_where_they_are() -> None:
 
 @pytest.mark.slow
 def test_equal_contents_have_equal_colours() -> None:
-    steps = shade_steps(style.SHADES["model"])
+    steps = shade_steps(style.SHADES)
     assert len(set(steps)) == len(CONTENTS)
     drawn = []
     for alpha in ((2.0, 3.0, 4.0), (20.0, 30.0, 40.0)):

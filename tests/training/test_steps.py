@@ -11,7 +11,7 @@ from snefy_ldl import SnefySimplex
 from snefy_ldl.networks import SnefyNet, StackedMLP
 from snefy_ldl.networks.scaling import ScaledFeatures
 from snefy_ldl.networks.starts import prototype_init
-from snefy_ldl.training.kernels.pairs import PairKernel, squared_log_density
+from snefy_ldl.training.kernels.pairs import PairKernel, SquaredLogDensity
 from snefy_ldl.training.objectives import Shares, WrittenOutStep
 
 CPU = torch.device("cpu")
@@ -118,7 +118,7 @@ def test_the_density_is_the_distributions(balanced):
     scale = torch.randn(3, 6, 5, generator=generator).double()
     readout = torch.randn(3, 2, 5, generator=generator).double()
     logs = torch.log_softmax(torch.randn(3, 6, 4, generator=generator).double(), -1)
-    fused = squared_log_density(scale, exponents, readout, logs, balanced=balanced)
+    fused = SquaredLogDensity.apply(scale, exponents, readout, logs, None, None, balanced)
     for k in range(3):
         alpha = 1.0 + 2.0 * exponents[k].numpy()
         shift = 0.0 if balanced else torch.as_tensor(0.5 * (gammaln(alpha).sum(-1) - gammaln(alpha.sum(-1))))
@@ -142,6 +142,6 @@ def _stack(n_members=2, rows=4, n=5, m=3, n_labels=4):
 def test_the_written_out_gradient_is_the_gradient():
     scale, exponents, readout, logs = _stack()
     inputs = [tensor.requires_grad_() for tensor in (scale, exponents, readout)]
-    assert torch.autograd.gradcheck(lambda *a: squared_log_density(*a, logs), inputs)
+    assert torch.autograd.gradcheck(lambda *a: SquaredLogDensity.apply(*a, logs), inputs)
     background, odds = torch.randn(2, 4).double() + 1.0, torch.tensor([-1.0, 0.5]).double()
-    assert torch.autograd.gradcheck(lambda *a: squared_log_density(*a, logs, background, odds), inputs)
+    assert torch.autograd.gradcheck(lambda *a: SquaredLogDensity.apply(*a, logs, background, odds), inputs)

@@ -210,6 +210,7 @@ def test_one_person_is_predicted_by_their_matrix(fitted):
     assert (likelihood <= 0).all()
 
 
+@pytest.mark.slow
 def test_new_annotators_join_without_a_fit(fitted):
     items, votes, _, _, model = fitted
     rng = np.random.default_rng(5)
@@ -246,6 +247,7 @@ def test_gold_items_and_trusted_people_tell_what_is_true():
         SnefyLDL(**small).fit(items.X, counts=votes.counts, trusted=["p1"])
 
 
+@pytest.mark.slow
 def test_annotators_go_to_files_and_back(fitted, tmp_path: Path):
     items, _, _, _, model = fitted
     again = SnefyLDL.load(model.save(tmp_path / "model"))
@@ -275,6 +277,7 @@ def test_votes_without_annotators_and_other_rows_are_refused(fitted):
         plain.predict_annotator(items.X, "p1")
 
 
+@pytest.mark.slow
 def test_facts_must_fit_the_annotators(fitted):
     _, votes, _, _, _ = fitted
     with pytest.raises(InputError, match="no row of facts"):

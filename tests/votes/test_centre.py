@@ -75,7 +75,7 @@ def test_widths_after_further_votes(law: SnefySimplex) -> None:
     """Exact now; after three votes by the density of each share, for which one Beta stands in: right to 8 %."""
     z = 2.0 * scipy.stats.norm.ppf(0.95)
     np.testing.assert_allclose(expected_width(law, 0), z * law.stddev.numpy(), rtol=1e-6)
-    u = np.linspace(-25.0, 25.0, 201)
+    u = np.linspace(-16.0, 16.0, 129)
     share, rest = scipy.special.expit(u), scipy.special.expit(-u)
     wanted = np.zeros((3, 3))
     for label in range(3):

@@ -448,6 +448,18 @@ ARRAY_FILES = "arrays-*.safetensors"
 EARLIER_TEMPORARY = ".weights.tmp.safetensors"
 
 
+def make_head(kind: str) -> dict[str, Any]:
+    """What every JSON file starts with.
+
+    Args:
+        kind: what the folder holds, in words that reading it checks.
+
+    Returns:
+        Format and versions.
+    """
+    return {"format": kind, "format_version": FORMAT_VERSION, "library_version": __version__}
+
+
 def write_model(folder: Path, description: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
     """Write a model into a folder, replacing one that is there.
 
@@ -470,13 +482,7 @@ def write_model(folder: Path, description: dict[str, Any], tensors: dict[str, Te
     payload = format_tensors(tensors)
 
     def describe(name: str, checksum: str) -> dict[str, Any]:
-        head = {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "library_version": __version__,
-            "weights": {"file": name, "sha256": checksum},
-        }
-        return head | description
+        return make_head(FORMAT) | {"weights": {"file": name, "sha256": checksum}} | description
 
     with only_writer(folder) as alone:
         remove_leftovers(folder, CALIBRATION_FILE, WEIGHTS)
@@ -668,8 +674,7 @@ def write_arrays(folder: Path, description: dict[str, Any], arrays: dict[str, An
     payload = format_arrays(arrays)
 
     def describe(name: str, checksum: str) -> dict[str, Any]:
-        head = {"format": LEARNER_FORMAT, "format_version": FORMAT_VERSION, "library_version": __version__}
-        return head | {"arrays": name, "arrays_sha256": checksum, "learner": description}
+        return make_head(LEARNER_FORMAT) | {"arrays": name, "arrays_sha256": checksum, "learner": description}
 
     with only_writer(folder):
         if not (folder / CONFIG).is_file() and not is_empty(folder):

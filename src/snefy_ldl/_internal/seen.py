@@ -18,8 +18,6 @@ from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.errors import InputError, TableNote
 
-__all__ = ["MOST_SEEN", "SeenRows", "check_unseen", "count_seen"]
-
 #: Rows that get a fingerprint, at most, evenly spaced over the table; and numbers that are read for them, at most.
 MOST_ROWS, MOST_NUMBERS = 20_000, 1 << 25
 #: Share of training rows in a table from which it is no test of the model.
@@ -112,10 +110,8 @@ class SeenRows:
         if _width(features) is None:
             return self._count_labels(prints)
         matches = int(np.isin(prints, self.prints).sum())
-        if matches < FEWEST_MATCHES:
-            return 0
         pairs, single = self.twins / 2, (len(self.prints) - self.twins) / 2  # twins come in pairs: half as many facts
-        if stats.betabinom.sf(matches - 1, n, pairs + 0.1, single + 0.5) > COINCIDENCE:
+        if _by_coincidence(matches, n, pairs, single):
             return 0
         alike, kept = self.twins / len(self.prints), len(self.prints) / self.rows
         return min(n, round((matches - alike * n) / (kept * (1.0 - alike))))
@@ -126,13 +122,15 @@ class SeenRows:
         A new row has such labels by coincidence about as often as training rows come in pairs (Good and Turing).
         """
         values, counts = np.unique(self.prints, return_counts=True)
-        matches = len(np.intersect1d(prints, values[counts == 1]))
-        if matches < FEWEST_MATCHES:
-            return 0
-        pairs = int((counts == 2).sum())
-        if stats.betabinom.sf(matches - 1, len(prints), pairs + 0.1, len(self.prints) / 2 - pairs + 0.5) > COINCIDENCE:
+        matches, pairs = len(np.intersect1d(prints, values[counts == 1])), int((counts == 2).sum())
+        if _by_coincidence(matches, len(prints), pairs, len(self.prints) / 2 - pairs):
             return 0
         return min(len(prints), round(matches * self.rows / len(self.prints)))
+
+
+def _by_coincidence(matches: int, n: int, pairs: float, single: float) -> bool:
+    """Whether so many of n rows may match without being training rows, of which some come in pairs."""
+    return matches < FEWEST_MATCHES or stats.betabinom.sf(matches - 1, n, pairs + 0.1, single + 0.5) > COINCIDENCE
 
 
 def count_seen(model: Any, X: Any, labels: Array) -> int:

@@ -44,7 +44,7 @@ from torch import Tensor
 
 from snefy_ldl._internal.limits import SWEEP_ELEMENTS, block_elements
 from snefy_ldl._internal.tolerances import NEGLIGIBLE_TERM_EXPONENT
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.types import Array, Index
 
 Answer = TypeVar("Answer")
 
@@ -460,6 +460,52 @@ def quick_log_norms(scale: Tensor, exponents: Tensor, readout: Tensor, logs: Ten
             terms32 = terms.sub_(top).float().clamp_min_(NEGLIGIBLE_TERM_EXPONENT).exp_()
             answer[part] = (terms32 @ readout).square_().sum(-1).log_() + 2.0 * top.squeeze(-1)
     return answer
+
+
+def newton(
+    rising: Callable[[Array, Index], tuple[Array, Array]],
+    levels: Array,
+    z: Array,
+    low: Array,
+    high: Array,
+    good: Array | float = 0.0,
+    close: float = 1e-14,
+) -> Array:
+    """Where rising functions reach levels: Newton's method, kept inside a shrinking bracket.
+
+    Args:
+        rising: values and slopes of some functions at their own points: the points (r, ...), and which they are (r,).
+        levels: what they are to reach.
+        z: where to start.
+        low: points below which nothing lies.
+        high: ... and above which nothing does.
+        good: error of a value at which its point is right.
+        close: length of a step, relative to points beyond one, that is the last.
+
+    Returns:
+        The points, of the shape of ``z``.
+
+    Example:
+        >>> newton(lambda x, _: (x**2, 2 * x), np.array([2.0]), np.ones(1), np.zeros(1), np.full(1, 9.0)).round(6)
+        array([1.414214])
+    """
+    z, good, rows = z.copy(), np.broadcast_to(good, z.shape), np.arange(len(z))
+    for _ in range(200):
+        at = z[rows]
+        value, slope = rising(at, rows)
+        error = value - levels[rows]
+        low, high = np.where(error < 0.0, at, low), np.where(error < 0.0, high, at)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            step = at - error / slope
+        new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
+        right = np.abs(error) <= good[rows]
+        z[rows] = np.where(right, at, new)
+        settled = right | (np.abs(new - at) <= close * np.maximum(1.0, np.abs(at)))
+        left = ~settled.all(tuple(range(1, at.ndim)))
+        rows, low, high = rows[left], low[left], high[left]
+        if not len(rows):
+            break
+    return z
 
 
 def uniform(n: int, n_labels: int, random_state: Any = None) -> Array:

@@ -338,8 +338,7 @@ def _features(kernel: Any, rows: Any, start: int, model: Any) -> Table:
     if not hasattr(model, "predict_dist"):
         raise InputError(f"model must have predict_dist; got {type(model).__name__}.")
     try:
-        features: Table = kernel.features(rows)
-        return features
+        return kernel.features(rows)
     except InputError as error:
         raise InputError(f"X_pool, rows from {start} on: {error}" if start else f"X_pool: {error}") from None
 

@@ -13,6 +13,7 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin_min
 from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler
 
 from snefy_ldl._internal.limits import COMPARED_ELEMENTS
 from snefy_ldl._internal.rows import as_rows, count_rows
@@ -61,26 +62,17 @@ class Geometry:
         """
         if not standardize:
             return cls()
-        count, mean, square = 0, np.zeros(0), np.zeros(0)
+        moments = StandardScaler()
         for _, table in pool.tables("scale"):
-            rows, block_mean = len(table), table.mean(axis=0, dtype=np.float64)
-            scatter = rows * table.var(axis=0, dtype=np.float64)
-            if not count:
-                count, mean, square = rows, block_mean, scatter
-                continue
-            shift, total = block_mean - mean, count + rows
-            mean = mean + shift * (rows / total)
-            square = square + scatter + shift**2 * (count * rows / total)
-            count = total
-        return cls(mean, divisors(mean, np.sqrt(square / count)))
+            moments.partial_fit(table)
+        return cls(moments.mean_, divisors(moments.mean_, np.sqrt(moments.var_)))
 
     def __call__(self, table: NDArray[Any]) -> NDArray[Any]:
         """Scaled rows, in the dtype they came in."""
         if self.mean is None or self.deviation is None:
             return table
         scaled = (table - self.mean.astype(table.dtype)) / self.deviation.astype(table.dtype)
-        clipped: NDArray[Any] = np.clip(scaled, -LIMITS["unit"], LIMITS["unit"])
-        return clipped
+        return np.clip(scaled, -LIMITS["unit"], LIMITS["unit"])
 
 
 def squared_distances(Z: NDArray[Any], row: NDArray[Any]) -> Array:
@@ -98,8 +90,7 @@ def squared_distances(Z: NDArray[Any], row: NDArray[Any]) -> Array:
         array([ 0., 25.])
     """
     difference = Z - row
-    squares: Array = np.einsum("ij,ij->i", difference, difference).astype(np.float64)
-    return squares
+    return np.einsum("ij,ij->i", difference, difference).astype(np.float64)
 
 
 def nearest_distance(Z: NDArray[Any], others: NDArray[Any]) -> Array:
@@ -116,8 +107,7 @@ def nearest_distance(Z: NDArray[Any], others: NDArray[Any]) -> Array:
         >>> nearest_distance(np.array([[0.0], [4.0]]), np.array([[1.0], [9.0]]))
         array([1., 3.])
     """
-    search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(others)
-    return np.asarray(search.kneighbors(Z)[0][:, 0], dtype=np.float64)
+    return np.asarray(pairwise_distances_argmin_min(Z, others)[1], dtype=np.float64)
 
 
 def cluster(Z: NDArray[Any], n: int, seed: int, weight: Array | None = None) -> NDArray[Any]:
@@ -141,8 +131,7 @@ def cluster(Z: NDArray[Any], n: int, seed: int, weight: Array | None = None) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters is no fault of the user
         fitted = kind(n_clusters=n, random_state=seed, **options).fit(Z, sample_weight=weight)
-    centres: NDArray[Any] = fitted.cluster_centers_.astype(Z.dtype)
-    return centres
+    return fitted.cluster_centers_.astype(Z.dtype)
 
 
 def choose_apart(
@@ -500,11 +489,9 @@ def graph_density(Z: NDArray[Any], n_neighbors: int) -> tuple[Array, sp.csr_matr
     if len(Z) == 1:
         return np.zeros(1), sp.csr_matrix((1, 1))
     search = NearestNeighbors(n_neighbors=min(n_neighbors, len(Z) - 1)).fit(Z)
-    gaps, neighbors = search.kneighbors()
-    scale = 2.0 * float(np.mean(gaps**2))
-    weight = np.exp(-(gaps**2) / scale) if scale > 0.0 else np.ones_like(gaps)
-    start = np.arange(0, gaps.size + 1, gaps.shape[1])
-    graph = sp.csr_matrix((weight.ravel(), neighbors.ravel(), start), shape=(len(Z), len(Z)))
+    graph = search.kneighbors_graph(mode="distance")
+    scale = 2.0 * float(np.mean(graph.data**2))
+    graph.data = np.exp(-(graph.data**2) / scale) if scale > 0.0 else np.ones_like(graph.data)
     graph = graph.maximum(graph.T).tocsr()
     total, degree = np.asarray(graph.sum(axis=1)).ravel(), np.diff(graph.indptr)
     return total / np.maximum(degree, 1), graph

@@ -44,8 +44,6 @@ from snefy_ldl.training import network_inputs
 from snefy_ldl.training.effects import beside
 from snefy_ldl.training.guides import centred_logs
 
-__all__ = ["KERNELS", "Kernel", "Laplace", "NetworkRows", "best_kernel", "fisher_information", "make_kernel"]
-
 Features = NDArray[np.float32]
 
 #: Predicted shares are lifted here before their logarithm.
@@ -218,8 +216,7 @@ class MembersKernel(Kernel, name="members"):
             means = [to_numpy(one.mean) for one in members_of(law)[0]]
         logs = np.stack([centred_logs(mean, SHARE_FLOOR) for mean in means])  # (K, b, L)
         table = (logs - logs.mean(axis=0)).transpose(1, 0, 2).reshape(logs.shape[1], -1) / np.sqrt(len(logs))
-        features: Features = table.astype(np.float32)
-        return features
+        return table.astype(np.float32)
 
     @staticmethod
     def serves(model: Any) -> bool:

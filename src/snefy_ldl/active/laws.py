@@ -185,8 +185,7 @@ def as_width(scores: Array, dimensions: float) -> Array:
         array([0.5, 1. ])
     """
     finite = scores[np.isfinite(scores)]
-    widths: Array = np.exp((scores - (finite.max() if len(finite) else 0.0)) / dimensions)
-    return widths
+    return np.exp((scores - (finite.max() if len(finite) else 0.0)) / dimensions)
 
 
 class Variance(LawStrategy, name="variance"):
@@ -205,8 +204,7 @@ class Variance(LawStrategy, name="variance"):
 
     def score(self, law: Any, random: RandomState) -> Array:
         """Total variances (N,)."""
-        total: Array = to_numpy(law.variance).sum(axis=1)
-        return total
+        return to_numpy(law.variance).sum(axis=1)
 
 
 @dataclass(eq=False, repr=False)
@@ -437,5 +435,4 @@ def members_of(law: Any) -> tuple[list[Any], Array]:
 def _shannon(shares: Array) -> Array:
     """Shannon entropy over the last axis."""
     logs = np.log(np.where(shares > 0.0, shares, 1.0))
-    result: Array = -(shares * logs).sum(axis=-1)
-    return result
+    return -(shares * logs).sum(axis=-1)

@@ -123,11 +123,12 @@ class ActiveLearner:
         if self.initial_strategy.needs_model:
             raise InputError("initial_strategy chooses before there is a model; use random, kmeans or coreset.")
         check_pair(X_labeled, D_labeled, "labeled")
-        self._fitter = RoundFitter(model, votes, self.random_state, X_val, D_val)
+        check_pair(X_val, D_val, "val")
+        self.X_val, self.D_val = X_val, D_val
         if patience is not None and X_val is None:
             raise InputError("patience needs X_val and D_val: the stopping rule looks at the validation likelihood.")
         self.X_labeled = X_labeled
-        self.D_labeled = None if D_labeled is None else self._fitter.check_labels(D_labeled)
+        self.D_labeled = None if D_labeled is None else self._check_labels(D_labeled)
         self.initial = 0 if initial is None and X_labeled is not None else initial
         if self.initial is not None:
             check_count("initial", self.initial, low=0)
@@ -155,7 +156,7 @@ class ActiveLearner:
             self._model = self._state.load_model(type(self.model))
             X, labels = self._training_rows()
             if self._model is None and X is not None:
-                self._model = self._fitter.fit(X, labels)
+                self._model = self._fit_model(X, labels)
         return self._model
 
     @property
@@ -243,7 +244,7 @@ class ActiveLearner:
             InputError: a row was not asked for or has its label already, or a label is not what it must be.
         """
         index = np.atleast_1d(np.asarray(rows)).astype(np.intp)
-        table = self._fitter.check_labels(labels, len(index))
+        table = self._check_labels(labels, len(index))
         self._state.take_answers(index.tolist(), table.tolist())
         self._close_if_complete()
         return self
@@ -308,9 +309,9 @@ class ActiveLearner:
         entry: dict[str, Any] = {"round": number, "n_labeled": len(labels), "n_asked": self.n_asked_}
         entry["seconds_choosing"] = round(seconds_choosing, 3)
         if X is not None:  # else every row of the first round was set aside, and the next one starts anew
-            self._model = self._fitter.fit(X, labels)
+            self._model = self._fit_model(X, labels)
             entry["seconds_fitting"] = round(time.perf_counter() - began, 3)
-            entry |= self._fitter.measure(self._model, need_likelihood=self.patience is not None)
+            entry |= self._measure(self._model)
         self._state.close_round(entry, self._model)
         if self.verbose:
             shown = entry.get("validation_log_likelihood")
@@ -326,6 +327,30 @@ class ActiveLearner:
                 self.stopped_ = "plateau"
         if self.stopped_ is None and self.n_asked_ >= self.budget:
             self.stopped_ = "budget"
+
+    def _check_labels(self, labels: Any, n_rows: int | None = None) -> Array:
+        """Label distributions or votes (N, L) as numbers; an error names the cell that is none."""
+        return (check_counts if self.votes else check_distributions)(labels, n_rows=n_rows)[0]
+
+    def _fit_model(self, X: Any, labels: Array) -> Any:
+        """A clone of the model, fitted."""
+        model = clone(self.model)
+        if "random_state" in model.get_params() and model.random_state is None:
+            model.set_params(random_state=self.random_state)  # or a run could not be repeated
+        return model.fit(X, counts=labels) if self.votes else model.fit(X, labels)
+
+    def _measure(self, model: Any) -> dict[str, float]:
+        """The mean log likelihood of the validation rows, where the model has one, and the six measures."""
+        if self.X_val is None:
+            return {}
+        figures = {}
+        if hasattr(model, "log_prob"):
+            given = {"counts": self.D_val} if self.votes else {"D": self.D_val}
+            figures["validation_log_likelihood"] = float(np.mean(model.log_prob(self.X_val, **given)))
+        elif self.patience is not None:
+            raise InputError(f"patience needs a model with log_prob; {type(model).__name__} has none.")
+        table = self._check_labels(self.D_val)
+        return figures | score(table / table.sum(axis=1, keepdims=True), np.asarray(model.predict(self.X_val)))
 
     def _training_rows(self) -> tuple[Any, Array]:
         """Features and labels of everything that is labelled; no features (None) where nothing is."""
@@ -365,87 +390,6 @@ def _check_sizes(batch_size: int | Sequence[int]) -> list[int]:
     if not sizes:
         raise InputError("batch_size must hold at least one number.")
     return [check_count("batch_size", size) for size in sizes]
-
-
-class RoundFitter:
-    """Fits a clone of a model to labels, and measures it on rows kept aside.
-
-    Args:
-        model: an unfitted model.
-        votes: whether labels are vote counts, fitted with ``fit(X, counts=...)``.
-        random_state: seed of models that have none.
-        X_val: rows to measure on, or None.
-        D_val: their label distributions (or votes), or None.
-
-    Raises:
-        InputError: one of ``X_val`` and ``D_val`` is missing, or they have different numbers of rows.
-
-    Example:
-        >>> from snefy_ldl.learners import SABFGS
-        >>> fitter = RoundFitter(SABFGS(), False, 0, [[0.5]], [[0.5, 0.5]])
-        >>> model = fitter.fit(np.array([[0.0], [1.0]]), fitter.check_labels([[0.2, 0.8], [0.8, 0.2]]))
-        >>> round(fitter.measure(model)["chebyshev"], 2)
-        0.0
-    """
-
-    def __init__(self, model: Any, votes: bool, random_state: int, X_val: Any = None, D_val: Any = None) -> None:
-        check_pair(X_val, D_val, "val")
-        self.model, self.votes, self.random_state = model, votes, random_state
-        self.X_val, self.D_val = X_val, D_val
-
-    def check_labels(self, labels: Any, n_rows: int | None = None) -> Array:
-        """Labels as numbers.
-
-        Args:
-            labels: label distributions, or votes, (N, L).
-            n_rows: how many rows there must be; None takes any number.
-
-        Returns:
-            The labels (N, L).
-
-        Raises:
-            InputError: they are not what they must be; the cell is named.
-        """
-        return (check_counts if self.votes else check_distributions)(labels, n_rows=n_rows)[0]
-
-    def fit(self, X: Any, labels: Array) -> Any:
-        """A clone of the model fitted to some labels.
-
-        Args:
-            X: features (N, d).
-            labels: what :meth:`check_labels` gave, (N, L).
-
-        Returns:
-            The fitted model.
-        """
-        model = clone(self.model)
-        if "random_state" in model.get_params() and model.random_state is None:
-            model.set_params(random_state=self.random_state)  # or a run could not be repeated
-        return model.fit(X, counts=labels) if self.votes else model.fit(X, labels)
-
-    def measure(self, model: Any, need_likelihood: bool = False) -> dict[str, float]:
-        """Figures of a fitted model on the rows kept aside.
-
-        Args:
-            model: what :meth:`fit` gave.
-            need_likelihood: raise where the model has no ``log_prob``.
-
-        Returns:
-            The mean log likelihood, where the model has one, and the six measures; nothing without rows.
-
-        Raises:
-            InputError: the likelihood is needed, and the model has none.
-        """
-        if self.X_val is None:
-            return {}
-        figures = {}
-        if hasattr(model, "log_prob"):
-            given = {"counts": self.D_val} if self.votes else {"D": self.D_val}
-            figures["validation_log_likelihood"] = float(np.mean(model.log_prob(self.X_val, **given)))
-        elif need_likelihood:
-            raise InputError(f"patience needs a model with log_prob; {type(model).__name__} has none.")
-        table = self.check_labels(self.D_val)
-        return figures | score(table / table.sum(axis=1, keepdims=True), np.asarray(model.predict(self.X_val)))
 
 
 def check_pair(X: Any, D: Any, what: str) -> None:

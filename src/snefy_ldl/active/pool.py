@@ -20,9 +20,8 @@ from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Index
 from snefy_ldl._internal.validation import check_features
-from snefy_ldl.datasets.formats import table_kind
 from snefy_ldl.datasets.groups import GroupedRows, in_groups, split_rows
-from snefy_ldl.datasets.tables import TableSource, parquet_batches
+from snefy_ldl.datasets.tables import TableSource
 from snefy_ldl.errors import InputError
 
 #: A pool of at least this many rows shows a progress bar on a terminal.
@@ -103,18 +102,11 @@ class Pool:
         columns = self._columns or source.columns
         source.need(columns, "features")
         step = max(256, min(self._step, POOL_ELEMENTS // len(columns)))
-        if table_kind(path) != "parquet":
-            return lambda: source.chunks(columns, [], lambda done, total: None, finite=self._encode is None)
-        from pyarrow import parquet  # only pools in Parquet files need pyarrow
+        if source.kind == "parquet":
+            from pyarrow import parquet  # only pools in Parquet files need pyarrow
 
-        self.n_rows = int(parquet.read_metadata(path).num_rows)
-
-        def read() -> Iterator[Any]:
-            for batch, _ in parquet_batches([path], step, columns):
-                frame = batch.to_pandas()[columns]
-                yield frame if self._columns else frame.to_numpy()
-
-        return read
+            self.n_rows = sum(int(parquet.read_metadata(file).num_rows) for file in source.files)
+        return lambda: source.chunks(columns, [], rows=step, finite=self._encode is None)
 
     def blocks(self, what: str = "pool") -> Iterator[tuple[int, Any]]:
         """Read the pool a block at a time.

@@ -104,22 +104,25 @@ def explain(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def warnings_as_notes() -> Iterator[None]:
-    """Show the library's own warnings as yellow lines, and other ones as they are."""
-    from snefy_ldl.errors import (
-        CalibrationWarning,
-        ClosureNote,
-        SeenRowsWarning,
-        SelfCheckWarning,
-        TableNote,
-        TrainingWarning,
-        ZeroLabelWarning,
-    )
+def warnings_as_notes(tables: bool = False) -> Iterator[None]:
+    """Show the library's own warnings as yellow lines, and other ones as they are.
 
-    shown = (CalibrationWarning, ClosureNote, SeenRowsWarning, SelfCheckWarning, TrainingWarning, ZeroLabelWarning)
+    Args:
+        tables: Whether to add up what is odd about the parts of a table, and print it when all are done; otherwise
+            nothing is said about tables.
+    """
+    from snefy_ldl import errors
+
+    shown: tuple[type[Warning], ...] = (
+        *(errors.CalibrationWarning, errors.ClosureNote, errors.SeenRowsWarning, errors.SelfCheckWarning),
+        *(errors.TrainingWarning, errors.ZeroLabelWarning),
+    )
+    odd: list[Any] = []
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-        if issubclass(category, shown):
+        if isinstance(message, errors.TableNote):
+            odd.extend(message.odd_cells)
+        elif issubclass(category, shown):
             note(str(message))
         else:
             usual(message, category, *rest, **more)
@@ -128,8 +131,21 @@ def warnings_as_notes() -> Iterator[None]:
         usual, warnings.showwarning = warnings.showwarning, show
         for category in shown:
             warnings.simplefilter("always", category)
-        warnings.simplefilter("ignore", TableNote)  # the commands print themselves how they read a table
+        warnings.simplefilter("always" if tables else "ignore", errors.TableNote)
         yield
+    print_odd_cells(odd)
+
+
+def print_odd_cells(odd: list[Any]) -> None:
+    """Print what is odd about the cells of a table.
+
+    Args:
+        odd: What :func:`~snefy_ldl.cli.tables.odd_cells` listed for all its parts.
+    """
+    from snefy_ldl.datasets.recognise import describe_odd_cells
+
+    for line in describe_odd_cells(odd).splitlines():
+        note(line)
 
 
 @contextlib.contextmanager

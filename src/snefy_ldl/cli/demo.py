@@ -39,6 +39,12 @@ def demo(
         write_bytes(out / name, table.to_csv(index=False, float_format="%.6g").encode())
     city.model.save(out / "model")
     page = out / "index.html"
-    write_bytes(page, render(city).encode())
+    typer.echo(f"Judging it on {len(city.test.D):,} other districts ...")
+    commands = [
+        f"snefy-ldl fit train.csv --labels {','.join(city.test.label_names)} --out model",
+        "snefy-ldl predict model test.csv --interval 0.9 --out predictions.csv",
+        "snefy-ldl report model test.csv --train train.csv     # this page, about your own table",
+    ]
+    write_bytes(page, render(city, commands).encode())
     typer.echo(f"\nThe page with the pictures: {page}   (open it in a browser)")
     typer.echo(f"Next: snefy-ldl predict {out / 'model'} {out / 'test.csv'} --interval 0.9")

@@ -11,9 +11,18 @@ from rich.console import Console
 from rich.text import Text
 
 from snefy_ldl.cli import options as opt
-from snefy_ldl.cli.common import check_picture, input_error, load_model, make_table, new_figure, say, write_picture
+from snefy_ldl.cli.common import (
+    check_picture,
+    input_error,
+    load_model,
+    make_table,
+    new_figure,
+    say,
+    warnings_as_notes,
+    write_picture,
+)
 from snefy_ldl.cli.entry import command
-from snefy_ldl.cli.tables import group_columns, no_table_notes
+from snefy_ldl.cli.tables import group_columns
 from snefy_ldl.cluster.rows import model_rows, table_groups
 
 if TYPE_CHECKING:
@@ -85,7 +94,7 @@ def explain_model(
     columns: list[Any] = wanted if has_names else [names.index(name) for name in wanted]
     asked = _quantity(of, [str(label) for label in fitted.label_names_])
     common: dict[str, Any] = {"of": asked, "confidence_level": level, "max_rows": max_rows}
-    with no_table_notes():
+    with warnings_as_notes():
         table_of_effects = effects(fitted, X, columns, step=step, reference=reference, **common)
         curve = dependence(fitted, X, columns, grid=grid, **common)
     if as_json:

@@ -296,14 +296,19 @@ def _fit_stream(
 ) -> int:
     """Fit the model to a folder of Parquet files, here or by an engine; returns the number of features."""
     from snefy_ldl.cluster.training import ParquetRows
-    from snefy_ldl.datasets.streams import parquet_stream
+    from snefy_ldl.datasets.tables import TableSource
 
-    stream, names = parquet_stream(folder, labels, features, counts)
+    source = TableSource(folder)
+    if source.kind != "parquet":
+        raise input_error(f"{folder.name}: only Parquet files can be streamed; a CSV file is read whole.")
+    names = features or [name for name in source.columns if name not in labels]
+    source.need([*names, *labels], "features and labels")
+    rows = ParquetRows((str(folder),), tuple(labels), tuple(names), counts)
     with warnings_as_notes():
         if engine is None:
-            model.fit(stream)
+            model.fit(rows.stream())
         else:
-            model.fit(ParquetRows((str(folder),), tuple(labels), tuple(names), counts), engine=engine)
+            model.fit(rows, engine=engine)
     return len(names)
 
 

@@ -13,10 +13,7 @@ from snefy_ldl.plots import style
 from snefy_ldl.plots.densities import shade_steps
 
 #: Shades of densities on a dark page, from nothing to certain.
-DARK_SHADES = {
-    "model": ("#16283a", "#1c3f5c", "#245f8b", "#3b8dc0", "#7cc0e6", "#d9f0ff"),
-    "truth": ("#33251a", "#57381c", "#8b5520", "#c07a33", "#ecab63", "#ffe2bf"),
-}
+DARK_SHADES = ("#16283a", "#1c3f5c", "#245f8b", "#3b8dc0", "#7cc0e6", "#d9f0ff")
 #: Colours of the labels on a dark page.
 DARK_LABELS = ("#4aa8e0", "#f0b63a", "#2fc39a", "#e09cc2", "#86cdf5", "#f08a4b", "#b5b5b5", "#f0e86a")
 #: Where a triangle lies in its picture, with room for names and numbers around it.
@@ -47,9 +44,8 @@ def color_variables() -> list[tuple[str, str, str]]:
         ("on", style.ON_DARK, style.ON_LIGHT),  # on a dark page the labels' colours are light
     ]
     colors += [(f"l{k}", *pair) for k, pair in enumerate(zip(style.LABEL_COLORS, DARK_LABELS))]
-    for kind, letter in (("model", "m"), ("truth", "t")):
-        pairs = zip(shade_steps(style.SHADES[kind]), shade_steps(DARK_SHADES[kind]))
-        colors += [(f"{letter}{k}", *pair) for k, pair in enumerate(pairs)]
+    shades = zip(shade_steps(style.SHADES), shade_steps(DARK_SHADES))
+    colors += [(f"m{k}", *pair) for k, pair in enumerate(shades)]
     return [(name, light.lower(), dark.lower()) for name, light, dark in colors]
 
 
@@ -196,5 +192,4 @@ def render_page(template: str, **content: Any) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    page: str = environment.get_template(template).render(colors=color_variables(), version=__version__, **content)
-    return page
+    return environment.get_template(template).render(colors=color_variables(), version=__version__, **content)

@@ -22,6 +22,7 @@ from snefy_ldl.cli.common import (
     note,
     note_other_levels,
     number,
+    print_odd_cells,
     progress_bar,
     say,
     split,
@@ -35,11 +36,8 @@ from snefy_ldl.cli.tables import (
     group_columns,
     known_features,
     label_names,
-    no_table_notes,
     odd_cells,
-    print_odd_cells,
     read_for_model,
-    table_notes,
 )
 from snefy_ldl.cluster.rows import (
     calibrated_intervals,
@@ -117,7 +115,7 @@ def predict(
         return pd.concat([chunk[kept], numbers], axis=1) if kept else numbers
 
     # parts are answered by several threads, which share the filters of warnings: odd cells are added up here
-    with warnings_as_notes(), no_table_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
+    with warnings_as_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
         for answer in map_in_order(answer_to, source.chunks(names, read, progress, finite=not takes_gaps(fitted))):
             sink.write(answer)
             rows += len(answer)
@@ -167,7 +165,7 @@ def evaluate(
     check_confidence(interval, "--interval")
     fitted = load_model(model, backbone)
     rows, X = read_for_model(fitted, table, source)
-    with warnings_as_notes(), table_notes():
+    with warnings_as_notes(tables=True):
         known = rows.labels if rows.are_counts else rows.labels / rows.labels.sum(axis=1, keepdims=True)
         report = score_model(fitted, X, **{"counts" if rows.are_counts else "D": known}, level=interval)
     if not rows.are_counts:
@@ -183,7 +181,7 @@ def _calibrated(model: SnefyLDL, folder: Path, rows: Labelled, X: Any, level: fl
     maker = calibrated_maker(model, folder, level)
     if maker is None:
         return None
-    with warnings_as_notes(), no_table_notes():
+    with warnings_as_notes():
         ends = maker(X)
     return {
         "coverage": figure(metrics.coverage(rows.labels, ends, return_std_error=True), f"near {level:g}"),
@@ -274,7 +272,7 @@ def conformalize(
             "intervals calibrated on them would be too narrow. Hold rows back: split the table in two, fit on one part "
             "and conformalize with the other."
         )
-    with warnings_as_notes(), table_notes(), progress_bar("conformalize") as progress:
+    with warnings_as_notes(tables=True), progress_bar("conformalize") as progress:
         progress(0, 1)
         intervals.conformalize(X, D)
         progress(1, 1)
@@ -335,7 +333,7 @@ def watch_rows(
         raise input_error(f"--alarm {alarm:g}: give a number above 1, such as 100.")
     if picture is not None:
         check_picture(picture, table, option="--picture")
-    with table_notes():
+    with warnings_as_notes(tables=True):
         rows, X = read_for_model(fitted, table, source)
         D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
         result = watch(ConformalIntervals.from_dict(fitted, state), X, D, alarm=alarm)

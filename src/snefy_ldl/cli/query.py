@@ -21,6 +21,7 @@ from snefy_ldl.cli.common import (
     setting,
     split,
     table_output,
+    warnings_as_notes,
 )
 from snefy_ldl.cli.entry import command
 from snefy_ldl.cli.tables import (
@@ -28,8 +29,6 @@ from snefy_ldl.cli.tables import (
     group_columns,
     known_features,
     label_names,
-    no_table_notes,
-    table_notes,
 )
 from snefy_ldl.cluster.rows import model_rows, table_groups, takes_gaps
 
@@ -106,7 +105,7 @@ def query(
     if isinstance(chosen, Auto):
         chosen = Auto(chosen.diverse, diagnosis or chosen.diagnosis).pick(fitted)
         strategy = next(name for name, kind in STRATEGIES.items() if kind is type(chosen))
-    with no_table_notes():  # a strategy may read the pool several times
+    with warnings_as_notes():  # a strategy may read the pool several times
         rows, utilities = choose(
             chosen,
             lambda: _blocks(source, columns, fitted),
@@ -149,7 +148,7 @@ def _whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, co
     if not set(labels) <= set(known.columns):
         return None
     try:
-        with no_table_notes():
+        with warnings_as_notes():
             table = known.whole([*columns.features, *labels], columns.groups_in(known))
             shares = table[labels].to_numpy(dtype=np.float64)
             shares = shares / shares.sum(axis=1, keepdims=True)  # votes, too
@@ -282,7 +281,7 @@ def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, column
     first = pd.DataFrame(
         {columns.key or ID_NAMES[-1]: rows if columns.key is None else frame[columns.key], SCORE: scores}
     )
-    with table_notes():
+    with warnings_as_notes(tables=True):
         shares = np.asarray(model.predict(columns.rows(model, frame)))
     predicted = pd.DataFrame(round_shares(shares), columns=[f"{PREDICTED}{label}" for label in label_names(model)])
     copied = [*columns.kept, *columns.groups, *columns.features]
@@ -301,7 +300,7 @@ def _write_tasks(
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.datasets.label_studio import make_config, write_tasks
 
-    with no_table_notes():
+    with warnings_as_notes():
         predicted = np.asarray(model.predict(columns.rows(model, frame)))
     write_tasks(
         path,

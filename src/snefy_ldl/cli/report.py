@@ -16,10 +16,11 @@ from snefy_ldl.cli.common import (
     note_other_levels,
     say,
     split,
+    warnings_as_notes,
     write_picture,
 )
 from snefy_ldl.cli.entry import command
-from snefy_ldl.cli.tables import no_table_notes, read_for_model, table_notes
+from snefy_ldl.cli.tables import read_for_model
 from snefy_ldl.cluster.rows import calibrated_levels
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def report(
     others = None if train is None else _judged_rows(fitted, train, source)
     folds, notes = _how_to_judge(fitted, rows, folds)
     calibration = None if folds or rows.counts is not None else _stored_calibration(fitted, model)
-    with no_table_notes():
+    with warnings_as_notes():
         made = make_report(fitted, rows, train=others, folds=folds, calibration=calibration)
     commands = [
         f"snefy-ldl report {model} {table}" + (f" --train {train}" if train else "") + f" --out {out}",
@@ -137,7 +138,7 @@ def plot(
     chosen = _chosen(rows, kind, len(judged))
     from snefy_ldl.cli.report_page import Painter
 
-    with no_table_notes():
+    with warnings_as_notes():
         figure = Painter(fitted, judged, chosen, ternary).figure(kind)
     write_picture(figure, out, dpi, pad_inches=0.08)
     say(f"{KINDS[kind]}: {out}", "green")
@@ -187,7 +188,7 @@ def _judged_rows(model: SnefyLDL, file: Path, source: opt.LabelOptions) -> Judge
     X, groups = split_rows(X)
     columns = list(X.columns) if hasattr(X, "columns") else list(rows.features.columns)
     table = in_groups(pd.DataFrame(X, columns=columns).reset_index(drop=True), groups)
-    with table_notes():
+    with warnings_as_notes(tables=True):
         model.predict(table)
     D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
     names = None if rows.ids is None else [str(name) for name in rows.ids]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,38 +21,6 @@ if TYPE_CHECKING:
     from snefy_ldl.estimator import SnefyLDL
 
 
-@contextlib.contextmanager
-def table_notes() -> Iterator[None]:
-    """Add up what is odd about the parts of a table, and print it when all are done."""
-    from snefy_ldl.errors import TableNote
-
-    odd: list[Any] = []
-
-    def show(message: Warning | str, *rest: Any, **more: Any) -> None:
-        if isinstance(message, TableNote):
-            odd.extend(message.odd_cells)
-        else:
-            usual(message, *rest, **more)
-
-    with warnings.catch_warnings():
-        usual, warnings.showwarning = warnings.showwarning, show
-        warnings.simplefilter("always", TableNote)
-        yield
-    print_odd_cells(odd)
-
-
-def print_odd_cells(odd: list[Any]) -> None:
-    """Print what is odd about the cells of a table.
-
-    Args:
-        odd: What :func:`odd_cells` listed for all its parts.
-    """
-    from snefy_ldl.datasets.recognise import describe_odd_cells
-
-    for line in describe_odd_cells(odd).splitlines():
-        note(line)
-
-
 def odd_cells(model: SnefyLDL, table: Any, names: list[str]) -> list[Any]:
     """What is odd about the cells of a table, for a model that reads text and gaps.
 
@@ -64,22 +30,12 @@ def odd_cells(model: SnefyLDL, table: Any, names: list[str]) -> list[Any]:
         names: The columns to feed the model.
 
     Returns:
-        Entries that :func:`print_odd_cells` adds up.
+        Entries that :func:`~snefy_ldl.cli.common.print_odd_cells` adds up.
     """
     from snefy_ldl.datasets.columns import TableEncoder
 
     columns = model.columns_
     return columns.odd_cells(model_rows(model, table, names)) if isinstance(columns, TableEncoder) else []
-
-
-@contextlib.contextmanager
-def no_table_notes() -> Iterator[None]:
-    """Print nothing about a table that was described before."""
-    from snefy_ldl.errors import TableNote
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TableNote)
-        yield
 
 
 def label_names(model: SnefyLDL) -> list[str]:
@@ -144,6 +100,7 @@ def feature_names(model: SnefyLDL, option: str | None, source: TableSource, othe
     return names
 
 
+@dataclass
 class LabelReader:
     """Reads a first set of labelled rows, which settles labels and features, and then further ones.
 
@@ -157,21 +114,18 @@ class LabelReader:
         groups: Columns that hold the groups of rows; they are read beside the features.
     """
 
-    def __init__(
-        self,
-        labels: list[str] | None,
-        features: list[str] | None,
-        drop: list[str],
-        id_name: str | None,
-        columns: tuple[str, str, str],
-        normalize: bool = False,
-        groups: Sequence[str] = (),
-    ) -> None:
-        self.groups = list(groups)
-        self.labels, self.drop = labels, drop
-        self.features = None if features is None else [*features, *(name for name in groups if name not in features)]
-        self.id_name, self.columns, self.normalize = id_name, columns, normalize
-        self._groups = False  # whether ids of the rows so far name groups
+    labels: list[str] | None
+    features: list[str] | None
+    drop: list[str]
+    id_name: str | None
+    columns: tuple[str, str, str]
+    normalize: bool
+    groups: list[str]
+    _ids_name_groups: bool = False  # of the rows so far
+
+    def __post_init__(self) -> None:
+        if self.features is not None:
+            self.features = [*self.features, *(name for name in self.groups if name not in self.features)]
 
     def _feature_columns(self, columns: list[str], others: set[str], file: Path) -> list[str]:
         """The features the user named, or every column that is nothing else."""
@@ -264,8 +218,8 @@ class LabelReader:
 
         assert self.features is not None
         new = self._read(file, "auto", self.labels, self.features, prefer_counts=base.are_counts)
-        self._groups = self._groups or names_groups(base)
-        if new.features is None or (base.ids is not None and not self._groups):
+        self._ids_name_groups = self._ids_name_groups or names_groups(base)
+        if new.features is None or (base.ids is not None and not self._ids_name_groups):
             new = last_of_each(new)  # its names are those of single rows
         if new.features is None:
             missing = (

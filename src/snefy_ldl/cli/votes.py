@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from snefy_ldl.cli import options as opt
-from snefy_ldl.cli.common import distinct_columns, input_error, progress_bar, say, table_output
+from snefy_ldl.cli.common import distinct_columns, input_error, progress_bar, say, table_output, warnings_as_notes
 from snefy_ldl.cli.entry import command
-from snefy_ldl.cli.tables import Items, table_notes
+from snefy_ldl.cli.tables import Items
 from snefy_ldl.cluster.rows import RATING_COLUMNS, interval_columns, update_columns
 
 
@@ -60,7 +60,7 @@ def update(
     ratings = RATING_COLUMNS if ordered else ()
     distinct_columns([reader.id_name, "votes", *reader.labels, *interval_columns(reader.labels), *ratings])
     rows = 0
-    with table_notes(), progress_bar("update") as progress, TableSink(out) as sink:
+    with warnings_as_notes(tables=True), progress_bar("update") as progress, TableSink(out) as sink:
         for ids, X, counts in reader.blocks(progress):
             columns = update_columns(reader.model, X, counts, interval, ordered)
             sink.write(pd.DataFrame({reader.id_name: ids, **columns}))
@@ -184,7 +184,7 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
     from snefy_ldl.datasets.tables import round_shares
 
     best: Any = None
-    with table_notes(), progress_bar("next") as progress:
+    with warnings_as_notes(tables=True), progress_bar("next") as progress:
         for ids, X, counts in reader.blocks(progress):
             wanted, whom = min(n, len(ids) * max_per_item), {}
             if pairs:

@@ -96,8 +96,7 @@ def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
     if isinstance(model.columns_, TableEncoder):
         return table[names].set_axis(model.columns_.names_used, axis=1)
     if _collates(model):
-        rows: list[Any] = table[names[0]].tolist() if len(names) == 1 else table[names].to_dict("records")
-        return rows
+        return table[names[0]].tolist() if len(names) == 1 else table[names].to_dict("records")
     return table[names].to_numpy(dtype="float64")
 
 

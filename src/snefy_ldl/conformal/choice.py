@@ -7,7 +7,7 @@ the rest of the calibration rows and the new rows are exchangeable.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -96,13 +96,9 @@ class ScoreChoice:
             f"interval score {chosen.interval_score:.3g}{slab}, mean width {chosen.width:.3g} ({cost})."
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The choice as plain JSON values."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> ScoreChoice:
-        """The choice that :meth:`to_dict` described."""
+        """The choice that ``asdict`` described."""
         return cls(state["method"], state["n_rows"], [Candidate(**one) for one in state["candidates"]])
 
 

@@ -221,8 +221,7 @@ class Bins(Basis):
         edges = np.asarray(self.edges)
         cell = np.searchsorted(edges, _numbers(X, self.column), side="right")[:, None]
         first = np.arange(max(len(edges), 1))[None, :]
-        inside: Array = ((cell == first) | (cell == first + 1)).astype(np.float64)
-        return inside
+        return ((cell == first) | (cell == first + 1)).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -261,8 +260,7 @@ class Splines(Basis):
         """See the base class."""
         knots = np.asarray(self.knots)[:, None]
         spline = SplineTransformer(degree=3, knots=knots, extrapolation="linear").fit(knots)
-        table: Array = spline.transform(_numbers(X, self.column)[:, None])
-        return table
+        return spline.transform(_numbers(X, self.column)[:, None])
 
 
 @dataclass(frozen=True)
@@ -341,8 +339,7 @@ class RadialBasis(Basis):
     def values(self, X: Any, model: Any) -> Array:
         """See the base class."""
         distance = cdist(self._features(X, model), np.asarray(self.centres))
-        bumps: Array = np.exp(-0.5 * (distance / (self.width or 1.0)) ** 2)
-        return bumps
+        return np.exp(-0.5 * (distance / (self.width or 1.0)) ** 2)
 
     @staticmethod
     def _features(X: Any, model: Any) -> Array:
@@ -515,13 +512,11 @@ class _Vertices:
     def coefficients(self) -> Array:
         """``β`` (m, d) of the fit through the basis."""
         at_basis = np.take_along_axis(self.scores, self.basis, axis=1)
-        answer: Array = (self.inverse @ at_basis[:, :, None])[:, :, 0]
-        return answer
+        return (self.inverse @ at_basis[:, :, None])[:, :, 0]
 
     def duals(self, right: Array) -> Array:
         """Dual variables (m, d) of the basis for right-hand sides (m, d)."""
-        answer: Array = (right[:, None, :] @ self.inverse)[:, 0, :]
-        return answer
+        return (right[:, None, :] @ self.inverse)[:, 0, :]
 
     def pivot(self, table: Array, level: float, leaving: Index, to_upper: Mask) -> Mask:
         """Let one row of each basis leave to a bound, and the first row enter that the fit then meets.
@@ -626,8 +621,7 @@ class ConditionalThresholds:
     def coefficients(self) -> Array:
         """Coefficients of the quantile regressions of the calibration rows alone, (C, A, 1 + k), the constant first."""
         fits = np.array([[start.coefficients()[0] for start in column] for column in zip(*self._starts)])
-        raw: Array = (fits / self._sizes) @ self._axes / self._largest
-        return raw
+        return (fits / self._sizes) @ self._axes / self._largest
 
     def _independent(self, order: Index) -> Index:
         """The first rows in an order whose functions are linearly independent."""
@@ -771,8 +765,7 @@ class Rectifier:
         """
         table = np.column_stack([np.ones(len(values)), values])
         predicted = np.einsum("nk,cak->nca", table, self.coefficients)
-        cut: Array = np.clip(predicted, self.lowest, self.highest)
-        return cut
+        return np.clip(predicted, self.lowest, self.highest)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -506,8 +507,8 @@ class ConformalIntervals(Conformalized):
             "n_labels": self.n_labels_,
             "folds": None if self.cv is None else self._folds.tolist(),
             "conditional": self._conditional_state(),
-            "choice": None if self.choice_ is None else self.choice_.to_dict(),
-            "outlyingness": self._outlyingness.to_dict() if self._score.widens and self._outlyingness else None,
+            "choice": None if self.choice_ is None else asdict(self.choice_),
+            "outlyingness": asdict(self._outlyingness) if self._score.widens and self._outlyingness else None,
             "calibration": calibration.to_dict(),
         }
 
@@ -704,7 +705,6 @@ class CrossEnds:
                     for r in range(shares.shape[1]):
                         held_out, weight = folds[k][r % len(folds[k])]
                         mass[rows, r] += weight[np.searchsorted(held_out, values[rows, r], side="left")]
-            inside: Mask = mass > above
-            return inside
+            return mass > above
 
         return bisect_end(accepted, shape, side)

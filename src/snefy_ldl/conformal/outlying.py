@@ -9,7 +9,7 @@ it gives to the rim.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -79,20 +79,14 @@ class Outlyingness:
         """
         features = None if self.of_law else _numbers_of(X, model)
         distances = self._distances(_law_features(X, model) if features is None else features)
-        factors: Array = np.clip(distances / self.square_edge, 1.0, WIDEST)
-        return factors
+        return np.clip(distances / self.square_edge, 1.0, WIDEST)
 
     def _distances(self, table: Array) -> Array:
-        distances: Array = (np.nan_to_num((table - self.centre) / self.scale) ** 2).mean(axis=1)
-        return distances
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
+        return (np.nan_to_num((table - self.centre) / self.scale) ** 2).mean(axis=1)
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Outlyingness:
-        """What :meth:`to_dict` described.
+        """What ``asdict`` described.
 
         Raises:
             InputError: What an earlier build described, whose factors meant something else.

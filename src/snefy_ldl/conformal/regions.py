@@ -445,8 +445,7 @@ class ConformalRegion(Conformalized):
             InputError: Rows, labels, groups or weights that break a rule.
         """
         X, names, q = self._thresholds(X, groups, sample_weight)
-        inside: Mask = self.score(X, D, names) <= q
-        return inside
+        return self.score(X, D, names) <= q
 
     def score(self, X: Any, D: Any, groups: Any = None) -> Array:
         """Conformity scores; smaller is more typical.
@@ -512,8 +511,7 @@ class ConformalRegion(Conformalized):
         self._ready().check_weights(weights)
         total, new = self._totals(len(scores), names), 1.0 if weights is None else weights
         # among fold models ties have no chance: only the row's own weight is randomised
-        answer: Array = (total - scores + new * (1.0 if ties is None else ties)) / (total + new)
-        return answer
+        return (total - scores + new * (1.0 if ties is None else ties)) / (total + new)
 
     # -- files -------------------------------------------------------------------------------------------------------
 

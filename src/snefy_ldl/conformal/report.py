@@ -224,17 +224,9 @@ def _all_ends(model: Any, X: Any, levels: Any, groups: Any, weights: Any) -> tup
 
 
 def _row(part: str, name: str, n: int, covered: Any, expected: float | None, width: Any, score: Any) -> dict[str, Any]:
-    value, error = covered
-    return {
-        "part": part,
-        "name": name,
-        "n": n,
-        "coverage": None if value is None else float(value),
-        "std_error": None if error is None else float(error),
-        "expected": None if expected is None else float(expected),
-        "width": None if width is None else float(width),
-        "score": None if score is None else float(score),
-    }
+    numbers = dict(zip(COLUMNS[5:], (*covered, expected, width, score)))
+    about = {"part": part, "name": name, "n": n}
+    return {**about, **{column: None if value is None else float(value) for column, value in numbers.items()}}
 
 
 def _interval_rows(
@@ -243,25 +235,15 @@ def _interval_rows(
     """Coverage on average, of all labels at once, of each label and of each group."""
     n = len(D)
     width, score = metrics.interval_width(ends), metrics.interval_score(D, ends, level)
+    together = metrics.joint_coverage(D, ends, return_std_error=True)
     rows = [
         _row("marginal", "", n, metrics.coverage(D, ends, return_std_error=True), level, width, score),
-        _row(
-            "joint",
-            "",
-            n,
-            metrics.joint_coverage(D, ends, return_std_error=True),
-            level if joint else None,
-            width,
-            None,
-        ),
+        _row("joint", "", n, together, level if joint else None, width, None),
     ]
-    each = metrics.coverage(D, ends, per_label=True, return_std_error=True)
-    widths, scores = (
-        metrics.interval_width(ends, per_label=True),
-        metrics.interval_score(D, ends, level, per_label=True),
-    )
-    for r, title in enumerate(titles):
-        rows.append(_row("label", title, n, (each[0][r], each[1][r]), level, widths[r], scores[r]))
+    each = zip(*metrics.coverage(D, ends, per_label=True, return_std_error=True))
+    widths = metrics.interval_width(ends, per_label=True)
+    scores = metrics.interval_score(D, ends, level, per_label=True)
+    rows += [_row("label", title, n, one, level, *sizes) for title, one, *sizes in zip(titles, each, widths, scores)]
     for name in np.unique(names) if names is not None else ():
         inside = names == name
         covered = metrics.coverage(D[inside], ends[inside], return_std_error=True)

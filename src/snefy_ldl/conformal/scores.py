@@ -311,8 +311,7 @@ class RegionScore(Score):
         Returns:
             The bound copy.
         """
-        bound: RegionScore = self._bound(law, n_draws, seeds)
-        return bound
+        return self._bound(law, n_draws, seeds)
 
     @abstractmethod
     def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
@@ -376,8 +375,7 @@ def hit_error(share: Array, n: int) -> Array:
         array([0.05])
     """
     settled = (share * n + 0.5) / (n + 1.0)
-    error: Array = np.sqrt(settled * (1.0 - settled) / n)
-    return error
+    return np.sqrt(settled * (1.0 - settled) / n)
 
 
 def find_score(kind: type[Kind], method: Any) -> Kind:
@@ -402,8 +400,7 @@ def find_score(kind: type[Kind], method: Any) -> Kind:
     if isinstance(method, type) and issubclass(method, kind):
         return method()
     if isinstance(method, str) and method in kind.registered:
-        named: Kind = kind.registered[method]()
-        return named
+        return kind.registered[method]()
     names = ", ".join(repr(name) for name in kind.registered)
     raise InputError(f"method={method!r}: use one of {names}, or a {kind.__name__}.")
 
@@ -525,8 +522,7 @@ class BetaScore(LabelScore):
 
     def _distance(self, distance: Array) -> Array:
         beyond, _ = _beta_tail(self.laws, np.maximum(distance / self.factors - SLACK, 0.0))
-        answer: Array = np.maximum(-np.log(beyond), 0.0)
-        return answer
+        return np.maximum(-np.log(beyond), 0.0)
 
     def below(self, shares: Array, level: int) -> Array:
         """See the base class."""
@@ -566,8 +562,7 @@ class BetaScore(LabelScore):
             left = left[last[left] > END_TOLERANCE]
             if not len(left):
                 break
-        found: Array = (radius + SLACK + 2.0 * END_TOLERANCE).reshape(wanted.shape)
-        return found
+        return (radius + SLACK + 2.0 * END_TOLERANCE).reshape(wanted.shape)
 
 
 def _beta_tail(laws: Array, radius: Array) -> tuple[Array, Array]:
@@ -850,8 +845,7 @@ class BallScore(RegionScore):
         nearest = np.full(np.broadcast_shapes(points.shape[:-1], self.centres.shape[1:-1]), np.inf)
         for centre in self.centres:
             np.minimum(nearest, ((points - centre) ** 2).sum(axis=-1), out=nearest)
-        distance: Array = np.sqrt(nearest)
-        return distance
+        return np.sqrt(nearest)
 
     def radius(self, thresholds: Threshold) -> Array:
         """Radius (b,) of each row's balls at its threshold."""
@@ -945,8 +939,7 @@ class LatentScore(RegionScore):
         """See the base class."""
         uniforms = to_numpy(self.law.rosenblatt(points / points.sum(axis=-1, keepdims=True), self.seed))
         smallest = np.finfo(np.float64).tiny
-        distance: Array = np.linalg.norm(ndtri(np.clip(uniforms, smallest, 1.0 - 2.0**-53)), axis=-1)
-        return distance
+        return np.linalg.norm(ndtri(np.clip(uniforms, smallest, 1.0 - 2.0**-53)), axis=-1)
 
     def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
         """See the base class; here by draws of the law."""
@@ -998,8 +991,7 @@ class MahalanobisScore(RegionScore):
     def score(self, points: Array) -> Array:
         """See the base class."""
         along = np.einsum("...bl,blk->...bk", points - self.mean, self.axes)
-        distance: Array = (along**2 / self.values).sum(axis=-1)
-        return distance
+        return (along**2 / self.values).sum(axis=-1)
 
     def score_shared(self, points: Array) -> Array:
         """See the base class."""

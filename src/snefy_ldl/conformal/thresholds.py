@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import check_choice, check_confidence
+from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
 
 SmallGroups = Literal["full", "pool", "error"]
@@ -193,7 +193,6 @@ class Calibration:
         if not np.isfinite(scores).all() and np.isnan(scores).any():
             row = int(np.flatnonzero(np.isnan(scores).any(axis=(1, 2)))[0])
             raise InputError(f"the score of calibration row {row} is not a number; check the model's prediction there.")
-        check_choice("small_groups", small_groups, ("full", "pool", "error"))
         self.scores, self.groups, self.weights, self.small_groups = scores, groups, weights, small_groups
         self._pooled = SortedScores.of(scores, weights)
         self._parts: dict[str, SortedScores] = {}
@@ -292,8 +291,7 @@ class Calibration:
         Returns:
             (C, A).
         """
-        answer: Array = self._pooled.thresholds(levels, None)[0]
-        return answer
+        return self._pooled.thresholds(levels, None)[0]
 
     def thresholds(
         self,
@@ -368,8 +366,7 @@ class Calibration:
         """
         if group is None or self.groups is None or n == self.n:
             return np.ones(self.n, dtype=bool)
-        same: Mask = self.groups == group
-        return same
+        return self.groups == group
 
     def check_weights(self, weights: Array | None) -> None:
         """Raise where new rows have weights and the calibration rows do not, or the other way round."""

@@ -152,11 +152,8 @@ def fitting_formats(texts: list[str]) -> list[str]:
 
     if not texts or not all(any(sign.isdigit() for sign in text) for text in texts[:20]):
         return []
-    kept = []
-    for form in DATE_FORMATS:
-        if all(not pandas.isna(_dates(texts[start:stop], form)).any() for start, stop in ((0, 20), (20, len(texts)))):
-            kept.append(form)
-    return kept
+    parts = texts[:20], texts[20:]  # most formats fail on the first few
+    return [form for form in DATE_FORMATS if not any(pandas.isna(_dates(part, form)).any() for part in parts)]
 
 
 def _dates(texts: Sequence[str | None], form: str) -> Any:

@@ -396,10 +396,12 @@ class TableEncoder:
             return features
         used = [k for k, column in enumerate(self.columns) if column.names_out]
         numbers = [column for column in self.columns if isinstance(column, NumberColumn)]
-        fills, indicators = [column.fill for column in numbers], [column.indicator for column in numbers]
-        return fill_gaps(
-            features if len(used) == self.n_in else features[:, used], np.array(fills), np.array(indicators)
-        )
+        fills, indicators = (np.array([getattr(column, name) for column in numbers]) for name in ("fill", "indicator"))
+        filled = fill_gaps(features if len(used) == self.n_in else features[:, used], fills, indicators)
+        if not indicators.any():
+            return filled
+        places = np.concatenate([np.arange(len(numbers)), np.flatnonzero(indicators) + 0.5])  # each after its column
+        return filled[:, np.argsort(places)]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, which :func:`read_encoder` takes.

@@ -19,10 +19,10 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.tables import cell_text
 from snefy_ldl.errors import DataNotFoundError, InputError
 
-__all__ = ["make_config", "make_tasks", "read_choices", "read_names", "read_votes", "write_tasks"]
-
 #: Where a task keeps its row number, its score and its predicted shares.
 ROW, SCORE, SHARES = "row", "utility", "predicted"
+#: Names of the set-up's control with the labels, and of the thing that it is about.
+CHOICES, SHOWN = "label", "item"
 
 
 def make_tasks(
@@ -32,9 +32,6 @@ def make_tasks(
     predicted: Any = None,
     utilities: Any = None,
     label_names: Sequence[str] | None = None,
-    from_name: str = "label",
-    to_name: str = "item",
-    model_version: str = "snefy-ldl",
 ) -> list[dict[str, Any]]:
     """Tasks for Label Studio, one per row.
 
@@ -44,9 +41,6 @@ def make_tasks(
         predicted: predicted label distributions (n, L): shown, and the likeliest label suggested.
         utilities: scores of these rows (n,).
         label_names: the L labels, as the labelling set-up spells its choices.
-        from_name: name of the ``<Choices>`` tag in the labelling set-up.
-        to_name: name of the tag it belongs to.
-        model_version: shown beside the suggestion.
 
     Returns:
         n tasks as Label Studio imports them.
@@ -75,9 +69,8 @@ def make_tasks(
         if shares is not None:
             task["data"][SHARES] = {name: round(float(share), 6) for name, share in zip(names, shares[k])}
             best = int(shares[k].argmax())
-            choice = {"from_name": from_name, "to_name": to_name, "type": "choices"}
-            result = [{**choice, "value": {"choices": [names[best]]}}]
-            task["predictions"] = [{"model_version": model_version, "score": float(shares[k, best]), "result": result}]
+            choice = {"from_name": CHOICES, "to_name": SHOWN, "type": "choices", "value": {"choices": [names[best]]}}
+            task["predictions"] = [{"model_version": "snefy-ldl", "score": float(shares[k, best]), "result": [choice]}]
         tasks.append(task)
     return tasks
 
@@ -103,24 +96,13 @@ def write_tasks(path: str | Path, *args: Any, **settings: Any) -> Path:
     return Path(path)
 
 
-def make_config(
-    label_names: Sequence[str],
-    shown: Sequence[str] = ("text",),
-    *,
-    images: Sequence[str] = (),
-    from_name: str = "label",
-    to_name: str = "item",
-    several: bool = False,
-) -> str:
+def make_config(label_names: Sequence[str], shown: Sequence[str] = ("text",), *, images: Sequence[str] = ()) -> str:
     """The labelling set-up that fits :func:`make_tasks`: Label Studio's page for it takes the text as it is.
 
     Args:
         label_names: the L labels, as choices.
         shown: entries of a task's data that annotators see.
         images: those of them that hold addresses of pictures.
-        from_name: name of the ``<Choices>`` tag.
-        to_name: name of the tag it belongs to, the first thing shown.
-        several: whether an annotator may choose several labels.
 
     Returns:
         XML.
@@ -142,12 +124,11 @@ def make_config(
         raise InputError("a labelling set-up needs at least two labels, and something to show.")
     lines = ["<View>"]
     for k, column in enumerate(shown):
-        tag, name = "Image" if column in images else "Text", to_name if k == 0 else f"shown_{k}"
+        tag, name = "Image" if column in images else "Text", SHOWN if k == 0 else f"shown_{k}"
         if len(shown) > 1:
             lines.append(f"  <Header value={quoteattr(str(column))}/>")
         lines.append(f"  <{tag} name={quoteattr(name)} value={quoteattr(f'${column}')}/>")
-    how = "multiple" if several else "single"
-    lines.append(f"  <Choices name={quoteattr(from_name)} toName={quoteattr(to_name)} choice={quoteattr(how)}>")
+    lines.append(f'  <Choices name="{CHOICES}" toName="{SHOWN}" choice="single">')
     lines += [f"    <Choice value={quoteattr(str(name))}/>" for name in label_names]
     return "\n".join([*lines, "  </Choices>", "</View>"])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
-from snefy_ldl._internal.rows import Items, as_rows, count_rows, take_rows
+from snefy_ldl._internal.rows import Items, as_rows, count_rows
 from snefy_ldl.datasets.objects import count_bytes, describe, label_array, labels_kind
-from snefy_ldl.datasets.tables import TableSource, parquet_batches
 from snefy_ldl.errors import InputError
 
 
@@ -129,36 +127,24 @@ def as_stream(X: Any) -> Stream | None:
     return None
 
 
-def make_stream(X: Any, labels: Any = None, counts: bool | None = None) -> Stream:
-    """Anything that can be fitted as a stream: what is one already, a data set of pairs, or rows beside their labels.
+def make_stream(X: Any) -> Stream:
+    """A stream, or a data set of pairs as one.
 
     Args:
-        X: a stream, a loader, a data set of pairs (x, labels), or rows.
-        labels: of the rows; None where X holds them.
-        counts: whether labels are votes; None looks at the first ones.
+        X: a stream, a loader, or a data set of pairs (x, labels).
 
     Returns:
         The stream.
 
     Example:
-        >>> [len(chunk) for chunk in make_stream(np.eye(5), np.full((5, 2), 0.5)).chunks()]
+        >>> [len(chunk) for chunk in make_stream([(row, [0.5, 0.5]) for row in np.eye(5)]).chunks()]
         [5]
     """
     stream = as_stream(X)
     if stream is not None:
         return stream
-    if labels is None:
-        source: Any = X.dataset if isinstance(X, DataLoader) else X
-        return Stream(lambda: (_single(source[k], k) for k in range(len(source))), _length(source), counts)
-    rows, targets = as_rows(X), as_rows(labels)
-    n_rows = count_rows(rows)
-
-    def blocks() -> Iterator[Any]:
-        for start in range(0, n_rows, STREAM_ROWS):
-            part = slice(start, min(start + STREAM_ROWS, n_rows))
-            yield take_rows(rows, part), take_rows(targets, part)
-
-    return Stream(blocks, n_rows, counts)
+    source: Any = X.dataset if isinstance(X, DataLoader) else X
+    return Stream(lambda: (_single(source[k], k) for k in range(len(source))), _length(source))
 
 
 def _length(source: Any) -> int | None:
@@ -207,50 +193,3 @@ def _stack_frames(frames: list[Any]) -> Any:
     import pandas as pd  # who passes tables has it
 
     return pd.concat(frames, ignore_index=True)
-
-
-def parquet_stream(
-    folder: Path, labels: list[str], features: list[str] | None = None, counts: bool = False
-) -> tuple[Stream, list[str]]:
-    """A folder of Parquet files (or one file) as a stream, in the order of the files' names.
-
-    Args:
-        folder: with files that end in ``.parquet`` or ``.pq``, in folders of their own too.
-        labels: the label columns.
-        features: the feature columns; all others by default.
-        counts: whether labels are votes.
-
-    Returns:
-        The stream, and the names of its features.
-
-    Raises:
-        DataNotFoundError: where there is no such folder, or no Parquet file in it.
-        InputError: where a file lacks a column.
-        ImportError: pandas or pyarrow is not installed.
-
-    Example:
-        >>> import tempfile, pandas as pd
-        >>> with tempfile.TemporaryDirectory() as place:
-        ...     for part in range(2):
-        ...         frame = pd.DataFrame({"x": [1.0, 2.0], "a": [0.5, 0.2], "b": [0.5, 0.8]})
-        ...         frame.to_parquet(Path(place) / f"part{part}.parquet")
-        ...     stream, names = parquet_stream(Path(place), ["a", "b"])
-        ...     names, stream.n_rows, [len(chunk) for chunk in stream.chunks(3)]
-        (['x'], 4, [4])
-    """
-    source = TableSource(folder)
-    if source.kind != "parquet":
-        raise InputError(f"{folder.name}: only Parquet files can be streamed; a CSV file is read whole.")
-    names = features or [name for name in source.columns if name not in labels]
-    source.need([*names, *labels], "features and labels")
-    from pyarrow import parquet  # an extra, loaded where it is used
-
-    n_rows = sum(int(parquet.read_metadata(file).num_rows) for file in source.files)
-    step = max(256, min(STREAM_ROWS, STREAM_BYTES // (8 * (len(names) + len(labels)))))
-
-    def blocks() -> Iterator[tuple[Any, Any]]:
-        for batch, _ in parquet_batches(source.files, step, [*names, *labels]):
-            frame = batch.to_pandas()
-            yield frame[names], frame[labels]
-
-    return Stream(blocks, n_rows, counts), names

@@ -24,9 +24,8 @@ import scipy.fft
 import scipy.special
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
+from snefy_ldl._internal.special import newton
 from snefy_ldl._internal.types import Array, Index
-
-__all__ = ["ComponentTable", "RowCurves"]
 
 Complex = npt.NDArray[np.complex128]
 
@@ -52,8 +51,8 @@ LEAST_LOG, LOG_STEP = -18.0, 0.5
 LARGEST_POWER = 4.0
 #: Rows whose weights' sizes sum to more are added up in float64.
 CANCELS = 4.0
-#: Rounds of Newton's method at most, and points that are looked at before.
-ROUNDS, LOOKS = 60, 257
+#: Points that are looked at before Newton's method starts.
+LOOKS = 257
 
 
 @dataclass(frozen=True)
@@ -228,8 +227,7 @@ class ComponentTable:
         if self._there is not None:
             left *= self._there[pairs, group[0]]
         at_last = total * (layout.u - last) - (alpha @ self._centre[group])[:, None]
-        answer: Array = left[:, None] * np.exp(at_last)
-        return answer
+        return left[:, None] * np.exp(at_last)
 
     def _logits(self, alpha: Array) -> tuple[float, float]:
         """Logits between which the law of every component lies but for some 1e-11, atoms and power laws apart."""
@@ -423,12 +421,11 @@ class Curve:
         place: Index = np.rint((np.clip(u, self.first, self.last) - self.first) / self.step).astype(np.intp)
         return place + EDGE
 
-    def at(self, u: Array) -> tuple[Array, Array]:
-        """Values and slopes at logits u (b, A), by a polynomial through eight points, every other one put in here."""
+    def at(self, u: Array, numbers: Index) -> tuple[Array, Array]:
+        """Values and slopes of rows (b,) at logits u (b, A), by a polynomial through eight points, half of them new."""
         x = (np.clip(u, self.first, self.last) - self.first) / self.step + EDGE
         left = np.floor(x).astype(np.intp) - 1
-        rows = np.arange(len(u))[:, None, None]
-        around = self.values[rows, left[..., None] + np.arange(-REACH, REACH + POINTS // 2)]
+        around = self.values[numbers[:, None, None], left[..., None] + np.arange(-REACH, REACH + POINTS // 2)]
         near = around.astype(np.float64, copy=False) @ FINER
         weight, slope = _lagrange(2.0 * (x - left))
         return (near * weight).sum(-1), (near * slope).sum(-1) * (2.0 / self.step)
@@ -458,14 +455,15 @@ class RowCurves:
     def __init__(self, curves: list[Curve], at_zero: Array, at_one: Array) -> None:
         self._curves, self.at_zero, self.at_one = curves, at_zero, at_one
 
-    def at(self, u: Array) -> tuple[Array, Array]:
-        """Cdf, and density of the logit, at logits u (b, A): each (b, A), the atom at one left out."""
+    def at(self, u: Array, rows: Index | None = None) -> tuple[Array, Array]:
+        """Cdf, and density of the logit, of all or some rows at logits u (b, A): (b, A), the atom at one left out."""
+        rows = np.arange(len(u)) if rows is None else rows
         cdf, density = np.zeros(u.shape), np.zeros(u.shape)
         for curve in self._curves:
-            values, heights = curve.at(u)
+            values, heights = curve.at(u, rows)
             low = np.nonzero(u < curve.first)
             if len(low[0]):
-                change, heights[low] = curve.fallen(low[0], u[low])
+                change, heights[low] = curve.fallen(rows[low[0]], u[low])
                 values[low] += change
             cdf += values
             density += heights
@@ -495,19 +493,7 @@ class RowCurves:
         apart = max(curve.step for curve in self._curves)  # what is rough about it
         low = np.where(cell > 1, grid[np.maximum(cell - 1, 0)] - apart, LOWEST)
         high = grid[np.minimum(cell + 2, LOOKS - 1)] + apart
-        for _ in range(ROUNDS):
-            value, density = self.at(u)
-            error = value - levels
-            low, high = np.where(error < 0.0, u, low), np.where(error < 0.0, high, u)
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                newton = u - error / density
-            new = np.where((newton > low) & (newton < high), newton, 0.5 * (low + high))
-            settled = (np.abs(error) < 1e-12) | (np.abs(new - u) < 1e-11)
-            u = np.where(np.abs(error) < 1e-12, u, new)
-            if settled.all():
-                break
-        logits: Array = u
-        return logits
+        return newton(self.at, levels, u, low, high, 1e-12, 1e-11)
 
 
 def _convolve(around: Complex, kernel: Complex, step: float, n_u: int) -> Array:
@@ -518,14 +504,12 @@ def _convolve(around: Complex, kernel: Complex, step: float, n_u: int) -> Array:
     transform = scipy.fft.fft(around, length, axis=1)
     transform *= scipy.fft.fft(kernel, axis=1, overwrite_x=True)
     before += scipy.fft.ifft(transform, axis=1, overwrite_x=True)[:, :n_u].imag
-    integral: Array = before
-    return integral
+    return before
 
 
 def _log_factor(log_phase: Array) -> Complex:
     """``log(1 + i s)`` of ``log s``, complex."""
-    factor: Complex = 0.5 * np.logaddexp(0.0, 2.0 * log_phase) + 1j * np.arctan(np.exp(np.minimum(log_phase, 700.0)))
-    return factor
+    return 0.5 * np.logaddexp(0.0, 2.0 * log_phase) + 1j * np.arctan(np.exp(np.minimum(log_phase, 700.0)))
 
 
 def _midpoint_filter(reach: int, window: float) -> Array:
@@ -533,8 +517,7 @@ def _midpoint_filter(reach: int, window: float) -> Array:
     distance = np.arange(-reach, reach + 1) - 0.5
     weights = np.sinc(distance) * np.i0(window * np.sqrt(np.maximum(1.0 - (distance / reach) ** 2, 0.0)))
     weights[0] = 0.0  # as many on either side
-    answer: Array = weights / weights.sum()
-    return answer
+    return weights / weights.sum()
 
 
 #: Spectra of curves end at about half of what a step can bear, so that forty points around give one between to 1e-7.

@@ -39,26 +39,13 @@ from snefy_ldl._internal.special import pair_index
 from snefy_ldl._internal.threads import map_blocks
 from snefy_ldl._internal.tolerances import INTEGRAL_TAIL, LOG_ODDS_LIMIT, NEGLIGIBLE_MOMENT_WEIGHT
 
-__all__ = [
-    "ComponentMoments",
-    "PresenceComponents",
-    "RowMoments",
-    "RowPresenceMoments",
-    "integral_nodes",
-    "log_centre_of",
-    "log_covariance",
-    "log_expm1",
-    "moved_log_norm",
-    "row_nodes",
-]
-
 Answer = TypeVar("Answer")
 
-#: Step of the trapezoid rule where the integrands are not yet powers of t, and how slowly it grows beyond.
-STEP, GROWTH = 0.3, 10.0
+#: Step of the trapezoid rule where the integrands are no powers of t, and how slowly it grows on either side.
+STEP, GROWTH = 0.25, 2.0
 EULER = 0.57721566490153286
-#: The same for the integrals of rows with nodes of their own, where 1e-10 is enough; here steps grow on both sides.
-ROW_STEP, ROW_GROWTH, ROW_TAIL = 0.32, 2.0, 27.0
+#: Step and tail of the integrals of rows with nodes of their own, where 1e-10 is enough.
+ROW_STEP, ROW_TAIL = 0.32, 27.0
 #: Nodes that such an integral takes, roughly.
 NODES = 70
 #: The lightest components of a row, which weigh this much together, take every so many nodes alone: every fourth is
@@ -166,9 +153,7 @@ class PresenceComponents:
 
     def prob_all_absent(self) -> Tensor:
         """``P(ℓ_r = 0)`` of each label (P, L)."""
-        total = softplus(self.log_odds)
-        rest = (total.sum(-1, keepdim=True) - total).clamp_min(0.0)
-        return (log_expm1(rest) - self.log_norm[:, None]).exp()
+        return torch.stack([self.prob_absent([r]) for r in range(self.log_odds.shape[1])], 1)
 
     def prob_of(self, present: list[int], absent: list[int]) -> Tensor:
         """Probability that some labels are there and some others are not (P,); at least one is there."""
@@ -181,52 +166,38 @@ class PresenceComponents:
         return self.log_odds[:, support].sum(-1) - self.log_norm
 
 
-def integral_nodes(alpha: Tensor, log_centre: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes ``y = log t`` and steps (k,) of the trapezoid rule for every integral of some components.
-
-    Args:
-        alpha: ``α`` (P, L), float64.
-        log_centre: ``log c`` (L,), or those of several rows (N, L).
-
-    Returns:
-        Both, float64.
-    """
-    highest = log_centre if log_centre.ndim == 1 else log_centre.amax(0)
-    low = -float(torch.logsumexp(alpha.log() + highest, 1).max()) - INTEGRAL_TAIL
-    # beyond the last 1/c only powers t^-(α_r + α_s) are left, of which the slowest must die out
-    bend = -float(log_centre.min()) + 3.0
-    slowest = float(alpha.topk(min(2, alpha.shape[1]), 1, largest=False).values.sum(1).min())
-    high = bend + INTEGRAL_TAIL / slowest
-    x = torch.arange(low, bend + GROWTH * 12.0, STEP, dtype=torch.float64, device=alpha.device)
-    growth = torch.exp((x - bend - GROWTH) / GROWTH)  # y = x + growth bends up beyond the last 1/c
-    y = x + growth
-    keep = y <= high
-    return y[keep], STEP * (1.0 + growth[keep] / GROWTH)
-
-
-def row_nodes(alpha: Tensor, log_centre: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes ``y = log t`` and steps of the trapezoid rule, fewer than :func:`integral_nodes` and each row's own.
+def integral_nodes(
+    alpha: Tensor,
+    log_centre: Tensor,
+    step: float = STEP,
+    tail: float = INTEGRAL_TAIL,
+    lowest: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Nodes ``y = log t`` and steps of the trapezoid rule for every integral of some components, each row's own.
 
     Below the largest ``Σ c_r α_r`` an integrand is t times a power series, beyond the last 1/c a sum of powers of t: in
     either direction it is analytic in ever wider strips, so that steps may grow exponentially.
 
     Args:
-        alpha: ``α`` of neurons (n, L), float64; those of their pairs lie between.
+        alpha: ``α`` (P, L), float64; of neurons, whose pairs lie between.
         log_centre: ``log c`` (N, L).
+        step: of the nodes in the middle.
+        tail: an integrand is over where it is e to minus this.
+        lowest: a number below every ``log c`` that the nodes are to serve; by default each row's own least one.
 
     Returns:
         Both (N, k), float64; a step of zero where a row needs fewer nodes than others.
     """
     left = -torch.logsumexp(alpha.log() + log_centre[:, None], 2).amax(1, keepdim=True) - 1.0  # (N, 1)
-    bend = 2.0 - log_centre.amin(1, keepdim=True)
+    bend = 2.0 - (log_centre.amin(1, keepdim=True) if lowest is None else lowest)
+    # beyond the last 1/c only powers t^-(α_r + α_s) are left, of which the slowest must die out
     slowest = float(alpha.topk(min(2, alpha.shape[1]), 1, largest=False).values.sum(1).min())
-    start = left - ROW_GROWTH * math.log(ROW_TAIL)
-    end = bend + ROW_GROWTH * math.log1p(ROW_TAIL / slowest)
-    count = int(torch.ceil((end - start).max() / ROW_STEP)) + 1
-    x = start + ROW_STEP * torch.arange(count, dtype=torch.float64, device=alpha.device)
-    down, up = torch.exp((left - x) / ROW_GROWTH), torch.exp((x - bend) / ROW_GROWTH)
-    step = ROW_STEP * (1.0 + (down + up) / ROW_GROWTH)
-    return x - down + up, torch.where(x < end + ROW_STEP, step, 0.0)
+    start, end = left - GROWTH * math.log(tail), bend + GROWTH * math.log1p(tail / slowest)
+    count = int(torch.ceil((end - start).max() / step)) + 1
+    x = start + step * torch.arange(count, dtype=torch.float64, device=alpha.device)
+    down, up = torch.exp((left - x) / GROWTH), torch.exp((x - bend) / GROWTH)
+    steps = step * (1.0 + (down + up) / GROWTH)
+    return x - down + up, torch.where(x < end + step, steps, 0.0)
 
 
 class ComponentMoments:
@@ -249,7 +220,7 @@ class ComponentMoments:
     def __init__(self, alpha: Tensor, log_centre: Tensor, log_odds: Tensor | None = None) -> None:
         self._alpha, self._log_centre = alpha, log_centre
         self._presence = None if log_odds is None else PresenceComponents(alpha, log_odds)
-        self._y, step = integral_nodes(alpha, log_centre)
+        self._y, step = (part[0] for part in integral_nodes(alpha, log_centre[None]))
         self._log1p = softplus(log_centre[:, None] + self._y)  # log(1 + c_r t), (L, k)
         if log_odds is None:  # the product itself must die out, not only what follows the last 1/c
             alive = (alpha @ self._log1p).amin(0) < INTEGRAL_TAIL + 10.0
@@ -404,7 +375,7 @@ class RowMoments:
         return torch.cat(self._each_block(NODES * self.half.shape[-1], lambda part: part.products()))
 
     def _integrals(self) -> _Integrals:
-        y, step = row_nodes(2.0 * self.half.flatten(0, 1), self.log_centre)
+        y, step = integral_nodes(2.0 * self.half.flatten(0, 1), self.log_centre, ROW_STEP, ROW_TAIL)
         z = self.log_centre[..., None] + y[:, None]
         log1p = softplus(z)  # log(1 + c t), (N, L, k)
         bound = -2.0 * torch.einsum("l,nlk->nk", self.half.amin((0, 1)), log1p)
@@ -506,7 +477,7 @@ class RowPresenceMoments:
     def _block(self, rows: Tensor, order: Tensor, ends: Tensor) -> Tensor:
         """Both moments of some rows (2, b, L), whose components come in this order (b, P) up to these ends (b, 3)."""
         centre = self.log_centre.expand(len(self.weights), -1)[rows]
-        y, step = row_nodes(2.0 * self.half, centre)
+        y, step = integral_nodes(2.0 * self.half, centre, ROW_STEP, ROW_TAIL)
         z = (centre[..., None] + y[:, None]).transpose(0, 1)  # (L, b, k)
         log1p, share = softplus(z), torch.sigmoid(z)
         factors = (-self.half.T[:, None, :, None] * log1p[:, :, None]).clamp_min_(LEAST_LOG_FACTOR).exp_()
@@ -572,7 +543,7 @@ def log_covariance(weights: Tensor, alpha: Tensor, log_centre: Tensor) -> Tensor
         alpha: concentrations (P, L).
         log_centre: ``log c`` (L,).
     """
-    y, _ = integral_nodes(alpha, log_centre)
+    y = integral_nodes(alpha, log_centre[None])[0][0]
     step = 0.05
     grid = torch.arange(float(y[0]), max(float(y[-1]), 40.0), step, dtype=torch.float64, device=alpha.device)
     log1p = softplus(log_centre[:, None] + grid)  # (L, k)

@@ -30,17 +30,6 @@ from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.parts import as_size
 from snefy_ldl.errors import InputError
 
-__all__ = [
-    "ConditionedDraws",
-    "ConditionedLaw",
-    "ConditionedRatios",
-    "KnownRatios",
-    "KnownShares",
-    "Remainder",
-    "WeightedDraws",
-    "condition_by_draws",
-]
-
 #: Steps that look for the point at which the components are reweighted; the weights make up for what is missing.
 STEPS = 3
 #: Share of the proposals that come from the components as they were, so that no part of the law is left out.
@@ -288,7 +277,7 @@ class ConditionedLaw:
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """Covariance (*batch, L, L); rows and columns of known shares are zero."""
+        """Covariance (*batch, L, L); rows and columns of known shares are zero, those of tied ones proportional."""
         whole = self.rest.covariance_matrix[..., self._places, :][..., self._places]
         whole = whole * (self._factor[..., :, None] * self._factor[..., None, :])
         return torch.where(self._open[:, None] & self._open, whole, torch.zeros_like(whole))
@@ -328,8 +317,7 @@ class ConditionedLaw:
         ):
             raise InputError("value disagrees with the known shares.")
         inner = inner / inner.sum(-1, keepdim=True)
-        log_p: Tensor = self.rest.log_prob(inner) - (len(self.shares.others) - 1) * self.left.log()
-        return log_p
+        return self.rest.log_prob(inner) - (len(self.shares.others) - 1) * self.left.log()
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws of all shares (*sample_shape, *batch, L)."""
@@ -370,13 +358,6 @@ class ConditionedRatios(ConditionedLaw):
         self.proportions = proportions.to(rest.dtype)
         self._set_up(rest, ratios.group_of, self.proportions, torch.zeros_like(proportions), log_prob_known)
 
-    @property
-    def covariance_matrix(self) -> Tensor:
-        """Covariance (*batch, L, L); of rank G - 1, labels of a group rise and fall together."""
-        whole = self.rest.covariance_matrix[..., self._places, :][..., self._places]
-        covariance: Tensor = whole * self.proportions[..., :, None] * self.proportions[..., None, :]
-        return covariance
-
     def marginal(self, label: Any) -> ScaledMarginal:
         """The law of one share, by the number or name of its label in the whole law."""
         r = self._number(label)
@@ -397,8 +378,7 @@ class ConditionedRatios(ConditionedLaw):
         totals = self._ratios.merged(value)
         if bool((totals[..., self._places] * self.proportions - value).abs().max() > SHARE_SUM_ROUNDING):
             raise InputError("value disagrees with the known ratios.")
-        log_p: Tensor = self.rest.log_prob(totals)
-        return log_p
+        return self.rest.log_prob(totals)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, groups={self.groups})"
@@ -433,8 +413,7 @@ class ScaledMarginal:
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at shares value (..., *batch), each at most what is left."""
-        log_p: Tensor = self.proportion.log_prob(value / self.left) - self.left.log()
-        return log_p
+        return self.proportion.log_prob(value / self.left) - self.left.log()
 
     def cdf(self, value: Tensor) -> Tensor:
         """``P(share <= value)`` for value (..., *batch)."""
@@ -492,8 +471,7 @@ class ConditionedDraws:
         self.effective_draws = self._shaped(1.0 / self._weights.square().sum(0))
 
     def _shaped(self, answer: Tensor) -> Tensor:
-        shaped: Tensor = self.law.shaped(answer)
-        return shaped
+        return self.law.shaped(answer)
 
     def _average(self, values: Tensor) -> Tensor:
         """Weighted mean of values (n, N, ...) -> (N, ...)."""
@@ -537,8 +515,7 @@ class ConditionedDraws:
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density of the unknown shares at value (..., *batch, L), as precise as ``log_prob_known``."""
-        log_p: Tensor = self.law.log_prob(value) - self.log_prob_known
-        return log_p
+        return self.law.log_prob(value) - self.log_prob_known
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Draws of all shares (*sample_shape, *batch, L), picked from the weighted ones; repeats are possible."""

@@ -8,7 +8,6 @@ expectation is ``E[φ(ℓ)|x] = Σ_p c_p(x) E_p[φ]``: (rows × pairs) @ (pairs 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ import scipy.special
 import torch
 from torch import Tensor
 
-from snefy_ldl._internal.limits import CHUNK_ELEMENTS, FEW_ROWS, block_elements
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS, DIRECT_EVALUATIONS, FEW_ROWS, block_elements
 from snefy_ldl._internal.special import (
     log_beta,
     log_beta_ratio,
@@ -30,34 +29,43 @@ from snefy_ldl._internal.special import (
     symmetric,
     unit_kernel,
 )
-from snefy_ldl._internal.tolerances import (
-    NEGLIGIBLE_FACTOR_EXPONENT,
-    SMALLEST_DENSITY_SHARE,
-    SMALLEST_SHARED_DENSITY,
-)
+from snefy_ldl._internal.tolerances import NEGLIGIBLE_FACTOR_EXPONENT, SMALLEST_DENSITY_SHARE, SMALLEST_SHARED_DENSITY
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, Remainder, WeightedDraws
 from snefy_ldl.distributions.family import Order, PairFamily, QuadraticForms, root_of
-from snefy_ldl.distributions.marginal import direct_cdf, direct_quantiles
 from snefy_ldl.distributions.parts import Listed, Parts, Rows, Square, check_sizes, check_weights
 from snefy_ldl.distributions.rosenblatt import StickMap
 from snefy_ldl.distributions.sampling import draw
 from snefy_ldl.distributions.square_quantiles import square_quantiles
-from snefy_ldl.distributions.tables import beta_table, label_quantiles, row_blocks, row_weights
+from snefy_ldl.distributions.tables import (
+    beta_table,
+    direct_cdf,
+    direct_quantile,
+    label_quantiles,
+    row_blocks,
+    row_weights,
+)
 from snefy_ldl.errors import InputError
 
-__all__ = ["DirichletRows", "RowBlocks", "beta_below"]
+#: Steps of a root search, at most, for which it is weighed against a table.
+SEARCH_STEPS = 60
 
 
-class RowBlocks(ABC):
-    """Rows that are worked on some at a time: what both kinds of rows have in common."""
+class RowBlocks:
+    """Rows that are worked on some at a time: what all kinds of rows have in common.
 
+    Attributes:
+        square: what has one entry per row.
+        n_components: of every row.
+        device: where the numbers live.
+    """
+
+    square: Any
     n_components: int
     device: torch.device
 
-    @abstractmethod
     def __len__(self) -> int:
-        """How many rows there are."""
+        return len(self.square)
 
     def chunks(self, per_pair: int = 1) -> Iterator[slice]:
         """Rows that are worked on at a time, ``per_pair`` numbers held for each of their components."""
@@ -82,25 +90,21 @@ class DirichletRows(RowBlocks):
         votes: already seen (N, L), or None.
     """
 
+    square: Square | Listed
+    #: Where weights factor over neurons: what all rows share, ``h̃`` (N, K, n) and log weights of the members (N, K).
+    family: PairFamily
+    flat_log_scale: Tensor
+    log_members: Tensor
+
     def __init__(self, square: Square | Listed, votes: Tensor | None) -> None:
         self.square, self.offset = square, votes
+        if isinstance(square, Square):
+            self.family, self.flat_log_scale, self.log_members = square.family, square.log_scale, square.log_members
         self.concentration, self.total = square.concentration, square.total
+        self.device = self.concentration.device
         self.n_components, self.n_labels = len(self.total), int(self.concentration.shape[1])
         if votes is not None and not bool((self.concentration.amin(0) + votes > 0.0).all()):
             raise InputError("concentration + offset must be a positive number for every component and label.")
-
-    @classmethod
-    def of(cls, parts: Parts) -> DirichletRows:
-        """The rows of a law without a centre, in which every label is there."""
-        return cls(parts.square, parts.votes)
-
-    def __len__(self) -> int:
-        return len(self.square)
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """Where the numbers live."""
-        return self.concentration.device
 
     @property
     def has_members(self) -> bool:
@@ -115,21 +119,6 @@ class DirichletRows(RowBlocks):
         """The weights, which factor over neurons."""
         assert isinstance(self.square, Square)
         return self.square
-
-    @property
-    def family(self) -> PairFamily:
-        """What all rows share."""
-        return self.neurons.family
-
-    @property
-    def flat_log_scale(self) -> Tensor:
-        """``h̃`` (N, K, n)."""
-        return self.neurons.log_scale
-
-    @property
-    def log_members(self) -> Tensor:
-        """Log weight of each member (N, K)."""
-        return self.neurons.log_members
 
     def log_members_after_votes(self) -> Tensor:
         """Log weight of each member once the votes are known (N, K)."""
@@ -198,14 +187,13 @@ class DirichletRows(RowBlocks):
         features, members = self.neurons.features, self.log_members
         return torch.cat([forms.answer(features(rows), members[rows]) for rows in self.blocks(per_row)])
 
-    def _product_expectation(self, table: Tensor, scale: Tensor | None = None) -> Tensor:
-        """``Σ_p c_p(x) s_p t_pr t_pq`` for every two labels: t (P, L) -> (N, L, L)."""
+    def _product_expectation(self, table: Tensor) -> Tensor:
+        """``Σ_p c_p(x) t_pr t_pq`` for every two labels: t (P, L) -> (N, L, L)."""
         r, q = pair_index(self.n_labels, table.device)
         step = max(1, CHUNK_ELEMENTS // self.n_components)
         answers = []
         for first, second in zip(r.split(step), q.split(step)):
-            products = table[:, first] * table[:, second]
-            answers.append(self.expectation(products if scale is None else products * scale[:, None]))
+            answers.append(self.expectation(table[:, first] * table[:, second]))
         return symmetric(torch.cat(answers, 1), self.n_labels)
 
     def _label_expectation(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -238,12 +226,9 @@ class DirichletRows(RowBlocks):
         """``E[ℓ_r]`` (N, L) in float64."""
         if self.has_members:
             return self._moments("first")
-        if self.offset is None:
-            return self.expectation(self.concentration / self.total[:, None])
-        table = self.offset
 
         def answer(rows: Rows) -> Tensor:
-            scaled, _, offset = self._scaled_weights(rows, table)
+            scaled, _, offset = self._scaled_weights(rows)
             return scaled @ self.concentration + offset * scaled.sum(-1, keepdim=True)
 
         return self.collect(answer)
@@ -257,12 +242,9 @@ class DirichletRows(RowBlocks):
 
     def _second_moments(self) -> Tensor:
         alpha = self.concentration
-        if self.offset is None:
-            return self.expectation(alpha * (alpha + 1.0) / (self.total * (self.total + 1.0))[:, None])
-        table = self.offset
 
         def answer(rows: Rows) -> Tensor:
-            _, scaled, offset = self._scaled_weights(rows, table)
+            _, scaled, offset = self._scaled_weights(rows)
             mass = offset * (offset + 1.0) * scaled.sum(-1, keepdim=True)
             return scaled @ alpha.square() + (2.0 * offset + 1.0) * (scaled @ alpha) + mass
 
@@ -276,26 +258,22 @@ class DirichletRows(RowBlocks):
         return self.first_moments(), self._product_moments()
 
     def _product_moments(self) -> Tensor:
-        alpha, n_labels = self.concentration, self.n_labels
-        if self.offset is None:
-            scale = 1.0 / (self.total * (self.total + 1.0))
-            diagonal = self.expectation(alpha * scale[:, None])
-            return self._product_expectation(alpha, scale) + torch.diag_embed(diagonal)
-        table = self.offset
+        alpha = self.concentration
 
         def answer(rows: Rows) -> Tensor:
-            _, scaled, offset = self._scaled_weights(rows, table)
+            _, scaled, offset = self._scaled_weights(rows)
             linear, mass = scaled @ alpha, scaled.sum(-1, keepdim=True)
-            quadratic = torch.stack([(scaled * alpha[:, r]) @ alpha for r in range(n_labels)], 1)
+            quadratic = torch.stack([(scaled * column) @ alpha for column in alpha.T], 1)
             products = quadratic + offset[:, :, None] * (2.0 * linear + offset * mass)[:, None, :]
             symmetrised = 0.5 * (products + products.transpose(1, 2))
             return symmetrised + torch.diag_embed(linear + offset * mass)
 
         return self.collect(answer)
 
-    def _scaled_weights(self, rows: Rows, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """``c / A`` and ``c / (A (A + 1))`` (b, P) with the row's own totals A, and its votes (b, L)."""
-        offset = table[rows]
+    def _scaled_weights(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """``c / A`` and ``c / (A (A + 1))`` (b, P) with the row's own totals A, and its votes (b or 1, L)."""
+        none = self.concentration.new_zeros(1, self.n_labels)
+        offset = none if self.offset is None else self.offset[rows]
         total = self.total + offset.sum(-1, keepdim=True)
         scaled = self.weights(rows) / total
         return scaled, scaled / (total + 1.0), offset
@@ -342,11 +320,11 @@ class DirichletRows(RowBlocks):
         alpha, table = self.concentration.detach(), self.offset
         if table is None:
 
-            def below(a: Tensor) -> Tensor:
-                return beta_below(a[:, second], a[:, first])
+            def below() -> Tensor:
+                return beta_below(alpha[:, second], alpha[:, first])
 
             named = isinstance(self.square, Square)
-            half = self.family.column(f"{first} over {second}", below) if named else below(alpha)
+            half = self.family.keep(f"{first} over {second}", below) if named else below()
             return self.expectation(half[:, None])[:, 0].clamp(0.0, 1.0)
 
         def answer(rows: Rows) -> Tensor:
@@ -359,18 +337,34 @@ class DirichletRows(RowBlocks):
 
     def _two_parts(self, group: list[int]) -> DirichletRows:
         rest = [r for r in range(self.n_labels) if r not in group]
-        return DirichletRows.of(self.amalgamate([group, rest]))
+        parts = self.amalgamate([group, rest])
+        return DirichletRows(parts.square, parts.votes)
 
     def ends(self, group: list[int]) -> tuple[Array, Array]:
         """``P(share <= 0)`` and ``P(share < 1)`` (N,): 0 and 1, there are no atoms."""
         return np.zeros(len(self)), np.ones(len(self))
 
+    def _is_quick(self, queries: int) -> bool:
+        """Whether so many queries per row are answered sooner without a table."""
+        return len(self) * queries * self.n_components <= DIRECT_EVALUATIONS
+
+    def _ask_each(self, answer: Callable[..., Array], values: Array) -> Array:
+        """Answers of the first of two shares, by the Beta laws of every row: values (N, Q) -> (N, Q)."""
+        parts = []
+        for rows in self.chunks():
+            weights, votes = self.weights(rows).detach().cpu().numpy(), self.offset_rows(rows)
+            check_weights(weights, rows.start)
+            alpha = self.concentration if votes is None else self.concentration + votes[:, None]
+            first, second = np.moveaxis(alpha.detach().cpu().numpy(), -1, 0)
+            parts.append(np.stack([answer(first, second, weights, column) for column in values[rows].T], 1))
+        return np.concatenate(parts)
+
     def share_cdf(self, group: list[int], points: Array) -> Array:
         """``P(share <= t)`` at points inside (0, 1), each row's own (N, Q)."""
         pair = self._two_parts(group)
-        answer = direct_cdf(pair, points)
-        if answer is not None:
-            return answer
+        if pair.offset is not None or pair._is_quick(points.shape[1]):
+            with np.errstate(divide="ignore"):
+                return pair._ask_each(direct_cdf, scipy.special.logit(np.clip(points, 0.0, 1.0)))
         a, b = pair.concentration.detach().cpu().numpy().T
         table = beta_table(a, b)
         parts = []
@@ -385,7 +379,10 @@ class DirichletRows(RowBlocks):
 
     def share_quantiles(self, group: list[int], levels: Array) -> Array:
         """Quantiles at levels, each row's own (N, Q)."""
-        return direct_quantiles(self._two_parts(group), levels)
+        pair = self._two_parts(group)
+        if pair.n_components > 1 and pair._is_quick(levels.shape[1] * SEARCH_STEPS):
+            return scipy.special.expit(pair._ask_each(direct_quantile, levels))
+        return label_quantiles(pair, levels[:, None])[:, 0]
 
     def label_quantiles(self, levels: Array) -> Array:
         """Quantiles of every label's share at levels (N, L, A)."""
@@ -593,7 +590,8 @@ class DirichletRows(RowBlocks):
         unknown = torch.isnan(values[0]).nonzero().flatten().tolist()
         known = [r for r in range(self.n_labels) if r not in unknown]
         rest = 1.0 - values[:, known].sum(1, keepdim=True)
-        merged = DirichletRows.of(self.amalgamate([[r] for r in known] + [unknown]))
+        parts = self.amalgamate([[r] for r in known] + [unknown])
+        merged = DirichletRows(parts.square, parts.votes)
         return merged.log_prob(log_share(torch.cat([values[:, known], rest], 1).double())[None])[0]
 
     # -- known shares ------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -195,10 +194,6 @@ class PairFamily:
         """Tables of first and second moments of Dirichlets."""
         return self.keep("moments", lambda: PairMoments(self.exponents.double(), self.matrix()))
 
-    def column(self, name: str, make: Callable[[Tensor], Tensor]) -> Tensor:
-        """One number per pair, made of the concentrations: (K P, L) -> (K P,); its name says what it is."""
-        return self.keep(name, partial(make, self.concentration.detach()))
-
 
 def moderate(readout: Tensor, gram: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """A readout whose squares and products neither overflow nor vanish, in float32 tables neither.
@@ -247,8 +242,7 @@ def root_of(gram: Tensor) -> Tensor:
     size = gram.diagonal(dim1=-2, dim2=-1).sqrt()
     inverse = torch.where(size > 0.0, 1.0 / size, 0.0)
     values, vectors = torch.linalg.eigh(gram * inverse[..., :, None] * inverse[..., None, :])
-    root: Tensor = values.clamp_min(0.0).sqrt()[..., :, None] * vectors.transpose(-1, -2) * size[..., None, :]
-    return root
+    return values.clamp_min(0.0).sqrt()[..., :, None] * vectors.transpose(-1, -2) * size[..., None, :]
 
 
 class TableCache:

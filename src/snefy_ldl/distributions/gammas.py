@@ -62,8 +62,6 @@ from snefy_ldl.distributions.sparse_shares import SparseShares
 from snefy_ldl.distributions.voted import Voted
 from snefy_ldl.errors import InputError
 
-__all__ = ["GammaRows"]
-
 #: Components with a smaller share of their neurons' own kernels are not tabulated; a row that gives those more weight
 #: than this in all is answered by itself.
 UNUSED, LEFT_OUT = 1e-9, 1e-7
@@ -91,7 +89,9 @@ class GammaRows(RowBlocks):
     def __init__(self, parts: Parts) -> None:
         assert isinstance(parts.square, Square)
         self.parts, self.square, self.shift, self.offset = parts, parts.square, parts.shift, parts.votes
-        self.family = parts.square.family
+        #: ``h̃`` (N, K, n), and log weights of the members (N, K)
+        self.flat_log_scale, self.log_members = parts.square.log_scale, parts.square.log_members
+        self.family, self.device = parts.square.family, parts.square.family.device
         self.n_labels = self.family.n_labels
         self.concentration = self.family.concentration
         self.n_components = len(self.concentration)
@@ -105,24 +105,6 @@ class GammaRows(RowBlocks):
         #: weights and expectations of the components; where all labels are there, also the law of ℓ'
         self.frame = DirichletRows(self.square, None)
         self.has_members = not self.has_atoms and self.shift is None
-
-    def __len__(self) -> int:
-        return len(self.square)
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """Where the numbers live."""
-        return self.family.device
-
-    @property
-    def flat_log_scale(self) -> Tensor:
-        """``h̃`` (N, K, n)."""
-        return self.square.log_scale
-
-    @property
-    def log_members(self) -> Tensor:
-        """Log weight of each member (N, K)."""
-        return self.square.log_members
 
     def log_members_after_votes(self) -> Tensor:
         """Log weight of each member once the votes are known (N, K)."""
@@ -494,31 +476,29 @@ class GammaRows(RowBlocks):
         """``P(ℓ_j > ℓ_k)`` (N,): both there and j larger, or only j there; both absent is not greater."""
         alpha, log_ratio = self.concentration.detach(), self.log_centre[:, first] - self.log_centre[:, second]
         at = torch.sigmoid(log_ratio).cpu().numpy()
+
+        def below(at: float | Array) -> Tensor:
+            return beta_below(alpha[:, second], alpha[:, first], at)
+
+        def greater(parts: PresenceComponents | None, below: Tensor) -> Tensor:
+            if parts is None:
+                return below
+            return parts.prob_of([first, second], []) * below + parts.prob_of([first], [second])
+
+        if self.offset is None and self._shared:
+            half = self.family.keep(f"{first} over {second} at {at[0]!r}", lambda: below(at[0]))
+            return self.frame.expectation(greater(self.components, half)[:, None])[:, 0].clamp(0.0, 1.0)
         if self.offset is None and self.shift is None:
-            chance = 1.0, 0.0
-            if self.components is not None:
-                parts = self.components
-                chance = parts.prob_of([first, second], []), parts.prob_of([first], [second])  # type: ignore[assignment]
-            if not self.per_row_centre:
-
-                def column(a: Tensor) -> Tensor:
-                    return beta_below(a[:, second], a[:, first], at[0])
-
-                below = self.family.column(f"{first} over {second} at {at[0]!r}", column)
-                return self.frame.expectation((chance[0] * below + chance[1])[:, None])[:, 0].clamp(0.0, 1.0)
 
             def answer(rows: slice) -> Tensor:
-                below = beta_below(alpha[:, second], alpha[:, first], at[rows, None])
-                return (self.weights(rows) * (chance[0] * below + chance[1])).sum(-1)
+                return (self.weights(rows) * greater(self.components, below(at[rows, None]))).sum(-1)
 
             return self.collect(answer, per_pair=2).clamp(0.0, 1.0)
 
         def before(row: int) -> Tensor:
-            below = beta_below(alpha[:, second], alpha[:, first], at[row if self.per_row_centre else 0])
-            if self.has_atoms:
-                own = self.row_components(row)
-                below = own.prob_of([first, second], []) * below + own.prob_of([first], [second])
-            return self.weights(slice(row, row + 1))[0] @ below
+            parts = self.row_components(row) if self.has_atoms else None
+            chance = greater(parts, below(at[row if self.per_row_centre else 0]))
+            return self.weights(slice(row, row + 1))[0] @ chance
 
         return self._each_row(before, lambda voted: voted.prob_greater(first, second)).clamp(0.0, 1.0)
 
@@ -662,6 +642,8 @@ class GammaRows(RowBlocks):
         """Log density of a sum at points, each row's own (S, N); of an atom, the log of its probability."""
         points = value.detach().double().T.cpu().numpy()
         inside = np.clip(points, np.finfo(np.float64).tiny, 1.0 - np.finfo(np.float64).epsneg)
+        if self.has_atoms:  # the ends need no density, and it would take longest there
+            inside = np.where((points <= 0.0) | (points >= 1.0), 0.5, inside)
         density = self._share_at(group, inside)[1]
         with np.errstate(divide="ignore"):
             log_p = np.log(density)
@@ -772,9 +754,8 @@ class GammaRows(RowBlocks):
             if self.has_atoms:
                 wanted = _held_by_atoms(wanted, law.at_zero, at_one)
             guess, deviation = beta_guess(mean, square, law.at_zero, at_one, wanted)
-            broad = (
-                deviation > BROAD_GUESS
-            )  # a few draws far off may make the moments, for example where others are absent
+            # a few draws far off may make the moments, for example where others are absent
+            broad = deviation > BROAD_GUESS
             if self.offset is None and bool(broad.any()):
                 inner = (wanted - law.at_zero[:, None]) / law.inside.clamp_min(SMALLEST_POSITIVE)[:, None]
                 middle, width = self._typical_logits(rows, groups)

@@ -45,8 +45,6 @@ from snefy_ldl.errors import InputError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["SnefySimplex"]
-
 Loss = Literal["kl", "squared", "reverse_kl", "l1", "rps", "emd", "cad"]
 
 
@@ -162,7 +160,8 @@ class SnefySimplex(Distribution):
         plain = isinstance(parts.square, Listed) or (parts.square.family.presence is None and parts.scale is None)
         if not plain and parts.votes is not None and not bool((parts.votes >= 0.0).all()):
             raise InputError("votes must be numbers >= 0 on a law with a centre or with zeros.")
-        self.rows: DirichletRows | GammaRows = DirichletRows.of(parts) if plain else GammaRows(parts)
+        rows = DirichletRows(parts.square, parts.votes) if plain else GammaRows(parts)
+        self.rows: DirichletRows | GammaRows = rows
         if isinstance(parts.square, Listed):  # there are no neurons whose parameters could be checked
             self.arg_constraints = {}
         event = torch.Size([parts.square.concentration.shape[-1]])
@@ -285,7 +284,7 @@ class SnefySimplex(Distribution):
     @property
     def flat_log_scale(self) -> Tensor:
         """``h̃`` (N, K, n)."""
-        return self._square().log_scale
+        return self.rows.flat_log_scale
 
     @property
     def log_scale(self) -> Tensor:
@@ -297,10 +296,6 @@ class SnefySimplex(Distribution):
     def log_members(self) -> Tensor:
         """Log weight of each member once the votes are known (N, K)."""
         return self.rows.log_members_after_votes()
-
-    def _square(self) -> Square:
-        assert isinstance(self.parts.square, Square), "the weights of this law are listed: it has no neurons."
-        return self.parts.square
 
     @property
     def n_members(self) -> int:
@@ -410,7 +405,8 @@ class SnefySimplex(Distribution):
         """The K laws that are averaged, each with this batch; a law that is no average is its own only member."""
         if self.n_members == 1:
             return [self]
-        square, laws = self._square(), []
+        square, laws = self.parts.square, []
+        assert isinstance(square, Square)
         for k in range(self.n_members):
             even = torch.zeros_like(square.log_members[:, [k]])
             own = Square(square.family.member(k), square.log_scale[:, [k]], even)
@@ -688,8 +684,7 @@ class SnefySimplex(Distribution):
             got, batch = tuple(value.shape), tuple(self.batch_shape)
             raise InputError(f"value of shape {got} does not fit a law of batch shape {batch}.") from None
         if not self._validate_args:
-            unchecked: Tensor = value
-            return unchecked
+            return value
         total = value.detach().double().sum(-1)
         good = (value >= 0).all(-1) & ((total - 1.0).abs() <= CLOSURE_TOLERANCE)
         if not bool(good.all()):
@@ -698,8 +693,7 @@ class SnefySimplex(Distribution):
                 f"value row {row} (sum {float(total.reshape(-1)[row]):.6g}) is no label distribution: shares must be "
                 f">= 0 and sum to 1 (tolerance {CLOSURE_TOLERANCE:g})."
             )
-        points: Tensor = value
-        return points
+        return value
 
     def _logs(self, value: Tensor) -> Tensor:
         """Log shares; where labels may be absent, minus infinity for exact zeros, else the smallest share there is."""
@@ -1074,20 +1068,16 @@ class SnefySimplex(Distribution):
         return shares.reshape(*shape, self.n_labels)
 
     def __repr__(self) -> str:
-        notes = [
-            note
-            for note, there in (
-                ("each row its own centre", self.moves),
-                ("with a centre", self.parts.scale is not None and not self.moves),
-                ("with zeros", self.has_atoms),
-                ("with votes", self.offset is not None),
-            )
-            if there
-        ]
+        notes = {
+            "each row its own centre": self.moves,
+            "with a centre": self.parts.scale is not None and not self.moves,
+            "with zeros": self.has_atoms,
+            "with votes": self.offset is not None,
+        }
         members = f", members={self.n_members}" if self.n_members > 1 else ""
         return (
             f"SnefySimplex(batch_shape={tuple(self.batch_shape)}, labels={self.n_labels}, "
-            f"components={self.n_components}{members}{''.join(', ' + note for note in notes)})"
+            f"components={self.n_components}{members}{''.join(f', {note}' for note, there in notes.items() if there)})"
         )
 
 

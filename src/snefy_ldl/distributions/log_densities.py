@@ -10,13 +10,8 @@ from torch.nn.functional import logsigmoid, softplus
 
 from snefy_ldl._internal.limits import SWEEP_ELEMENTS
 from snefy_ldl._internal.special import log_share
-from snefy_ldl.distributions.components import (
-    PresenceComponents,
-    log_expm1,
-)
+from snefy_ldl.distributions.components import PresenceComponents, log_expm1
 from snefy_ldl.distributions.sparse_shares import log_modulus, nodes, turning
-
-__all__ = ["log_density_at_zero", "log_known"]
 
 #: Components whose densities are e to minus this of the largest do not matter.
 MATTERS = 45.0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.special
 from numpy.polynomial import legendre
 
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.special import newton
+from snefy_ldl._internal.types import Array, Index
 
 #: Gauss-Legendre points a panel.
 POINTS = 8
@@ -33,26 +35,14 @@ class Located:
     mass: Array
     values: Array
 
-    @classmethod
-    def joined(cls, places: list[Located]) -> Located:
-        """Several as one."""
-        return cls(
-            np.concatenate([place.left for place in places]),
-            np.concatenate([place.half for place in places]),
-            np.concatenate([place.mass for place in places]),
-            np.concatenate([place.values for place in places]),
-        )
-
     def logits(self) -> Array:
         """The quantiles on the logit scale (Q,)."""
         density = TO_LEGENDRE @ self.values.T * self.half
-        z: Array = self.left + self.half * (_solve_panel(density, self.mass) + 1.0)
-        return z
+        return self.left + self.half * (_solve_panel(density, self.mass) + 1.0)
 
     def solve(self) -> Array:
         """The quantiles as shares (Q,)."""
-        shares: Array = scipy.special.expit(self.logits())
-        return shares
+        return scipy.special.expit(self.logits())
 
 
 def _solve_panel(density: Array, mass: Array) -> Array:
@@ -63,18 +53,12 @@ def _solve_panel(density: Array, mass: Array) -> Array:
         mass: (Q,).
     """
     integral = legendre.legint(density, lbnd=-1)
-    low, high = np.full(len(mass), -1.0), np.full(len(mass), 1.0)
     total = integral.sum(0)  # every Legendre polynomial is one at the right end
     with np.errstate(divide="ignore", invalid="ignore"):
         u = np.clip(np.where(total > 0.0, 2.0 * mass / total - 1.0, 0.0), -0.999, 0.999)
-    for _ in range(60):
-        error = legendre.legval(u, integral, tensor=False) - mass
-        low, high = np.where(error < 0, u, low), np.where(error < 0, high, u)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            step = u - error / legendre.legval(u, density, tensor=False)
-        new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
-        settled = (np.abs(error) < 1e-14) | (np.abs(new - u) < 1e-12)
-        u = np.where(settled, u, new)
-        if settled.all():
-            break
-    return u
+
+    def rising(u: Array, rows: Index) -> tuple[Any, Any]:
+        value, slope = (legendre.legval(u, part[:, rows], tensor=False) for part in (integral, density))
+        return value, slope
+
+    return newton(rising, mass, u, np.full(len(mass), -1.0), np.full(len(mass), 1.0), 1e-14, 1e-12)

@@ -28,8 +28,6 @@ from snefy_ldl._internal.tolerances import SMALLEST_DENSITY_SHARE, WEIGHT_SUM_RO
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.errors import InputError
 
-__all__ = ["Listed", "Parts", "Rows", "Scale", "Square", "check_sizes", "check_weights", "common_shape"]
-
 Rows = slice | Tensor
 
 

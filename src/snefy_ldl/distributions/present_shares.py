@@ -24,17 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from snefy_ldl.distributions.share_quantiles import (
-    GROWTH,
-    HEAVIER,
-    NEGLIGIBLE,
-    SEEN,
-    TAIL,
-    ShareRow,
-    label_masks,
-)
-
-__all__ = ["MixedShares", "PresentShares"]
+from snefy_ldl.distributions.share_quantiles import GROWTH, HEAVIER, NEGLIGIBLE, SEEN, TAIL, ShareRow, label_masks
 
 #: Total concentration from which on components that lie on one side for certain are left out, and the rate at which
 #: phases of the others turn at most.

@@ -40,20 +40,13 @@ import torch
 from torch import Size, Tensor
 
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, DIRECT_STICKS
-from snefy_ldl._internal.tolerances import (
-    LOGIT_LIMIT,
-    NEGLIGIBLE_WEIGHT,
-    SHARE_SUM_ROUNDING,
-    SMALLEST_DENSITY_SHARE,
-    TAIL_MASS,
-)
+from snefy_ldl._internal.special import newton
+from snefy_ldl._internal.tolerances import LOGIT_LIMIT, SHARE_SUM_ROUNDING, SMALLEST_DENSITY_SHARE, TAIL_MASS
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import as_float
 from snefy_ldl.distributions.parts import common_shape
-from snefy_ldl.distributions.tables import beta_table, used_components
+from snefy_ldl.distributions.tables import beta_table, direct_cdf, direct_quantile, log_beta_density, used_components
 from snefy_ldl.errors import InputError
-
-__all__ = ["PresenceMap", "PresenceSteps", "RatioMap", "StickMap", "level_points", "ratio_map", "share_points"]
 
 #: Weights of some rows (b, P), and their offsets (b, L) or None, by row numbers.
 RowsOf = Callable[[Index], tuple[Array, Array | None]]
@@ -77,14 +70,13 @@ class StickMap:
 
     def to_uniforms(self, logs: Array, fill: Array | None = None) -> Array:
         """``u_k = F(ℓ_k | ℓ_1, …, ℓ_{k-1})`` of log shares (N, L), finite: (N, L-1), in [0, 1]."""
-        concentration, rows_of = self.concentration, self.rows_of
-        n_labels = concentration.shape[1]
+        concentration, n_labels = self.concentration, self.concentration.shape[1]
         # log of what is left behind each label: a sum of positive terms, so nothing cancels
         left = np.logaddexp.accumulate(logs[:, ::-1], axis=1)[:, ::-1]
         logits = np.clip(logs[:, :-1] - left[:, 1:], -LOGIT_LIMIT, LOGIT_LIMIT)
         out = np.empty((len(logs), n_labels - 1))
         for rows in _blocks(len(logs), len(concentration)):
-            chain = _Chain(concentration, *rows_of(rows))
+            chain = _Chain(concentration, *self.rows_of(rows))
             for k in range(n_labels - 1):
                 for part, a, b in chain.sticks(k):
                     out[rows[part], k] = _cdf(a, b, chain.weights(part), logits[rows[part], k])
@@ -94,12 +86,11 @@ class StickMap:
 
     def to_shares(self, uniforms: Array) -> Array:
         """The inverse: levels (N, L-1), taken for ``TAIL_MASS`` off where closer to an end, to log shares (N, L)."""
-        concentration, rows_of = self.concentration, self.rows_of
-        n_labels = concentration.shape[1]
+        concentration, n_labels = self.concentration, self.concentration.shape[1]
         levels = np.clip(uniforms, TAIL_MASS, 1.0 - TAIL_MASS)
         logs = np.empty((len(levels), n_labels))
         for rows in _blocks(len(levels), len(concentration)):
-            chain = _Chain(concentration, *rows_of(rows))
+            chain = _Chain(concentration, *self.rows_of(rows))
             left = np.zeros(len(rows))
             for k in range(n_labels - 1):
                 z = np.empty(len(rows))
@@ -153,7 +144,7 @@ class _Chain:
 
     def see(self, part: Index, a: Array, b: Array, z: Array) -> None:
         """Reweight the components of some rows by their densities at a piece of the stick, z (b,)."""
-        self._log_size[part] += _log_density(a, b, z)
+        self._log_size[part] += log_beta_density(a, b, z)
 
 
 def _closed(terms: Array) -> Array:
@@ -163,15 +154,7 @@ def _closed(terms: Array) -> Array:
     """
     total, positive = terms.sum(1, keepdims=True), np.maximum(terms, 0.0)
     terms = np.where(total > SMALLEST_DENSITY_SHARE * positive.sum(1, keepdims=True), terms, positive)
-    weights: Array = terms / terms.sum(1, keepdims=True)
-    return weights
-
-
-def _log_density(a: Array, b: Array, z: Array) -> Array:
-    """Log density of logit(t) under every Beta, with parameters (P,) or (b, P): z (b,) -> (b, P)."""
-    log_t, log_rest = scipy.special.log_expit(z)[:, None], scipy.special.log_expit(-z)[:, None]
-    log_p: Array = log_t * a + log_rest * b - scipy.special.betaln(a, b)
-    return log_p
+    return terms / terms.sum(1, keepdims=True)
 
 
 #: Rows whose ``Σ|w|`` is larger than this need more digits than a table has.
@@ -182,72 +165,31 @@ def _tabled(a: Array, weights: Array) -> Mask:
     """Rows (b,) that a table of all components answers sooner than the incomplete Beta function of each, as well."""
     if a.ndim == 2 or len(a) <= 8 or weights.size <= DIRECT_STICKS:
         return np.zeros(len(weights), dtype=np.bool_)
-    steady: Mask = np.abs(weights).sum(1) <= STEADY
-    return steady
+    return np.abs(weights).sum(1) <= STEADY
 
 
 def _cdf(a: Array, b: Array, weights: Array, z: Array) -> Array:
     """``Σ_p w_p I_t(a_p, b_p)`` at each row's own z = logit t: weights (b, P), z (b,) -> (b,)."""
-    tabled = _tabled(a, weights)
-    answer = np.empty(len(z))
-    if tabled.any():
-        part, keep = _used(weights, tabled)
-        answer[tabled] = beta_table(a, b).cdf_at_logits(part, z[tabled, None], keep)[:, 0]
-    answer[~tabled] = _cdf_direct(a, b, weights[~tabled], z[~tabled])
-    return answer
+    return _answer(a, b, weights, z, lambda table, *asked: table.cdf_at_logits(*asked)[:, 0], direct_cdf)
 
 
 def _quantile(a: Array, b: Array, weights: Array, levels: Array) -> Array:
     """z at which the cdf reaches each row's own level: weights (b, P), levels (b,) -> (b,)."""
+    return _answer(a, b, weights, levels, lambda table, *asked: table.locate(*asked).logits(), direct_quantile)
+
+
+def _answer(
+    a: Array, b: Array, weights: Array, values: Array, by_table: Callable[..., Array], directly: Callable[..., Array]
+) -> Array:
     tabled = _tabled(a, weights)
-    answer = np.empty(len(levels))
+    answer = np.empty(len(values))
     if tabled.any():
-        part, keep = _used(weights, tabled)
-        answer[tabled] = beta_table(a, b).locate(part, levels[tabled, None], keep).logits()
-    answer[~tabled] = _quantile_direct(a, b, weights[~tabled], levels[~tabled])
+        part = weights if tabled.all() else weights[tabled]
+        keep = used_components(part)
+        kept = np.ascontiguousarray(part[:, keep])
+        answer[tabled] = by_table(beta_table(a, b), kept, values[tabled, None], keep)
+    answer[~tabled] = directly(a, b, weights[~tabled], values[~tabled])
     return answer
-
-
-def _used(weights: Array, rows: Mask) -> tuple[Array, Index | slice]:
-    part = weights if rows.all() else weights[rows]
-    keep = used_components(part)
-    return np.ascontiguousarray(part[:, keep]), keep
-
-
-def _cdf_direct(a: Array, b: Array, weights: Array, z: Array) -> Array:
-    # what was seen before leaves most components next to no weight, and the function is slow
-    row, component = np.nonzero(np.abs(weights) > NEGLIGIBLE_WEIGHT)
-    first, second = (part[row, component] if part.ndim == 2 else part[component] for part in (a, b))
-    t, rest = scipy.special.expit(z)[row], scipy.special.expit(-z)[row]
-    low = t < 0.5  # beyond one half, work from the other end: 1 - t keeps its digits there
-    tail = scipy.special.betainc(np.where(low, first, second), np.where(low, second, first), np.minimum(t, rest))
-    terms = weights[row, component] * np.where(low, tail, 1.0 - tail)
-    answer: Array = np.clip(np.bincount(row, terms, minlength=len(z)), 0.0, 1.0)
-    return answer
-
-
-def _quantile_direct(a: Array, b: Array, weights: Array, levels: Array) -> Array:
-    """Newton, kept inside a shrinking bracket."""
-    z: Array = scipy.special.logit(np.clip((weights * (a / (a + b))).sum(1), TAIL_MASS, 1.0 - TAIL_MASS))
-    low, high = np.full(len(z), -LOGIT_LIMIT), np.full(len(z), LOGIT_LIMIT)
-    active = np.arange(len(z))
-    for _ in range(200):
-        w, at = weights[active], z[active]
-        first, second = (part[active] if part.ndim == 2 else part for part in (a, b))
-        error = _cdf_direct(first, second, w, at) - levels[active]
-        slope = (w * np.exp(_log_density(first, second, at))).sum(1)
-        low[active] = np.where(error < 0.0, at, low[active])
-        high[active] = np.where(error < 0.0, high[active], at)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            step = at - error / slope
-        inside = (step > low[active]) & (step < high[active])
-        new = np.where(inside, step, 0.5 * (low[active] + high[active]))
-        settled = (error == 0.0) | (np.abs(new - at) <= 1e-14 * np.maximum(1.0, np.abs(at)))
-        z[active] = np.where(error == 0.0, at, new)
-        active = active[~settled]
-        if not len(active):
-            break
-    return z
 
 
 # -- atoms -------------------------------------------------------------------------------------------------------------
@@ -415,15 +357,13 @@ class _Walk:
 
 def _below(values: Array, end: Array) -> Array:
     """Values that rounding may have brought to the end of their band, strictly below it."""
-    answer: Array = np.minimum(values, np.nextafter(end, 0.0))
-    return answer
+    return np.minimum(values, np.nextafter(end, 0.0))
 
 
 def _part(values: Array, whole: Array) -> Array:
     """Values as parts of a band between 0 and 1; one half where the band is empty."""
     there = whole > 0.0
-    answer: Array = np.where(there, np.clip(values / np.where(there, whole, 1.0), 0.0, 1.0), 0.5)
-    return answer
+    return np.where(there, np.clip(values / np.where(there, whole, 1.0), 0.0, 1.0), 0.5)
 
 
 def _supports(there: Mask) -> Iterator[tuple[Index, Index]]:
@@ -437,8 +377,7 @@ def _supports(there: Mask) -> Iterator[tuple[Index, Index]]:
 
 def _last_present(there: Mask) -> Index:
     """The last label that is there among the first L-1 (b,); L-2 where none is."""
-    last: Index = there.shape[1] - 2 - np.argmax(there[:, -2::-1], axis=1)
-    return last
+    return there.shape[1] - 2 - np.argmax(there[:, -2::-1], axis=1)
 
 
 # -- centres of their own ----------------------------------------------------------------------------------------------
@@ -459,26 +398,23 @@ class _RatioChain:
         """``w`` (T, C), rows summing to one."""
         return _closed(self._sign * np.exp(self._log_size - self._log_size.max(axis=1, keepdims=True)))
 
-    def _moved(self, k: int, z: Array) -> Array:
+    def _moved(self, k: int, z: Array, rows: Index | slice) -> Array:
         """Logits of the Betas behind ``z = log ℓ_k - log(ℓ_{k+1} + … + ℓ_L)`` (T,): (T, C)."""
-        moved: Array = z[:, None] - self._log_centre[:, k] + self._scale
-        return moved
+        return z[:, None] - self._log_centre[:, k] + self._scale[rows]
 
-    def cdf(self, k: int, z: Array, weights: Array) -> Array:
-        moved = self._moved(k, z)
+    def cdf(self, k: int, z: Array, weights: Array, rows: Index | slice = slice(None)) -> Array:
+        moved = self._moved(k, z, rows)
         low = moved < 0.0  # work from the end that keeps its digits
         a, b = self._alpha[:, k], self._total
         near = scipy.special.expit(-np.abs(moved))
         tail = scipy.special.betainc(np.where(low, a, b), np.where(low, b, a), near)
-        answer: Array = np.clip((weights * np.where(low, tail, 1.0 - tail)).sum(1), 0.0, 1.0)
-        return answer
+        return np.clip((weights * np.where(low, tail, 1.0 - tail)).sum(1), 0.0, 1.0)
 
-    def log_density(self, k: int, z: Array) -> Array:
-        moved = self._moved(k, z)
+    def log_density(self, k: int, z: Array, rows: Index | slice = slice(None)) -> Array:
+        moved = self._moved(k, z, rows)
         a, b = self._alpha[:, k], self._total
         log_p: Array = scipy.special.log_expit(moved) * a + scipy.special.log_expit(-moved) * b
-        density: Array = log_p - scipy.special.betaln(a, b)
-        return density
+        return log_p - scipy.special.betaln(a, b)
 
     def join(self, k: int, z: Array) -> None:
         """Label k joins the others, at these logits (T,)."""
@@ -492,22 +428,14 @@ class _RatioChain:
         weights = self.weights()
         mean = np.log(self._alpha[:, k]) + self._log_centre[:, k] - np.log(self._total) - self._scale
         z = np.clip((np.abs(weights) * mean).sum(1) / np.abs(weights).sum(1), -LOGIT_LIMIT, LOGIT_LIMIT)
-        low, high = np.full(len(z), -LOGIT_LIMIT), np.full(len(z), LOGIT_LIMIT)
+        limit = np.full(len(z), LOGIT_LIMIT)
         rounding = 1e-15 * np.abs(weights).sum(1)  # of the cdf; below it steps have no meaning
-        for _ in range(200):
-            error = self.cdf(k, z, weights) - levels
-            slope = (weights * np.exp(self.log_density(k, z))).sum(1)
-            low, high = np.where(error < 0.0, z, low), np.where(error < 0.0, high, z)
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                step = z - error / slope
-            new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
-            good = np.abs(error) <= rounding
-            settled = good | (np.abs(new - z) <= 1e-13 * np.maximum(1.0, np.abs(z)))
-            z = np.where(good, z, new)
-            if settled.all():
-                break
-        logits: Array = z
-        return logits
+
+        def rising(z: Array, rows: Index) -> tuple[Array, Array]:
+            slope = (weights[rows] * np.exp(self.log_density(k, z, rows))).sum(1)
+            return self.cdf(k, z, weights[rows], rows), slope
+
+        return newton(rising, levels, z, -limit, limit, rounding, 1e-13)
 
 
 class RatioMap:

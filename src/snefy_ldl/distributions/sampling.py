@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from torch.nn.functional import softplus
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._internal.special import full_index, pair_index, symmetric
-from snefy_ldl._internal.threads import one_thread
+from snefy_ldl._internal.threads import map_blocks
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.parts import Rows, check_weights
@@ -149,8 +148,7 @@ class MemberForms:
 
     def positive_mass(self, features: Array) -> Array:
         """``êᵀ (M ∘ R)⁺ ê`` of rows ê (b, n): (b,)."""
-        mass: Array = np.einsum("bn,bn->b", features @ self._kernel_matrix, features)
-        return mass
+        return np.einsum("bn,bn->b", features @ self._kernel_matrix, features)
 
     def chooser(self, features: Array, n_draws: int) -> Callable[[Index, Any], Index]:
         """A function that draws pairs with probability ``ê_i ê_j (M ∘ R)⁺_ij`` for given rows: (S,) -> (S,).
@@ -180,8 +178,7 @@ class MemberForms:
                 part = slice(start, start + step)
                 ends = np.cumsum(self._kernel_matrix[i[part]] * features[rows[part]], axis=1)
                 j[part] = (ends <= (level[part] * ends[:, -1])[:, None]).sum(1)
-            pair: Index = self._pair[i * n + np.minimum(j, n - 1)]
-            return pair
+            return self._pair[i * n + np.minimum(j, n - 1)]
 
         return choose
 
@@ -229,15 +226,13 @@ class MemberForms:
         terms = logs @ self._exponents.T + (scale - self._root)
         features = np.exp(terms - terms.max(1, keepdims=True))
         above, below = (np.einsum("sn,sn->s", features @ form, features) for form in (self._positive, self._negative))
-        ratio: Array = 1.0 - below / above
-        return ratio
+        return 1.0 - below / above
 
 
 def _look_up(ends: Array, rows: Index, source: Any) -> Index:
     """A place in each row's running sums, drawn with the probability of its step: ends (b, P), rows (S,) -> (S,)."""
     place = np.searchsorted(ends.ravel(), source.uniform(len(rows)).numpy() + rows, side="right")
-    inside: Index = np.clip(place - rows * ends.shape[1], 0, ends.shape[1] - 1)
-    return inside
+    return np.clip(place - rows * ends.shape[1], 0, ends.shape[1] - 1)
 
 
 def draw_from_members(law: Any, rows: slice, n: int, source: Any) -> Tensor | None:
@@ -295,8 +290,7 @@ def _proposals(dist: Any, rows: Rows, weights: Tensor, n: int, source: RandomStr
     """Logarithm of n draws per row (b, n, L) from the mixture with these weights (b, P) >= 0."""
     component = _components(weights, n, source, ordered)
     if dist.has_atoms:
-        logs: Tensor = dist.propose(component, source, rows)
-        return logs
+        return dist.propose(component, source, rows)
     concentration = dist.concentration[component]
     offset = dist.offset_rows(rows)
     if offset is not None:
@@ -396,17 +390,8 @@ def _for_blocks(
         source = RandomStream(device, generator=generator)
         return [answer(rows, source) for rows in blocks]
     seeds = np.random.SeedSequence(_seed(generator)).spawn(len(blocks))
-
-    threads = min(torch.get_num_threads(), len(blocks))
-
-    def work(rows: slice, seed: np.random.SeedSequence) -> Answer:
-        with torch.no_grad(), one_thread(threads > 1):  # a thread starts with gradients on, and would share its work
-            return answer(rows, RandomStream(device, seed))
-
-    if threads < 2:
-        return [work(rows, seed) for rows, seed in zip(blocks, seeds)]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, blocks, seeds))
+    parts = zip(blocks, seeds)
+    return map_blocks(lambda part: answer(part[0], RandomStream(device, part[1])), parts, device)
 
 
 @torch.no_grad()
@@ -424,8 +409,6 @@ def estimate_entropy(
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Differential entropy of every row and its standard error, each (N,)."""
-    if n < 2:
-        raise InputError(f"entropy needs at least 2 draws; got n={n}.")
     if method == "model":
 
         def averages(rows: slice, source: RandomStream) -> tuple[Tensor, Tensor]:

@@ -20,8 +20,6 @@ from torch import Tensor
 
 from snefy_ldl._internal.tolerances import TAIL_MASS
 
-__all__ = ["SeveralShares", "ShareRow", "beta_guess", "label_masks", "solve_quantiles"]
-
 #: Logits of shares between which quantiles are looked for.
 LOWEST, HIGHEST = -690.0, 60.0
 #: How far around a guess quantiles are looked for at first, in standard deviations and at most, and by what that grows.

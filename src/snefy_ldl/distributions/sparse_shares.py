@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -28,7 +29,8 @@ from snefy_ldl.distributions.share_quantiles import (
     label_masks,
 )
 
-__all__ = ["SparseShares", "log_modulus", "nodes", "turning"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: Largest step of the trapezoid rule.
 LARGEST_STEP = 0.2
@@ -129,16 +131,6 @@ def nodes(
     return v + up - down, (1.0 + (up + down) / GROWTH) / density(v)
 
 
-def _ranges(
-    alpha: Tensor, log_centre: Tensor, inside: Tensor, lowest: Tensor, highest: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Logarithm of the largest phase and of the smallest at t = 1, of every sum (R,): centres (S, L), ends (R,)."""
-    top = torch.logsumexp(alpha.amax(0).log() + log_centre, 1).max()
-    own_most = torch.where(inside, log_centre.amax(0), -torch.inf).amax(1)
-    own_least = torch.where(inside, log_centre.amin(0), torch.inf).amin(1)
-    return torch.maximum(top, own_most - lowest), torch.minimum(log_centre.min(), own_least - highest)
-
-
 class SparseShares(ShareRow):
     """Sums of shares of one row in which labels may be absent.
 
@@ -234,11 +226,14 @@ class SparseShares(ShareRow):
         self, pairs: Tensor, terms: Tensor, lowest: Tensor, highest: Tensor, which: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Nodes and weights (q,) for some pairs, the same for all sums: the product over labels is made once."""
-        alpha, centre, inside = self._alpha[pairs], self._log_centre[None], self._inside[which]
-        largest, smallest = _ranges(alpha, centre, inside, lowest, highest)
+        alpha, centre, inside = self._alpha[pairs], self._log_centre, self._inside[which]
+        # logarithms of the largest phase and of the smallest at t = 1
+        own_most, own_least = (torch.where(inside, centre, end) for end in (-torch.inf, torch.inf))
+        largest = torch.maximum((alpha.amax(0).log() + centre).logsumexp(0), (own_most.amax(1) - lowest).max())
+        smallest = torch.minimum(centre.min(), (own_least.amin(1) - highest).min())
         slowest = min(1.0, float(alpha.topk(2, 1, largest=False).values.sum(1).min()))
         windows = self._turning(alpha, inside, lowest, highest)
-        begun, settled = -float(largest.amax()), -float(smallest.amin())
+        begun, settled = -float(largest), -float(smallest)
         y, weight = nodes(begun - 1.0, settled + 2.0, slowest, windows, alpha.device)
         keep = y > begun - TAIL - 4.0
         y, weight = y[keep], weight[keep]
@@ -324,21 +319,21 @@ class SparseShares(ShareRow):
             around *= weight * self._scale[part][:, None]
             alpha, none_in = self._alpha[self._pair[part]], self._none_in[which][:, part]
             half = self._half[neurons]
-            parts.append(_GroupPart(y, half, ends.T, alpha, self._log_centre, groups, there, absent, none_in, around))
+            parts.append(_GroupPart(y, half, ends.T, alpha, self._log_centre, around, groups, there, absent, none_in))
         return parts
 
 
 @dataclass(frozen=True)
-class _LonePart:
-    """Integrals of single labels over some pairs on one grid.
+class _Part:
+    """Integrals of sums over some pairs or terms on one grid.
 
     Args:
         y: nodes (q,).
-        half: ``a`` of the labels in every neuron (r, n).
-        ends: both neurons of every pair (2, P).
-        alpha: of the labels in every pair (r, P).
-        log_centre: of the labels (r,).
-        around: what lies outside each label, with all weights (r, P, q), complex.
+        half: ``a`` of every neuron.
+        ends: both neurons of every pair or term (2, P).
+        alpha: of every pair or term.
+        log_centre: ``log c`` of labels.
+        around: what lies outside each sum, with all weights (r, P, q), complex.
     """
 
     y: Tensor
@@ -348,13 +343,17 @@ class _LonePart:
     log_centre: Tensor
     around: Tensor
 
+    def third(self) -> Self:
+        """Every third node, a rule of its own."""
+        return replace(self, y=self.y[1::3], around=3.0 * self.around[..., 1::3])
+
+
+class _LonePart(_Part):
+    """Integrals of single labels over pairs: ``half`` (r, n), ``alpha`` (r, P) and ``log_centre`` (r,) are theirs."""
+
     @property
     def points_at_a_time(self) -> int:
         return max(1, 4 * SWEEP_ELEMENTS // (self.around.shape[1] * len(self.y)))
-
-    def third(self) -> _LonePart:
-        """Every third node, a rule of its own."""
-        return replace(self, y=self.y[1::3], around=3.0 * self.around[..., 1::3])
 
     def integrals(self, u: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
         """``∫ Im φ dy`` at logits (k,) of labels by their place here (k,), and its derivative."""
@@ -369,40 +368,21 @@ class _LonePart:
 
 
 @dataclass(frozen=True)
-class _GroupPart:
-    """Integrals of sums of several labels over some terms on one grid.
+class _GroupPart(_Part):
+    """Integrals of sums of several labels over terms: ``half`` (n, L), ``alpha`` (T, L) and ``log_centre`` (L,).
 
     Args:
-        y: nodes (q,).
-        half: ``a`` of every neuron (n, L).
-        ends: both neurons of every term (2, T).
-        alpha: of every term (T, L).
-        log_centre: ``log c`` (L,).
         groups: the labels of each sum.
         there: chance that a label is there (T, L).
         absent: chance that it is not (T, L).
         none_in: chance that no label of a sum is there (r, T).
-        around: what lies outside each sum, with all weights (r, T, q), complex.
     """
 
-    y: Tensor
-    half: Tensor
-    ends: Tensor
-    alpha: Tensor
-    log_centre: Tensor
     groups: list[list[int]]
     there: Tensor
     absent: Tensor
     none_in: Tensor
-    around: Tensor
-
-    @property
-    def points_at_a_time(self) -> int:
-        return 1
-
-    def third(self) -> _GroupPart:
-        """Every third node, a rule of its own."""
-        return replace(self, y=self.y[1::3], around=3.0 * self.around[..., 1::3])
+    points_at_a_time = 1
 
     def integrals(self, u: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
         """``∫ Im φ dy`` at a logit (1,) of a sum by its place here (1,), and its derivative."""

@@ -28,8 +28,6 @@ from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.panel import NODE_WEIGHTS, POINTS, Located
 from snefy_ldl.distributions.square_table import SquareTable
 
-__all__ = ["square_quantiles"]
-
 #: Up to this many quantiles at a time are worked out in float64 throughout.
 EXACT_QUESTIONS = 4096
 #: Rows whose weights cancel more than this are, too, however many they are.
@@ -156,8 +154,7 @@ class _Search:
                 ask, panel, low, high = ask[keep], panel[keep], low[keep], high[keep]
             chance = self._below(ask, self._edge(ask, panel))
         place = Located(table.left[panels], table.half[panels], mass, values)
-        shares: Array = place.solve().reshape(self._shape).transpose(1, 0, 2)
-        return shares
+        return place.solve().reshape(self._shape).transpose(1, 0, 2)
 
     def _guess(self) -> tuple[Array, Array]:
         """Where the quantiles may lie on the logit scale, and how fast that changes with the normal score, (Q,) each.
@@ -190,8 +187,7 @@ class _Search:
         largest = np.abs(features).max(1)
         kept = np.flatnonzero(np.abs(table.below[-1]) * largest[i.ravel()] * largest[j.ravel()] > UNUSED)
         products = features[i.ravel()[kept]] * features[j.ravel()[kept]]
-        heights: Array = table.curves.weights[:, kept] @ products
-        return heights
+        return table.curves.weights[:, kept] @ products
 
     def _panel(self, ask: Index, z: Array, low: Index, high: Index) -> Index:
         """The panel that holds z, between two others."""
@@ -201,8 +197,7 @@ class _Search:
     def _edge(self, ask: Index, panel: Index) -> Index:
         """The kept edge that a panel ends at."""
         label = self._label[ask]
-        edge: Index = self._table.first_edge[label] + (panel - self._table.first_panel[label] + 1) // 2
-        return edge
+        return self._table.first_edge[label] + (panel - self._table.first_panel[label] + 1) // 2
 
     # -- numbers of the law ------------------------------------------------------------------------------------------
 
@@ -216,8 +211,7 @@ class _Search:
         """The cdf of each question's row at a kept edge."""
         rows = self._row[ask]
         if self._products is not None:
-            answer: Array = np.einsum("qp,qp->q", self._table.below[edge], self._products[rows])
-            return answer
+            return np.einsum("qp,qp->q", self._table.below[edge], self._products[rows])
         n_members, _, n = self._features.shape
         i, j = (index.numpy() for index in pair_index(n))
         matrix, chance = np.zeros((n_members, n, n)), np.empty(len(ask))

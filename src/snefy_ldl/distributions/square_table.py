@@ -30,8 +30,6 @@ from snefy_ldl.distributions.family import PairFamily
 from snefy_ldl.distributions.panel import NODE_WEIGHTS, NODES
 from snefy_ldl.distributions.tables import make_edges
 
-__all__ = ["SquareTable"]
-
 #: Quantiles are first looked for among at most so many kept edges of a label ...
 MOST_PLACES = 256
 #: ... by cdfs made of at most so many curves, or as many as leave out this part of their squares.
@@ -83,16 +81,10 @@ class SquareTable:
         parts = [_one_label(family, r) for r in labels]
         panels = np.cumsum([0, *(len(part.half) for part in parts)])
         edges = np.cumsum([0, *(len(part.edge) for part in parts)])
-        return cls(
-            panels,
-            edges,
-            np.concatenate([part.left for part in parts]),
-            np.concatenate([part.half for part in parts]),
-            np.concatenate([part.edge for part in parts]),
-            np.concatenate([part.below for part in parts]),
-            np.concatenate([part.factors for part in parts], axis=1),
-            np.concatenate([part.links for part in parts]),
-        )
+        names = ("left", "half", "edge", "below", "links")
+        left, half, edge, below, links = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
+        factors = np.concatenate([part.factors for part in parts], axis=1)
+        return cls(panels, edges, left, half, edge, below, factors, links)
 
     @property
     def n_numbers(self) -> int:

@@ -4,14 +4,13 @@ The components of a mixture do not depend on the row, so their integrals are tab
 ``z = logit t`` the log density of Beta(a, b) has curvature ``-(a+b) t(1-t)``; panels uniform in ``arcsin √t`` and
 ``1/√(max a+b)`` wide are therefore one standard deviation of the sharpest component each, and eight Gauss-Legendre
 points a panel carry the whole law to about 1e-9. A row's cdf at panel edges is a matrix product; inside a panel its
-density is a polynomial. Other laws of a share bring their own densities at the same kind of panels.
+density is a polynomial. Where there is little to ask, the incomplete Beta function of every component answers directly.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +19,7 @@ import scipy.special
 from numpy.polynomial import legendre
 
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, KEPT_TABLE_NUMBERS
+from snefy_ldl._internal.special import newton
 from snefy_ldl._internal.tolerances import LOGIT_LIMIT, NEGLIGIBLE_WEIGHT, TAIL_MASS
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.family import TableCache
@@ -33,56 +33,41 @@ STRIDE, FEW_QUESTIONS = 32, 64
 SHARPEST = 4e9
 
 
-class ShareTable(ABC):
-    """Integrals of the P component laws of one share on shared panels of the logit scale.
+class BetaTable:
+    """Integrals of P Beta laws of one share on shared panels of the logit scale.
 
-    A subclass gives the densities; :meth:`_finish` sums them up.
+    Args:
+        a: first parameter of each law (P,).
+        b: second parameter of each law (P,).
 
     Attributes:
         edges: panel edges on the logit scale (G+1,).
         edge_cdf: probability below each edge under each component (P, G+1).
-        at_zero: probability of exactly 0 under each component (P,), or None where there is no such atom.
-        at_one: probability of exactly 1 under each component (P,), or None.
     """
 
-    edges: Array
-    edge_cdf: Array
-    at_zero: Array | None = None
-    at_one: Array | None = None
-
-    @abstractmethod
-    def _panel_density(self, z: Array) -> Array:
-        """Densities of logit(share) under every component at points z (8,) of one panel: (8, P)."""
-
-    def _finish(self, below: Array, above: Array, inside: Array | None = None, rest_below: bool = False) -> None:
-        """Tabulate every panel.
-
-        Args:
-            below: probability below the first edge (P,), an atom at zero included.
-            above: probability above the last edge (P,).
-            inside: probability between the two (P,); by default what is left, to which the panels are scaled.
-            rest_below: whether what the panels miss lies below them, rather than being their error.
-        """
+    def __init__(self, a: Array, b: Array) -> None:
+        self._a, self._b, self._log_beta = a, b, scipy.special.betaln(a, b)
+        tiny = np.finfo(np.float64).tiny
+        first = np.log(np.maximum(scipy.special.betaincinv(a, b, TAIL_MASS), tiny)).min()
+        last = -np.log(np.maximum(scipy.special.betaincinv(b, a, TAIL_MASS), tiny)).min()
+        self.edges = make_edges(first, last, float((a + b).max()))
         self._half = 0.5 * np.diff(self.edges)
-        n_panels = len(self._half)
+        shape = len(self._half), POINTS, len(a)
         self._blocks: Array | None = None
-        first = self._block(0)
-        keep = n_panels * first.size <= KEPT_TABLE_NUMBERS
-        blocks = np.empty((n_panels, *first.shape)) if keep else None
-        mass = np.empty((n_panels, first.shape[1]))
-        for g in range(n_panels):
-            block = first if g == 0 else self._block(g)
-            mass[g] = NODE_WEIGHTS @ block * self._half[g]
+        blocks = np.empty(shape) if math.prod(shape) <= KEPT_TABLE_NUMBERS else None
+        mass = np.empty((len(self._half), len(a)))
+        for g, half in enumerate(self._half):
+            block = self._block(g)
+            mass[g] = NODE_WEIGHTS @ block * half
             if blocks is not None:
                 blocks[g] = block
         self._blocks = blocks
-        total = np.concatenate([np.zeros((1, first.shape[1])), np.cumsum(mass, axis=0)])
-        wanted = 1.0 - below - above if inside is None else inside
-        if rest_below:
-            missing = np.maximum(wanted - total[-1], 0.0)
-            below, wanted = below + missing, wanted - missing
+        total = np.concatenate([np.zeros((1, len(a))), np.cumsum(mass, axis=0)])
+        # what lies outside the panels: nothing, unless a parameter is so small that shares underflow
+        below = scipy.special.betainc(a, b, scipy.special.expit(self.edges[0]))
+        above = scipy.special.betainc(b, a, scipy.special.expit(-self.edges[-1]))
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(total[-1] > 0.0, wanted / total[-1], 0.0)
+            ratio = np.where(total[-1] > 0.0, (1.0 - below - above) / total[-1], 0.0)
         self.edge_cdf = np.ascontiguousarray((below + total * ratio).T)
 
     @cached_property
@@ -91,17 +76,21 @@ class ShareTable(ABC):
         return int(self.edge_cdf.size) + (0 if self._blocks is None else int(self._blocks.size))
 
     def _block(self, g: int) -> Array:
+        """Densities of logit(share), ``t^a (1-t)^b / B(a, b)``, at the nodes of a panel: (8, P)."""
         if self._blocks is not None:
-            block: Array = self._blocks[g]
-            return block
-        return self._panel_density(self.edges[g] + self._half[g] * (NODES + 1.0))
+            return self._blocks[g]
+        z = self.edges[g] + self._half[g] * (NODES + 1.0)
+        log_t, log_rest = -np.logaddexp(0.0, -z), -np.logaddexp(0.0, z)
+        powers = np.multiply.outer(log_t, self._a)
+        powers += np.multiply.outer(log_rest, self._b)
+        powers -= self._log_beta
+        return np.exp(powers, out=powers)
 
     def _values(self, weights: Array, keep: Index | slice, panel: Index) -> Array:
         """Each row's density at the nodes of its own panels: weights (b, P'), panel (b, Q) -> (b, Q, 8)."""
         if self._blocks is not None and panel.size <= 16:  # few rows: one product, no grouping
             blocks = self._blocks[panel] if isinstance(keep, slice) else self._blocks[panel][..., keep]
-            few: Array = np.einsum("bqkp,bp->bqk", blocks, weights)
-            return few
+            return np.einsum("bqkp,bp->bqk", blocks, weights)
         values = np.empty((*panel.shape, POINTS))
         for q in range(panel.shape[1]):
             for g, rows in _groups(panel[:, q]):
@@ -128,19 +117,7 @@ class ShareTable(ABC):
         density = (TO_LEGENDRE @ values.reshape(-1, POINTS).T) * half.ravel()
         u = (z - self.edges[panel]) / half - 1.0
         inside = legendre.legval(u.ravel(), legendre.legint(density, lbnd=-1), tensor=False).reshape(u.shape)
-        clipped: Array = np.clip(left + inside, 0.0, 1.0)
-        return clipped
-
-    def density(self, weights: Array, t: Array, keep: Index | slice = slice(None)) -> Array:
-        """Density of the share itself at each row's own points t (b, Q) inside (0, 1) -> (b, Q); atoms left out."""
-        z = scipy.special.logit(np.clip(t, scipy.special.expit(self.edges[0]), scipy.special.expit(self.edges[-1])))
-        panel = np.clip(np.searchsorted(self.edges, z, side="right") - 1, 0, len(self._half) - 1)
-        values = self._values(weights, keep, panel).reshape(-1, POINTS)
-        u = (z - self.edges[panel]) / self._half[panel] - 1.0
-        height = legendre.legval(u.ravel(), TO_LEGENDRE @ values.T, tensor=False).reshape(u.shape)
-        outside = (scipy.special.logit(t) < self.edges[0]) | (scipy.special.logit(t) > self.edges[-1])
-        shares: Array = np.where(outside, 0.0, np.maximum(height, 0.0) / (t * (1.0 - t)))
-        return shares
+        return np.clip(left + inside, 0.0, 1.0)
 
     def component_grid(self, parts: int) -> tuple[Array, Array, Array]:
         """Every component's law at points that cut each panel into equal parts, for those who tabulate it elsewhere.
@@ -204,47 +181,9 @@ class ShareTable(ABC):
         flat = panel.ravel()
         return Located(self.edges[flat], self._half[flat], (levels - left).ravel(), values.reshape(-1, POINTS))
 
-    def at_atoms(self, weights: Array, levels: Array, shares: Array, keep: Index | slice = slice(None)) -> Array:
-        """Quantiles with those that fall on an atom set to exactly 0 or 1."""
-        if self.at_zero is not None:
-            shares = np.where(levels <= (weights @ self.at_zero[keep])[:, None], 0.0, shares)
-        if self.at_one is not None:
-            shares = np.where(levels >= 1.0 - (weights @ self.at_one[keep])[:, None], 1.0, shares)
-        return shares
-
     def icdf(self, weights: Array, levels: Array, keep: Index | slice = slice(None)) -> Array:
         """Quantiles of each row at its own levels: weights (b, P') of the components ``keep``, levels (b, Q)."""
-        shares = self.locate(weights, levels, keep).solve().reshape(levels.shape)
-        return self.at_atoms(weights, levels, shares, keep)
-
-
-class BetaTable(ShareTable):
-    """Integrals of P Beta laws.
-
-    Args:
-        a: first Beta parameters (P,).
-        b: second ones (P,).
-    """
-
-    def __init__(self, a: Array, b: Array) -> None:
-        self._a, self._b, self._log_beta = a, b, scipy.special.betaln(a, b)
-        tiny = np.finfo(np.float64).tiny
-        first = np.log(np.maximum(scipy.special.betaincinv(a, b, TAIL_MASS), tiny)).min()
-        last = -np.log(np.maximum(scipy.special.betaincinv(b, a, TAIL_MASS), tiny)).min()
-        self.edges = make_edges(first, last, float((a + b).max()))
-        # what lies outside the panels: nothing, unless a parameter is so small that shares underflow
-        below = scipy.special.betainc(a, b, scipy.special.expit(self.edges[0]))
-        above = scipy.special.betainc(b, a, scipy.special.expit(-self.edges[-1]))
-        self._finish(below, above)
-
-    def _panel_density(self, z: Array) -> Array:
-        """``t^a (1-t)^b / B(a, b)``."""
-        log_t, log_rest = -np.logaddexp(0.0, -z), -np.logaddexp(0.0, z)
-        powers = np.multiply.outer(log_t, self._a)
-        powers += np.multiply.outer(log_rest, self._b)
-        powers -= self._log_beta
-        block: Array = np.exp(powers, out=powers)
-        return block
+        return self.locate(weights, levels, keep).solve().reshape(levels.shape)
 
 
 def make_edges(first: float, last: float, sharpest: float) -> Array:
@@ -267,8 +206,7 @@ def make_edges(first: float, last: float, sharpest: float) -> Array:
     coarse = coarse[(coarse > first) & (coarse < last)]
     edges = np.concatenate([[first], middle, coarse, [last]])
     edges.sort()
-    distinct: Array = edges[np.diff(edges, prepend=-np.inf) > 1e-9]
-    return distinct
+    return edges[np.diff(edges, prepend=-np.inf) > 1e-9]
 
 
 def _groups(key: Index) -> Iterator[tuple[int, Index]]:
@@ -284,8 +222,7 @@ _cache = TableCache()
 
 def beta_table(a: Array, b: Array) -> BetaTable:
     """The table of some Beta laws, kept for the next question about them."""
-    table: BetaTable = _cache.get(lambda: BetaTable(a, b), a, b)
-    return table
+    return _cache.get(lambda: BetaTable(a, b), a, b)
 
 
 def used_components(weights: Array) -> Index | slice:
@@ -309,34 +246,6 @@ def row_blocks(law: Any) -> Iterator[slice]:
         yield slice(start, min(start + step, len(law)))
 
 
-def quantiles_from_tables(law: Any, levels: Array, table_of: Callable[[int], ShareTable]) -> Array:
-    """Quantiles (N, L, A) of every label's share at levels (N, L, A); one label's table at a time.
-
-    Args:
-        law: gives the weights of its rows.
-        levels: between 0 and 1, each row's own.
-        table_of: the table of a label.
-    """
-    inner = np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS)
-    out = np.empty(levels.shape)
-    for rows in row_blocks(law):
-        weights, keep = row_weights(law, rows)
-        together = len(weights) * levels.shape[2] <= 4096  # few rows: the quantiles of all labels in one search
-        places = []
-        for r in range(levels.shape[1]):
-            table = table_of(r)
-            place = table.locate(weights, inner[rows, r], keep)
-            if together:
-                places.append(place)
-            else:
-                out[rows, r] = place.solve().reshape(inner[rows, r].shape)
-        if together:
-            out[rows] = Located.joined(places).solve().reshape(levels.shape[1], -1, levels.shape[2]).transpose(1, 0, 2)
-        for r in range(levels.shape[1]):
-            out[rows, r] = table_of(r).at_atoms(weights, inner[rows, r], out[rows, r], keep)
-    return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, out))
-
-
 def label_quantiles(law: Any, levels: Array) -> Array:
     """Quantiles of every label's share of a mixture of Dirichlets, with or without votes: levels (N, L, A) -> same.
 
@@ -351,24 +260,57 @@ def label_quantiles(law: Any, levels: Array) -> Array:
         seen = 0.0 if law.offset is None else law.offset.detach().cpu().numpy()
         first = (alpha + seen)[:, :n_asked, None]
         rest = (alpha + seen).sum(1)[:, None, None] - first
-        single: Array = scipy.special.betaincinv(first, rest, levels)
-        return single
-    if law.offset is None:
-        return quantiles_from_tables(law, levels, lambda r: beta_table(alpha[:, r], total - alpha[:, r]))
-    offset = law.offset.detach().cpu().numpy()
-    votes = offset.sum(1)
+        return scipy.special.betaincinv(first, rest, levels)
     inner = np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS)
     out = np.empty(levels.shape)
     for block in row_blocks(law):
-        weights = law.weights(block).detach().cpu().numpy()
-        check_weights(weights, block.start)
-        for r in range(levels.shape[1]):
-            pairs, which = np.unique(np.stack([offset[block, r], votes[block]], 1), axis=0, return_inverse=True)
-            for g, (hits, all_votes) in enumerate(pairs):
+        weights, used = row_weights(law, block)
+        for r in range(n_asked):
+            if law.offset is None:
+                out[block, r] = beta_table(alpha[:, r], total - alpha[:, r]).icdf(weights, inner[block, r], used)
+                continue
+            offset = law.offset[block].detach().cpu().numpy()
+            pairs, which = np.unique(np.stack([offset[:, r], offset.sum(1)], 1), axis=0, return_inverse=True)
+            for g, (hits, votes) in enumerate(pairs):
                 rows = np.flatnonzero(which.reshape(-1) == g)
                 part = weights[rows]
                 keep = np.flatnonzero(np.abs(part).max(axis=0) > NEGLIGIBLE_WEIGHT)
-                a = alpha[keep, r] + hits
-                table = BetaTable(a, total[keep] + all_votes - a)
+                a = alpha[used][keep, r] + hits
+                table = BetaTable(a, total[used][keep] + votes - a)
                 out[block.start + rows, r] = table.icdf(part[:, keep], inner[block][rows, r])
     return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, out))
+
+
+# -- little to ask: straight to the incomplete Beta function -----------------------------------------------------------
+
+
+def direct_cdf(a: Array, b: Array, weights: Array, z: Array) -> Array:
+    """``Σ_p w_p I_t(a_p, b_p)`` at each row's own z = logit t: weights (b, P), parameters (P,) or (b, P) -> (b,)."""
+    # many components have next to no weight, and the function is slow
+    row, component = np.nonzero(np.abs(weights) > NEGLIGIBLE_WEIGHT)
+    first, second = (part[row, component] if part.ndim == 2 else part[component] for part in (a, b))
+    t, rest = scipy.special.expit(z)[row], scipy.special.expit(-z)[row]
+    low = t < 0.5  # beyond one half, work from the other end: 1 - t keeps its digits there
+    tail = scipy.special.betainc(np.where(low, first, second), np.where(low, second, first), np.minimum(t, rest))
+    terms = weights[row, component] * np.where(low, tail, 1.0 - tail)
+    return np.clip(np.bincount(row, terms, minlength=len(z)), 0.0, 1.0)
+
+
+def direct_quantile(a: Array, b: Array, weights: Array, levels: Array) -> Array:
+    """z at which the cdf reaches each row's own level (b,): Newton, kept inside a shrinking bracket."""
+    z: Array = scipy.special.logit(np.clip((weights * (a / (a + b))).sum(1), TAIL_MASS, 1.0 - TAIL_MASS))
+    limit = np.full(len(z), LOGIT_LIMIT)
+    rounding = 1e-15 * np.abs(weights).sum(1)  # of the cdf; below it steps have no meaning
+
+    def rising(z: Array, rows: Index) -> tuple[Array, Array]:
+        first, second = (part[rows] if part.ndim == 2 else part for part in (a, b))
+        slope = (weights[rows] * np.exp(log_beta_density(first, second, z))).sum(1)
+        return direct_cdf(first, second, weights[rows], z), slope
+
+    return newton(rising, levels, z, -limit, limit, rounding)
+
+
+def log_beta_density(a: Array, b: Array, z: Array) -> Array:
+    """Log density of logit(t) under every Beta, with parameters (P,) or (b, P): z (b,) -> (b, P)."""
+    log_t, log_rest = scipy.special.log_expit(z)[:, None], scipy.special.log_expit(-z)[:, None]
+    return log_t * a + log_rest * b - scipy.special.betaln(a, b)

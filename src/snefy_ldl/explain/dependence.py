@@ -34,8 +34,6 @@ from snefy_ldl.plots import style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["BANDS", "Dependence", "dependence"]
-
 #: Every band, and what it says.
 BANDS = {
     "members": "what we do not know: where one more member of the ensemble would fall",
@@ -140,8 +138,7 @@ class Dependence:
         if kind == "ternary":
             if len(self.features) != 1 or len(chosen) != 3 or self.words != "mean share":
                 raise InputError('arrows in a triangle need of="mean", one feature and three labels.')
-            drawn: Axes = self._draw_path(ax, chosen)
-            return drawn
+            return self._draw_path(ax, chosen)
         if kind not in ("auto", "map" if len(self.features) == 2 else "lines"):
             raise InputError(f"kind={kind!r} does not go with {len(self.features)} feature(s).")
         return self._draw_map(ax, chosen[0]) if len(self.features) == 2 else self._draw_lines(ax, chosen)
@@ -197,7 +194,7 @@ class Dependence:
 
         ax, name = style.axes(ax, (4.8, 3.8)), self.labels[label]
         x, y = (list(grid) if line else np.arange(len(grid)) for grid, line in zip(self.grids, self.numeric))
-        shades = LinearSegmentedColormap.from_list("model", style.SHADES["model"])
+        shades = LinearSegmentedColormap.from_list("model", style.SHADES)
         mesh = ax.pcolormesh(x, y, self.estimate[..., label].T, cmap=shades, shading="nearest", rasterized=True)
         bar = style.color_bar(ax, mesh)
         if self.is_share:

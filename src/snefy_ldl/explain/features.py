@@ -11,12 +11,10 @@ import scipy.sparse as sp
 from snefy_ldl._internal.rows import take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count
-from snefy_ldl.datasets.cells import as_pandas, is_frame
+from snefy_ldl.datasets.cells import as_pandas, cell_numbers, is_frame
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.groups import in_groups, split_rows
 from snefy_ldl.errors import InputError
-
-__all__ = ["Feature", "Table", "choose_rows", "column_names"]
 
 #: Levels of a text column at most, the most frequent ones, unless a grid names more.
 MOST_LEVELS = 30
@@ -228,7 +226,7 @@ class Table:
             return Feature(name, number, "number", np.asarray(self.X[:, number], dtype=np.float64))
         cells = self.X.iloc[:, number]
         kind = _kind_of(cells) if kind == "auto" else kind
-        return Feature(name, number, kind, _numbers(cells) if kind == "number" else cells)
+        return Feature(name, number, kind, cell_numbers(cells)[0] if kind == "number" else cells)
 
     def part(self, rows: Index) -> Table:
         """Some of the rows.
@@ -290,20 +288,6 @@ def _is_number(cell: Any) -> bool:
     return isinstance(cell, (int, float, np.integer, np.floating)) and not isinstance(cell, bool)
 
 
-def _numbers(cells: Any) -> Array:
-    """Numbers of cells, some of which may be text; NaN where a cell is no number."""
-
-    def read(cell: Any) -> float:
-        try:
-            return float(cell.replace(",", ".") if isinstance(cell, str) else cell)
-        except (TypeError, ValueError):
-            return float("nan")
-
-    if cells.dtype.kind in "iuf":
-        return np.asarray(cells, dtype=np.float64)
-    return np.array([read(cell) for cell in cells], dtype=np.float64)
-
-
 def choose_rows(n_rows: int, most: int | None, random: np.random.Generator) -> Index:
     """Numbers of the rows to average over, in their order.
 
@@ -321,5 +305,4 @@ def choose_rows(n_rows: int, most: int | None, random: np.random.Generator) -> I
     """
     if most is None or n_rows <= check_count("max_rows", most):
         return np.arange(n_rows)
-    chosen: Index = np.sort(random.choice(n_rows, most, replace=False))
-    return chosen
+    return np.sort(random.choice(n_rows, most, replace=False))

@@ -28,15 +28,6 @@ from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.plots import style
 
-__all__ = [
-    "Importance",
-    "Importances",
-    "input_gradients",
-    "permutation_importance",
-    "rank_columns",
-    "shap_values",
-]
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -257,8 +248,7 @@ def sum_up(name: str, losses: Array, shifts: Array, labels: Sequence[str], group
 def _worse(by: str, shares: Array, before: Array, after: Array) -> Array:
     """By how much a measure gets worse, one number per row."""
     measure, sign = getattr(metrics, by), 1.0 if metrics.MEASURES[by] else -1.0
-    worse: Array = sign * (measure(shares, before, per_row=True) - measure(shares, after, per_row=True))
-    return worse
+    return sign * (measure(shares, before, per_row=True) - measure(shares, after, per_row=True))
 
 
 def _predict_shuffled(

@@ -20,19 +20,6 @@ from snefy_ldl.datasets.groups import read_groups
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError, TableNote
 
-__all__ = [
-    "Answer",
-    "Quantity",
-    "answer",
-    "choose_quantity",
-    "frame_or_columns",
-    "label_names",
-    "member_band",
-    "model_list",
-    "resample_weights",
-    "row_band",
-]
-
 #: Draws per row where exact quantiles cost too much: rows with tables of their own, and laws with room for zeros.
 DRAWS = 400
 

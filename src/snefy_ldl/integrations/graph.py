@@ -196,8 +196,7 @@ class _OwnBody(_Tables):
 
     def forward(self, x: Tensor) -> Tensor:
         features = torch.stack([call_module(module, x) for module in self.copies]).to(self.weight.dtype)
-        scale: Tensor = (features.expand(self._n_members, -1, -1) @ self.weight + self.bias).double() + self.root
-        return scale
+        return (features.expand(self._n_members, -1, -1) @ self.weight + self.bias).double() + self.root
 
 
 class _Body(_Tables):
@@ -219,8 +218,7 @@ class _Body(_Tables):
         out = torch.minimum(torch.maximum(out, -self.limit), self.limit)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1]):
             out = torch.relu(out @ weight + bias)
-        scale: Tensor = (out @ self.weights[-1] + self.biases[-1]).double() + self.root
-        return scale
+        return (out @ self.weights[-1] + self.biases[-1]).double() + self.root
 
 
 class _Weights(_Tables):
@@ -450,8 +448,7 @@ class Components:
 
     def kernel(self) -> Array:
         """``M ∘ R`` of every kept component, pairs of two neurons counted twice (C,)."""
-        kernel: Array = self.law.family.kernel().detach().flatten().numpy()[self.kept]
-        return kernel
+        return self.law.family.kernel().detach().flatten().numpy()[self.kept]
 
     @property
     def _presence(self) -> PresenceComponents | None:
@@ -472,8 +469,7 @@ class Components:
             log_odds = None if self._presence is None else self._presence.log_odds
             tables = ComponentMoments(alpha, self._log_centre(), log_odds)
             first, second = tables.first(), tables.second()
-        both: Array = torch.cat([first, second], 1).numpy()[self.kept]
-        return both
+        return torch.cat([first, second], 1).numpy()[self.kept]
 
     def log_odds(self) -> torch.Tensor | None:
         """Log odds that labels are there, under every kept component (C, L); None where all always are."""
@@ -650,8 +646,7 @@ class TreesGraph(_Tables):
             left = at + 1 if self._preorder else torch.index_select(self.left, 0, at).long()
             at = torch.where(goes_right, torch.index_select(self.right, 0, at).long(), left)
         shares = torch.index_select(self.shares, 0, torch.index_select(self.number, 0, at).long())
-        mean: Tensor = shares.unflatten(0, (x.shape[0], len(self.roots))).mean(1)
-        return mean
+        return shares.unflatten(0, (x.shape[0], len(self.roots))).mean(1)
 
 
 def _depth(children: Any, roots: Any) -> int:
@@ -758,8 +753,8 @@ class MovingMoments(_Tables):
         self._background, self._presence = len(alpha) > n_members * len(i), odds is not None
         self._n_members = n_members
         smallest = math.log(LOWEST_MEAN / n_labels) + (math.log(LOWEST_PRESENCE) if self._presence else 0.0) - 1.0
-        ends = torch.tensor([[smallest], [0.0]], dtype=torch.float64).expand(2, n_labels)
-        nodes, steps = integral_nodes(alpha, ends)
+        highest = torch.zeros(1, n_labels, dtype=torch.float64)
+        nodes, steps = (part[0] for part in integral_nodes(alpha, highest, lowest=smallest))
         size = max(1, BLOCK_NUMBERS // (n_labels * len(nodes)))
         self._blocks = [slice(start, min(start + size, len(alpha))) for start in range(0, len(alpha), size)]
         kernel = torch.as_tensor(parts.kernel()).reshape(n_members, -1)[:, None, : len(i)]

@@ -19,8 +19,6 @@ from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.serve.explorer.rows import past_columns
 from snefy_ldl.serve.store import ServedModel, load_intervals, model_card
 
-__all__ = ["HubModel", "from_pretrained", "push_to_hub", "write_card"]
-
 try:
     from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 except ImportError:
@@ -166,8 +164,7 @@ def from_pretrained(name: str | Path, **settings: Any) -> SnefyLDL:
     Example:
         >>> model = from_pretrained("me/soil")  # doctest: +SKIP
     """
-    model: SnefyLDL = HubModel.from_pretrained(name, **settings).model
-    return model
+    return HubModel.from_pretrained(name, **settings).model
 
 
 #: Names of labels or features that a card lists before it only counts them.

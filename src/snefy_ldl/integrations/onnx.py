@@ -20,8 +20,6 @@ from snefy_ldl._internal.version import __version__
 from snefy_ldl.errors import InputError
 from snefy_ldl.integrations.graph import ModelGraph, Precision
 
-__all__ = ["describe", "export_onnx", "trace"]
-
 #: Version of ONNX's operators; runtimes of 2024 and later know it.
 OPSET = 20
 #: The graph's own names.

@@ -13,8 +13,6 @@ from sklearn.base import clone
 from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError
 
-__all__ = ["check_learner"]
-
 #: Rows, features and labels of the data that the check makes up.
 N_ROWS, N_FEATURES, N_LABELS = 60, 3, 4
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from scipy.special import gammainc, gammaincinv, gammaln
 
-from snefy_ldl._internal.laws import law_blocks
+from snefy_ldl._internal.laws import draw_from, law_blocks, to_numpy
 from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array, Index, Mask
@@ -111,10 +111,8 @@ def prob_largest_by_draws(law: Any, n: int = 2000, seed: int = 0) -> tuple[Array
         True
     """
     check_count("n", n)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
-        generator = {"generator": torch.Generator().manual_seed(seed)} if isinstance(law, SnefySimplex) else {}
-        draws = law.sample((n,), **generator).cpu().numpy()  # (n, N, L)
+    with torch.no_grad():
+        draws = to_numpy(draw_from(law, n, lambda: seed))  # (n, N, L)
     winner = draws.argmax(axis=2)
     p: Array = np.stack([(winner == r).mean(axis=0) for r in range(draws.shape[2])], axis=1)
     return p, np.sqrt(np.maximum(p * (1.0 - p), 1.0 / n) / n)

@@ -131,13 +131,13 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
 
     def _check_params(self) -> None:
         super()._check_params()
-        named = isinstance(self.guides, (list, tuple)) and all(isinstance(name, str) for name in self.guides)
-        names = [self.guides] if isinstance(self.guides, str) else list(self.guides) if named else []
-        if names != ["auto"] and (not names or len(set(names)) < len(names) or not set(names) <= set(GUIDES)):
+        names = self._guide_names()
+        if not names or len(set(names)) < len(names) or not set(names) <= set(GUIDES):
             raise InputError(f'guides={self.guides!r}: use "auto", or a list of {", ".join(GUIDES)}, each once.')
 
     def _guide_names(self) -> list[str]:
-        names = [self.guides] if isinstance(self.guides, str) else list(self.guides)
+        named = isinstance(self.guides, (list, tuple)) and all(isinstance(name, str) for name in self.guides)
+        names = list(self.guides) if named else [str(self.guides)]
         return list(GUIDES) if names == ["auto"] else names
 
     #: Nothing was tried but this density, and it has no network of the user's own.
@@ -251,8 +251,7 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
 
     def _trees_back(self, shares: Array) -> Array:
         low, span = self.tree_scale_
-        values: Array = low + span * shares[:, : len(low)] * len(low)
-        return values
+        return low + span * shares[:, : len(low)] * len(low)
 
     def _whiten(self, residuals: list[Array], folds: Index, members: list[Any]) -> None:
         """Settle the shape of the residuals by held-out rows, and every member's whitening."""
@@ -274,8 +273,7 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
     def _combine(self, m: int, predicted: Array) -> Array:
         """A member's mean log-ratios (N, P) from the guides' (G, N, P)."""
         centre = self.centre_[m]
-        mean: Array = centre + np.tensordot(self.guide_weights_[m], predicted - centre, 1)
-        return mean
+        return centre + np.tensordot(self.guide_weights_[m], predicted - centre, 1)
 
     def _raw_inputs(self, m: int, predicted: Array) -> Array:
         """The guides' predictions, whitened: what a member's network sees before scaling (N, G P)."""
@@ -285,8 +283,7 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
 
     def _scaled_inputs(self, raw: Array) -> Array:
         scaled = (raw - self.input_mean_[:, None]) * self.input_scale_[:, None]
-        clipped: Array = np.clip(scaled, -INPUT_CLIP, INPUT_CLIP)
-        return clipped
+        return np.clip(scaled, -INPUT_CLIP, INPUT_CLIP)
 
     # -- predictions -------------------------------------------------------------------------------------------------
 
@@ -472,8 +469,7 @@ class Ridge:
         """Targets (N, P)."""
         if self.knots is not None:
             X = normal_scores(X, self.knots)
-        answer: Array = apply_scale(X, self.mean, self.inverse) @ self.coef + self.intercept
-        return answer
+        return apply_scale(X, self.mean, self.inverse) @ self.coef + self.intercept
 
 
 def normal_scores(X: Array, knots: Array) -> Array:
@@ -525,8 +521,7 @@ def stack_guides(predicted: Array, z: Array) -> Array:
     target = (z - z.mean(0)) @ white
     prior = np.sqrt(EQUAL_WEIGHT_ROWS * (signal**2).sum(2).mean(1))
     rows = np.concatenate([signal.reshape(n_guides, -1).T, np.diag(prior)])
-    weights: Array = nnls(rows, np.concatenate([target.ravel(), prior / n_guides]))[0]
-    return weights
+    return nnls(rows, np.concatenate([target.ravel(), prior / n_guides]))[0]
 
 
 # -- the shape of residuals --------------------------------------------------------------------------------------------
@@ -543,8 +538,7 @@ def shrink(values: Array, amount: float) -> Array:
     size = float(values.mean())
     if size <= 0.0:
         return np.ones_like(values)
-    shrunk: Array = np.maximum((1.0 - amount) * values + amount * size, SMALLEST_EIGENVALUE * values.max())
-    return shrunk
+    return np.maximum((1.0 - amount) * values + amount * size, SMALLEST_EIGENVALUE * values.max())
 
 
 def choose_shape(residuals: list[Array], folds: Index, freedoms: Array, factors: Array) -> tuple[float, float, float]:

@@ -31,8 +31,6 @@ from snefy_ldl.distributions.dirichlet import RowBlocks
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 
-__all__ = ["LogContrast", "LogRatioSimplex", "Mixture"]
-
 #: Quasi-random draws per row: nets that are scrambled apart, whose differences tell the error, and points of each.
 NETS, NET_POINTS = 8, 512
 DRAWS = NETS * NET_POINTS
@@ -178,18 +176,10 @@ class LogRatioRows(RowBlocks):
     """
 
     def __init__(self, mixture: Mixture) -> None:
-        self.mixture = mixture
-        self.n_components = mixture.log_widths.numel()
+        self.square = self.mixture = mixture
+        self.n_components, self.device = mixture.log_widths.numel(), mixture.location.device
         n_labels = mixture.location.shape[-1] + 1
         self.basis = torch.as_tensor(helmert(n_labels)).to(mixture.location)  # B (P, L)
-
-    def __len__(self) -> int:
-        return len(self.mixture)
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """Where the numbers live."""
-        return self.mixture.location.device
 
     @property
     def n_labels(self) -> int:
@@ -399,8 +389,7 @@ class LogRatioRows(RowBlocks):
             weights, at = self._smooth_weights(rows), logits[rows]
             columns = [(weights * torch.special.ndtr((one[:, None] - mean) / width)).sum(-1) for one in at.T]
             parts.append(torch.stack(columns, 1))
-        answer: Array = torch.cat(parts).cpu().numpy()
-        return answer
+        return torch.cat(parts).cpu().numpy()
 
     def share_log_prob(self, group: list[int], value: Tensor) -> Tensor:
         """Log density of a sum of shares at points (S, N)."""
@@ -419,8 +408,7 @@ class LogRatioRows(RowBlocks):
         for rows, mean, width in self._smooth_parts(group):
             weights = self._smooth_weights(rows)
             parts.append(mixture_quantiles(mean, width, weights, torch.as_tensor(levels[rows]).to(mean)))
-        answer: Array = torch.sigmoid(torch.cat(parts)).cpu().numpy()
-        return answer
+        return torch.sigmoid(torch.cat(parts)).cpu().numpy()
 
     # -- log-ratios, exactly -----------------------------------------------------------------------------------------
 
@@ -438,8 +426,7 @@ class LogRatioRows(RowBlocks):
         vector = self.basis.new_zeros(self.n_labels)
         vector[first], vector[second] = 1.0, -1.0
         mean, width, weights = self.contrast(vector)
-        chance: Tensor = (weights * torch.special.ndtr((mean - math.log(ratio)) / width)).sum(-1)
-        return chance
+        return (weights * torch.special.ndtr((mean - math.log(ratio)) / width)).sum(-1)
 
     def _component_means(self) -> Tensor:
         """Mean of z in every component (N, M, K, P)."""
@@ -728,8 +715,7 @@ class LogRatioSimplex(SnefySimplex):
     @property
     def concentration(self) -> Tensor:
         """There is none."""
-        concentration: Tensor = self.family
-        return concentration
+        return self.family
 
     @property
     def n_members(self) -> int:
@@ -739,8 +725,7 @@ class LogRatioSimplex(SnefySimplex):
     @property
     def log_members(self) -> Tensor:
         """Log weight of each member (N, M)."""
-        weights: Tensor = self.parts.log_weights.logsumexp(-1)
-        return weights
+        return self.parts.log_weights.logsumexp(-1)
 
     def members(self) -> list[SnefySimplex]:
         """The M laws that are averaged, each with this batch."""

@@ -12,14 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.learners.linear import (
-    Design,
-    PenalisedLearner,
-    ScaledLearner,
-    kl_rows,
-    minimise,
-    start_weights,
-)
+from snefy_ldl.learners.linear import Design, PenalisedLearner, ScaledLearner, kl_rows, minimise, start_weights
 
 
 def neighbour_index(X: Array, n_neighbors: int) -> Any:

@@ -77,6 +77,16 @@ class DensityLearner(Learner):
     def _predict(self, X: Array) -> Array:
         return np.asarray(self._density.predict(self._scaled(X)))
 
+    def _after_votes(self, X: Array, votes: Array) -> tuple[Array, Array]:
+        """Mean and variance of each row's law after its votes (N, L)."""
+        means, variances = [], []
+        for rows, law in law_blocks(self._density, X):
+            updated = law.posterior(tensor_for(law, votes[rows]))
+            with torch.no_grad():
+                means.append(to_numpy(updated.mean))
+                variances.append(to_numpy(updated.variance))
+        return np.concatenate(means), np.concatenate(variances)
+
     def _scaled(self, X: Array) -> Array:
         """Features as the density takes them."""
         return X
@@ -333,7 +343,7 @@ class LabelCalibrator(DensityLearner):
         seed = int(random.randint(2**31 - 1))
         self.votes_ = self._scatter(X, D, seed) if isinstance(self.votes, str) else float(self.votes)
         self._fit_density(seed, X, counts=whole_votes(D, self.votes_))
-        mean, variance = self._update(X, D)
+        mean, variance = self._after_votes(X, self.votes_ * D)
         self.label_distributions_, self.label_variances_ = close_rows(mean), variance
 
     def _scatter(self, X: Array, D: Array, seed: int) -> float:
@@ -344,16 +354,6 @@ class LabelCalibrator(DensityLearner):
         for train, rest in KFold(n_folds, shuffle=True, random_state=seed).split(X):
             predicted[rest] = SABFGS().fit(X[train], D[train]).predict(X[rest])
         return estimate_votes(D, predicted)
-
-    def _update(self, X: Array, D: Array) -> tuple[Array, Array]:
-        """Mean and variance of each row's law after its votes."""
-        means, variances = [], []
-        for rows, law in law_blocks(self._density, X):
-            updated = law.posterior(tensor_for(law, self.votes_ * D[rows]))
-            with torch.no_grad():
-                means.append(to_numpy(updated.mean))
-                variances.append(to_numpy(updated.variance))
-        return np.concatenate(means), np.concatenate(variances)
 
     def transform(self) -> Any:
         """Calibrated label distributions of the fitted rows.
@@ -378,7 +378,7 @@ class LabelCalibrator(DensityLearner):
         """
         features = self._check_X(X)
         labels, _ = check_distributions(D, n_rows=len(features), n_labels=self.n_labels_, model=self)
-        mean, variance = self._update(features, labels)
+        mean, variance = self._after_votes(features, self.votes_ * labels)
         return close_rows(mean), np.sqrt(np.maximum(variance, 0.0))
 
 

@@ -349,7 +349,7 @@ def write_report(folder: Path) -> Path:
     theirs, times, wall = figures.claims_of_the_paper(results), timings(results), results.run.get("wall_seconds")
     view = {
         "claims": theirs,
-        "beyond": figures.claims_of_ours(results),
+        "beyond": figures.claim_of_ours(results),
         "short": [summary_sentence(theirs, recipe) for recipe in RECIPE_NAMES],
         "sections": [build_section(results, study) for study in studies],
         "timings": times,

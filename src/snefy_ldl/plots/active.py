@@ -17,8 +17,6 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.networks.scaling import column_moments, divisors
 from snefy_ldl.plots import style
 
-__all__ = ["paired_interval", "plot_diagnosis", "plot_learning_curves", "plot_pool"]
-
 #: A larger pool is thinned to this many points, which a picture cannot tell apart anyway.
 MOST_POINTS = 20_000
 

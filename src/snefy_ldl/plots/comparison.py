@@ -12,8 +12,6 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 
-__all__ = ["critical_difference_diagram", "learning_curve", "mean_scores"]
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 

@@ -19,8 +19,6 @@ from snefy_ldl.plots import style
 from snefy_ldl.plots.reliability import calibration_curve
 from snefy_ldl.plots.shares import intervals
 
-__all__ = ["plot_calibration_curve", "plot_group_coverage", "plot_intervals", "plot_region", "plot_watch"]
-
 
 def plot_intervals(
     ci: ConformalIntervals, X: Any, D: Any = None, *, rows: Sequence[int] | None = None, ax: Any = None, **options: Any

@@ -11,7 +11,7 @@ import torch
 from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_choice, check_confidence
+from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
@@ -37,7 +37,6 @@ def ternary_density(
     truth: Any = None,
     points: Any = None,
     mean: Any = None,
-    shades: str = "model",
     title: str | None = None,
     resolution: int = 140,
 ) -> Axes:
@@ -54,7 +53,6 @@ def ternary_density(
         truth: The label distribution that was observed, (3,): a dark diamond.
         points: More label distributions to draw as dots, (n, 3): draws, say.
         mean: Where to put the white dot; the mean of ``dist`` by default, none for a function.
-        shades: ``"model"`` (blue) or ``"truth"`` (orange).
         title: Text above.
         resolution: Grid steps along a side.
 
@@ -85,9 +83,8 @@ def ternary_density(
         log_density = np.asarray(dist(grid), dtype=np.float64)
     else:
         raise InputError(f"ternary_density takes a distribution or a function of points; got {dist!r}.")
-    check_choice("shades", shades, list(style.SHADES))
     triangle = style.ternary_axes(ax, labels)
-    _fill_ternary(triangle, grid, log_density, style.SHADES[shades])
+    _fill_ternary(triangle, grid, log_density)
     if points is not None:
         dots = _compositions(points, "points")
         triangle.scatter(*dots.T, s=7, color=style.INK, alpha=0.45, linewidths=0, zorder=4)
@@ -120,8 +117,7 @@ def binned_density(share: Any, grid: Array) -> Array:
     edges = np.concatenate([[max(2 * grid[0] - middle[0], 0.5 * grid[0])], middle])
     edges = np.append(edges, min(2 * grid[-1] - middle[-1], 0.5 * (1.0 + grid[-1])))
     below = share.cdf(torch.as_tensor(edges)[:, None])[:, 0].double().cpu().numpy()
-    density: Array = np.maximum(np.diff(below), 0.0) / np.diff(edges)
-    return density
+    return np.maximum(np.diff(below), 0.0) / np.diff(edges)
 
 
 def marginal_density(
@@ -196,7 +192,7 @@ def shade_steps(shades: Sequence[str]) -> list[str]:
         ImportError: matplotlib is not installed.
 
     Example:
-        >>> len(shade_steps(style.SHADES["model"])) == len(CONTENTS)
+        >>> len(shade_steps(style.SHADES)) == len(CONTENTS)
         True
     """
     style.pyplot()  # or an ImportError that names the extra
@@ -206,7 +202,7 @@ def shade_steps(shades: Sequence[str]) -> list[str]:
     return [to_hex(color) for color in scale(np.linspace(0.0, 1.0, len(CONTENTS)))]
 
 
-def _fill_ternary(ax: Any, grid: Array, log_density: Array, shades: Sequence[str]) -> None:
+def _fill_ternary(ax: Any, grid: Array, log_density: Array) -> None:
     """Steps of known probability content, darkest where the density is highest, and two outlines."""
     if log_density.shape != (len(grid),) or np.isnan(log_density).any():
         raise InputError(f"the log density must be {len(grid)} numbers, one per grid point.")
@@ -220,10 +216,10 @@ def _fill_ternary(ax: Any, grid: Array, log_density: Array, shades: Sequence[str
     steps, first = np.unique([height(share) for share in CONTENTS], return_index=True)
     below = steps < 1.0
     if below.any():
-        colors = [shade for k, shade in enumerate(shade_steps(shades)) if k in first[below]]
+        colors = [shade for k, shade in enumerate(shade_steps(style.SHADES)) if k in first[below]]
         ax.tricontourf(*grid.T, density, levels=[*steps[below], 1.0 + 1e-9], colors=colors, zorder=1)
     lines = np.unique([height(share) for share in OUTLINES])
-    ax.tricontour(*grid.T, density, levels=lines, colors=[shades[-1]], linewidths=0.9, alpha=0.8, zorder=3)
+    ax.tricontour(*grid.T, density, levels=lines, colors=[style.SHADES[-1]], linewidths=0.9, alpha=0.8, zorder=3)
 
 
 def _row_of(dist: SnefySimplex, row: int) -> SnefySimplex:

@@ -180,8 +180,7 @@ def joint_calibration(
     for panel in panels[steps + 1 :]:
         panel.set_axis_off()
     made.suptitle(str(test), fontsize=10, color=style.INK)
-    figure: Figure = made
-    return figure
+    return made
 
 
 def _pairs(ax: Axes, correlation: Any, names: list[str]) -> None:

@@ -238,8 +238,7 @@ def interval_panels(
     for place, panel in enumerate(panels[len(chosen) :], len(chosen)):
         panels[place - across].tick_params(labelbottom=True)  # nothing below it any more
         panel.remove()
-    figure: Figure = made
-    return figure
+    return made
 
 
 def _panel(ax: Axes, ends: Any, observed: Any, mean: Any) -> None:

@@ -20,11 +20,8 @@ LABEL_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"
 MODEL, TRUTH = "#0072B2", "#D55E00"
 #: Everything that only helps to read, from text to the faintest line.
 INK, QUIET, FRAME, FAINT = "#1f2933", "#6b7785", "#b8c1cc", "#dfe4ea"
-#: From nothing to certain, for densities: the model's blues and the truth's oranges.
-SHADES = {
-    "model": ("#f3f9fc", "#d3e9f3", "#94cae1", "#4a9fca", "#1a6da8", "#0a3a6b"),
-    "truth": ("#fef7ef", "#fde3c8", "#fabd82", "#ec8b3c", "#c65d12", "#7a3505"),
-}
+#: From nothing to certain, for densities.
+SHADES = ("#f3f9fc", "#d3e9f3", "#94cae1", "#4a9fca", "#1a6da8", "#0a3a6b")
 #: Text on a coloured ground, dark or light; unlike white and ink it keeps its colour on a dark page.
 ON_DARK, ON_LIGHT = "#fdfeff", "#17202a"
 #: Dashes of lines that only guide the eye.
@@ -74,8 +71,7 @@ def pyplot() -> ModuleType:
         import matplotlib.pyplot as plt  # an extra, loaded with the first picture
     except ImportError:
         raise ImportError("pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
-    module: ModuleType = plt
-    return module
+    return plt
 
 
 def axes(ax: Axes | None, size: tuple[float, float]) -> Axes:

@@ -12,8 +12,6 @@ from snefy_ldl.distributions.law import SnefySimplex
 from snefy_ldl.plots import style
 from snefy_ldl.votes.scores import CountCalibration
 
-__all__ = ["plot_annotators", "plot_calibration", "plot_update"]
-
 
 def plot_update(
     before: SnefySimplex,

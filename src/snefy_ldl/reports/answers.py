@@ -167,8 +167,7 @@ class Answers:
     @cached_property
     def width(self) -> Array:
         """Mean width of a row's intervals (N,): how unsure the model is."""
-        widths: Array = (self.high - self.low).mean(axis=1)
-        return widths
+        return (self.high - self.low).mean(axis=1)
 
     @property
     def ends(self) -> Array:

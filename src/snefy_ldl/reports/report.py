@@ -32,8 +32,6 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 FEWEST_CALIBRATED = 40
 #: Rows whose calibrated intervals stand for all in the mean width, at most so many.
 WIDTH_ROWS = 150
-#: Labels up to which their levels are asked of all labels together.
-FEW_LABELS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,26 +173,12 @@ def calibrated_widths(parts: Sequence[Part], rows: JudgedRows, reach: Array, dra
         here = part.rows[chosen[part.rows]]
         for block, law in law_blocks(part.model, rows.pick(here).X) if len(here) else ():
             low, high = 0.5 - reach[here[block]], 0.5 + reach[here[block]]
-            if rows.D.shape[1] <= FEW_LABELS:  # by the tables of all labels, which are there already
-                widths += _few_widths(law, low, high)
-                continue
             columns = []
             for r in range(rows.D.shape[1]):
                 ends = to_numpy(law.marginal(r).icdf(tensor_for(law, np.stack([low[:, r], high[:, r]]))))
                 columns.append(ends[1] - ends[0])
             widths.append(np.stack(columns, axis=1))
     return np.asarray(np.concatenate(widths).mean(axis=0))
-
-
-def _few_widths(law: Any, low: Array, high: Array) -> list[Array]:
-    """The widths (b, L) of some rows, in parts: rows with the same levels are asked together."""
-    parts = []
-    levels = np.concatenate([low, high], axis=1)  # (b, 2 L)
-    for wanted in np.unique(levels, axis=0):
-        same = np.flatnonzero((levels == wanted).all(axis=1))
-        each = np.diagonal(to_numpy(law[same].quantiles(wanted)).reshape(len(same), -1, 2, low.shape[1]), 0, 1, 3)
-        parts.append(np.asarray(each[:, 1] - each[:, 0]))
-    return parts
 
 
 def drawn_widths(draws: Array, low: Array, high: Array) -> Array:

@@ -176,16 +176,14 @@ def dirichlet_log_prob(alpha: Array, D: Array) -> Array:
         >>> dirichlet_log_prob(np.ones(2), np.full((1, 2), 0.5))
         array([0.])
     """
-    out: Array = gammaln(alpha.sum()) - gammaln(alpha).sum() + xlogy(alpha - 1.0, D).sum(axis=1)
-    return out
+    return gammaln(alpha.sum()) - gammaln(alpha).sum() + xlogy(alpha - 1.0, D).sum(axis=1)
 
 
 def _votes_log_prob(alpha: Array, counts: Array) -> Array:
     """Log probability of the numbers of votes (N, L), given how many there are."""
     n, s = counts.sum(axis=1), alpha.sum()
     ways = gammaln(n + 1.0) - gammaln(counts + 1.0).sum(axis=1)
-    out: Array = ways + gammaln(s) - gammaln(n + s) + (gammaln(counts + alpha) - gammaln(alpha)).sum(axis=1)
-    return out
+    return ways + gammaln(s) - gammaln(n + s) + (gammaln(counts + alpha) - gammaln(alpha)).sum(axis=1)
 
 
 #: What each measure of a point prediction tells, in a few words.

@@ -293,8 +293,7 @@ _ANSWERS: dict[type[Question], Callable[[Asked, Any], Answer]] = {
 
 
 def _array(values: Any) -> Array:
-    array: Array = np.asarray(values.cpu().numpy() if isinstance(values, torch.Tensor) else values)
-    return array
+    return np.asarray(values.cpu().numpy() if isinstance(values, torch.Tensor) else values)
 
 
 def _by_slices(
@@ -440,8 +439,7 @@ def _encoded(cells: list[Sequence[Any]], names: list[str] | None, columns: Any) 
     _name_cell(cells, names, lambda cell: not isinstance(cell, (int, float, str, type(None))), "is no number or text")
     if not isinstance(columns, TableEncoder):  # an array with gaps
         _name_cell(cells, names, lambda cell: type(cell) not in (int, float, type(None)), "is not a number")
-        filled: Array = _in_words(columns.transform, np.array(cells, dtype=np.float64))
-        return filled
+        return _in_words(columns.transform, np.array(cells, dtype=np.float64))
     import pandas as pd  # an extra: only tables with other cells than numbers need it
 
     assert names is not None

@@ -225,8 +225,7 @@ class Service:
             raise Fault(422, " ".join(str(error).split())) from None
         self.telemetry.rows.labels(f"/v1/{path}").inc(rows)
         is_long = sum(values.size for values in made.columns.values()) > LONG_ANSWER
-        response: Response = await self._beside(is_long, lambda: reply(made, served))
-        return response
+        return await self._beside(is_long, lambda: reply(made, served))
 
     def _read(self, kind: type[Question], request: Request, body: bytes, caller: Caller) -> Asked:
         question = read_question(kind, request, body, self.limits)
@@ -240,8 +239,7 @@ class Service:
             key, lane, work = prediction_key(asked), self._quick[name], answer_predictions
         else:
             key, lane, work = None, self._slow[name], _answer_each
-        made: Answer = await lane.ask(key, asked, len(asked.X), work, asked.caller)
-        return made
+        return await lane.ask(key, asked, len(asked.X), work, asked.caller)
 
     async def _beside(self, is_long: bool, work: Callable[[], Any]) -> Any:
         """Run something, in a thread if it takes long."""
@@ -451,8 +449,7 @@ class Pages:
                 made = Future()
                 self._made[served.name] = (served.version, made)
                 threading.Thread(target=self._make, args=(served, made), name="page", daemon=True).start()
-        page: str = await caller.wait(made, "the page is being made; try again in a moment.")
-        return page
+        return await caller.wait(made, "the page is being made; try again in a moment.")
 
     def _make(self, served: ServedModel, made: Future[str]) -> None:
         try:

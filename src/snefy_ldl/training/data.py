@@ -138,7 +138,7 @@ class TrainingData:
         self.weights = check_sample_weight(sample_weight, self.n_rows)
         self.groups = None if groups is None else read_groups(groups, self.n_rows)
         if isinstance(self.columns, TableEncoder) and self.columns is not columns:
-            self.columns.tell_left_out(stacklevel=5)
+            self.columns.tell_left_out(stacklevel=4)
 
     def with_features(self, features: Any, moves: Moves | None = None, groups: Groups | None = None) -> TrainingData:
         """These rows and labels with other features (N, d'), what moves each row's law, and perhaps other groups."""
@@ -170,10 +170,8 @@ class TrainingData:
         Validation rows are still the rows as they were given, with the votes that there are.
         """
         other, half = copy.copy(self), self.n_rows
-        other.features, other.labels = (
-            take_rows(self.features, np.tile(np.arange(half), 2)),
-            np.vstack([self.labels, counts]),
-        )
+        other.features = take_rows(self.features, np.tile(np.arange(half), 2))
+        other.labels = np.vstack([self.labels, counts])
         other.weights = None if self.weights is None else np.tile(self.weights, 2)
         other.n_rows, other.completed = 2 * half, True
         return other
@@ -192,9 +190,8 @@ class TrainingData:
         if isinstance(self.features, Objects):
             return self.features
         if isinstance(self.features, np.ndarray):
-            return torch.as_tensor(
-                np.require(self.features, np.float32, ["C", "W"]), device=device
-            )  # torch wants to write
+            writable = np.require(self.features, np.float32, ["C", "W"])  # torch wants to write
+            return torch.as_tensor(writable, device=device)
         if sp.issparse(self.features):
             if 4 * math.prod(self.features.shape) > DENSE_BYTES:
                 raise InputError(
@@ -384,14 +381,8 @@ def fit_dirichlet_multinomial(counts: Array) -> Array:
 
     def loss(logs: Array) -> tuple[float, Array]:
         alpha = np.exp(logs)
-        value, slope = 0.0, np.zeros(n_labels)
-        for r, rising in enumerate(columns):
-            part, change = rising(alpha[r] if r < n_labels else alpha.sum())
-            value += part * (1.0 if r < n_labels else -1.0)
-            if r < n_labels:
-                slope[r] += change
-            else:
-                slope -= change
+        (*values, whole), (*slopes, change) = zip(*(f(base) for f, base in zip(columns, (*alpha, alpha.sum()))))
+        value, slope = sum(values) - whole, np.array(slopes) - change
         away = np.log(alpha.sum() / n_labels)
         return -value + 0.5 * away**2, (-slope + away / alpha.sum()) * alpha
 

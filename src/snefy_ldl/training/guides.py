@@ -164,8 +164,7 @@ def centred_logs(shares: Array, floor: float) -> Array:
     array([[-0.231, -0.231,  0.462]])
     """
     logs = np.log(np.maximum(shares, floor))
-    centred: Array = logs - logs.mean(axis=1, keepdims=True)
-    return centred
+    return logs - logs.mean(axis=1, keepdims=True)
 
 
 def _count_features(X: Any) -> int:
@@ -324,12 +323,12 @@ def _skops_bytes(learner: Any) -> bytes | None:
         return None
     try:
         content: bytes = io.dumps(learner)
-        return content if not _distrusted(io, content) else None
+        return content if not distrusted_types(io, content) else None
     except Exception:  # skops says in many ways that it cannot write an object
         return None
 
 
-def _distrusted(io: Any, content: bytes) -> list[str]:
+def distrusted_types(io: Any, content: bytes) -> list[str]:
     """Types in a file that neither skops nor :data:`TRUSTED_TYPES` names."""
     return [name for name in io.get_untrusted_types(data=content) if name not in TRUSTED_TYPES]
 
@@ -348,7 +347,7 @@ def _skops_load(content: Any, number: int, kind: str) -> Any:
             f"guide {number} ({kind}) needs skops to be read: pip install 'snefy-ldl[guides]', or {again}"
         ) from None
     data = np.asarray(content, dtype=np.uint8).tobytes()
-    distrusted = _distrusted(io, data)
+    distrusted = distrusted_types(io, data)
     if distrusted:
         raise ModelFileError(f"guide {number} holds types that are not trusted ({', '.join(distrusted[:3])}); {again}")
     return io.loads(data, trusted=io.get_untrusted_types(data=data))
@@ -495,31 +494,27 @@ def best_weights(seen: Array, D: Array) -> Array:
     steps = WEIGHT_STEPS if n_guides <= 3 else 1
     grid = np.array([c for c in product(range(steps + 1), repeat=n_guides) if sum(c) == steps]) / steps
     losses = [-float(xlogy(D, mixed_mean(seen, weights)).sum()) for weights in grid]
-    best: Array = grid[int(np.argmin(losses))]
-    return best
+    return grid[int(np.argmin(losses))]
 
 
 def mixed_mean(seen: Array, weights: Array) -> Array:
     """The guides' weighted mean (N, L), lifted a little above zero, from centred logs of their predictions."""
     shares = softmax(seen.reshape(len(seen), len(weights), -1), axis=-1)
     mean = np.maximum(np.einsum("g,ngl->nl", weights, shares), LOWEST_MEAN / shares.shape[-1])
-    closed: Array = mean / mean.sum(1, keepdims=True)
-    return closed
+    return mean / mean.sum(1, keepdims=True)
 
 
 def departure(chance: Array, base: Array) -> Array:
     """Log odds of presence (N, L), chances near 0 and 1 held back, less those of the training rows."""
     frequency = expit(base)
     held = np.clip(chance, 0.02 * frequency, 1.0 - 0.02 * (1.0 - frequency))
-    gap: Array = logit(held) - base
-    return gap
+    return logit(held) - base
 
 
 def _chances(shares: Array) -> Array:
     """Probabilities of presence (N, L) from the shares (N, 2 L) that the trees predict."""
     half = shares.shape[1] // 2
-    chances: Array = shares[:, :half] * half
-    return chances
+    return shares[:, :half] * half
 
 
 def pack_mover(mover: Mover, arrays: dict[str, Any], prefix: str) -> dict[str, Any]:

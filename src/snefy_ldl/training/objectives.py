@@ -24,10 +24,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from snefy_ldl._internal.limits import EVALUATION_ROWS
 from snefy_ldl._internal.special import (
     EXPONENT_MARGIN,
     log_quadratic_form,
     log_share,
+    log_signed_sum,
     pair_concentration,
     symmetric,
     unit_kernel,
@@ -37,8 +39,8 @@ from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
 from snefy_ldl.training.kernels.counts import MOST_VOTES, DirectFactors, VoteFactors, VotePass, log_prob_factors
-from snefy_ldl.training.kernels.pairs import DensityPass, squared_log_density
-from snefy_ldl.training.kernels.presence import DENSE_SUPPORTS, ZeroPass, ZeroRows, zero_log_density
+from snefy_ldl.training.kernels.pairs import DensityPass, SquaredLogDensity
+from snefy_ldl.training.kernels.presence import DENSE_SUPPORTS, ZeroLogDensity, ZeroPass, ZeroRows
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -135,7 +137,8 @@ def log_density(net: SnefyNet, x: Any, logs: Tensor, background: Tensor | None =
     """
     exponents = net.exponents.double()
     odds = None if background is None else net.log_odds
-    return squared_log_density(net.output(x), exponents, net.readout, logs, background, odds, net.balanced)
+    inputs = net.output(x), exponents, net.readout, logs, background, odds, net.balanced
+    return SquaredLogDensity.apply(*inputs)  # type: ignore[no-untyped-call]
 
 
 class Shares(Objective):
@@ -369,9 +372,8 @@ class ZeroObjective(Objective):
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
         """Log density (K, B), float64; see :meth:`Objective.log_prob`."""
         rows = self.rows(net, index)
-        return zero_log_density(
-            net.output(x), net.exponents.double(), net.raw_presence, net.readout, rows, self.supports
-        )
+        inputs = net.output(x), net.exponents.double(), net.raw_presence, net.readout, rows, self.supports
+        return ZeroLogDensity.apply(*inputs)  # type: ignore[no-untyped-call]
 
     def written_out_step(self, net: SnefyNet, X: ScaledFeatures, batch_size: int) -> WrittenOutZeroStep:
         """See :meth:`Objective.written_out_step`."""
@@ -459,8 +461,8 @@ class CentredCounts(Objective):
 
         E_p[Π ℓ^k] = Π_r c_r^{k_r} (α_pr)_{k_r} / Γ(n) ∫ t^{n-1} Π_r (1 + c_r t)^{-(α_pr + k_r)} dt.
 
-    The factors of a pair's α are products of its neurons' own, so that each node is one quadratic form. Nodes and all
-    that votes and centres say at them are made once.
+    The factors of a pair's α are products of its neurons' own, so that each node is one quadratic form. Nodes and what
+    votes say at them are made once.
 
     Args:
         counts: votes (N, L), float64.
@@ -471,19 +473,27 @@ class CentredCounts(Objective):
     def __init__(self, counts: Tensor, net: SnefyNet, log_centre: Tensor) -> None:
         self.counts = counts
         self.group = torch.zeros(net.n_members, dtype=torch.long, device=counts.device)  # all use these votes
-        log_centre = log_centre - log_centre.amax(-1, keepdim=True)
+        self.log_centre = log_centre - log_centre.amax(-1, keepdim=True)
         total = counts.sum(-1).clamp_min(1.0)  # rows without a vote are never asked about
-        x, log_weight = vote_nodes(total, -log_centre.amin(-1))
-        self.logs = softplus(log_centre[:, None] + x[..., None])  # log(1 + c t), (N, Q, L)
-        powers = (counts[:, None] * self.logs).sum(-1)
-        seen = (counts * log_centre).sum(-1) - torch.lgamma(total)
-        self.weights = total[:, None] * x + log_weight - powers + seen[:, None]  # (N, Q)
+        self.nodes, log_weight = vote_nodes(total, -self.log_centre.amin(-1))
+        seen = (counts * self.log_centre).sum(-1) - torch.lgamma(total)
+        self.weights = total[:, None] * self.nodes + log_weight + seen[:, None]  # (N, Q)
         self.left_out = torch.lgamma(total + 1.0) - torch.lgamma(counts + 1.0).sum(1)
-        if net.has_background:
-            alpha = net.background[:, None]  # (K, 1, L)
-            rising = (torch.lgamma(alpha + counts) - torch.lgamma(alpha)).sum(-1)
-            inside = self.weights - torch.einsum("kl,nql->knq", net.background, self.logs)
-            self.background = (rising + inside.logsumexp(-1)).to(net.readout.dtype)
+        background = []
+        for rows in torch.arange(len(counts), device=counts.device).split(EVALUATION_ROWS):
+            logs, votes = self._logs(rows), counts[rows]
+            self.weights[rows] -= (votes[:, None] * logs).sum(-1)
+            if net.has_background:
+                alpha = net.background[:, None]  # (K, 1, L)
+                rising = (torch.lgamma(alpha + votes) - torch.lgamma(alpha)).sum(-1)
+                inside = self.weights[rows] - torch.einsum("kl,nql->knq", net.background, logs)
+                background.append(rising + inside.logsumexp(-1))
+        if background:
+            self.background = torch.cat(background, 1).to(net.readout.dtype)
+
+    def _logs(self, rows: Tensor) -> Tensor:
+        """``log(1 + c t)`` of some rows (..., Q, L)."""
+        return softplus(self.log_centre[rows][..., None, :] + self.nodes[rows][..., None])
 
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
         """Log probability (K, B); see :meth:`Objective.log_prob`."""
@@ -498,13 +508,15 @@ class CentredCounts(Objective):
         # factor, or the pairs that matter at a node would vanish beside those.
         rising = symmetric(rising, n)  # (K, B, n, n)
         half = 0.5 * rising.diagonal(dim1=-2, dim2=-1)  # (K, B, n)
-        rising = rising - half[..., :, None] - half[..., None, :]  # zero for i = j, and positive: a concave function
+        rising = rising - half[..., :, None] - half[..., None, :] + symmetric(log_kernel, n)[:, None]
         top = rising.detach().amax((-2, -1), keepdim=True)
         gram = net.readout.transpose(1, 2).double() @ net.readout.double()
-        table = gram[:, None] * (rising - top).exp() * symmetric(log_kernel.exp(), n)[:, None]
-        neurons = (log_scale + half)[:, :, None] - self.logs[index] @ (exponents + 0.5).transpose(1, 2)[:, None]
-        forms = log_quadratic_form(table.flatten(0, 1), neurons.flatten(0, 1)).view(*index.shape, -1)
-        total = (forms + self.weights[index]).logsumexp(-1) + top[..., 0, 0]
+        table = gram[:, None] * (rising - top).exp()
+        neurons = (log_scale + half)[:, :, None] - self._logs(index) @ (exponents + 0.5).transpose(1, 2)[:, None]
+        height = neurons.detach().amax(-1, keepdim=True)  # (K, B, Q, 1)
+        features = (neurons - height).exp()
+        forms = ((features @ table) * features).sum(-1)  # at a node they may be negative, in sum they are not
+        total = log_signed_sum(self.weights[index] + 2.0 * height.squeeze(-1), forms) + top[..., 0, 0]
         normaliser = log_quadratic_form(gram * symmetric(log_kernel.exp(), n), log_scale)
         background = self.background_of(index)
         return net.mix(total - normaliser, None if background is None else background.double())
@@ -522,20 +534,30 @@ def vote_nodes(total: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Both (N, Q).
     """
-    low, high = -NODE_MARGIN - NODE_TAIL / total, NODE_TAIL + spread
     fine = torch.linspace(0.0, 1.0, 2001, dtype=torch.float64, device=total.device)
-    x = low[:, None] + (high - low)[:, None] * fine  # (N, F)
 
-    def density(x: Tensor) -> Tensor:
-        return (1.0 + total[:, None] * torch.sigmoid(spread[:, None] - x)).sqrt()
+    def density(x: Tensor, rows: Tensor) -> Tensor:
+        return (1.0 + total[rows, None] * torch.sigmoid(spread[rows, None] - x)).sqrt()
 
-    mass = torch.nn.functional.pad(torch.cumulative_trapezoid(density(x), x, dim=-1), (1, 0))
-    n_nodes = 1 + math.ceil(float(mass[..., -1].max()) / NODE_STEP)
-    level = mass[..., -1:] * torch.linspace(0.0, 1.0, n_nodes, dtype=torch.float64, device=total.device)
-    left = torch.searchsorted(mass, level.contiguous()).clamp(1, len(fine) - 1) - 1
-    start = x.gather(-1, left)
-    nodes = start + (level - mass.gather(-1, left)) / density(start)
-    return nodes, (level[..., 1:2] / density(nodes)).log()
+    def fine_nodes(rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Many nodes (n, F), and how many of the others lie below each."""
+        low, high = -NODE_MARGIN - NODE_TAIL / total[rows], NODE_TAIL + spread[rows]
+        x = low[:, None] + (high - low)[:, None] * fine
+        return x, torch.nn.functional.pad(torch.cumulative_trapezoid(density(x, rows), x, dim=-1), (1, 0))
+
+    blocks = torch.arange(len(total), device=total.device).split(EVALUATION_ROWS)
+    most = max(float(fine_nodes(rows)[1][:, -1].max()) for rows in blocks)
+    even = torch.linspace(0.0, 1.0, 1 + math.ceil(most / NODE_STEP), dtype=torch.float64, device=total.device)
+    parts = []
+    for rows in blocks:
+        x, mass = fine_nodes(rows)
+        level = mass[:, -1:] * even
+        left = torch.searchsorted(mass, level.contiguous()).clamp(1, len(fine) - 1) - 1
+        start = x.gather(-1, left)
+        nodes = start + (level - mass.gather(-1, left)) / density(start, rows)
+        parts.append((nodes, (level[:, 1:2] / density(nodes, rows)).log()))
+    nodes, log_weight = (torch.cat(column) for column in zip(*parts))
+    return nodes, log_weight
 
 
 # -- steps without autograd ------------------------------------------------------------------------------------------

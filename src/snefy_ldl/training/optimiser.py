@@ -13,6 +13,7 @@ from snefy_ldl.networks.net import SnefyNet
 
 #: Decay of Adam's two moments, and what is added to the root of the second.
 FIRST_DECAY, SECOND_DECAY, ROOT_MARGIN = 0.9, 0.999, 1e-8
+FUSED: Any = {"beta1": FIRST_DECAY, "beta2": SECOND_DECAY, "eps": ROOT_MARGIN, "amsgrad": False, "maximize": False}
 
 
 def copy_of_member(name: str) -> int | None:
@@ -76,29 +77,15 @@ class StackedAdamW:
         if kept is None:
             params = [parameter for parameter in group["params"] if parameter.grad is not None]
             states = [self.state[parameter] for parameter in params]
-            kept = group["kept"] = (
-                params,
-                *([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step")),
-            )
+            moments = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step"))
+            kept = group["kept"] = (params, *moments)
         params, first, second, steps = kept
         if not params:
             return
         torch._foreach_add_(steps, 1.0)
-        torch._fused_adamw_(
-            params,
-            [parameter.grad for parameter in params],
-            first,
-            second,
-            [],
-            steps,
-            lr=group["lr"],
-            beta1=FIRST_DECAY,
-            beta2=SECOND_DECAY,
-            weight_decay=group["weight_decay"],
-            eps=ROOT_MARGIN,
-            amsgrad=False,
-            maximize=False,
-        )
+        gradients = [parameter.grad for parameter in params]
+        rates = {"lr": group["lr"], "weight_decay": group["weight_decay"]}
+        torch._fused_adamw_(params, gradients, first, second, [], steps, **rates, **FUSED)
 
     def _step_apart(self, group: dict[str, Any]) -> None:
         for parameter, rate, decay in zip(group["params"], group["rates"], group["decays"]):

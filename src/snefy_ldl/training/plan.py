@@ -105,8 +105,7 @@ class Job:
         self.folds, self.lessons, self.may_move = folds, lessons, may_move
         self.compared, self.settled = compared, settled
         self.inputs, self.remark, self.members_done = inputs, remark, members_done
-        self.settings, self.data, self.start, self.one_pass = settings, data, start, one_pass
-        self.given = data
+        self.settings, self.given, self.data, self.start, self.one_pass = settings, data, data, start, one_pass
         self.rows = np.arange(data.n_rows) if rows is None else rows
         self.seed = seed_from(settings.random_state) if seed is None else seed
         self._check_shape()

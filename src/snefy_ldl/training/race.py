@@ -710,8 +710,7 @@ class _Candidates:
         mean = self._mean(k) if self._scores.means is None else self._scores.means[k]
         plain = not (job.data.are_counts or job.data.has_gaps)  # then zeros of the labels are zeros here, too
         shares = torch.as_tensor((job.data.labels if plain else job.labels.shares)[rows.numpy()])
-        divergence: Tensor = torch.special.xlogy(shares, shares).sum(-1) - (shares * log_share(mean)).sum(-1)
-        return divergence
+        return torch.special.xlogy(shares, shares).sum(-1) - (shares * log_share(mean)).sum(-1)
 
     def _mean(self, k: int) -> Tensor:
         """A member's mean prediction for its validation rows (B, L), asked by itself."""
@@ -749,9 +748,7 @@ def join_states(first: FittedState, second: FittedState) -> FittedState:
                 record[name] = (sizes[0] * mine[name] + sizes[1] * theirs[name]) / sum(sizes)
         history.append(record)
     summary = {**first.summary, "epochs": max(first.summary["epochs"], second.summary["epochs"])}
-    for name in ("best_epoch", "validation_loss", "background_share"):
-        summary[name] = first.summary[name] + second.summary[name]
-    for name in ("repairs", "seconds"):
+    for name in ("best_epoch", "validation_loss", "background_share", "repairs", "seconds"):
         summary[name] = first.summary[name] + second.summary[name]
     return replace(first, net=net.eval(), history=history, summary=summary, validation=None)
 

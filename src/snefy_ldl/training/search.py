@@ -50,6 +50,7 @@ from snefy_ldl.training.guides import (
     fit_mover,
     mixed_mean,
 )
+from snefy_ldl.training.kernels.counts import MOST_VOTES
 from snefy_ldl.training.plan import N_FOLDS, Job, fold_rows
 from snefy_ldl.training.race import (
     Candidate,
@@ -109,13 +110,16 @@ LARGE_ROWS = 100_000
 #: Rows and epochs by which a large fit chooses.
 SAMPLE_ROWS, SAMPLE_EPOCHS = 20_000, 10
 #: Votes per item below which they are completed (they then say nothing of how far items differ), and how many an item
-#: has then. With two votes or more the completed ones lost 0.1 to 0.7 nats on two of four data sets.
-SINGLE_VOTES, COMPLETED_VOTES = 1.5, 32
-#: Votes per item below which nothing but a law that moves is tried: it starts at what guides expect, how far items are
-#: from that included, and votes of validation rows are too few to tell candidates apart. With 8 votes the one that they
-#: told apart was .13 to .18 nats behind on three splits of ChaosNLI, .01 to .04 ahead on KonIQ10k and POPQUORN, and
-#: took two to three times as long.
-FEW_VOTES = 12
+#: has then. With two votes or more the completed ones lost 0.1 to 0.7 nats on two of four data sets; a law that moves
+#: learns from completed ones below so many, or it was up to 0.5 nats behind on ChaosNLI. With single votes such a law
+#: is the only one that was clearly ahead of a Dirichlet-multinomial regression on each of the four.
+SINGLE_VOTES, MOVING_VOTES, COMPLETED_VOTES = 1.5, 3.0, 32
+#: Neurons of a law that moves and learns from votes: three members of 12 were as good as one of 24 by 0.02 to 0.07
+#: nats, in less time.
+VOTE_NEURONS = 12
+#: Rows below which candidates on votes have as many members as the winner will have, each with validation rows of its
+#: own: those of one were too few to tell which of two laws new votes prefer.
+VOTE_ROWS = 2000
 #: What guides predict of votes is lifted to the share of this part of a vote, one vote per label added to an item's.
 PART_OF_VOTE = 0.1
 #: Nats per row by which guides must be better on the sample: less than that the network learns from the other rows, and
@@ -167,7 +171,7 @@ def _search(job: Job, progress: Progress, inputs: Inputs | None, large: bool = F
     n_rows = len(job.rows if guidance is None else guidance.seen)
     # who has very many rows asks about many: a law that moves would answer each by integrals of its own
     may_move = (not large or job.data.n_labels >= MANY_LABELS) and job.may_move
-    may_move = may_move and (_has_whole_shares(job.data) or SINGLE_VOTES <= _votes_per_item(job) < math.inf)
+    may_move = may_move and (_has_whole_shares(job.data) or _has_few_votes(job))
     grouping = _grouping(job, guidance, no_effects is None) if seeks_effects else None
     if guidance is None and len(policies) == 1:
         return _with_groups(job, train_jobs(policies, progress)[0], job.data, grouping, progress)
@@ -236,7 +240,7 @@ def _guide_labels(job: Job) -> tuple[Array, float, Array | None]:
         labels /= labels.sum(1, keepdims=True)
         floor = ZeroPolicy.from_data(labels[seen], "shrink").floor
     floor = min(floor, 1e-3)
-    if SINGLE_VOTES <= (votes := _votes_per_item(job)) < math.inf:
+    if (votes := _votes_per_item(job)) < math.inf:
         floor = PART_OF_VOTE / (votes + data.n_labels)
     return labels, floor, log_centre
 
@@ -305,6 +309,11 @@ def _votes_per_item(job: Job) -> float:
     if not data.are_counts or data.partial is not None or np.isnan(data.labels).any():
         return math.inf
     return float(data.labels[job.rows].sum(1).mean())
+
+
+def _has_few_votes(job: Job) -> bool:
+    """Whether labels are votes without gaps, and no item has so many that a law that moves would take long."""
+    return _votes_per_item(job) < math.inf and float(job.data.labels[job.rows].sum(1).max()) <= MOST_VOTES
 
 
 def _small_parts(D: Array) -> Array | None:
@@ -387,11 +396,9 @@ def _ways(
     if guidance is None:
         return [Way(job, "features", data, None, (chosen or {}).get("features", {}))]
     guides, table = guidance.guides, guidance.table
-    if _votes_per_item(job) < SINGLE_VOTES and data.groups is None:
-        means = mixed_mean(table, best_weights(table[guidance.seen], guidance.labels[guidance.seen]))
-        rng = np.random.default_rng(derive_seed(job.seed, 13))
-        data = data.with_completed(complete_votes(data.labels, means, COMPLETED_VOTES, rng))
-        table = np.vstack([table, table])
+    votes = math.inf if data.groups is not None else _votes_per_item(job)
+    if votes < SINGLE_VOTES:
+        data, table = _completed(job, guidance), np.vstack([table, table])
     ways: list[Way] = []
     for inputs in _inputs_to_try(job, grouped) if chosen is None else chosen:
         if inputs == "features":
@@ -404,8 +411,11 @@ def _ways(
             ways.append(Way(job, inputs, data.with_features(np.hstack([dense, table])), guides, {}))
         elif may_move or chosen is not None:
             mover, moves = _fit_moves(job, guidance, None if data.groups is None else data.groups.first)
-            changes = unit | _moving_sizes(job)
-            ways.append(Way(job, inputs, data.with_features(table, moves), replace(guides, mover=mover), changes))
+            moved = data.with_features(table, moves)
+            if votes < MOVING_VOTES:
+                both = np.vstack([guidance.table, guidance.table])
+                moved = _completed(job, guidance).with_features(both, Moves.joined([moves, moves]))
+            ways.append(Way(job, inputs, moved, replace(guides, mover=mover), unit | _moving_sizes(job)))
     if chosen is not None:
         ways = [replace(way, changes={**way.changes, **chosen[way.inputs]}) for way in ways]
     if grouped:
@@ -421,6 +431,13 @@ def _ways(
         lessons = _Lessons(job, guidance)
         ways = [lessons.teach(way) if lessons.are_for(way) else way for way in ways]
     return ways
+
+
+def _completed(job: Job, guidance: Guidance) -> TrainingData:
+    """The rows of a job, and below them the same rows with votes that are completed as guides expect."""
+    means = mixed_mean(guidance.table, best_weights(guidance.table[guidance.seen], guidance.labels[guidance.seen]))
+    rng = np.random.default_rng(derive_seed(job.seed, 13))
+    return job.data.with_completed(complete_votes(job.data.labels, means, COMPLETED_VOTES, rng))
 
 
 class _Lessons:
@@ -499,10 +516,12 @@ class _Race:
     ) -> None:
         self._ways, self._n_rows, self._compared = ways, n_rows, compared
         base = ways[0].base
-        costly = base.data.n_labels <= FEW_LABELS and (n_rows >= FEW_ROWS or base.data.are_counts)
+        costly = base.data.n_labels <= FEW_LABELS and n_rows >= FEW_ROWS and not base.data.are_counts
         self._price = MOVING_PRICE if costly else 0.0
         if n_members is None:
             n_members = N_FOLDS if n_rows < FEW_ROWS else 1
+            if base.data.are_counts and FEW_ROWS <= n_rows < VOTE_ROWS and not grouped:
+                n_members = GUIDED_MEMBERS
             if len(ways) == 1 and not grouped and not (ways[0].folds and base.settings.n_members == "auto"):
                 n_members = base.settings.n_members  # nothing to choose between
         self.n_members = n_members
@@ -550,15 +569,24 @@ class _Race:
             ends.append((way, state, kept))
         if not ends:
             raise TrainingError("there is nothing to train.")
-        best = ends[0]
-        for end in ends[1:]:
-            if n_rows >= FEW_ROWS and self._is_better(end[1], best[1]):
-                best = end
-        if n_rows < FEW_ROWS:
-            best = ends[choose([state.validation for _, state, _ in ends])]
-        self.way, self.state, self.winner = best
+        self.way, self.state, self.winner = best = ends[self._choose([state for _, state, _ in ends])]
         likely = [end for end in ends if end is best or (end[0].inputs != "moving" and self._is_as_likely(end[1]))]
         self.survivors = {way.inputs: _scaled_as(state) for way, state, _ in likely}
+
+    def _choose(self, states: list[FittedState]) -> int:
+        """The number of the state to keep."""
+        validation = [state.validation for state in states]
+        if self._ways[0].base.data.are_counts:  # by votes alone: shares that one could compare means with are not known
+            return max(
+                range(len(states)), key=lambda k: -math.inf if (v := validation[k]) is None else v.log_likelihood
+            )
+        if self._n_rows < FEW_ROWS:
+            return choose(validation)
+        best = 0
+        for number, state in enumerate(states):
+            if number and self._is_better(state, states[best]):
+                best = number
+        return best
 
     def _is_as_likely(self, state: FittedState) -> bool:
         """Whether a state is as likely as the winner's, by one standard error."""
@@ -588,7 +616,8 @@ def _with_members(race: _Race, n_rows: int, progress: Progress) -> FittedState:
     way, state = race.way, race.state
     done, wanted = state.net.n_members, way.base.settings.n_members
     if wanted == "auto":
-        settled = done > 1 or way.inputs == "moving" or n_rows > MEMBER_ROWS
+        slow = way.inputs == "moving" and not way.data.are_counts
+        settled = done > 1 or slow or n_rows > MEMBER_ROWS
         wanted = done if settled else GUIDED_MEMBERS
     if wanted <= done:
         return first_members(state, wanted)
@@ -614,9 +643,12 @@ def _last_losses(state: FittedState) -> str:
 
 def _moving_sizes(job: Job) -> dict[str, Any]:
     """Sizes of a law that moves, where it needs fewer neurons than a fixed one."""
-    if not job.models_zeros and job.data.n_labels > FEW_LABELS and len(job.rows) >= FEW_ROWS:
+    if job.data.are_counts:
+        most = VOTE_NEURONS
+    elif not job.models_zeros and job.data.n_labels > FEW_LABELS and len(job.rows) >= FEW_ROWS:
         return {}
-    most = PRESENCE_NEURONS if job.models_zeros else MOVING_NEURONS
+    else:
+        most = PRESENCE_NEURONS if job.models_zeros else MOVING_NEURONS
     return {"n_neurons": min(most, job.settings.n_neurons), "n_readouts": min(most, job.settings.n_readouts)}
 
 
@@ -654,10 +686,12 @@ def _inputs_to_try(job: Job, grouped: bool = False) -> list[Inputs]:
     if not _has_whole_shares(job.data):
         if not isinstance(job.settings.guides, str):
             return ["guides", "both"] if job.settings.validation_fraction > 0 else ["both"]
-        if job.may_move and SINGLE_VOTES <= _votes_per_item(job) < FEW_VOTES:
-            return ["moving"]
+        if (votes := _votes_per_item(job)) < math.inf:
+            if votes >= SINGLE_VOTES:
+                return ["guides", "moving"]
+            return ["moving"] if job.may_move and job.data.groups is None else ["guides"]  # validation cannot tell
         few: list[Inputs] = ["features", "guides", "moving"]
-        return few if job.data.features.shape[1] > WIDE else ["features", "guides", "both", "moving"]
+        return few if job.data.features.shape[1] > WIDE else ["guides", "both", "moving"]
     if not isinstance(job.settings.guides, str):  # the user's own: they are meant to be used
         alone: list[Inputs] = ["moving"] if job.data.n_labels >= MANY_LABELS else ["both"]
         return ["guides", "both", "moving"] if job.settings.validation_fraction > 0 else alone

@@ -17,8 +17,6 @@ from snefy_ldl.errors import SelfCheckWarning
 from snefy_ldl.training.plan import Job
 from snefy_ldl.training.state import FittedState, network_inputs
 
-__all__ = ["check_law", "finish", "warn_if_failed"]
-
 #: Rows of the check, evenly spaced over the training rows, and draws per row. Where every share needs an integral,
 #: fewer rows, and of each row one label; draws of a law with zeros take longer, too.
 ROWS, DRAWS = 4, 1000

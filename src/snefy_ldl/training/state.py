@@ -73,12 +73,8 @@ class Run:
 
     def go_on_with(self, other: Run, members: list[int]) -> None:
         """Take over what a run of some of the members did since it left this one."""
-        self.history, self.next_epoch, self.repairs, self.seconds = (
-            other.history,
-            other.next_epoch,
-            other.repairs,
-            other.seconds,
-        )
+        for name in ("history", "next_epoch", "repairs", "seconds"):
+            setattr(self, name, getattr(other, name))
         for place, k in enumerate(members):
             self.best_loss[k], self.best_epoch[k] = other.best_loss[place], other.best_epoch[place]
         for mine, theirs in ((self.losses, other.losses), (self.validation_losses, other.validation_losses)):
@@ -105,6 +101,11 @@ class Validation:
 
     log_prob: Tensor
     divergence: Tensor
+
+    @property
+    def log_likelihood(self) -> float:
+        """Mean of the log densities."""
+        return float(self.log_prob.double().mean())
 
     def beats(self, other: Validation, allowance: float = 0.0) -> bool:
         """Whether this is the better candidate, by likelihood and by mean together.
@@ -140,7 +141,7 @@ def choose(candidates: Sequence[Validation | None]) -> int:
     known = {number: one for number, one in enumerate(candidates) if one is not None}
     if not known:
         return 0
-    best = max(known.values(), key=lambda one: float(one.log_prob.double().mean()))
+    best = max(known.values(), key=lambda one: one.log_likelihood)
     close = {number: one for number, one in known.items() if lead(best.log_prob, one.log_prob) <= 1.0}
     return min(close, key=lambda number: float(close[number].divergence.double().mean()))
 

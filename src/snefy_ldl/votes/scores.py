@@ -98,8 +98,7 @@ def brier_score(mean: Any, counts: Any) -> Array:
         shares, table = np.where(gaps, 0.0, shares), np.where(gaps, 0.0, table)
         shares = shares / np.maximum(shares.sum(1, keepdims=True), np.finfo(float).tiny)
     observed = table / table.sum(1, keepdims=True)
-    score: Array = (shares * shares - 2.0 * shares * observed).sum(1) + 1.0
-    return score
+    return (shares * shares - 2.0 * shares * observed).sum(1) + 1.0
 
 
 # -- calibration of predicted counts ---------------------------------------------------------------------------------

@@ -58,8 +58,7 @@ def counts_from_shares(D: Any, max_votes: int = MOST_SUGGESTED) -> Array:
     votes = common_denominator(table, check_count("max_votes", max_votes))
     if votes is None:
         raise InputError(f"D holds shares that are not those of m votes per item, for any m up to {max_votes}.")
-    counts: Array = np.round(table * votes)
-    return counts
+    return np.round(table * votes)
 
 
 class Votes(VoteTable):
@@ -117,8 +116,7 @@ class Votes(VoteTable):
         """
         where = {name: k for k, name in enumerate(self.items)}
         table = np.vstack([self.counts, np.zeros((1, len(self.label_names)))])
-        aligned: Array = table[[where.get(name, -1) for name in items]]
-        return aligned
+        return table[[where.get(name, -1) for name in items]]
 
     def subsample(self, n: int, random_state: Any = None) -> tuple[Votes, Votes]:
         """At most n random votes of each item, and all others: to train on few and to test on the rest.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from children import Child
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal import files
 from snefy_ldl._internal.files import write_bytes
@@ -28,104 +27,72 @@ from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import ModelFileError
 
 SAVES = 12
-WRITER = """
-import sys
-from snefy_ldl import SnefyLDL
-source, target, saves = sys.argv[1:]
-model = SnefyLDL.load(source)
-print("ready", flush=True)
-sys.stdin.readline()
-for _ in range(int(saves)):
-    model.save(target)
-"""
-READER = """
-import sys, time
-from pathlib import Path
-import numpy as np
-from snefy_ldl import SnefyLDL
-target, stop, X, *wanted = sys.argv[1:]
-X, wanted = np.load(X), [np.load(file) for file in wanted]
-seen = [0] * len(wanted)
-print("ready", flush=True)
-sys.stdin.readline()
-while not Path(stop).exists() or not sum(seen):
-    answer = SnefyLDL.load(target).predict(X)
-    which = [k for k, mean in enumerate(wanted) if (answer == mean).all()]
-    assert len(which) == 1, answer
-    seen[which[0]] += 1
-    time.sleep(0.01)
-print(*seen)
-"""
-HOLDER = """
-import sys, time
-from pathlib import Path
-from snefy_ldl._internal.files import only_writer
-with only_writer(Path(sys.argv[1])):
-    print("mine", flush=True)
-    time.sleep(60)
-"""
 
 
-def start(code: str, *words: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, words)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+def write_models(channel: Any, source: Path, target: Path) -> None:
+    """Save a model again and again."""
+    model = SnefyLDL.load(source)
+    channel.send("ready")
+    channel.recv()
+    for _ in range(SAVES):
+        model.save(target)
+
+
+def read_models(channel: Any, target: Path, X: Any, wanted: list[Any]) -> None:
+    """Load a model again and again until told to stop; it is always one of those that are written."""
+    seen = 0
+    channel.send("ready")
+    channel.recv()
+    while not (channel.poll(0.01) and seen):
+        answer = SnefyLDL.load(target).predict(X)
+        assert sum((answer == mean).all() for mean in wanted) == 1, answer
+        seen += 1
+    channel.send(seen)
 
 
 @pytest.mark.slow
 def test_two_writers_and_two_readers(tmp_path: Path) -> None:
     city = make_city_districts(n=60, random_state=0)
-    np.save(tmp_path / "X.npy", city.X[:3])
-    means = []
+    X, means, target = city.X[:3], [], tmp_path / "target"
     for seed in (1, 2):
         settings = {"n_neurons": 5, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "guides": None}
         model = SnefyLDL(**settings, random_state=seed).fit(city.X, city.D)
         model.save(tmp_path / f"source{seed}")
-        means.append(tmp_path / f"mean{seed}.npy")
-        np.save(means[-1], model.predict(city.X[:3]))
-    target, stop = tmp_path / "target", tmp_path / "stop"
+        means.append(model.predict(X))
     SnefyLDL.load(tmp_path / "source1").save(target)
-    readers = [start(READER, target, stop, tmp_path / "X.npy", *means) for _ in range(2)]
-    writers = [start(WRITER, tmp_path / f"source{seed}", target, SAVES) for seed in (1, 2)]
+    readers = [Child(read_models, target, X, means) for _ in range(2)]
+    writers = [Child(write_models, tmp_path / f"source{seed}", target) for seed in (1, 2)]
     try:
-        for process in (*readers, *writers):  # all begin at once
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in (*readers, *writers):
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        for writer in writers:
-            _, errors = writer.communicate(timeout=100)
-            assert writer.returncode == 0, errors
-        stop.touch()
+        for child in (*readers, *writers):  # all begin at once
+            assert child.hear() == "ready"
+        for child in (*readers, *writers):
+            child.tell("go")
+        assert [writer.end() for writer in writers] == [0, 0]
         for reader in readers:
-            counts, errors = reader.communicate(timeout=100)
-            assert reader.returncode == 0, errors
-            assert sum(map(int, counts.split())) > 0
+            reader.tell("stop")
+        assert all(reader.hear() > 0 for reader in readers)
+        assert [reader.end() for reader in readers] == [0, 0]
     finally:
-        for process in (*readers, *writers):
-            process.kill()
+        for child in (*readers, *writers):
+            child.kill()
     names = sorted(path.name for path in target.iterdir())
     assert len(names) == 2, names
     assert names[0] == "model.json"
-    assert any((SnefyLDL.load(target).predict(city.X[:3]) == np.load(mean)).all() for mean in means)
+    assert any((SnefyLDL.load(target).predict(X) == mean).all() for mean in means)
+
+
+def hold_the_lock(channel: Any, folder: Path) -> None:
+    with files.only_writer(folder):
+        channel.send("mine")
+        time.sleep(60)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
 def test_a_killed_writer_leaves_no_lock(tmp_path: Path) -> None:
-    holder = start(HOLDER, tmp_path)
+    holder = Child(hold_the_lock, tmp_path)
     try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "mine\n"
-        holder.send_signal(signal.SIGKILL)
-        holder.communicate(timeout=20)
+        assert holder.hear() == "mine"
     finally:
         holder.kill()
     assert (tmp_path / files.LOCK).exists()
@@ -154,29 +121,22 @@ def test_leftovers_of_a_killed_save_are_removed(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*stay, "model.json", weights])
 
 
-KILLED = """
-import sys, time
-from pathlib import Path
-from snefy_ldl._internal.files import replace_file
-with replace_file(Path(sys.argv[1])) as temporary:
-    temporary.write_text("half")
-    print(temporary.name, flush=True)
-    time.sleep(60)
-"""
+def write_half(channel: Any, target: Path) -> None:
+    with files.replace_file(target) as temporary:
+        temporary.write_text("half")
+        channel.send(temporary.name)
+        time.sleep(60)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
 def test_a_temporary_file_stays_while_it_is_written_and_goes_when_its_writer_was_killed(tmp_path: Path) -> None:
     target = tmp_path / "shares [1].csv"
-    writer = start(KILLED, target)
+    writer = Child(write_half, target)
     try:
-        assert writer.stdout is not None
-        name = writer.stdout.readline().strip()
+        name = writer.hear()
         write_bytes(target, b"whole")
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, target.name])
-        writer.send_signal(signal.SIGKILL)
-        writer.communicate(timeout=20)
     finally:
         writer.kill()
     write_bytes(tmp_path / "other.csv", b"")

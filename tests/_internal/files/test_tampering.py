@@ -24,6 +24,6 @@ def test_a_folder_that_was_tampered_with_is_refused_or_answers(models: list[Path
 
 
 @pytest.mark.slow
-def test_a_thousand_folders(models: list[Path], tmp_path: Path) -> None:
-    for seed in range(1000):
+def test_hundreds_of_folders(models: list[Path], tmp_path: Path) -> None:
+    for seed in range(400):
         try_case(models[seed % len(models)], tmp_path, seed)

@@ -206,6 +206,15 @@ def test_a_file_gives_the_encoder_back():
     assert read_encoder(None) is None
 
 
+def test_an_array_gets_the_features_of_its_frame():
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    X[::5, 0] = X[::7, 2] = np.nan
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(b=1.0)  # b is left out
+    encoder = TableEncoder.fit(frame)
+    assert encoder.names_out == ["a", "a (empty)", "c", "c (empty)", "d"]
+    np.testing.assert_array_equal(encoder.transform(frame.to_numpy()), encoder.transform(frame))
+
+
 def test_arrays_without_gaps_pass_untouched():
     X = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     assert learn_columns(X).transform(X) is X

@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, logsumexp
 
-from snefy_ldl._internal.laws import law_blocks, to_numpy
+from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_features, check_number
 from snefy_ldl.errors import InputError
@@ -116,7 +116,7 @@ class Recovered:
 
     Args:
         mean: ``E[ℓ|x, S]``, (N, L).
-        second: ``E[ℓ²|x, S]``, (N, L).
+        variance: ``Var[ℓ|x, S]``, (N, L).
         log_mean: ``E[log ℓ|x, S]``, (N, L).
         draws: One draw a row, (N, L).
         effective: Effective number of draws behind each row, (N,).
@@ -124,7 +124,7 @@ class Recovered:
     """
 
     mean: Array
-    second: Array
+    variance: Array
     log_mean: Array
     draws: Array
     effective: Array
@@ -154,21 +154,22 @@ def condition_rows(
     Returns:
         Conditional moments, and one conditional draw a row.
     """
-    mean, second, log_mean, draws = (np.empty(relevant.shape) for _ in range(4))
+    mean, variance, log_mean, draws = (np.empty(relevant.shape) for _ in range(4))
     effective, probability = np.empty(len(relevant)), np.empty(len(relevant))
     for one, rows in groups_of(relevant):
         points = pool.points(one, n, random)
         logs = log_density(rows, points) - pool.log_density(points)  # (rows, S)
         total = logsumexp(logs, axis=1)
         weights = np.exp(logs - total[:, None])
-        mean[rows], second[rows] = weights @ points, weights @ points**2
+        mean[rows] = weights @ points
+        variance[rows] = weights @ points**2 - mean[rows] ** 2
         log_mean[rows] = weights @ np.log(points)
         effective[rows] = 1.0 / (weights**2).sum(axis=1)
         probability[rows] = total - np.log(len(points))
         ladder = np.cumsum(weights, axis=1)
         place = (ladder < random.random((len(rows), 1)) * ladder[:, -1:]).sum(axis=1)
         draws[rows] = points[np.minimum(place, len(points) - 1)]
-    return Recovered(mean, second, log_mean, draws, effective, probability)
+    return Recovered(mean, variance, log_mean, draws, effective, probability)
 
 
 def dirichlet_log_density(alpha: Array) -> LogDensity:
@@ -279,14 +280,14 @@ class SnefyEnhancer(Enhancer, DensityLearner):
         generator = np.random.default_rng(seed)
         if self.labels == "votes":
             self._fit_density(seed, X, counts=relevant.astype(float))
-            mean, second = self._update(X, relevant)
+            mean, variance = self._after_votes(X, relevant.astype(float))
         else:
             pool, known = self._dirichlet_rounds(X, relevant, generator)
             self._fit_density(seed, X, known.draws)
             last = condition_rows(relevant, self._log_density(X), pool, self.n_draws, generator)
             self.effective_draws_ = last.effective
-            mean, second = last.mean, last.second
-        self.label_variances_ = np.maximum(second - mean**2, 0.0)
+            mean, variance = last.mean, last.variance
+        self.label_variances_ = np.maximum(variance, 0.0)
         return mean
 
     def _dirichlet_rounds(self, X: Array, relevant: Mask, generator: np.random.Generator) -> tuple[Pool, Recovered]:
@@ -317,15 +318,6 @@ class SnefyEnhancer(Enhancer, DensityLearner):
 
         return log_density
 
-    def _update(self, X: Array, relevant: Mask) -> tuple[Array, Array]:
-        """Mean and second moment of the law updated on one vote per label that applies."""
-        means, seconds = [], []
-        for rows, law in law_blocks(self._density, X):
-            updated = law.posterior(torch.from_numpy(relevant[rows].astype(float)))
-            means.append(to_numpy(updated.mean))
-            seconds.append(to_numpy(updated.variance) + means[-1] ** 2)
-        return np.concatenate(means), np.concatenate(seconds)
-
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def _predict(self, X: Array) -> Array:
@@ -349,13 +341,13 @@ class SnefyEnhancer(Enhancer, DensityLearner):
         if relevant.shape[1] != self.n_labels_:
             raise InputError(f"L has {relevant.shape[1]} labels, but the enhancer was fitted with {self.n_labels_}.")
         if self.labels == "votes":
-            mean, second = self._update(features, relevant)
+            mean, variance = self._after_votes(features, relevant.astype(float))
         else:
             generator = np.random.default_rng(0)
             pool = self._pool(self.concentration_ / self.n_labels_, np.unique(relevant.sum(axis=1)), generator)
             known = condition_rows(relevant, self._log_density(features), pool, self.n_draws, generator)
-            mean, second = known.mean, known.second
-        return mean, np.sqrt(np.maximum(second - mean**2, 0.0))
+            mean, variance = known.mean, known.variance
+        return mean, np.sqrt(np.maximum(variance, 0.0))
 
 
 def _best_concentration(mean: Array, log_mean: Array) -> float:

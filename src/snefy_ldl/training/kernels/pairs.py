@@ -364,17 +364,3 @@ class SquaredLogDensity(torch.autograd.Function):
         d_exponents = torch.empty_like(exponents, dtype=grad.dtype)
         ctx.work.backward(grad, d_log_scale, d_exponents, d_readout)
         return d_log_scale, d_exponents.to(exponents.dtype), d_readout, None, None, None, None
-
-
-def squared_log_density(
-    log_scale: Tensor,
-    exponents: Tensor,
-    readout: Tensor,
-    logs: Tensor,
-    background: Tensor | None = None,
-    log_odds: Tensor | None = None,
-    balanced: bool = True,
-) -> Tensor:
-    """Log density of K stacked members at their labels; see :class:`DensityPass`."""
-    inputs = (log_scale, exponents, readout, logs, background, log_odds, balanced)
-    return SquaredLogDensity.apply(*inputs)  # type: ignore[no-untyped-call]

@@ -781,7 +781,7 @@ class ZeroPass:
         readout: Tensor,
         rows: ZeroRows,
         slope: Tensor | None = None,
-        into: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
+        into: tuple[Tensor, ...] | None = None,
     ) -> Tensor:
         """Log likelihood (K, B), float64.
 
@@ -849,19 +849,7 @@ class ZeroLogDensity(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradient for output, exponents, presence and readout."""
         (output, exponents, presence, readout), rows = ctx.saved_tensors, ctx.rows
+        into = tuple(torch.empty_like(part) for part in ctx.saved_tensors)
         kernel = ZeroPass((*output.shape, exponents.shape[2]), ctx.supports, rows.shift is not None, output)
-        into = (
-            torch.empty_like(output),
-            torch.empty_like(exponents),
-            torch.empty_like(presence),
-            torch.empty_like(readout),
-        )
         kernel.run(output, exponents, presence, readout, rows, grad.to(output.dtype), into)
         return (*into, None, None)
-
-
-def zero_log_density(
-    output: Tensor, exponents: Tensor, presence: Tensor, readout: Tensor, rows: ZeroRows, supports: Tensor | None
-) -> Tensor:
-    """Log likelihood (K, B) of K stacked members at labels with zeros; see :class:`ZeroPass`."""
-    return ZeroLogDensity.apply(output, exponents, presence, readout, rows, supports)  # type: ignore[no-untyped-call]
