@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from commands import succeed
-from snefy_ldl import SnefyLDL
+from commands import fail, succeed
+from snefy_ldl import SnefyLDL, compare
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.labelled import Labelled, find_odd_rows
 from snefy_ldl.errors import TableNote
+from snefy_ldl.learners import AAKNN
 
 LABELS = ["a", "b", "c"]
 
@@ -121,3 +123,16 @@ def test_spellings_copies_and_few_rows_are_noted(tmp_path: Path) -> None:
     _, notes = fitted(children(5), tmp_path)
     assert notes.count("5 rows are few to learn from") == 1
     assert "repeat" not in notes
+
+
+@pytest.mark.parametrize("column", ["child", "id"])
+def test_compare_splits_whole_groups_and_takes_their_column_out_of_the_features(column: str, tmp_path: Path) -> None:
+    table = children(60).assign(**{column: np.arange(60) // 6})
+    table.to_csv(tmp_path / "table.csv", index=False)
+    words = ("--labels", ",".join(LABELS), "--learners", "AAKNN", "--folds", 5, "-q", "--json")
+    said = succeed("compare", tmp_path / "table.csv", *words, "--groups", column)
+    X, D = table[["x", "y"]].to_numpy(), table[LABELS].to_numpy()
+    direct = compare({"AAKNN": AAKNN()}, X, D, cv=5, groups=table[column])
+    row = json.loads(said.stdout)["rows"][0]
+    assert row["kl_divergence"] == pytest.approx(direct.mean("kl_divergence").item(), abs=1e-9)
+    assert "nobody" in fail("compare", tmp_path / "table.csv", *words, "--groups", "nobody")

@@ -35,6 +35,7 @@ def compare(
     labels: Annotated[str, typer.Option()],
     learners: str = USUAL,
     features: str | None = None,
+    groups: list[str] | None = None,
     counts: bool = False,
     folds: int = 10,
     repeats: int = 1,
@@ -53,6 +54,8 @@ def compare(
         labels (A,B,C): Label columns, each row summing to 1.
         learners (L1,L2): Names of learners, or all.
         features (F1,F2): Feature columns; by default all others.
+        groups (COLUMN): Column of the group of each row, not a feature: folds are made of whole groups. Repeatable, for
+            several levels; of one table.
         folds: Folds of a cross-validation.
         repeats: Cross-validations, rows shuffled anew each time.
         measures (M1,M2): Measures, all, or ordinal for ordered labels; by default six.
@@ -64,6 +67,9 @@ def compare(
         Five learners on one table:
           snefy-ldl compare soil.csv --labels sand,silt,clay
 
+        How well rows of new children are predicted:
+          snefy-ldl compare stools.csv --labels a,b,c --groups child
+
         All of them, ten times ten folds, in two processes; continues if it was stopped:
           snefy-ldl compare soil.csv --labels sand,silt,clay --learners all
           --repeats 10 --jobs 2 --checkpoint runs --out table.tex --out picture.png
@@ -74,10 +80,17 @@ def compare(
     from snefy_ldl.datasets import load_table
     from snefy_ldl.learners.comparison import compare as compare_learners
 
-    chosen = _learners(split(learners))
-    sets = {table.stem: load_table(table, split(labels), split(features) or None, counts) for table in tables}
+    chosen, levels = _learners(split(learners)), [name for text in groups or [] for name in split(text)]
+    columns = split(features) or None
+    sets: dict[str, Any] = {table.stem: load_table(table, split(labels), columns, counts) for table in tables}
     if len(sets) < len(tables):
         raise typer.BadParameter("two tables have the same name; rename one.")
+    of_rows = None
+    if levels:
+        if len(tables) > 1:
+            raise typer.BadParameter("--groups names a column of one table; compare one table at a time.")
+        keys = load_table(tables[0], split(labels), levels, counts)
+        sets, of_rows = _take_groups(tables[0].stem, sets[tables[0].stem], keys, levels)
     with warnings_as_notes():
         result = compare_learners(
             chosen,
@@ -89,6 +102,7 @@ def compare(
             n_jobs=jobs,
             random_state=seed,
             verbose=0 if quiet else 1,
+            groups=of_rows,
         )
     for file in out or []:
         _write(result, file)
@@ -100,6 +114,20 @@ def compare(
             f"{', '.join(f'{name} {rank:.2f}' for name, rank in zip(result.learners, test.ranks))}; critical "
             f"difference {test.critical_difference:.2f}."
         )
+
+
+def _take_groups(name: str, data: Any, keys: Any, levels: list[str]) -> tuple[dict[str, Any], Any]:
+    """One table without its columns of groups, and those columns, which were read as its features."""
+    import pandas as pd
+
+    def frame(part: Any) -> Any:
+        return part.X if hasattr(part.X, "columns") else pd.DataFrame(part.X, columns=part.feature_names)
+
+    X = frame(data).drop(columns=levels, errors="ignore")
+    if not len(X.columns):
+        raise input_error("--groups leaves no column for the features.")
+    are_numbers = X.select_dtypes("number").shape == X.shape and not X.isna().any(axis=None)
+    return {name: (X.to_numpy(dtype=float) if are_numbers else X, data.D)}, frame(keys)[levels]
 
 
 def _learners(names: list[str]) -> dict[str, Any]:

@@ -354,6 +354,11 @@ def _train(
         "group_effects": {**report, "effects": "kept"},
         "seconds": round(state.summary["seconds"] + done.summary["seconds"], 3),
         "background_share": done.summary["background_share"],
+        "epochs": state.summary["epochs"] + done.summary["epochs"],
+        "best_epoch": [state.summary["epochs"] + epoch for epoch in done.summary["best_epoch"]],
+        "validation_loss": (-with_group.double().mean(1)).tolist(),
+        "rows": n - known.shape[1],
+        "validation_rows": known.shape[1],
     }
     return replace(state, net=done.net, effects=effects, summary=summary)
 
