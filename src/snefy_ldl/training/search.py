@@ -686,10 +686,10 @@ def _inputs_to_try(job: Job, grouped: bool = False) -> list[Inputs]:
     if not _has_whole_shares(job.data):
         if not isinstance(job.settings.guides, str):
             return ["guides", "both"] if job.settings.validation_fraction > 0 else ["both"]
-        if (votes := _votes_per_item(job)) < math.inf:
+        if job.may_move and (votes := _votes_per_item(job)) < math.inf:
             if votes >= SINGLE_VOTES:
                 return ["guides", "moving"]
-            return ["moving"] if job.may_move and job.data.groups is None else ["guides"]  # validation cannot tell
+            return ["moving"] if job.data.groups is None else ["guides"]  # validation cannot tell
         few: list[Inputs] = ["features", "guides", "moving"]
         return few if job.data.features.shape[1] > WIDE else ["guides", "both", "moving"]
     if not isinstance(job.settings.guides, str):  # the user's own: they are meant to be used
