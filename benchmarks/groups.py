@@ -359,9 +359,10 @@ def interval(values: Any) -> str:
     return f"{values.mean():+.4f} ± {half:.4f}"
 
 
-def report(records: list[dict[str, Any]], facts: dict[str, Any]) -> str:
+def report(records: list[dict[str, Any]], facts: dict[str, Any], remark: str | None = None) -> str:
     here = ", ".join(f"{key} {value}" for key, value in facts.items())
     lines = ["# Rows in groups", "", f"`benchmarks/groups.py`; every fit with one thread. Machine: {here}.", ""]
+    lines += [remark, ""] if remark else []
     rows = [r for r in records if r["kind"] == "made"]
     if rows:
         lines += [
@@ -495,7 +496,7 @@ def main() -> None:
     file = OUT / "groups.json"
     content = json.loads(file.read_text()) if file.exists() else {"records": []}
     if options.part == "report":
-        text = report(content["records"], content["machine"])
+        text = report(content["records"], content["machine"], content.get("remark"))
         (OUT / "groups.md").write_text(text)
         print(text)
         return
