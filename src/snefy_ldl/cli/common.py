@@ -109,7 +109,7 @@ def warnings_as_notes(tables: bool = False) -> Iterator[None]:
 
     Args:
         tables: Whether to add up what is odd about the parts of a table, and print it when all are done; otherwise
-            nothing is said about tables.
+            these notes are not printed.
     """
     from snefy_ldl import errors
 

@@ -397,8 +397,11 @@ def _ways(
         return [Way(job, "features", data, None, (chosen or {}).get("features", {}))]
     guides, table = guidance.guides, guidance.table
     votes = math.inf if data.groups is not None else _votes_per_item(job)
+    learnt, seen = data, table  # by a law that moves
+    if votes < MOVING_VOTES:
+        learnt, seen = _completed(job, guidance), np.vstack([table, table])
     if votes < SINGLE_VOTES:
-        data, table = _completed(job, guidance), np.vstack([table, table])
+        data, table = learnt, seen
     ways: list[Way] = []
     for inputs in _inputs_to_try(job, grouped) if chosen is None else chosen:
         if inputs == "features":
@@ -411,10 +414,8 @@ def _ways(
             ways.append(Way(job, inputs, data.with_features(np.hstack([dense, table])), guides, {}))
         elif may_move or chosen is not None:
             mover, moves = _fit_moves(job, guidance, None if data.groups is None else data.groups.first)
-            moved = data.with_features(table, moves)
-            if votes < MOVING_VOTES:
-                both = np.vstack([guidance.table, guidance.table])
-                moved = _completed(job, guidance).with_features(both, Moves.joined([moves, moves]))
+            moves = Moves.joined([moves, moves]) if learnt.completed else moves
+            moved = learnt.with_features(seen, moves)
             ways.append(Way(job, inputs, moved, replace(guides, mover=mover), unit | _moving_sizes(job)))
     if chosen is not None:
         ways = [replace(way, changes={**way.changes, **chosen[way.inputs]}) for way in ways]
