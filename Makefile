@@ -54,7 +54,7 @@ browser-tests: browser-extra
 
 # The engine on a real Ray cluster of two small nodes, started and stopped by the tests.
 ray-tests: ray-extra
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/cluster/test_ray.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/apps/cluster/test_ray.py
 
 # Wheel and sdist, built and installed away from the checkout; WHEEL_TEST=full also fits on the oldest and newest Python here.
 wheel-test: $(VENV)/.installed

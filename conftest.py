@@ -11,7 +11,7 @@ import pytest
 #: Modules whose examples need a package that is not here; their tests say so when they are skipped.
 NEEDS = {"hub": "huggingface_hub", "mlflow": "mlflow"}
 collect_ignore = [
-    f"src/snefy_ldl/integrations/{name}.py" for name, package in NEEDS.items() if find_spec(package) is None
+    f"src/snefy_ldl/apps/integrations/{name}.py" for name, package in NEEDS.items() if find_spec(package) is None
 ]
 
 

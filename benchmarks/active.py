@@ -33,10 +33,10 @@ from snefy_ldl import SnefyLDL, load_dataset
 from snefy_ldl._internal.files import write_json
 from snefy_ldl.active import query
 from snefy_ldl.errors import ZeroLabelWarning
-from snefy_ldl.estimator import fit_many
 from snefy_ldl.learners import DirichletLDL
 from snefy_ldl.metrics import score
 from snefy_ldl.plots.active import paired_interval
+from snefy_ldl.snefy import fit_many
 
 #: Change it when a result file would mean something else: old files are then not reused.
 VERSION = 1

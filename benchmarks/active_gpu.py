@@ -40,7 +40,7 @@ from active_study import (
     will_it_help,
 )
 from snefy_ldl import SnefyLDL
-from snefy_ldl.estimator import fit_many
+from snefy_ldl.snefy import fit_many
 from snefy_ldl.training import Job, TrainingData
 from snefy_ldl.training.search import _guidance as guidance
 

@@ -40,10 +40,10 @@ NAMES = tuple(f"label{k}" for k in range(LABELS))
 
 def score(task: dict[str, Any]) -> dict[str, Any]:
     """All rows through one engine; figures of the run."""
-    from snefy_ldl.cluster.base import LocalEngine, run_parts
-    from snefy_ldl.cluster.parts import PartTable, find_tables
-    from snefy_ldl.cluster.ray import RayEngine
-    from snefy_ldl.cluster.work import ModelFiles, Predictions
+    from snefy_ldl.apps.cluster.base import LocalEngine, run_parts
+    from snefy_ldl.apps.cluster.parts import PartTable, find_tables
+    from snefy_ldl.apps.cluster.ray import RayEngine
+    from snefy_ldl.apps.cluster.work import ModelFiles, Predictions
 
     done: list[int] = []
     victims: list[int] = []
@@ -88,7 +88,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     import pandas as pd
 
     from snefy_ldl import SnefyLDL
-    from snefy_ldl.cluster.training import ParquetRows, RayTraining
+    from snefy_ldl.apps.cluster.training import ParquetRows, RayTraining
 
     victims: list[int] = []
     states: list[tuple[int, ...]] = []
@@ -142,7 +142,7 @@ def same_files(first: Path, second: Path) -> bool:
 
 def scoring(place: Path, workers: int) -> list[dict[str, Any]]:
     """The lines about predictions."""
-    from snefy_ldl.cluster.training import ParquetRows
+    from snefy_ldl.apps.cluster.training import ParquetRows
 
     lines = []
     for level, folder in ((None, place / "rows"), (0.9, place / "some")):
@@ -230,7 +230,7 @@ def main() -> None:
         print(json.dumps({"score": score, "train": train}[task["kind"]](task)))
         return
     from snefy_ldl import SnefyLDL
-    from snefy_ldl.cluster.training import ParquetRows
+    from snefy_ldl.apps.cluster.training import ParquetRows
 
     with tempfile.TemporaryDirectory(dir=words.folder) as name:
         place = Path(name)

@@ -41,7 +41,8 @@ import density_selftest
 from density_data import COMPOSITION, LDL, load, split, variants
 from snefy_ldl import SnefyLDL, fit_density
 from snefy_ldl._internal.files import read_json, write_json
-from snefy_ldl.learners import SABFGS, DirichletLDL, LogRatioLDL
+from snefy_ldl.learners import SABFGS, DirichletLDL
+from snefy_ldl.logratio import LogRatioLDL
 from snefy_ldl.metrics import coverage, interval_width, kl_divergence
 
 #: Change it when a result file would mean something else: old files are then not reused.

@@ -18,7 +18,7 @@ import torch
 
 from common import machine, markdown, write
 from snefy_ldl import SnefyLDL, load_dataset
-from snefy_ldl.estimator import fit_many
+from snefy_ldl.snefy import fit_many
 from snefy_ldl.training import Job, TrainingData
 from snefy_ldl.training import step as training_step
 from snefy_ldl.training.loop import Trainer, TrainingLoop

@@ -310,7 +310,7 @@ def coverage(seed: int) -> dict[str, Any]:
     """
     from snefy_ldl.conformal import ConformalIntervals, NewGroupIntervals
     from snefy_ldl.datasets import make_groups
-    from snefy_ldl.learners import LogRatioLDL
+    from snefy_ldl.logratio import LogRatioLDL
 
     data = make_groups(140, 20, n_labels=3, effect=1.0, random_state=seed)
     random = np.random.default_rng(seed)

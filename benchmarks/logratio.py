@@ -31,7 +31,7 @@ import common
 import density_data
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.files import read_json, write_json
-from snefy_ldl.learners import LogRatioLDL
+from snefy_ldl.logratio import LogRatioLDL
 from snefy_ldl.metrics import coverage, interval_width, kl_divergence
 
 #: Change it when a result file would mean something else: old files are then not reused.

@@ -107,7 +107,7 @@ def ours() -> dict:
 
     torch.set_num_threads(1)
     from snefy_ldl import SnefyLDL
-    from snefy_ldl.estimator import fit_many
+    from snefy_ldl.snefy import fit_many
 
     X, D = data()
 

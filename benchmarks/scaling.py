@@ -29,7 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from common import RESULTS, machine, markdown, median_seconds, write
 from peer import peak_megabytes, save_small
 from snefy_ldl import SnefyLDL
-from snefy_ldl.estimator import fit_many
+from snefy_ldl.snefy import fit_many
 
 STEPS, BATCH, HIDDEN = 10, 64, 64
 BASE = {"n": 64, "m": 32, "L": 6, "d": 243, "K": 1}

@@ -32,8 +32,8 @@ import pandas as pd
 from common import machine, markdown, write
 from service_load import at_rate, get, in_turn, post
 from snefy_ldl import SnefyLDL
+from snefy_ldl.apps.serve.explorer import PageRows, make_page
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.serve.explorer import PageRows, make_page
 
 RATE = 200.0
 PARTS = ("load", "overload", "memory", "fuzz", "kill", "schema", "explorer")

@@ -42,7 +42,8 @@ import density_data
 import density_peers
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.validation import ZeroPolicy
-from snefy_ldl.learners import SABFGS, LogRatioLDL, TreesLDL
+from snefy_ldl.learners import SABFGS, TreesLDL
+from snefy_ldl.logratio import LogRatioLDL
 from snefy_ldl.metrics import coverage, kl_divergence
 
 #: Change it when a result would mean something else.

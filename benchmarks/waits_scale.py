@@ -47,7 +47,7 @@ def write_table(file: Path, rows: int, seed: int) -> None:
 
 def command(*words: object) -> dict[str, float]:
     """Run ``snefy-ldl`` in a process of its own: wall-clock and CPU seconds, and its peak memory in MB."""
-    script = "import resource, sys; from snefy_ldl.cli import main; code = 0\n"
+    script = "import resource, sys; from snefy_ldl.apps.cli import main; code = 0\n"
     script += "try: main()\nexcept SystemExit as end: code = end.code or 0\n"
     script += "use = resource.getrusage(resource.RUSAGE_SELF)\n"
     script += "print('USED', use.ru_utime + use.ru_stime, use.ru_maxrss, flush=True); sys.exit(code)"

@@ -17,7 +17,7 @@ SUBJECTS: dict[str, list[str]] = {
     "Active learning": ["snefy_ldl.active"],
     "Model selection and ensembles": ["snefy_ldl.tuning", "snefy_ldl.ensemble", "snefy_ldl.learners.comparison"],
     "Other learners": ["snefy_ldl.learners", "snefy_ldl.learners.enhancement", "snefy_ldl.learners.supervision"],
-    "Metrics, explanations, reports": ["snefy_ldl.metrics", "snefy_ldl.explain", "snefy_ldl.reports"],
+    "Metrics, explanations, reports": ["snefy_ldl.metrics", "snefy_ldl.explain", "snefy_ldl.apps.reports"],
     "Plots": [
         "snefy_ldl.plots",
         "snefy_ldl.plots.active",
@@ -27,22 +27,22 @@ SUBJECTS: dict[str, list[str]] = {
         "snefy_ldl.plots.votes",
     ],
     "Integrations": [
-        "snefy_ldl.integrations.onnx",
-        "snefy_ldl.integrations.hub",
-        "snefy_ldl.integrations.mlflow",
+        "snefy_ldl.apps.integrations.onnx",
+        "snefy_ldl.apps.integrations.hub",
+        "snefy_ldl.apps.integrations.mlflow",
     ],
     "Services and clusters": [
-        "snefy_ldl.serve.app",
-        "snefy_ldl.cluster.base",
-        "snefy_ldl.cluster.parts",
-        "snefy_ldl.cluster.ray",
-        "snefy_ldl.cluster.training",
-        "snefy_ldl.cluster.work",
+        "snefy_ldl.apps.serve.app",
+        "snefy_ldl.apps.cluster.base",
+        "snefy_ldl.apps.cluster.parts",
+        "snefy_ldl.apps.cluster.ray",
+        "snefy_ldl.apps.cluster.training",
+        "snefy_ldl.apps.cluster.work",
     ],
 }
 #: Internal packages, and what they are for.
 INTERNAL: dict[str, str] = {
-    "cli": "the commands, described in the reference of the command line",
+    "apps.cli": "the commands, described in the reference of the command line",
     "networks": "parts of the model; Backbone and SnefyHead are exported at the top",
     "paper": "the paper's studies, run by `snefy-ldl reproduce`",
     "training": "how a fit is done; SnefyLDL.fit calls it",

@@ -13,7 +13,7 @@ from typing import Any
 
 _context: Any = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
 if os.name == "posix":
-    _context.set_forkserver_preload(["snefy_ldl.estimator", "snefy_ldl.active", "snefy_ldl.datasets"])
+    _context.set_forkserver_preload(["snefy_ldl.snefy", "snefy_ldl.active", "snefy_ldl.datasets"])
 #: Seconds to wait for a process at most.
 PATIENCE = 100.0
 

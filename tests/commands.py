@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typer.testing import CliRunner, Result
 
-from snefy_ldl import cli
+from snefy_ldl.apps import cli
 
 
 def run(*words: object) -> Result:

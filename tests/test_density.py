@@ -18,7 +18,8 @@ from snefy_ldl import SnefyLDL, fit_density, load_density
 from snefy_ldl._internal.model_files import load_calibration
 from snefy_ldl._internal.seen import count_seen
 from snefy_ldl.errors import InputError, MissingLabelWarning, ModelFileError
-from snefy_ldl.learners import AAKNN, LogRatioLDL
+from snefy_ldl.learners import AAKNN
+from snefy_ldl.logratio import LogRatioLDL
 
 LABELS = ["sand", "silt", "clay", "peat"]
 
@@ -169,7 +170,7 @@ def test_report_tells_which_density_and_why(folder: Path, tables: Path, tmp_path
 @pytest.mark.slow
 def test_service_answers_with_a_log_ratio_density(folder: Path) -> None:
     testclient = pytest.importorskip("fastapi.testclient")
-    from snefy_ldl.serve.app import create_app
+    from snefy_ldl.apps.serve.app import create_app
 
     row, model = {"depth": 0.1, "side": "north"}, load_density(folder)
     law = model.predict_dist(pd.DataFrame([row]))

@@ -19,7 +19,7 @@ import pytest
 from typer.main import get_command
 
 from commands import succeed
-from snefy_ldl import cli
+from snefy_ldl.apps import cli
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

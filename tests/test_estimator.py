@@ -76,7 +76,7 @@ def test_learns_most_of_what_can_be_learned():
 
 def test_streaming_gives_the_same_numbers(fitted, city, monkeypatch):
     whole = fitted.predict(city.X), fitted.log_prob(city.X, city.D)
-    monkeypatch.setattr("snefy_ldl.estimator.PREDICTION_ROWS", 1)  # blocks of 256 rows at the least
+    monkeypatch.setattr("snefy_ldl.snefy.PREDICTION_ROWS", 1)  # blocks of 256 rows at the least
     big = np.tile(city.X, (4, 1))
     np.testing.assert_allclose(fitted.predict(big)[: len(city.X)], whole[0], atol=1e-7)
     np.testing.assert_allclose(fitted.log_prob(big, np.tile(city.D, (4, 1)))[: len(city.X)], whole[1], atol=1e-4)
@@ -438,9 +438,9 @@ def test_rows_of_different_lengths_are_refused():
 
 def test_columns_of_labels_are_told_by_their_names():
     """A frame whose columns stand in another order than the model's labels is read by name, wherever one is taken."""
+    from snefy_ldl.apps.reports import evaluate
     from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
     from snefy_ldl.learners import SABFGS
-    from snefy_ldl.reports import evaluate
 
     city = make_city_districts(n=120, random_state=0)
     D = pd.DataFrame(city.D, columns=["a", "b", "c"])

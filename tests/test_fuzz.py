@@ -458,7 +458,8 @@ def test_huge_limits_and_whole_numbers_do_no_harm() -> None:
 
 
 def test_odd_settings_of_learners_are_named() -> None:
-    from snefy_ldl.learners import LogRatioLDL, TreesLDL
+    from snefy_ldl.learners import TreesLDL
+    from snefy_ldl.logratio import LogRatioLDL
 
     X, D = np.random.default_rng(0).normal(size=(30, 2)), np.random.default_rng(1).dirichlet([2, 2], 30)
     with pytest.raises(InputError, match="guides=3"):

@@ -115,14 +115,14 @@ def test_no_modules_import_each_other() -> None:
 def test_every_package_has_its_layer() -> None:
     """The import layers name every part of the library."""
     listed = set(re.findall(r"snefy_ldl\.([\w.]+)", SETTINGS.read_text(encoding="utf-8")))
-    inside = {"", "_internal.", "learners.", "votes."}
+    inside = {"", "_internal.", "apps.", "learners.", "votes."}
     parts = {
         f"{prefix}{module.name}"
         for prefix in inside
         for module in pkgutil.iter_modules([str(ROOT / prefix.replace(".", ""))])
         if prefix != "learners." or module.ispkg
     }
-    assert parts - {"_internal", "learners", "votes"} - listed == set(), "no layer in pyproject.toml"
+    assert parts - {"_internal", "apps", "learners", "votes"} - listed == set(), "no layer in pyproject.toml"
 
 
 def test_algorithms_of_learners_use_the_core_alone() -> None:

@@ -22,7 +22,7 @@ PROMISED = {
     "snefy_ldl.metrics": "chebyshev clark canberra kl_divergence cosine intersection score coverage interval_width "
     "feature_stratified_coverage size_stratified_coverage",
     "snefy_ldl.learners": "SABFGS SAIIS DFLDL LDLSCL LDLLRR LDLDPA PTBayes PTSVM AAKNN AABP CPNN BCPNN ACPNN LDLForest "
-    "DirichletLDL LogRatioLDL",
+    "DirichletLDL",
     "snefy_ldl.logratios": "clr alr ilr",
     "snefy_ldl.learners.enhancement": "FCM KM LP ML GLLE LEVI LIBLE SnefyEnhancer",
     "snefy_ldl.conformal": "ConformalIntervals ConformalRegion",

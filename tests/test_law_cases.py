@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from law_cases import KINDS, LEVELS, answers_of, model_of, table
-from snefy_ldl.integrations.graph import ModelGraph
-from snefy_ldl.integrations.onnx import export_onnx
+from snefy_ldl.apps.integrations.graph import ModelGraph
+from snefy_ldl.apps.integrations.onnx import export_onnx
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -37,7 +37,7 @@ def test_the_graph(kind: str) -> None:
 
 @pytest.mark.slow
 def test_onnxruntime(tmp_path: Path) -> None:
-    """The law that needs most operations; tests/integrations/test_onnx.py exports a plain one."""
+    """The law that needs most operations; tests/apps/integrations/test_onnx.py exports a plain one."""
     for package in ("onnx", "onnxscript"):
         pytest.importorskip(package, reason="ONNX files need the extra onnx")
     runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")

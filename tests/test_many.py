@@ -11,7 +11,7 @@ from sklearn.model_selection import KFold
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError
-from snefy_ldl.estimator import fit_many
+from snefy_ldl.snefy import fit_many
 from snefy_ldl.training.loop import TrainingLoop, shuffles
 from snefy_ldl.training.optimiser import make_optimizer
 

@@ -252,7 +252,7 @@ def test_the_service_answers(model: SnefyLDL, folder: Path) -> None:
     pytest.importorskip("fastapi", reason="the service needs the extra serve")
     from starlette.testclient import TestClient
 
-    from snefy_ldl.serve.app import create_app
+    from snefy_ldl.apps.serve.app import create_app
 
     with pytest.raises(ModelFileError, match="backbone"):
         create_app([folder])
@@ -275,7 +275,7 @@ def test_the_service_reads_texts(tmp_path: Path, code: str, monkeypatch: pytest.
     pytest.importorskip("fastapi", reason="the service needs the extra serve")
     from starlette.testclient import TestClient
 
-    from snefy_ldl.serve.app import create_app
+    from snefy_ldl.apps.serve.app import create_app
 
     my_networks = importlib.import_module("my_networks")
     texts = ["good film", "bad odd film"]

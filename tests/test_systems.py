@@ -15,7 +15,7 @@ import pytest
 
 from snefy_ldl._internal import files
 from snefy_ldl._internal.files import write_bytes
-from snefy_ldl.cli import main
+from snefy_ldl.apps.cli import main
 
 #: Modules that some system lacks, and names that Windows lacks in modules which every system has.
 MODULES = ("fcntl", "msvcrt", "resource", "pwd", "grp", "termios", "tty", "pty", "posix", "uvloop")
@@ -39,7 +39,7 @@ class Without:
     def __init__(self, module, gone):
         self.__dict__.update({{k: v for k, v in vars(module).items() if k not in gone}})
 import snefy_ldl
-core = ("_internal", "cli", "datasets", "learners", "networks", "training")
+core = ("_internal", "apps", "datasets", "learners", "networks", "training")
 for package in core:
     top = importlib.import_module(f"snefy_ldl.{{package}}")
     for module in pkgutil.walk_packages(top.__path__, f"{{top.__name__}}."):
@@ -57,7 +57,7 @@ with tempfile.TemporaryDirectory() as folder:
     model.save(folder); model.save(folder)
     numpy.testing.assert_array_equal(SnefyLDL.load(folder).predict(X), model.predict(X))
     assert model.predict_interval(X).shape == (40, 3, 2)
-    said = typer.testing.CliRunner().invoke(snefy_ldl.cli.app, ["info", folder])
+    said = typer.testing.CliRunner().invoke(snefy_ldl.apps.cli.app, ["info", folder])
     assert said.exit_code == 0, said.output
 print("all went well")
 """

@@ -37,8 +37,8 @@ from snefy_ldl.datasets import make_annotators, make_city_districts, make_groups
 from snefy_ldl.ensemble import DensityWeightedBagging
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import dependence
-from snefy_ldl.learners import LogRatioLDL
 from snefy_ldl.learners.enhancement import FCM, GLLE, KM, LEVI, LIBLE, LP, ML, binarise
+from snefy_ldl.logratio import LogRatioLDL
 from snefy_ldl.tuning import tune
 from snefy_ldl.votes import Votes
 

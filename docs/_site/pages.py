@@ -193,7 +193,7 @@ def command_line_page() -> str:
     """Return a page with every command, its arguments and options, as printed by ``--help``."""
     from typer.main import get_command
 
-    from snefy_ldl.cli import app
+    from snefy_ldl.apps.cli import app
 
     program: Any = get_command(app)
     lines = ["# Command line", "", "`snefy-ldl COMMAND --help` prints the same in the terminal.", ""]

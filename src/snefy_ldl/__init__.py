@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING, Any
 from snefy_ldl._internal.version import __version__
 
 if TYPE_CHECKING:
+    from snefy_ldl.apps.reports import evaluate
+    from snefy_ldl.auto import fit_density, load_density
     from snefy_ldl.datasets import blocks, load_dataset, load_table
-    from snefy_ldl.density import fit_density, load_density
     from snefy_ldl.distributions.law import SnefySimplex
-    from snefy_ldl.estimator import SnefyLDL, fit_many
+    from snefy_ldl.distributions.logratio import LogRatioSimplex
     from snefy_ldl.learners.comparison import compare
+    from snefy_ldl.logratio import LogRatioLDL
     from snefy_ldl.networks.custom import Backbone
     from snefy_ldl.networks.head import SnefyHead
     from snefy_ldl.pipeline import LDLPipeline
-    from snefy_ldl.reports import evaluate
+    from snefy_ldl.snefy import SnefyLDL, fit_many
     from snefy_ldl.tuning import tune
 
 __all__ = [
     "Backbone",
     "LDLPipeline",
+    "LogRatioLDL",
+    "LogRatioSimplex",
     "SnefyHead",
     "SnefyLDL",
     "SnefySimplex",
@@ -40,17 +44,19 @@ __all__ = [
 #: Where each public name lives; loaded when first asked for, so that the command line answers without torch.
 _HOMES = {
     "LDLPipeline": "snefy_ldl.pipeline",
+    "LogRatioLDL": "snefy_ldl.logratio",
+    "LogRatioSimplex": "snefy_ldl.distributions.logratio",
     "Backbone": "snefy_ldl.networks.custom",
     "SnefyHead": "snefy_ldl.networks.head",
-    "SnefyLDL": "snefy_ldl.estimator",
+    "SnefyLDL": "snefy_ldl.snefy",
     "SnefySimplex": "snefy_ldl.distributions",
     "blocks": "snefy_ldl.datasets",
     "compare": "snefy_ldl.learners.comparison",
-    "evaluate": "snefy_ldl.reports",
-    "fit_density": "snefy_ldl.density",
-    "fit_many": "snefy_ldl.estimator",
+    "evaluate": "snefy_ldl.apps.reports",
+    "fit_density": "snefy_ldl.auto",
+    "fit_many": "snefy_ldl.snefy",
     "load_dataset": "snefy_ldl.datasets",
-    "load_density": "snefy_ldl.density",
+    "load_density": "snefy_ldl.auto",
     "load_table": "snefy_ldl.datasets",
     "tune": "snefy_ldl.tuning",
 }

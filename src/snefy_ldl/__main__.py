@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snefy_ldl.cli import main
+from snefy_ldl.apps.cli import main
 
 if __name__ == "__main__":
     main()

@@ -22,8 +22,8 @@ from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.learners.base import Learner, close_rows, mean_kl, seeded_clone
+from snefy_ldl.snefy import SnefyLDL
 
 __all__ = ["DensityWeightedBagging"]
 

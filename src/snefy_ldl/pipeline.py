@@ -16,8 +16,8 @@ from snefy_ldl._internal.rows import take_rows
 from snefy_ldl.active.query import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.learners.base import Learner
+from snefy_ldl.snefy import SnefyLDL
 from snefy_ldl.training.guides import distrusted_types
 
 __all__ = ["LDLPipeline"]

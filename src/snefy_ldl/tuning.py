@@ -26,7 +26,7 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count, check_rows
 from snefy_ldl.datasets.groups import in_groups, leave_groups_out, split_rows
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
-from snefy_ldl.estimator import SnefyLDL, fit_many
+from snefy_ldl.snefy import SnefyLDL, fit_many
 from snefy_ldl.training import TrainingData
 
 __all__ = ["TuneResult", "tune"]

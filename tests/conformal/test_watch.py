@@ -12,7 +12,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.cli.entry import app
+from snefy_ldl.apps.cli.entry import app
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, watch
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, NotConformalizedError

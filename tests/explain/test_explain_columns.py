@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 from snefy_ldl import SnefyLDL
+from snefy_ldl.apps.reports import JudgedRows, Part, ask
+from snefy_ldl.apps.reports.report import permutation_importance as report_importance
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import permutation_importance, shap_values
 from snefy_ldl.metrics import MEASURES
-from snefy_ldl.reports import JudgedRows, Part, ask
-from snefy_ldl.reports.report import permutation_importance as report_importance
 
 CITY = make_city_districts(n=120, random_state=0)
 

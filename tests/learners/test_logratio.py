@@ -18,14 +18,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from snefy_ldl.active import query
+from snefy_ldl.apps.reports import JudgedRows, make_report
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.explain import dependence
-from snefy_ldl.learners import LogRatioLDL
 from snefy_ldl.learners.comparison import compare
-from snefy_ldl.learners.logratio import RIDGE_PENALTIES, Ridge, choose_shape, stack_guides
+from snefy_ldl.logratio import RIDGE_PENALTIES, LogRatioLDL, Ridge, choose_shape, stack_guides
 from snefy_ldl.metrics import joint_pit
-from snefy_ldl.reports import JudgedRows, make_report
 
 
 def make_rocks(n: int = 150, seed: int = 0) -> tuple[Any, Any]:

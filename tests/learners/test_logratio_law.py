@@ -12,8 +12,8 @@ import scipy.stats
 import torch
 from scipy.linalg import helmert
 
+from snefy_ldl.distributions.logratio import LogRatioSimplex, Mixture
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.logratio_law import LogRatioSimplex, Mixture
 
 #: Standard errors that an average of draws may be off: one comparison in 15,000 is a false alarm.
 FOUR = 4.0

@@ -9,7 +9,7 @@ from tiny_studies import LOADED, STUDIES, TINY, run, tiny_data
 from typer.testing import CliRunner
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.cli import app
+from snefy_ldl.apps.cli import app
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.paper import config, runner

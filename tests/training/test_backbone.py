@@ -14,7 +14,7 @@ from snefy_ldl import Backbone, SnefyLDL, tune
 from snefy_ldl.active import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError, TrainingError
-from snefy_ldl.estimator import fit_many
+from snefy_ldl.snefy import fit_many
 from snefy_ldl.training.checkpoint import BestWeights, Snapshot
 from snefy_ldl.training.optimiser import make_optimizer
 

@@ -13,9 +13,9 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.validation import check_features
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.datasets.columns import TableEncoder
-from snefy_ldl.estimator import fit_many
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.scaling import _moments_by_parts, column_moments
+from snefy_ldl.snefy import fit_many
 from snefy_ldl.training import search
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.settings import Settings, make_recipe

@@ -14,8 +14,8 @@ from snefy_ldl._internal.laws import log_prob_votes
 from snefy_ldl._internal.validation import ZeroPolicy, check_distributions
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, MissingLabelWarning, TrainingError, ZeroLabelWarning
-from snefy_ldl.estimator import fit_many
 from snefy_ldl.networks import SnefyNet, StackedMLP
+from snefy_ldl.snefy import fit_many
 from snefy_ldl.training import Job, TrainingData
 from snefy_ldl.training.objectives import Gaps, Shares, log_density
 from snefy_ldl.training.plan import build_net, make_objective

@@ -12,7 +12,7 @@ import torch
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import TrainingError
-from snefy_ldl.estimator import fit_many
+from snefy_ldl.snefy import fit_many
 from snefy_ldl.training import race, search
 from snefy_ldl.training.loop import Standing, TrainingLoop
 from snefy_ldl.training.race import Stack

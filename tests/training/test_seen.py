@@ -19,8 +19,8 @@ from snefy_ldl._internal.seen import SeenRows, count_seen
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError, SeenRowsWarning
-from snefy_ldl.estimator import fit_many
 from snefy_ldl.learners.classification import LabelDecision
+from snefy_ldl.snefy import fit_many
 
 QUICK = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "guides": None, "random_state": 0}
 

@@ -13,7 +13,7 @@ import snefy_ldl.training.selfcheck as selfcheck
 from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import SelfCheckWarning
-from snefy_ldl.estimator import fit_many
+from snefy_ldl.snefy import fit_many
 
 QUICK = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "guides": None, "random_state": 0}
 

@@ -437,7 +437,7 @@ def check_calibration(content: Any, network: Any, path: Path) -> dict[str, Any]:
 
 
 FORMAT = "snefy-ldl model"
-#: Of folders of learners, :class:`snefy_ldl.learners.LogRatioLDL` among them.
+#: Of folders of learners, :class:`snefy_ldl.LogRatioLDL` among them.
 LEARNER_FORMAT = "snefy_ldl.learner"
 FORMAT_VERSION = 1
 CONFIG = "model.json"

@@ -52,7 +52,7 @@ from snefy_ldl.conformal.thresholds import (
 )
 from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.errors import CalibrationWarning, InputError
-from snefy_ldl.estimator import fit_folds
+from snefy_ldl.snefy import fit_folds
 
 #: Calibration rows that are looked at for intervals that are the whole of [0, 1].
 LOOK_AT = 100
@@ -580,7 +580,7 @@ class ConformalIntervals(Conformalized):
 def fold_models(model: Any, X: Any, D: Array, cv: Any) -> tuple[list[Any], Index]:
     """Models fitted without each fold, and the fold of each row; without ``cv`` the fitted model itself.
 
-    How they are fitted is the model's affair: see :func:`snefy_ldl.estimator.fit_folds`.
+    How they are fitted is the model's affair: see :func:`snefy_ldl.snefy.fit_folds`.
 
     Args:
         model: An unfitted scikit-learn estimator with ``fit`` and ``predict_dist``, which stays unfitted; a fitted one

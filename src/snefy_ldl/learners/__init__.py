@@ -10,8 +10,6 @@ from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.check import check_learner
 from snefy_ldl.learners.dirichlet import DirichletLDL
 from snefy_ldl.learners.incomplete import WInLDL
-from snefy_ldl.learners.logratio import LogRatioLDL
-from snefy_ldl.learners.logratio_law import LogContrast, LogRatioSimplex
 from snefy_ldl.learners.losses import DFLDL, LDLDPA, LDLHR, LDLLRR, LDLM, LDLSCL
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.neighbours import AAKNN, LDLHVLC
@@ -38,9 +36,6 @@ __all__ = [
     "SAIIS",
     "DirichletLDL",
     "LDLForest",
-    "LogContrast",
-    "LogRatioLDL",
-    "LogRatioSimplex",
     "OrdinalLDL",
     "PTBayes",
     "TreesLDL",

@@ -18,11 +18,11 @@ from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
-from snefy_ldl.estimator import SnefyLDL
 from snefy_ldl.learners.base import Learner, close_rows, seeded_clone
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.neighbours import AAKNN
 from snefy_ldl.learners.trees import TreesLDL
+from snefy_ldl.snefy import SnefyLDL
 
 __all__ = [
     "LabelCalibrator",

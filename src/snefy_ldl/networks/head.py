@@ -54,7 +54,7 @@ class ExportedMoments(nn.Module):
         if net.has_presence or net.has_centre:
             raise InputError(
                 "only a head without a centre and without modelled zeros can be exported by itself; a model that has "
-                "them is written by snefy_ldl.integrations.onnx.export_onnx(model, file)."
+                "them is written by snefy_ldl.apps.integrations.onnx.export_onnx(model, file)."
             )
         self.net = copy.deepcopy(net).eval().requires_grad_(False)
         exponents, readout = net.exponents.double(), net.readout.double()

@@ -15,10 +15,10 @@ from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.dataset import Dataset
 from snefy_ldl.ensemble import DensityWeightedBagging
 from snefy_ldl.errors import InputError
-from snefy_ldl.estimator import SnefyLDL, fit_many
 from snefy_ldl.learners import DirichletLDL
 from snefy_ldl.metrics.points import score
 from snefy_ldl.paper.config import Active, Conformal, Ensemble, Query, Sensitivity, Study
+from snefy_ldl.snefy import SnefyLDL, fit_many
 
 Rows = NDArray[np.intp]
 #: The paper's short names of the six measures, in its order.

@@ -25,7 +25,7 @@ from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.errors import TrainingError
-from snefy_ldl.learners.logratio import FACTORS, FREEDOMS, choose_shape, shrink, spectrum, stack_guides
+from snefy_ldl.logratio import FACTORS, FREEDOMS, choose_shape, shrink, spectrum, stack_guides
 from snefy_ldl.training.checkpoint import checkpoint_of
 from snefy_ldl.training.data import TrainingData, complete_votes
 from snefy_ldl.training.groups import (
@@ -829,7 +829,7 @@ def draw_lesson(predicted: Array, D: Array, rows: Index, n_draws: int, seed: int
 
     A few dozen rows do not teach a network how to follow its guides, nor how log-ratios vary together. A law with few
     parameters learns both from them: log-ratios around a mean that is stacked of the guides' predictions, with a
-    Student law for what is left (:mod:`snefy_ldl.learners.logratio`). Its draws, beside the rows, teach the network;
+    Student law for what is left (:mod:`snefy_ldl.logratio`). Its draws, beside the rows, teach the network;
     their guides lie between and beyond those of the rows.
 
     Args:

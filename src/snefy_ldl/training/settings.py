@@ -38,7 +38,7 @@ DOUBLED_BATCH, DOUBLED_RATE, DOUBLED_PRESENCE_RATE = 64, 1.6, 2.4
 
 @dataclass(eq=False, repr=False)
 class Parameters:
-    """Parameters of one model; :class:`snefy_ldl.estimator.SnefyLDL` says what each of them means."""
+    """Parameters of one model; :class:`snefy_ldl.snefy.SnefyLDL` says what each of them means."""
 
     n_neurons: int = 64
     n_readouts: int = 32

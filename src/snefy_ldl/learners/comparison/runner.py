@@ -33,9 +33,9 @@ from snefy_ldl._internal.validation import check_count, check_distributions, che
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups
 from snefy_ldl.errors import ClosureNote, InputError, ModelFileError, TrainingWarning, ZeroLabelWarning
-from snefy_ldl.estimator import fit_folds
 from snefy_ldl.learners.base import Learner, close_rows, seeded_clone, share_floor
 from snefy_ldl.learners.comparison.result import Comparison
+from snefy_ldl.snefy import fit_folds
 from snefy_ldl.training.guides import centred_logs
 from snefy_ldl.tuning import Fold, list_folds
 

@@ -1,0 +1,50 @@
+"""The command ``demo``: fit a made-up city, compare with the known truth, and write one page about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from snefy_ldl.apps.cli.entry import command
+
+
+@command()
+def demo(
+    out: Path = Path("demo"),
+    rows: Annotated[int, typer.Option(min=50)] = 2000,
+    members: Annotated[int, typer.Option(min=1)] = 3,
+    epochs: Annotated[int, typer.Option(min=1)] = 30,
+    seed: int = 0,
+) -> None:
+    """Fit a made-up city, compare with the known truth, and write a page with pictures.
+
+    Args:
+        out: Folder to write the page into.
+        rows: Districts to learn from.
+        members: Networks to average.
+        epochs: Passes over the training rows.
+    """
+    from snefy_ldl._internal.files import write_bytes
+    from snefy_ldl.apps.cli.city import as_frame, fit_city, render, summary_table
+
+    typer.echo(f"A made-up city: learning the mix of uses of {rows:,} districts ...")
+    out.mkdir(parents=True, exist_ok=True)
+    city = fit_city(rows, max(25, rows // 4), members, epochs, seed, verbose=1)
+    Console().print(summary_table(city))
+    for name, data in (("train.csv", city.train), ("test.csv", city.test)):  # to try other commands with
+        table = as_frame(data.X, data.feature_names).join(as_frame(data.D, data.label_names))
+        write_bytes(out / name, table.to_csv(index=False, float_format="%.6g").encode())
+    city.model.save(out / "model")
+    page = out / "index.html"
+    typer.echo(f"Judging it on {len(city.test.D):,} other districts ...")
+    commands = [
+        f"snefy-ldl fit train.csv --labels {','.join(city.test.label_names)} --out model",
+        "snefy-ldl predict model test.csv --interval 0.9 --out predictions.csv",
+        "snefy-ldl report model test.csv --train train.csv     # this page, about your own table",
+    ]
+    write_bytes(page, render(city, commands).encode())
+    typer.echo(f"\nThe page with the pictures: {page}   (open it in a browser)")
+    typer.echo(f"Next: snefy-ldl predict {out / 'model'} {out / 'test.csv'} --interval 0.9")

@@ -1,0 +1,184 @@
+"""The command ``explain``: what moves a model's predictions, as tables and a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from snefy_ldl.apps.cli import options as opt
+from snefy_ldl.apps.cli.common import (
+    check_picture,
+    input_error,
+    load_model,
+    make_table,
+    new_figure,
+    say,
+    warnings_as_notes,
+    write_picture,
+)
+from snefy_ldl.apps.cli.entry import command
+from snefy_ldl.apps.cli.tables import group_columns
+from snefy_ldl.apps.cluster.rows import model_rows, table_groups
+
+if TYPE_CHECKING:
+    from snefy_ldl.explain import Dependence, Effects
+
+
+#: Lines and labels of the dependence that are printed; --json holds all of them.
+MOST_LINES, MOST_LABELS = 60, 6
+
+
+@command("explain")
+def explain_model(
+    model: Path,
+    table: Path,
+    feature: Annotated[str, typer.Option()],
+    second: Annotated[str | None, typer.Option("--and")] = None,
+    of: str = "mean",
+    step: float | None = None,
+    reference: str | None = None,
+    level: float = 0.95,
+    grid: Annotated[int, typer.Option(min=2)] = 15,
+    max_rows: Annotated[int, typer.Option(min=1)] = 500,
+    out: Path | None = None,
+    dpi: opt.Dpi = 150,
+    as_json: opt.AsJson = False,
+    id_name: opt.IdColumn = None,
+    backbone: str | None = None,
+) -> None:
+    """Show what a feature does to the predictions: average effects, and how they change along it.
+
+    Answers are averaged over the rows of TABLE, whose other cells stay as
+    they are; labels are not needed. Effects on predictions are not causes.
+
+    Args:
+        feature: Column whose effect is wanted.
+        second (COLUMN): A second column, for a map.
+        of: mean, width (of intervals), "A>B" (probability) or "A/B" (log-ratio).
+        step: How far to move a number; by default a standard deviation.
+        reference: Level of a text column to compare others with; by default the most frequent.
+        level: Confidence level of intervals and bands.
+        grid: Values along a numeric column.
+        max_rows: Rows to average over at most, drawn at random.
+        out: Picture to write: .png, .svg or .pdf.
+
+    Examples:
+        The effect of 10 mm more rain, and how the shares change along rain:
+          snefy-ldl explain model soil.csv --feature rain --step 10 --out rain.png
+
+        The probability of more sand than clay along two features:
+          snefy-ldl explain model soil.csv --feature rain --and slope --of "sand>clay"
+    """
+    # torch, and what reads tables: only when the command runs
+    from snefy_ldl.apps.serve.explorer import PageRows
+    from snefy_ldl.datasets.groups import in_groups
+    from snefy_ldl.datasets.tables import TableSource
+    from snefy_ldl.explain import dependence, effects
+
+    if out is not None:
+        check_picture(out, table)
+    fitted = load_model(model, backbone)
+    frame = PageRows.read(fitted, table, id_name).table
+    names = [str(name) for name in frame.columns]
+    wanted = [_column(name, names) for name in (feature, second) if name is not None]
+    X = model_rows(fitted, frame, names)
+    has_names = hasattr(X, "columns")
+    source = TableSource(table)
+    if levels := group_columns(fitted, source):
+        X = in_groups(X, table_groups(fitted, source.whole([], levels)))
+    columns: list[Any] = wanted if has_names else [names.index(name) for name in wanted]
+    asked = _quantity(of, [str(label) for label in fitted.label_names_])
+    common: dict[str, Any] = {"of": asked, "confidence_level": level, "max_rows": max_rows}
+    with warnings_as_notes():
+        table_of_effects = effects(fitted, X, columns, step=step, reference=reference, **common)
+        curve = dependence(fitted, X, columns, grid=grid, **common)
+    if as_json:
+        content = {
+            "effects": table_of_effects.frame.to_dict("records"),
+            "confidence": table_of_effects.confidence,
+            "confidence_level": table_of_effects.confidence_level,
+            "rows": table_of_effects.n_rows,
+            "dependence": curve.frame.to_dict("records"),
+        }
+        typer.echo(json.dumps(content, indent=2, ensure_ascii=False, default=str))
+    else:
+        _print(table_of_effects, curve)
+    if out is not None:
+        write_picture(_figure(table_of_effects, curve), out, dpi)
+        say(f"effects of {' and '.join(wanted)}: {out}", "green")
+
+
+def _column(name: str, names: list[str]) -> str:
+    if name not in names:
+        raise input_error(f"{name!r} is not a feature of the model, which uses {', '.join(names)}.")
+    return name
+
+
+def _quantity(of: str, labels: list[str]) -> Any:
+    """What to explain, out of the text of ``--of``."""
+    if of in ("mean", "width"):
+        return of
+    for sign, name in ((">", "greater"), ("/", "log_ratio")):
+        for k in [k for k, letter in enumerate(of) if letter == sign]:  # a label's name may hold the sign, too
+            first, second = of[:k].strip(), of[k + 1 :].strip()
+            if first in labels and second in labels:
+                return (name, first, second)
+    raise input_error(f'--of {of}: use mean, width, "A>B" or "A/B", with labels from {", ".join(labels)}.')
+
+
+def _print(table: Effects, curve: Dependence) -> None:
+    """Print both tables, and what they mean in words."""
+    console = Console()
+    one = len(curve.features) == 1
+    names = [name for name in table.frame.columns if not (one and name == "term")]
+    cells = [
+        [cell if isinstance(cell, str) else f"{cell:.3g}" for cell in line]
+        for line in table.frame[names].itertuples(index=False)
+    ]
+    title = Text(f"average effects{f' of {curve.features[0]}' if one else ''} on {table.words}")
+    console.print(make_table(names, cells, ("term", "contrast", "label"), title=title))
+    for text in str(table).splitlines():
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    console.print(_curve_table(curve))
+    for text in str(curve).splitlines()[1:]:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _curve_table(curve: Dependence) -> Any:
+    """One line per value of the features, one column per label: the average, and the first band."""
+    import numpy as np
+
+    band = next(iter(curve.bands), None)
+    heading = f"{curve.words} along {' and '.join(curve.features)}" + (f" [{band}]" if band else "")
+    scale, form = (100.0, "{:.1f}") if curve.is_share else (1.0, "{:.3g}")
+    lines = []
+    for place in list(np.ndindex(*curve.estimate.shape[:-1]))[:MOST_LINES]:
+        values = [grid[k] for grid, k in zip(curve.grids, place)]
+        cells = [form.format(scale * value) for value in curve.estimate[place]]
+        if band is not None:
+            ends = ((form.format(scale * low), form.format(scale * high)) for low, high in curve.bands[band][place])
+            cells = [f"{cell} [{low}, {high}]" for cell, (low, high) in zip(cells, ends)]
+        texts = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
+        lines.append((*texts, *cells[:MOST_LABELS]))
+    whole = len(curve.labels) <= MOST_LABELS and curve.estimate[..., 0].size <= MOST_LINES
+    caption = ("in percent" if curve.is_share else "") + ("" if whole else "; --json prints all")
+    return make_table((*curve.features, *curve.labels[:MOST_LABELS]), lines, (), title=Text(heading), caption=caption)
+
+
+def _figure(table: Effects, curve: Dependence) -> Any:
+    """The dependence, the effects and, for three labels along a number, the path of the mean mix in a triangle."""
+    triangle = curve.words == "mean share" and len(curve.labels) == 3 and curve.numeric == (True,)
+    lines = sum(entry.contrast != "dY/dX" for entry in table.entries)
+    figure = new_figure(15.0 if triangle else 11.0, max(3.4, 0.8 + 0.26 * lines))
+    curve.plot(figure.add_subplot(1, 3 if triangle else 2, 1))
+    table.plot(figure.add_subplot(1, 3 if triangle else 2, 2))
+    if triangle:
+        import mpltern  # noqa: F401 - an extra, which registers the projection
+
+        curve.plot(figure.add_subplot(1, 3, 3, projection="ternary"), kind="ternary")
+    return figure

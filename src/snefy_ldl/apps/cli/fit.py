@@ -1,0 +1,361 @@
+"""The command ``fit``: labelled rows out of one table or several, and a model fitted to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snefy_ldl.apps.cli import options as opt
+from snefy_ldl.apps.cli.common import (
+    input_error,
+    note,
+    say,
+    setting,
+    split,
+    training_rows,
+    vote_columns,
+    warnings_as_notes,
+)
+from snefy_ldl.apps.cli.entry import command
+from snefy_ldl.apps.cli.tables import LabelReader, report_rows
+
+if TYPE_CHECKING:
+    from snefy_ldl.datasets.labelled import Labelled
+
+#: Probability of the note about a likely column of groups where groups do not matter.
+FALSE_ALARM = 0.01
+#: Votes per annotator from which annotators are learnt unless the user asks for it.
+LEAST_VOTES = 25
+
+
+@command()
+def fit(
+    table: Path,
+    out: Annotated[Path, typer.Option()],
+    labels: str | None = None,
+    features: str | None = None,
+    votes: str | None = None,
+    vote_file: Path | None = None,
+    columns: opt.VoteColumns = opt.VOTE_COLUMNS,
+    annotators: Path | None = None,
+    id_name: opt.IdColumn = None,
+    append: list[Path] | None = None,
+    pool: Path | None = None,
+    counts: bool = False,
+    normalize: bool = False,
+    drop: str | None = None,
+    groups: list[str] | None = None,
+    members: int | None = None,
+    epochs: int = 30,
+    seed: int = 0,
+    density: str = "snefy",
+    zeros: str = "auto",
+    device: str = "auto",
+    option: opt.Settings = None,
+    checkpoint: Path | None = None,
+    stream: bool = False,
+    quiet: opt.Quiet = False,
+    engine: str = "local",
+    address: str | None = None,
+    workers: Annotated[int, typer.Option(min=1)] = 2,
+) -> None:
+    """Fit a model to a table of features and label distributions, or to votes.
+
+    Args:
+        out: Folder to write the model into.
+        labels (A,B,C): Label columns, each row summing to 1; for single votes, the labels.
+        features (F1,F2): Feature columns; by default all others.
+        votes (counts|long|wide): Votes instead of shares: counts per label, one vote per row, or one column per
+            annotator.
+        annotators: Table of facts about the annotators, one row per person, with a column annotator.
+        append: More labelled rows: a table, votes, or a Label Studio export (.json). Repeatable.
+        pool: Table to look up the features of appended rows in, by their id.
+        drop (C1,C2): Columns that are not features.
+        groups (COLUMN): Column of the group (child, field, person) of each row, not a feature. Repeatable, for
+            levels.
+        members: Networks to average; 6 is slower and better. By default 1 to 5, by the number of rows.
+        epochs: Passes over the rows.
+        density (snefy|logratio|auto): Which density: logratio suits small and wide tables without zeros; auto
+            compares both on rows left out. --members, --epochs, --zeros, --device and --checkpoint are for
+            snefy.
+        zeros (auto|model|shrink|error|FLOOR): What to do with shares of exactly zero.
+        checkpoint: Folder for a checkpoint per epoch; a fit that was stopped continues from it.
+        stream: TABLE is a folder of Parquet files, read in parts, never as a whole.
+        engine (local|ray): ray trains on workers of a Ray cluster, as --stream reads rows.
+        workers: Workers that train together, with --engine ray.
+
+    Examples:
+        Shares, one column per label:
+          snefy-ldl fit soil.csv --labels sand,silt,clay --out model
+
+        Numbers of votes, one column per label:
+          snefy-ldl fit items.csv --votes counts --labels no,yes --out model
+
+        One vote per row (item, annotator, label), features in another table:
+          snefy-ldl fit items.csv --vote-file votes.csv --out model
+
+        One vote per row, with the features in the same row; annotators
+        with enough votes are learnt, too:
+          snefy-ldl fit votes.csv --votes long --out model
+
+        The same with facts about the annotators (annotator, age, ...):
+          snefy-ldl fit items.csv --vote-file votes.csv
+          --annotators facts.csv --out model
+
+        Further rounds of labels, features looked up by id:
+          snefy-ldl fit train.csv --labels no,yes --append round1.csv
+          --append round2.json --pool pool.csv --out model
+
+        Several rows of each child; rows of one child are more alike:
+          snefy-ldl fit stools.csv --labels a,b,c --groups child --out model
+
+        A small table of amounts without zeros: the likelier of two densities:
+          snefy-ldl fit rocks.csv --normalize --labels SiO2,Al2O3,Fe2O3 --density auto --out model
+
+        More rows than memory holds, a folder of Parquet files:
+          snefy-ldl fit soil/ --stream --labels sand,silt,clay --out model
+
+        The same on four workers of a Ray cluster:
+          snefy-ldl fit soil/ --engine ray --address auto --workers 4
+          --labels sand,silt,clay --out model
+    """
+    if counts and votes not in (None, "counts"):
+        raise typer.BadParameter(f"--counts and --votes {votes} exclude each other.")
+    form, alone = "counts" if counts else votes, vote_file is None
+    if form not in (None, "counts", "long", "wide"):
+        raise typer.BadParameter(f"--votes {form}: use counts, long or wide.")
+    if labels is None and alone and form in (None, "counts"):
+        raise typer.BadParameter("name the label columns with --labels, or add --votes long for one vote per row.")
+    on_ray = opt.is_ray(engine, address)
+    if on_ray:
+        from snefy_ldl.apps.cluster.ray import import_ray
+
+        import_ray()  # raises at once where Ray is missing
+    stream = stream or on_ray
+    if stream and (append or not alone or form not in (None, "counts")):
+        raise typer.BadParameter("--stream takes shares or --votes counts in a folder of Parquet files only.")
+    _check_density(density, stream, checkpoint, form is not None or not alone)
+    _check_files(out, pool, append)
+    if annotators is not None and (append or stream or form not in (None, "long", "wide")):
+        raise typer.BadParameter("--annotators goes with single votes (--votes long or wide), without --append.")
+    if normalize and form is not None:
+        raise typer.BadParameter("--normalize is for amounts; it does not go with votes.")
+    levels = [name for text in groups or [] for name in split(text)]
+    if levels and (stream or density != "snefy" or annotators is not None):
+        raise typer.BadParameter("--groups does not go with --stream, --engine ray, --annotators or another density.")
+    model = _make_model(
+        density,
+        dict(setting(text) for text in option or []),
+        n_members="auto" if members is None else members,
+        epochs=epochs,
+        zeros=_zero_option(zeros),
+        device=device,
+        random_state=seed,
+        checkpoint_dir=checkpoint,
+        verbose=0 if quiet else 1,
+    )
+    wanted, chosen = split(labels), split(features) or None
+    if stream:
+        trainer = _ray_training(address, workers, quiet) if on_ray else None
+        n_features = _fit_stream(model, table, wanted, chosen, form == "counts", trainer)
+        summary = f"{n_features} features, {len(wanted)} labels: {table}, read as a stream"
+    else:
+        reader = LabelReader(wanted or None, chosen, split(drop), id_name, vote_columns(columns), normalize, levels)
+        if alone and form in (None, "counts"):
+            rows = reader.shares(table, form == "counts", bool(append))
+        else:
+            kind: Any = form or "auto"
+            rows = reader.votes(vote_file or table, kind, None if alone else table)
+        report_rows(rows)
+        words = {name: "feature" for name in chosen or [] if name not in [*split(drop), *levels]}
+        rows = _settle_columns(reader, rows, words, bool(append), levels)
+        for file in append or []:
+            rows = reader.append(rows, file, pool or (None if alone else table), table)
+        people = None if append or levels else _single_votes(rows, form == "long", annotators, reader.columns[1])
+        model = _fit(model.set_params(columns=words or "auto"), rows, density, seed, people, levels)
+        votes_word = ", votes" if rows.are_counts else ""
+        votes_word += f" of {len(people.annotators)} annotators" if people is not None else ""
+        summary = f"{len(model.columns_.names_used)} features, {len(rows.label_names)} labels{votes_word}: {table}"
+    model.save(out)
+    _conclude(model, summary, out)
+
+
+def _check_files(out: Path, pool: Path | None, append: list[Path] | None) -> None:
+    """Raise where files do not go together."""
+    if out.exists() and not out.is_dir():
+        raise input_error(f"--out {out} is a file; name a folder for the model.")
+    if pool is not None and not append:
+        raise input_error("--pool holds the features of appended rows: name the file with their labels with --append.")
+
+
+def _check_density(density: str, stream: bool, checkpoint: Path | None, votes: bool) -> None:
+    """Raise where options do not go with a density."""
+    if density not in ("snefy", "logratio", "auto"):
+        raise typer.BadParameter(f"--density {density}: use snefy, logratio or auto.")
+    if density == "snefy":
+        return
+    if stream or checkpoint is not None:
+        raise typer.BadParameter(f"--stream, --engine ray and --checkpoint do not go with --density {density}.")
+    if votes and density == "logratio":
+        raise typer.BadParameter("--density logratio knows no votes; use --density snefy.")
+
+
+def _make_model(density: str, changes: dict[str, Any], **settings: Any) -> Any:
+    """An unfitted model; ``--set`` has the last word."""
+    from snefy_ldl.logratio import LogRatioLDL
+    from snefy_ldl.snefy import SnefyLDL
+
+    kind = LogRatioLDL if density == "logratio" else SnefyLDL
+    known = set(kind().get_params()) - {"backbone", "columns"}
+    if unknown := [name for name in changes if name not in known]:
+        raise input_error(f"--set {unknown[0]}: no such setting. Use one of: {', '.join(sorted(known))}.")
+    if density == "logratio":
+        return LogRatioLDL(**{"random_state": settings["random_state"], **changes})
+    if isinstance(changes.get("hidden_sizes"), list):
+        changes["hidden_sizes"] = tuple(changes["hidden_sizes"])
+    return SnefyLDL(**{**settings, **changes})
+
+
+def _settle_columns(
+    reader: LabelReader, rows: Labelled, words: dict[str, str], further: bool, levels: list[str]
+) -> Labelled:
+    """Print what the columns are; files that follow need only the columns that are features."""
+    from snefy_ldl.datasets.columns import TableEncoder
+    from snefy_ldl.datasets.labelled import find_odd_rows
+    from snefy_ldl.datasets.recognise import LIKELY_GROUP
+
+    encoder = TableEncoder.fit(rows.features.drop(columns=levels), words)
+    for remark in encoder.notes:
+        left = "was left out" in remark and ("rows (" in remark or "every row (" in remark)
+        hint = " (--features keeps it)" if left else ""
+        if remark.endswith(LIKELY_GROUP):
+            if not _labels_differ(rows, remark):
+                continue
+            hint = ", and labels are more alike within them (--groups uses it as one, --drop leaves it out)"
+        note(f"{remark}{hint}")
+    for remark in find_odd_rows(rows):
+        note(f"{rows.source}: {remark}")
+    if not further:
+        return rows
+    reader.features = [*encoder.names_used, *levels]
+    return replace(rows, features=rows.features[reader.features])
+
+
+def _labels_differ(rows: Labelled, remark: str) -> bool:
+    """Whether labels are more alike within the groups that a remark names than between them; 1 in 100 by chance."""
+    import numpy as np
+
+    from snefy_ldl.datasets.groups import labels_differ
+
+    name = next(name for name in rows.features.columns if remark.startswith(f"column {name!r} has"))
+    whole = np.isfinite(rows.labels).all(axis=1) & (rows.labels.sum(axis=1) > 0)
+    return labels_differ(rows.labels[whole], rows.features[name][whole].to_numpy()) <= FALSE_ALARM
+
+
+def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str) -> Any:
+    """Single votes where annotators are to be learnt; None where only the numbers of votes matter."""
+    from snefy_ldl.datasets.votes import read_vote_cells
+    from snefy_ldl.votes.tables import Votes
+
+    known = rows.votes is not None and bool(rows.votes.annotators)
+    if facts is not None and not known:
+        raise input_error("--annotators: the votes do not say who cast them; name their columns with --vote-columns.")
+    if not known or (facts is None and not wanted):
+        return None
+    assert rows.votes is not None
+    assert rows.ids is not None
+    votes = Votes.of(rows.votes).on_items(rows.ids)
+    each = len(votes) / len(votes.annotators)
+    if facts is None and each < LEAST_VOTES:
+        note(f"{each:.0f} votes per annotator are too few to learn about them; votes are counted, whoever cast them")
+        return None
+    if facts is None:
+        return votes
+    cells = read_vote_cells(facts)
+    return votes.with_facts(cells, column if column in cells.columns else "annotator")
+
+
+def _fit(model: Any, rows: Labelled, density: Any, seed: int, votes: Any, levels: list[str]) -> Any:
+    """The model fitted to shares or votes, with the columns' names; with ``--density auto`` perhaps another one."""
+    import pandas as pd
+
+    if votes is not None:
+        with warnings_as_notes():
+            return model.fit(rows.features, votes=votes)
+    X = rows.features.drop(columns=levels)
+    Y = pd.DataFrame(rows.labels, columns=rows.label_names)
+    labels = {"counts": Y} if rows.are_counts else {"D": Y}
+    with warnings_as_notes():
+        if density == "snefy":
+            return model.fit(X, **labels, groups=rows.features[levels] if levels else None)
+        from snefy_ldl.auto import fit_density
+        from snefy_ldl.logratio import LogRatioLDL
+
+        models = {"snefy": model, "logratio": LogRatioLDL(random_state=seed, columns=model.columns)}
+        if density == "logratio":
+            models = {"logratio": model}
+        return fit_density(X, **labels, density=density, random_state=seed, **models)
+
+
+def _fit_stream(
+    model: Any, folder: Path, labels: list[str], features: list[str] | None, counts: bool, engine: Any
+) -> int:
+    """Fit the model to a folder of Parquet files, here or by an engine; returns the number of features."""
+    from snefy_ldl.apps.cluster.training import ParquetRows
+    from snefy_ldl.datasets.tables import TableSource
+
+    source = TableSource(folder)
+    if source.kind != "parquet":
+        raise input_error(f"{folder.name}: only Parquet files can be streamed; a CSV file is read whole.")
+    names = features or [name for name in source.columns if name not in labels]
+    source.need([*names, *labels], "features and labels")
+    rows = ParquetRows((str(folder),), tuple(labels), tuple(names), counts)
+    with warnings_as_notes():
+        if engine is None:
+            model.fit(rows.stream())
+        else:
+            model.fit(rows, engine=engine)
+    return len(names)
+
+
+def _ray_training(address: str | None, workers: int, quiet: bool) -> Any:
+    """The engine that trains on a Ray cluster."""
+    from snefy_ldl.apps.cluster.training import RayTraining
+
+    shown = None if quiet else lambda epoch, pids: say(f"epoch {epoch} done by {len(pids)} workers", "")
+    return RayTraining(workers, address, on_epoch=shown)
+
+
+def _conclude(model: Any, summary: str, out: Path) -> None:
+    """Print what was fitted, how well, and where it is."""
+    done = model.training_
+    losses = [loss for loss in done["validation_loss"] if loss is not None]
+    typer.echo(f"{training_rows(done)}, {summary}")
+    if (choice := model.density_choice_) is not None:
+        typer.echo(f"density {choice['kept']}: {choice['reason']}")
+    passes = "epochs" if hasattr(model, "net_") else "steps"
+    typer.echo(f"fitted in {done['seconds']:.1f} s, {done['epochs']} {passes}, on {done['device']}")
+    tried = model.candidates_
+    if len(tried) > 1:
+        name = next(one["name"] for one in tried if one["outcome"] == "kept")
+        early = sum(one["outcome"] == "dropped early" for one in tried)
+        typer.echo(f"kept of {len(tried)} candidates, {early} of them dropped early: {name}")
+    if (groups := done.get("group_effects")) is not None:
+        sizes = ", ".join(f"{n:,} of {level}" for n, level in zip(groups["groups"], groups["levels"]))
+        typer.echo(f"groups: {sizes}; group effects: {groups['effects']}")
+    if losses:
+        typer.echo(f"mean log likelihood of the rows held back: {-sum(losses) / len(losses):.4f}")
+    typer.echo(f"saved to {out}")
+
+
+def _zero_option(text: str) -> Any:
+    """The value of ``--zeros`` as the estimator takes it."""
+    if text in ("auto", "model", "shrink", "error"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise input_error(f"--zeros {text}: use auto, model, shrink, error or a number for the floor.") from None

@@ -1,0 +1,177 @@
+"""The command ``info``: what a saved model is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from snefy_ldl._internal.text import shorten
+from snefy_ldl.apps.cli import options as opt
+from snefy_ldl.apps.cli.common import level_list, make_table, training_rows
+from snefy_ldl.apps.cli.entry import command
+from snefy_ldl.apps.cluster.rows import calibrated_levels
+
+
+@command()
+def info(model: Path, as_json: opt.AsJson = False) -> None:
+    """Describe a saved model: labels, features, training, versions."""
+    from snefy_ldl._internal.model_files import CONFIG, check_description, read_head
+
+    head = read_head(model)
+    config = head.config
+    if not head.is_learner:
+        check_description(config, model / CONFIG)
+    if as_json:
+        typer.echo(json.dumps(config, indent=2, ensure_ascii=False))
+    else:
+        console = Console()
+        console.print(_grid(_learner_lines(model, config) if head.is_learner else _model_lines(model, config)))
+        if len(config.get("candidates", [])) > 1:
+            console.print(_candidate_table(config["candidates"]))
+
+
+def _learner_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """What a saved log-ratio density is."""
+    from snefy_ldl.auto import load_density
+
+    model = load_density(folder)
+    training, names = model.training_, model.label_names_
+    loss = training["validation_loss"][0]
+    lines = {
+        "model": f"LogRatioLDL, written by snefy-ldl {config['library_version']} (format {config['format_version']})",
+        "labels": str(model.n_labels_) if names is None else f"{len(names)}: {shorten(names)} (shares)",
+        "features": str(model.n_features_in_),
+        **_column_lines(None if model.columns_ is None else model.columns_.to_dict()),
+        "members": f"{len(model.centre_)}, of {model.n_components} Gaussians each",
+        "guides": shorten(model.guide_names_) or "none",
+        "trained on": f"{training_rows(training)}, {training['epochs']} steps, {training['seconds']:.1f} s",
+        "rows left out": "none" if loss is None else f"mean log likelihood {-loss:.4f}",
+    }
+    return lines | _density_lines(training) | {"intervals": _calibration_line(folder)}
+
+
+def _density_lines(training: dict[str, Any]) -> dict[str, str]:
+    """Why a density was taken, where :func:`snefy_ldl.fit_density` fitted it."""
+    choice = training.get("density")
+    return {} if choice is None else {"density": f"{choice['kept']}: {choice['reason']}"}
+
+
+def _model_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """What a saved SnefyLDL is."""
+    network, training = config["network"], config["training"]
+    features = config["feature_names"]
+    weights = folder / config["weights"]["file"]
+    losses = [loss for loss in training["validation_loss"] if loss is not None]
+    kind = f" ({training['labels']})" if "labels" in training else ""  # version 0.1 does not record it
+    size = f"{weights.stat().st_size:,} bytes" if weights.is_file() else "MISSING"
+    return {
+        "model": f"SnefyLDL, written by snefy-ldl {config['library_version']} (format {config['format_version']})",
+        "labels": f"{len(config['label_names'])}: {shorten(config['label_names'])}{kind}",
+        "features": f"{config['n_features']}: {shorten(features)}" if features else f"{config['n_features']}, unnamed",
+        **_column_lines(config.get("columns")),
+        "network": f"{network['n_members']} member(s), {network['n_neurons']} neurons, {network['n_readouts']} readouts"
+        + (", custom backbone" if network["custom_backbone"] else ""),
+        "trained on": f"{training_rows(training)}, {training['epochs']} epochs, {training['seconds']:.1f} s, "
+        f"{training['device']}"
+        if training["rows"]
+        else "a training loop of your own (SnefyLDL.from_head)",
+        "best epoch": ", ".join(str(epoch + 1) for epoch in training["best_epoch"] if epoch >= 0) or "last",
+        "held-back rows": f"mean log likelihood {-sum(losses) / len(losses):.4f}" if losses else "none",
+        **_density_lines(training),
+        "scaling": config["scaling"],
+        "centre": _centre_line(weights, config),
+        "zeros": f"{config['zero_policy']['mode']}, floor {config['zero_policy']['floor']:.3g}",
+        "weights": f"{weights.name}, {size}",
+        "self-check": _self_check_line(config.get("self_check")),
+        "intervals": _calibration_line(folder),
+    }
+
+
+def _grid(lines: dict[str, str]) -> Table:
+    view = Table.grid(padding=(0, 2))
+    view.add_column(style="bold")
+    view.add_column()
+    for name, text in lines.items():
+        view.add_row(name, Text(str(text)))  # a label may be named [/]: no markup
+    return view
+
+
+def _centre_line(weights: Path, config: dict[str, Any]) -> str:
+    """The centre by which shares are divided before the network sees them, itself written as shares."""
+    from safetensors import safe_open
+
+    if config.get("inputs") == "moving":
+        return "one per row, made of the guides' predictions"
+    if not config["training"].get("centre") or not weights.is_file():
+        return "none"
+    with safe_open(weights, "numpy") as content:
+        centre = content.get_tensor("centre")[0]
+    return shorten([f"{name} {part:.3g}" for name, part in zip(config["label_names"], centre / centre.sum())])
+
+
+def _candidate_table(candidates: list[dict[str, Any]]) -> Table:
+    """What the fit tried, and what became of it; scores are those of the rows held back."""
+    forms = {"log_likelihood": "{:.4f}", "kl": "{:.4f}", "epochs": "{}", "seconds": "{:.1f}"}
+    view: Table = make_table(
+        ("name", "log likelihood", "KL", "epochs", "seconds", "outcome"),
+        [
+            (
+                one["name"],
+                *("" if one[name] is None else form.format(one[name]) for name, form in forms.items()),
+                one["outcome"],
+            )
+            for one in candidates
+        ],
+        ("name", "outcome"),
+        title="candidates",
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
+    for one, row in zip(candidates, view.rows):
+        row.style = "bold" if one["outcome"] == "kept" else None
+    return view
+
+
+def _self_check_line(check: dict[str, Any] | None) -> str:
+    """What the check at the end of the fit found; older models and custom training loops have none."""
+    if check is None:
+        return "not run"
+    about = f"the law against {check['draws']:,} draws of {len(check['rows'])} row{'s' * (len(check['rows']) != 1)}"
+    if check["passed"]:
+        return f"passed ({about})"
+    labels = shorten(list(dict.fromkeys(failure["label"] for failure in check["failures"])))
+    return f"FAILED ({about}): labels {labels}; intervals may be wrong, please report it"
+
+
+def _column_lines(columns: dict[str, Any] | None) -> dict[str, str]:
+    """What each column of the table was taken for."""
+    if columns is None or not columns["named"]:
+        return {}
+    words: dict[str, list[str]] = {}
+    for column in columns["columns"]:
+        name = column["name"]
+        if column["kind"] == "number" and column["gaps"]:
+            name += f" (empty: {column['fill']:g})"
+        elif column["kind"] == "category":
+            name += f" ({shorten([*column['levels'], *(['other'] if column['other'] else [])], 6)})"
+        elif column["kind"] == "left out":
+            name += f" ({column['reason']})"
+        words.setdefault(column["kind"], []).append(name)
+    titles = {"number": "  numbers", "category": "  categories", "date": "  dates", "left out": "  left out"}
+    return {title: shorten(words[kind]) for kind, title in titles.items() if kind in words}
+
+
+def _calibration_line(folder: Path) -> str:
+    from snefy_ldl._internal.model_files import load_calibration
+
+    state = load_calibration(folder)
+    if state is None:
+        return "the model's own, not calibrated (snefy-ldl conformalize)"
+    return f"calibrated by {state['method']}, level {level_list(calibrated_levels(state))}"

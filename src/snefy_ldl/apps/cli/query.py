@@ -1,0 +1,327 @@
+"""The command ``query``: which rows of a pool people should label next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from snefy_ldl.apps.cli import options as opt
+from snefy_ldl.apps.cli.common import (
+    input_error,
+    load_model,
+    not_an_input,
+    note,
+    progress_bar,
+    say,
+    setting,
+    split,
+    table_output,
+    warnings_as_notes,
+)
+from snefy_ldl.apps.cli.entry import command
+from snefy_ldl.apps.cli.tables import (
+    feature_names,
+    group_columns,
+    known_features,
+    label_names,
+)
+from snefy_ldl.apps.cluster.rows import model_rows, table_groups, takes_gaps
+
+if TYPE_CHECKING:
+    from snefy_ldl.active import Diagnosis
+    from snefy_ldl.datasets.tables import TableSource
+    from snefy_ldl.snefy import SnefyLDL
+
+
+@command()
+def query(
+    model: Path,
+    pool: Path,
+    out: str = "-",
+    n: Annotated[int, typer.Option("--n", "-n", min=1)] = 100,
+    strategy: str = "auto",
+    diverse: bool = False,
+    option: opt.Settings = None,
+    seed: int = 0,
+    id_name: opt.IdColumn = None,
+    skip: list[Path] | None = None,
+    labeled: Path | None = None,
+    keep: str | None = None,
+    label_studio: Path | None = None,
+    features: str | None = None,
+    backbone: str | None = None,
+) -> None:
+    """Choose the rows of a pool that are most worth labelling, however long the pool is.
+
+    Each chosen row is written with its name (or its number, counting from
+    0), its query_score, an empty column per label to fill in, its features,
+    and the shares that the model expects (predicted_... columns). With
+    tasks for Label Studio, the set-up of their page is written, too (.xml).
+
+    Args:
+        pool (POOL): Unlabelled rows: CSV, TSV or Parquet, or a folder of Parquet files.
+        n: How many rows to choose.
+        strategy: auto (lcmd, or random rows where --labeled says that they are as good), lcmd, bait, maxdet,
+            kmeans++, random; for comparison variance, entropy, epistemic, coreset ...
+        diverse: Choose rows that also differ from each other; auto always does.
+        skip: Table or Label Studio file with rows that must not be chosen again. Repeatable.
+        labeled: Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed.
+        label_studio (TASKS.json): Also write tasks to import into Label Studio.
+
+    Examples:
+        The 100 rows most worth a label:
+          snefy-ldl query model pool.csv --n 100 --out to_label.csv
+
+        By the paper's entropy, and rows that differ from each other:
+          snefy-ldl query model pool.csv --strategy entropy --diverse -n 50
+
+        A further round, as tasks for Label Studio:
+          snefy-ldl query model pool.csv --skip round1.csv
+          --label-studio tasks.json --out round2.csv
+
+        Then fit again with the new labels:
+          snefy-ldl fit train.csv --labels no,yes --append to_label.csv ...
+    """
+    from snefy_ldl.active import STRATEGIES, Auto
+    from snefy_ldl.active.query import make_strategy
+    from snefy_ldl.active.query import query as choose
+    from snefy_ldl.datasets.tables import TableSource
+
+    settings = dict(setting(text) for text in option or [])
+    if "diagnosis" in settings:
+        raise input_error("--set diagnosis: the command makes it itself, of the labelled rows that --labeled names.")
+    chosen = make_strategy(strategy, settings | ({"diverse": True} if diverse else {}))
+    _check_outputs(out, label_studio, pool, labeled, *(skip or []))
+    source, fitted = TableSource(pool), load_model(model, backbone)
+    columns = _find_columns(fitted, source, id_name, split(keep), features)
+    diagnosis = None if labeled is None else _whether_it_helps(fitted, TableSource(labeled), source, columns)
+    if diagnosis is not None:
+        say(str(diagnosis), "")
+    if isinstance(chosen, Auto):
+        chosen = Auto(chosen.diverse, diagnosis or chosen.diagnosis).pick(fitted)
+        strategy = next(name for name, kind in STRATEGIES.items() if kind is type(chosen))
+    with warnings_as_notes():  # a strategy may read the pool several times
+        rows, utilities = choose(
+            chosen,
+            lambda: _blocks(source, columns, fitted),
+            n,
+            model=fitted,
+            X_labeled=None if labeled is None else _table(TableSource(labeled), columns, fitted),
+            random_state=seed,
+            return_utilities=True,
+            exclude=_skipped(skip or [], source, columns.key, id_name),
+            verbose=Console(stderr=True).is_terminal,
+        )
+    copied = [*columns.ids, *columns.kept, *columns.groups]
+    others = [c for c in source.columns if c not in (*copied, *columns.features)]
+    wanted = [*copied, *(others if label_studio else [])]
+    with progress_bar("gather") as progress:
+        frame = source.take(rows, columns.features, wanted, progress)
+    _write(out, fitted, frame, rows, utilities[rows], columns)
+    if label_studio is not None:
+        shown = [*columns.kept, *columns.groups, *others] or columns.features
+        _write_tasks(label_studio, fitted, frame, rows, utilities[rows], [*columns.ids, *shown], columns)
+        page = label_studio.with_suffix(".xml").name
+        say(
+            f"{len(rows):,} tasks for Label Studio written to {label_studio}, the set-up of their page to {page}",
+            "green",
+        )
+    if out != "-":
+        say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
+        labels = ", ".join(label_names(fitted))
+        say(f"Next: fill in {labels} (shares or numbers of votes), then run: snefy-ldl fit TRAIN --append {out}", "")
+
+
+def _whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, columns: _Columns) -> Diagnosis | None:
+    """What the labelled rows say about choosing rows, where their table holds the labels."""
+    import numpy as np
+
+    from snefy_ldl.active import will_it_help
+    from snefy_ldl.errors import InputError
+
+    labels = [str(label) for label in model.label_names_]
+    if not set(labels) <= set(known.columns):
+        return None
+    try:
+        with warnings_as_notes():
+            table = known.whole([*columns.features, *labels], columns.groups_in(known))
+            shares = table[labels].to_numpy(dtype=np.float64)
+            shares = shares / shares.sum(axis=1, keepdims=True)  # votes, too
+            rows = columns.rows(model, table)
+            return will_it_help(model, rows, shares, lambda: _blocks(pool, columns, model))
+    except (InputError, ValueError) as error:
+        note(f"whether choosing rows pays cannot be told from {known.file.name}: {error}")
+        return None
+
+
+def _check_outputs(out: str, label_studio: Path | None, *inputs: Path | None) -> None:
+    """Raise where a file cannot be written, or is one that is read."""
+    table_output(out, *inputs)
+    if label_studio is not None and label_studio.suffix.lower() != ".json":
+        raise input_error(f"--label-studio {label_studio}: the file's name must end in .json.")
+    if label_studio is not None:
+        not_an_input("--label-studio", label_studio, *inputs)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What the columns of a pool are for.
+
+    Args:
+        key: The one that names the rows, or None where they go by number.
+        features: Those the model sees.
+        kept: Those that are copied.
+        groups: Those by which the model knows groups.
+    """
+
+    key: str | None
+    features: list[str]
+    kept: list[str]
+    groups: list[str]
+
+    @property
+    def ids(self) -> list[str]:
+        """The column of names in a list, which is empty where rows go by number."""
+        return [] if self.key is None else [self.key]
+
+    def groups_in(self, source: TableSource) -> list[str]:
+        """Those of the groups' columns that another table has."""
+        return [name for name in self.groups if name in source.columns]
+
+    def rows(self, model: SnefyLDL, table: Any) -> Any:
+        """Rows of a table as the model takes them, with their groups where it knows groups."""
+        from snefy_ldl.datasets.groups import in_groups
+
+        return in_groups(model_rows(model, table, self.features), table_groups(model, table))
+
+
+def _find_columns(
+    model: SnefyLDL, source: TableSource, id_name: str | None, keep: list[str], features: str | None
+) -> _Columns:
+    """Columns of the pool, all of which must be there, and none of which may have the name of a written one."""
+    from snefy_ldl.datasets.labelled import ID_NAMES, find_id, is_answer
+
+    ids = [] if id_name is None else [id_name]
+    source.need(ids, "--id")
+    source.need(keep, "--keep")
+    named = known_features(model, features) or []
+    key = find_id(source.columns, id_name, named)
+    names = feature_names(model, features, source, (*ids, *([key] if key else []), *keep))
+    groups = [name for name in group_columns(model, source) if name not in names]
+    kept = [name for name in keep if name not in (key, *names, *groups)]
+    labels = label_names(model)
+    for name in [*kept, *([key] if key else [])]:
+        if is_answer(name, labels) or (key is None and name == ID_NAMES[-1]):
+            raise input_error(f"--keep {name}: query itself writes a column of that name; leave it out, or rename it.")
+    return _Columns(key, names, kept, groups)
+
+
+def _blocks(source: TableSource, columns: _Columns, model: SnefyLDL) -> Iterator[Any]:
+    """Features of a table as the model takes them, a part at a time."""
+    for chunk in source.chunks(columns.features, columns.groups, finite=not takes_gaps(model)):
+        yield columns.rows(model, chunk)
+
+
+def _table(source: TableSource, columns: _Columns, model: SnefyLDL) -> Any:
+    """All rows of a table, these columns."""
+    source.need(columns.features, "features of the model")
+    return columns.rows(model, source.whole(columns.features, columns.groups_in(source)))
+
+
+def _skipped(files: list[Path], source: TableSource, key: str | None, id_name: str | None) -> Any:
+    """Numbers of the rows that the files name, or None."""
+    if not files:
+        return None
+    import numpy as np
+
+    names = _names_to_skip(files, key, id_name)
+    if key is not None:
+        ids = source.whole([], [key])[key]
+        rows = np.flatnonzero([name in names for name in ids])
+    else:
+        wrong = next((name for name in names if not name.isdigit()), None)
+        if wrong is not None:
+            raise input_error(f"--skip: {wrong!r} is not a row number, and {source.file.name} has no column of names.")
+        rows = np.array(sorted(int(name) for name in names), dtype=np.intp)
+    if not len(rows):
+        note(f"no row named by --skip is in {source.file.name}")
+        return None
+    return rows
+
+
+def _names_to_skip(files: list[Path], key: str | None, id_name: str | None) -> set[str]:
+    """Names of rows that must not be chosen again; files must name rows as the pool does."""
+    from snefy_ldl.datasets.labelled import ID_NAMES, named_rows
+
+    names: set[str] = set()
+    for file in files:
+        listed, column = named_rows(file, id_name)
+        if (key is None) != (column == ID_NAMES[-1]) and key != column:
+            goes = f"column {key!r}" if key else "row number"
+            raise input_error(
+                f"--skip {file}: the file names rows by {column!r}, the pool by {goes}. Name the column with --id."
+            )
+        names.update(listed)
+    return names
+
+
+def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, columns: _Columns) -> None:
+    """The chosen rows as a table."""
+    import numpy as np
+    import pandas as pd
+
+    from snefy_ldl.datasets.labelled import ID_NAMES, PREDICTED, SCORE
+    from snefy_ldl.datasets.tables import TableSink, round_shares
+
+    first = pd.DataFrame(
+        {columns.key or ID_NAMES[-1]: rows if columns.key is None else frame[columns.key], SCORE: scores}
+    )
+    with warnings_as_notes(tables=True):
+        shares = np.asarray(model.predict(columns.rows(model, frame)))
+    predicted = pd.DataFrame(round_shares(shares), columns=[f"{PREDICTED}{label}" for label in label_names(model)])
+    copied = [*columns.kept, *columns.groups, *columns.features]
+    taken = {*first.columns, *copied}
+    empty = {label: np.full(len(frame), np.nan) for label in label_names(model) if label not in taken}
+    with TableSink(out) as sink:
+        sink.write(pd.concat([first, pd.DataFrame(empty), frame[copied], predicted], axis=1))
+
+
+def _write_tasks(
+    path: Path, model: SnefyLDL, frame: Any, rows: Any, scores: Any, shown: list[str], columns: _Columns
+) -> None:
+    """The chosen rows as tasks for Label Studio, which show these columns."""
+    import numpy as np
+
+    from snefy_ldl._internal.files import write_bytes
+    from snefy_ldl.datasets.label_studio import make_config, write_tasks
+
+    with warnings_as_notes():
+        predicted = np.asarray(model.predict(columns.rows(model, frame)))
+    write_tasks(
+        path,
+        rows,
+        [dict(zip(shown, map(_task_cell, values))) for values in frame[shown].itertuples(index=False, name=None)],
+        predicted=predicted,
+        utilities=scores,
+        label_names=label_names(model),
+    )
+    images = [name for name in shown if any(_is_image(value) for value in frame[name].head(20))]
+    config = make_config(label_names(model), shown, images=images)
+    write_bytes(path.with_suffix(".xml"), config.encode())
+
+
+def _task_cell(value: Any) -> Any:
+    """A cell as JSON takes it: nothing for a gap, text for dates."""
+    if value is None or value != value:
+        return None
+    plain = value.item() if hasattr(value, "item") else value
+    return plain if isinstance(plain, (bool, int, float, str)) else str(plain)
+
+
+def _is_image(value: Any) -> bool:
+    return isinstance(value, str) and value.lower().endswith((".jpg", ".jpeg", ".png", ".gif", ".webp"))

@@ -1,0 +1,207 @@
+"""The commands ``report`` and ``plot``: a page, or one picture, of a model on rows with known labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snefy_ldl.apps.cli import options as opt
+from snefy_ldl.apps.cli.common import (
+    check_picture,
+    input_error,
+    load_model,
+    note,
+    note_other_levels,
+    say,
+    split,
+    warnings_as_notes,
+    write_picture,
+)
+from snefy_ldl.apps.cli.entry import command
+from snefy_ldl.apps.cli.tables import read_for_model
+from snefy_ldl.apps.cluster.rows import calibrated_levels
+
+if TYPE_CHECKING:
+    from snefy_ldl.apps.reports import JudgedRows
+    from snefy_ldl.snefy import SnefyLDL
+
+#: Folds where the table trained the model.
+FOLDS = 5
+#: Share of rows that trained the model from which a report fits anew, and from which it prints a note.
+MOSTLY_SEEN, FEW_SEEN = 0.5, 0.02
+#: Each kind of picture, and what it shows.
+KINDS = {
+    "ternary": "density over all mixes of three labels or groups",
+    "marginals": "density of each label's share",
+    "intervals": "interval of each label, one panel per row",
+    "shares": "how the shares of each label spread over the rows",
+    "calibration": "coverage against the level asked for",
+    "pit": "histograms of the probability transform",
+    "joint": "joint calibration of all shares",
+    "importance": "what shuffling each column costs",
+}
+#: Kinds that draw some rows, and how many by default.
+ROW_KINDS = {"ternary": 1, "marginals": 1, "intervals": 12}
+
+
+@command()
+def report(
+    model: Path,
+    table: Path,
+    out: Path = Path("report"),
+    train: Path | None = None,
+    folds: Annotated[int | None, typer.Option(min=0)] = None,
+    ternary: str | None = None,
+    title: str | None = None,
+    *,
+    source: opt.LabelOptions,
+    backbone: str | None = None,
+) -> None:
+    """Write a page about a model: how good it is, what matters, and where it fails.
+
+    Args:
+        out: Folder to write index.html into.
+        train: Table that trained the model; the simple rivals learn from it, too.
+        folds: Folds of a cross-validation; by default 5 if TABLE trained the model, else none.
+        title: Headline of the page.
+
+    Examples:
+        A page about rows that the fit has not seen:
+          snefy-ldl report model test.csv --out report
+
+        The simple rivals learn from the rows that trained the model:
+          snefy-ldl report model test.csv --train train.csv --out report
+
+        Only one table, which trained the model: judged by cross-validation:
+          snefy-ldl report model all.csv --out report
+    """
+    from snefy_ldl._internal.files import write_bytes
+    from snefy_ldl.apps.cli.report_page import render_report
+    from snefy_ldl.apps.reports import make_report
+
+    if folds == 1:
+        raise typer.BadParameter("--folds 1: use at least 2, or 0 to judge the model itself.")
+    if out.exists() and not out.is_dir():
+        raise input_error(f"--out {out} is a file; name a folder for the page.")
+    fitted = load_model(model, backbone)
+    rows = _judged_rows(fitted, table, source)
+    others = None if train is None else _judged_rows(fitted, train, source)
+    folds, notes = _how_to_judge(fitted, rows, folds)
+    calibration = None if folds or rows.counts is not None else _stored_calibration(fitted, model)
+    with warnings_as_notes():
+        made = make_report(fitted, rows, train=others, folds=folds, calibration=calibration)
+    commands = [
+        f"snefy-ldl report {model} {table}" + (f" --train {train}" if train else "") + f" --out {out}",
+        f"snefy-ldl predict {model} {table.name} --interval 0.9 --out predictions.csv",
+        f"snefy-ldl conformalize {model} calibration.csv     # rows that fit has not seen",
+    ]
+    page = out / "index.html"
+    out.mkdir(parents=True, exist_ok=True)
+    text = render_report(made, table=table.name, title=title, ternary=ternary, notes=notes, commands=commands)
+    write_bytes(page, text.encode())
+    say(f"{len(rows):,} rows judged; the page: {page}   (open it in a browser)", "green")
+
+
+@command()
+def plot(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of: {', '.join(KINDS)}.")],
+    model: Path,
+    table: Path,
+    out: Annotated[Path, typer.Option()],
+    rows: str | None = None,
+    ternary: str | None = None,
+    dpi: opt.Dpi = 150,
+    *,
+    source: opt.LabelOptions,
+    backbone: str | None = None,
+) -> None:
+    """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ...
+
+    Args:
+        out: File to write: .png, .svg or .pdf.
+        rows (1,5,9): Rows to draw, counted from 1; ternary draws up to 6.
+
+    Examples:
+        Density of the rows 3 and 8 over three groups of labels:
+          snefy-ldl plot ternary model test.csv --rows 3,8 --ternary sand,silt+loam,clay --out rows.png
+
+        Which columns matter:
+          snefy-ldl plot importance model test.csv --out columns.svg
+    """
+    if kind not in KINDS:
+        raise typer.BadParameter(f"there is no picture {kind!r}; use one of {', '.join(KINDS)}.")
+    check_picture(out, table)
+    fitted = load_model(model, backbone)
+    judged = _judged_rows(fitted, table, source)
+    chosen = _chosen(rows, kind, len(judged))
+    from snefy_ldl.apps.cli.report_page import Painter
+
+    with warnings_as_notes():
+        figure = Painter(fitted, judged, chosen, ternary).figure(kind)
+    write_picture(figure, out, dpi, pad_inches=0.08)
+    say(f"{KINDS[kind]}: {out}", "green")
+
+
+def _chosen(text: str | None, kind: str, n_rows: int) -> list[int]:
+    """Numbers of the rows to draw, counted from 0."""
+    if text is None:
+        return list(range(min(ROW_KINDS.get(kind, 0), n_rows)))
+    if kind not in ROW_KINDS:
+        raise input_error(f"--rows {text}: {kind} is about all rows; only {', '.join(ROW_KINDS)} take --rows.")
+    chosen = []
+    for word in split(text):
+        if not word.isdigit() or not 1 <= int(word) <= n_rows:
+            raise input_error(f"--rows {text}: {word!r} is not a row number; rows are numbered from 1 to {n_rows}.")
+        chosen.append(int(word) - 1)
+    if kind == "ternary" and len(chosen) > 6:
+        raise input_error(f"--rows {text}: a picture holds at most 6 triangles.")
+    return chosen
+
+
+def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple[int, list[str]]:
+    """In how many folds to fit anew, and what a reader should know: rows that trained a model flatter it."""
+    from snefy_ldl._internal.seen import count_seen
+
+    seen = count_seen(model, rows.X, rows.D) / len(rows)
+    if folds is None and seen >= MOSTLY_SEEN:
+        part = "a part of them" if rows.groups is None else "some of the groups"
+        words = f"these rows trained the model, so its settings are judged by {FOLDS} fits, each without {part}"
+        note(f"{words} (--folds 0 judges the model itself)")
+        return FOLDS, [f"{words[0].upper()}{words[1:]}."]
+    if not folds and seen > FEW_SEEN:
+        words = f"About {seen:.0%} of these rows trained the model, which looks better on them than on new ones."
+        note(words)
+        return 0, [words]
+    return folds or 0, []
+
+
+def _judged_rows(model: SnefyLDL, file: Path, source: opt.LabelOptions) -> JudgedRows:
+    """The rows of a table whose labels are known; prints on standard error what is odd about them."""
+    import pandas as pd
+
+    from snefy_ldl.apps.reports import JudgedRows
+    from snefy_ldl.datasets.groups import in_groups, split_rows
+
+    rows, X = read_for_model(model, file, source)
+    X, groups = split_rows(X)
+    columns = list(X.columns) if hasattr(X, "columns") else list(rows.features.columns)
+    table = in_groups(pd.DataFrame(X, columns=columns).reset_index(drop=True), groups)
+    with warnings_as_notes(tables=True):
+        model.predict(table)
+    D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
+    names = None if rows.ids is None else [str(name) for name in rows.ids]
+    return JudgedRows(table, D, rows.label_names, rows.labels if rows.are_counts else None, names)
+
+
+def _stored_calibration(model: SnefyLDL, folder: Path) -> Any:
+    """Conformalized intervals that the model folder holds, of the report's level; None where there are none."""
+    from snefy_ldl._internal.model_files import load_calibration
+    from snefy_ldl.apps.reports import LEVEL
+    from snefy_ldl.conformal import ConformalIntervals
+
+    state = load_calibration(folder)
+    if state is None or note_other_levels(calibrated_levels(state), LEVEL):
+        return None
+    return ConformalIntervals.from_dict(model, state)

@@ -1,0 +1,159 @@
+"""The commands ``serve``, ``explore`` and ``export``: a model for others, over HTTP, as a page, or as a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from snefy_ldl.apps.cli import options as opt
+from snefy_ldl.apps.cli.common import import_backbone, input_error, load_model, not_an_input, number, say, split
+from snefy_ldl.apps.cli.entry import command
+
+
+@command()
+def serve(
+    models: list[Path],
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    data: Path | None = None,
+    token: Annotated[str | None, typer.Option(envvar="SNEFY_LDL_TOKEN")] = None,
+    rows: Annotated[int, typer.Option(min=1)] = 10_000,
+    body_mb: float = 8.0,
+    seconds: float = 10.0,
+    queue: Annotated[int, typer.Option(min=1)] = 64,
+    batch_ms: Annotated[float, typer.Option(min=0.0)] = 2.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
+    backbone: str | None = None,
+) -> None:
+    """Answer questions about a model over HTTP, and show its page at /.
+
+    A model folder that changes is loaded again. Stop the server with Ctrl-C
+    or SIGTERM: requests it has accepted are finished.
+
+    Args:
+        models (MODEL...): Folders that fit wrote; the first is the default.
+        host: Address to listen on; 0.0.0.0 is all of them.
+        port: Port to listen on.
+        data (TABLE): Rows that the page at / shows.
+        token: Token that every request must carry; better set as a variable than typed.
+        rows: Most rows per request.
+        body_mb: Largest body of a request, in megabytes.
+        seconds: Longest time per request; requests that would take longer are refused.
+        queue: Requests that may wait per model; others get 503.
+        batch_ms: How long to wait for requests to answer together.
+        quiet: Log only requests that failed.
+
+    Examples:
+        One model on this machine, its page at http://127.0.0.1:8000/:
+          snefy-ldl serve model
+
+        Two models, with rows for the page, behind a token:
+          SNEFY_LDL_TOKEN=... snefy-ldl serve model other
+          --data rows.csv --host 0.0.0.0 --port 8000
+
+        A model with a custom network, built by code in mynets.py:
+          snefy-ldl serve model --backbone mynets:make_backbone
+    """
+    # an extra, and torch: only this command needs them
+    try:
+        from snefy_ldl.apps.serve.app import create_app
+        from snefy_ldl.apps.serve.server import run
+    except ImportError as error:
+        if error.name and error.name.startswith("snefy_ldl"):
+            raise
+        raise ImportError(
+            f"serving needs fastapi, uvicorn and others ({error.name} is missing): pip install 'snefy-ldl[serve]'"
+        ) from None
+    from snefy_ldl.apps.serve.guard import Log
+    from snefy_ldl.apps.serve.limits import Limits
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    limits = Limits(rows=rows, body_bytes=int(body_mb * 1e6), seconds=seconds, queue=queue, batch_wait=batch_ms / 1e3)
+    own = import_backbone(backbone)
+    app = create_app(models, token=token or None, limits=limits, data=data, log=Log(quiet=quiet), backbone=own)
+    run(app, host, port)
+
+
+@command()
+def explore(
+    model: Path,
+    table: Path,
+    out: Path = Path("explorer.html"),
+    id_name: opt.IdColumn = None,
+    backbone: str | None = None,
+) -> None:
+    """Write a page that explores a model in any browser, without a server or the internet.
+
+    Pick a row or change its features: the page computes the density itself.
+    Add votes, merge labels, set what is known; label rows and download
+    them for fit --append.
+
+    Args:
+        out: HTML file to write.
+    """
+    # torch, and what reads tables: only when the command runs
+    from snefy_ldl._internal.files import write_bytes
+    from snefy_ldl.apps.serve.explorer import PageRows, make_page
+    from snefy_ldl.apps.serve.store import load_served
+
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise input_error(f"--out {out}: name a file that ends in .html.")
+    if out.is_dir():
+        raise input_error(f"--out {out} is a folder; name a file in it.")
+    not_an_input("--out", out, table)
+    served = load_served(model, model.resolve().name, import_backbone(backbone))
+    rows = PageRows.read(served.model, table, id_name)
+    page = make_page(served.model, rows, served.name, served.calibrated, verbose=1).encode()
+    write_bytes(out, page)
+    say(f"{len(rows):,} rows, {len(page) / 1e6:.1f} MB written to {out}; open it in a browser", "green")
+
+
+@command()
+def export(
+    model: Path,
+    out: Path,
+    levels: str | None = None,
+    dtype: str = "float64",
+    backbone: str | None = None,
+) -> None:
+    """Write a model as a file that gives mean, variance and quantiles without Python.
+
+    The file takes numbers only: its metadata describes how the model turns
+    text and dates into numbers.
+
+    Args:
+        out (FILE): File to write, ending in .onnx.
+        levels (A,B,C): Levels of the quantiles, or none; by default nine levels.
+        dtype (TYPE): Type of the features: float64, or float32 as many runtimes send.
+
+    Examples:
+        A file with nine quantiles:
+          snefy-ldl export model/ model.onnx
+
+        For a runtime that sends float32:
+          snefy-ldl export model/ model.onnx --dtype float32
+
+        Other quantiles:
+          snefy-ldl export model/ model.onnx --levels 0.05,0.5,0.95
+    """
+    # torch, and what reads models: only when the command runs
+    from snefy_ldl.apps.integrations.graph import LEFT_OUT
+    from snefy_ldl.apps.integrations.onnx import export_onnx
+
+    if out.suffix.lower() != ".onnx":
+        raise input_error(f"{out}: name a file that ends in .onnx.")
+    wanted = None if levels is None else [number(part, "--levels") for part in split(levels) if part != "none"]
+    fitted = load_model(model, backbone, "cpu")
+    if not hasattr(fitted, "net_"):
+        raise input_error(f"{model} holds a log-ratio density, which has no ONNX form; fit with --density snefy.")
+    if dtype not in ("float64", "float32"):
+        raise input_error(f"--dtype {dtype}: use float64 or float32.")
+    export_onnx(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)
+    say(f"{out.stat().st_size / 1e6:.1f} MB written to {out}", "green")
+    if fitted.inputs_ == "moving":
+        say(LEFT_OUT, "yellow")
+    if fitted.columns_ is not None and not fitted.columns_.is_plain:
+        say("text, dates and gaps: the file's metadata describes the numbers it takes", "yellow")

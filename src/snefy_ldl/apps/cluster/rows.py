@@ -1,0 +1,203 @@
+"""Rows of a table as a model takes them, and columns of answers; light to import, for the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from snefy_ldl.snefy import SnefyLDL
+
+
+def interval_columns(labels: list[str]) -> list[str]:
+    """Names of the columns that hold both ends of each label's interval.
+
+    Args:
+        labels: names of the labels (L).
+
+    Returns:
+        Two names a label (2 L).
+
+    Example:
+        >>> interval_columns(["sand"])
+        ['sand_low', 'sand_high']
+    """
+    return [f"{label}_{end}" for label in labels for end in ("low", "high")]
+
+
+#: Columns with quantiles of the rating of one more vote, where labels are ordered.
+RATING_COLUMNS = ("vote_low", "vote_median", "vote_high")
+
+
+def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float, ordered: bool) -> dict[str, Any]:
+    """Number of votes, and means and intervals of every label given the votes, a column each.
+
+    Args:
+        model: a fitted model.
+        X: features (N, d).
+        counts: votes so far (N, L).
+        level: of the intervals.
+        ordered: whether labels are ordered ratings; quantiles of the rating of one more vote are added then.
+
+    Returns:
+        Columns (N,) by name, rounded as every table is.
+    """
+    import numpy as np
+
+    from snefy_ldl.datasets.tables import round_shares
+    from snefy_ldl.votes import vote_quantiles
+
+    labels, tail = [str(label) for label in model.label_names_], 0.5 * (1.0 - level)
+    law = model.update(X, counts)
+    mean, ends = law.mean.cpu().numpy(), law.quantiles([tail, 1.0 - tail]).cpu().numpy()
+    columns: dict[str, Any] = {"votes": counts.sum(axis=1).astype(np.int64)}
+    for r, label in enumerate(labels):
+        columns[label] = round_shares(mean[:, r])
+        columns |= dict(zip(interval_columns([label]), round_shares(ends[:, r]).T))
+    if ordered:
+        ratings = vote_quantiles(law, [tail, 0.5, 1.0 - tail])
+        columns |= dict(zip(RATING_COLUMNS, np.array(labels, dtype=object)[ratings].T))
+    return columns
+
+
+def takes_gaps(model: SnefyLDL) -> bool:
+    """Whether a model reads text and gaps by itself; those of 0.1 do not.
+
+    Args:
+        model: a fitted model.
+
+    Returns:
+        True where the model was fitted to a table, or its backbone has a ``collate``.
+    """
+    from snefy_ldl.datasets.columns import TableEncoder
+
+    return isinstance(model.columns_, TableEncoder) or _collates(model)
+
+
+def _collates(model: SnefyLDL) -> bool:
+    """Whether a network of the user's own makes batches of rows as they are."""
+    return getattr(model.backbone, "collate", None) is not None
+
+
+def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
+    """Rows of a table as a model takes them.
+
+    Args:
+        model: a fitted model.
+        table: a DataFrame that has these columns.
+        names: the columns to feed the model, in its order.
+
+    Returns:
+        A DataFrame with the names the model knows, or an array for a model that knows none. A backbone's ``collate``
+        gets a list: the cells of one column, or a dict per row of several.
+    """
+    from snefy_ldl.datasets.columns import TableEncoder
+
+    if isinstance(model.columns_, TableEncoder):
+        return table[names].set_axis(model.columns_.names_used, axis=1)
+    if _collates(model):
+        return table[names[0]].tolist() if len(names) == 1 else table[names].to_dict("records")
+    return table[names].to_numpy(dtype="float64")
+
+
+def group_levels(model: SnefyLDL) -> tuple[str, ...]:
+    """Columns that hold the groups of rows, for a model that was fitted with groups.
+
+    Args:
+        model: a fitted model.
+
+    Returns:
+        One name per level; none where the fit was given no groups.
+    """
+    effects = getattr(model, "group_effects_", None)
+    known = model.training_.get("group_effects") if effects is None else {"levels": effects.levels}
+    return tuple(known["levels"]) if known else ()
+
+
+def table_groups(model: SnefyLDL, table: Any) -> Any:
+    """Groups of the rows of a table, out of the columns that a model knows groups by.
+
+    Args:
+        model: a fitted model.
+        table: a DataFrame.
+
+    Returns:
+        A DataFrame with one column per level, None where the table lacks it; None where it has no such column.
+    """
+    levels = group_levels(model)
+    if not set(levels) & set(table.columns):
+        return None
+    groups = table.reindex(columns=list(levels))
+    return groups.apply(_typed_cells)
+
+
+def _typed_cells(cells: Any) -> Any:
+    """Cells of a column that was read as text, of the type they would have had; others as they are."""
+    import pandas as pd
+
+    if not pd.api.types.is_string_dtype(cells):
+        return cells
+    try:
+        return pd.to_numeric(cells)
+    except (TypeError, ValueError):
+        return cells.where(cells != "", None)
+
+
+def calibrated_levels(state: dict[str, Any]) -> list[float]:
+    """Levels of a stored calibration.
+
+    Args:
+        state: what :func:`snefy_ldl._internal.model_files.load_calibration` gives.
+
+    Returns:
+        Its confidence levels, also where there is only one.
+
+    Example:
+        >>> calibrated_levels({"confidence_level": 0.9})
+        [0.9]
+    """
+    levels = state["confidence_level"]
+    return list(levels) if isinstance(levels, list) else [levels]
+
+
+def calibrated_intervals(model: SnefyLDL, state: dict[str, Any] | None, level: float) -> Callable[[Any], Any] | None:
+    """Features to calibrated intervals (N, L, 2).
+
+    Args:
+        model: the fitted model.
+        state: its stored calibration, or None.
+        level: confidence level.
+
+    Returns:
+        A function of features; None where there is no calibration of that level.
+    """
+    if state is None or level not in calibrated_levels(state):
+        return None
+    from snefy_ldl.conformal import ConformalIntervals
+
+    calibrated, levels = ConformalIntervals.from_dict(model, state), calibrated_levels(state)
+    if not isinstance(state["confidence_level"], list):
+        return calibrated.predict_interval
+    return lambda X: calibrated.predict_interval(X)[..., levels.index(level)]
+
+
+def prediction_columns(model: SnefyLDL, X: Any, intervals: Callable[[Any], Any] | None) -> dict[str, Any]:
+    """Means, and both ends of intervals where these are wanted, a column each.
+
+    Args:
+        model: a fitted model.
+        X: features (N, d).
+        intervals: features to intervals (N, L, 2), or None.
+
+    Returns:
+        Columns (N,) by name, rounded as every table is.
+    """
+    import numpy as np
+
+    from snefy_ldl.datasets.tables import round_shares
+
+    labels = [str(label) for label in model.label_names_]
+    columns = dict(zip(labels, np.asarray(model.predict(X)).T))
+    if intervals is not None:
+        columns |= dict(zip(interval_columns(labels), intervals(X).reshape(-1, 2 * len(labels)).T))
+    return {name: round_shares(values) for name, values in columns.items()}

@@ -1,0 +1,183 @@
+"""A fitted model as an ONNX file, for any runtime that reads such files. Needs the extra ``onnx``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import Dim, ExportedProgram
+
+from snefy_ldl._internal.files import write_bytes
+from snefy_ldl._internal.progress import Progress
+from snefy_ldl._internal.version import __version__
+from snefy_ldl.apps.integrations.graph import ModelGraph, Precision
+from snefy_ldl.errors import InputError
+
+#: Version of ONNX's operators; runtimes of 2024 and later know it.
+OPSET = 20
+#: The graph's own names.
+INPUT, OUTPUTS = "features", ("mean", "variance", "quantiles")
+
+
+def export_onnx(
+    model: Any,
+    path: str | Path,
+    levels: Sequence[float] | None = None,
+    *,
+    dtype: Precision = "float64",
+    verbose: int = 0,
+) -> Path:
+    """Write a fitted model as an ONNX file that gives mean, variance and quantiles.
+
+    Its input ``features`` is (B, d), NaN where the model was fitted with gaps, or what a network of the user's own
+    takes; its outputs are ``mean`` (B, L), ``variance`` (B, L) and ``quantiles`` (B, L, A), in float64. Names of labels
+    and features, levels and how a table was read are in the file's metadata. Means and variances
+    equal the model's to rounding (the network runs in float32), quantiles to 1e-5.
+
+    Args:
+        model: a fitted :class:`~snefy_ldl.SnefyLDL`; with or without a centre, modelled zeros, members and the
+            library's guides. A network of the user's own must take single tensors.
+        path: file to write, ending in .onnx; one that is there is replaced.
+        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them. The
+            law of a model whose guides move it gives means and variances alone, which ``left_out`` says in the file.
+        dtype: in which features come in, "float64" or "float32": a graph takes one of them. Whole numbers that a
+            network of the user's own takes, pixels say, keep their type.
+        verbose: 1 shows progress on stderr.
+
+    Returns:
+        The file.
+
+    Raises:
+        ImportError: onnx or onnxscript is not installed.
+        InputError: where the file has another ending, a level lies outside (0, 1), or the model has parts that no graph
+            can hold; it says which, and what to do.
+        NotFittedError: before a fit.
+
+    Example:
+        >>> import tempfile
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
+        >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +SKIP
+        ...     file = export_onnx(model, Path(folder) / "model.onnx")
+        ...     mean, variance, quantiles = onnxruntime.InferenceSession(file).run(None, {"features": city.X})
+    """
+    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f"ONNX files need {' and '.join(missing)}: pip install 'snefy-ldl[onnx]'")
+    path = Path(path)
+    if path.suffix.lower() != ".onnx" or path.is_dir():
+        raise InputError(f"{path}: name a file that ends in .onnx.")
+    graph = ModelGraph(model, levels, dtype, verbose)
+    with Progress("export", 3, show=bool(verbose)) as progress:
+        progress.update(0, "tracing the model")
+        program = trace(graph)
+        progress.update(1, "translating it for ONNX")
+        with _quietly():
+            made = torch.onnx.export(program, dynamo=True, opset_version=OPSET, verbose=False)
+        progress.update(3, "done")
+    assert made is not None
+    proto = made.model_proto
+    _rename(proto.graph)
+    proto.producer_name = "snefy-ldl"
+    for name, value in describe(model, graph).items():
+        proto.metadata_props.add(key=name, value=value if isinstance(value, str) else json.dumps(value))
+    write_bytes(path, proto.SerializeToString())
+    return path
+
+
+def trace(graph: ModelGraph) -> ExportedProgram:
+    """The graph as torch's program, for any number of rows.
+
+    Args:
+        graph: of a fitted model.
+
+    Returns:
+        The program.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
+        >>> len(trace(ModelGraph(model, levels=())).module()(torch.as_tensor(city.X)))
+        2
+    """
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch warns of its own parts that will change
+        return torch.export.export(
+            graph.eval(), (graph.inputs.example(),), dynamic_shapes=({0: Dim("rows")},), strict=False
+        )
+
+
+def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
+    """What goes into an exported model and what comes out, as plain JSON values.
+
+    Args:
+        model: that was exported.
+        graph: of it.
+
+    Returns:
+        ``labels``, ``features`` (None where the model knows no names), ``n_features``, ``levels``, ``input`` (a
+        sentence), ``dtype`` (in which features must come),
+        ``left_out`` (what is missing, a sentence or None), ``columns`` (how text and dates became features,
+        or None) and ``library_version``.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
+        >>> describe(model, ModelGraph(model, levels=(0.5,)))["levels"]
+        [0.5]
+    """
+    return {
+        "labels": [str(label) for label in model.label_names_],
+        "features": graph.inputs.names,
+        "n_features": graph.inputs.width,
+        "levels": list(graph.levels),
+        "input": graph.inputs.words(),
+        "dtype": str(graph.inputs.example().dtype).removeprefix("torch."),
+        "left_out": graph.left_out,
+        "columns": model.columns_.to_dict() if graph.inputs.encoded else None,
+        "library_version": __version__,
+    }
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without torch's notes on packages that are not there, and on its own parts that will change."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _rename(graph: Any) -> None:
+    """Give input and outputs their names, and all else names that cannot be theirs: torch names values by operation."""
+    names = {graph.input[0].name: INPUT}
+    names |= {output.name: name for output, name in zip(graph.output, OUTPUTS)}
+
+    def renamed(name: str) -> str:
+        return names.get(name, f"inner.{name}") if name else name
+
+    for node in graph.node:
+        node.input[:] = [renamed(name) for name in node.input]
+        node.output[:] = [renamed(name) for name in node.output]
+    for value in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
+        value.name = renamed(value.name)
+    for value in (*graph.input, *graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "rows"

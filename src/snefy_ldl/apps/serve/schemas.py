@@ -1,0 +1,178 @@
+"""The requests that the service accepts, examples that run on the served model, and their OpenAPI description."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Level = Annotated[float, Field(gt=0.0, lt=1.0)]
+Levels = Annotated[list[Level], Field(min_length=1, max_length=20)]
+Votes = Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(description="Number of votes by label.")]
+
+
+class Question(BaseModel):
+    """What every request contains: rows, and which model to ask.
+
+    Attributes:
+        rows: objects with at least the model's features by name, or lists in the model's order; a custom network may
+            also take nested lists or texts.
+        model: name of the model; the first by default.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
+
+    rows: Annotated[
+        list[dict[str, Any] | list[Any] | str],
+        Field(min_length=1, description="Rows of the table: objects with the features by name."),
+    ]
+    model: Annotated[str | None, Field(description="Name of the model; the first by default.")] = None
+
+
+class Predict(Question):
+    """Mean, variance, intervals and probabilities of zero."""
+
+    levels: Annotated[Levels, Field(description="Confidence levels of the intervals.")] = [0.9]
+    calibrated: Annotated[bool, Field(description="Use conformal intervals at calibrated levels.")] = True
+
+
+class Density(Question):
+    """Log density of whole mixes, or density and probability of one share or a sum of shares."""
+
+    points: Annotated[
+        list[list[float]] | None,
+        Field(min_length=1, description="Label distributions, one share per label in the model's order."),
+    ] = None
+    labels: Annotated[list[str] | None, Field(min_length=1, description="Labels whose shares are summed.")] = None
+    at: Annotated[
+        list[Annotated[float, Field(gt=0.0, lt=1.0)]] | None,
+        Field(min_length=1, description="Values of that sum, between 0 and 1."),
+    ] = None
+
+
+class Groups(Question):
+    """The distribution of sums of labels."""
+
+    groups: Annotated[
+        dict[str, Annotated[list[str], Field(min_length=1)]],
+        Field(min_length=1, max_length=100, description="Labels by name of the group; no group may hold all labels."),
+    ]
+    levels: Levels = [0.9]
+
+
+class Condition(Question):
+    """The distribution of all shares given that some are known."""
+
+    known: Annotated[dict[str, Level], Field(min_length=1, description="Known shares by label, the same for all rows.")]
+    levels: Levels = [0.9]
+
+
+class Update(Question):
+    """The distribution given features and votes."""
+
+    votes: Annotated[list[Votes], Field(min_length=1, description="Votes per row; labels left out have none.")]
+    levels: Levels = [0.9]
+
+
+class Next(Question):
+    """The items that should get the next votes."""
+
+    votes: Annotated[list[Votes] | None, Field(description="Votes per row so far; none by default.")] = None
+    n: Annotated[int, Field(ge=1, le=1000, description="Number of votes to assign.")] = 1
+    criterion: Literal["variance", "information"] = "variance"
+    max_per_item: Annotated[int, Field(ge=1, le=1000)] = 1
+    new_item_cost: Annotated[float, Field(gt=0.0)] = 1.0
+
+
+class Query(Question):
+    """The rows that are most worth labelling."""
+
+    n: Annotated[int, Field(ge=1, le=10_000, description="Number of rows to choose.")] = 1
+    strategy: Annotated[str, Field(max_length=40, description="Name of a strategy, as for snefy-ldl query.")] = "auto"
+    diverse: Annotated[bool, Field(description="Choose rows that also differ from each other.")] = False
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+#: Request classes by path.
+QUESTIONS: dict[str, type[Question]] = {
+    "predict": Predict,
+    "density": Density,
+    "groups": Groups,
+    "condition": Condition,
+    "update": Update,
+    "next": Next,
+    "query": Query,
+}
+
+
+def make_examples(labels: list[str], row: Any) -> dict[str, dict[str, Any]]:
+    """An example body for every path.
+
+    Args:
+        labels: names of at least two labels.
+        row: typical features, as a request holds them.
+
+    Returns:
+        Bodies by path.
+
+    Example:
+        >>> make_examples(["a", "b"], [0.5])["predict"]
+        {'rows': [[0.5]], 'levels': [0.5, 0.9]}
+    """
+    first, last = labels[0], labels[-1]
+    examples: dict[str, dict[str, Any]] = {
+        "predict": {"rows": [row], "levels": [0.5, 0.9]},
+        "density": {"rows": [row], "labels": [first], "at": [0.25, 0.5]},
+        "groups": {"rows": [row], "groups": {"group": labels[: max(1, len(labels) - 1)]}},
+        "condition": {"rows": [row], "known": {first: 0.4}},
+        "update": {"rows": [row], "votes": [{first: 3, last: 1}]},
+        "next": {"rows": [row, row], "votes": [{first: 3}, {}], "n": 1},
+        "query": {"rows": [row, row], "n": 1, "strategy": "variance"},
+    }
+    if len(labels) < 3:
+        del examples["condition"]  # the other share would be known, too
+    return examples
+
+
+_FAULTS = {
+    "401": "The token is missing or wrong.",
+    "404": "There is no such model.",
+    "408": "The body did not arrive in time.",
+    "413": "The body is too long, or its rows would take too long; the message says how many rows are possible.",
+    "415": "The body is not JSON.",
+    "422": "The body breaks a rule; row and field are named.",
+    "503": "The service is overloaded; try again after Retry-After seconds.",
+}
+_FAULT_SCHEMA = {
+    "type": "object",
+    "properties": {"error": {"type": "string"}, "row": {"type": "integer"}, "field": {"type": "string"}},
+    "required": ["error"],
+}
+
+
+def describe(path: str, kind: type[Question], labels: list[str], row: Any) -> dict[str, Any]:
+    """The OpenAPI description of one path.
+
+    Args:
+        path: of the request.
+        kind: its class.
+        labels: of the model, for the example.
+        row: typical features, for the example.
+
+    Returns:
+        Request body and responses.
+
+    Example:
+        >>> from snefy_ldl.apps.serve.schemas import Predict
+        >>> sorted(describe("predict", Predict, ["a", "b"], [0.0])["responses"])
+        ['200', '401', '404', '408', '413', '415', '422', '503']
+    """
+    body: dict[str, Any] = {"schema": kind.model_json_schema()}
+    example = make_examples(labels, row).get(path)
+    if example is not None:
+        body["examples"] = {"typical": {"value": example}}
+    answer = {"schema": {"type": "object", "required": ["model", "version", "labels"]}}
+    responses: dict[str, Any] = {"200": {"description": "The answer.", "content": {"application/json": answer}}}
+    for status, text in _FAULTS.items():
+        responses[status] = {"description": text, "content": {"application/json": {"schema": _FAULT_SCHEMA}}}
+    return {"requestBody": {"required": True, "content": {"application/json": body}}, "responses": responses}

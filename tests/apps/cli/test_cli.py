@@ -1,0 +1,489 @@
+"""The command line: a whole round for CSV and Parquet, failures in one line, and the demonstration."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+import snefy_ldl
+from snefy_ldl import SnefyLDL
+from snefy_ldl.apps import cli
+from snefy_ldl.conformal import ConformalIntervals, Splines
+from snefy_ldl.datasets import make_annotators, make_city_districts, tables
+from snefy_ldl.errors import CalibrationWarning
+from snefy_ldl.metrics.points import kl_divergence
+
+LABELS = ["business", "entertainment", "education"]
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(word) for word in words])
+
+
+def succeed(*words: object) -> str:
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def fail(*words: object) -> str:
+    """The one line on stderr of a command that must end with exit code 1."""
+    result = run(*words)
+    assert result.exit_code == 1, result.output
+    assert "Traceback" not in result.output
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def make_districts(seed: int) -> pd.DataFrame:
+    city = make_city_districts(n=120, random_state=seed)
+    table = pd.DataFrame(city.X, columns=city.feature_names).join(pd.DataFrame(city.D, columns=city.label_names))
+    table.insert(0, "code", [f"{i:04d}" for i in range(len(table))])
+    return table
+
+
+@pytest.fixture(scope="module")
+def districts() -> pd.DataFrame:
+    return make_districts(0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, districts: pd.DataFrame) -> Path:
+    """Tables in three formats, and a model fitted to the CSV by the command line."""
+    folder = tmp_path_factory.mktemp("cli")
+    districts.to_csv(folder / "city.csv", index=False)
+    make_districts(1).to_csv(folder / "new.csv", index=False)
+    districts.to_csv(folder / "city.tsv.gz", index=False, sep="\t")
+    districts.to_parquet(folder / "city.parquet", index=False)
+    features = ",".join(districts.columns[1:6])
+    succeed(
+        *("fit", folder / "city.csv", "--labels", ",".join(LABELS), "--features", features),
+        *("--out", folder / "model", "--epochs", 3, "--seed", 1),
+    )
+    return folder
+
+
+# --- the round --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_fit_writes_a_model_that_knows_its_names(folder: Path, districts: pd.DataFrame) -> None:
+    model = SnefyLDL.load(folder / "model")
+    assert list(model.feature_names_in_) == list(districts.columns[1:6])
+    assert model.label_names_ == LABELS
+    assert model.random_state == 1
+
+
+@pytest.mark.parametrize("name", ["city.csv", "city.tsv.gz", "city.parquet"])
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz", ".parquet"])
+def test_predict_reads_and_writes_by_the_ending(
+    folder: Path, districts: pd.DataFrame, tmp_path: Path, name: str, ending: str
+) -> None:
+    out = tmp_path / "made" / f"predicted{ending}"
+    succeed("predict", folder / "model", folder / name, "--interval", 0.8, "--keep", "code", "--out", out)
+    text = {"code": str}
+    if ending == ".parquet":
+        table = pd.read_parquet(out)
+    else:
+        table = pd.read_csv(out, sep="\t" if ending == ".tsv" else ",", dtype=text)
+    ends = [f"{label}_{end}" for label in LABELS for end in ("low", "high")]
+    assert list(table.columns) == ["code", *LABELS, *ends]
+    assert list(table["code"]) == list(districts["code"])  # leading zeros and all
+    model, X = SnefyLDL.load(folder / "model"), districts[districts.columns[1:6]]
+    np.testing.assert_allclose(table[LABELS], model.predict(X), atol=1e-7)
+    np.testing.assert_allclose(table[ends].to_numpy().reshape(-1, 3, 2), model.predict_interval(X, 0.8), atol=1e-6)
+    assert [path.name for path in out.parent.iterdir()] == [out.name], "a temporary file was left behind"
+
+
+def test_predict_prints_csv_by_default(folder: Path) -> None:
+    lines = succeed("predict", folder / "model", folder / "city.csv").splitlines()
+    assert lines[0] == ",".join(LABELS)
+    assert len(lines) == 121
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["city.csv", "city.parquet"])
+def test_predict_in_parts_gives_the_same(
+    folder: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = succeed("predict", folder / "model", folder / name, "--interval", 0.9, "--keep", "code")
+    monkeypatch.setattr(tables, "CHUNK_ROWS", 50)
+    out = tmp_path / "parts.parquet"
+    succeed("predict", folder / "model", folder / name, "--interval", 0.9, "--keep", "code", "--out", out)
+    (tmp_path / "whole.csv").write_text(whole)
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(out), pd.read_csv(tmp_path / "whole.csv", dtype={"code": str}), atol=1e-7, check_dtype=False
+    )
+
+
+@pytest.mark.slow
+def test_evaluate_agrees_with_the_library(folder: Path, districts: pd.DataFrame) -> None:
+    report = json.loads(succeed("evaluate", folder / "model", folder / "city.csv", "--json"))
+    model, X = SnefyLDL.load(folder / "model"), districts[districts.columns[1:6]]
+    D = districts[LABELS].to_numpy()
+    assert report["rows"] == 120
+    assert report["metrics"]["kl_divergence"]["value"] == pytest.approx(kl_divergence(D, model.predict(X)), abs=1e-6)
+    assert report["log_likelihood"]["value"] == pytest.approx(model.score(X, D), abs=1e-5)
+    assert 0.5 < report["interval"]["coverage"]["value"] <= 1.0
+    turned, words = ",".join(reversed(LABELS)), ("evaluate", folder / "model", folder / "city.csv", "--json")
+    assert json.loads(succeed(*words, "--labels", turned)) == report  # columns are known by their names
+    for labels in (f"{turned},{LABELS[0]}", f"{LABELS[0]},{LABELS[0]},{LABELS[1]}", LABELS[0]):
+        assert "name 3 different columns" in fail("evaluate", folder / "model", folder / "new.csv", "--labels", labels)
+    table = succeed("evaluate", folder / "model", folder / "city.parquet", "--interval", 0.5)
+    for words in ("kl divergence", "mean log likelihood", "coverage of 50% intervals"):
+        assert words in table
+
+
+def test_info_tells_what_the_model_is(folder: Path) -> None:
+    text = succeed("info", folder / "model")
+    for words in (
+        "business, entertainment, education",
+        "distance_to_centre_km",
+        "format 1",
+        "120 rows (96 to learn from, 24 held",
+    ):
+        assert words in text
+    config = json.loads(succeed("info", folder / "model", "--json"))
+    assert config["label_names"] == LABELS
+
+
+@pytest.mark.slow
+def test_the_candidates_of_a_fit_are_shown(folder: Path, tmp_path: Path) -> None:
+    said = succeed(
+        *("fit", folder / "city.csv", "--labels", ",".join(LABELS), "--drop", "code"),
+        *("--out", tmp_path / "m", "--epochs", 2),
+    )
+    assert re.search(r"kept of \d candidates, \d of them dropped early: (features|guides|moving law)(, .*)?\n", said)
+    shown = succeed("info", tmp_path / "m").split("candidates")[1]
+    assert re.search(r"name +log likelihood +KL +epochs +seconds +outcome", shown)
+    assert re.search(r"guides +-?\d+\.\d{4} +\d+\.\d{4} +2 +\d+\.\d +(kept|not chosen)", shown)
+    assert re.search(r"moving law, taught .*(kept|not chosen)", shown)
+    tried = json.loads(succeed("info", tmp_path / "m", "--json"))["candidates"]
+    assert [one["name"] for one in tried] == ["features", "guides", "moving law, taught"]
+
+
+@pytest.mark.slow
+def test_votes_round(tmp_path: Path) -> None:
+    items = make_annotators(n=80, n_labels=3, random_state=0)
+    table = pd.DataFrame(items.X, columns=items.feature_names).join(
+        pd.DataFrame(items.counts, columns=["no", "so", "yes"])
+    )
+    table.to_csv(tmp_path / "votes.csv", index=False)
+    words = ("--labels", "no,so,yes", "--counts")
+    succeed("fit", tmp_path / "votes.csv", *words, "--out", tmp_path / "m", "--epochs", 2, "--quiet", "--members", 2)
+    report = json.loads(succeed("evaluate", tmp_path / "m", tmp_path / "votes.csv", "--counts", "--json"))
+    model = SnefyLDL.load(tmp_path / "m")
+    assert model.n_members == 2
+    assert report["log_likelihood"]["value"] == pytest.approx(model.score(items.X, counts=items.counts), abs=1e-5)
+    assert report["interval"]["coverage"] is None
+    assert "No coverage" in succeed("evaluate", tmp_path / "m", tmp_path / "votes.csv", "--counts")
+
+
+@pytest.mark.slow
+def test_zeros_are_noted_refused_or_floored(tmp_path: Path, districts: pd.DataFrame) -> None:
+    table = districts.drop(columns="code")
+    table.loc[3, LABELS] = [1.0, 0.0, 0.0]
+    table.to_csv(tmp_path / "zeros.csv", index=False)
+    words = ("fit", tmp_path / "zeros.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "m", "--epochs", 1)
+    result = run(*words)
+    assert result.exit_code == 0
+    assert "note: 1 of 120 label distributions" in result.stderr
+    assert "zero at data row 4, column 'entertainment', and --zeros error was asked for" in fail(
+        *words, "--zeros", "error"
+    )
+    assert run(*words, "--zeros", "0.01").exit_code == 0
+    assert "shrink, error or a number" in fail(*words, "--zeros", "some")
+
+
+@pytest.mark.slow
+def test_a_model_without_feature_names_takes_the_other_columns(
+    tmp_path: Path, folder: Path, districts: pd.DataFrame
+) -> None:
+    features = list(districts.columns[1:6])
+    model = SnefyLDL(epochs=1, random_state=0).fit(districts[features].to_numpy(), districts[LABELS])
+    model.save(tmp_path / "m")
+    assert "Name the right ones with --features" in fail("predict", tmp_path / "m", folder / "city.csv")
+    named = succeed("predict", tmp_path / "m", folder / "city.csv", "--features", ",".join(features))
+    districts.drop(columns="code").to_csv(tmp_path / "plain.csv", index=False)
+    assert succeed("predict", tmp_path / "m", tmp_path / "plain.csv") == named
+    assert "unnamed" in succeed("info", tmp_path / "m")
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+def test_missing_and_damaged_files_fail_in_one_line(folder: Path, tmp_path: Path) -> None:
+    table, model = folder / "city.csv", folder / "model"
+    assert "no file at" in fail("predict", model, tmp_path / "nothing.csv")
+    assert "no file at" in fail("fit", tmp_path / "nothing.csv", "--labels", "a,b", "--out", tmp_path / "m")
+    assert "is not a folder" in fail("predict", tmp_path / "nothing", table)
+    assert "is not a folder; a model is saved as one (snefy-ldl fit" in fail("info", tmp_path / "nothing")
+    assert "is missing" in fail("evaluate", tmp_path, table)
+    (tmp_path / "bad.parquet").write_bytes(b"not parquet at all")
+    assert "cannot be read as a table" in fail("predict", model, tmp_path / "bad.parquet")
+    (tmp_path / "empty.csv").write_text("")
+    assert "cannot be read as a table" in fail("predict", model, tmp_path / "empty.csv")
+    header, *rows = table.read_text().splitlines()
+    for number in (0, 60):  # a stray comma must not shift the values
+        ragged = [row.replace(",", ",9,", 1) if i == number else row for i, row in enumerate(rows)]
+        (tmp_path / "ragged.csv").write_text("\n".join([header, *ragged]))
+        assert "cannot be read as a table" in fail("predict", model, tmp_path / "ragged.csv")
+    assert "unknown ending" in fail("predict", model, table, "--out", tmp_path / "out.doc")
+    (tmp_path / "file").write_text("")
+    assert "is a file" in fail("fit", table, "--labels", ",".join(LABELS), "--out", tmp_path / "file")
+
+
+@pytest.mark.slow
+def test_bad_columns_and_cells_are_named(folder: Path, tmp_path: Path, districts: pd.DataFrame) -> None:
+    model, out = folder / "model", tmp_path / "out.csv"
+    districts.drop(columns="night_bus_lines").to_csv(tmp_path / "less.csv", index=False)
+    line = fail("predict", model, tmp_path / "less.csv")
+    assert "lacks 1 column(s)" in line
+    assert "night_bus_lines" in line
+    assert "night_bus_lines" in fail("evaluate", model, tmp_path / "less.csv")
+    assert "did you mean 'business'" in fail(
+        "fit", folder / "city.csv", "--labels", "busines,education", "--out", tmp_path / "m"
+    )
+    assert "lacks 1 column(s) (--keep): name" in fail("predict", model, folder / "city.csv", "--keep", "name")
+    assert "a predicted column has the same name" in fail("predict", model, folder / "city.csv", "--keep", "business")
+    for value, shown in ((np.nan, "no value in 1 cell"), ("many", "unreadable values in 1 cell ('many', for")):
+        broken = districts.astype({"night_bus_lines": object})
+        broken.loc[77, "night_bus_lines"] = value
+        broken.to_csv(tmp_path / "broken.csv", index=False)
+        assert f"column 'night_bus_lines': {shown}" in run("predict", model, tmp_path / "broken.csv").stderr
+    broken = districts.astype({"night_bus_lines": float})
+    broken.loc[77, "night_bus_lines"] = np.inf
+    broken.to_csv(tmp_path / "broken.csv", index=False)
+    line = fail("predict", model, tmp_path / "broken.csv", "--out", out)
+    assert "broken.csv, data row 78, column 'night_bus_lines': infinite" in line
+    assert not list(tmp_path.glob("*out*")), "a broken run left something behind"
+    districts.head(0).to_csv(tmp_path / "header.csv", index=False)
+    assert "holds no rows" in fail("predict", model, tmp_path / "header.csv", "--out", out)
+
+
+def test_a_failed_predict_keeps_the_old_output(
+    folder: Path, tmp_path: Path, districts: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "CHUNK_ROWS", 50)
+    out = tmp_path / "out.csv"
+    out.write_text("precious")
+    broken = districts.copy()
+    broken.loc[110, "night_bus_lines"] = np.inf
+    broken.to_csv(tmp_path / "broken.csv", index=False)
+    assert "data row 111" in fail("predict", folder / "model", tmp_path / "broken.csv", "--out", out)
+    assert out.read_text() == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.csv", "out.csv"]
+
+
+def test_bad_settings_fail_in_one_line(folder: Path, tmp_path: Path) -> None:
+    assert "--interval must lie strictly between 0 and 1" in fail(
+        "predict", folder / "model", folder / "city.csv", "--interval", 90
+    )
+    features = "night_bus_lines,mean_rent_eur_per_m2"
+    words = ("fit", folder / "city.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "m", "--features", features)
+    assert "epochs must be a whole number" in fail(*words, "--epochs", 0)
+    assert "--device moon" in fail(*words, "--device", "moon")
+
+
+def test_debug_shows_the_error_itself(folder: Path) -> None:
+    for words in (("--debug", "info", folder), ("info", folder, "--debug")):
+        result = run(*words)
+        assert isinstance(result.exception, snefy_ldl.errors.ModelFileError)
+
+
+def test_unexpected_errors_ask_for_a_report(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr("snefy_ldl._internal.model_files.read_config", broken)
+    line = fail("info", folder / "model")
+    assert "unexpected ZeroDivisionError: by nothing" in line
+    assert "please report" in line
+
+
+def test_missing_extra_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "pip install 'snefy-ldl[data]'" in fail("predict", folder / "model", folder / "city.csv")
+
+
+@pytest.mark.parametrize(
+    "words", [["fit", "t.csv"], ["walk"], ["predict", "--interval", "wide"], ["demo", "--rows", "3"], ["--walk"]]
+)
+def test_wrong_usage_exits_with_2(words: list[str]) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    assert lines[0].endswith("--help")
+
+
+COMMANDS = ("demo", "fit", "conformalize", "predict", "evaluate", "report", "plot", "info", "reproduce", "query")
+COMMANDS += ("update", "next", "serve", "compare", "explore", "explain", "export", "watch", "annotators")
+
+
+@pytest.mark.slow
+def test_version_and_help() -> None:
+    assert succeed("--version").strip() == f"snefy-ldl {snefy_ldl.__version__}"
+    for command in COMMANDS:
+        assert command in succeed("--help")
+        assert "Usage" in succeed(command, "--help")
+
+
+def test_without_words_the_help_is_shown() -> None:
+    assert "Start with: snefy-ldl demo" in run().output
+
+
+def test_the_module_is_the_program() -> None:
+    words = [sys.executable, "-m", "snefy_ldl", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"snefy-ldl {snefy_ldl.__version__}"
+
+
+@pytest.mark.slow
+def test_the_shell_completes_commands_and_options() -> None:
+    def completed(typed: str) -> str:
+        environment = {**os.environ, "_SNEFY_LDL_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": "1"}
+        words = [sys.executable, "-m", "snefy_ldl"]
+        return subprocess.run(words, capture_output=True, text=True, env=environment, check=True).stdout
+
+    assert set(completed("snefy-ldl ").split()) == set(COMMANDS)
+    assert "conformalize" in completed("snefy-ldl conf")
+
+
+def test_help_waits_for_nothing_heavy() -> None:
+    code = "import sys, snefy_ldl.apps.cli; print(*{'torch', 'sklearn', 'scipy', 'pandas', 'numpy'} & set(sys.modules))"
+    words = [sys.executable, "-c", code]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.split() == []
+
+
+# --- the demonstration ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_demo_writes_a_page_that_needs_nothing_else(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    text = succeed("demo", "--out", out, "--rows", 120, "--members", 1, "--epochs", 2)
+    assert str(out / "index.html") in text
+    for words in ("kl divergence", "log likelihood", "coverage of 90% intervals", "truth", "constant"):
+        assert words in text
+    page = (out / "index.html").read_text(encoding="utf-8")
+    assert "How sure can we be about a city district?" in page
+    assert "the best possible answer is known" in page
+    assert page.count("<svg ") == 17
+    for outside in ("http://", "https://", "<script", "<link"):
+        assert outside not in page
+    assert len(pd.read_csv(out / "train.csv")) == 120
+    report = json.loads(succeed("evaluate", out / "model", out / "test.csv", "--json"))
+    assert report["rows"] == 30
+
+
+@pytest.mark.slow
+def test_demo_scores_the_truth_and_the_constant_answer_rightly() -> None:
+    from scipy.stats import dirichlet
+
+    from snefy_ldl.apps.cli.city import fit_city
+    from snefy_ldl.apps.reports.scores import one_dirichlet
+
+    demo = fit_city(n_train=200, n_test=60, n_members=1, epochs=2, random_state=3)
+    alpha = one_dirichlet(demo.train.D)
+    lines = {line["name"]: line for line in demo.measures}
+    line = lines["log likelihood"]
+    assert line["truth"] == pytest.approx(demo.test.truth.log_prob(demo.test.X, demo.test.D).mean())
+    assert line["constant"] == pytest.approx(np.mean([dirichlet(alpha).logpdf(row) for row in demo.test.D]))
+    nudged = [dirichlet(alpha * factor).logpdf(demo.train.D.T).sum() for factor in (0.98, 1.0, 1.02)]
+    assert nudged[1] == max(nudged)  # it is the best fit
+    constant = np.tile(demo.train.D.mean(0), (60, 1))
+    assert lines["kl divergence"]["constant"] == pytest.approx(kl_divergence(demo.test.D, constant))
+
+
+# --- calibrated intervals ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_conformalize_then_predict_gives_calibrated_intervals(
+    folder: Path, districts: pd.DataFrame, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(folder / "model", model)
+    said = succeed("conformalize", model, folder / "new.csv", "--level", "0.8,0.9", "--method", "quantile")
+    assert "120 calibration rows" in said
+    assert "calibrated by quantile" in succeed("info", model)
+    out = tmp_path / "out.csv"
+    succeed("predict", model, folder / "city.csv", "--interval", 0.9, "--out", out)
+    fitted, X = SnefyLDL.load(model), districts[districts.columns[1:6]]
+    new = make_districts(1)
+    made = ConformalIntervals(fitted, 0.9, method="quantile").conformalize(new[X.columns], new[LABELS])
+    ends = pd.read_csv(out)[[f"{label}_{end}" for label in LABELS for end in ("low", "high")]]
+    np.testing.assert_allclose(ends.to_numpy().reshape(-1, 3, 2), made.predict_interval(X), atol=1e-6)
+    succeed("predict", model, folder / "city.csv", "--interval", 0.9, "--uncalibrated", "--out", out)
+    own = pd.read_csv(out)[ends.columns].to_numpy().reshape(-1, 3, 2)
+    np.testing.assert_allclose(own, fitted.predict_interval(X, 0.9), atol=1e-6)
+
+
+@pytest.mark.parametrize("rectified", [False, True])
+def test_conformalize_along_a_column(folder: Path, districts: pd.DataFrame, tmp_path: Path, rectified: bool) -> None:
+    model, out = tmp_path / "model", tmp_path / "out.csv"
+    shutil.copytree(folder / "model", model)
+    column = districts.columns[2]
+    words = ["--method", "chebyshev", "--conditional-on", column, *(["--rectified"] if rectified else [])]
+    assert f"along {column}" in succeed("conformalize", model, folder / "new.csv", *words)
+    succeed("predict", model, folder / "city.csv", "--interval", 0.9, "--out", out)
+    fitted, X, new = SnefyLDL.load(model), districts[districts.columns[1:6]], make_districts(1)
+    made = ConformalIntervals(fitted, 0.9, "chebyshev", conditional_on=[Splines(column)], rectified=rectified)
+    made.conformalize(new[X.columns], new[LABELS])
+    ends = pd.read_csv(out)[[f"{label}_{end}" for label in LABELS for end in ("low", "high")]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)  # the rim has too few rows for the guarantee
+        np.testing.assert_allclose(ends.to_numpy().reshape(-1, 3, 2), made.predict_interval(X), atol=1e-6)
+    assert "no such feature" in fail("conformalize", model, folder / "new.csv", "--conditional-on", "nothing")
+    assert "needs --conditional-on" in fail("conformalize", model, folder / "new.csv", "--rectified")
+
+
+@pytest.mark.slow
+def test_a_calibration_does_not_outlive_its_model(folder: Path, districts: pd.DataFrame, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(folder / "model", model)
+    succeed("conformalize", model, folder / "new.csv", "--method", "quantile")
+    other = SnefyLDL(epochs=1, n_neurons=8, guides=None, random_state=9)
+    other.fit(districts[districts.columns[1:6]], districts[LABELS]).save(model)
+    assert not (model / "calibration.json").exists()
+    succeed("conformalize", model, folder / "new.csv", "--method", "quantile")
+    state = json.loads((model / "calibration.json").read_text())
+    (model / "calibration.json").write_text(json.dumps({**state, "weights_sha256": "other"}))
+    assert "other weights" in fail("predict", model, folder / "city.csv", "--interval", 0.9)
+
+
+def test_conformalize_says_what_is_wrong(folder: Path) -> None:
+    assert "between 0 and 1" in fail("conformalize", folder / "model", folder / "city.csv", "--level", "90")
+    assert "not a number" in fail("conformalize", folder / "model", folder / "city.csv", "--level", "high")
+    assert "chebyshev" in fail("conformalize", folder / "model", folder / "city.csv", "--method", "magic")
+
+
+@pytest.mark.slow
+def test_rows_that_trained_the_model_neither_calibrate_nor_judge_it(folder: Path) -> None:
+    said = fail("conformalize", folder / "model", folder / "city.csv")
+    assert "120 of the 120 rows" in said
+    assert "city.csv trained this model" in said
+    assert "fit on one part and conformalize with the other" in said
+    judged = run("evaluate", folder / "model", folder / "city.csv")
+    assert judged.exit_code == 0
+    assert "120 of the 120 rows trained this model" in " ".join(judged.stderr.split())
+    assert "trained this model" not in run("evaluate", folder / "model", folder / "new.csv").stderr
+
+
+def test_info_shows_the_self_check(folder: Path) -> None:
+    assert "passed (the law against 1,000 draws of 4 rows)" in succeed("info", folder / "model")

@@ -1,0 +1,413 @@
+"""Votes by the command line: fits in every form, what votes tell about an item, and who should get the next one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from commands import fail, run, succeed
+from snefy_ldl import SnefyLDL
+from snefy_ldl.apps.cli import tables as cli_tables
+from snefy_ldl.datasets import make_annotators
+from snefy_ldl.votes import Votes
+
+LABELS = ["label_0", "label_1", "label_2"]
+
+
+@pytest.fixture(scope="module")
+def counts() -> pd.DataFrame:
+    data = make_annotators(n=70, n_labels=3, votes=(2, 9), random_state=0)
+    return pd.DataFrame(data.counts.astype(int), columns=LABELS)
+
+
+@pytest.fixture(scope="module")
+def features(folder: Path) -> list[str]:
+    return list(pd.read_csv(folder / "items.csv").columns[1:])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, counts: pd.DataFrame) -> Path:
+    """One set of votes in every form, and a model fitted to them by the library."""
+    folder = tmp_path_factory.mktemp("votes")
+    data = make_annotators(n=70, n_labels=3, votes=(2, 9), random_state=0, long_table=True)
+    votes = pd.DataFrame(data.votes)
+    items = pd.DataFrame(data.X, columns=data.feature_names)
+    items.insert(0, "item", [f"{i:03d}" for i in range(70)])
+    votes["item"] = [f"{i:03d}" for i in votes["item"]]
+    items.to_csv(folder / "items.csv", index=False)
+    votes.to_csv(folder / "votes.csv", index=False)
+    votes.merge(items, on="item").to_csv(folder / "votes_with_features.csv", index=False)
+    votes.rename(columns={"item": "Frage", "annotator": "Wer", "label": "Was"}).to_csv(
+        folder / "german.csv", index=False
+    )
+    wide = votes.pivot_table(index="item", columns="annotator", values="label", aggfunc="first").reset_index()
+    wide.to_csv(folder / "wide.csv", index=False)
+    items.merge(wide, on="item").to_csv(folder / "wide_with_features.csv", index=False)
+    items[["item"]].join(counts).to_csv(folder / "counts.csv", index=False)
+    items.join(counts).to_csv(folder / "counts_with_features.csv", index=False)
+    by_item = votes.groupby("item")[["annotator", "label"]].apply(lambda part: list(zip(*part.to_numpy().T)))
+    tasks = [
+        {
+            "data": {"item": item},
+            "annotations": [
+                {"completed_by": int(who), "result": [{"type": "choices", "value": {"choices": [label]}}]}
+                for who, label in given
+            ],
+        }
+        for item, given in by_item.items()
+    ]
+    (folder / "export.json").write_text(json.dumps(tasks))
+    model = SnefyLDL(n_neurons=10, n_readouts=4, epochs=2, guides=None, random_state=0, device="cpu")
+    model.fit(items[data.feature_names], counts=counts).save(folder / "model")
+    return folder
+
+
+# --- fits -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("items.csv", "--vote-file", "votes.csv"),
+        ("items.csv", "--vote-file", "votes.csv", "--votes", "long"),
+        ("votes_with_features.csv", "--votes", "long"),
+        ("items.csv", "--vote-file", "german.csv", "--votes", "long", "--vote-columns", "Frage,Wer,Was"),
+        ("items.csv", "--vote-file", "wide.csv", "--votes", "wide"),
+        ("items.csv", "--vote-file", "wide.csv", "--labels", ",".join(LABELS)),
+        ("wide_with_features.csv", "--votes", "wide", "--features", "FEATURES"),
+        ("items.csv", "--vote-file", "counts.csv", "--votes", "counts"),
+        ("items.csv", "--vote-file", "counts.csv", "--labels", ",".join(LABELS)),
+        ("counts_with_features.csv", "--votes", "counts", "--labels", ",".join(LABELS)),
+        ("counts_with_features.csv", "--counts", "--labels", ",".join(LABELS)),
+        ("items.csv", "--vote-file", "export.json"),
+    ],
+    ids=" ".join,
+)
+def test_every_form_of_votes_gives_the_same_model(
+    folder: Path, counts: pd.DataFrame, features: list[str], tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    made = [folder / word if word.endswith((".csv", ".json")) else word for word in words]
+    made = [",".join(features) if word == "FEATURES" else word for word in made]
+    result = succeed("fit", *made, "--out", tmp_path / "m", "--epochs", 1, "--set", "guides=null", "--seed", 2, "-q")
+    assert "70 rows (60 to learn from, 10 held back for validation), 4 features, 3 labels, votes" in result.stdout
+    assert "on 70 items" in result.stderr  # the report before the fit
+    assert "Krippendorff" in result.stderr
+    X = pd.read_csv(folder / "items.csv")[features]
+    expected = SnefyLDL(epochs=1, guides=None, random_state=2).fit(X, counts=counts)
+    saved = SnefyLDL.load(tmp_path / "m")
+    assert list(saved.label_names_) == LABELS
+    assert saved.predict(X).equals(expected.predict(X))
+
+
+@pytest.mark.slow
+def test_what_is_odd_is_said(folder: Path, tmp_path: Path) -> None:
+    votes = pd.read_csv(folder / "votes.csv", dtype=str)
+    odd = pd.concat([votes, votes[:1], pd.DataFrame({"item": ["999"], "annotator": ["1"], "label": ["label_0"]})])
+    odd = odd[odd["item"] != "004"]
+    odd.to_csv(tmp_path / "odd.csv", index=False)
+    result = succeed(
+        *("fit", folder / "items.csv", "--vote-file", tmp_path / "odd.csv", "--out", tmp_path / "m"),
+        *("--epochs", 1, "-q"),
+    )
+    assert "warning: 1 vote repeats an earlier one" in result.stderr
+    assert "1 labelled rows are not in items.csv and were left out: 999" in result.stderr
+    assert "69 rows" in result.stdout
+
+
+@pytest.mark.slow
+def test_votes_are_appended_to_votes(folder: Path, features: list[str], tmp_path: Path) -> None:
+    items = pd.read_csv(folder / "items.csv", dtype={"item": str})
+    votes = pd.read_csv(folder / "votes.csv", dtype=str)
+    first, second = votes[votes["item"] < "050"], votes[votes["item"] >= "045"]
+    first.to_csv(tmp_path / "first.csv", index=False)
+    second.to_csv(tmp_path / "second.csv", index=False)
+    result = succeed(
+        *("fit", folder / "items.csv", "--vote-file", tmp_path / "first.csv", "--append", tmp_path / "second.csv"),
+        *("--out", tmp_path / "m", "--epochs", 1, "-q", "--seed", 2),
+    )
+    assert "second.csv: 25 labelled rows added, 5 of them in place of earlier ones" in result.stdout
+    assert "70 rows" in result.stdout
+    # the order of rows is that of arrival
+    order = [*range(45), *range(45, 70)]
+    counts = pd.crosstab(votes["item"], votes["label"]).to_numpy()[order]
+    X = items[features].iloc[order].reset_index(drop=True)
+    expected = SnefyLDL(epochs=1, random_state=2).fit(X, counts=pd.DataFrame(counts, columns=LABELS))
+    assert SnefyLDL.load(tmp_path / "m").predict(X).equals(expected.predict(X))
+
+
+def test_fit_failures_on_votes(folder: Path, features: list[str], tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "m")
+    items, votes = folder / "items.csv", folder / "votes.csv"
+    assert "has no feature columns" in fail("fit", votes, "--votes", "long", *out)
+    assert "long table of votes" in fail("fit", items, "--vote-file", folder / "counts.csv", "--votes", "long", *out)
+    assert "no labels in a known form" in fail("fit", items, "--vote-file", folder / "wide.csv", *out)
+    assert "name three columns" in fail("fit", items, "--vote-file", votes, "--vote-columns", "item,label", *out)
+    assert "not one row of other.csv is in items.csv" in fail("fit", items, "--vote-file", _other(tmp_path), *out)
+    changed = pd.read_csv(folder / "votes_with_features.csv", dtype={"item": str})
+    changed.loc[1, features[0]] += 1.0
+    changed.to_csv(tmp_path / "changed.csv", index=False)
+    assert "data row 2, column 'feature_0': item '000' has another value" in fail(
+        "fit", tmp_path / "changed.csv", "--votes", "long", *out
+    )
+    assert "not among" in fail("fit", items, "--vote-file", votes, "--labels", "label_0,label_1", *out)
+    assert not (tmp_path / "m").exists()
+    for words in (
+        ("fit", items, *out),
+        ("fit", items, "--votes", "some", *out),
+        ("fit", items, "--votes", "long", "--counts", *out),
+        ("fit", folder / "wide_with_features.csv", "--votes", "wide", *out),
+    ):
+        result = run(*words)
+        assert result.exit_code == 2, result.output
+
+
+def _other(tmp_path: Path) -> Path:
+    (tmp_path / "other.csv").write_text("item,annotator,label\nx1,ann,label_0\nx1,bob,label_1\n")
+    return tmp_path / "other.csv"
+
+
+# --- update -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["votes.csv", "wide.csv", "counts.csv", "export.json"])
+def test_update_is_the_law_given_features_and_votes(
+    folder: Path, counts: pd.DataFrame, features: list[str], tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Means and intervals against draws of the prior weighted by the chance of the votes, at 5.5 standard errors."""
+    monkeypatch.setattr(cli_tables, "BLOCK_ITEMS", 32)
+    out = tmp_path / "posterior.csv"
+    succeed("update", folder / "model", folder / "items.csv", folder / name, "--interval", 0.8, "--out", out)
+    table = pd.read_csv(out, dtype={"item": str})
+    ends = [f"{label}_{end}" for label in LABELS for end in ("low", "high")]
+    assert set(table.columns) == {"item", "votes", *LABELS, *ends}
+    items = pd.read_csv(folder / "items.csv", dtype={"item": str})
+    assert list(table["item"]) == list(items["item"])
+    np.testing.assert_array_equal(table["votes"], counts.sum(axis=1))
+    model = SnefyLDL.load(folder / "model")
+    draws = model.sample(items[features], 20_000, random_state=1)  # (S, N, L)
+    weight = np.exp((np.log(draws) * counts.to_numpy()).sum(-1))
+    weight /= weight.sum(0)
+    told = 1.0 / (weight**2).sum(0) > 400  # items for which enough draws agree with the votes to judge by
+    assert told.mean() > 0.8
+    mean = (weight[..., None] * draws).sum(0)
+    error = np.sqrt((weight[..., None] ** 2 * (draws - mean) ** 2).sum(0))
+    assert (np.abs(table[LABELS].to_numpy() - mean) < 5.5 * error + 1e-6)[told].all()
+    inside = np.stack([draws >= table[ends[::2]].to_numpy(), draws <= table[ends[1::2]].to_numpy()]).all(0)
+    chance = (weight[..., None] * inside).sum(0)
+    spread = np.sqrt((weight[..., None] ** 2 * (inside - chance) ** 2).sum(0))
+    assert (np.abs(chance - 0.8) < 5.5 * spread + 1e-3)[told].all()
+
+
+def test_tabulated_quantiles_are_those_of_every_row(folder: Path, counts: pd.DataFrame, features: list[str]) -> None:
+    """Against a root search in each row's own cdf."""
+    X, votes = pd.read_csv(folder / "items.csv")[features][:12], np.array(counts, dtype=float)[:12]
+    votes[3] = 0.0
+    votes[4] = [0.0, 180.0, 40.0]
+    law = SnefyLDL.load(folder / "model").update(X, votes)
+    levels = [0.01, 0.5, 0.9]
+    searched = torch.stack([law.marginal(r).quantiles(levels) for r in range(law.n_labels)], 1)
+    np.testing.assert_allclose(law.quantiles(levels), searched, atol=1e-6)
+
+
+def test_items_without_votes_keep_the_models_own_law(folder: Path, features: list[str], tmp_path: Path) -> None:
+    (tmp_path / "few.csv").write_text("item,annotator,label\n003,ann,label_2\n003,bob,label_2\n777,bob,label_0\n")
+    result = succeed(
+        "update", folder / "model", folder / "items.csv", tmp_path / "few.csv", "--out", tmp_path / "p.csv"
+    )
+    assert "votes on 1 items that items.csv lacks: 777" in result.stderr
+    table, X = pd.read_csv(tmp_path / "p.csv"), pd.read_csv(folder / "items.csv")[features]
+    model = SnefyLDL.load(folder / "model")
+    others = np.arange(70) != 3
+    np.testing.assert_allclose(table[LABELS][others], model.predict(X)[others], atol=1e-6)
+    ends = table[[f"{label}_{end}" for label in LABELS for end in ("low", "high")]].to_numpy().reshape(-1, 3, 2)
+    np.testing.assert_allclose(ends[others], model.predict_interval(X, 0.9)[others], atol=1e-5)
+    assert table["label_2"][3] > model.predict(X)["label_2"][3]
+    assert list(table["votes"].to_numpy().nonzero()[0]) == [3]
+
+
+# --- next -------------------------------------------------------------------------------------------------------------
+
+
+def test_next_gives_the_items_whose_vote_is_worth_most(
+    folder: Path, counts: pd.DataFrame, features: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gain against what it means: total variance now, less its average over the outcomes of one more vote."""
+    monkeypatch.setattr(cli_tables, "BLOCK_ITEMS", 32)
+    out = tmp_path / "next.csv"
+    succeed("next", folder / "model", folder / "items.csv", folder / "votes.csv", "--n", 8, "--out", out)
+    table = pd.read_csv(out, dtype={"item": str})
+    items = pd.read_csv(folder / "items.csv", dtype={"item": str})
+    model, votes = SnefyLDL.load(folder / "model"), np.array(counts, dtype=float)
+    now = model.update(items[features], votes)
+    after = torch.zeros(70)
+    for label in range(3):
+        outcome = model.update(items[features], votes + np.eye(3)[label])
+        after = after + now.mean[:, label] * outcome.variance.sum(-1)
+    gain = (now.variance.sum(-1) - after).numpy()
+    order = np.argsort(-gain)[:8]
+    assert list(table["item"]) == list(items["item"][order])
+    np.testing.assert_allclose(table["expected_gain"], gain[order], rtol=1e-3)
+    np.testing.assert_array_equal(table["votes"], votes.sum(1)[order])
+    np.testing.assert_allclose(table[[f"predicted_{label}" for label in LABELS]], now.mean[order], atol=1e-5)
+
+
+def test_next_knows_new_items_and_costs(folder: Path) -> None:
+    words = ("next", folder / "model", folder / "items.csv")
+    fresh = succeed(*words, "--n", 3, "--criterion", "information").stdout.splitlines()
+    assert len(fresh) == 4
+    assert all(line.split(",")[1] == "0" for line in fresh[1:])
+    many = succeed(*words, folder / "votes.csv", "--n", 100, "--max-per-item", 2).stdout.splitlines()
+    assert len(many) == 101
+    assert "has 70 items" in fail(*words, "--n", 71)
+    assert "use variance or information" in fail(*words, "--criterion", "luck")
+    assert "above 0" in fail(*words, "--new-item-cost", 0)
+
+
+def test_update_and_next_failures_are_one_line(folder: Path, tmp_path: Path) -> None:
+    model, items, votes = folder / "model", folder / "items.csv", folder / "votes.csv"
+    assert "no file at" in fail("update", model, items, tmp_path / "none.csv")
+    assert "strictly between 0 and 1" in fail("update", model, items, votes, "--interval", 90)
+    assert "--votes some: use auto" in fail("update", model, items, votes, "--votes", "some")
+    assert "unknown ending" in fail("next", model, items, votes, "--out", tmp_path / "out.doc")
+    assert "no item of other.csv" in fail("update", model, items, _other(tmp_path))
+    assert "not among" in fail("next", model, items, _foreign(tmp_path))
+    (tmp_path / "shares.csv").write_text("item,label_0,label_1,label_2\n001,0.5,0.25,0.25\n")
+    assert "need votes" in fail("update", model, items, tmp_path / "shares.csv")
+    (tmp_path / "unnamed.csv").write_text("label_0,label_1,label_2\n1,0,4\n")
+    assert "no column that names the items" in fail("update", model, items, tmp_path / "unnamed.csv")
+    doubled = items.read_text() + items.read_text().splitlines()[1] + "\n"
+    (tmp_path / "doubled.csv").write_text(doubled)
+    assert "two items are named '000'" in fail("next", model, tmp_path / "doubled.csv", votes)
+
+
+def _foreign(tmp_path: Path) -> Path:
+    (tmp_path / "foreign.csv").write_text("item,annotator,label\n001,ann,spleen\n")
+    return tmp_path / "foreign.csv"
+
+
+def test_help_is_there(tmp_path: Path) -> None:
+    for command in ("fit", "query", "update", "next"):
+        text = succeed(command, "--help").stdout
+        assert "Usage" in text
+        assert f"snefy-ldl {command} " in text  # an example
+
+
+def test_update_of_ratings_writes_what_one_more_vote_would_be(
+    folder: Path, counts: pd.DataFrame, tmp_path: Path
+) -> None:
+    out = tmp_path / "posterior.csv"
+    succeed(
+        "update",
+        folder / "model",
+        folder / "items.csv",
+        folder / "votes.csv",
+        "--ordered",
+        "--interval",
+        0.4,
+        "--out",
+        out,
+    )
+    table = pd.read_csv(out, dtype={"item": str})
+    reached = table[LABELS].to_numpy().cumsum(1)
+    for name, level in (("vote_low", 0.3), ("vote_median", 0.5), ("vote_high", 0.7)):
+        wanted = [LABELS[min(int(np.searchsorted(row, level)), 2)] for row in reached]
+        assert list(table[name]) == wanted
+    assert table["vote_median"].nunique() > 1
+
+
+# --- annotators -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Votes of eight annotators with enough votes each, facts about them, and a model fitted to both."""
+    folder = tmp_path_factory.mktemp("people")
+    data = make_annotators(n=60, n_labels=3, votes=5, n_annotators=8, random_state=0, long_table=True)
+    votes = pd.DataFrame(data.votes)
+    items = pd.DataFrame(data.X, columns=data.feature_names)
+    items.insert(0, "item", range(60))
+    items.to_csv(folder / "items.csv", index=False)
+    votes.to_csv(folder / "votes.csv", index=False)
+    facts = pd.DataFrame({"annotator": sorted(votes["annotator"].unique())})
+    facts["age"] = ["young", "old"] * 4
+    facts.to_csv(folder / "facts.csv", index=False)
+    result = succeed(
+        *("fit", folder / "items.csv", "--vote-file", folder / "votes.csv", "--annotators", folder / "facts.csv"),
+        *("--out", folder / "model", "--epochs", 2, "--set", "n_neurons=8", "--seed", 1, "-q"),
+    )
+    assert "3 labels, votes of 8 annotators" in result.stdout
+    return folder
+
+
+@pytest.mark.slow
+def test_fit_with_facts_is_the_library_fit(people: Path) -> None:
+    items = pd.read_csv(people / "items.csv")
+    votes = Votes.from_long(pd.read_csv(people / "votes.csv", dtype=str))
+    votes = votes.with_facts(pd.read_csv(people / "facts.csv", dtype=str))
+    order = [int(name) for name in votes.items]
+    X = items.drop(columns="item").iloc[order].reset_index(drop=True)
+    expected = SnefyLDL(n_neurons=8, epochs=2, random_state=1).fit(X, votes=votes)
+    saved = SnefyLDL.load(people / "model")
+    group = {"age": "old"}
+    assert np.allclose(saved.predict(X, group=group), expected.predict(X, group=group))
+
+
+@pytest.mark.slow
+def test_long_votes_learn_their_annotators_where_there_are_enough(people: Path, folder: Path, tmp_path: Path) -> None:
+    words = ("--votes", "long", "--out", tmp_path / "m", "--epochs", 1, "--set", "n_neurons=8", "-q")
+    result = succeed("fit", people / "items.csv", "--vote-file", people / "votes.csv", *words)
+    assert "votes of 8 annotators" in result.stdout
+    result = succeed("fit", folder / "items.csv", "--vote-file", folder / "votes.csv", *words)
+    assert "votes per annotator are too few" in result.stderr
+
+
+@pytest.mark.slow
+def test_annotators_prints_writes_and_draws(people: Path, folder: Path, tmp_path: Path) -> None:
+    table, picture = tmp_path / "people.csv", tmp_path / "people.png"
+    result = succeed("annotators", people / "model", "--out", table, "--plot", picture)
+    assert "8 annotators" in result.stdout
+    assert "spam" in result.stdout
+    written = pd.read_csv(table)
+    assert len(written) == 8
+    assert {"annotator", "age", "votes", "agreement_low", "accuracy_label_0", "bias_label_2_high"} <= {*written}
+    assert picture.stat().st_size > 1000
+    records = json.loads(succeed("annotators", people / "model", "--json").stdout)
+    assert sum(record["votes"] for record in records) == 300
+    assert "was not fitted to single votes" in fail("annotators", folder / "model")
+    out = ("--out", tmp_path / "m")
+    items, facts = folder / "items.csv", people / "facts.csv"
+    counts = ("--vote-file", folder / "counts.csv", "--labels", ",".join(LABELS))
+    assert "do not say who" in fail("fit", items, *counts, "--annotators", facts, *out)
+    assert "no row of facts" in fail("fit", items, "--vote-file", folder / "votes.csv", "--annotators", facts, *out)
+
+
+@pytest.mark.slow
+def test_next_names_whom_to_ask(people: Path, folder: Path, tmp_path: Path) -> None:
+    words = ("next", people / "model", people / "items.csv", people / "votes.csv", "--n", 6, "--pairs")
+    out = tmp_path / "next.csv"
+    succeed(*words, "--out", out)
+    table = pd.read_csv(out, dtype={"item": str, "annotator": str})
+    model, items = SnefyLDL.load(people / "model"), pd.read_csv(people / "items.csv")
+    votes = Votes.from_long(pd.read_csv(people / "votes.csv", dtype=str)).on_items([str(k) for k in range(60)])
+    wanted, gains = model.next_vote(items.drop(columns="item"), votes=votes, n=6, return_values=True)
+    assert [(item, str(who)) for item, who in wanted] == list(zip(table["item"], table["annotator"]))
+    np.testing.assert_allclose(table["expected_gain"], gains)
+    first = table["annotator"][0]
+    (tmp_path / "costs.csv").write_text(f"annotator,cost\n{first},1000000\n")
+    succeed(*words, "--costs", tmp_path / "costs.csv", "--out", out)
+    assert first not in set(pd.read_csv(out, dtype=str)["annotator"])
+    succeed(*words, "--target-error", 2, "--out", out)
+    assert len(pd.read_csv(out)) == 0
+    assert "knows no annotators" in fail("next", folder / "model", folder / "items.csv", "--n", 2, "--pairs")
+    assert "go with --pairs" in fail(*words[:-1], "--target-error", 1)
+    assert "needs the columns annotator and cost" in fail(*words, "--costs", people / "facts.csv")
+    (tmp_path / "costs.csv").write_text(f"annotator,cost\n{first},dear\n")
+    assert "data row 1: the cost is no number" in fail(*words, "--costs", tmp_path / "costs.csv")
+    assert "goes without --criterion" in fail(*words, "--new-item-cost", 2)

@@ -1,0 +1,128 @@
+"""Rows shared out among workers: each has as many, none twice; and gradients averaged are those of all rows."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import distributed
+
+from cluster_cases import CITY, FEATURES, LABELS, city_frame
+from snefy_ldl import SnefyLDL
+from snefy_ldl.apps.cluster.training import ParquetRows
+from snefy_ldl.errors import InputError
+from snefy_ldl.training import stream as stream_module
+from snefy_ldl.training.stream import StreamFit
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_every_worker_has_as_many_rows_in_the_same_blocks(tmp_path, workers):
+    frame = pd.DataFrame({"x": np.arange(10_001.0), "a": 0.5, "b": 0.5})
+    frame[:7000].to_parquet(tmp_path / "a.parquet", row_group_size=999)
+    frame[7000:].to_parquet(tmp_path / "b.parquet", row_group_size=4100)
+    rows = ParquetRows((str(tmp_path),), ("a", "b"))
+    shards = [[chunk for chunk in rows.shard(rank, workers).chunks()] for rank in range(workers)]
+    assert len({tuple(len(chunk) for chunk in shard) for shard in shards}) == 1
+    seen = np.concatenate([chunk.X["x"] for shard in shards for chunk in shard])
+    np.testing.assert_array_equal(seen, np.arange(10_001 // workers * workers))
+
+
+class Threads:
+    """An exchange between threads, with a barrier in the place of a network."""
+
+    def __init__(self, n_workers):
+        self.n_workers, self._barrier, self._given = n_workers, threading.Barrier(n_workers, timeout=60), {}
+
+    def average(self, tensors):
+        self._given[threading.get_ident()] = [tensor.clone() for tensor in tensors]
+        self._barrier.wait()
+        means = [torch.stack(group).mean(0) for group in zip(*self._given.values())]
+        self._barrier.wait()
+        for tensor, mean in zip(tensors, means):
+            tensor.copy_(mean)
+
+
+def test_two_workers_hold_one_net_and_learn(tmp_path):
+    frame = city_frame()
+    frame.to_parquet(tmp_path / "a.parquet", row_group_size=100)
+    rows = ParquetRows((str(tmp_path),), tuple(LABELS), tuple(FEATURES))
+    settings = SnefyLDL(epochs=4, n_neurons=16, n_readouts=8, batch_size=64, random_state=0).settings()
+    exchange, fits = Threads(2), {}
+
+    def train(rank):
+        fit = fits[rank] = StreamFit(settings, rows.stream(), "auto", exchange, rows.shard(rank, 2))
+        while not fit.finished:
+            fit.epoch()
+
+    threads = [threading.Thread(target=train, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    states = [fits[rank].conclude() for rank in range(2)]
+    for first, second in zip(fits[0].best.values.values(), fits[1].best.values.values()):
+        torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert [record["validation_loss"] for record in fits[0].run.history] == [
+        record["validation_loss"] for record in fits[1].run.history
+    ]
+    assert fits[0].run.history[-1]["loss"] < fits[0].run.history[0]["loss"]
+    assert states[0].summary["workers"] == 2
+    held = sum(int(mask.sum()) for mask in fits[0].masks)
+    assert states[0].summary["rows"] == 2 * (400 - held)
+
+
+def test_two_equal_shards_are_one_fit_on_either(tmp_path):
+    """The mean of two equal gradients is the gradient: two workers with the same rows are one worker, bit for bit."""
+    city_frame().to_parquet(tmp_path / "a.parquet", row_group_size=100)
+    rows = ParquetRows((str(tmp_path),), tuple(LABELS), tuple(FEATURES))
+    settings = SnefyLDL(epochs=2, n_neurons=16, n_readouts=8, random_state=0).settings()
+    alone = StreamFit(settings, rows.stream(), "auto")
+
+    class Same:
+        n_workers = 2
+
+        def average(self, tensors):
+            for tensor in tensors:
+                tensor.copy_((tensor + tensor) / 2)
+
+    paired = StreamFit(settings, rows.stream(), "auto", Same(), rows.stream())
+    for _ in range(2):
+        alone.epoch()
+        paired.epoch()
+    for first, second in zip(alone.net.parameters(), paired.net.parameters()):
+        torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+def test_weights_and_engines_exclude_each_other():
+    with pytest.raises(InputError, match="has no weights"):
+        SnefyLDL().fit(CITY.X, CITY.D, sample_weight=np.ones(len(CITY.X)), engine=object())
+    with pytest.raises(InputError, match="reads Parquet files"):
+        SnefyLDL().fit(CITY.X, CITY.D, engine=object())
+
+
+def test_a_process_group_averages_tensors_of_two_kinds(monkeypatch):
+    """Through gloo itself, between two threads."""
+    store, local, answers = distributed.HashStore(), threading.local(), {}
+    group = SimpleNamespace(get_world_size=lambda: 2, all_reduce=lambda message: local.gloo.allreduce([message]).wait())
+    monkeypatch.setattr(stream_module, "distributed", group)
+
+    def work(rank):
+        local.gloo = distributed.ProcessGroupGloo(store, rank, 2)
+        workers = stream_module.ProcessGroup()
+        tensors = [torch.full((2, 3), float(rank)), torch.tensor(4.0 * rank, dtype=torch.float64)]
+        workers.average(tensors)
+        answers[rank] = tensors
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for first, second in zip(answers[0], answers[1]):
+        torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert answers[0][0].tolist() == [[0.5] * 3] * 2
+    assert answers[0][1].item() == 2.0

@@ -1,0 +1,126 @@
+"""ONNX files answer as the model does, in onnxruntime."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from commands import fail, run
+from integration_models import CITY, fitted, moving
+from snefy_ldl import SnefyHead, SnefyLDL
+from snefy_ldl.apps.integrations.graph import LEVELS, ModelGraph
+from snefy_ldl.apps.integrations.onnx import describe, export_onnx
+from snefy_ldl.errors import InputError
+
+
+@pytest.mark.slow
+def test_onnxruntime_answers_as_the_model(tmp_path: Path) -> None:
+    """Of a model with gaps in its features; a law with zeros and a centre: tests/test_law_cases.py."""
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package, reason="ONNX files need the extra onnx")
+    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
+    model, X, _ = fitted("gaps")
+    file = export_onnx(model, tmp_path / "model.onnx", dtype="float32")
+    X = X.astype(np.float32)
+    session = runtime.InferenceSession(file)
+    assert [one.name for one in session.get_outputs()] == ["mean", "variance", "quantiles"]
+    mean, variance, quantiles = session.run(None, {"features": X})
+    np.testing.assert_allclose(mean, model.predict(X), atol=1e-5)
+    np.testing.assert_allclose(variance, model.predict_var(X), atol=1e-5)
+    np.testing.assert_allclose(quantiles, model.predict_quantiles(X, LEVELS), atol=1e-5)
+    single = session.run(["mean"], {"features": X[:1]})[0]
+    np.testing.assert_allclose(single, mean[:1], atol=1e-6)
+    words = session.get_modelmeta().custom_metadata_map
+    assert json.loads(words["labels"]) == [str(label) for label in model.label_names_]
+    assert json.loads(words["levels"]) == list(LEVELS)
+    assert words["dtype"] == "float32"
+    assert session.get_inputs()[0].type == "tensor(float)"
+
+
+def test_both_types_of_features_answer_alike() -> None:
+    model, X, _ = fitted("gaps")
+    X = X.astype(np.float32)
+    both = [ModelGraph(model, dtype=dtype) for dtype in ("float32", "float64")]
+    answers = [graph(torch.as_tensor(X).to(graph.inputs.example().dtype)) for graph in both]
+    for single, double in zip(*answers):
+        np.testing.assert_array_equal(single.numpy(), double.numpy())
+    assert [describe(model, graph)["dtype"] for graph in both] == ["float32", "float64"]
+
+
+@pytest.mark.slow
+def test_a_network_of_ones_own_and_its_pixels(tmp_path: Path) -> None:
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package, reason="ONNX files need the extra onnx")
+    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
+    torch.manual_seed(0)
+    body = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(32, 4))
+    head = SnefyHead(4, n_labels=3, n_neurons=4, n_readouts=2).start_from(CITY.D)
+    torch.nn.init.normal_(head.net.head_weight)
+    images = np.random.default_rng(0).integers(0, 256, (9, 1, 6, 6), dtype=np.uint8)
+    model = SnefyLDL.from_head(body, head, images)
+    session = runtime.InferenceSession(export_onnx(model, tmp_path / "model.onnx", ()))
+    mean, variance = session.run(None, {"features": images})
+    np.testing.assert_allclose(mean, model.predict(images), atol=1e-5)
+    np.testing.assert_allclose(variance, model.predict_var(images), atol=1e-5)
+    assert "uint8 (rows, 1, 6, 6)" in session.get_modelmeta().custom_metadata_map["input"]
+
+
+@pytest.mark.slow
+def test_a_law_that_moves(tmp_path: Path) -> None:
+    """Its guides are exported, too: both kinds of them, and what moves the law."""
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package, reason="ONNX files need the extra onnx")
+    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
+    model, X = moving(True)
+    session = runtime.InferenceSession(export_onnx(model, tmp_path / "model.onnx"))
+    mean, variance = session.run(None, {"features": X[:10]})
+    np.testing.assert_allclose(mean, model.predict(X[:10]), atol=1e-6)
+    np.testing.assert_allclose(variance, model.predict_var(X[:10]), atol=1e-6)
+    words = session.get_modelmeta().custom_metadata_map
+    assert "only mean and variance" in words["left_out"]
+    assert words["dtype"] == "float64"
+    assert session.get_inputs()[0].type == "tensor(double)"
+
+
+def test_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnx" else find(name))
+    monkeypatch.delitem(sys.modules, "onnx", raising=False)
+    with pytest.raises(ImportError, match=r"snefy-ldl\[onnx\]"):
+        export_onnx(fitted("plain")[0], tmp_path / "model.onnx")
+
+
+def test_refuses_other_endings(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="ONNX files need the extra onnx")
+    (tmp_path / "there.onnx").mkdir()
+    for name in ("model.pt2", "there.onnx"):
+        with pytest.raises(InputError, match=r"ends in \.onnx"):
+            export_onnx(fitted("plain")[0], tmp_path / name)
+
+
+@pytest.mark.slow
+def test_command_writes_a_file(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="ONNX files need the extra onnx")
+    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
+    model, X, _ = fitted("plain")
+    out = tmp_path / "model.onnx"
+    assert "MB written" in run("export", model.save(tmp_path / "model"), out, "--levels", "none").stderr
+    mean = runtime.InferenceSession(out).run(["mean"], {"features": X})[0]
+    np.testing.assert_allclose(mean, model.predict(X), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("file", "levels", "words"),
+    [("model.bin", "0.5", "ends in .onnx"), ("model.onnx", "half", "--levels half: not a number")],
+)
+def test_command_refuses(file: str, levels: str, words: str, tmp_path: Path) -> None:
+    folder = fitted("plain")[0].save(tmp_path / "model")
+    assert words in fail("export", folder, tmp_path / file, "--levels", levels)
+    assert not (tmp_path / file).exists()

@@ -1,0 +1,373 @@
+"""The figures of a report against plain computations of the same."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+
+from laws import mixture, moving
+from snefy_ldl import SnefyLDL, SnefySimplex, evaluate, metrics
+from snefy_ldl.apps.reports import LEVEL, Answers, JudgedRows, Part, Report, ask, cross_fit, make_report
+from snefy_ldl.apps.reports.report import (
+    LEVELS,
+    calibrated_widths,
+    drawn_widths,
+    judge_coverage,
+    permutation_importance,
+    worst_groups,
+)
+from snefy_ldl.apps.reports.scores import Rival, fit_rivals, measure_doubling, score_lines
+from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.datasets import in_groups, make_city_districts, make_groups
+from snefy_ldl.errors import InputError
+from snefy_ldl.learners import SABFGS
+
+LABELS = ["business", "entertainment", "education"]
+
+
+def city_rows(n: int, seed: int = 0) -> JudgedRows:
+    city = make_city_districts(n=n, random_state=seed)
+    return JudgedRows(pd.DataFrame(city.X, columns=city.feature_names), city.D, city.label_names)
+
+
+@pytest.fixture(scope="module")
+def model() -> SnefyLDL:
+    rows = city_rows(160, 1)
+    return SnefyLDL(epochs=4, guides=None, random_state=0).fit(rows.X, rows.D)
+
+
+@pytest.fixture(scope="module")
+def report(model: SnefyLDL) -> Report:
+    return make_report(model, city_rows(90, 2))
+
+
+def whole(model: SnefyLDL, rows: JudgedRows) -> list[Part]:
+    return [Part(model, np.arange(len(rows)))]
+
+
+def test_answers_are_the_models_own(model: SnefyLDL) -> None:
+    rows = city_rows(30, 3)
+    answers = ask(whole(model, rows), rows)
+    np.testing.assert_allclose(answers.mean, model.predict(rows.X), atol=1e-9)
+    np.testing.assert_allclose(answers.log_prob, model.log_prob(rows.X, rows.D), atol=1e-9)
+    np.testing.assert_allclose(answers.ends, model.predict_interval(rows.X, LEVEL), atol=1e-7)
+    np.testing.assert_allclose(answers.joint, metrics.joint_pit(model, rows.X, rows.D), atol=1e-9)
+    law = model.predict_dist(rows.X)
+    draws = law.sample((4000,), torch.Generator().manual_seed(0)).numpy()
+    assert answers.pit is not None
+    # 90 frequencies of 4,000 draws each: none is off by five standard errors but once in 20,000 runs
+    np.testing.assert_allclose((draws < rows.D).mean(axis=0), answers.pit, atol=5 * 0.5 / np.sqrt(4000))
+
+
+def test_parts_answer_for_their_rows(model: SnefyLDL) -> None:
+    rows = city_rows(24, 4)
+    parts = cross_fit(SnefyLDL(epochs=1, guides=None, random_state=0), rows, folds=3)
+    answers = ask(parts, rows)
+    assert sorted(np.concatenate([part.rows for part in parts])) == list(range(24))
+    for part in parts:
+        np.testing.assert_allclose(answers.mean[part.rows], part.model.predict(rows.X.iloc[part.rows]), atol=1e-9)
+
+
+@pytest.mark.slow
+def test_folds_refit_what_the_model_chose_without_a_search() -> None:
+    rows = city_rows(60)
+    model = SnefyLDL(epochs=2, n_neurons=8, n_readouts=4, random_state=0).fit(rows.X, rows.D)
+    assert len(model.candidates_) > 1
+    for part in cross_fit(model, rows, folds=2):
+        assert part.model.inputs_ == model.inputs_
+        assert part.model.scaling_ == model.scaling_
+        assert {one["name"].removesuffix(", taught") for one in part.model.candidates_} == {"guides"}
+
+
+def test_a_modelled_zero_is_spread_over_its_probability() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(120, 2))
+    D = random.dirichlet([2.0, 2.0, 2.0], 120)
+    D[:60, 0] = 0.0
+    D /= D.sum(axis=1, keepdims=True)
+    model = SnefyLDL(epochs=2, n_neurons=10, zeros="model", guides=None, random_state=0).fit(X, D)
+    rows = JudgedRows(X, D, ["a", "b", "c"])
+    answers = ask(whole(model, rows), rows)
+    assert answers.pit is not None
+    zero = np.asarray(model.predict_zero(X))[:60, 0]
+    assert (answers.pit[:60, 0] < zero).all()
+    assert (answers.pit[60:, 0] >= np.asarray(model.predict_zero(X))[60:, 0] - 1e-9).all()
+    assert np.ptp(answers.pit[:60, 0] / zero) > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zeros", ["model", "shrink"])
+def test_coverage_with_zeros_is_what_evaluate_and_a_recount_find(zeros: str) -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(260, 2))
+    D = random.dirichlet([2.0, 2.0, 2.0], 260)
+    D[random.random(260) < 0.5, 0] = 0.0
+    D /= D.sum(axis=1, keepdims=True)
+    settings = {"epochs": 2, "n_neurons": 10, "zeros": zeros, "guides": None, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = SnefyLDL(**settings).fit(X[:100], D[:100])
+        rows = JudgedRows(X[100:], D[100:], ["a", "b", "c"])
+        answers = ask(whole(model, rows), rows)
+        trust = judge_coverage(whole(model, rows), rows, answers)
+        evaluated = evaluate(model, rows.X, rows.D)["interval"]["coverage"]["value"]
+    assert trust is not None
+    ends = model.predict_interval(rows.X, LEVEL)
+    recount = np.mean((ends[..., 0] <= rows.D) & (ends[..., 1] >= rows.D))
+    assert trust.coverage.mean() == pytest.approx(evaluated, abs=1e-12)
+    assert trust.coverage.mean() == pytest.approx(recount, abs=1e-12)
+    for level, value in zip(LEVELS, trust.curve):
+        assert value == pytest.approx(metrics.coverage(rows.D, model.predict_interval(rows.X, level)), abs=1e-12)
+    # calibrated on halves: each half by conformal intervals made of the other
+    second = np.zeros(160, dtype=bool)
+    second[np.random.default_rng(0).permutation(160)[:80]] = True
+    parts = []
+    for cal, test in ((~second, second), (second, ~second)):
+        made = ConformalIntervals(model, LEVEL, method="cdf").conformalize(rows.X[cal], rows.D[cal])
+        parts.append(metrics.coverage(rows.D[test], made.predict_interval(rows.X[test]), per_label=True))
+    np.testing.assert_allclose(trust.calibrated, np.mean(parts, axis=0), atol=1e-12)
+
+
+@pytest.mark.slow
+def test_scores_are_the_metrics_and_paired(report: Report) -> None:
+    rows, answers = report.rows, report.answers
+    assert [line.name for line in report.scores][3] == "KL divergence"
+    for line, name in zip(report.scores, metrics.HIGHER_IS_BETTER):
+        value, error = getattr(metrics, name)(rows.D, answers.mean, return_std_error=True)
+        assert (line.value, line.std_error) == pytest.approx((value, error))
+    rival = Rival("other", np.full(rows.D.shape, 1.0 / 3.0))
+    line = score_lines(answers, rows, [rival])[3]
+    ours = metrics.kl_divergence(rows.D, answers.mean, per_row=True)
+    theirs = metrics.kl_divergence(rows.D, rival.mean, per_row=True)
+    test = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
+    difference = line.rivals[0]
+    assert difference is not None
+    low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
+    assert (low, high) == pytest.approx((test.low, test.high))
+    assert difference.verdict == ("better" if test.high < 0 else "worse" if test.low > 0 else "even")
+
+
+def test_rivals_learn_from_the_training_rows_or_from_other_folds() -> None:
+    train, rows = city_rows(80, 5), city_rows(40, 6)
+    constant, linear = fit_rivals(rows, rows.X.to_numpy(), train, train.X.to_numpy())
+    np.testing.assert_allclose(constant.mean, np.tile(train.D.mean(axis=0), (40, 1)))
+    np.testing.assert_allclose(linear.mean, SABFGS().fit(train.X.to_numpy(), train.D).predict(rows.X.to_numpy()))
+    crossed = fit_rivals(rows, rows.X.to_numpy())[0].mean
+    assert len(np.unique(crossed.round(12), axis=0)) == 5
+    for mean in np.unique(crossed, axis=0):
+        others = (np.abs(crossed - mean) > 1e-12).any(axis=1)
+        np.testing.assert_allclose(rows.D[others].mean(axis=0), mean, atol=1e-12)
+
+
+def test_the_constant_law_of_votes_is_a_dirichlet_multinomial() -> None:
+    random = np.random.default_rng(0)
+    counts = np.array([random.multinomial(7, shares) for shares in random.dirichlet([1.0, 3.0], 200)], dtype=float)
+    rows = JudgedRows(np.zeros((200, 1)), counts / 7.0, ["no", "yes"], counts)
+    constant = fit_rivals(rows, random.normal(size=(200, 2)), rows, random.normal(size=(200, 2)))[0]
+    assert constant.log_prob is not None
+    shares = counts.sum(axis=0) / counts.sum()
+    best = -np.inf
+    for s in np.geomspace(0.05, 500.0, 400):
+        law = mixture(torch.ones(200, 1).double(), torch.as_tensor(s * shares)[None])
+        best = max(best, float(law.log_prob_counts(torch.as_tensor(counts)).mean()))
+    assert constant.log_prob.mean() == pytest.approx(best, abs=2e-4)
+    assert constant.log_prob.mean() > stats.multinomial(7, shares).logpmf(counts).mean()
+
+
+@pytest.mark.slow
+def test_importance_finds_the_column_that_matters() -> None:
+    random = np.random.default_rng(0)
+    X = pd.DataFrame({"noise": random.normal(size=300), "signal": random.normal(size=300)})
+    odds = np.exp(np.column_stack([2.0 * X["signal"], np.zeros(300)]))
+    alpha = 20.0 * odds / odds.sum(axis=1, keepdims=True)
+    D = random.gamma(alpha + 0.1)
+    D /= D.sum(axis=1, keepdims=True)
+    model = SnefyLDL(epochs=15, guides=None, random_state=0).fit(X[:200], D[:200])
+    rows = JudgedRows(X[200:].reset_index(drop=True), D[200:], ["a", "b"])
+    before = rows.X.copy()
+    parts = whole(model, rows)
+    first, second = permutation_importance(parts, rows, ask(parts, rows))
+    assert (first.column, second.column) == ("signal", "noise")
+    assert first.loss > 10 * abs(second.loss)
+    assert first.loss > 4 * first.std_error
+    pd.testing.assert_frame_equal(rows.X, before)
+
+
+@pytest.mark.slow
+def test_calibration_on_the_other_half_covers_what_it_says() -> None:
+    random = np.random.default_rng(0)
+    rows = JudgedRows(np.zeros((400, 1)), random.dirichlet([4.0, 4.0], 400), ["a", "b"])
+
+    class TooSure:
+        """Always the same law, four times as sure as it should be."""
+
+        def predict_dist(self, X: np.ndarray) -> SnefySimplex:
+            return mixture(torch.ones(len(X), 1).double(), torch.tensor([[16.0, 16.0]]).double())
+
+    answers = ask([Part(TooSure(), np.arange(400))], rows)
+    trust = judge_coverage([Part(TooSure(), np.arange(400))], rows, answers)
+    assert trust is not None
+    assert trust.calibrated is not None
+    assert trust.calibrated_curve is not None
+    own = stats.beta(16, 16).ppf([0.05, 0.95])
+    wanted = np.diff(stats.beta(4, 4).cdf(own))[0]
+    assert trust.coverage.mean() == pytest.approx(wanted, abs=5 * 0.5 / np.sqrt(400))
+    # beta-binomial spread of split conformal coverage: five standard errors of both halves together
+    np.testing.assert_allclose(trust.calibrated_curve, LEVELS, atol=5 * 0.5 * np.sqrt(2 / 400))
+    assert trust.calibrated_width is not None
+    assert trust.calibrated_width[0] == pytest.approx(np.diff(stats.beta(4, 4).ppf([0.05, 0.95]))[0], rel=0.15)
+    stored = ConformalIntervals(TooSure(), LEVEL).conformalize(rows.X, rows.D)
+    judged = judge_coverage([Part(TooSure(), np.arange(400))], rows, answers, stored)
+    assert judged is not None
+    assert judged.stored
+    assert judged.calibrated is not None
+    assert judged.calibrated.mean() == pytest.approx(metrics.coverage(rows.D, stored.predict_interval(rows.X)))
+
+
+def test_widths_of_few_labels_are_those_of_the_marginals(model: SnefyLDL) -> None:
+    rows, reach = city_rows(30), np.tile([[0.3, 0.4, 0.45], [0.2, 0.35, 0.4]], (15, 1))
+    law = model.predict_dist(rows.X)
+    ends = [law.marginal(r).icdf(torch.as_tensor(np.stack([0.5 - reach[:, r], 0.5 + reach[:, r]]))) for r in range(3)]
+    expected = [float((high - low).mean()) for low, high in ends]
+    found = calibrated_widths(whole(model, rows), rows, reach, None)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_worst_groups_are_found_and_luck_is_not() -> None:
+    random = np.random.default_rng(0)
+    D = random.dirichlet([30.0, 30.0], 200)
+    kind = np.repeat(["good", "bad"], 100)
+    D[100:] = random.dirichlet([3.0, 1.0], 100)
+    half = np.full((200, 2), 0.5)
+    answers = Answers(half, half - 0.1, half + 0.1, np.zeros(200))
+    X = pd.DataFrame({"kind": kind, "noise": random.normal(size=200)})
+    groups, looked = worst_groups(answers, JudgedRows(X, D, ["a", "b"]))
+    assert [(group.column, group.value) for group in groups] == [("kind", "bad")]
+    assert groups[0].n == 100
+    assert looked == 6
+    assert groups[0].kl == pytest.approx(metrics.kl_divergence(D[100:], half[100:]))
+    X["kind"] = random.permutation(kind)
+    fewer = Answers(half[:100], half[:100] - 0.1, half[:100] + 0.1, np.zeros(100))
+    assert worst_groups(fewer, JudgedRows(X[:100], D[:100], ["a", "b"]))[0] == []
+
+
+def test_rounding_makes_no_group_worse() -> None:
+    """All rows alike but for the last bit: no group, and no warning of a variance that is rounding."""
+    D = np.tile([0.3, 0.7], (60, 1))
+    mean = np.tile([0.4, 0.6], (60, 1))
+    mean[30:] += [[-1e-14, 1e-14]]
+    answers = Answers(mean, mean - 0.1, mean + 0.1, np.zeros(60))
+    rows = JudgedRows(np.repeat([0.0, 1.0], 30)[:, None], D, ["a", "b"])
+    assert worst_groups(answers, rows) == ([], 2)
+
+
+@pytest.mark.slow
+def test_a_report_has_every_part_and_leaves_the_model_alone(model: SnefyLDL, report: Report) -> None:
+    before = model.predict(report.rows.X)
+    width = report.answers.width
+    assert width[report.shown[0]] == width.min()
+    assert width[report.shown[2]] == width.max()
+    law = report.law_of(report.shown[1])
+    np.testing.assert_allclose(law.mean[0].numpy(), report.answers.mean[report.shown[1]], atol=1e-9)
+    assert report.worst_rows[0].kl == pytest.approx(
+        metrics.kl_divergence(report.rows.D, report.answers.mean, per_row=True).max()
+    )
+    np.testing.assert_array_equal(np.asarray(model.predict(report.rows.X)), np.asarray(before))
+    with pytest.raises(InputError, match="at least 10 rows"):
+        make_report(model, report.rows.pick(range(9)))
+
+
+def test_how_far_coverage_depends_on_the_row(report: Report) -> None:
+    """Six measures with what perfect intervals would show: by the metrics on the model's own intervals."""
+    ends, D, mean = report.answers.ends, report.rows.D, report.answers.mean
+    found = {row["part"]: row for row in report.trust.by_row}
+    assert list(found) == ["worst group", "CovGap", "SSC", "FSC", "worst slab", "ERT"]
+    predicted = np.hstack([mean, ends[..., 1] - ends[..., 0]])
+    assert found["worst slab"]["coverage"] == metrics.worst_slab_coverage(predicted, D, ends).mean()
+    assert found["CovGap"]["score"] == metrics.coverage_gap(mean.argmax(axis=1), D, ends, 0.9).mean()
+    first = report.rows.X.iloc[:, 0]
+    assert found["FSC"]["coverage"] == metrics.feature_stratified_coverage(first, D, ends, 4).mean()
+    assert found["FSC"]["expected"] == metrics.fsc_ceiling(first, 4, 0.9)
+    assert found["ERT"]["expected"] < 0.0
+
+
+def test_rows_with_tables_of_their_own_are_answered_by_draws() -> None:
+    random = np.random.default_rng(0)
+    X, D = random.normal(size=(100, 2)), random.dirichlet(np.ones(3), 100)
+    D[D < 0.1] = 0.0
+    D /= D.sum(axis=1, keepdims=True)
+    model = SnefyLDL(epochs=2, n_neurons=8, zeros="model", guides=None, random_state=0).fit(X, D)
+    rows = JudgedRows(X[:12], D[:12], ["a", "b", "c"])
+    exact = ask(whole(model, rows), rows)
+    law = model.predict_dist(rows.X)
+    draws = law.sample((4000,), torch.Generator().manual_seed(0)).numpy()
+    reach = np.full((12, 3), 0.45)
+    widths = drawn_widths(draws, 0.5 - reach, 0.5 + reach)
+    np.testing.assert_allclose(widths, exact.high - exact.low, atol=0.06)
+
+
+@pytest.mark.slow
+def test_draws_are_kept_for_the_widths_of_calibrated_intervals() -> None:
+    random = np.random.default_rng(0)
+    X, D = random.normal(size=(60, 2)), random.dirichlet(np.ones(3), 60)
+    centre = torch.as_tensor(random.normal(size=(60, 3)))
+
+    class Moving:
+        """A model whose law moves."""
+
+        def predict_dist(self, X: np.ndarray) -> SnefySimplex:
+            rows = np.flatnonzero((X[:, None, 0] == all_rows[None, :, 0]).any(0))
+            exponents, one = torch.full((1, 1, 3), 2.0).double(), torch.ones(1, 1, 1).double()
+            return moving(exponents, None, one, torch.zeros(len(rows), 1, 1).double(), centre[rows])
+
+    all_rows = X
+    rows = JudgedRows(X, D, ["a", "b", "c"])
+    parts = [Part(Moving(), np.arange(60))]
+    answers = ask(parts, rows)
+    assert answers.draws is not None
+    assert sorted(answers.draws) == list(range(60))
+    trust = judge_coverage(parts, rows, answers)
+    assert trust is not None
+    assert trust.calibrated_width is not None
+    reach = 0.5 * np.ones((60, 3)) * 0.9
+    stacked = np.stack([answers.draws[row] for row in range(60)], axis=1)
+    np.testing.assert_allclose(drawn_widths(stacked, 0.5 - reach, 0.5 + reach), answers.high - answers.low, atol=0.02)
+
+
+def test_doubling_compares_the_regression_with_one_of_half_the_rows() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(440, 8))
+    D = np.exp(X[:, :3] + random.normal(size=(440, 3)))
+    D /= D.sum(axis=1, keepdims=True)
+    train, rows = JudgedRows(X[:40], D[:40], LABELS), JudgedRows(X[40:], D[40:], LABELS)
+    rival = fit_rivals(rows, rows.X, train, train.X)[1]
+    halves = np.split(np.random.default_rng(0).permutation(40), 2)
+    few = [SABFGS().fit(train.X[half], train.D[half]).predict(rows.X) for half in halves]
+    doubling = measure_doubling(rows, rival)
+    assert doubling.value == pytest.approx(np.mean([metrics.kl_divergence(rows.D, mean) for mean in few]), rel=1e-6)
+    assert doubling.value + doubling.mean == pytest.approx(metrics.kl_divergence(rows.D, rival.mean))
+    assert doubling.verdict == "better"
+
+
+def test_rows_that_teach_nothing_gain_nothing_by_doubling() -> None:
+    random = np.random.default_rng(0)
+    X, D = random.normal(size=(600, 1)), random.dirichlet([20.0, 30.0, 10.0], 600)
+    rows = JudgedRows(X, D, ["a", "b", "c"])
+    assert abs(measure_doubling(rows, fit_rivals(rows, X)[1]).mean) < 1e-3
+
+
+def test_rows_in_groups_are_cross_fitted_by_group() -> None:
+    data = make_groups(n_groups=8, n_rows=10, random_state=0)
+    rows = JudgedRows(in_groups(data.X, data.groups), data.D, ["a", "b", "c"])
+    parts = cross_fit(SnefyLDL(epochs=1, guides=None, random_state=0), rows, folds=3)
+    judged = [set(data.groups[part.rows]) for part in parts]
+    assert sorted(group for groups in judged for group in groups) == list(range(8))
+    assert sorted(np.concatenate([part.rows for part in parts]).tolist()) == list(range(80))
+    assert all((np.diff(part.rows) > 0).all() for part in parts)
+    [alone] = [test for _, test in rows.pick(np.arange(10)).folds(5, 0)][:1]
+    assert len(alone) == 2  # a single group is split by row

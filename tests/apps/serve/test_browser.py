@@ -1,0 +1,571 @@
+"""The page in a real browser: its numbers are Python's, and every control does what it says."""
+
+from __future__ import annotations
+
+import io
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import uvicorn
+from pages import answers, open_file, open_page, wait_until
+from sklearn.linear_model import LinearRegression
+
+import law_cases
+from commands import succeed
+from snefy_ldl import SnefyLDL
+from snefy_ldl._internal.model_files import load_calibration
+from snefy_ldl.apps.serve.app import create_app
+from snefy_ldl.apps.serve.explorer import PageRows
+from snefy_ldl.apps.serve.guard import Log
+from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.learners import SABFGS, TreesLDL
+
+pytestmark = pytest.mark.browser
+
+ROWS = [0, 3, 17, 40]
+CLOSE = 1e-6
+DESKTOP = {"viewport": {"width": 1920, "height": 1000}}
+PHONE = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
+Table = tuple[pd.DataFrame, pd.DataFrame]
+SMALL: dict[str, Any] = {
+    "n_neurons": 12,
+    "n_readouts": 6,
+    "epochs": 4,
+    "random_state": 0,
+    "centre": None,
+    "guides": None,
+}
+
+
+def compare(tab: Any, model: Any, X: Any, intervals: bool = True) -> dict[str, Any]:
+    """Hold the page's answers for some rows against the model's own."""
+    got, law = answers(tab, ROWS), model.predict_dist(X.iloc[ROWS] if hasattr(X, "iloc") else X[ROWS])
+    np.testing.assert_allclose(got["mean"], law.mean, atol=CLOSE)
+    n_labels = law.n_labels
+    np.testing.assert_allclose(got["covariance"].reshape(-1, n_labels, n_labels), law.covariance_matrix, atol=CLOSE)
+    if intervals:
+        ends = law.quantiles([0.05, 0.95]).numpy()
+        np.testing.assert_allclose(got["low"], ends[..., 0], atol=CLOSE)
+        np.testing.assert_allclose(got["high"], ends[..., 1], atol=CLOSE)
+    assert tab.faults == []
+    return got
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", law_cases.KINDS)
+def test_the_pages_numbers_are_those_of_the_table(browser: Any, tmp_path: Path, kind: str) -> None:
+    """The same table as the exported graph's (tests/test_law_cases.py)."""
+    case = law_cases.table()[kind]
+    with open_page(browser, tmp_path, law_cases.model_of(kind), case["X"]) as tab:
+        got = answers(tab, list(range(len(case["X"]))))
+        np.testing.assert_allclose(got["mean"], case["mean"], atol=CLOSE)
+        np.testing.assert_allclose(got["covariance"].reshape(case["covariance"].shape), case["covariance"], atol=CLOSE)
+        np.testing.assert_allclose(got["low"], case["quantiles"][..., 0], atol=CLOSE)
+        np.testing.assert_allclose(got["high"], case["quantiles"][..., -1], atol=CLOSE)
+        chance = 0.05 if "zeros" in kind else CLOSE  # with zeros it comes from draws
+        np.testing.assert_allclose(got["greater"], case["greater"], atol=chance)
+        assert tab.faults == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"recipe": "paper", "standardize": False, "validation_fraction": 0.0, "learning_rate": 1e-3},
+        {"guides": [SABFGS(), TreesLDL(n_trees=15, random_state=0)]},
+        {"guides": [TreesLDL(n_trees=7, min_leaf=5, random_state=0)], "n_members": 2},
+    ],
+    ids=["paper", "guides", "trees"],
+)
+def test_the_pages_numbers_are_the_models(browser: Any, tmp_path: Path, city: Table, changes: dict[str, Any]) -> None:
+    X, D = city
+    if "recipe" in changes:
+        X = (X - X.mean()) / X.std()
+    model = SnefyLDL(**{**SMALL, **changes}).fit(X, D)
+    with open_page(browser, tmp_path, model, X) as tab:
+        got = compare(tab, model, X)
+        chance = model.predict_dist(X.iloc[ROWS]).prob_greater(0, 1)
+        np.testing.assert_allclose(got["greater"], chance, atol=CLOSE)
+
+
+def test_votes_known_shares_groups_and_densities_are_the_laws(
+    browser: Any, tmp_path: Path, small: SnefyLDL, city: Table
+) -> None:
+    with open_page(browser, tmp_path, small, city[0]) as tab:
+        law = small.predict_dist(city[0].iloc[ROWS])
+        tab.evaluate("explorer.state.votes = [5, 0, 2]")
+        after = law.posterior([[5, 0, 2]])
+        got = answers(tab, ROWS)
+        np.testing.assert_allclose(got["mean"], after.mean, atol=CLOSE)
+        np.testing.assert_allclose(got["low"], after.quantiles([0.05])[..., 0], atol=CLOSE)
+        np.testing.assert_allclose(got["greater"], after.prob_greater(0, 1), atol=CLOSE)
+        tab.evaluate("explorer.state.votes = [0, 0, 0]; explorer.state.known = {part: 1, share: 0.3}")
+        other = law.condition({1: 0.3})
+        got = answers(tab, ROWS)
+        np.testing.assert_allclose(got["mean"], other.mean, atol=CLOSE)
+        np.testing.assert_allclose(got["high"], other.quantiles([0.95])[..., 0], atol=CLOSE)
+        np.testing.assert_allclose(got["covariance"].reshape(-1, 3, 3), other.covariance_matrix, atol=CLOSE)
+        chance = 1.0 - other.marginal(0).cdf(torch.full((len(ROWS),), 0.3, dtype=torch.float64))
+        np.testing.assert_allclose(got["greater"], chance, atol=CLOSE)
+        tab.evaluate("explorer.state.known = null; explorer.state.parts = [[0, 2], [1]]")
+        got = answers(tab, ROWS)
+        merged = law.amalgamate([[0, 2], [1]])
+        np.testing.assert_allclose(got["mean"], merged.mean, atol=CLOSE)
+        np.testing.assert_allclose(got["high"], merged.quantiles([0.95])[..., 0], atol=CLOSE)
+        tab.evaluate("explorer.state.parts = [[0], [1], [2]]")
+        points = np.array([[0.2, 0.3, 0.5], [0.7, 0.2, 0.1], [0.05, 0.9, 0.05]])
+        densities = tab.evaluate(
+            """([row, logs]) => { explorer.state.row = row;
+                return Array.from(explorer.lawAt(explorer.rows.x(row)).densities(Float64Array.from(logs))); }""",
+            [3, np.log(points).ravel().tolist()],
+        )
+        np.testing.assert_allclose(
+            densities, small.predict_dist(city[0].iloc[[3]]).log_prob(points[:, None]).exp()[:, 0], rtol=1e-5
+        )
+        share = law.marginal(0)
+        got_below = tab.evaluate(
+            "rows => rows.map(row => explorer.lawAt(explorer.rows.x(row)).share(0).below(0.25))", ROWS
+        )
+        np.testing.assert_allclose(got_below, share.cdf(torch.tensor(0.25).double()), atol=CLOSE)
+
+
+def test_many_labels_and_a_subset_of_them(browser: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    X, D = random.normal(size=(60, 3)), random.dirichlet(np.linspace(0.4, 3.0, 9), size=60)
+    model = SnefyLDL(**SMALL).fit(X, D)
+    with open_page(browser, tmp_path, model, X) as tab:
+        compare(tab, model, X)
+        points = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
+        got = tab.evaluate(
+            """logs => { const law = explorer.lawAt(explorer.rows.x(0)).among([0, 4, 8]);
+                return Array.from(law.densities(Float64Array.from(logs))); }""",
+            np.log(points).ravel().tolist(),
+        )
+        expected = model.predict_dist(X[:1]).subcomposition([0, 4, 8]).log_prob(points[:, None]).exp()[:, 0]
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_a_guide_of_python_alone_turns_the_sliders_off(browser: Any, tmp_path: Path, city: Table) -> None:
+    model = SnefyLDL(**{**SMALL, "guides": [LinearRegression()]}).fit(*city)
+    with open_page(browser, tmp_path, model, city[0]) as tab:
+        compare(tab, model, city[0])
+        assert tab.is_visible("#features-off")
+        assert tab.locator("#features input").count() == 0
+        assert tab.is_hidden("#dependence-card")
+        assert "Python only" in tab.text_content("#notes")
+
+
+def test_columns_of_text_are_menus(browser: Any, tmp_path: Path, city: Table) -> None:
+    X, D = city[0].copy(), city[1]
+    X["quarter"] = np.where(X["night_bus_lines"] > 3, "old", np.where(X["mean_rent_eur_per_m2"] > 17, "new", "outer"))
+    X.loc[::7, "mean_rent_eur_per_m2"] = np.nan
+    model = SnefyLDL(**SMALL).fit(X, D)
+    assert model.columns_ is not None
+    assert not model.columns_.is_plain
+    with open_page(browser, tmp_path, model, X) as tab:
+        compare(tab, model, X)
+        number = [control["name"] for control in tab.evaluate("explorer.model.content.controls")].index("quarter")
+        tab.fill("#row", "3")
+        tab.press("#row", "Enter")
+        tab.select_option(f"#feature-{number}", label="outer")
+        wait_until(tab, "explorer.state.moved && !explorer.state.pending")
+        changed = X.iloc[[3]].assign(quarter="outer")
+        np.testing.assert_allclose(
+            tab.evaluate("Array.from(explorer.answer.mean)"), np.asarray(model.predict(changed))[0], atol=CLOSE
+        )
+
+
+# -- controls ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tab(browser: Any, tmp_path: Path, small: SnefyLDL, city: Table) -> Iterator[Any]:
+    rows = PageRows(city[0], [f"d{number:03d}" for number in range(len(city[0]))], "item")
+    made = open_page(browser, tmp_path, small, rows, accept_downloads=True)
+    yield made
+    assert made.faults == []
+    made.close()
+
+
+def settled(tab: Any) -> dict[str, Any]:
+    """The answer once nothing is waiting to be drawn."""
+    wait_until(tab, "!explorer.state.pending && explorer.resting")
+    answer: dict[str, Any] = tab.evaluate(
+        "({mean: Array.from(explorer.answer.mean), low: Array.from(explorer.answer.low), greater: explorer.greater,"
+        " names: explorer.answer.names, row: explorer.state.row})"
+    )
+    return answer
+
+
+def test_rows_are_chosen_by_number_by_buttons_and_in_the_table(tab: Any, small: SnefyLDL, city: Table) -> None:
+    tab.fill("#row", "5")
+    tab.press("#row", "Enter")
+    first = settled(tab)
+    assert first["row"] == 5
+    assert tab.text_content("#row-name") == "d005"
+    np.testing.assert_allclose(first["mean"], small.predict(city[0].iloc[[5]]).to_numpy()[0], atol=CLOSE)
+    tab.click("#next")
+    assert settled(tab)["row"] == 6
+    tab.click("#previous")
+    tab.click("#previous")
+    assert settled(tab)["row"] == 4
+    tab.click("#rows tbody tr:nth-child(3) button")
+    uncertain = np.sqrt(small.predict_var(city[0]).sum(axis=1)).argsort(kind="stable")[::-1]
+    assert settled(tab)["row"] == int(uncertain.iloc[2] if hasattr(uncertain, "iloc") else uncertain[2])
+    assert tab.evaluate("document.activeElement.id") == "mix"
+
+
+def test_sliders_move_by_mouse_and_keys_and_go_back(tab: Any, small: SnefyLDL, city: Table) -> None:
+    before = settled(tab)
+    for number in range(5):
+        tab.focus(f"#feature-{number}")
+        tab.keyboard.press("ArrowRight")
+    after = settled(tab)
+    x = np.array(tab.evaluate("Array.from(explorer.state.x)"))
+    assert (x != city[0].iloc[before["row"]].to_numpy()).all()
+    np.testing.assert_allclose(after["mean"], small.predict(x[None]).to_numpy()[0], atol=CLOSE)
+    box = tab.locator("#feature-0").bounding_box()
+    tab.mouse.click(box["x"] + 0.9 * box["width"], box["y"] + 0.5 * box["height"])
+    assert settled(tab)["mean"] != after["mean"]
+    tab.click("#reset")
+    assert settled(tab)["mean"] == before["mean"]
+    assert tab.is_disabled("#reset")
+
+
+def test_levels_parts_and_comparisons(tab: Any, small: SnefyLDL, city: Table) -> None:
+    row = settled(tab)["row"]
+    law = small.predict_dist(city[0].iloc[[row]])
+    tab.select_option("#level", "0.5")
+    np.testing.assert_allclose(settled(tab)["low"], law.quantiles([0.25])[0, :, 0], atol=CLOSE)
+    tab.select_option("#larger-a", "2")
+    np.testing.assert_allclose(settled(tab)["greater"], float(law.prob_greater(2, 1)), atol=CLOSE)
+    tab.select_option("#larger-b", "2")
+    settled(tab)
+    assert tab.text_content("#larger") == "(choose two)"
+    tab.select_option("#larger-b", "0")
+    tab.select_option("#density-part", "1")
+    settled(tab)
+    assert tab.locator("#density path").count() == 1
+    tab.select_option("#corner-0", "1")
+    settled(tab)
+    assert "different" in tab.text_content("#ternary-note")
+    tab.select_option("#corner-1", "0")
+    settled(tab)
+    assert "mean" in tab.get_attribute("#ternary", "aria-label")
+    tab.select_option("#merge-a", "0")
+    tab.select_option("#merge-b", "2")
+    tab.click("#merge")
+    got = settled(tab)
+    assert got["names"] == ["business + education", "entertainment"]
+    np.testing.assert_allclose(got["mean"], law.amalgamate([[0, 2], [1]]).mean[0], atol=CLOSE)
+    tab.click("#split")
+    assert len(settled(tab)["names"]) == 3
+    tab.drag_and_drop("#parts li:nth-child(1)", "#parts li:nth-child(2)")
+    assert settled(tab)["names"] == ["business + entertainment", "education"]
+    correlations = tab.locator("#correlations tbody td").all_text_contents()
+    assert correlations == ["1", "−1.00", "−1.00", "1"]
+
+
+def test_votes_and_known_shares(tab: Any, small: SnefyLDL, city: Table) -> None:
+    row = settled(tab)["row"]
+    law = small.predict_dist(city[0].iloc[[row]])
+    tab.locator("#votes input").nth(1).fill("7")
+    np.testing.assert_allclose(settled(tab)["mean"], law.posterior([[0, 7, 0]]).mean[0], atol=CLOSE)
+    tab.click("#votes-clear")
+    np.testing.assert_allclose(settled(tab)["mean"], law.mean[0], atol=CLOSE)
+    tab.check("#known-on")
+    tab.select_option("#known-part", "2")
+    tab.focus("#known-share")
+    tab.keyboard.press("ArrowLeft")
+    got = settled(tab)
+    np.testing.assert_allclose(got["mean"], law.condition({2: 0.49}).mean[0], atol=CLOSE)
+    assert tab.text_content("#known-value") == "49.0 %"
+    tab.uncheck("#known-on")
+    np.testing.assert_allclose(settled(tab)["mean"], law.mean[0], atol=CLOSE)
+
+
+def test_the_curve_along_a_feature_has_the_models_bands(tab: Any, small: SnefyLDL, city: Table) -> None:
+    row = settled(tab)["row"]
+    tab.select_option("#dependence-feature", "4")
+    tab.select_option("#dependence-part", "1")
+    settled(tab)
+    points = tab.evaluate("explorer.dependence")
+    X = city[0].iloc[[row] * len(points)].copy()
+    X["mean_rent_eur_per_m2"] = [point["x"] for point in points]
+    law = small.predict_dist(X)
+    np.testing.assert_allclose([point["mean"] for point in points], law.mean[:, 1], atol=CLOSE)
+    np.testing.assert_allclose([point["high"] for point in points], law.quantiles([0.95])[:, 1, 0], atol=CLOSE)
+
+
+def test_the_table_sorts_filters_turns_pages_and_goes_to_a_file(tab: Any, small: SnefyLDL, city: Table) -> None:
+    def names() -> list[str]:
+        listed: list[str] = tab.locator("#rows tbody button").all_text_contents()
+        return listed
+
+    assert len(names()) == 25
+    tab.select_option("#sort", "row")
+    assert names()[0] == "d000"
+    tab.click("#page-on")
+    assert names()[0] == "d025"
+    tab.click("#page-back")
+    mean = small.predict(city[0])
+    tab.select_option("#sort", "label 1")
+    assert names()[0] == f"d{int(mean['entertainment'].to_numpy().argmax()):03d}"
+    tab.fill("#filter", "entertainment > 0.3, night_bus_lines >= 4")
+    wanted = (mean["entertainment"] > 0.3) & (city[0]["night_bus_lines"] >= 4)
+    assert tab.text_content("#count").startswith(f"{int(wanted.sum())} of 160 rows")
+    tab.fill("#filter", "D01")
+    assert sorted(names()) == [f"d01{digit}" for digit in range(10)]
+    tab.click("#select-shown")
+    tab.uncheck("#rows tbody tr:nth-child(1) input")
+    with tab.expect_download() as waiting:
+        tab.click("#download")
+    frame = pd.read_csv(waiting.value.path())
+    assert len(frame) == 9
+    chosen = [int(name[1:]) for name in frame["item"]]
+    np.testing.assert_allclose(frame[list(city[0].columns)], city[0].iloc[chosen])
+    np.testing.assert_allclose(frame["predicted_business"], mean["business"].iloc[chosen], atol=2e-6)
+    tab.click("#select-none")
+    assert tab.is_disabled("#download")
+
+
+def test_labels_made_in_the_page_go_back_into_a_fit(tab: Any, city: Table, tmp_path: Path) -> None:
+    def label(row: int, *values: object) -> None:
+        tab.fill("#row", str(row))
+        tab.press("#row", "Enter")
+        for place, value in enumerate(values):
+            tab.locator("#labels input").nth(place).fill(str(value))
+        tab.click("#label-keep")
+
+    label(2, 0, 0, 0)
+    assert "above 0" in tab.text_content("#label-note")
+    label(2, 20, 30, 50)
+    label(7, 1, 1, 1)
+    label(9, 1, 0, 0)
+    tab.click("#label-drop")
+    tab.select_option("#label-kind", "votes")
+    label(11, 1.5, 0, 0)
+    assert "whole" in tab.text_content("#label-note")
+    tab.select_option("#label-kind", "shares")
+    with tab.expect_download() as waiting:
+        tab.click("#label-download")
+    file = tmp_path / "labelled.csv"
+    waiting.value.save_as(file)
+    frame = pd.read_csv(file)
+    assert list(frame["item"]) == ["d002", "d007"]
+    np.testing.assert_allclose(frame[list(city[1].columns)].sum(axis=1), 1.0, atol=1e-9)
+    table = pd.concat([city[0], city[1]], axis=1)[:80]
+    table.insert(0, "item", [f"d{number:03d}" for number in range(100, 180)])
+    table.to_csv(tmp_path / "train.csv", index=False)
+    done = succeed(
+        *("fit", tmp_path / "train.csv", "--labels", ",".join(city[1].columns), "--append", file),
+        *("--out", tmp_path / "again", "--epochs", 1, "--quiet"),
+    )
+    assert "2 labelled rows added" in done.output
+
+
+def test_theme_and_many_features(browser: Any, tmp_path: Path, tab: Any) -> None:
+    first = tab.evaluate("document.documentElement.dataset.theme")
+    tab.click("#theme")
+    assert tab.evaluate("document.documentElement.dataset.theme") != first
+    random = np.random.default_rng(1)
+    X = pd.DataFrame(random.normal(size=(60, 30)), columns=[f"x{number}" for number in range(30)])
+    model = SnefyLDL(**SMALL).fit(X, random.dirichlet([2.0, 3.0], size=60))
+    with open_page(browser, tmp_path, model, X, "wide", color_scheme="dark") as other:
+        assert other.evaluate("document.documentElement.dataset.theme") == "dark"
+        assert other.locator("#features .feature:visible").count() == 12
+        other.click("#feature-all")
+        assert other.locator("#features .feature:visible").count() == 30
+        other.fill("#feature-filter", "x29")
+        assert other.locator("#features .feature:visible").count() == 1
+        assert "fewer than three" in other.text_content("#ternary-note")
+        assert other.faults == []
+
+
+def test_everything_has_a_name_and_nothing_is_wider_than_a_phone(
+    browser: Any, tmp_path: Path, small: Any, city: Table
+) -> None:
+    with open_page(browser, tmp_path, small, city[0], **PHONE) as tab:
+        nameless = tab.evaluate(
+            """Array.from(document.querySelectorAll("input, select, button, canvas, section > svg")).filter(node => !(
+                 (node.labels && node.labels.length && node.labels[0].textContent.trim()) || node.ariaLabel
+                 || node.getAttribute("aria-label") || node.textContent.trim())).map(node => node.id)"""
+        )
+        assert nameless == []
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+        tab.keyboard.press("Tab")
+        assert tab.evaluate("document.activeElement.className") == "skip"
+        wait_until(tab, "document.getElementById('status').textContent.startsWith('Mean:')")
+        assert tab.faults == []
+
+
+def test_charts_use_the_width_of_a_desktop(browser: Any, tmp_path: Path, small: Any, city: Table) -> None:
+    with open_page(browser, tmp_path, small, city[0], viewport={"width": 1600, "height": 900}) as tab:
+        assert tab.evaluate("document.querySelector('.columns').getBoundingClientRect().width / innerWidth") > 0.93
+        filled = tab.evaluate(
+            """Array.from(document.querySelectorAll("section > svg")).filter(chart => chart.clientWidth).map(chart =>
+                 chart.getBoundingClientRect().width / chart.parentElement.clientWidth)"""
+        )
+        assert filled
+        assert min(filled) > 0.85
+
+
+def test_names_are_never_markup(browser: Any, tmp_path: Path, city: Table) -> None:
+    names = ["</script><img src=x onerror=alert(1)>", "<b>%%DATA%%</b>", "\u2028&amp;"]
+    X = city[0].rename(columns={"night_bus_lines": "<i>x</i>"})
+    model = SnefyLDL(**SMALL).fit(X, city[1].set_axis(names, axis=1))
+    with open_page(browser, tmp_path, model, X) as tab:
+        assert tab.locator("#bars tbody th").all_text_contents() == names
+        assert tab.locator("img, b, i:not(.track i, .legend i)").count() == 0
+        assert tab.faults == []
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+#: Texts of pictures that reach beyond them, or are too small to read.
+BAD_TEXTS = """Array.from(document.querySelectorAll("svg text")).filter(text => {
+  const box = text.getBoundingClientRect(), whole = text.closest("section > svg").getBoundingClientRect();
+  const inside = box.left >= whole.left - 0.5 && box.right <= whole.right + 0.5 && box.bottom <= whole.bottom + 0.5;
+  return !inside || box.height < 11;
+}).map(text => text.textContent)"""
+#: What a curve says: heights of the drawn line over shares, in units of the highest.
+DRAWN = """([part, shares]) => {
+  const path = document.querySelector("#density path"), plot = path.parentNode, length = path.getTotalLength();
+  const { low, high } = frame(explorer.answer.curve(part), explorer.answer, part), width = plot.width.baseVal.value;
+  const at = Array.from({ length: 4000 }, (_, k) => path.getPointAtLength(length * k / 3999));
+  return shares.map(share => {
+    const x = width * (share - low) / (high - low), k = at.findIndex(point => point.x >= x);
+    return plot.height.baseVal.value - at[k].y;
+  });
+}"""
+
+
+@pytest.fixture(scope="module")
+def sharp() -> tuple[SnefyLDL, pd.DataFrame]:
+    """A model of four labels; one of them is nearly the same small share everywhere."""
+    random = np.random.default_rng(0)
+    X = pd.DataFrame(random.normal(size=(120, 3)), columns=["age", "income", "rent"])
+    D = random.dirichlet([12.0, 8.0, 5.0, 3.0], size=120)
+    D[:, 3] = 0.02 + 0.002 * random.random(120)
+    D /= D.sum(1, keepdims=True)
+    labels = ["work", "study", "sport", "volunteering"]
+    return SnefyLDL(**SMALL).fit(X, pd.DataFrame(D, columns=labels)), X
+
+
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_texts_stay_in_their_pictures_and_spikes_flatten_nothing(
+    browser: Any, tmp_path: Path, sharp: Any, screen: dict[str, Any]
+) -> None:
+    with open_page(browser, tmp_path, *sharp, **screen) as tab:
+        settled(tab)
+        assert tab.locator("svg text").count() > 10
+        assert tab.evaluate(BAD_TEXTS) == []
+        heights = tab.evaluate(
+            """Array.from(document.querySelectorAll("#density path")).map(path =>
+                 path.getBoundingClientRect().height / path.parentNode.getBoundingClientRect().height)"""
+        )
+        assert len(heights) == 4
+        assert min(heights) > 0.6
+        used = tab.evaluate("document.querySelector('#density').clientWidth / innerWidth")
+        assert used > 0.7
+        assert tab.evaluate("document.documentElement.scrollWidth") <= screen["viewport"]["width"]
+        assert tab.faults == []
+
+
+def test_curves_are_smooth_and_are_the_densities(browser: Any, tmp_path: Path, sharp: Any) -> None:
+    model, X = sharp
+    with open_page(browser, tmp_path, model, X, **DESKTOP) as tab:
+        for part in (0, 3):
+            tab.select_option("#density-part", str(part))
+            row = settled(tab)["row"]
+            share = model.predict_dist(X.iloc[[row]]).marginal(part)
+            shares = share.quantiles(np.linspace(0.02, 0.98, 97))[0].numpy()
+            expected = share.log_prob(torch.tensor(shares)[:, None]).exp()[:, 0].numpy()
+            drawn = np.array(tab.evaluate(DRAWN, [part, shares.tolist()]))
+            np.testing.assert_allclose(drawn / drawn.max(), expected / expected.max(), atol=0.01)
+
+
+def test_a_density_without_bound_is_cut_and_marked(browser: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(80, 2))
+    model = SnefyLDL(**SMALL).fit(X, random.dirichlet([0.3, 2.0, 2.0], size=80))
+    with open_page(browser, tmp_path, model, X) as tab:
+        settled(tab)
+        assert tab.locator("#density .cut").count() >= 1
+        assert "goes on above the picture" in tab.text_content("#density-note")
+
+
+def test_calibrated_intervals_are_shown_where_there_are_some(
+    browser: Any, folder: Path, small: SnefyLDL, city: Table, tmp_path: Path
+) -> None:
+    table = city[0][:9].assign(sample=[f"S-{number:04d}" for number in range(9)])
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    succeed("explore", folder, tmp_path / "rows.csv", "--out", tmp_path / "page.html")
+    state = load_calibration(folder)
+    assert state is not None
+    ends = ConformalIntervals.from_dict(small, state).predict_interval(city[0][:9])
+    with open_file(browser, (tmp_path / "page.html").as_uri()) as tab:
+        row = settled(tab)["row"]
+        assert tab.input_value("#level") == "0.8"
+        got = tab.evaluate("[explorer.answer.low, explorer.answer.high]")
+        np.testing.assert_allclose(np.transpose(got), ends[row], atol=CLOSE)
+        assert "are calibrated" in tab.text_content("#mix-note")
+        assert tab.text_content("#mix-row") == f"sample S-{row:04d}"
+        law = small.predict_dist(city[0].iloc[[row]])
+        tab.select_option("#level", "0.5")
+        np.testing.assert_allclose(settled(tab)["low"], law.quantiles([0.25])[0, :, 0], atol=CLOSE)
+        assert "not calibrated" in tab.text_content("#mix-note")
+        tab.select_option("#level", "0.8")
+        tab.locator("#votes input").nth(1).fill("2")
+        after = law.posterior([[0, 2, 0]])
+        np.testing.assert_allclose(settled(tab)["low"], after.quantiles([0.1])[0, :, 0], atol=CLOSE)
+        tab.click("#votes-clear")
+        np.testing.assert_allclose(settled(tab)["low"], ends[row, :, 0], atol=CLOSE)
+        tab.focus("#feature-0")
+        tab.keyboard.press("ArrowRight")
+        moved = small.predict_dist(np.array(tab.evaluate("Array.from(explorer.state.x)"))[None])
+        np.testing.assert_allclose(settled(tab)["low"], moved.quantiles([0.1])[0, :, 0], atol=CLOSE)
+        assert tab.faults == []
+
+
+# -- served ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_service_shows_the_page_under_its_policy(browser: Any, folder: Path, city: Table, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    city[0][:20].to_csv(file, index=False)
+    app = create_app([folder], data=file, log=Log(io.StringIO()))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.02)
+        with open_file(browser, f"http://127.0.0.1:{port}/") as tab:
+            assert tab.evaluate("explorer.rows.count") == 20
+            assert tab.input_value("#level") == "0.8"
+            assert "calibrated (conformal)" in tab.text_content("#mix-note")
+            assert tab.faults == []
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+def test_the_command_writes_a_page_that_works(browser: Any, folder: Path, city: Table, tmp_path: Path) -> None:
+    city[0][:9].to_csv(tmp_path / "rows.csv", index=False)
+    succeed("explore", folder, tmp_path / "rows.csv", "--out", tmp_path / "page.html")
+    with open_file(browser, (tmp_path / "page.html").as_uri()) as tab:
+        assert tab.text_content("#title") == "city"
+        assert tab.evaluate("explorer.rows.count") == 9

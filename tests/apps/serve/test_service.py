@@ -1,0 +1,348 @@
+"""The service: every route against the library itself, wrong input, tokens, limits, reloading."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from starlette.testclient import TestClient
+
+from snefy_ldl import SnefyLDL
+from snefy_ldl._internal.model_files import load_calibration
+from snefy_ldl.active import query
+from snefy_ldl.apps.serve.app import create_app
+from snefy_ldl.apps.serve.guard import Log
+from snefy_ldl.apps.serve.limits import Limits
+from snefy_ldl.apps.serve.schemas import make_examples
+from snefy_ldl.conformal import ConformalIntervals
+
+LABELS = ["business", "entertainment", "education"]
+
+
+@pytest.fixture(scope="module")
+def lines() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path, lines: io.StringIO) -> Iterator[TestClient]:
+    with TestClient(create_app([folder], log=Log(lines))) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def rows(city: tuple[pd.DataFrame, pd.DataFrame]) -> list[dict[str, float]]:
+    return city[0][:3].to_dict("records")
+
+
+def ask(client: TestClient, path: str, body: Any, status: int = 200) -> Any:
+    answer = client.post(f"/v1/{path}", json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+# -- answers against the library ---------------------------------------------------------------------------------------
+
+
+def test_predictions_are_the_models(client: TestClient, rows: Any, small: SnefyLDL, folder: Path) -> None:
+    answer = ask(client, "predict", {"rows": rows, "levels": [0.5, 0.8]})
+    X = pd.DataFrame(rows)
+    np.testing.assert_allclose(answer["mean"], small.predict(X), atol=1e-12)
+    np.testing.assert_allclose(answer["variance"], small.predict_var(X), atol=1e-12)
+    ends = np.array(answer["interval"])
+    np.testing.assert_allclose(ends[:, :, 0], small.predict_interval(X, 0.5), atol=1e-9)
+    state = load_calibration(folder)
+    assert state is not None
+    conformal = ConformalIntervals.from_dict(small, state).predict_interval(X)
+    np.testing.assert_allclose(ends[:, :, 1], conformal, atol=1e-9)
+    assert answer["calibrated"] == [False, True]
+    assert answer["labels"] == LABELS
+    assert np.array(answer["zero"]).max() == 0.0
+    own = ask(client, "predict", {"rows": rows, "levels": [0.8], "calibrated": False})
+    np.testing.assert_allclose(np.array(own["interval"])[:, :, 0], small.predict_interval(X, 0.8), atol=1e-9)
+
+
+def test_other_columns_and_lists_of_numbers_are_fine(client: TestClient, rows: Any) -> None:
+    body = [{**rows[0], "name": "Old town", "business": 0.2}, list(rows[0].values())]
+    first, second = ask(client, "predict", {"rows": body})["mean"]
+    assert first == pytest.approx(second, rel=1e-12)  # two rows of a batch may differ in their last bit
+
+
+def test_densities_are_the_laws(client: TestClient, rows: Any, small: SnefyLDL) -> None:
+    law = small.predict_dist(pd.DataFrame(rows))
+    points = [[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]]
+    answer = ask(client, "density", {"rows": rows, "points": points})
+    np.testing.assert_allclose(
+        answer["log_density"], law.log_prob(torch.tensor(points, dtype=torch.float64)[:, None]).T
+    )
+    answer = ask(client, "density", {"rows": rows, "labels": LABELS[:2], "at": [0.3, 0.7]})
+    at = torch.tensor([[0.3], [0.7]], dtype=torch.float64)
+    np.testing.assert_allclose(answer["density"], law.marginal([0, 1]).log_prob(at).exp().T)
+    np.testing.assert_allclose(answer["probability_below"], law.marginal([0, 1]).cdf(at).T)
+
+
+def test_groups_condition_and_update_are_the_laws(client: TestClient, rows: Any, small: SnefyLDL) -> None:
+    law = small.predict_dist(pd.DataFrame(rows))
+    answer = ask(client, "groups", {"rows": rows, "groups": {"work": ["education", "business"], "fun": [LABELS[1]]}})
+    merged = law.amalgamate([[0, 2], [1]])
+    np.testing.assert_allclose(answer["mean"], merged.mean)
+    np.testing.assert_allclose(answer["covariance"], merged.covariance_matrix, atol=1e-12)
+    np.testing.assert_allclose(np.array(answer["interval"])[:, :, 0], merged.quantiles([0.05, 0.95]), atol=1e-7)
+    answer = ask(client, "condition", {"rows": rows, "known": {"business": 0.4}, "levels": [0.9]})
+    other = law.condition({"business": 0.4})
+    np.testing.assert_allclose(answer["mean"], other.mean)
+    np.testing.assert_allclose(np.array(answer["interval"])[:, :, 0], other.quantiles([0.05, 0.95]), atol=1e-9)
+    votes = [{"business": 3}, {}, {"education": 1, "business": 2}]
+    answer = ask(client, "update", {"rows": rows, "votes": votes})
+    after = law.posterior([[3, 0, 0], [0, 0, 0], [2, 0, 1]])
+    np.testing.assert_allclose(answer["mean"], after.mean)
+    np.testing.assert_allclose(np.array(answer["interval"])[:, :, 0], after.quantiles([0.05, 0.95]), atol=1e-7)
+
+
+def test_next_and_query_are_the_librarys(client: TestClient, rows: Any, small: SnefyLDL) -> None:
+    X = pd.DataFrame(rows)
+    answer = ask(client, "next", {"rows": rows, "votes": [{"business": 5}, {}, {}], "n": 2})
+    items, gains = small.next_vote(X.to_numpy(), [[5, 0, 0], [0, 0, 0], [0, 0, 0]], 2, return_values=True)
+    assert answer["item"] == items.tolist()
+    np.testing.assert_allclose(answer["expected_gain"], gains)
+    answer = ask(client, "query", {"rows": rows, "n": 2, "strategy": "variance"})
+    items, scores = query("variance", X.to_numpy(), 2, model=small, random_state=0, return_utilities=True)
+    assert answer["item"] == items.tolist()
+    np.testing.assert_allclose(answer["score"], scores[items])
+
+
+# -- what it says about itself -----------------------------------------------------------------------------------------
+
+
+def test_examples_of_the_description_run(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    examples = {
+        path: content["requestBody"]["content"]["application/json"]["examples"]["typical"]["value"]
+        for path, methods in paths.items()
+        for content in [methods.get("post", {})]
+        if content
+    }
+    assert len(examples) == 7
+    for path, body in examples.items():
+        answer = client.post(path, json=body)
+        assert answer.status_code == 200, (path, answer.text)
+
+
+def test_models_card_and_counters(client: TestClient, small: SnefyLDL) -> None:
+    listed = client.get("/v1/models").json()["models"]
+    assert [one["name"] for one in listed] == ["city"]
+    card = client.get("/v1/model", params={"name": "city"}).json()
+    assert card["labels"] == LABELS
+    assert card["trained_on"]["rows"] == small.training_["rows"]
+    assert card["intervals"]["calibrated_levels"] == [0.8]
+    assert client.get("/healthz").json() == {"status": "alive"}
+    assert client.get("/readyz").status_code == 200
+    text = client.get("/metrics").text
+    assert 'snefy_ldl_requests_total{route="/healthz",status="200"}' in text
+    assert "snefy_ldl_batch_requests_bucket" in text
+
+
+def test_logs_hold_no_data(client: TestClient, lines: io.StringIO, rows: Any) -> None:
+    secret = {**rows[0], "patient": "Ada Lovelace"}
+    ask(client, "predict", {"rows": [secret]})
+    ask(client, "predict", {"rows": [{"patient": "Ada Lovelace"}]}, 422)
+    client.get("/Ada")
+    records = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert {"rows": 1, "status": 200, "route": "/v1/predict"}.items() <= next(
+        record for record in reversed(records) if record.get("rows")
+    ).items()
+    assert "Ada" not in lines.getvalue()
+    assert str(next(iter(rows[0].values())))[:8] not in lines.getvalue()
+
+
+# -- wrong input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "row", "field"),
+    [
+        ({"night_bus_lines": "many"}, 1, "night_bus_lines"),
+        ({"night_bus_lines": None}, 1, "night_bus_lines"),
+        ({"night_bus_lines": True}, 1, "night_bus_lines"),
+        ({"night_bus_lines": 1e300}, 1, "night_bus_lines"),
+        ({"night_bus_lines": 10**400}, 1, "night_bus_lines"),
+        ({"night_bus_lines": [1]}, 1, "night_bus_lines"),
+    ],
+)
+def test_a_wrong_cell_is_named(client: TestClient, rows: Any, change: Any, row: int, field: str) -> None:
+    answer = ask(client, "predict", {"rows": [rows[0], {**rows[1], **change}]}, 422)
+    assert (answer["row"], answer["field"]) == (row, field)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("predict", {}, "rows"),
+        ("predict", {"rows": []}, "rows"),
+        ("predict", {"rows": "all"}, "rows"),
+        ("predict", {"rows": [3]}, "rows.0"),
+        ("predict", {"levels": [1.5]}, "levels.0"),
+        ("predict", {"leevels": [0.5]}, "leevels"),
+        ("density", {}, "points"),
+        ("density", {"points": [[0.5, 0.5]]}, "points"),
+        ("density", {"labels": ["gold"], "at": [0.5]}, "labels"),
+        ("groups", {"groups": {"all": LABELS}}, "groups"),
+        ("groups", {"groups": {"two": ["business", "business"]}}, "groups.two"),
+        ("condition", {"known": {"gold": 0.5}}, "known"),
+        ("update", {"votes": []}, "votes"),
+        ("update", {"votes": [{"business": -1}]}, "votes.0.business"),
+        ("update", {"votes": [{"business": 10**9}]}, "votes"),
+        ("next", {"n": 9}, "n"),
+        ("query", {"n": 9}, "n"),
+    ],
+)
+def test_a_wrong_question_names_its_field(client: TestClient, rows: Any, path: str, body: Any, field: str) -> None:
+    whole = {"rows": rows[:1], **body} if body or path == "density" else {}
+    assert ask(client, path, whole, 422)["field"] == field
+
+
+def test_what_the_library_refuses_is_422(client: TestClient, rows: Any) -> None:
+    known = {"business": 0.7, "education": 0.2}
+    assert "leave at least two labels unknown" in ask(client, "condition", {"rows": rows, "known": known}, 422)["error"]
+    assert "strategy='luck'" in ask(client, "query", {"rows": rows, "strategy": "luck"}, 422)["error"]
+
+
+def test_other_bodies_paths_and_models(client: TestClient, rows: Any) -> None:
+    assert client.post("/v1/predict", content=b"<rows/>", headers={"content-type": "text/xml"}).status_code == 415
+    assert client.post("/v1/predict", content=json.dumps({"rows": rows})).status_code == 415  # without a content type
+    typed = {"content-type": "application/json; charset=utf-8"}
+    assert client.post("/v1/predict", content=b"{", headers=typed).status_code == 422
+    assert client.post("/v1/predict", content=b"[" * 100_000, headers=typed).status_code == 422
+    assert client.get("/v1/predict").status_code == 405
+    assert client.get("/nothing").status_code == 404
+    assert ask(client, "predict", {"rows": rows, "model": "other"}, 404)["field"] == "model"
+
+
+# -- limits, tokens, models that change --------------------------------------------------------------------------------
+
+
+def test_limits_on_body_rows_and_queue(folder: Path, rows: Any) -> None:
+    limits = Limits(body_bytes=2000, rows=5)
+    app = create_app([folder], limits=limits, log=Log(io.StringIO()))
+    with TestClient(app) as client:
+        assert client.post("/v1/predict", content=b" " * 3000).status_code == 413
+        assert "at most 5" in ask(client, "predict", {"rows": [[1, 2, 3, 4, 5]] * 6}, 422)["error"]
+    guard = create_app([folder], log=Log(io.StringIO()))
+    guard._is_full = lambda path: True
+    with TestClient(guard) as client:
+        answer = client.post("/v1/predict", json={"rows": rows})
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        assert client.get("/healthz").status_code == 200
+
+
+@pytest.mark.slow
+def test_every_route_refuses_without_the_token(folder: Path) -> None:
+    with TestClient(create_app([folder], token="söcret", log=Log(io.StringIO()))) as client:
+        right = "Bearer söcret".encode()
+        paths = client.get("/openapi.json", headers={b"authorization": right}).json()["paths"]
+        assert len(paths) == 13
+        for path, methods in {**paths, "/openapi.json": {"get": {}}, "/nothing": {"get": {}}}.items():
+            for method in methods:
+                for given in (None, b"Bearer wrong", b"Bearer", b"Basic !!", "söcret".encode()):
+                    headers = {} if given is None else {b"authorization": given}
+                    answer = client.request(method, path, headers=headers)
+                    assert answer.status_code == 401, (path, given)
+        assert client.get("/healthz", headers={b"authorization": right}).status_code == 200
+        assert client.get("/healthz", auth=("anybody", "söcret")).status_code == 200
+
+
+def test_a_changed_folder_is_read_again_and_a_damaged_one_is_not(
+    tmp_path: Path, small: SnefyLDL, city: tuple[pd.DataFrame, pd.DataFrame]
+) -> None:
+    place = small.save(tmp_path / "model")
+    events = io.StringIO()
+    app = create_app([place], log=Log(events))
+    app.service.wait()
+    store = app.service.store
+    first = store.get()
+    assert store.refresh() == []
+    weights = next(place.glob("weights-*"))
+    whole, config = weights.read_bytes(), (place / "model.json").read_text(encoding="utf-8")
+    weights.write_bytes(whole[: len(whole) // 2])
+    (place / "model.json").write_text(config + " ", encoding="utf-8")
+    assert store.refresh() == []
+    assert store.get() is first
+    other = SnefyLDL(n_neurons=8, epochs=1, guides=None, centre=None, random_state=1).fit(*city)
+    other.save(place)
+    assert store.refresh() == ["model"]
+    assert store.get().version != first.version
+    np.testing.assert_allclose(store.get().model.predict(city[0]), other.predict(city[0]))
+    logged = [json.loads(line)["event"] for line in events.getvalue().splitlines()]
+    # a model is prepared before it replaces the one that answers
+    assert [event for event in logged if event != "ready"] == [
+        *("loaded", "preparing", "prepared"),
+        *("load failed", "preparing", "prepared", "loaded"),
+    ]
+
+
+def test_two_models_answer_by_name(tmp_path: Path, folder: Path, small: SnefyLDL, rows: Any) -> None:
+    place = small.save(tmp_path / "second")
+    with TestClient(create_app([folder, place], log=Log(io.StringIO()))) as client:
+        assert ask(client, "predict", {"rows": rows})["model"] == "city"
+        assert ask(client, "predict", {"rows": rows, "model": "second"})["model"] == "second"
+        assert client.get("/v1/model", params={"name": "third"}).status_code == 404
+
+
+def test_columns_of_text_and_gaps_are_read_by_the_models_own_reader(
+    tmp_path: Path, city: tuple[pd.DataFrame, pd.DataFrame]
+) -> None:
+    X = city[0].copy()
+    X["quarter"] = np.where(X["night_bus_lines"] > 3, "old", np.where(X["mean_rent_eur_per_m2"] > 17, "new", "outer"))
+    X.loc[::7, "mean_rent_eur_per_m2"] = np.nan
+    model = SnefyLDL(n_neurons=8, epochs=1, guides=None, centre=None, random_state=0).fit(X, city[1])
+    place = model.save(tmp_path / "text")
+    rows = json.loads(X[:9].to_json(orient="records"))  # gaps are null
+    with TestClient(create_app([place], log=Log(io.StringIO()))) as client:
+        answer = ask(client, "predict", {"rows": rows})
+        np.testing.assert_allclose(answer["mean"], model.predict(X[:9]), atol=1e-12)
+        wrong = [{**rows[0]}, {**rows[1], "mean_rent_eur_per_m2": "dear"}]
+        refused = ask(client, "predict", {"rows": wrong}, 422)
+        assert (refused["row"], refused["field"]) == (1, "mean_rent_eur_per_m2")
+        assert ask(client, "predict", {"rows": [{**rows[0], "quarter": [1]}]}, 422)["field"] == "quarter"
+        ask(client, "predict", {"rows": [{**rows[0], "quarter": "never seen"}]})
+        for path, body in make_examples(LABELS, client.get("/v1/model").json()["example_row"]).items():
+            ask(client, path, body)
+
+
+@pytest.mark.slow
+def test_every_question_to_a_law_that_moves_is_answered(tmp_path: Path, moving: Any) -> None:
+    model, X = moving
+    place = model.save(tmp_path / "moving")
+    labels = [str(label) for label in model.label_names_]
+    with TestClient(create_app([place], log=Log(io.StringIO()))) as client:
+        answer = ask(client, "predict", {"rows": X[:2].tolist()})
+        np.testing.assert_allclose(answer["zero"], model.predict_zero(X[:2]), atol=1e-9)
+        for path, body in make_examples(labels, X[0].tolist()).items():
+            ask(client, path, body)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{"centre": "geometric"}, {"zeros": "model"}])
+def test_every_question_to_the_wider_family_is_answered(
+    tmp_path: Path, city: tuple[pd.DataFrame, pd.DataFrame], settings: dict[str, Any]
+) -> None:
+    shares = city[1].to_numpy(copy=True)
+    if "zeros" in settings:
+        shares[::3, 0] = 0.0
+        shares /= shares.sum(1, keepdims=True)
+    model = SnefyLDL(**{"centre": None, **settings}, n_neurons=8, epochs=1, guides=None, random_state=0).fit(
+        city[0], shares
+    )
+    place = model.save(tmp_path / "wide")
+    with TestClient(create_app([place], log=Log(io.StringIO()))) as client:
+        labels = client.get("/v1/model").json()["labels"]
+        for path, body in make_examples(labels, city[0].iloc[0].to_dict()).items():
+            ask(client, path, body)
