@@ -42,7 +42,6 @@ SUBJECTS: dict[str, list[str]] = {
 }
 #: Internal packages, and what they are for.
 INTERNAL: dict[str, str] = {
-    "apps.cli": "the commands, described in the reference of the command line",
     "networks": "parts of the model; Backbone and SnefyHead are exported at the top",
     "paper": "the paper's studies, run by `snefy-ldl reproduce`",
     "training": "how a fit is done; SnefyLDL.fit calls it",

@@ -28,13 +28,13 @@ from snefy_ldl.learners import (
     SAIIS,
     DirichletLDL,
     LDLForest,
-    LogRatioLDL,
     OrdinalLDL,
     PTBayes,
     TreesLDL,
     WInLDL,
 )
 from snefy_ldl.learners.base import Learner
+from snefy_ldl.logratio import LogRatioLDL
 
 
 @dataclass(frozen=True)
