@@ -14,7 +14,7 @@ from snefy_ldl._internal.model_files import load_calibration, read_config
 from snefy_ldl.conformal import ConformalIntervals
 
 FIXTURES = Path(__file__).parent / "fixtures"
-CLOSE = {"rtol": 0.0, "atol": 1e-10}
+CLOSE = {"rtol": 0.0, "atol": 1e-7}  # products in float32 differ between processors
 
 
 @pytest.fixture(scope="module")
