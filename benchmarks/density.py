@@ -57,8 +57,8 @@ BLOCK = 4_000_000
 # -- methods ---------------------------------------------------------------------------------------------------------
 
 
-#: Test rows whose intervals are measured; fewer where a model's rows share no tables, or they are slow to make.
-INTERVAL_ROWS, FEW_ROWS = 500, 20
+#: Test rows whose intervals are measured.
+INTERVAL_ROWS = 500
 
 
 class Ours:
@@ -78,12 +78,8 @@ class Ours:
         mean = self.model.predict(X)
         if not isinstance(self.model, SnefyLDL):
             return mean, self.model.predict_interval(X[:INTERVAL_ROWS], LEVEL)
-        self.chosen = {"inputs": self.model.inputs_, "centre": self.model.centre_ is not None}
-        self.chosen["zeros"] = self.model.zero_policy_.mode
-        if self.model.centre_ is not None and self.model.net_.n_members > 1:
-            return mean, None  # minutes for the tables of many members
-        slow = self.model.inputs_ == "moving"
-        return mean, self.model.predict_interval(X[: FEW_ROWS if slow else INTERVAL_ROWS], LEVEL)
+        self.chosen = {"inputs": self.model.inputs_, "zeros": self.model.zero_policy_.mode}
+        return mean, self.model.predict_interval(X[:INTERVAL_ROWS], LEVEL)
 
 
 class Auto(Ours):
@@ -123,19 +119,13 @@ def snefy(variant, has_zeros, seed, **changes):
     """SnefyLDL with what this version knows of the changes; the zero policy is named where it matters."""
     known = SnefyLDL().get_params()
     if variant in ZEROS:
-        if known["zeros"] != "auto":
-            raise peers.LeftOut("this version does not model zeros")
-        changes["zeros"] = "model"
-    elif has_zeros:
-        changes["zeros"] = "shrink"
+        raise peers.LeftOut("SnefyLDL does not model zeros")
     changes = {key: value for key, value in changes.items() if key in known}
     return Ours(SnefyLDL(random_state=seed, device="cpu", **changes))
 
 
 def old_snefy(variant, has_zeros, seed):
-    if not {"centre", "guides"} & set(SnefyLDL().get_params()):
-        raise peers.LeftOut("the default of this version is the same")
-    return snefy(variant, has_zeros, seed, centre=None, guides=None, zeros="shrink")
+    return snefy(variant, has_zeros, seed, guides=None)
 
 
 def trees(seed):

@@ -110,7 +110,7 @@ def prediction_rows(quick: bool) -> list[Row]:
     asked_rows = np.ascontiguousarray(X[:ROWS])
     one, rows, repeats = asked_rows[:1], [], 3 if quick else 9
     for place, members in enumerate(MEMBERS):
-        settings = {"guides": None, "centre": None, "zeros": "shrink", "random_state": 0}
+        settings = {"guides": None, "zeros": "shrink", "random_state": 0}
         model = SnefyLDL(n_members=members, epochs=3 if quick else 30, **settings).fit(X, D)
         law = model.predict_dist(one)
         with tempfile.TemporaryDirectory() as folder:

@@ -131,7 +131,7 @@ def step_rows(rows: int = 1280, epochs: int = 12) -> list[Row]:
     rng = np.random.default_rng(0)
     X, D = rng.normal(size=(rows, 243)), rng.dirichlet(np.full(LABELS, 5.0), rows)
     counts = np.stack([rng.multinomial(100, row) for row in D])
-    options = {"validation_fraction": 0.0, "standardize": "unit", "guides": None, "centre": None, "batch_size": 64}
+    options = {"validation_fraction": 0.0, "standardize": "unit", "guides": None, "batch_size": 64}
     times = []
     for labels in ({"D": D}, {"counts": counts}):
         fitted = SnefyLDL(epochs=epochs, random_state=0, device="cpu", **options).fit(X, **labels)

@@ -86,14 +86,9 @@ NUMBERS = (
 def write_models(folder: Path) -> list[Path]:
     """Small fitted models of the kinds that differ in what their folders hold."""
     city = make_city_districts(n=60, random_state=3)
-    low = np.quantile(city.D, 0.2)
-    some = np.where(low > city.D, 0.0, city.D)
-    some /= some.sum(1, keepdims=True)
     fits = {
         "guides": ({}, city.D),
-        "zeros": ({"zeros": "model"}, some),
-        "fixed-zeros": ({"zeros": "model", "guides": None, "n_members": 2}, some),
-        "centre": ({"guides": None, "centre": "geometric"}, city.D),
+        "members": ({"guides": None, "n_members": 2}, city.D),
     }
     for name, (settings, D) in fits.items():
         SnefyLDL(**SMALL, **settings, random_state=3).fit(city.X, D).save(folder / name)

@@ -235,47 +235,6 @@ def test_effects_are_learnt_where_groups_differ_beside_what_their_features_tell(
     assert last_step.why_no_effects(job, data.D, 1e-4) == why
 
 
-@pytest.mark.parametrize("power", [0.0, 1.0])
-def test_a_power_law_holds_perturbed_rows_and_dirichlet_rows(power):
-    random = np.random.default_rng(0)
-    p, total = random.dirichlet([3.0, 4.0, 5.0], size=3000), np.full(3, 40.0 if power else 20.0)
-    law = last_step.PowerLaw(np.log(total), power)
-    D = law.sample(p, random)
-    truth = dirichlet_log_prob(D, 40.0 * p)
-    if not power:  # what is left when the rows are divided by p is an even Dirichlet
-        divided = D / p / (D / p).sum(1, keepdims=True)
-        truth = dirichlet_log_prob(divided, np.full_like(p, 20.0)) + (np.log(divided) - np.log(D)).sum(1)
-    np.testing.assert_allclose(law.log_prob(D, p), truth, rtol=1e-9)
-    found = last_step.PowerLaw.fit(D, p)
-    assert abs(found.power - power) < 0.1
-    assert law.log_prob(D, p).mean() <= found.log_prob(D, p).mean() < law.log_prob(D, p).mean() + 0.01
-
-
-def test_a_lesson_is_drawn_where_a_law_with_few_parameters_is_as_likely(monkeypatch):
-    data = make_groups(n_groups=16, n_rows=20, effect=0.6, noise="dirichlet", random_state=1)
-    lessons, jobs = [], []
-    draw = last_step.draw_rows
-    monkeypatch.setattr(
-        last_step, "train_jobs", lambda given, progress: jobs.extend(given) or train_jobs(given, progress)
-    )
-    monkeypatch.setattr(last_step, "draw_rows", lambda *args: lessons.append(draw(*args)) or lessons[-1])
-    model = SnefyLDL(random_state=0, epochs=5).fit(data.X, data.D, groups=data.groups)
-    features, labels, moves = lessons[0]
-    n_draws = 2 * last_step.DRAWS_PER_ROW * len(data.X)
-    assert len(features) == len(labels) == len(moves.log_centre) == n_draws
-    np.testing.assert_allclose(labels.sum(1), 1.0)
-    assert (features[: n_draws // 2, -1] == 1.0).all()  # rows of unknown groups
-    n = len(data.X)
-    for member in jobs[0].members:  # every draw teaches, none is held back; a row is held back in both ways
-        held, learnt = member.valid.numpy(), member.train.numpy()
-        assert (held < 2 * n).all()
-        assert np.isin(np.arange(2 * n, 2 * n + n_draws), learnt).all()
-        assert sorted(held[held < n]) == sorted(held[held >= n] - n)
-        assert not set(held) & set(learnt)
-    assert model.training_["rows"] < len(data.X)
-    assert model.training_["group_effects"]["effects"] == "kept"
-
-
 def test_redrawn_effects_vary_as_much_as_groups_and_are_no_longer_alike():
     random = np.random.default_rng(0)
     n_groups, n_rows, ratio = 60, 12, 0.8
@@ -299,7 +258,6 @@ def test_the_last_step_holds_back_rows_of_all_groups_in_all_ways(data, parts, mo
     monkeypatch.setattr(
         last_step, "train_jobs", lambda given, progress: jobs.extend(given) or train_jobs(given, progress)
     )
-    monkeypatch.setattr(last_step, "draw_rows", lambda *_: None)  # moved labels in place of draws
     model = SnefyLDL(random_state=0, epochs=5).fit(data.X[train], data.D[train], groups=data.groups[train])
     n, groups = int(train.sum()), data.groups[train]
     for member in jobs[0].members:
@@ -399,7 +357,7 @@ def test_scores_comparisons_and_searches_take_groups(data, parts, model):
     assert known == pytest.approx(model.score(X[seen], D[seen], groups=g[seen]))
     result = compare({"linear": SABFGS()}, X[:200], D[:200], cv=2, groups=g[:200])
     assert result.mean("kl_divergence").shape == (1, 1)
-    base = SnefyLDL(epochs=1, guides=None, centre=None, standardize="unit", random_state=0)
+    base = SnefyLDL(epochs=1, guides=None, standardize="unit", random_state=0)
     found = tune(base, X[:200], D[:200], {"learning_rate": [1e-3]}, groups=g[:200], cv=2, n_jobs=1, random_state=0)
     assert found.n_splits_ == 2
 

@@ -143,7 +143,7 @@ def test_goes_on_with_fits_of_the_library(model: SnefyLDL) -> None:
         (make_body, CITY.X, {}, "pass that module"),
         (nn.Linear(4, 8), CITY.X, {}, r"the backbone Linear .* and failed"),
         (nn.Linear(5, 8), CITY.X, {"label_names": ["a", "a", "b"]}, "3 different names"),
-        (nn.Linear(5, 8), CITY.X, {"zeros": "model"}, "has no zeros"),
+        (nn.Linear(5, 8), CITY.X, {"zeros": "model"}, "zeros='model'"),
         (nn.Linear(5, 8), CITY.X[:0], {}, "0 rows"),
     ],
 )

@@ -9,23 +9,25 @@ from snefy_ldl._internal.version import __version__
 
 if TYPE_CHECKING:
     from snefy_ldl.apps.reports import evaluate
-    from snefy_ldl.auto import fit_density, load_density
+    from snefy_ldl.auto import AutoLDL
     from snefy_ldl.datasets import blocks, load_dataset, load_table
-    from snefy_ldl.distributions.law import SnefySimplex
-    from snefy_ldl.distributions.logratio import LogRatioSimplex
+    from snefy_ldl.distributions import LogRatioSimplex, SimplexDistribution, SnefySimplex
     from snefy_ldl.learners.comparison import compare
     from snefy_ldl.logratio import LogRatioLDL
     from snefy_ldl.networks.custom import Backbone
     from snefy_ldl.networks.head import SnefyHead
+    from snefy_ldl.persistence import load
     from snefy_ldl.pipeline import LDLPipeline
     from snefy_ldl.snefy import SnefyLDL, fit_many
     from snefy_ldl.tuning import tune
 
 __all__ = [
+    "AutoLDL",
     "Backbone",
     "LDLPipeline",
     "LogRatioLDL",
     "LogRatioSimplex",
+    "SimplexDistribution",
     "SnefyHead",
     "SnefyLDL",
     "SnefySimplex",
@@ -33,30 +35,30 @@ __all__ = [
     "blocks",
     "compare",
     "evaluate",
-    "fit_density",
     "fit_many",
+    "load",
     "load_dataset",
-    "load_density",
     "load_table",
     "tune",
 ]
 
 #: Where each public name lives; loaded when first asked for, so that the command line answers without torch.
 _HOMES = {
+    "AutoLDL": "snefy_ldl.auto",
     "LDLPipeline": "snefy_ldl.pipeline",
     "LogRatioLDL": "snefy_ldl.logratio",
-    "LogRatioSimplex": "snefy_ldl.distributions.logratio",
+    "LogRatioSimplex": "snefy_ldl.distributions",
     "Backbone": "snefy_ldl.networks.custom",
+    "SimplexDistribution": "snefy_ldl.distributions",
     "SnefyHead": "snefy_ldl.networks.head",
     "SnefyLDL": "snefy_ldl.snefy",
     "SnefySimplex": "snefy_ldl.distributions",
     "blocks": "snefy_ldl.datasets",
     "compare": "snefy_ldl.learners.comparison",
     "evaluate": "snefy_ldl.apps.reports",
-    "fit_density": "snefy_ldl.auto",
     "fit_many": "snefy_ldl.snefy",
+    "load": "snefy_ldl.persistence",
     "load_dataset": "snefy_ldl.datasets",
-    "load_density": "snefy_ldl.auto",
     "load_table": "snefy_ldl.datasets",
     "tune": "snefy_ldl.tuning",
 }

@@ -1,185 +1,330 @@
-"""Which density: SnefyLDL or LogRatioLDL, by the likelihood of rows that neither has seen."""
+"""AutoLDL: both distributions fitted, and the one kept under which held-out rows are more likely."""
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.model_selection import KFold
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.model_files import read_head
+from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.random import numpy_random
-from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_choice, check_distributions
-from snefy_ldl.errors import InputError, TableNote, TrainingWarning
+from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl.datasets.objects import split_labels
+from snefy_ldl.distributions import SimplexDistribution
+from snefy_ldl.errors import InputError, TrainingWarning
 from snefy_ldl.logratio import LogRatioLDL
-from snefy_ldl.snefy import SnefyLDL, fit_folds
+from snefy_ldl.snefy import SnefyLDL
 
-__all__ = ["ANSWERS", "fit_density", "load_density"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-#: Rows above which the two densities are compared on one fold only.
-MANY_ROWS = 5_000
+__all__ = ["AutoLDL", "Choice"]
+
 #: Rows below which nothing can be compared.
 FEWEST_ROWS = 12
-#: Standard errors of a lead that ends the comparison before all parts were left out, and rows that it takes at least.
-CLEAR_LEAD, CLEAR_ROWS = 4.0, 100
-#: Standard errors by which the log-ratio density must lead: the other one answers more questions.
+#: Part of rows with a share of zero above which only log-ratios are fitted: the squared family has no zeros.
+ZERO_ROWS = 0.05
+#: Standard errors by which log-ratios must lead: every answer of the squared family is exact, votes included.
 LEAST_LEAD = 1.0
-#: What each density can answer that the other cannot.
-ANSWERS = {
-    "snefy": "exact means, intervals and sums of shares; votes, gaps in labels, and shares of exactly zero",
-    "logratio": "exact laws of log-ratios and of ratios of shares; means and intervals of shares by 4,096 quasi-random "
-    "draws; no votes, no zeros, no joint law of sums of shares",
-}
+#: Shares are taken for votes where all are whole multiples of one over so many votes at most.
+MOST_VOTES = 50
 
 
-def fit_density(
-    X: Any,
-    D: Any = None,
-    density: Literal["auto", "snefy", "logratio"] = "auto",
-    *,
-    counts: Any = None,
-    cv: int = 5,
-    random_state: Any = None,
-    snefy: SnefyLDL | None = None,
-    logratio: LogRatioLDL | None = None,
-) -> Any:
-    """Fit the density that suits the rows: :class:`~snefy_ldl.SnefyLDL` or :class:`~snefy_ldl.LogRatioLDL`.
-
-    ``"auto"`` fits both without each of ``cv`` parts of the rows (one part of more than 5,000 rows), compares the log
-    densities of the parts left out, row by row, until one density leads by far, and fits the better one to all rows.
-    The log-ratio density must lead by one standard error, since it answers fewer questions. With zeros, votes or
-    unknown shares there is nothing to compare: ``SnefyLDL`` is fitted.
+@dataclass(frozen=True)
+class Choice:
+    """Which distribution was kept, and why; prints as a small table.
 
     Args:
-        X: Features (N, d), as :meth:`SnefyLDL.fit` takes them.
-        D: Label distributions (N, L); or ``counts``.
-        density: "auto", or the density to fit without a comparison.
-        counts: Votes (N, L) instead, for "snefy" and "auto".
-        cv: Parts of the rows.
-        random_state: Seed of the parts, and of the estimators where these are not given.
-        snefy: An unfitted SnefyLDL with other settings; by default those of ``SnefyLDL()``.
-        logratio: An unfitted LogRatioLDL with other settings.
+        kept: "SnefyLDL" or "LogRatioLDL".
+        reason: one sentence.
+        rows: held-out rows that both were compared on, or None without a comparison.
+        log_likelihood: mean log density of these rows under each.
+        difference: mean of the paired differences, log-ratios minus squared family.
+        standard_error: of that mean.
+        seconds: of each fit.
 
-    Returns:
-        The fitted model. Its ``density_choice_`` is a dict: ``kept`` ("snefy" or "logratio"), ``reason`` in words,
-        ``answers`` (what each can answer), and after a comparison ``rows`` compared, ``log_likelihood`` (mean of each),
-        ``difference`` (log-ratio minus snefy) and ``standard_error`` of that paired difference; otherwise None.
+    Example:
+        >>> print(Choice("SnefyLDL", "the labels are votes"))
+        kept SnefyLDL: the labels are votes
+    """
 
-    Raises:
-        InputError: The rows break a rule, or a log-ratio density is asked for where there are zeros, votes or gaps.
+    kept: str
+    reason: str
+    rows: int | None = None
+    log_likelihood: dict[str, float] | None = None
+    difference: float | None = None
+    standard_error: float | None = None
+    seconds: dict[str, float] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return dict(vars(self))
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What a table shows of each fit: its name and its figures."""
+        values, seconds = self.log_likelihood or {}, self.seconds or {}
+        return [(name, f"{values[name]:.3f}  ({seconds[name]:.1f} s)") for name in values]
+
+    def __str__(self) -> str:
+        head = f"kept {self.kept}: {self.reason}"
+        if not self.log_likelihood:
+            return head
+        table = "\n".join(f"  {name:<12}{figures}" for name, figures in self.lines())
+        return f"{head}\n  log likelihood of {self.rows} held-out rows (seconds of the fit)\n{table}"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td>{name}</td><td>{figures}</td></tr>" for name, figures in self.lines())
+        return f"<table><caption>kept {self.kept}: {self.reason}</caption>{rows}</table>"
+
+
+class AutoLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
+    """Fits :class:`~snefy_ldl.SnefyLDL` and :class:`~snefy_ldl.LogRatioLDL`, and keeps the better one.
+
+    Both are fitted to all rows; each holds rows back as it does anyway, and their log densities of the rows that both
+    held back are compared row by row. Log-ratios are kept if they lead by one standard error. Votes and labels with
+    gaps go to the squared family; if more than 5 % of the rows hold a share of zero, log-ratios, which give zeros a
+    probability, are fitted without a comparison. With fewer such rows the comparison is about rows without zeros, and
+    the density of the squared family there is multiplied by their part of the rows, as that of log-ratios is by the
+    probability that every label is there.
+
+    Args:
+        snefy: an unfitted SnefyLDL with other settings; by default ``SnefyLDL()``.
+        logratio: an unfitted LogRatioLDL with other settings; by default ``LogRatioLDL()``.
+        columns: what the columns of a DataFrame are, as in :class:`~snefy_ldl.SnefyLDL`.
+        verbose: 1 shows progress on stderr.
+        random_state: seed of both, unless they have their own.
+
+    Attributes:
+        model_: the fitted model that was kept; its attributes are also those of this one (``label_names_``, ...).
+        choice_: which one it is and why (:class:`Choice`); prints as a small table.
 
     Example:
         >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> quick = SnefyLDL(epochs=2, guides=None, random_state=0), LogRatioLDL(n_trees=10, random_state=0)
-        >>> model = fit_density(city.X, city.D, cv=2, random_state=0, snefy=quick[0], logratio=quick[1])
-        >>> model.density_choice_["kept"], model.density_choice_["rows"]
-        ('snefy', 60)
+        >>> city = make_city_districts(n=80, random_state=0)
+        >>> quick = AutoLDL(
+        ...     snefy=SnefyLDL(epochs=2, guides=None), logratio=LogRatioLDL(max_iter=5, n_trees=10), random_state=0
+        ... )
+        >>> model = quick.fit(city.X, city.D)
+        >>> model.choice_.kept in ("SnefyLDL", "LogRatioLDL"), model.predict_interval(city.X[:2]).shape
+        (True, (2, 3, 2))
     """
-    check_choice("density", density, ("auto", "snefy", "logratio"))
-    if cv < 2:
-        raise InputError(f"cv={cv!r}: rows are compared in at least 2 parts.")
-    if density == "logratio" and counts is not None:
-        raise InputError('density="logratio": a log-ratio density knows no votes; use density="snefy".')
-    seed = int(numpy_random(random_state).randint(2**31 - 1))
-    models: dict[str, Any] = {
-        "snefy": SnefyLDL(random_state=seed) if snefy is None else clone(snefy),
-        "logratio": LogRatioLDL(random_state=seed) if logratio is None else clone(logratio),
-    }
-    if density != "auto":
-        choice = _choice(density, "asked for, without a comparison")
-    elif (obstacle := _obstacle(D, counts)) is not None:
-        choice = _choice("snefy", f"{obstacle}, which a log-ratio density does not know")
-    else:
-        choice = _compare(models, X, D, cv, seed)
-    model = models[choice["kept"]]
-    if counts is not None:
-        model.fit(X, counts=counts)
-    else:
-        model.fit(X, D)
-    model.training_ = {**model.training_, "density": choice}
-    return model
+
+    def __init__(
+        self,
+        *,
+        snefy: SnefyLDL | None = None,
+        logratio: LogRatioLDL | None = None,
+        columns: Any = "auto",
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.snefy, self.logratio = snefy, logratio
+        self.columns, self.verbose, self.random_state = columns, verbose, random_state
+
+    def fit(self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None, y: Any = None) -> Self:
+        """Fit to label distributions, or to votes with ``fit(X, counts=K)``.
+
+        Args:
+            X: features (N, d), as :class:`~snefy_ldl.SnefyLDL` takes them.
+            D: label distributions (N, L), rows that sum to one; NaN where a share is unknown.
+            counts: whole numbers of votes (N, L) instead.
+            sample_weight: how much each row counts (N,); all alike by default.
+            y: another name of D.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            InputError: data or settings break a rule; the message names the row, the column and the rule.
+        """
+        D = y if D is None else D
+        if isinstance(D, (list, tuple)) or D is not None:
+            X, D, counts = split_labels(X, D, counts)
+        seed = int(numpy_random(self.random_state).randint(2**31 - 1))
+        snefy = self._settled(SnefyLDL() if self.snefy is None else clone(self.snefy), seed)
+        logratio = self._settled(LogRatioLDL() if self.logratio is None else clone(self.logratio), seed)
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        if counts is not None:
+            return self._keep(snefy.fit(X, counts=counts, **weights), Choice("SnefyLDL", "the labels are votes"))
+        labels, _ = check_distributions(D, missing=True)
+        alone = self._settle(labels)
+        if alone is not None:
+            model = snefy if alone.kept == "SnefyLDL" else logratio
+            return self._keep(model.fit(X, D, **weights), alone)
+        seconds: dict[str, float] = {}
+        for model in (snefy, logratio):
+            start = time.perf_counter()
+            model.fit(X, D, **weights)
+            seconds[type(model).__name__] = round(time.perf_counter() - start, 3)
+        held = [np.full(len(labels), np.nan) for _ in range(2)]
+        for values, model in zip(held, (snefy, logratio)):
+            if model.validation_log_prob_ is not None:
+                values[: len(model.validation_log_prob_)] = model.validation_log_prob_
+        choice = compare_held_out(*held, labels, seconds)
+        return self._keep(snefy if choice.kept == "SnefyLDL" else logratio, choice)
+
+    def _settled(self, model: Any, seed: int) -> Any:
+        """A copy of the settings with this estimator's seed, columns and verbosity, unless it has its own."""
+        changes = {"random_state": seed, "columns": self.columns, "verbose": self.verbose}
+        known, default = model.get_params(deep=False), type(model)().get_params(deep=False)
+        return model.set_params(**{k: v for k, v in changes.items() if k in known and known[k] == default[k]})
+
+    @staticmethod
+    def _settle(labels: Array) -> Choice | None:
+        """The choice where there is nothing to compare, in words; None where both are fitted."""
+        if np.isnan(labels).any():
+            return Choice("SnefyLDL", "some shares are unknown, which only the squared family learns from")
+        zeros = float((labels <= 0.0).any(1).mean())
+        if zeros > ZERO_ROWS:
+            reason = f"{zeros:.0%} of the rows hold a share of zero, and log-ratios give zeros a probability"
+            votes = votes_behind(labels)
+            if votes is not None:
+                advice = f"the shares look like {votes} votes per row: fit(X, counts={votes} * D) learns from votes"
+                warnings.warn(advice, TrainingWarning, stacklevel=3)
+                reason = f"{reason}; {advice}"
+            return Choice("LogRatioLDL", reason)
+        if len(labels) < FEWEST_ROWS:
+            return Choice("LogRatioLDL", f"{len(labels)} rows are too few for a comparison")
+        return None
+
+    def _keep(self, model: Any, choice: Choice) -> Self:
+        self.model_, self.choice_ = model, choice
+        model.training_ = {**model.training_, "choice": choice.to_dict()}
+        return self
+
+    @classmethod
+    def around(cls, model: Any) -> Any:
+        """The AutoLDL that a fitted model was kept by; the model itself if it was fitted on its own.
+
+        Args:
+            model: a fitted SnefyLDL or LogRatioLDL, as a file holds it.
+
+        Returns:
+            An AutoLDL, or the model.
+        """
+        choice = getattr(model, "training_", {}).get("choice")
+        if choice is None:
+            return model
+        auto = cls()
+        auto.model_, auto.choice_ = model, Choice(**choice)
+        return auto
+
+    # -- the model that was kept -------------------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        # scikit-learn's names of what a fit leaves behind: those of the model that was kept
+        if name.endswith("_") and not name.startswith("_") and "model_" in vars(self):
+            return getattr(self.model_, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "model_" in vars(self)
+
+    def __sklearn_tags__(self) -> Tags:
+        return SnefyLDL().__sklearn_tags__()
+
+    def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SimplexDistribution]]:
+        check_is_fitted(self)
+        yield from self.model_._blocks(X, what)
+
+    def _named(self, values: Array, X: Any) -> Any:
+        kind = getattr(self, "_output_kind", None)
+        return self.model_.set_output(transform=kind)._named(values, X) if kind else self.model_._named(values, X)
+
+    def encode(self, X: Any) -> Any:
+        """The features as the model that was kept sees them (N, d')."""
+        check_is_fitted(self)
+        return self.model_.encode(X)
+
+    def predict_dist(self, X: Any) -> SimplexDistribution:
+        """The predicted distributions: batch (N,), event (L,).
+
+        Args:
+            X: features (N, d), as :meth:`fit` takes them.
+
+        Returns:
+            A :class:`~snefy_ldl.SnefySimplex` or a :class:`~snefy_ldl.LogRatioSimplex`.
+        """
+        check_is_fitted(self)
+        return self.model_.predict_dist(X)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model that was kept, and the choice, to a folder; ``snefy_ldl.load`` reads it.
+
+        Args:
+            folder: where; a model that is there is replaced, anything else is left alone.
+
+        Returns:
+            The folder.
+        """
+        check_is_fitted(self)
+        return Path(self.model_.save(folder))
 
 
-def load_density(folder: str | Path, backbone: Any = None, device: str | None = None) -> Any:
-    """Load a saved density, whichever it is.
+def compare_held_out(snefy: Array, logratio: Array, labels: Array, seconds: dict[str, float] | None = None) -> Choice:
+    """The choice between two fits by the rows that both held back.
 
     Args:
-        folder: That ``save`` wrote.
-        backbone: A custom network of a SnefyLDL, as :meth:`SnefyLDL.load` takes it.
-        device: Where a SnefyLDL computes.
+        snefy: log density of every row by a network that did not learn from it, NaN where there is none (N,).
+        logratio: the same of log-ratios (N,).
+        labels: the label distributions (N, L), whose rows with zeros are left out.
+        seconds: of each fit.
 
     Returns:
-        A fitted SnefyLDL or LogRatioLDL.
+        The choice.
 
     Raises:
-        ModelFileError: The folder is missing, damaged, foreign, of a newer version, or holds a learner without a
-            density.
+        InputError: no row was held back by both.
 
     Example:
-        >>> import tempfile
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     place = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).save(f"{folder}/model")
-        ...     type(load_density(place)).__name__
-        'SnefyLDL'
+        >>> D = np.full((20, 2), 0.5)
+        >>> compare_held_out(np.zeros(20), np.linspace(0.5, 1.5, 20), D).kept
+        'LogRatioLDL'
     """
-    if read_head(Path(folder)).is_learner:
-        return LogRatioLDL.load(folder)
-    return SnefyLDL.load(folder, backbone, device)
-
-
-def _choice(kept: str, reason: str, **comparison: Any) -> dict[str, Any]:
-    empty = {"rows": None, "log_likelihood": None, "difference": None, "standard_error": None}
-    return {"kept": kept, "reason": reason, "answers": dict(ANSWERS), **empty, **comparison}
-
-
-def _obstacle(D: Any, counts: Any) -> str | None:
-    """Why there is nothing to compare, in words; None where both densities can be fitted."""
-    if counts is not None:
-        return "the labels are votes"
-    labels, _ = check_distributions(D, missing=True)
-    if np.isnan(labels).any():
-        return "some shares are not known"
-    if (labels <= 0.0).any():
-        return f"{int((labels <= 0.0).any(1).sum()):,} of {len(labels):,} rows hold a share of exactly zero"
-    if len(labels) < FEWEST_ROWS:
-        return f"{len(labels)} rows are too few for a comparison, and the default is kept"
-    return None
-
-
-def _compare(models: dict[str, Any], X: Any, D: Any, cv: int, seed: int) -> dict[str, Any]:
-    """The choice by rows that were left out."""
-    X, D = as_rows(X), as_rows(D)
-    labels, _ = check_distributions(D)
-    parts = list(KFold(min(cv, len(labels)), shuffle=True, random_state=seed).split(labels))
-    if len(labels) > MANY_ROWS:
-        parts = parts[:1]
-    scores: dict[str, Array] = {name: np.empty(0) for name in models}
-    with warnings.catch_warnings():  # the fit on all rows warns of what is odd about them
-        for category in (TableNote, TrainingWarning):
-            warnings.simplefilter("ignore", category)
-        for train, test in parts:
-            for name, model in models.items():
-                fitted = fit_folds(clone(model), X, D, [train])[0]
-                scores[name] = np.append(scores[name], fitted.log_prob(take_rows(X, test), take_rows(D, test)))
-            gain = scores["logratio"] - scores["snefy"]
-            difference, error = float(gain.mean()), float(gain.std(ddof=1) / len(gain) ** 0.5)
-            if len(gain) >= CLEAR_ROWS and abs(difference) > CLEAR_LEAD * error:
-                break
-    kept = "logratio" if difference > LEAST_LEAD * error else "snefy"
+    whole = (labels > 0.0).all(1)
+    rows = whole & ~np.isnan(snefy) & ~np.isnan(logratio)
+    if not rows.any():
+        raise InputError("both fits need validation rows: leave SnefyLDL's validation_fraction above 0.")
+    snefy = snefy + np.log(whole.mean())  # as log-ratios carry the probability that every label is there
+    gain = (logratio - snefy)[rows]
+    difference = float(gain.mean())
+    error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.inf
+    kept = "LogRatioLDL" if difference > LEAST_LEAD * error else "SnefyLDL"
     apart = f"{abs(difference):.3f} ± {error:.3f} nats per row"
-    if kept == "logratio":
-        reason = f"rows left out are likelier under the log-ratio density, by {apart}"
+    if kept == "LogRatioLDL":
+        reason = f"held-out rows are more likely under log-ratios, by {apart}"
     elif difference < -LEAST_LEAD * error:
-        reason = f"rows left out are likelier under the snefy density, by {apart}"
+        reason = f"held-out rows are more likely under the squared family, by {apart}"
     else:
-        reason = f"rows left out tell no clear difference ({apart}), and the snefy density answers more questions"
-    means = {name: float(values.mean()) for name, values in scores.items()}
-    return _choice(kept, reason, rows=len(gain), log_likelihood=means, difference=difference, standard_error=error)
+        reason = f"no clear difference on held-out rows ({apart}), and every answer of the squared family is exact"
+    means = {"SnefyLDL": float(snefy[rows].mean()), "LogRatioLDL": float(logratio[rows].mean())}
+    return Choice(kept, reason, int(rows.sum()), means, difference, error, seconds)
+
+
+def votes_behind(labels: Array) -> int | None:
+    """How many votes per row the shares look like: all are whole multiples of one over that number; None if not.
+
+    Args:
+        labels: label distributions (N, L).
+
+    Returns:
+        The smallest such number from 2 to 50, or None.
+
+    Example:
+        >>> votes_behind(np.array([[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]])), votes_behind(np.array([[0.123, 0.877]]))
+        (4, None)
+    """
+    for votes in range(2, MOST_VOTES + 1):
+        multiples = labels * votes
+        if np.abs(multiples - np.round(multiples)).max() < 1e-6 * votes:
+            return votes
+    return None

@@ -1,106 +1,93 @@
-"""LogRatioLDL: guides for the mean log-ratios, and a mixture of Gaussians for what they leave.
+"""LogRatioLDL: guides for the mean log-ratios and for presence, and a mixture for what they leave.
 
-Point learners ("guides") predict the isometric log-ratios z of every row without having seen it; non-negative least
-squares combines them into ``μ(x)``. What is left is whitened by a covariance, and a small network of the guides'
-predictions, not of x, moves, scales and reweights a mixture of Gaussians in the whitened space:
-
-    ε = e^{-s(h)} ∘ A (z - μ(x) - A⁻¹ δ(h)),   p(ε) = Σ_i w_i(h) N(ε; c_i, σ_i² I).
+Amounts of the labels are there or not; a label distribution closes those that are there. Point learners ("guides")
+predict the log-amounts, ``c(x)``, and the log odds of presence, ``b(x)``, of every row without having seen it;
+non-negative least squares combines them. What is left is whitened by a covariance of all labels, learned from the
+contrasts that rows show, and a small network of the guides' predictions, not of x, moves, scales and reweights one
+mixture of presences and Gaussians (:mod:`snefy_ldl.networks.mixture`).
 
 The mixture starts as the Student law that fits held-out residuals best, so that training can only improve on it. Five
 members each leave out one fold and stop at one common step: every row is a validation row once. Where training gains
-less than a standard error, the Student law of all rows stays, as one member.
+less than a standard error, the Student law stays, as one member.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
-from scipy.special import gammaln, ndtri
-from scipy.stats import gamma
-from sklearn.covariance import ledoit_wolf
+from scipy.linalg import helmert
+from scipy.special import expit
 from torch import Tensor
 
 from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroPolicy
+from snefy_ldl.datasets.groups import group_folds
 from snefy_ldl.distributions.logratio import LogRatioSimplex, Mixture
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner
-from snefy_ldl.learners.linear import apply_scale, column_scale
+from snefy_ldl.learners.log_amounts import (
+    FACTORS,
+    FREEDOMS,
+    SHRINKAGES,
+    Frames,
+    LogAmounts,
+    Shape,
+    Supports,
+    choose_shape,
+    shrink,
+    stack_guides,
+)
+from snefy_ldl.learners.ratio_guides import Forest, Ridge
 from snefy_ldl.learners.trees import TreesLDL
-from snefy_ldl.logratios import default_basis, refuse_zeros
+from snefy_ldl.networks.mixture import N_HIDDEN, N_PATTERNS, SLOW_RATES, MixtureNet, Rows, Trained, train
 
-#: Rows that the forest learns from at most.
-FOREST_ROWS = 20_000
 #: Folds of the cross-fitting, and so members of the density.
 N_FOLDS = 5
 #: Rows below which guides are cross-fitted in more folds.
 FEW_ROWS, FEW_ROWS_FOLDS = 500, 10
 #: With fewer rows than this there is one member without guides, around the mean.
 FEWEST_ROWS = 8
-#: Parts of the forest, each grown without one of as many parts of the rows.
-TREE_PARTS = 10
-#: Penalties that ridge guides choose from, for features of variance one.
-RIDGE_PENALTIES = np.geomspace(1e-3, 1e5, 25)
-#: Knots of the map from features to normal scores.
-SCORE_KNOTS = 200
-#: Rows' worth of evidence for equal weights of the guides, which steadies the choice on small tables.
-EQUAL_WEIGHT_ROWS = 5.0
-#: What the first shape is chosen from: shares of a sphere in the covariance, degrees of freedom, and factors of it.
-SHRINKAGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0])
-FREEDOMS = np.array([2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, 100.0, 1e4])
-FACTORS = np.geomspace(0.4, 1.5, 14)
-#: Eigenvalues of a covariance below this part of the largest are lifted to it.
-SMALLEST_EIGENVALUE = 1e-9
-#: The Student law at the start is a mixture over its precision, in bins with these ends: narrow ones for far tails.
-PRECISION_BINS = np.array([0.0, 0.001, 0.01, 0.04, 0.12, 0.3, 0.55, 0.8, 1.0])
-#: What the other components weigh together at the start.
-OTHER_WEIGHT = 0.2
-#: How far the centres of the other components lie out at the start, in standard deviations.
-LARGEST_OFFSET = 0.9
+#: Directions of whitened log-ratios in which components differ, where labels may be absent.
+MOST_AXES = 32
+#: Neighbours' worth of the mean of all rows in what neighbours say of shares and presence.
+PRIOR_NEIGHBOURS = 2.0
 #: Inputs of the network are clipped here.
 INPUT_CLIP = 4.0
-LEARNING_RATE, WEIGHT_DECAY, WARM_UP, GRADIENT_NORM = 3e-3, 1e-2, 20, 5.0
-#: Steps between two looks at the validation rows, and steps without progress after which training ends.
-LOOK_EVERY, PATIENCE = 5, 60
-#: Rows of one training step.
-BATCH_ROWS = 2048
 #: Rows whose laws are held at a time.
 LAW_ROWS = 2048
 
 GUIDES = ("ridge", "scores", "trees")
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is the learners', minus KL
-    """Density of compositions in log-ratio space, for tables that are small or have many parts.
+    """Density of compositions in log-ratio space, for tables that are small, have many parts, or hold zeros.
 
     With ``n_components=1`` and ``guides=["ridge"]`` it is logistic-normal regression: ridge regression of isometric
-    log-ratios, and one Gaussian for what is left. Every share must be positive.
+    log-ratios, and one Gaussian for what is left. Labels may be absent: a share of zero is one that is not there.
 
     Args:
-        n_components: Gaussians of each member.
+        n_components: Components of each member.
         guides: Learners of the mean: ``"ridge"`` on standardised features, ``"scores"`` (ridge on their normal scores)
-            and ``"trees"`` (extremely randomised trees); ``"auto"`` is all three.
-        n_hidden: Hidden units of the network that reshapes the mixture.
+            and ``"trees"`` (extremely randomised trees, which also say which labels are there); ``"auto"`` is all.
+        n_members: Members, each without a part of the rows; ``"auto"`` is five.
         n_trees: Trees of the forest.
         max_iter: Most training steps.
         random_state: Seed, generator or None.
         columns: What the columns of a DataFrame are, as in :class:`~snefy_ldl.SnefyLDL`.
 
     Attributes:
-        guide_weights_: Weight of every guide in every member's mean, (M, G); what they lack to one is the mean's.
-        shrinkage_: How far the covariance was shrunk toward a sphere, between 0 and 1.
-        freedom_: Degrees of freedom of the Student law that the mixture starts from.
+        guide_weights_: Weight of every guide in the mean, (G,); what they lack to one is the mean's.
+        shape_: How far the covariance was shrunk toward a sphere, and degrees of freedom and squared scale of the
+            Student law that the mixture starts from, (3,).
         n_iter_: The common stopping step; 0 where nothing improved on the start.
         validation_log_prob_: Log density of every training row by the member that left it out, (N,).
         training_: What the fit did, in the words of :class:`~snefy_ldl.SnefyLDL`.
@@ -123,11 +110,15 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
 
     n_components: int = 48
     guides: Any = "auto"
-    n_hidden: int = 64
-    n_trees: int = 300
-    max_iter: int = 400
+    n_members: Any = "auto"
+    n_trees: int = 100
+    max_iter: int = 1500
     random_state: Any = None
     columns: Any = "auto"
+
+    _choices: ClassVar[dict[str, tuple[Any, ...]]] = {"n_members": ("auto", *range(2, 21))}
+    #: The group of each row of the next fit, which no fold splits.
+    _groups: ClassVar[Any] = None
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -136,62 +127,62 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
             raise InputError(f'guides={self.guides!r}: use "auto", or a list of {", ".join(GUIDES)}, each once.')
 
     def _guide_names(self) -> list[str]:
-        named = isinstance(self.guides, (list, tuple)) and all(isinstance(name, str) for name in self.guides)
-        names = list(self.guides) if named else [str(self.guides)]
-        return list(GUIDES) if names == ["auto"] else names
+        return list(GUIDES) if isinstance(self.guides, str) and self.guides == "auto" else list(self.guides)
 
-    #: Nothing was tried but this density, and it has no network of the user's own.
-    candidates_: ClassVar[tuple[Any, ...]] = ()
+    #: No backbone lies before the density: the explorer and the service ask.
     backbone = None
 
     # -- fit ---------------------------------------------------------------------------------------------------------
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        refuse_zeros(D <= 0.0, self.label_names_)
         started = time.perf_counter()
-        logs = np.log(D)
-        z = logs @ default_basis(D.shape[1]).matrix.T
-        n_rows = len(z)
-        folds = random.permutation(np.arange(n_rows) % min(N_FOLDS, n_rows))
+        n_rows = len(D)
+        n_folds = min(N_FOLDS if self.n_members == "auto" else self.n_members, n_rows)
+        folds = self._deal(n_rows, n_folds, random)
         seed = int(random.randint(2**31 - 1))
-        names = self._guide_names() if n_rows >= FEWEST_ROWS else []
-        self.guide_names_ = names
-        held_out = self._fit_guides(names, X, z, folds, seed)  # (G, N, P)
-        alone = self.n_components == 1 or n_rows < FEWEST_ROWS
-        whole = [np.ones(n_rows, dtype=bool)]
-        trained = self._fit_members(held_out, z, folds, whole if alone else [folds != m for m in range(N_FOLDS)], seed)
-        if trained.step == 0 and not alone:  # one member of all rows is as good as those of parts, and answers faster
-            trained = replace(self._fit_members(held_out, z, folds, whole, seed), log_prob=trained.log_prob)
+        supports = Supports(D > 0.0)
+        logs = np.log(D, where=supports.there, out=np.zeros_like(D))
+        guides, odds = self._fit_guides(X, D, logs, supports, folds, seed)
+        gap, covs = self._fit_mean(guides, logs, supports, folds)
+        frames = self._whiten(gap, covs, supports, folds)
+        inputs = self._raw_inputs(guides, odds)
+        spread = inputs.std(0)
+        self.input_mean_, self.input_scale_ = inputs.mean(0), np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0)
+        there = None if supports.complete else supports.there
+        tables = (self._scaled_inputs(inputs), *vars(frames).values(), there, odds)
+        order = ("inputs", "point", "square", "inner", "log_det", "size", "there", "odds")
+        rows = Rows(**{k: v if v is None else torch.as_tensor(v).float() for k, v in zip(order, tables)})
+        trained = self._train(rows, folds, seed)
         self.n_iter_ = trained.step
         for name, value in vars(trained.net).items():
             setattr(self, f"net_{name}_", value.detach().double().numpy())
-        self.validation_log_prob_ = trained.log_prob - logs.sum(1) - 0.5 * math.log(D.shape[1])
+        sizes = supports.there.sum(1)
+        self.validation_log_prob_ = trained.log_prob - logs.sum(1) - 0.5 * np.log(sizes)
         self.feature_mean_ = X.mean(0)
         self._remember(X, D, time.perf_counter() - started)
 
-    def _fit_members(self, held_out: Array, z: Array, folds: Index, members: list[Any], seed: int) -> Trained:
-        """Fit members to some rows each, given what guides predict of rows they did not see (G, N, P)."""
-        alone = len(members) == 1
-        self.centre_ = np.array([z[keep].mean(0) for keep in members])
-        self.guide_weights_ = np.array([stack_guides(held_out[:, keep], z[keep]) for keep in members])
-        means = [self._combine(m, held_out) for m in range(len(members))]
-        residuals = [z - mean for mean in means]
-        self._whiten(residuals, folds, members)
-        errors = np.array([(z - mean) @ white.T for mean, white in zip(means, self.white_)])  # (M, N, P)
-        raw = np.array([self._raw_inputs(m, held_out) for m in range(len(members))])
-        spread = raw.std(1)
-        self.input_mean_, self.input_scale_ = raw.mean(1), np.where(spread > 1e-9, 1.0 / np.maximum(spread, 1e-9), 0.0)
-        log_det = np.linalg.slogdet(self.white_)[1]
-        net = MixtureNet.start(raw.shape[2], z.shape[1], self, seed)
-        return train(
-            net,
-            torch.as_tensor(errors).float(),
-            torch.as_tensor(self._scaled_inputs(raw)).float(),
-            torch.as_tensor(log_det).float(),
-            torch.as_tensor(np.array(members)),
-            0 if alone else self.max_iter,
-            seed,
+    def _deal(self, n_rows: int, n_folds: int, random: np.random.RandomState) -> Index:
+        """The fold of every row; folds are made of whole groups, where there are any."""
+        if self._groups is None:
+            return random.permutation(np.arange(n_rows) % min(n_folds, n_rows))
+        return group_folds(np.asarray(self._groups), n_folds, np.random.default_rng(random.randint(2**31 - 1)))
+
+    def _train(self, rows: Rows, folds: Index, seed: int) -> Trained:
+        _, freedom, spread = self.shape_
+        n_members = int(folds.max()) + 1
+        alone = self.n_components == 1 or len(rows) < FEWEST_ROWS
+        weights = np.ones(len(rows))
+
+        def race(slow: float, max_iter: int) -> Trained:
+            net = MixtureNet.start(rows, n_members, self.n_components, freedom, spread, seed)
+            return train(net, rows, weights, folds, slow, max_iter, seed)
+
+        trained = (
+            race(SLOW_RATES[0], 0) if alone else max((race(s, self.max_iter) for s in SLOW_RATES), key=lambda t: t.mean)
         )
+        if trained.step == 0:  # one member is as good as several, and answers faster
+            trained.net = MixtureNet(**{name: value[:1] for name, value in vars(trained.net).items()})
+        return trained
 
     def _remember(self, X: Array, D: Array, seconds: float) -> None:
         """Note what the fit did and which rows it saw."""
@@ -212,109 +203,196 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         """Fingerprints of the training rows."""
         return SeenRows(self.row_prints_.view(np.uint64), self.training_["rows"])
 
-    def _fit_guides(self, names: list[str], X: Array, z: Array, folds: Index, seed: int) -> Array:
-        """Fit the guides on all rows, and predict every row by guides that did not see it (G, N, P)."""
-        answers, parts = [], folds
-        if len(z) < FEW_ROWS:  # a guide that lacks a fifth of so few rows is clearly worse than that of all rows
-            parts = np.random.default_rng(seed).permutation(np.arange(len(z)) % min(FEW_ROWS_FOLDS, len(z)))
+    def _fit_guides(
+        self, X: Array, D: Array, logs: Array, supports: Supports, folds: Index, seed: int
+    ) -> tuple[Array, Array | None]:
+        """Fit the guides on all rows; log-amounts (G, N, L) and log odds (N, L) of rows that they did not see."""
+        names = self._guide_names() if len(D) >= FEWEST_ROWS else []
+        parts = folds
+        if len(D) < FEW_ROWS:  # a guide that lacks a fifth of so few rows is clearly worse than that of all rows
+            parts = self._deal(len(D), FEW_ROWS_FOLDS, np.random.RandomState(seed))
+        there = supports.there
+        # labels that are absent count as half the smallest share, for a first target of the trees
+        lowest = np.min(D, axis=0, where=there, initial=1.0) / 2.0
+        first = np.where(there, logs, np.log(lowest))
+        first -= first.mean(1, keepdims=True)
+        filled, answers, odds = first, [], None
+        if "trees" in names:
+            forest = Forest.fit(X, first, parts, self.n_trees, seed)
+            self.trees_, self.tree_rows_, self.tree_counts_ = forest.trees, forest.rows, forest.counts
+            self.tree_targets_ = first
+        if not supports.complete:
+            self.mean_shares_ = np.maximum(D.mean(0), 0.5 / len(D) * lowest)
+            self.mean_presence_ = (there.sum(0) + 0.5) / (len(D) + 1.0)
+            self.neighbours_, self.slope_ = self.n_trees / len(np.unique(parts)), 0.0
+            centre = np.broadcast_to(np.log(self.mean_shares_ / self.mean_presence_), D.shape)
+            odds = np.broadcast_to(self._base_odds, D.shape)
+            if "trees" in names:
+                centre, odds = self._ask_neighbours(forest.held_out @ np.hstack([D, there]))
+                self.slope_ = fit_slope(odds - self._base_odds, self._base_odds, there)
+                odds = self._base_odds + self.slope_ * (odds - self._base_odds)
+                answers.append(centre)
+            first_fit = LogAmounts.fit(there * (logs - centre), supports, np.ones(len(D)))
+            filled = centre + first_fit.filled
+            filled = filled - filled.mean(1, keepdims=True)
+            self.tree_targets_ = np.hstack([filled, D, there])
         for name in names:
             if name == "trees":
-                answers.append(self._fit_trees(X, z, seed))
+                answers.append(forest.held_out @ filled)
                 continue
-            answer = np.empty_like(z)
+            answer = np.empty_like(D)
             for fold in np.unique(parts):
                 seen = parts != fold
-                answer[~seen] = Ridge.fit(X[seen], z[seen], name == "scores").predict(X[~seen])
+                answer[~seen] = Ridge.fit(X[seen], filled[seen], name == "scores").predict(X[~seen])
             answers.append(answer)
-            for key, value in vars(Ridge.fit(X, z, name == "scores")).items():
+            for key, value in vars(Ridge.fit(X, filled, name == "scores")).items():
                 if value is not None:
                     setattr(self, f"{name}_{key}_", value)
-        return np.array(answers).reshape(len(names), *z.shape)
+        self.guide_names_ = names
+        self.centre_ = filled.mean(0)
+        return np.array(answers).reshape(-1, *D.shape), odds
 
-    def _fit_trees(self, X: Array, z: Array, seed: int) -> Array:
-        """The forest is a learner of shares: log-ratios are mapped to shares that they are linear in."""
-        spread = z.std(0)
-        spread = np.where(spread > 0.0, spread, 1.0)
-        span = 2.2 * spread * max(float((np.abs(z - z.mean(0)) / spread).max()), 1.0)
-        self.tree_scale_ = np.stack([z.mean(0) - 0.5 * span, span])
-        unit = (z - self.tree_scale_[0]) / span
-        shares = np.hstack([unit, 1.0 - unit]) / z.shape[1]
-        used = np.arange(len(X))
-        if len(X) > FOREST_ROWS:
-            used = np.sort(np.random.default_rng(seed).choice(len(X), FOREST_ROWS, replace=False))
-        forest = TreesLDL(n_trees=self.n_trees, n_parts=TREE_PARTS, random_state=seed).fit(X[used], shares[used])
-        answer = self._trees_back(forest.predict(X))
-        answer[used] = self._trees_back(forest.out_of_bag_)
-        self.trees_ = copy.copy(forest)
-        del self.trees_.out_of_bag_  # of use in training only
-        return answer
+    @property
+    def _base_odds(self) -> Array:
+        return np.log(self.mean_presence_) - np.log1p(-self.mean_presence_)
 
-    def _trees_back(self, shares: Array) -> Array:
-        low, span = self.tree_scale_
-        return low + span * shares[:, : len(low)] * len(low)
+    def _ask_neighbours(self, means: Array) -> tuple[Array, Array]:
+        """Log-amounts of labels that are there, and log odds that they are, from means of neighbours (N, 2 L)."""
+        shares, presence = np.split(means, 2, axis=1)
+        weight = self.neighbours_ / (self.neighbours_ + PRIOR_NEIGHBOURS)
+        shares = weight * shares + (1.0 - weight) * self.mean_shares_
+        presence = weight * presence + (1.0 - weight) * self.mean_presence_
+        amounts = np.log(shares / presence)
+        return amounts - amounts.mean(1, keepdims=True), np.log(presence) - np.log1p(-presence)
 
-    def _whiten(self, residuals: list[Array], folds: Index, members: list[Any]) -> None:
-        """Settle the shape of the residuals by held-out rows, and every member's whitening."""
-        alone = len(members) == 1
-        if len(residuals[0]) < FEWEST_ROWS:
-            self.shrinkage_, self.freedom_, self.spread_ = 1.0, 3.0, 1.0
-        elif not alone or self.n_components == 1:
-            freedoms, factors = (FREEDOMS[-1:], np.ones(1)) if alone else (FREEDOMS, FACTORS)
-            per_fold = [residuals[0] if alone else residuals[m] for m in range(N_FOLDS)]
-            self.shrinkage_, self.freedom_, self.spread_ = choose_shape(per_fold, folds, freedoms, factors)
-        white, back = [], []
-        for residual, keep in zip(residuals, members):
-            values, axes = spectrum(residual[keep])
-            values = shrink(values, self.shrinkage_)
-            white.append((axes / np.sqrt(values)).T)
-            back.append(axes * np.sqrt(values))
-        self.white_, self.back_ = np.array(white), np.array(back)
+    def _fit_mean(self, guides: Array, logs: Array, supports: Supports, folds: Index) -> tuple[Array, list[Array]]:
+        """Combine the guides; what is left of the log shares, and its covariance with and without each fold."""
+        there, ones = supports.there, np.ones(len(logs))
+        moves = not supports.complete
+        self.guide_centres_ = guides.mean(1)
+        self.guide_weights_ = np.full(len(guides), 1.0 / max(len(guides), 1))
+        gap = there * (logs - self._combine(guides))
+        fitted = LogAmounts.fit(gap, supports, ones, moves=moves)
+        if len(guides) > 1:
+            around = there * (logs - self.centre_ - fitted.mean)
+            centred = guides - self.guide_centres_[:, None]
+            self.guide_weights_ = stack_guides(centred, around, supports, fitted.cov, ones)
+            gap = there * (logs - self._combine(guides))
+            fitted = LogAmounts.fit(gap, supports, ones, moves=moves)
+        self.centre_ = self.centre_ + fitted.mean
+        gap = there * (gap - fitted.mean)
+        start = LogAmounts(0.0 * fitted.mean, fitted.cov, fitted.filled)
+        covs = [fitted.cov]
+        for fold in range(folds.max() + 1):
+            kept = folds != fold
+            if len(logs) < FEWEST_ROWS:
+                covs.append(fitted.cov)
+            else:
+                covs.append(LogAmounts.fit(gap[kept], supports.take(kept), ones[kept], start, False).cov)
+        return gap, covs
 
-    def _combine(self, m: int, predicted: Array) -> Array:
-        """A member's mean log-ratios (N, P) from the guides' (G, N, P)."""
-        centre = self.centre_[m]
-        return centre + np.tensordot(self.guide_weights_[m], predicted - centre, 1)
+    def _whiten(self, gap: Array, covs: list[Array], supports: Supports, folds: Index) -> Frames:
+        """Settle the shape of the residuals by held-out rows, and whiten every row by the covariance of the others."""
+        n_rows, n_labels = gap.shape
+        basis = helmert(n_labels)
+        flat = [basis @ cov @ basis.T for cov in covs]
+        parts = [(fold, np.flatnonzero(folds == fold)) for fold in range(len(covs) - 1)]
+        alone = self.n_components == 1
+        shape = Shape()
+        if n_rows >= FEWEST_ROWS:
+            tried = []
+            for amount in SHRINKAGES:
+                frames = Frames.empty(n_rows, 0, True)
+                for fold, at in parts:
+                    root = matrix_root(shrink(flat[fold + 1], amount))
+                    frames.put(at, gap[at], supports.take(at), root, inside=False)
+                tried.append((frames.square, frames.log_det))
+            squares, log_dets = (np.array(part) for part in zip(*tried))
+            choices = (FREEDOMS[-1:], np.ones(1)) if alone else (FREEDOMS, FACTORS)
+            shape = choose_shape(squares, log_dets, frames.size, np.ones(n_rows), *choices)
+        self.shape_ = np.array([shape.shrinkage, shape.freedom, shape.spread])
+        values, axes = np.linalg.eigh(shrink(flat[0], shape.shrinkage))
+        self.back_ = np.ascontiguousarray((axes * np.sqrt(values))[:, ::-1])
+        frames = Frames.empty(
+            n_rows, n_labels - 1 if supports.complete else min(n_labels - 1, MOST_AXES), supports.complete
+        )
+        for fold, at in parts:  # symmetric roots, turned alike: axes of their own would differ from fold to fold
+            back = matrix_root(shrink(flat[fold + 1], shape.shrinkage)) @ axes[:, ::-1]
+            frames.put(at, gap[at], supports.take(at), back)
+        return frames
 
-    def _raw_inputs(self, m: int, predicted: Array) -> Array:
-        """The guides' predictions, whitened: what a member's network sees before scaling (N, G P)."""
-        if not len(predicted):
-            return np.zeros((predicted.shape[1], 1))
-        return np.concatenate([(one - self.centre_[m]) @ self.white_[m].T for one in predicted], axis=1)
+    def _combine(self, guides: Array) -> Array:
+        """Mean log-amounts (N, L) from the guides' (G, N, L)."""
+        return self.centre_ + np.tensordot(self.guide_weights_, guides - self.guide_centres_[:, None], 1)
+
+    def _raw_inputs(self, guides: Array, odds: Array | None) -> Array:
+        """What the network sees before scaling: whitened guides, and log odds of presence."""
+        if not len(guides):
+            return np.zeros((guides.shape[1], 1))
+        white = np.linalg.solve(self.back_, helmert(guides.shape[2]))  # (P, L)
+        if odds is None:
+            return np.concatenate([(one - self.centre_) @ white.T for one in guides], axis=1)
+        return np.hstack([(self._combine(guides) - self.centre_) @ white.T, odds])
 
     def _scaled_inputs(self, raw: Array) -> Array:
-        scaled = (raw - self.input_mean_[:, None]) * self.input_scale_[:, None]
-        return np.clip(scaled, -INPUT_CLIP, INPUT_CLIP)
+        return np.clip((raw - self.input_mean_) * self.input_scale_, -INPUT_CLIP, INPUT_CLIP)
 
     # -- predictions -------------------------------------------------------------------------------------------------
 
-    def _guide_predictions(self, X: Array) -> Array:
-        """Log-ratios that the fitted guides predict (G, N, P)."""
-        answers = []
+    def _ask_guides(self, X: Array) -> tuple[Array, Array | None]:
+        """Log-amounts (G, N, L) and log odds of presence (N, L) that the fitted guides predict."""
+        answers, odds = [], None
+        n_labels = self.n_labels_
+        if "trees" in self.guide_names_:
+            forest = Forest(self.trees_, self.tree_rows_, self.tree_counts_, len(self.tree_targets_))
+            means = forest.weigh(X) @ self.tree_targets_
+        if hasattr(self, "mean_presence_"):
+            odds = np.broadcast_to(self._base_odds, (len(X), n_labels))
+            if "trees" in self.guide_names_:
+                centre, odds = self._ask_neighbours(means[:, n_labels:])
+                odds = self._base_odds + self.slope_ * (odds - self._base_odds)
+                answers.append(centre)
         for name in self.guide_names_:
             if name == "trees":
-                answers.append(self._trees_back(self.trees_.predict(X)))
+                answers.append(means[:, :n_labels])
             else:
                 keys = ("mean", "inverse", "coef", "intercept", "knots")
                 fitted: dict[str, Any] = {key: getattr(self, f"{name}_{key}_", None) for key in keys}
                 answers.append(Ridge(**fitted).predict(X))
-        return np.array(answers).reshape(len(answers), len(X), self.centre_.shape[1])
+        return np.array(answers).reshape(-1, len(X), n_labels), odds
+
+    def _net(self) -> MixtureNet:
+        names = ("hidden", "hidden_bias", "out", "out_bias", "centres", "log_widths", "turn", "odds")
+        return MixtureNet(*(torch.as_tensor(getattr(self, f"net_{name}_")) for name in names))
+
+    def _mixture(self, X: Array) -> Mixture:
+        guides, odds = self._ask_guides(X)
+        net = self._net()
+        inputs = torch.as_tensor(self._scaled_inputs(self._raw_inputs(guides, odds)))
+        with torch.no_grad():
+            log_scale, shift, logits, extra = net(inputs)
+            log_weights = torch.log_softmax(logits, -1)
+            maps = net.maps() if odds is None else None
+        n_members, n_axes = len(net.centres), net.centres.shape[-1]
+        back = torch.as_tensor(self.back_)
+        mean = torch.as_tensor(self._combine(guides) @ helmert(self.n_labels_).T)
+        location = mean + shift @ back[:, :n_axes].T  # (M, N, P)
+        centres = torch.nn.functional.pad(net.centres, (0, len(back) - n_axes))
+        if maps is not None:
+            back = back @ torch.linalg.inv(maps)
+            factor = back[:, None] * log_scale.exp()[:, :, None]  # (M, N, P, P)
+        else:
+            factor = back * log_scale.exp()[..., None]
+        parts = [log_weights - math.log(n_members), location, factor]
+        log_weights, location, factor = (part.transpose(0, 1).contiguous() for part in parts)  # rows first
+        presence: dict[str, Tensor] = {}
+        if odds is not None:
+            presence["row_odds"] = (torch.as_tensor(odds) + extra).transpose(0, 1).contiguous()
+            presence["odds"] = net.odds[:, net.patterns]
+        return Mixture(log_weights, location, factor, centres, net.log_widths, **presence)
 
     def _law(self, X: Array) -> LogRatioSimplex:
-        predicted = self._guide_predictions(X)
-        n_members = len(self.centre_)
-        mean = np.stack([self._combine(m, predicted) for m in range(n_members)])  # (M, N, P)
-        inputs = self._scaled_inputs(np.array([self._raw_inputs(m, predicted) for m in range(n_members)]))
-        names = ("hidden", "hidden_bias", "out", "out_bias", "centres", "log_widths")
-        net = MixtureNet(*(torch.as_tensor(getattr(self, f"net_{name}_")) for name in names))
-        with torch.no_grad():
-            log_scale, shift, log_weights = net(torch.as_tensor(inputs))
-        back = torch.as_tensor(self.back_)
-        location = torch.as_tensor(mean) + shift @ back.transpose(1, 2)
-        factor = back[:, None] * log_scale.exp()[:, :, None]  # (M, N, P, P)
-        parts = (log_weights - math.log(n_members), location, factor)
-        weights, location, factor = (part.transpose(0, 1).contiguous() for part in parts)  # rows first
-        law = LogRatioSimplex(Mixture(weights, location, factor, net.centres, net.log_widths))
-        return law.named(self.label_names_)
+        return LogRatioSimplex(self._mixture(X)).named(self.label_names_)
 
     def encode(self, X: Any) -> Array:
         """The numbers that the model makes of a table: text, dates and gaps as the fit read them.
@@ -328,13 +406,13 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         return self._check_X(X)
 
     def predict_dist(self, X: Any) -> LogRatioSimplex:
-        """The predicted laws, one per row.
+        """The predicted distributions, one per row.
 
         Args:
             X: Features (N, d).
 
         Returns:
-            Laws with batch (N,) and event (L,).
+            Distributions with batch (N,) and event (L,).
         """
         return self._law(self._check_X(X))
 
@@ -350,8 +428,8 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
 
     @property
     def zero_policy_(self) -> ZeroPolicy:  # type: ignore[override]
-        """Shares of zero are refused."""
-        return PositiveShares("error", 0.0)
+        """Shares of zero stay zero."""
+        return ZeroPolicy("model", 0.0)
 
     # -- files -------------------------------------------------------------------------------------------------------
 
@@ -360,32 +438,50 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         return {name: value for name, value in super().stored().items() if name != "validation_log_prob_"}
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        n_members = len(np.atleast_1d(getattr(self, "centre_", [])))
-        n_ratios, n_guides = self.n_labels_ - 1, len(self.guide_names_)
-        width, n_hidden, n_out = max(1, n_guides * n_ratios), self.n_hidden, 2 * n_ratios + self.n_components
+        n_members, n_axes = (
+            len(np.atleast_1d(getattr(self, "net_centres_", []))),
+            int(getattr(self, "net_centres_", np.zeros((1, 1, 1))).shape[-1]),
+        )
+        n_ratios, n_labels = self.n_labels_ - 1, self.n_labels_
+        n_guides, zeros = len(self.guide_names_), hasattr(self, "mean_presence_")
+        n_guides += int(zeros and "trees" in self.guide_names_)
+        width = (n_ratios + n_labels if zeros else n_guides * n_ratios) if n_guides else 1
+        n_scales = 1 if zeros else n_axes
+        n_out = n_scales + n_axes + self.n_components + n_labels * zeros
+        n_turned = 0 if zeros else n_axes
         shapes: dict[str, tuple[int, ...]] = {
-            "centre_": (n_members, n_ratios),
+            "centre_": (n_labels,),
             "feature_mean_": (self._width,),
-            "guide_weights_": (n_members, n_guides),
-            "white_": (n_members, n_ratios, n_ratios),
-            "back_": (n_members, n_ratios, n_ratios),
-            "input_mean_": (n_members, width),
-            "input_scale_": (n_members, width),
-            "net_hidden_": (n_members, width, n_hidden),
-            "net_hidden_bias_": (n_members, 1, n_hidden),
-            "net_out_": (n_members, n_hidden, n_out),
+            "guide_weights_": (n_guides,),
+            "guide_centres_": (n_guides, n_labels),
+            "back_": (n_ratios, n_ratios),
+            "input_mean_": (width,),
+            "input_scale_": (width,),
+            "net_hidden_": (n_members, width, N_HIDDEN),
+            "net_hidden_bias_": (n_members, 1, N_HIDDEN),
+            "net_out_": (n_members, N_HIDDEN, n_out),
             "net_out_bias_": (n_members, 1, n_out),
-            "net_centres_": (n_members, self.n_components, n_ratios),
+            "net_centres_": (n_members, self.n_components, n_axes),
             "net_log_widths_": (n_members, self.n_components),
+            "net_turn_": (n_members, n_turned, n_turned),
+            "net_odds_": (n_members, min(N_PATTERNS, self.n_components), n_labels * zeros),
         }
         for name in set(self.guide_names_) - {"trees"}:
-            shapes |= {f"{name}_coef_": (self._width, n_ratios), f"{name}_intercept_": (n_ratios,)}
+            shapes |= {f"{name}_coef_": (self._width, n_labels), f"{name}_intercept_": (n_labels,)}
             shapes |= {f"{name}_mean_": (self._width,), f"{name}_inverse_": (self._width,)}
         return shapes
 
     def _find_damage(self) -> str | None:
-        if "trees" in self.guide_names_ and not isinstance(getattr(self, "trees_", None), TreesLDL):
-            return "trees_ is missing"
+        if "trees" in self.guide_names_:
+            if not isinstance(getattr(self, "trees_", None), TreesLDL):
+                return "trees_ is missing"
+            if (damage := self.trees_.find_damage()) is not None:
+                return f"trees_.{damage}"
+            counts, rows = self.tree_counts_, self.tree_rows_
+            if len(counts) != len(self.trees_.children_) or counts.min() < 0 or counts.sum() != len(rows):
+                return "tree_counts_ does not fit trees_"
+            if rows.min(initial=0) < 0 or rows.max(initial=-1) >= len(self.tree_targets_):
+                return "tree_rows_ names rows that are not there"
         training = getattr(self, "training_", None)
         if not isinstance(training, dict) or not isinstance(training.get("rows"), int):
             return "training_ does not name the number of rows"
@@ -395,326 +491,19 @@ class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is 
         return None
 
 
-@dataclass(frozen=True)
-class PositiveShares(ZeroPolicy):
-    """Refuses shares of zero, whose log-ratios do not exist."""
-
-    def apply(self, D: Array, *, warn: bool = False, names: list[str] | None = None) -> Array:
-        """The label distributions themselves.
-
-        Raises:
-            InputError: A share is zero.
-        """
-        refuse_zeros(D <= 0.0, names)
-        return D
+def matrix_root(cov: Array) -> Array:
+    """The symmetric root of a covariance."""
+    values, axes = np.linalg.eigh(cov)
+    root: Array = (axes * np.sqrt(np.maximum(values, 0.0))) @ axes.T
+    return root
 
 
-# -- guides ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Ridge:
-    """Ridge regression on standardised features or on their normal scores, its penalty by leave-one-out errors.
-
-    Args:
-        mean: of the features (or scores), (d,).
-        inverse: reciprocal standard deviations (d,).
-        coef: (d, P).
-        intercept: (P,).
-        knots: quantiles of the features (knots, d) that normal scores interpolate; None for the features themselves.
-
-    Example:
-        >>> X = np.arange(6.0)[:, None]
-        >>> Ridge.fit(X, 2.0 * X).predict(X).round(2).ravel()
-        array([ 0.,  2.,  4.,  6.,  8., 10.])
-    """
-
-    mean: Array
-    inverse: Array
-    coef: Array
-    intercept: Array
-    knots: Array | None = None
-
-    @classmethod
-    def fit(cls, X: Array, z: Array, scores: bool = False) -> Ridge:
-        """Learn from features (N, d) and targets (N, P)."""
-        knots = None
-        if scores:
-            n_knots = min(len(X), SCORE_KNOTS)
-            knots = np.quantile(X, (np.arange(n_knots) + 0.5) / n_knots, axis=0)
-            X = normal_scores(X, knots)
-        mean, inverse = column_scale(X)
-        scaled = apply_scale(X, mean, inverse)
-        middle, target = scaled.mean(0), z.mean(0)
-        scaled = scaled - middle
-        # eigenvectors of the smaller of both products, several times as fast as singular vectors of a wide table
-        wide = scaled.shape[1] > len(scaled)
-        values, turn = np.linalg.eigh(scaled @ scaled.T if wide else scaled.T @ scaled)
-        there = values > 1e-12 * max(values.max(initial=0.0), 1e-300)
-        values, turn = values[there], turn[:, there]
-        left = turn if wide else scaled @ turn / np.sqrt(values)  # (N, rank)
-        turned = left.T @ (z - target)
-        parts = values / (values + RIDGE_PENALTIES[:, None])  # (penalties, rank)
-        leverage = 1.0 / len(X) + parts @ (left**2).T
-        errors = [
-            np.square(((z - target) - left @ (part[:, None] * turned)) / np.maximum(1.0 - lever, 1e-6)[:, None]).mean()
-            for part, lever in zip(parts, leverage)
-        ]
-        best = int(np.argmin(errors))
-        dual = left @ ((parts[best] / values)[:, None] * turned)  # (N, P)
-        coef = scaled.T @ dual
-        return cls(mean, inverse, coef, target - middle @ coef, knots)
-
-    def predict(self, X: Array) -> Array:
-        """Targets (N, P)."""
-        if self.knots is not None:
-            X = normal_scores(X, self.knots)
-        return apply_scale(X, self.mean, self.inverse) @ self.coef + self.intercept
-
-
-def normal_scores(X: Array, knots: Array) -> Array:
-    """Features as quantiles of the standard normal law, (N, d); ties get the middle of their ranks.
-
-    Args:
-        X: Features (N, d).
-        knots: Quantiles of the training features at ``(k + ½) / n`` (n, d).
-
-    Returns:
-        Scores (N, d).
-
-    Example:
-        >>> normal_scores(np.array([[2.0]]), np.array([[1.0], [2.0], [3.0]]))
-        array([[0.]])
-    """
-    levels = ndtri((np.arange(len(knots)) + 0.5) / len(knots))
-    out = np.empty_like(X)
-    for column in range(X.shape[1]):
-        values, at = X[:, column], knots[:, column]
-        above = np.interp(values, at, levels)
-        below = -np.interp(-values, -at[::-1], -levels[::-1])
-        out[:, column] = 0.5 * (above + below)
-    return out
-
-
-def stack_guides(predicted: Array, z: Array) -> Array:
-    """Non-negative weights of guides (G,) by least squares in whitened log-ratios, drawn toward equal ones.
-
-    Args:
-        predicted: What guides say of rows they did not see (G, N, P).
-        z: What was observed (N, P).
-
-    Returns:
-        Weights; one for a guide that is alone.
-
-    Example:
-        >>> z = np.random.default_rng(0).normal(size=(50, 2))
-        >>> stack_guides(np.stack([z, 0 * z]), z).round(2)
-        array([0.95, 0.05])
-    """
-    n_guides = len(predicted)
-    if n_guides < 2:
-        return np.ones(n_guides)
-    covariance = ledoit_wolf(z - predicted.mean(0))[0] if len(z) > 1 else np.eye(z.shape[1])
-    values, axes = np.linalg.eigh(covariance)
-    white = axes / np.sqrt(np.maximum(values, SMALLEST_EIGENVALUE * max(values.max(), 1e-12)))
-    signal = (predicted - z.mean(0)) @ white
-    target = (z - z.mean(0)) @ white
-    prior = np.sqrt(EQUAL_WEIGHT_ROWS * (signal**2).sum(2).mean(1))
-    rows = np.concatenate([signal.reshape(n_guides, -1).T, np.diag(prior)])
-    return nnls(rows, np.concatenate([target.ravel(), prior / n_guides]))[0]
-
-
-# -- the shape of residuals --------------------------------------------------------------------------------------------
-
-
-def spectrum(residual: Array) -> tuple[Array, Array]:
-    """Eigenvalues (P,) and eigenvectors (P, P) of ``E[r rᵀ]`` over rows (N, P)."""
-    values, axes = np.linalg.eigh(residual.T @ residual / len(residual))
-    return values, axes
-
-
-def shrink(values: Array, amount: float) -> Array:
-    """Eigenvalues of a covariance that is shrunk toward a sphere of the same size; all one where it is empty."""
-    size = float(values.mean())
-    if size <= 0.0:
-        return np.ones_like(values)
-    return np.maximum((1.0 - amount) * values + amount * size, SMALLEST_EIGENVALUE * values.max())
-
-
-def choose_shape(residuals: list[Array], folds: Index, freedoms: Array, factors: Array) -> tuple[float, float, float]:
-    """Shrinkage of the covariance, and degrees of freedom and squared scale of a Student law, by held-out rows.
-
-    All combinations are averaged by their likelihood, so that a small table does not settle on an extreme one.
-
-    Args:
-        residuals: for every fold, residuals (N, P) of a mean that did not see it.
-        folds: fold of every row (N,).
-        freedoms: degrees of freedom to choose from.
-        factors: squared scales to choose from.
-
-    Returns:
-        Shrinkage, degrees of freedom, squared scale.
-    """
-    n_ratios = residuals[0].shape[1]
-    total = np.zeros((len(SHRINKAGES), len(freedoms), len(factors)))
-    norm = gammaln((freedoms + n_ratios) / 2) - gammaln(freedoms / 2)
-    norm = norm[:, None] - n_ratios / 2 * np.log(freedoms[:, None] * np.pi * factors)
-    for fold, residual in enumerate(residuals):
-        values, axes = spectrum(residual[folds != fold])
-        turned = (residual[folds == fold] @ axes) ** 2
-        for a, amount in enumerate(SHRINKAGES):
-            shrunk = shrink(values, amount)
-            distance = (turned / shrunk).sum(1)[:, None, None]
-            tail = np.log1p(distance / (freedoms[:, None] * factors)).sum(0)
-            total[a] += len(turned) * (norm - 0.5 * np.log(shrunk).sum())
-            total[a] -= 0.5 * (freedoms[:, None] + n_ratios) * tail
-    chance = np.exp(total - total.max())
-    chance /= chance.sum()
-    amount = float(chance.sum((1, 2)) @ SHRINKAGES)
-    freedom = float(1.0 / (chance.sum((0, 2)) @ (1.0 / freedoms)))
-    return amount, freedom, float(np.exp(chance.sum((0, 1)) @ np.log(factors)))
-
-
-# -- the mixture and its network ---------------------------------------------------------------------------------------
-
-
-@dataclass
-class MixtureNet:
-    """M members of a mixture of K Gaussians in P whitened log-ratios, reshaped by a network with one hidden layer.
-
-    Args:
-        hidden: (M, inputs, H).
-        hidden_bias: (M, 1, H).
-        out: (M, H, 2 P + K): log scales, shifts, and log weights.
-        out_bias: (M, 1, 2 P + K).
-        centres: (M, K, P).
-        log_widths: (M, K).
-    """
-
-    hidden: Tensor
-    hidden_bias: Tensor
-    out: Tensor
-    out_bias: Tensor
-    centres: Tensor
-    log_widths: Tensor
-
-    @classmethod
-    def start(cls, n_inputs: int, n_ratios: int, model: LogRatioLDL, seed: int) -> MixtureNet:
-        """The Student law of a model's residuals, with further components near it that nearly sum up to it."""
-        generator = torch.Generator().manual_seed(seed)
-        n_members, n_components, n_hidden = len(model.centre_), model.n_components, model.n_hidden
-        bins = PRECISION_BINS if n_components >= 2 * len(PRECISION_BINS) else np.array([0.0, 1.0])
-        n_radial = len(bins) - 1
-        hidden = torch.randn(n_members, n_inputs, n_hidden, generator=generator) / n_inputs**0.5
-        # the further components: offsets of variance τ², and what is missing to one as their width
-        offset = LARGEST_OFFSET * torch.rand(n_members, n_components, 1, generator=generator)
-        centres = offset * torch.randn(n_members, n_components, n_ratios, generator=generator)
-        log_widths = 0.5 * torch.log1p(-offset[..., 0].square())
-        if n_radial > 1:
-            precision = gamma.ppf(0.5 * (bins[1:] + bins[:-1]), model.freedom_ / 2, scale=2 / model.freedom_)
-        else:
-            precision = np.ones(1)
-        centres[:, :n_radial], log_widths[:, :n_radial] = 0.0, torch.as_tensor(-0.5 * np.log(precision)).float()
-        weights = np.concatenate([np.diff(bins), np.full(n_components - n_radial, OTHER_WEIGHT / n_components)])
-        out_bias = torch.zeros(n_members, 1, 2 * n_ratios + n_components)
-        out_bias[..., 2 * n_ratios :] = torch.as_tensor(np.log(weights)).float()
-        size = model.spread_**0.5
-        return cls(
-            hidden,
-            torch.zeros(n_members, 1, n_hidden),
-            torch.zeros(n_members, n_hidden, out_bias.shape[-1]),
-            out_bias,
-            size * centres,
-            log_widths + math.log(size),
-        )
-
-    def __call__(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log scales and shifts (M, N, P) and log weights (M, N, K) of rows, inputs (M, N, I)."""
-        n_ratios = self.centres.shape[-1]
-        answer = torch.tanh(inputs @ self.hidden + self.hidden_bias) @ self.out + self.out_bias
-        log_scale, shift, logits = answer.split([n_ratios, n_ratios, self.centres.shape[1]], -1)
-        return log_scale, shift, torch.log_softmax(logits, -1)
-
-    def log_prob(self, errors: Tensor, inputs: Tensor) -> Tensor:
-        """Log density (M, N) of whitened residuals (M, N, P)."""
-        log_scale, shift, log_weights = self(inputs)
-        point = torch.exp(-log_scale) * (errors - shift)
-        squares = point.square().sum(-1, keepdim=True) - 2.0 * point @ self.centres.transpose(1, 2)
-        squares = squares + self.centres.square().sum(-1)[:, None]
-        n_ratios, widths = point.shape[-1], self.log_widths[:, None]
-        log_p = -0.5 * squares * torch.exp(-2.0 * widths) - n_ratios * (widths + 0.5 * math.log(2.0 * math.pi))
-        return torch.logsumexp(log_p + log_weights, -1) - log_scale.sum(-1)
-
-
-@dataclass
-class Trained:
-    """The net at the common stopping step, that step, and the held-out log densities of all rows (N,)."""
-
-    net: MixtureNet
-    step: int
-    log_prob: Array
-
-
-def train(
-    net: MixtureNet, errors: Tensor, inputs: Tensor, log_det: Tensor, learns: Tensor, max_iter: int, seed: int
-) -> Trained:
-    """Train all members side by side, and go back to the step at which held-out rows were likeliest.
-
-    Args:
-        net: at its start.
-        errors: whitened residuals of every member (M, N, P).
-        inputs: of the network (M, N, I).
-        log_det: log determinant of every member's whitening (M,).
-        learns: which rows each member learns from (M, N); the others are its validation rows.
-        max_iter: most steps.
-        seed: of the rows of each step, where there are many.
-
-    Returns:
-        The trained net.
-    """
-    n_rows = errors.shape[1]
-    random = torch.Generator().manual_seed(seed)
-    alone = len(errors) == 1
-    owner = torch.zeros(n_rows, dtype=torch.long) if alone else (~learns).long().argmax(0)
-
-    @torch.no_grad()
-    def held_out() -> Tensor:
-        values = errors.new_empty(n_rows)
-        for m in range(len(errors)):
-            mine = owner == m
-            one = MixtureNet(*(value[m : m + 1] for value in vars(net).values()))
-            values[mine] = one.log_prob(errors[m : m + 1, mine], inputs[m : m + 1, mine])[0] + log_det[m]
-        return values
-
-    def kept() -> dict[str, Tensor]:
-        return {name: value.detach().clone() for name, value in vars(net).items()}
-
-    best, best_step, state = held_out(), 0, kept()
-    start = best, 0, state
-    if max_iter == 0:
-        return Trained(net, 0, best.double().numpy())
-    weights = [net.hidden.requires_grad_(), net.out.requires_grad_()]
-    others = [value.requires_grad_() for name, value in vars(net).items() if name not in ("hidden", "out")]
-    groups = [{"params": weights, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
-    optimiser = torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=(0.9, 0.98))
-    for step in range(1, max_iter + 1):
-        rate = LEARNING_RATE * min(1.0, step / WARM_UP) * (1.0 - 0.9 * step / max_iter)
-        for group in optimiser.param_groups:
-            group["lr"] = rate
-        rows = slice(None) if n_rows <= BATCH_ROWS else torch.randperm(n_rows, generator=random)[:BATCH_ROWS]
-        share = learns[:, rows].float()
-        loss = -(net.log_prob(errors[:, rows], inputs[:, rows]) * share).sum() / share.sum()
-        optimiser.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(weights + others, GRADIENT_NORM)
-        optimiser.step()
-        if step % LOOK_EVERY == 0:
-            values = held_out()
-            if float(values.mean()) > float(best.mean()):
-                best, best_step, state = values, step, kept()
-            elif step - best_step > PATIENCE:
-                break
-    gain = (best - start[0]).double()
-    if best_step and float(gain.mean()) < float(gain.std()) / len(gain) ** 0.5:  # the best of many looks at few rows
-        best, best_step, state = start
-    return Trained(MixtureNet(**state), best_step, best.double().numpy())
+def fit_slope(odds: Array, base: Array, there: Array) -> float:
+    """How far log odds of presence are to be trusted: the likeliest factor of them, above their base."""
+    slope = 1.0
+    for _ in range(30):
+        chance = expit(base + slope * odds)
+        curvature = float((odds**2 * chance * (1.0 - chance)).sum()) + 1e-6
+        step = float((odds * (there - chance)).sum()) / curvature
+        slope += float(np.clip(step, -0.5, 0.5))
+    return max(slope, 0.0)

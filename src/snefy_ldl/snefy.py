@@ -35,7 +35,7 @@ from snefy_ldl.datasets.groups import GroupedRows, in_groups, read_groups, split
 from snefy_ldl.datasets.objects import open_rows
 from snefy_ldl.datasets.streams import as_stream
 from snefy_ldl.datasets.votes import VoteTable
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
@@ -50,7 +50,7 @@ from snefy_ldl.votes.annotators import AnnotatorPredictor
 MANY_BLOCKS = 50
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[misc]
     """Label distribution learning with a full conditional density ``p(ℓ|x)`` over the simplex.
 
@@ -58,7 +58,7 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
     marginal quantiles, draws and vote probabilities are exact.
 
     By default ``fit`` tries several candidates and keeps the one that does best on validation rows (``candidates_``).
-    ``guides=None, centre=None, zeros="shrink", standardize="unit"`` switches that search off.
+    ``guides=None, standardize="unit"`` switches that search off.
 
     Args:
         n_neurons: n, neurons of the density; it has n(n+1)/2 Dirichlet components.
@@ -81,14 +81,11 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
         patience: epochs without progress on those rows before stopping; None runs all epochs.
         standardize: "auto" (by validation likelihood), "unit", "pooled" or False; see
             :mod:`snefy_ldl.networks.scaling`.
-        zeros: what happens to shares of exactly zero: "model" makes the support part of the density, so that a share
-            may be exactly 0 (:meth:`predict_zero`); "shrink" lifts rows that hold a zero just above it; "auto" models
-            zeros where enough rows hold one and validation rows do not speak against it, and shrinks the few others;
-            "error" refuses them; or a floor. See :class:`snefy_ldl._internal.validation.ZeroPolicy`.
-        centre: by what labels are divided, so that parts of very unequal size fit one family: "auto" (their geometric
-            mean or nothing, by validation), None, "geometric", or one positive number per label (L,).
+        zeros: what happens to shares of exactly zero: "shrink" lifts rows that hold a zero just above it, "error"
+            refuses them, a number is the floor itself. :class:`snefy_ldl.LogRatioLDL` models zeros. See
+            :class:`snefy_ldl._internal.validation.ZeroPolicy`.
         guides: quick point learners whose cross-fitted predictions the network may see: "auto" (SA-BFGS and extremely
-            randomised trees, where validation rows favour them over, or beside, the features), None, or a list of your
+            randomised trees, if validation rows favour them over, or next to, the features), None, or a list of your
             own regressors, so that any tuned model becomes a full density.
         device: "auto" (a GPU where there is one), "cpu", "cuda", ...
         random_state: seed, NumPy generator or None; the same seed gives the same bits on one machine.
@@ -103,9 +100,8 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
     Attributes:
         columns_: what makes features of a table's columns (:mod:`snefy_ldl.datasets.columns`), or None.
         net_: the trained members (:class:`snefy_ldl.networks.net.SnefyNet`).
-        centre_: by what labels are divided (L,), or None.
         guides_: the fitted guides (:class:`snefy_ldl.training.guides.Guides`), or None.
-        inputs_: what the network sees: "features", "guides" or "both"; "moving" where the guides move the law itself.
+        inputs_: what the network sees: "features", "guides" or "both".
         scaling_: how features are scaled: "unit", "pooled" or "none".
         history_: one record per epoch: ``epoch``, ``loss``, ``seconds``, and ``validation_loss`` where rows were held.
         candidates_: what the fit tried, one dict per candidate: ``name``, ``log_likelihood`` and ``kl`` on validation
@@ -195,16 +191,20 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
             >>> SnefyLDL.from_head(body, head, X).predict_interval(X, 0.9).shape
             (10, 3, 2)
         """
-        if zeros in ("auto", "model"):
-            raise InputError(f'zeros={zeros!r}: a SnefyHead has no zeros; use "shrink", "error" or a floor.')
         settings, net = head.behind(backbone, X)
         n_labels = head.n_labels
         names = [f"label_{r}" for r in range(n_labels)] if label_names is None else [str(name) for name in label_names]
         if len(names) != n_labels or len(set(names)) < n_labels:
             raise InputError(f"label_names must be {n_labels} different names, one per label; got {names}.")
         n_neurons, n_readouts = net.raw_exponents.shape[1], net.readout.shape[1]
-        model = cls(n_neurons, n_readouts, backbone=settings, n_members=net.n_members, zeros=zeros)
-        model.set_params(centre=None, guides=None)
+        model = cls(
+            n_neurons=n_neurons,
+            n_readouts=n_readouts,
+            n_members=net.n_members,
+            backbone=settings,
+            zeros=zeros,
+            guides=None,
+        )
         policy = ZeroPolicy.from_data(np.full((1, n_labels), 1.0 / n_labels), zeros)
         return model.adopt(FittedState.of_net(net, policy, names, label_names is not None))
 

@@ -134,7 +134,7 @@ def test_the_exported_head_as_an_onnx_file(tmp_path):
 
 @pytest.mark.slow
 def test_a_fitted_model_exports_scaling_and_all(tmp_path):
-    settings = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "centre": None, "guides": None, "random_state": 0}
+    settings = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "guides": None, "random_state": 0}
     model = SnefyLDL(n_members=2, **settings).fit(CITY.X, CITY.D)
     features = torch.as_tensor(CITY.X).float()
     program = torch.export.export(ExportedMoments(model.net_), (features,))
@@ -142,13 +142,6 @@ def test_a_fitted_model_exports_scaling_and_all(tmp_path):
     mean, variance = torch.export.load(tmp_path / "model.pt2").module()(features)
     np.testing.assert_allclose(mean.detach(), model.predict(CITY.X), rtol=1e-6)
     np.testing.assert_allclose(variance.detach(), model.predict_var(CITY.X), rtol=1e-5)
-
-
-def test_what_cannot_be_exported_is_told():
-    centred = SnefyHead(5, n_labels=3)
-    centred.net.set_centre(0, torch.tensor([1.0, 2.0, 4.0]))
-    with pytest.raises(InputError, match="centre"):
-        centred.exportable()
 
 
 @pytest.mark.filterwarnings("ignore")  # of the framework's own

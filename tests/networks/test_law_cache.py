@@ -17,7 +17,7 @@ from snefy_ldl.networks import SnefyNet, StackedMLP
 from snefy_ldl.networks.net import LawCache
 
 SMALL = {"n_neurons": 6, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "random_state": 0}
-SMALL |= {"guides": None, "centre": None}
+SMALL |= {"guides": None}
 
 
 def small_net(seed: int = 0, n_members: int = 2, background: bool = True) -> SnefyNet:
@@ -63,7 +63,6 @@ CHANGES: dict[str, Callable[[SnefyNet], object]] = {
     "another tensor": lambda net: setattr(net.readout, "data", net.readout.data.clone() * 2.0 + 0.1),
     "set_exponents": lambda net: net.set_exponents(1, torch.rand(6, 4) * 3.0),
     "set_background": lambda net: net.set_background(0, torch.tensor([9.0, 1.0, 1.0, 1.0]), 0.4),
-    "set_centre": lambda net: [net.set_centre(k, torch.tensor([1.0, 2.0, 3.0, 4.0])) for k in range(2)],
     "log_odds": lambda net: net.log_odds.fill_(-torch.inf),
 }
 

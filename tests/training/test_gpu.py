@@ -56,22 +56,3 @@ def test_learning_from_votes_and_gaps_agrees(kind: str, caplog: pytest.LogCaptur
         return
     ours, other = (model.score(data.X, **labels) for model in (there, here))  # type: ignore[arg-type]
     assert ours == pytest.approx(other, abs=5e-3)
-
-
-@pytest.mark.parametrize("kind", ["few supports", "many supports", "centre", "moving"])
-def test_learning_with_zeros_agrees(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    rng = np.random.default_rng(0)
-    n_labels = {"few supports": 3, "moving": 24}.get(kind, 8)
-    X = rng.normal(size=(300, 5))
-    score = X @ rng.normal(size=(5, n_labels))
-    D = rng.gamma(3.0, size=(300, n_labels)) * (rng.random((300, n_labels)) < 1.0 / (1.0 + np.exp(-1.0 - score)))
-    D[np.arange(300), score.argmax(1)] += 0.1
-    D /= D.sum(1, keepdims=True)
-    settings = {"zeros": "model", "epochs": 4, "random_state": 0, "centre": "geometric" if kind == "centre" else None}
-    if kind != "moving":
-        settings |= {"guides": None, "n_neurons": 32}
-    with caplog.at_level(logging.WARNING):
-        here, there = (SnefyLDL(device=device, **settings).fit(X, D) for device in ("cpu", "cuda"))
-    assert not caplog.records, "the step was not captured"
-    np.testing.assert_allclose(there.predict(X), here.predict(X), atol=5e-3)
-    assert there.score(X, D) == pytest.approx(here.score(X, D), abs=5e-3)

@@ -1,4 +1,4 @@
-"""Small tables: members that leave out one part each, a common stopping epoch, lessons, and the choice of the mean."""
+"""Small tables: members that leave out one part each, a common stopping epoch, and the choice of the mean."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import torch
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.training.plan import N_FOLDS, fold_rows
-from snefy_ldl.training.search import draw_lesson
 from snefy_ldl.training.state import Validation, choose
 
 
@@ -31,45 +30,19 @@ def test_every_row_is_a_validation_row(n: int) -> None:
 
 
 @pytest.mark.slow
-def test_members_stop_at_one_epoch_and_a_taught_law_is_tried() -> None:
+def test_members_stop_at_one_epoch() -> None:
     model = SnefyLDL(n_neurons=8, n_readouts=4, epochs=4, random_state=0).fit(*make_rows(60))
     assert model.net_.n_members == N_FOLDS
     assert len(set(model.training_["best_epoch"])) == 1
     assert model.training_["rows"] + model.training_["validation_rows"] == 60
-    assert "moving law, taught" in [one["name"] for one in model.candidates_]
     again = SnefyLDL(n_neurons=8, n_readouts=4, epochs=4, random_state=0).fit(*make_rows(60))
     np.testing.assert_array_equal(model.predict(make_rows(60)[0]), again.predict(make_rows(60)[0]))
-
-
-def test_few_rows_of_unequal_parts_are_tried_with_their_centre_only() -> None:
-    X, D = make_rows(100)
-    D = D * [1.0, 0.1, 0.001]
-    model = SnefyLDL(n_neurons=4, n_readouts=2, epochs=1, random_state=0).fit(X, D / D.sum(1, keepdims=True))
-    names = {one["name"] for one in model.candidates_}
-    assert names == {"features with centre", "guides with centre", "moving law, taught"}
 
 
 @pytest.mark.slow
 def test_many_rows_are_fitted_as_before() -> None:
     model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=1, random_state=0).fit(*make_rows(500))
-    assert not any("taught" in one["name"] for one in model.candidates_)
     assert any("pooled" in one["name"] for one in model.candidates_)
-
-
-def test_lessons_have_the_moments_of_what_guides_leave() -> None:
-    random = np.random.default_rng(1)
-    _, D = make_rows(200)
-    noise = random.normal(size=(200, 3)) * [0.1, 0.4, 0.1] + [0.0, 0.5, 0.0]  # guides that are biased, too
-    predicted = (np.log(D) + noise)[:, None]
-    seen = np.arange(150)
-    where, at, drawn = draw_lesson(predicted, D, seen, 20_000, 0)
-    assert where.max() < 150
-    assert np.std(at - predicted[where]) > 0.1  # lessons are about other guides than those of the rows
-    centred = np.log(drawn) - np.log(drawn).mean(1, keepdims=True)
-    left = centred - (at[:, 0] - at[:, 0].mean(1, keepdims=True))
-    wanted = noise[:150] - noise[:150].mean(1, keepdims=True)
-    np.testing.assert_allclose(left.mean(0), -wanted.mean(0), atol=0.03)
-    np.testing.assert_allclose(left.std(0), wanted.std(0), rtol=0.2)
 
 
 def test_the_best_mean_wins_among_those_as_likely_as_the_best() -> None:

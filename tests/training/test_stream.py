@@ -49,7 +49,7 @@ def _small_chunks(monkeypatch):
 @pytest.mark.slow
 def test_a_stream_of_tables_learns_as_well_as_the_whole_table():
     streamed = SnefyLDL(**{**SMALL, "epochs": 8}).fit(Stream(blocks, n_rows=1500))
-    plain = SnefyLDL(**{**SMALL, "epochs": 8}, batch_size=32, guides=None, centre=None).fit(CITY.X, CITY.D)
+    plain = SnefyLDL(**{**SMALL, "epochs": 8}, batch_size=32, guides=None).fit(CITY.X, CITY.D)
     dull = -np.log(2.0)  # the density of the even law on the triangle is 2
     gain = streamed.score(TEST.X, TEST.D) + dull
     assert gain > 0.85 * (plain.score(TEST.X, TEST.D) + dull) > 0

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.training.annotators import INTERVAL_STRENGTH, Ballots, Crowd, round_counts
 from snefy_ldl.votes import Votes, log_prob_annotated

@@ -9,10 +9,7 @@ from scipy.stats import dirichlet_multinomial
 
 from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.datasets import make_annotators
-from snefy_ldl.networks import SnefyNet, StackedMLP
-from snefy_ldl.networks.starts import prototype_init
 from snefy_ldl.training.data import complete_votes, fit_concentrations
-from snefy_ldl.training.objectives import CentredCounts, Counts
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "random_state": 0}
 
@@ -22,80 +19,8 @@ def test_a_fit_on_votes_tries_guides_and_keeps_the_best_by_the_vote_likelihood()
     data = make_annotators(n=320, n_labels=3, votes=20, random_state=0)
     model = SnefyLDL(**SMALL).fit(data.X, counts=data.counts)
     names = [candidate["name"] for candidate in model.candidates_]
-    assert names == ["guides", "moving law"]
+    assert names == ["guides", "features and guides", "features and guides, pooled scaling"]
     assert np.isfinite(model.score(data.X, counts=data.counts))
-
-
-def moving_net(n_labels: int) -> tuple[SnefyNet, torch.Tensor, torch.Tensor]:
-    """A net, features of six rows, and the logarithms of their centres."""
-    rng = torch.Generator().manual_seed(0)
-    net = SnefyNet(StackedMLP(1, 2, (8,)), n_labels=n_labels, n_neurons=6, n_readouts=3)
-    labels = torch.rand(50, n_labels, generator=rng, dtype=torch.float64)
-    prototype_init(net, 0, labels / labels.sum(1, keepdim=True), rng)
-    net.set_background(0, torch.linspace(1.0, 2.0, n_labels), 0.05)
-    return net, torch.randn(1, 6, 2, generator=rng), 2.0 * torch.randn(6, n_labels, generator=rng, dtype=torch.float64)
-
-
-@pytest.mark.parametrize("n_votes", [1, 2, 7, 100])
-def test_votes_on_a_moving_law_have_the_probability_that_the_law_gives_them(n_votes: int) -> None:
-    net, x, log_centre = moving_net(3)
-    counts = torch.as_tensor(np.random.default_rng(1).multinomial(n_votes, [0.5, 0.3, 0.2], 6).astype(float))
-    objective = CentredCounts(counts, net, log_centre)
-    with torch.no_grad():
-        log_p = objective.log_prob(net, x, torch.arange(6)[None])[0] + objective.left_out
-        np.testing.assert_allclose(log_p, net(x, log_centre).log_prob_counts(counts), atol=2e-5)
-
-
-def test_votes_on_a_moving_law_agree_with_quadrature_and_their_slopes_with_differences() -> None:
-    net, x, log_centre = moving_net(2)
-    counts = torch.tensor([[3.0, 1.0]] * 6, dtype=torch.float64)
-    objective, rows = CentredCounts(counts, net, log_centre), torch.arange(6)[None]
-    nodes, weights = np.polynomial.legendre.leggauss(400)
-    share = 1.0 / (1.0 + np.exp(-12.0 * nodes))  # ends of the unit interval well resolved
-    points = np.stack([share, 1.0 - share], 1)
-    with torch.no_grad():
-        density = net(x, log_centre).log_prob(torch.as_tensor(points)[:, None]).exp().numpy()  # (S, 6)
-        width = 12.0 * weights * share * (1.0 - share)
-        wanted = np.log((width[:, None] * density * (share**3 * (1.0 - share))[:, None]).sum(0))
-        np.testing.assert_allclose(objective.log_prob(net, x, rows)[0], wanted, atol=1e-4)
-    objective.log_prob(net, x, rows).sum().backward()
-    slope, step = float(net.raw_exponents.grad[0, 2, 1]), 1e-2
-    ends = []
-    for sign in (1.0, -1.0):
-        with torch.no_grad():
-            net.raw_exponents[0, 2, 1] += sign * step
-            ends.append(float(objective.log_prob(net, x, rows).sum()))
-            net.raw_exponents[0, 2, 1] -= sign * step
-    np.testing.assert_allclose(slope, (ends[0] - ends[1]) / (2.0 * step), rtol=0.02, atol=1e-4)
-
-
-def test_many_votes_on_a_moving_law_are_finite_beside_a_sharp_neuron() -> None:
-    net, x, _ = moving_net(3)
-    with torch.no_grad():  # far from the votes, and raised by them above all others
-        net.raw_exponents[0, 0] = torch.tensor([1e-3, 2e4, 2e4]).log()
-    counts = torch.tensor([[200.0, 0.0, 300.0]] * 6, dtype=torch.float64)
-    objective, rows = CentredCounts(counts, net, torch.zeros(6, 3, dtype=torch.float64)), torch.arange(6)[None]
-    log_p = objective.log_prob(net, x, rows)
-    with torch.no_grad():  # a centre of equal parts moves nothing
-        np.testing.assert_allclose(log_p, Counts(counts, net).log_prob(net, x, rows), atol=2e-5)
-    log_p.sum().backward()
-    assert torch.isfinite(net.raw_exponents.grad).all()
-
-
-def test_votes_on_a_moving_law_are_right_where_a_node_of_their_integral_is_negative() -> None:
-    net, x, log_centre = moving_net(3)
-    rng = torch.Generator().manual_seed(3)
-    with torch.no_grad():  # neurons of very different sharpness that cancel each other
-        net.raw_exponents[0] = 3.0 * torch.rand(6, 3, generator=rng) + torch.linspace(-1.0, 4.0, 6)[:, None]
-        net.readout[0] = torch.linspace(1.0, 2.0, 6) * torch.tensor([1.0, -1.0] * 3)
-    counts = torch.as_tensor(np.random.default_rng(1).multinomial(100, [0.6, 0.3, 0.1], 6).astype(float))
-    objective, rows = CentredCounts(counts, net, log_centre), torch.arange(6)[None]
-    log_p = objective.log_prob(net, x, rows)
-    with torch.no_grad():
-        wanted = net(x, log_centre).log_prob_counts(counts)
-        np.testing.assert_allclose(log_p[0] + objective.left_out, wanted, atol=2e-5)
-    log_p.sum().backward()
-    assert torch.isfinite(net.raw_exponents.grad).all()
 
 
 def test_single_votes_are_completed_with_the_spread_that_is_expected() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SimplexDistribution
 
 #: Rows whose predicted laws are held at one time.
 BLOCK_ROWS = 1 << 15
@@ -29,7 +29,7 @@ def law_blocks(model: Any, X: Any, block_rows: int | None = None) -> Iterator[tu
 
 def tensor_for(law: Any, values: Array) -> Tensor:
     """Values where the law's own numbers live."""
-    return torch.as_tensor(values, device=law.device if isinstance(law, SnefySimplex) else "cpu")
+    return torch.as_tensor(values, device=law.device if isinstance(law, SimplexDistribution) else "cpu")
 
 
 def to_numpy(values: Tensor) -> Array:
@@ -39,7 +39,7 @@ def to_numpy(values: Tensor) -> Array:
 
 def draw_from(law: Any, n: int, seed: Callable[[], int]) -> Tensor:
     """n draws (n, b, L) of a law, reproducible also for torch's own laws, which take no generator."""
-    if isinstance(law, SnefySimplex):
+    if isinstance(law, SimplexDistribution):
         generator = torch.Generator(law.device).manual_seed(seed())
         return law.sample((n,), generator)
     with torch.random.fork_rng(devices=[]):
@@ -48,7 +48,7 @@ def draw_from(law: Any, n: int, seed: Callable[[], int]) -> Tensor:
     return draws
 
 
-def draw_laws(law: SnefySimplex, n: int, random_state: Any, tilt: Array | None = None) -> Array:
+def draw_laws(law: SimplexDistribution, n: int, random_state: Any, tilt: Array | None = None) -> Array:
     """Draws of every item's label distribution (N, n, L), by law or by the law given some votes (N, L)."""
     seed = int(np.random.default_rng(random_state).integers(2**31))
     generator = torch.Generator(law.device).manual_seed(seed)
@@ -57,29 +57,23 @@ def draw_laws(law: SnefySimplex, n: int, random_state: Any, tilt: Array | None =
     return to_numpy(draws).transpose(1, 0, 2)
 
 
-def rows_of(law: SnefySimplex, rows: Index) -> SnefySimplex:
-    """The law of some rows as a plain mixture, its weights worked out once, in float64.
-
-    Where several questions follow, the plain mixture answers all of them from the same weights, and in float64. A law
-    with a centre or with zeros is no mixture of Dirichlets, and stays what it is.
+def rows_of(dist: SimplexDistribution, rows: Index) -> SimplexDistribution:
+    """The distribution of some rows, whose answers are float64.
 
     Args:
-        law: batch (N,).
+        dist: batch (N,).
         rows: row numbers (b,).
 
     Returns:
-        The law with batch (b,).
+        The distribution with batch (b,).
 
     Example:
-        >>> law = SnefySimplex.from_mixture(torch.eye(2), torch.tensor([[1.0, 1.0], [3.0, 1.0]]))
-        >>> rows_of(law, np.array([1])).mean
+        >>> from snefy_ldl import SnefySimplex
+        >>> dist = SnefySimplex.from_mixture(torch.eye(2), torch.tensor([[1.0, 1.0], [3.0, 1.0]]))
+        >>> rows_of(dist, np.array([1])).mean
         tensor([[0.7500, 0.2500]], dtype=torch.float64)
     """
-    if law.parts.scale is not None or law.has_atoms:
-        return law[rows]
-    index = torch.as_tensor(rows, device=law.device)
-    offset = None if law.offset is None else law.offset[index]
-    return SnefySimplex.from_mixture(law.weights(index), law.concentration, offset, validate_args=False)
+    return dist[torch.as_tensor(rows, device=dist.device)].double()
 
 
 def gap_patterns(table: Array) -> Iterator[tuple[Index, Index]]:
@@ -100,7 +94,7 @@ def gap_patterns(table: Array) -> Iterator[tuple[Index, Index]]:
         yield np.flatnonzero(which.reshape(-1) == k), np.flatnonzero(pattern)
 
 
-def log_prob_votes(law: SnefySimplex, table: Array) -> Tensor:
+def log_prob_votes(law: SimplexDistribution, table: Array) -> Tensor:
     """Log probability of votes, each by the law among the labels that were on offer.
 
     Args:
@@ -111,6 +105,7 @@ def log_prob_votes(law: SnefySimplex, table: Array) -> Tensor:
         Log probabilities (N,) in float64, multinomial coefficients included.
 
     Example:
+        >>> from snefy_ldl import SnefySimplex
         >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
         >>> log_prob_votes(flat, np.array([[1.0, 1.0, np.nan]])).exp()  # 2:0, 1:1 and 0:2 are equally likely
         tensor([0.3333], dtype=torch.float64)
@@ -137,6 +132,7 @@ def log_probs(law: Any, shares: Array, counts: Array | None) -> Array:
         One figure per row (b,).
 
     Example:
+        >>> from snefy_ldl import SnefySimplex
         >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
         >>> log_probs(flat, np.array([[0.3, 0.7]]), None)
         array([0.])

@@ -112,7 +112,6 @@ DESCRIPTION: dict[str, Rule] = {
     "network.n_readouts": COUNT,
     "network.exponent_form": _one_of("log", "clip"),
     "network.balanced": FLAG,
-    "network.presence?": FLAG,
     "network.custom_backbone": FLAG,
     "network.width": COUNT,
     "network.n_inputs?": (_optional(_whole), "a whole number >= 1 or null"),
@@ -121,7 +120,7 @@ DESCRIPTION: dict[str, Rule] = {
     "feature_names": (_optional(_each(_is(str))), "a list of names or null"),
     "n_features": (_optional(_whole), "a whole number >= 1 or null"),
     "zero_policy": OBJECT,
-    "zero_policy.mode": _one_of("shrink", "error", "floor", "model"),
+    "zero_policy.mode": _one_of("shrink", "error", "floor"),
     "zero_policy.floor": (lambda value: _number(value) and 0.0 <= value < 1.0, "a number from 0 to below 1"),
     "scaling": _one_of("unit", "pooled", "none"),
     "training": OBJECT,
@@ -132,7 +131,7 @@ DESCRIPTION: dict[str, Rule] = {
     "training.best_epoch": (_each(lambda value: _whole(value, -1)), "a list of whole numbers"),
     "training.validation_loss": (_each(_optional(_number)), "a list of numbers"),
     "history": (_each(_is(dict)), "a list of objects"),
-    "inputs?": _one_of("features", "guides", "both", "moving"),
+    "inputs?": _one_of("features", "guides", "both"),
     "candidates?": (
         _each(_is_candidate),
         "a list of what was tried, each with its name, scores, epochs, networks, seconds and outcome",
@@ -175,13 +174,6 @@ COLUMNS: dict[str, dict[str, Rule]] = {
 GUIDES: dict[str, Rule] = {
     "floor": (lambda value: _number(value) and value > 0.0, "a number above 0"),
     "learners": (_each(_is(dict)), "a list of objects"),
-    "mover?": (_optional(_is(dict)), "an object or null"),
-}
-MOVER: dict[str, Rule] = {
-    "weights": (_each(lambda value: _number(value) and 0.0 <= value <= 1.0), "a list of numbers from 0 to 1"),
-    "base": (_optional(_each(lambda value: _number(value) and abs(value) <= 100.0)), "a list of log odds or null"),
-    "slope": (lambda value: _number(value) and 0.0 <= value <= 10.0, "a number from 0 to 10"),
-    "trees": (_optional(_is(dict)), "an object or null"),
 }
 CALIBRATION: dict[str, Rule] = {
     "weights_sha256": TEXT,
@@ -312,21 +304,10 @@ def check_description(config: dict[str, Any], path: Path) -> None:
 
 def _check_guides(config: dict[str, Any], path: Path) -> int:
     """How many numbers the predictions of the guides are; raises unless the JSON says what the guides are."""
-    guides, network, inputs = config["guides"], config["network"], config["inputs"]
+    guides, labels = config["guides"], config["network"]["n_labels"]
     _check(guides, GUIDES, path, "guides.")
-    labels, mover, floor = network["n_labels"], guides.get("mover"), guides["floor"]
+    floor = guides["floor"]
     require(floor < 1.0 / labels, path, f"guides.floor is {floor}, not below 1/{labels}.")
-    fits = (mover is not None) == (inputs == "moving")
-    require(fits, path, f"inputs is {inputs!r}, which does not fit guides.mover.")
-    if mover is not None:
-        _check(mover, MOVER, path, "guides.mover.")
-        weights, base, has_trees = mover["weights"], mover["base"], mover["trees"] is not None
-        fits = len(weights) == len(guides["learners"]) and abs(sum(weights) - 1.0) <= 1e-6
-        require(fits, path, "guides.mover.weights are not those of the guides.")
-        fits = {base is not None, has_trees} == {bool(network.get("presence", False))}
-        require(fits, path, "guides.mover does not fit network.presence.")
-        n_base = labels if base is None else len(base)
-        require(n_base == labels, path, f"guides.mover.base has {n_base} numbers for {labels} labels.")
     return len(guides["learners"]) * int(labels)
 
 

@@ -29,7 +29,6 @@ from snefy_ldl._internal.model_files import (
 )
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN
-from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.datasets.columns import Encoder, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, SnefyError
@@ -51,11 +50,8 @@ LARGEST_WEIGHT = 1e6
 #: Bounds that fits keep, by name; what is not named here is a weight.
 BOUNDS = {
     "raw_exponents": (-LARGEST_WEIGHT, 1.001 * EXPONENT_LIMIT),
-    "raw_presence": (-300.0, 300.0),
     "background": (EXPONENT_MARGIN, 2.001 * EXPONENT_LIMIT),
-    "background_odds": (-100.0, 100.0),
     "log_odds": (-100.0, 100.0),
-    "centre": (1e-30, 1e30),
     "backbone.scaler.centre": (-LARGEST_FEATURE, LARGEST_FEATURE),
     "backbone.scaler.scale": (torch.finfo(torch.float32).tiny, LARGEST_FEATURE),
     "backbone.scaler.limit": (torch.finfo(torch.float32).tiny, 1e3),
@@ -66,7 +62,7 @@ INFINITE = {"log_odds": -torch.inf, "backbone.scaler.limit": torch.inf}
 ATTRIBUTES = {
     **{"net": "net_", "scaling": "scaling_", "history": "history_", "summary": "training_", "inputs": "inputs_"},
     **{"zero_policy": "zero_policy_", "label_names": "label_names_", "labels_were_named": "_labels_were_named"},
-    **{"optimizer": "_optimizer", "centre": "centre_", "guides": "guides_", "columns": "columns_"},
+    **{"optimizer": "_optimizer", "guides": "guides_", "columns": "columns_"},
     **{"candidates": "candidates_", "seen": "seen_rows_", "self_check": "self_check_", "effects": "group_effects_"},
     **{"annotators": "annotators_"},
 }
@@ -97,7 +93,6 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
             "n_readouts": net.readout.shape[1],
             "exponent_form": net.exponent_form,
             "balanced": net.balanced,
-            "presence": net.has_presence,
             "custom_backbone": isinstance(net.backbone, CustomBackbone),
             "width": net.backbone.width,
             "n_inputs": net.backbone.n_inputs if isinstance(net.backbone, StackedMLP) else None,
@@ -149,10 +144,10 @@ def load_state(
         ModelFileError: where a file is missing, damaged, foreign, of a newer version, or needs a backbone.
     """
     config, tensors = read_model(folder)
+    _refuse_what_left(config, tensors, folder)
     check_description(config, folder / CONFIG)
     seen_rows = _read_seen(config, tensors, folder)
     people = _read_annotators(config, tensors, folder)
-    tensors.setdefault("centre", torch.ones_like(tensors.get("background", torch.ones(1))))  # models of 0.1 have none
     free = ("guide.*", "backbone.*") if config["network"]["custom_backbone"] else ("guide.*", "effect.*")
     check_shapes({name: tuple(t.shape) for name, t in tensors.items()}, _expected_shapes(config), free, folder)
     check_values(tensors, config["network"]["exponent_form"], folder)
@@ -188,7 +183,6 @@ def load_state(
             labels_were_named=config["labels_were_named"],
             n_features=config["n_features"],
             feature_names=config["feature_names"],
-            centre=net.centre[0].numpy() if net.has_centre else None,
             inputs=config.get("inputs", "features"),
             guides=fitted,
             columns=read_encoder(config.get("columns")),
@@ -202,6 +196,23 @@ def load_state(
         raise
     except Exception as error:  # what a damaged entry meets depends on the entry
         raise ModelFileError(f"{folder / CONFIG} is damaged: {type(error).__name__} {error}.") from None
+
+
+def _refuse_what_left(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
+    """Raise for a development version's model with a centre, modelled zeros or moves, and drop its empty entries."""
+    guides, network, parameters = (config.get(name) for name in ("guides", "network", "parameters"))
+    centre = tensors.pop("centre", None)
+    models_zeros = isinstance(network, dict) and bool(network.get("presence"))
+    moves = isinstance(guides, dict) and guides.get("mover") is not None
+    if models_zeros or moves or (centre is not None and bool((centre != 1.0).any())):
+        raise ModelFileError(
+            f"{folder} holds a SnefyLDL with a centre or modelled zeros, which this version does not have: fit again "
+            "with LogRatioLDL."
+        )
+    if isinstance(parameters, dict):
+        parameters.pop("centre", None)
+        if parameters.get("zeros") in ("auto", "model"):
+            parameters["zeros"] = "shrink"
 
 
 def _read_seen(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> SeenRows | None:
@@ -270,7 +281,6 @@ def _build_net(config: dict[str, Any], backbone: BackboneLike | None) -> SnefyNe
         shape["n_readouts"],
         shape["exponent_form"],
         shape["balanced"],
-        presence=shape.get("presence", False),
     )
 
 
@@ -281,7 +291,6 @@ def _fill(net: SnefyNet, tensors: dict[str, Tensor], folder: Path) -> None:
         raise ModelFileError(f"the weights in {folder} do not fit the model {CONFIG} describes: {error}") from None
     if not all(bool(torch.isfinite(parameter).all()) for parameter in net.parameters()):
         raise ModelFileError(f"{folder} holds weights that are not finite.")
-    net.centred = net.has_centre
 
 
 def check_values(tensors: Mapping[str, Tensor], exponent_form: str, folder: Path) -> None:
@@ -336,7 +345,6 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
     """An estimator that becomes a fitted state, and goes to a folder and back."""
 
     net_: SnefyNet
-    centre_: Array | None
     guides_: Guides | None
     inputs_: Inputs
     scaling_: Scaling
@@ -365,6 +373,7 @@ class StoredModel(BaseEstimator):  # type: ignore[misc]
         for field, name in ATTRIBUTES.items():
             setattr(self, name, getattr(state, field))
         self.n_labels_ = state.n_labels
+        self.validation_log_prob_ = None if state.validation is None else state.validation.by_row()
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         if state.n_features is not None:

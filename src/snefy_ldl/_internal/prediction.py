@@ -28,7 +28,7 @@ from snefy_ldl._internal.validation import (
 from snefy_ldl._internal.vote_prediction import VotePredictor
 from snefy_ldl.datasets.cells import frame_of
 from snefy_ldl.datasets.objects import split_labels
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 
 if TYPE_CHECKING:

@@ -527,7 +527,9 @@ def check_counts(
     return np.where(gaps, np.nan, table) if gaps.any() else table, names
 
 
-ZeroOption = float | Literal["auto", "model", "shrink", "error"]
+ZeroOption = float | Literal["shrink", "error"]
+#: A part of rows with a zero above which a fit names the estimators that model zeros.
+MANY_ZEROS = 0.05
 
 
 @dataclass(frozen=True)
@@ -538,7 +540,7 @@ class ZeroPolicy:
     ``ℓ' = (1-λ) ℓ + λ/L`` with ``λ = (f - min ℓ) / (1/L - min ℓ)``. Other rows stay as they are.
 
     Args:
-        mode: ``"shrink"``, ``"error"``, ``"floor"``, or ``"model"``: zeros stay zeros, and the law has room for them.
+        mode: ``"shrink"``, ``"error"`` or ``"floor"``.
         floor: ``f``; with ``"shrink"`` only rows that hold an exact zero are lifted.
     """
 
@@ -553,12 +555,11 @@ class ZeroPolicy:
             if not 0.0 < float(zeros) < 1.0 / n_labels:
                 raise InputError(f"zeros={zeros!r}: a floor must lie strictly between 0 and 1/L = {1 / n_labels:.4g}.")
             return cls("floor", float(zeros))
-        if zeros not in ("auto", "model", "shrink", "error"):
-            raise InputError(f'zeros={zeros!r}: use "auto", "model", "shrink", "error" or a number for the floor.')
+        if zeros not in ("shrink", "error"):
+            raise InputError(f'zeros={zeros!r}: use "shrink", "error" or a number for the floor.')
         positive = D[D > 0.0]
-        mode = "shrink" if zeros == "auto" else str(zeros)
         smallest = float(positive.min()) if len(positive) else 1.0  # nothing but zeros may be known
-        return cls(mode, min(smallest / 2.0 or smallest, 1.0 / (20.0 * n_labels)))
+        return cls(str(zeros), min(smallest / 2.0 or smallest, 1.0 / (20.0 * n_labels)))
 
     def apply(self, D: Array, *, warn: bool = False, names: list[str] | None = None) -> Array:
         """Label distributions that are strictly positive; where shares are unknown (NaN), so is what is left for them.
@@ -571,8 +572,6 @@ class ZeroPolicy:
         return self._lift(D, warn, names)
 
     def _lift(self, D: Array, warn: bool, names: list[str] | None) -> Array:
-        if self.mode == "model":
-            return D
         smallest = D.min(axis=1)
         low = smallest < self.floor if self.mode == "floor" else smallest <= 0.0
         if not low.any():
@@ -583,9 +582,12 @@ class ZeroPolicy:
             refuse_first(D <= 0.0, D, rule, names)
         if warn:
             held = f"a share below {self.floor:g}" if self.mode == "floor" else "a share of zero"
+            advice = ""
+            if self.mode == "shrink" and low.mean() > MANY_ZEROS:
+                advice = " LogRatioLDL models exact zeros, and AutoLDL chooses between it and SnefyLDL."
             warnings.warn(
                 f"{int(low.sum())} of {len(D)} label distributions hold {held}; those rows were shrunk toward the "
-                f"uniform so that their smallest share is {self.floor:.3g} (zeros={self.mode!r}).",
+                f"uniform so that their smallest share is {self.floor:.3g} (zeros={self.mode!r}).{advice}",
                 ZeroLabelWarning,
                 stacklevel=5,
             )

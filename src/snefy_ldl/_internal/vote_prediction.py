@@ -1,7 +1,6 @@
 """Votes on a law: what one more vote is worth, how many are needed, and the counts a law predicts for a label.
 
-Votes k turn the components ``Dirichlet(α_p)`` of a plain law into ``Dirichlet(α_p + k)``; with a centre or zeros, the
-share of one label is approximated by a Beta with the same mean and variance.
+Votes k turn the components ``Dirichlet(α_p)`` into ``Dirichlet(α_p + k)``.
 The functions take a law, or any model with ``predict_dist``; for the models of this library the latter are methods, too
 (:class:`VotePredictor`).
 """
@@ -32,7 +31,7 @@ from snefy_ldl._internal.validation import (
     in_label_order,
     refuse_first,
 )
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 
 Criterion = Literal["variance", "divergence", "information"]
@@ -106,8 +105,7 @@ def beta_binomial(a: Array, b: Array, n: int) -> Array:
 def label_groups(law: SnefySimplex, label: int) -> Iterator[tuple[Index, Array, Array, Array]]:
     """Rows that share the Beta components of a label's law, the weights of the components and both their parameters.
 
-    Without votes that is all rows; with votes, those with as many for the label and in all. The share of a law with a
-    centre or with zeros is no mixture of Betas; there every row has one Beta, with the share's own mean and variance.
+    Without votes that is all rows; with votes, those with as many for the label and in all.
 
     Args:
         law: batch (N,).
@@ -122,14 +120,8 @@ def label_groups(law: SnefySimplex, label: int) -> Iterator[tuple[Index, Array, 
         [(array([0, 1]), array([[1.],
                [1.]]), array([2.]), array([3.]))]
     """
-    if law.parts.scale is not None or law.has_atoms:
-        mean, variance = (to_numpy(part)[:, label] for part in law.mean_and_variance())
-        mean = np.clip(mean, SMALLEST_POSITIVE, 1.0 - COUNT_ROUNDING)
-        total = mean * (1.0 - mean) / np.maximum(variance, SMALLEST_POSITIVE) - 1.0
-        total = np.maximum(total, SMALLEST_TOTAL_CONCENTRATION)
-        for row in range(len(law)):
-            yield np.array([row]), np.ones((1, 1)), (mean * total)[[row]], ((1.0 - mean) * total)[[row]]
-        return
+    if not law.supports("posterior"):
+        raise InputError(law.rows.why_not["posterior"])
     alpha = to_numpy(law.concentration)
     a, total = alpha[:, label], alpha.sum(1)
     if law.offset is None:
@@ -258,8 +250,7 @@ def expected_width(law: SnefySimplex, votes: int, confidence_level: float = 0.9)
     """Width that each label's central interval is expected to have after some further votes.
 
     The votes for a label are a signed mixture of Beta-binomials; for each outcome the posterior's standard deviation is
-    exact, its interval's width taken as normal, ``2 z sd``. With a centre or with zeros, the Beta with a share's mean
-    and variance stands in for its law: the width now stays exact, widths after votes are off by a few per cent.
+    exact, its interval's width taken as normal, ``2 z sd``.
 
     Args:
         law: of N items, with their votes so far.

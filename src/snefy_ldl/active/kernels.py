@@ -37,7 +37,7 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_choice
 from snefy_ldl.active.laws import members_of
 from snefy_ldl.datasets.groups import read_groups, split_rows
-from snefy_ldl.distributions.family import root_of
+from snefy_ldl.distributions.snefy import root_of
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.training import network_inputs

@@ -20,7 +20,7 @@ from snefy_ldl._internal.validation import check_choice, check_count, check_numb
 from snefy_ldl.active.features import Diverse, Geometry, choose_apart, labeled_table
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.query import Strategy, free_rows, top_rows
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.sampling import log_dirichlet_draws
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.dirichlet import dirichlet_entropy

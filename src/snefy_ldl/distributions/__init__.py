@@ -1,9 +1,19 @@
-"""The law of label distributions, one class for all kinds, and every question it answers."""
+"""Distributions over label distributions: one contract, two families, and every question they answer."""
 
 from __future__ import annotations
 
-from snefy_ldl.distributions.conditioned import ConditionedDraws, ConditionedLaw, ConditionedRatios
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions.base import SimplexDistribution
+from snefy_ldl.distributions.conditioning import Conditioned, ConditionedDraws, ConditionedRatios
+from snefy_ldl.distributions.logratio import LogRatioSimplex
 from snefy_ldl.distributions.marginal import Marginal
+from snefy_ldl.distributions.snefy import SnefySimplex
 
-__all__ = ["ConditionedDraws", "ConditionedLaw", "ConditionedRatios", "Marginal", "SnefySimplex"]
+__all__ = [
+    "Conditioned",
+    "ConditionedDraws",
+    "ConditionedRatios",
+    "LogRatioSimplex",
+    "Marginal",
+    "SimplexDistribution",
+    "SnefySimplex",
+]

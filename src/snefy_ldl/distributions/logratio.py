@@ -1,17 +1,28 @@
-"""LogRatioSimplex: a mixture of Gaussians in log-ratio space, as a law on the simplex.
+"""LogRatioSimplex: a mixture of Gaussians in log-ratio space with labels that may be absent.
 
-    z = B log ℓ = location + F (c_i + σ_i ξ),   ξ ~ N(0, I),   component i with probability w_i,
+    z = location + F (c_k + σ_k ξ),   ξ ~ N(0, I),   component k with probability w_k,
 
-B an orthonormal basis of log-contrasts. Each of M members has its own location and F (every row its own), and K
-components with centres c and widths σ. Linear maps of z keep that form, and so does conditioning on linear maps of z.
-So log-ratios, subcompositions and known ratios are exact; shares, which are no linear maps, are answered by 4,096
-quasi-random draws that are the same in every call.
+are coordinates of log-amounts in an orthonormal basis of log-contrasts of all labels. Given the component, label r is
+there with log odds ``row_odds_r + odds_kr``, independently of the others, on condition that at least one is there; the
+amounts of those that are there are closed. So a row with support S, p = |S| - 1, has the density
+
+    p(S, ℓ_S | x) = |S|^{-1/2} Π_{r∈S} 1/ℓ_r · Σ_k w_k P_k(S) N_k(H_Sᵀ log ℓ_S),
+    P_k(S) = Π_{r∈S} q_kr Π_{r∉S} (1 - q_kr) / (1 - Π_r (1 - q_kr)),
+
+with respect to Lebesgue measure on the face, H_S a basis of contrasts on S. Each of M members has its own location and
+F (every row its own), and K components with centres c, widths σ and odds.
+
+Linear maps of z keep the form, and so does conditioning on linear maps and on presences. So supports, log-ratios,
+subcompositions and known ratios are exact. Shares, which are no linear maps, are answered by 4,096 quasi-random draws
+that are the same in every call, and by further ones from components of small weight, with importance weights. One
+normal number of every draw can be integrated out; what is left is a smooth distribution of each share, which answers
+levels in the tails.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -23,19 +34,32 @@ from scipy.linalg import helmert
 from scipy.stats import qmc
 from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
+from torch.nn.functional import logsigmoid, pad
 
-from snefy_ldl._internal.limits import CACHE_ELEMENTS
+from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
+from snefy_ldl._internal.random import seed_from
+from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE, TAIL_MASS
 from snefy_ldl._internal.types import Array
-from snefy_ldl.distributions.conditioned import KnownRatios, KnownShares, WeightedDraws
-from snefy_ldl.distributions.dirichlet import RowBlocks
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl._internal.validation import as_float
+from snefy_ldl.distributions.base import SimplexDistribution, SimplexRows
+from snefy_ldl.distributions.conditioning import KnownRatios, KnownShares, WeightedDraws
 from snefy_ldl.errors import InputError
 
 #: Quasi-random draws per row: nets that are scrambled apart, whose differences tell the error, and points of each.
 NETS, NET_POINTS = 8, 512
 DRAWS = NETS * NET_POINTS
+#: Further points of each net, spread evenly over all components whose weight within their member exceeds this.
+RARE_POINTS, RARE_WEIGHT = 128, 1e-5
 #: Draws behind the density of some shares when others are unknown.
 KNOWN_DRAWS = 2048
+#: A quantile with fewer draws than this on one side is taken from the smooth distribution of the share.
+TAIL_DRAWS = 100
+#: With fewer draws whose share is neither 0 nor 1 that distribution is made of draws given that it is neither.
+FEW_INSIDE = 64
+#: Widths below this are too narrow for draws in float32.
+NARROW = 1e-3
+#: Log odds of presence end here, on either side: a label with these odds is there, or not, in every draw.
+ODDS_LIMIT = 700.0
 #: Most steps of a search for a quantile; it halves a bracket at worst, and usually ends after five.
 SEARCH_STEPS = 80
 #: Up to this many order statistics each is looked for by itself, which is faster than sorting all draws.
@@ -44,17 +68,21 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 WHY_NOT = {
     "amalgamate": (
-        "sums of shares leave the family of log-ratio laws: ask dist.marginal([labels]) for one sum, or add up "
-        "draws, dist.sample((n,))."
+        "sums of shares leave the family of log-ratio distributions: use dist.marginal([labels]) for one sum, or add "
+        "up draws, dist.sample((n,))."
     ),
-    "posterior": "a log-ratio law knows no votes: fit SnefyLDL, whose law after votes is exact.",
-    "log_prob_counts": "a log-ratio law knows no votes: fit SnefyLDL, which has their exact probability.",
+    "posterior": "a log-ratio distribution does not support votes: fit SnefyLDL, whose posterior is exact.",
+    "log_prob_counts": "a log-ratio distribution does not support votes: fit SnefyLDL, where this is exact.",
+}
+WHY_NOT_ABSENT = {
+    "covariance_log": "labels may be absent, and log 0 has no second moments: use log_ratio or given_support.",
+    "rsample": "labels may be absent, and presence has no gradient: use sample, or given_support(...).rsample.",
 }
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """What a log-ratio law is made of, for N rows, M members of K components, P log-ratios and Q normal numbers.
+    """Parameters of a log-ratio distribution for N rows, M members of K components, P = L-1 log-ratios, Q normals.
 
     Args:
         log_weights: log probability of every component (N, M, K); they sum to one over both.
@@ -62,6 +90,8 @@ class Mixture:
         factor: F (N, M, P, Q), of full rank, Q >= P.
         centres: c (M, K, Q).
         log_widths: log σ (M, K).
+        row_odds: log odds of presence (N, M, L) of every row and member; None if all labels are always there.
+        odds: added to them in every component (M, K, L); None if ``row_odds`` is.
     """
 
     log_weights: Tensor
@@ -69,6 +99,12 @@ class Mixture:
     factor: Tensor
     centres: Tensor
     log_widths: Tensor
+    row_odds: Tensor | None = None
+    odds: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if (self.row_odds is None) != (self.odds is None):
+            raise InputError("presence needs both row_odds (N, M, L) and odds (M, K, L); give both or neither.")
 
     def __len__(self) -> int:
         return len(self.location)
@@ -82,22 +118,31 @@ class Mixture:
         """What has one entry per row: the mixture itself."""
         return self
 
+    @property
+    def _per_row(self) -> dict[str, Tensor]:
+        names = ("log_weights", "location", "factor", "row_odds")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
     def take(self, rows: Any) -> Mixture:
         """Some of the rows."""
-        return replace(self, log_weights=self.log_weights[rows], location=self.location[rows], factor=self.factor[rows])
+        return replace(self, **{name: value[rows] for name, value in self._per_row.items()})
 
     def joined(self, others: Sequence[Mixture]) -> Mixture:
         """One after the other: mixtures that share their components."""
-        names = ("log_weights", "location", "factor")
-        return replace(self, **{name: torch.cat([getattr(other, name) for other in others]) for name in names})
+        return replace(self, **{name: torch.cat([getattr(one, name) for one in others]) for name in self._per_row})
 
-    def is_moved_only(self) -> bool:
-        """Whether rows differ in their locations alone."""
-        return all(bool((value == value[:1]).all()) for value in (self.log_weights, self.factor))
+    def member(self, m: int) -> Mixture:
+        """One member by itself."""
+        part = slice(m, m + 1)
+        rows = {name: value[:, part] for name, value in self._per_row.items()}
+        rows["log_weights"] = torch.log_softmax(rows["log_weights"], -1)
+        odds = None if self.odds is None else self.odds[part]
+        return replace(self, centres=self.centres[part], log_widths=self.log_widths[part], odds=odds, **rows)
 
     def mapped(self, matrix: Tensor) -> Mixture:
-        """The mixture of ``matrix @ z``, matrix (P', P) of full rank."""
-        return replace(self, location=self.location @ matrix.T, factor=matrix @ self.factor)
+        """The mixture of ``matrix @ z``, matrix (P', P) or (N, P', P) of full rank; all of it is there."""
+        location, factor = self.location @ matrix.transpose(-1, -2), matrix[..., None, :, :] @ self.factor
+        return replace(self, location=location, factor=factor, row_odds=None, odds=None)
 
     def given(self, matrix: Tensor, value: Tensor) -> tuple[Mixture, Tensor]:
         """The mixture of z once ``matrix @ z`` is known, and the log density of what is known.
@@ -153,38 +198,223 @@ class Gaussians:
         log_p = -0.5 * squares * (-2.0 * widths).exp() - n * (widths + 0.5 * LOG_2PI)
         return log_p - self.log_det[..., None] + self.mixture.log_weights
 
+    def levels(self, z: Tensor, state: Tensor) -> Tensor:
+        """``P(z_k <= ...| z_1, ..., z_{k-1})`` at points z (S, N, P), from log weights (S, N, M, K): (S, N, P)."""
+        t = self.spherical(z)[..., None, :]  # (S, N, M, 1, P)
+        levels = []
+        for k in range(z.shape[-1]):
+            level, state = self._step(state, t[..., k], k)
+            levels.append(level)
+        return torch.stack(levels, -1)
+
+    def _step(self, state: Tensor, t: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The level of coordinate k at t (S, N, M, 1), and the log weights given it."""
+        width = self.mixture.log_widths.exp()
+        gap = (t - self.means[..., k]) / width
+        weights = torch.softmax(state.flatten(2), -1).reshape(state.shape)
+        level = (weights * torch.special.ndtr(gap)).sum((-1, -2))
+        scale = self.lower[..., k, k].log()[..., None]
+        return level, state - 0.5 * gap.square() - width.log() - scale
+
+    def points(self, levels: Tensor, state: Tensor) -> Tensor:
+        """Points z (S, N, P) whose :meth:`levels` these are (S, N, P)."""
+        lower, location = self.lower, self.mixture.location
+        width, z = self.mixture.log_widths.exp(), []
+        t: list[Tensor] = []  # of the coordinates so far, (S, N, M) each
+        for k in range(levels.shape[-1]):
+            start = location[..., k].expand(len(levels), -1, -1)
+            before = sum((lower[..., k, j] * t[j] for j in range(k)), start)
+            mean = before[..., None] + lower[..., k, k][..., None] * self.means[..., k]
+            spread = (lower[..., k, k][..., None] * width).expand_as(mean)
+            weights = torch.softmax(state.flatten(2), -1).expand(*mean.shape[:2], -1)
+            wanted = levels[..., k].clamp(1e-15, 1.0 - 1e-15)[..., None]
+            mean, spread = (part.flatten(2).flatten(0, 1) for part in (mean, spread))
+            found = mixture_quantiles(mean, spread, weights.flatten(0, 1), wanted.flatten(0, 1))
+            z.append(found.reshape(levels.shape[:2]))
+            t.append((z[-1][..., None] - before) / lower[..., k, k])
+            state = self._step(state, t[-1][..., None], k)[1]
+        return torch.stack(z, -1)
+
+
+# -- presence ----------------------------------------------------------------------------------------------------------
+
+
+def log_some(log_none: Tensor) -> Tensor:
+    """``log(1 - e^x)`` for x <= 0: that not all are absent, from the log probability that all are.
+
+    Example:
+        >>> log_some(torch.tensor([-0.5]).double()).exp()
+        tensor([0.3935], dtype=torch.float64)
+    """
+    return torch.log(-torch.expm1(log_none))
+
+
+def sum_of_others(values: Tensor) -> Tensor:
+    """Sums over all entries but one (..., L), without taking it away again, which would leave rounding.
+
+    Example:
+        >>> sum_of_others(torch.tensor([1.0, 1e-30, 2e-30]).double())
+        tensor([3.0000e-30, 1.0000e+00, 1.0000e+00], dtype=torch.float64)
+    """
+    before, behind = values.cumsum(-1), values.flip(-1).cumsum(-1).flip(-1)
+    return pad(before[..., :-1], (1, 0)) + pad(behind[..., 1:], (0, 1))
+
+
+def presence_chances(log_odds: Tensor, sure: int | None = None) -> tuple[Tensor, Tensor]:
+    """Chances that labels are there one after the other: while none was there yet, and once one was (..., L) each.
+
+    Args:
+        log_odds: (..., L).
+        sure: a label that is there in any case; one of the others must be there as well.
+
+    Example:
+        Two labels with odds one: the supports {0}, {1} and {0, 1} are equally likely.
+
+        >>> presence_chances(torch.zeros(2).double())[0][0]
+        tensor(0.6667, dtype=torch.float64)
+    """
+    free, log_absent = torch.sigmoid(log_odds), logsigmoid(-log_odds)
+    last = log_odds.shape[-1] - 1
+    if sure is not None:
+        log_absent = log_absent.clone()
+        log_absent[..., sure], free[..., sure] = 0.0, 2.0
+        last -= sure == last
+    come = log_some(log_absent.flip(-1).cumsum(-1).flip(-1))
+    first = (logsigmoid(log_odds) - come).exp()
+    first[..., last] = 2.0  # one must come
+    if sure is not None:
+        first[..., sure] = -1.0
+    return first, free
+
+
+def draw_presence(first: Tensor, free: Tensor, uniform: Tensor, dim: int = -1) -> Tensor:
+    """Which labels are there, by their chances and uniform numbers, all of one shape."""
+    lead = (uniform < first).to(torch.uint8).argmax(dim, keepdim=True)
+    return (uniform < free).scatter_(dim, lead, True)
+
+
+def by_support(there: Tensor, per_pair: int, per_point: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Points (S, N, L) in blocks whose supports have the same size, a column for each pair of a support and a row.
+
+    Args:
+        there: which labels are there (S, N, L).
+        per_pair: numbers held for each pair.
+        per_point: numbers held for each point.
+
+    Yields:
+        Numbers of the points (T, B) among the S·N, whether each is one (columns that are shorter repeat their last),
+        their rows (B,), and the labels that are there (B, |S|).
+    """
+    n_rows, flat = there.shape[1], there.flatten(0, 1).cpu().numpy()
+    number = np.arange(len(flat)) % n_rows
+    keys = np.concatenate([number.astype(np.uint32)[:, None].view(np.uint8), np.packbits(flat, axis=1)], 1)
+    whole = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1])))[:, 0]
+    _, first, which, counts = np.unique(whole, return_index=True, return_inverse=True, return_counts=True)
+    order = np.argsort(which.reshape(-1), kind="stable")
+    starts = np.cumsum(counts) - counts
+    kinds = flat[first].sum(1) * 64 + np.ceil(np.log2(counts)).astype(np.int64)  # at most half of a column is padding
+    for kind in np.unique(kinds):
+        pairs = np.flatnonzero(kinds == kind)
+        depth = int(counts[pairs].max())
+        step = max(1, CHUNK_ELEMENTS // (per_pair + depth * per_point))
+        for part in np.split(pairs, range(step, len(pairs), step)):
+            place = np.arange(depth)[:, None]
+            index = order[starts[part] + np.minimum(place, counts[part] - 1)]
+            labels = np.nonzero(flat[first[part]])[1].reshape(len(part), -1)
+            answer = (index, place < counts[part], number[first[part]], labels)
+            yield tuple(torch.as_tensor(one, device=there.device) for one in answer)  # type: ignore[misc]
+
 
 @lru_cache(maxsize=32)
-def _normal_net(n: int) -> Tensor:
-    """Scrambled Sobol points as normal numbers (n, nets, points), those of a net in order of one more coordinate.
+def _net(n_normals: int, n_uniforms: int, points: int) -> tuple[Tensor, Tensor]:
+    """Scrambled Sobol points as normal (n, nets, points) and uniform numbers, in order of one more coordinate.
 
-    That coordinate tells the component, so points that stand side by side in it get the same one.
+    That coordinate decides the component, so points next to each other have the same one.
     """
     nets = []
     for seed in range(NETS):
-        points = qmc.Sobol(n + 1, scramble=True, rng=np.random.default_rng(seed)).random(NET_POINTS)
-        points = points[np.argsort(points[:, 0], kind="stable"), 1:]
-        nets.append(torch.special.ndtri(torch.as_tensor(points).clamp(1e-9, 1.0 - 1e-9)))
-    return torch.stack(nets).float().permute(2, 0, 1).contiguous()
+        random = np.random.default_rng(seed + NETS * (points != NET_POINTS))
+        try:
+            sobol = qmc.Sobol(1 + n_normals + n_uniforms, scramble=True, rng=random)
+        except TypeError:  # before SciPy 1.15
+            sobol = qmc.Sobol(1 + n_normals + n_uniforms, scramble=True, seed=random)
+        net = sobol.random(points)
+        nets.append(net[np.argsort(net[:, 0], kind="stable"), 1:])
+    table = torch.as_tensor(np.stack(nets)).permute(2, 0, 1).clamp(1e-9, 1.0 - 1e-7)
+    return torch.special.ndtri(table[:n_normals]).float().contiguous(), table[n_normals:].float().contiguous()
 
 
-class LogRatioRows(RowBlocks):
-    """The rows of a log-ratio law: everything that :class:`~snefy_ldl.SnefySimplex` asks of rows.
+@dataclass(frozen=True)
+class NetDraws:
+    """Quasi-random draws of b rows, S = nets times points, the first ``NET_POINTS`` of every net of equal weight.
+
+    Args:
+        mixture: of these rows.
+        logs: log-amounts (b, L, S), minus infinity for absent labels.
+        component: its number (b, S).
+        weights: importance weights (b, S); they sum to one.
+        noise: the normal numbers (Q, S).
+    """
+
+    mixture: Mixture
+    logs: Tensor
+    component: Tensor
+    weights: Tensor
+    noise: Tensor
+
+    def __len__(self) -> int:
+        return len(self.logs)
+
+    @cached_property
+    def pull(self) -> Tensor:
+        """Pseudoinverse of F (b, M, Q, P)."""
+        return torch.linalg.pinv(self.mixture.factor)
+
+    @cached_property
+    def shares(self) -> Tensor:
+        """(b, L, S)."""
+        return torch.softmax(self.logs, 1)
+
+    @property
+    def even(self) -> Tensor:
+        """Whether a draw is one of those of equal weight (S,)."""
+        n_points = self.logs.shape[-1] // NETS
+        return (torch.arange(n_points, device=self.logs.device) < NET_POINTS).repeat(NETS)
+
+    def fewest_inside(self, label: int) -> int:
+        """How many draws of a row, at least, have a share of a label that is neither 0 nor 1."""
+        there = ~torch.isneginf(self.logs)
+        return int((there[:, label] & (there.sum(1) > 1)).sum(1).min())
+
+    def average(self, values: Tensor) -> Tensor:
+        """Weighted mean of values (b, L, S): (b, L)."""
+        return torch.bmm(values, self.weights.to(values)[..., None])[..., 0].double()
+
+    def net_averages(self, values: Tensor) -> Tensor:
+        """Weighted means of values (b, L, S) by every net (b, L, nets)."""
+        weights = self.weights.to(values).unflatten(1, (NETS, -1))
+        weights = weights / weights.sum(-1, keepdim=True)
+        values = values.unflatten(2, (NETS, -1)).transpose(1, 2)  # (b, nets, L, points)
+        return (values @ weights[..., None])[..., 0].transpose(1, 2).double()
+
+
+class LogRatioRows(SimplexRows):
+    """The rows of a log-ratio distribution: everything that :class:`~snefy_ldl.LogRatioSimplex` asks of rows.
 
     Args:
         mixture: of N rows.
     """
 
     def __init__(self, mixture: Mixture) -> None:
-        self.square = self.mixture = mixture
+        self.mixture = mixture
         self.n_components, self.device = mixture.log_widths.numel(), mixture.location.device
-        n_labels = mixture.location.shape[-1] + 1
-        self.basis = torch.as_tensor(helmert(n_labels)).to(mixture.location)  # B (P, L)
+        self.n_labels = mixture.location.shape[-1] + 1
+        self.basis = torch.as_tensor(helmert(self.n_labels)).to(mixture.location)  # B (P, L)
+        self.may_be_zero = mixture.row_odds is not None
+        self.why_not = WHY_NOT | WHY_NOT_ABSENT if self.may_be_zero else WHY_NOT
 
-    @property
-    def n_labels(self) -> int:
-        """L."""
-        return int(self.basis.shape[1])
+    def __len__(self) -> int:
+        return len(self.mixture)
 
     @cached_property
     def gaussians(self) -> Gaussians:
@@ -195,18 +425,133 @@ class LogRatioRows(RowBlocks):
         """Probability of every component (b, M K)."""
         return self.mixture.log_weights[rows].flatten(1).exp()
 
+    def take(self, rows: Any) -> LogRatioRows:
+        """Some of the rows."""
+        return LogRatioRows(self.mixture.take(rows))
+
+    def join(self, others: Sequence[LogRatioRows]) -> LogRatioRows:
+        """The rows of several, one after the other."""
+        return LogRatioRows(self.mixture.joined([other.mixture for other in others]))
+
+    def members(self) -> list[SimplexRows]:
+        """The M mixtures that are averaged."""
+        n_members = len(self.mixture.log_widths)
+        return [self] if n_members == 1 else [LogRatioRows(self.mixture.member(m)) for m in range(n_members)]
+
+    def member_weights(self) -> Tensor:
+        """Weight of each member in every row (N, M)."""
+        return self.mixture.log_weights.logsumexp(-1).exp()
+
+    # -- presence ----------------------------------------------------------------------------------------------------
+
+    def log_odds(self, rows: Any = slice(None)) -> Tensor:
+        """Log odds of presence in every component (b, M K, L)."""
+        mixture = self.mixture
+        assert mixture.row_odds is not None
+        assert mixture.odds is not None
+        return (mixture.row_odds[rows][:, :, None] + mixture.odds).flatten(1, 2).clamp(-ODDS_LIMIT, ODDS_LIMIT)
+
+    def presence_log_prob(self, there: Tensor, absent: Tensor, rows: Any = slice(None)) -> Tensor:
+        """Log probability (b, M K) in every component that some labels are there and others not.
+
+        Args:
+            there: mask of labels that are there (L,), or (b, L).
+            absent: mask of labels that are not, in the same shape; the rest may be either.
+            rows: the rows asked for.
+        """
+        if not self.may_be_zero:
+            log_p = self.basis.new_zeros(absent.shape[:-1]).masked_fill(absent.any(-1), -math.inf)
+            return log_p[..., None].expand(len(self.mixture.log_weights[rows]), self.n_components)
+        log_odds = self.log_odds(rows)
+        log_absent = logsigmoid(-log_odds)
+        there, absent = there.expand(len(log_odds), -1), absent.expand(len(log_odds), -1)
+        log_p = (logsigmoid(log_odds) @ there.to(log_odds)[..., None])[..., 0]
+        log_p = log_p + (log_absent @ absent.to(log_odds)[..., None])[..., 0]
+        undecided = (log_absent @ (~(there | absent)).to(log_odds)[..., None])[..., 0]
+        log_p = log_p + torch.where(there.any(-1, keepdim=True), 0.0, log_some(undecided))
+        return log_p - log_some(log_absent.sum(-1))
+
+    def reweighed(self, there: Tensor, absent: Tensor) -> tuple[Tensor, Tensor]:
+        """Log weights (N, M, K) of the components given presences (see above), and their log probability (N,)."""
+        parts = []
+        for rows in self.blocks(4 * self.n_components * self.n_labels):
+            masks = (mask if mask.dim() == 1 else mask[rows] for mask in (there, absent))
+            parts.append(self.presence_log_prob(*masks, rows))
+        log_terms = self.mixture.log_weights + torch.cat(parts).reshape(self.mixture.log_weights.shape)
+        log_p = torch.logsumexp(log_terms.flatten(1), -1)
+        return log_terms - log_p[:, None, None], log_p
+
+    def _mask(self, labels: Sequence[int]) -> Tensor:
+        mask = torch.zeros(self.n_labels, dtype=torch.bool, device=self.device)
+        mask[list(labels)] = True
+        return mask
+
+    def prob_support(self, present: Tensor) -> Tensor:
+        """Probability that exactly these labels are there (N,); mask (L,) or (N, L)."""
+        return self.reweighed(present, ~present)[1].exp()
+
+    def prob_zero(self) -> Tensor:
+        """Probability that each label is absent (N, L)."""
+        return self._label_ends()[0]
+
+    def _label_ends(self) -> tuple[Tensor, Tensor]:
+        """Probabilities that each label is absent, and that it alone is there, (N, L) each."""
+        if not self.may_be_zero:
+            nothing = self.basis.new_zeros((len(self), self.n_labels))
+            return nothing, nothing
+        parts = []
+        for rows in self.blocks(8 * self.n_components * self.n_labels):
+            log_odds = self.log_odds(rows)
+            log_absent = logsigmoid(-log_odds)
+            none = log_absent.sum(-1, keepdim=True)
+            others = sum_of_others(log_absent)
+            zero, only = log_absent + log_some(others), logsigmoid(log_odds) + others
+            chances = torch.stack([zero, only], 1) - log_some(none)[:, None]  # (b, 2, M K, L)
+            parts.append(torch.einsum("bk,bekl->bel", self.weights(rows), chances.exp()))
+        both = torch.cat(parts).clamp(0.0, 1.0)
+        return both[:, 0], both[:, 1]
+
+    def ends(self, group: list[int]) -> tuple[Array, Array]:
+        """``P(share <= 0)`` and ``P(share < 1)`` (N,)."""
+        mask = self._mask(group)
+        zero, one = (self.reweighed(~mask & mask, absent)[1].exp() for absent in (mask, ~mask))
+        return zero.cpu().numpy(), 1.0 - one.cpu().numpy()
+
     # -- density and draws -------------------------------------------------------------------------------------------
 
+    def part(self, rows: Tensor, labels: Tensor) -> Mixture:
+        """The mixture of the log-ratios among some labels (B, p + 1) of some rows (B,), all of which are there."""
+        smaller = torch.as_tensor(helmert(labels.shape[1])).to(self.basis)
+        return self.mixture.take(rows).mapped(smaller @ self.basis.T[labels])
+
+    def _supports(self, there: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        n_members, _, q = self.mixture.centres.shape
+        n_labels = self.n_labels
+        return by_support(there, 2 * n_members * n_labels * q, n_members * n_labels + 4 * self.n_components)
+
     def log_prob(self, logs: Tensor) -> Tensor:
-        """Log density at log shares (S, N, L): (S, N)."""
-        z = logs @ self.basis.T
-        step = max(1, CACHE_ELEMENTS // max(1, len(self) * self.n_components))
-        parts = [self.gaussians.log_terms(part).flatten(2).logsumexp(-1) for part in z.split(step)]
-        return torch.cat(parts) - logs.sum(-1) - 0.5 * math.log(self.n_labels)
+        """Log density at log shares (S, N, L), minus infinity where a label is absent: (S, N)."""
+        if not self.may_be_zero:
+            z = logs @ self.basis.T
+            step = max(1, CACHE_ELEMENTS // max(1, len(self) * self.n_components))
+            parts = [self.gaussians.log_terms(part).flatten(2).logsumexp(-1) for part in z.split(step)]
+            return torch.cat(parts) - logs.sum(-1) - 0.5 * math.log(self.n_labels)
+        points, shape = logs.flatten(0, 1), self.mixture.log_weights.shape[1:]
+        answer = points.new_empty(len(points))
+        for index, real, rows, labels in self._supports(~torch.isneginf(logs)):
+            there = self._mask([]).repeat(len(rows), 1).scatter_(1, labels, True)
+            weights = self.mixture.log_weights[rows].flatten(1) + self.presence_log_prob(there, ~there, rows)
+            if labels.shape[1] == 1:
+                log_p = weights.logsumexp(-1).expand(index.shape)
+            else:
+                inside = replace(self.part(rows, labels), log_weights=weights.reshape(-1, *shape))
+                log_p = LogRatioRows(inside).log_prob(points[index[..., None], labels])
+            answer[index[real]] = log_p[real]
+        return answer.reshape(logs.shape[:2])
 
     def log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
         """Log density of some rows at the same points (S, L): (S, b)."""
-        part = LogRatioRows(self.mixture.take(rows))
+        part = self.take(rows)
         return part.log_prob(logs[:, None].expand(-1, len(part), -1))
 
     def shared_log_prob(self, logs: Tensor) -> Callable[[slice], Tensor]:
@@ -214,219 +559,334 @@ class LogRatioRows(RowBlocks):
         return lambda rows: self.log_prob_grid(logs, rows).T
 
     def draw_logs(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Logarithms of n exact draws per row (n, N, L)."""
-        mixture = self.mixture
+        """Logarithms of n exact draws per row (n, N, L), minus infinity where a label is absent."""
+        picked = torch.multinomial(self.weights().detach(), max(n, 1), replacement=True, generator=generator).T[:n]
+        step = max(1, CHUNK_ELEMENTS // max(1, len(self) * self.n_labels))
+        return torch.cat([self._draw_logs(part, generator) for part in picked.split(step)])
+
+    def _draw_logs(self, picked: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Draws from components (n, N)."""
+        mixture, kind = self.mixture, {"generator": generator, "dtype": torch.float64, "device": self.device}
         n_members, n_components = mixture.log_widths.shape
-        picked = torch.multinomial(self.weights(), n, replacement=True, generator=generator).T  # (n, N)
-        noise = torch.randn(
-            (n, len(self), mixture.centres.shape[-1]), generator=generator, dtype=torch.float64, device=self.device
-        )
-        centre = mixture.centres.flatten(0, 1)[picked]
-        noise = centre + mixture.log_widths.flatten().exp()[picked][..., None] * noise
-        z = torch.empty((n, len(self), mixture.location.shape[-1]), dtype=torch.float64, device=self.device)
+        noise = torch.randn((*picked.shape, mixture.centres.shape[-1]), **kind)
+        noise = mixture.centres.flatten(0, 1)[picked] + mixture.log_widths.flatten().exp()[picked][..., None] * noise
+        member = picked // n_components
+        z = noise.new_zeros((*picked.shape, mixture.location.shape[-1]))
         for m in range(n_members):
             mine = mixture.location[:, m] + torch.einsum("npq,snq->snp", mixture.factor[:, m], noise)
-            z = torch.where((picked // n_components == m)[..., None], mine, z)
-        return torch.log_softmax(z @ self.basis, -1)
+            z = torch.where((member == m)[..., None], mine, z)
+        logs = z @ self.basis
+        if mixture.row_odds is not None and mixture.odds is not None:
+            rows = torch.arange(len(self), device=self.device)
+            log_odds = mixture.row_odds[rows, member] + mixture.odds.flatten(0, 1)[picked]
+            chances = presence_chances(log_odds.clamp(-ODDS_LIMIT, ODDS_LIMIT))
+            logs = logs.masked_fill(~draw_presence(*chances, torch.rand(logs.shape, **kind)), -math.inf)
+        return torch.log_softmax(logs, -1)
 
     # -- shares, by quasi-random draws -------------------------------------------------------------------------------
 
-    def _net_draws(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """Centred log-ratios of draws (b, L, S), S the draws, in float32, and the component of every draw (b, S).
+    def _net_draws(self, rows: slice, sure: int | None = None) -> NetDraws:
+        """Draws of some rows; if ``sure``, given that this label is there and one of the others.
 
         Each member gets its part of every net, and within it each component its part, rounded otherwise in every net;
-        so rows whose components have nearly the same weights get nearly the same draws.
+        so rows whose components have nearly the same weights get nearly the same draws. A second part of every net is
+        spread evenly over the components: a rare but wide one decides the tails.
         """
-        part, net = self.mixture.take(rows), _normal_net(self.mixture.centres.shape[-1]).to(self.device)
-        n_members = len(part.log_widths)
-        if n_members == 1 and len(part) > 1 and part.is_moved_only():
-            draws, component = self._net_draws(slice(rows.start, rows.start + 1))
-            shift = (part.location - part.location[:1])[:, 0] @ self.basis
-            return draws + shift.float()[..., None], component.expand(len(part), -1)
-        ends = (part.log_weights.exp().sum(-1).cumsum(-1) * NET_POINTS).round().long()  # (b, M)
-        starts = torch.nn.functional.pad(ends[:, :-1], (1, 0))
-        size = (ends - starts)[:, None, :, None]
-        offset = ((torch.arange(NETS, device=self.device) + 0.5) / NETS)[:, None, None]
-        rising = torch.softmax(part.log_weights, -1).cumsum(-1)[:, None]  # (b, 1, M, K)
-        behind = torch.minimum((rising * size - offset).floor().long() + 1, size)  # a member's points up to a component
-        behind[..., -1:] = size
-        steps = behind.new_zeros((len(part), NETS, NET_POINTS + 1))
-        first = (starts[:, None, :, None] + behind).flatten(2)  # the first point after every component
-        steps.scatter_add_(2, first, torch.ones_like(first))
-        component = steps[..., :-1].cumsum(-1).flatten(1)  # (b, S)
+        part, n_labels = self.mixture.take(rows), self.n_labels
+        q, log_weights = part.centres.shape[-1], part.log_weights
+        if self.may_be_zero:
+            log_odds = self.log_odds(rows)
+            if sure is not None:
+                log_absent = logsigmoid(-log_odds)
+                log_chance = logsigmoid(log_odds[..., sure]) + log_some(sum_of_others(log_absent)[..., sure])
+                log_chance = log_chance - log_some(log_absent.sum(-1))
+                log_weights = torch.log_softmax(log_weights.flatten(1) + log_chance, -1).reshape(log_weights.shape)
+        weights, within = log_weights.exp(), torch.softmax(log_weights, -1)
+        members = weights.sum(-1)  # (b, M)
+        common = (within > RARE_WEIGHT).to(weights)
+        allotted = [(NET_POINTS, within), (RARE_POINTS, common / common.sum(-1, keepdim=True))]
+        allotted = allotted[: 1 + (self.n_components > 1)]
+        n_points = sum(size for size, _ in allotted)
+        nets = [_net(q, n_labels if self.may_be_zero else 0, size) for size, _ in allotted]
+        noise, uniform = (torch.cat(parts, 2).to(self.device) for parts in zip(*nets))
+        placed = [_allot(members, share, size) for size, share in allotted]
+        component = torch.cat([numbers for _, numbers in placed], 2).flatten(1)  # (b, S)
+
+        narrow = part.factor.norm(dim=-1).amin() * part.log_widths.exp().amin() < NARROW
         turned = self.basis.T @ part.factor  # (b, M, L, Q)
         middle = (part.location @ self.basis)[..., None] + torch.einsum("bmlq,mkq->bmlk", turned, part.centres)
-        middle = middle.transpose(1, 2).flatten(2).float()  # (b, L, M K)
-        middle = middle.gather(2, component[:, None].expand(-1, self.n_labels, -1))
-        width = part.log_widths.flatten().exp().float()[component][:, None]
-        ratios = width.new_empty((len(part), self.n_labels, NETS, NET_POINTS))
-        turned = turned.float()
-        same = bool((ends == ends[:1]).all())
-        for block in [slice(0, len(part))] if same else [slice(row, row + 1) for row in range(len(part))]:
-            at = [0, *ends[block.start].tolist()]
-            for m, (low, high) in enumerate(pairwise(at)):
-                noise = net[:, :, low:high].reshape(net.shape[0], -1)  # (Q, nets · points)
-                ratios[block, :, :, low:high] = (turned[block, m] @ noise).unflatten(2, (NETS, -1))
-        return ratios.flatten(2).mul_(width).add_(middle), component
-
-    def _net_shares(self, rows: slice) -> Tensor:
-        """Shares of draws (b, L, S), in float32."""
-        return torch.softmax(self._net_draws(rows)[0], 1)
+        dtype = torch.float64 if bool(narrow) else torch.float32
+        middle = middle.transpose(1, 2).flatten(2).to(dtype)  # (b, L, M K)
+        middle = middle.gather(2, component[:, None].expand(-1, n_labels, -1))
+        width = part.log_widths.flatten().exp().to(dtype)[component][:, None]
+        logs = width.new_empty((len(part), n_labels, NETS, n_points))
+        turned, start = turned.to(dtype), 0
+        for (size, _), (ends, _) in zip(allotted, placed):
+            same = bool((ends == ends[:1]).all())
+            for block in [slice(0, len(part))] if same else [slice(row, row + 1) for row in range(len(part))]:
+                at = [start, *(ends[block.start] + start).tolist()]
+                for m, (low, high) in enumerate(pairwise(at)):
+                    own = noise[:, :, low:high].reshape(q, -1).to(dtype)  # (Q, nets · points)
+                    logs[block, :, :, low:high] = (turned[block, m] @ own).unflatten(2, (NETS, -1))
+            start += size
+        logs = logs.flatten(2).mul_(width).add_(middle)
+        if self.may_be_zero:
+            chances = (
+                table.transpose(1, 2).float().gather(2, component[:, None].expand(-1, n_labels, -1))
+                for table in presence_chances(log_odds, sure)
+            )
+            there = draw_presence(*chances, uniform.flatten(1).expand_as(logs), 1)
+            logs = logs.masked_fill_(~there, -math.inf)
+        expected = sum(size * members[..., None] * share for size, share in allotted) / n_points
+        importance = (weights / expected).nan_to_num(0.0).flatten(1).gather(1, component)
+        return NetDraws(part, logs, component, importance / importance.sum(1, keepdim=True), noise.flatten(1))
 
     def _net_chunks(self) -> list[slice]:
         step = max(1, CACHE_ELEMENTS // (DRAWS * self.n_labels))
         return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
 
-    def _by_draws(self, answer: Callable[[Tensor], Tensor]) -> Tensor:
-        """What an answer makes of shares (b, L, S), for all rows."""
-        return torch.cat([answer(self._net_shares(rows)) for rows in self._net_chunks()]).double()
+    def _by_draws(self, answer: Callable[[NetDraws], Tensor]) -> Tensor:
+        """What an answer makes of draws, for all rows."""
+        return torch.cat([answer(self._net_draws(rows)) for rows in self._net_chunks()]).double()
 
     def net_means(self) -> Tensor:
         """Mean shares by every net (N, L, nets)."""
-        return self._by_draws(lambda shares: shares.unflatten(2, (NETS, NET_POINTS)).mean(3))
+        return self._by_draws(lambda draws: draws.net_averages(draws.shares))
+
+    def net_variances(self) -> Tensor:
+        """Variances of the shares by every net (N, L, nets)."""
+
+        def answer(draws: NetDraws) -> Tensor:
+            gap = draws.shares - draws.average(draws.shares)[..., None].to(draws.shares)
+            return draws.net_averages(gap.square()) - draws.net_averages(gap).square()
+
+        return self._by_draws(answer)
+
+    def mean_error(self) -> Tensor:
+        """Standard error of the means (N, L), by the differences between the nets of quasi-random draws."""
+        return self.net_means().std(2) / math.sqrt(NETS)
+
+    def variance_error(self) -> Tensor:
+        """Standard error of the variances (N, L), in the same way."""
+        return self.net_variances().std(2) / math.sqrt(NETS)
 
     def first_moments(self) -> Tensor:
         """``E[ℓ]`` (N, L)."""
-        return self.net_means().mean(2)
+        return self._by_draws(lambda draws: draws.average(draws.shares))
 
     def two_moments(self) -> tuple[Tensor, Tensor]:
         """``E[ℓ]`` and ``E[ℓ²]`` (N, L)."""
-        both = self._by_draws(lambda shares: torch.stack(torch.var_mean(shares, 2, correction=0), 1))
-        return both[:, 1], both[:, 0] + both[:, 1].square()
+
+        def answer(draws: NetDraws) -> Tensor:
+            mean = draws.average(draws.shares)
+            gap = draws.shares.sub_(mean[..., None].to(draws.shares))
+            return torch.stack([mean, draws.average(gap.square_()) + mean.square()], 1)
+
+        both = self._by_draws(answer)
+        return both[:, 0], both[:, 1]
 
     def all_moments(self) -> tuple[Tensor, Tensor]:
         """``E[ℓ]`` (N, L) and ``E[ℓ ℓᵀ]`` (N, L, L)."""
 
-        def answer(shares: Tensor) -> Tensor:
-            shares = shares.double()
-            shares = shares / shares.sum(1, keepdim=True)  # so that the rows of the covariance sum to zero
-            return torch.cat([shares.mean(2)[:, None], shares @ shares.transpose(1, 2) / DRAWS], 1)
+        def answer(draws: NetDraws) -> Tensor:
+            shares = torch.softmax(draws.logs.double(), 1)  # so that the rows of the covariance sum to zero
+            weighted = shares * draws.weights[:, None]
+            return torch.cat([weighted.sum(2)[:, None], weighted @ shares.transpose(1, 2)], 1)
 
         both = self._by_draws(answer)
         return both[:, 0], both[:, 1:]
 
     def expected_log(self) -> Tensor:
-        """``E[log ℓ]`` (N, L); differences of two of them are exact."""
-        parts = [self._net_draws(rows)[0].logsumexp(1).mean(1) for rows in self._net_chunks()]
-        return self.log_ratio_mean() - torch.cat(parts).double()[:, None]
+        """``E[log ℓ]`` (N, L), minus infinity for labels that may be absent; else differences of two are exact."""
+        if not self.may_be_zero:
+            sizes = self._by_draws(lambda draws: (draws.logs.logsumexp(1) * draws.weights.to(draws.logs)).sum(1))
+            return self.log_ratio_mean() - sizes[:, None]
+        logs = self._by_draws(lambda draws: draws.average(torch.log_softmax(draws.logs, 1)))
+        return logs.masked_fill(self.prob_zero() > SMALLEST_POSITIVE, -math.inf)
 
     def covariance_log(self) -> Tensor:
         """``Cov[log ℓ]`` (N, L, L)."""
-        parts = []
-        for rows in self._net_chunks():
-            logs = torch.log_softmax(self._net_draws(rows)[0].double(), 1)
-            gap = logs - logs.mean(2, keepdim=True)
-            parts.append(gap @ gap.transpose(1, 2) / DRAWS)
-        return torch.cat(parts)
+
+        def answer(draws: NetDraws) -> Tensor:
+            logs = torch.log_softmax(draws.logs.double(), 1)
+            gap = logs - draws.average(logs)[..., None]
+            return (gap * draws.weights[:, None]) @ gap.transpose(1, 2)
+
+        return self._by_draws(answer)
 
     def entropy_parts(self) -> Tensor:
         """``-E[ℓ log ℓ]`` (N, L)."""
-        return self._by_draws(lambda shares: torch.special.entr(shares).mean(2))
+        return self._by_draws(lambda draws: draws.average(torch.special.entr(draws.shares)))
 
-    def prob_zero(self) -> Tensor:
-        """Zero: every part is there."""
-        return self.basis.new_zeros((len(self), self.n_labels))
+    def _inner(self, levels: Array) -> Array:
+        """Levels (N, L, A) among shares strictly between 0 and 1: at most 0, or at least 1, where an atom has them."""
+        zero, only = (end.cpu().numpy()[..., None] for end in self._label_ends())
+        inner: Array = (levels - zero) / np.maximum(1.0 - only - zero, SMALLEST_POSITIVE)
+        return inner
+
+    def _ranks(self, draws: NetDraws, inner: Array) -> tuple[Array, Array]:
+        """Places of levels (b, L, A) among the sorted even draws, and whether these are far enough from their ends."""
+        at_zero, inside = np.zeros((1, 1, 1), dtype=np.int64), np.full((1, 1, 1), DRAWS)
+        if self.may_be_zero:
+            there = ~torch.isneginf(draws.logs[..., draws.even])
+            alone = there & (there.sum(1, keepdim=True) == 1)
+            at_zero = (~there).sum(2)[..., None].cpu().numpy()
+            inside = DRAWS - at_zero - alone.sum(2)[..., None].cpu().numpy()
+        central = (np.minimum(inner, 1.0 - inner) * inside >= TAIL_DRAWS) & (self.n_labels > 2)
+        return np.clip(at_zero + np.ceil(inner * inside).astype(np.int64) - 1, 0, DRAWS - 1), central
 
     def label_quantiles(self, levels: Array) -> Array:
         """Quantiles of every share at levels (N, L, A)."""
-        at = np.clip(np.ceil(levels * DRAWS).astype(np.int64) - 1, 0, DRAWS - 1)
-        wanted = np.unique(at)
-        parts = []
+        inner = self._inner(levels)
+        answer = np.where(inner >= 1.0, 1.0, 0.0)
         for rows in self._net_chunks():
-            shares = self._net_shares(rows).cpu().numpy()  # (b, L, S)
-            if len(wanted) <= FEW_LEVELS:
-                few = np.stack([np.partition(shares, place)[..., place] for place in wanted], -1)
-                parts.append(np.take_along_axis(few, np.searchsorted(wanted, at[rows]), -1))
-            else:
-                parts.append(np.take_along_axis(np.sort(shares, axis=-1), at[rows], -1))
-        return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, np.concatenate(parts)))
+            draws, wanted, found = self._net_draws(rows), inner[rows], answer[rows]
+            rank, central = self._ranks(draws, wanted)
+            tail, sought, places = (wanted > 0.0) & (wanted < 1.0) & ~central, central.any(-1), np.unique(rank[central])
+            shares = draws.shares[..., draws.even].cpu().numpy()  # (b, L, S)
+            if 0 < len(places) <= FEW_LEVELS:
+                few = np.stack([np.partition(shares, place)[..., place] for place in places], -1)
+                few = np.take_along_axis(few, np.clip(np.searchsorted(places, rank), 0, len(places) - 1), -1)
+                found[central] = few[central]
+            elif len(places):
+                few = np.take_along_axis(np.sort(shares[sought], axis=-1), rank[sought], -1)
+                found[sought] = np.where(central[sought], few, found[sought])
+            for r in np.flatnonzero(tail.any((0, 2))).tolist():
+                own = tail[:, r].any(-1)
+                smooth = (part[own] for part in self._smooth(rows, [r], draws))
+                few = torch.sigmoid(mixture_quantiles(*smooth, torch.as_tensor(wanted[own, r], device=self.device)))
+                found[own, r] = np.where(tail[own, r], few.cpu().numpy(), found[own, r])
+        return answer
+
+    def quantiles_error(self, levels: Array) -> Array:
+        """Standard errors of :meth:`label_quantiles` at levels (N, L, A).
+
+        By the differences between the nets' probabilities of a share below the quantile, over the density there.
+        """
+        points, inner = torch.as_tensor(self.label_quantiles(levels), device=self.device), self._inner(levels)
+        error = torch.zeros_like(points)
+        for rows in self._net_chunks() if self.n_labels > 2 else []:
+            draws = self._net_draws(rows)
+            central = torch.as_tensor(self._ranks(draws, inner[rows])[1], device=self.device)
+            even = draws.shares[..., draws.even].unflatten(2, (NETS, -1))
+            inside = (even > 0.0) & (even < 1.0)
+            for r in range(self.n_labels):
+                parts = [part.unflatten(1, (NETS, -1)) for part in self._smooth(rows, [r], draws)]
+                mean, width, weights = parts  # (b, nets, points)
+                for a in range(levels.shape[2]):
+                    at = points[rows, r, a][:, None, None]
+                    outside = (at <= 0.0) | (at >= 1.0)
+                    at = at.masked_fill(outside, 0.5)
+                    gap = (torch.logit(at) - mean) / width
+                    density = (weights / width * (-0.5 * gap.square()).exp()).sum((1, 2)) / math.sqrt(2.0 * math.pi)
+                    smooth = (weights * torch.special.ndtr(gap)).sum(2) / weights.sum(2).clamp_min(SMALLEST_POSITIVE)
+                    counted = ((even[:, r] <= at) & inside[:, r]).sum(2) / inside[:, r].sum(2).clamp_min(1)
+                    level = torch.where(central[:, r, a][:, None], counted, smooth).std(1) / math.sqrt(NETS)
+                    slope = (density / (at * (1.0 - at))[:, 0, 0]).clamp_min(SMALLEST_POSITIVE)
+                    error[rows, r, a] = (level / slope).masked_fill(outside[:, 0, 0], 0.0)
+        return error.cpu().numpy()
 
     # -- one share, by draws of all log-ratios but one ---------------------------------------------------------------
 
-    def _smooth(self, group: list[int], rows: slice) -> tuple[Tensor, Tensor]:
-        """Means and widths (b, S) of normal laws whose average is the law of the logit of a sum of shares.
+    def _smooth(self, rows: slice, group: list[int], draws: NetDraws | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Means, widths and weights (b, S) of normal distributions that make up the logit of a sum of shares.
 
-        Given all normal numbers but the one along which the balance of the group against the rest moves, the logit of
-        the group's share is normal: integrating that number out makes a smooth density of a finite number of draws.
+        It is the distribution given that the sum is neither 0 nor 1. Given the presences and all normal numbers but
+        the one along which the balance of the group against the rest moves, the logit of the group's share is normal:
+        integrating that number out makes a smooth density of a finite number of draws.
         """
-        ratios, component = self._net_draws(rows)
-        noise = _normal_net(self.mixture.centres.shape[-1]).flatten(1).T.to(self.device)  # (S, Q)
-        part = self.mixture.take(rows)
         rest = [r for r in range(self.n_labels) if r not in group]
+        if self.n_labels == 2:  # a logit of two shares is their log-ratio
+            vector = self.basis.new_zeros(2)
+            vector[group], vector[rest] = 1.0, -1.0
+            part = self.take(rows)
+            return *part.contrast(vector), part.given_there([0, 1])[0]
+        single = group if len(group) == 1 else rest
+        if self.may_be_zero and len(single) == 1 and (draws is None or draws.fewest_inside(single[0]) < FEW_INSIDE):
+            draws = self._net_draws(rows, single[0])
+        draws = draws or self._net_draws(rows)
+        part = draws.mixture
         a, b = len(group), len(rest)
         contrast = self.basis.new_zeros(self.n_labels)
         contrast[group], contrast[rest] = math.sqrt(b / (a * (a + b))), -math.sqrt(a / (b * (a + b)))
-        along = torch.linalg.pinv(part.factor) @ (self.basis @ contrast)  # (b, M, Q)
+        along = draws.pull @ (self.basis @ contrast)  # (b, M, Q)
         length = along.norm(dim=-1)  # normal numbers per unit of the balance
-        member = component // part.log_widths.shape[1]
+        member = draws.component // part.log_widths.shape[1]
         slope = math.sqrt((a + b) / (a * b)) / length  # (b, M)
-        width = slope.gather(1, member) * part.log_widths.flatten().exp()[component]
-        place = (noise.double() @ (along / length[..., None]).transpose(1, 2)).gather(2, member[..., None])[..., 0]
-        logit = (ratios[:, group].logsumexp(1) - ratios[:, rest].logsumexp(1)).double()
-        return logit - width * place, width
+        width = slope.gather(1, member) * part.log_widths.flatten().exp()[draws.component]
+        noise = draws.noise.T.double()  # (S, Q)
+        place = (noise @ (along / length[..., None]).transpose(1, 2)).gather(2, member[..., None])[..., 0]
+        logit = (draws.logs[:, group].logsumexp(1) - draws.logs[:, rest].logsumexp(1)).double()
+        inside = torch.isfinite(logit)
+        weights = torch.where(inside, draws.weights, 0.0)
+        weights = weights / weights.sum(1, keepdim=True).clamp_min(SMALLEST_POSITIVE)
+        return torch.where(inside, logit, 0.0) - width * place, width, weights
 
-    def _smooth_parts(self, group: list[int]) -> list[tuple[slice, Tensor, Tensor]]:
-        if self.n_labels == 2:  # a logit of two shares is their log-ratio
-            vector = self.basis.new_zeros(2)
-            vector[group], vector[1 - group[0]] = 1.0, -1.0
-            mean, width, _ = self.contrast(vector)
-            return [(slice(0, len(self)), mean, width)]
-        return [(rows, *self._smooth(group, rows)) for rows in self._net_chunks()]
-
-    def _smooth_weights(self, rows: slice) -> Tensor | float:
-        return self.weights(rows) if self.n_labels == 2 else 1.0 / DRAWS
-
-    def ends(self, group: list[int]) -> tuple[Array, Array]:
-        """``P(share <= 0)`` and ``P(share < 1)`` (N,)."""
-        return np.zeros(len(self)), np.ones(len(self))
+    def _smooth_parts(self, group: list[int]) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+        for rows in self._net_chunks():
+            yield rows, *self._smooth(rows, group)
 
     def share_cdf(self, group: list[int], points: Array) -> Array:
-        """``P(share <= t)`` at points (N, Q)."""
-        with np.errstate(divide="ignore"):
-            logits = torch.logit(torch.as_tensor(points, device=self.device))
-        parts = []
-        for rows, mean, width in self._smooth_parts(group):
-            weights, at = self._smooth_weights(rows), logits[rows]
-            columns = [(weights * torch.special.ndtr((one[:, None] - mean) / width)).sum(-1) for one in at.T]
+        """``P(share <= t)`` at points (N, Q), strictly between 0 and 1."""
+        logits, parts = torch.logit(torch.as_tensor(points, device=self.device)), []
+        for rows, mean, width, weights in self._smooth_parts(group):
+            columns = [(weights * torch.special.ndtr((at[:, None] - mean) / width)).sum(-1) for at in logits[rows].T]
             parts.append(torch.stack(columns, 1))
-        return torch.cat(parts).cpu().numpy()
+        zero, below_one = (end[:, None] for end in self.ends(group))
+        return zero + (below_one - zero) * torch.cat(parts).cpu().numpy()
 
     def share_log_prob(self, group: list[int], value: Tensor) -> Tensor:
-        """Log density of a sum of shares at points (S, N)."""
-        value = value.double()
-        logits = torch.logit(value)
-        parts = []
-        for rows, mean, width in self._smooth_parts(group):
-            weights = torch.as_tensor(self._smooth_weights(rows), dtype=torch.float64).log()
+        """Log density of a sum of shares at points (S, N); of an atom at 0 or 1 the logarithm of its probability."""
+        value, parts = value.double(), []
+        inside = (value > 0.0) & (value < 1.0)
+        safe = torch.where(inside | (not self.may_be_zero), value, 0.5)
+        logits = torch.logit(safe)
+        for rows, mean, width, weights in self._smooth_parts(group):
+            log_weights = weights.log() - width.log()
             gaps = [((at[:, None] - mean) / width).square() for at in logits[:, rows]]
-            parts.append(torch.stack([(weights - 0.5 * gap - width.log()).logsumexp(-1) for gap in gaps]))
-        return torch.cat(parts, 1) - 0.5 * LOG_2PI - value.log() - torch.log1p(-value)
+            parts.append(torch.stack([(log_weights - 0.5 * gap).logsumexp(-1) for gap in gaps]))
+        log_p = torch.cat(parts, 1) - 0.5 * LOG_2PI - safe.log() - torch.log1p(-safe)
+        if not self.may_be_zero:
+            return log_p
+        zero, below_one = (torch.as_tensor(end, device=self.device) for end in self.ends(group))
+        atoms = torch.where(value <= 0.0, zero, 1.0 - below_one).log()
+        return torch.where(inside, log_p + (below_one - zero).log(), atoms)
 
     def share_quantiles(self, group: list[int], levels: Array) -> Array:
         """Quantiles of a sum of shares at levels (N, Q)."""
+        zero, below_one = (end[:, None] for end in self.ends(group))
+        inner = (levels - zero) / np.maximum(below_one - zero, SMALLEST_POSITIVE)
         parts = []
-        for rows, mean, width in self._smooth_parts(group):
-            weights = self._smooth_weights(rows)
-            parts.append(mixture_quantiles(mean, width, weights, torch.as_tensor(levels[rows]).to(mean)))
-        return torch.sigmoid(torch.cat(parts)).cpu().numpy()
+        for rows, mean, width, weights in self._smooth_parts(group):
+            wanted = torch.as_tensor(inner[rows], device=self.device)
+            parts.append(torch.sigmoid(mixture_quantiles(mean, width, weights, wanted)))
+        found = torch.cat(parts).cpu().numpy()
+        return np.where(inner <= 0.0, 0.0, np.where(inner >= 1.0, 1.0, found))
 
     # -- log-ratios, exactly -----------------------------------------------------------------------------------------
 
-    def contrast(self, vector: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Means, widths and weights (N, M K) of the normal laws whose mixture is that of ``Σ_r vector_r log ℓ_r``."""
+    def contrast(self, vector: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and widths (N, M K) of the normal distributions that ``Σ_r vector_r log ℓ_r`` is a mixture of."""
         mixture = self.mixture
         weights = self.basis @ vector  # (P,)
         along = torch.einsum("p,nmpq->nmq", weights, mixture.factor)
         mean = (mixture.location @ weights)[..., None] + torch.einsum("nmq,mkq->nmk", along, mixture.centres)
         width = along.norm(dim=-1)[..., None] * mixture.log_widths.exp()
-        return mean.flatten(1), width.flatten(1), self.weights()
+        return mean.flatten(1), width.flatten(1)
+
+    def given_there(self, labels: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Weights of the components (N, M K) given that some labels are there, and the log of that chance (N,)."""
+        log_weights, log_p = self.reweighed(self._mask(labels), self._mask([]))
+        return log_weights.flatten(1).exp(), log_p
 
     def prob_greater(self, first: int, second: int, ratio: float = 1.0) -> Tensor:
-        """``P(ℓ_first > ratio · ℓ_second)`` (N,)."""
+        """``P(ℓ_first > ratio · ℓ_second)`` (N,); an absent label's share is zero."""
         vector = self.basis.new_zeros(self.n_labels)
         vector[first], vector[second] = 1.0, -1.0
-        mean, width, weights = self.contrast(vector)
-        return (weights * torch.special.ndtr((mean - math.log(ratio)) / width)).sum(-1)
+        mean, width = self.contrast(vector)
+        weights, log_p = self.given_there([first, second])
+        both = (weights * torch.special.ndtr((mean - math.log(ratio)) / width)).sum(-1)
+        return both * log_p.exp() + self.reweighed(self._mask([first]), self._mask([second]))[1].exp()
 
     def _component_means(self) -> Tensor:
         """Mean of z in every component (N, M, K, P)."""
@@ -434,64 +894,81 @@ class LogRatioRows(RowBlocks):
         return mixture.location[:, :, None] + torch.einsum("nmpq,mkq->nmkp", mixture.factor, mixture.centres)
 
     def log_ratio_mean(self) -> Tensor:
-        """Mean centred log-ratios (N, L)."""
-        mean = torch.einsum("nmk,nmkp->np", self.mixture.log_weights.exp(), self._component_means())
-        return mean @ self.basis
+        """Mean centred log-ratios (N, L), given that all labels are there."""
+        weights = self.given_there(range(self.n_labels))[0]
+        return torch.einsum("nk,nkp->np", weights, self._component_means().flatten(1, 2)) @ self.basis
 
     def log_ratio_covariance(self) -> Tensor:
-        """Covariance of the centred log-ratios (N, L, L)."""
-        mixture, weights = self.mixture, self.mixture.log_weights.exp()
-        means = self._component_means()
-        gap = means - torch.einsum("nmk,nmkp->np", weights, means)[:, None, None]
-        between = torch.einsum("nmk,nmkp,nmkr->npr", weights, gap, gap)
-        scale = (weights * (2.0 * mixture.log_widths).exp()).sum(-1)
+        """Covariance of the centred log-ratios (N, L, L), given that all labels are there."""
+        mixture, weights = self.mixture, self.given_there(range(self.n_labels))[0]
+        means = self._component_means().flatten(1, 2)
+        gap = means - torch.einsum("nk,nkp->np", weights, means)[:, None]
+        between = torch.einsum("nk,nkp,nkr->npr", weights, gap, gap)
+        scale = (weights.reshape(mixture.log_weights.shape) * (2.0 * mixture.log_widths).exp()).sum(-1)
         within = torch.einsum("nm,nmpq,nmrq->npr", scale, mixture.factor, mixture.factor)
         return self.basis.T @ (between + within) @ self.basis
 
     # -- smaller compositions and known ratios -----------------------------------------------------------------------
 
-    def _picking(self, labels: list[int]) -> Tensor:
-        """The map from z to the log-ratios among some labels."""
-        smaller = torch.as_tensor(helmert(len(labels))).to(self.basis)
-        return smaller @ self.basis[:, labels].T
+    def _among(self, labels: list[int], log_weights: Tensor) -> Mixture:
+        """The mixture of the log-ratios among some labels, with these weights and the labels' own odds."""
+        smaller, mixture = torch.as_tensor(helmert(len(labels))).to(self.basis), self.mixture
+        part = replace(mixture.mapped(smaller @ self.basis[:, labels].T), log_weights=log_weights)
+        if mixture.row_odds is None or mixture.odds is None:
+            return part
+        return replace(part, row_odds=mixture.row_odds[..., labels], odds=mixture.odds[..., labels])
 
-    def subcomposition(self, labels: list[int]) -> Mixture:
-        """The mixture of the proportions among some labels."""
-        return self.mixture.mapped(self._picking(labels))
+    def subcomposition(self, labels: list[int]) -> LogRatioRows:
+        """The proportions among some labels, given that one of them is there."""
+        log_weights = self.mixture.log_weights
+        if self.may_be_zero:
+            log_absent = logsigmoid(-self.log_odds())
+            log_p = log_some(log_absent[..., labels].sum(-1)) - log_some(log_absent.sum(-1))
+            log_weights = torch.log_softmax(log_weights.flatten(1) + log_p, -1).reshape(log_weights.shape)
+        return LogRatioRows(self._among(labels, log_weights))
 
-    def given_support(self, present: Tensor) -> Mixture:
-        """The same as :meth:`subcomposition`: all labels are there."""
-        return self.subcomposition(present.nonzero().flatten().tolist())
+    def given_support(self, labels: list[int]) -> LogRatioRows:
+        """The shares of these labels, given that they and no others are there."""
+        present = self._mask(labels)
+        part = self._among(labels, self.reweighed(present, ~present)[0])
+        return LogRatioRows(replace(part, row_odds=None, odds=None))
 
-    def condition_ratios(self, known: KnownRatios) -> tuple[Mixture, Tensor]:
-        """The mixture of the groups' totals once ratios are known, and the log density of the ratios (N,)."""
-        rows, values = [], []
+    def condition_ratios(self, known: KnownRatios) -> tuple[LogRatioRows, Tensor]:
+        """The groups' totals once ratios are known, and the log density of the ratios (N,)."""
+        vectors, values = [], []
         for group in known.groups:
             for r in group[1:]:
-                row = self.basis.new_zeros(self.n_labels)
-                row[r], row[group[0]] = 1.0, -1.0
-                rows.append(self.basis @ row)
+                vector = self.basis.new_zeros(self.n_labels)
+                vector[r], vector[group[0]] = 1.0, -1.0
+                vectors.append(self.basis @ vector)
                 values.append(known.log_proportions[:, r] - known.log_proportions[:, group[0]])
-        mixture, log_p = self.mixture.given(torch.stack(rows), torch.stack(values, 1))
-        first = [group[0] for group in known.groups]
-        totals = mixture.mapped(self._picking(first))
+        first, tied = [group[0] for group in known.groups], [len(group) > 1 for group in known.groups]
+        of_ratios = self._mask([r for group in known.groups if len(group) > 1 for r in group])
+        log_weights, log_chance = self.reweighed(of_ratios, self._mask([]))
+        there = LogRatioRows(replace(self.mixture, log_weights=log_weights))
+        mixture, log_p = there.mixture.given(torch.stack(vectors), torch.stack(values, 1))
+        totals = LogRatioRows(mixture)._among(first, mixture.log_weights)
+        if totals.row_odds is not None and totals.odds is not None:  # tied labels are there
+            sure = torch.tensor(tied, device=self.device)
+            row_odds, odds = totals.row_odds.masked_fill(sure, ODDS_LIMIT), totals.odds.masked_fill(sure, 0.0)
+            totals = replace(totals, row_odds=row_odds, odds=odds)
         smaller = torch.as_tensor(helmert(len(first))).to(self.basis)
         shift = known.log_proportions[:, first] @ smaller.T
         totals = replace(totals, location=totals.location - shift[:, None])
-        return totals, log_p - known.log_ratios
+        return LogRatioRows(totals), log_p + log_chance - known.log_ratios
 
     # -- known shares, by weighted draws -----------------------------------------------------------------------------
 
     def condition(self, shares: KnownShares, n: int, generator: torch.Generator | None) -> WeightedDraws:
         """Draws of the proportions among the other labels, weighted by the density with the known shares."""
-        rest = LogRatioRows(self.subcomposition(shares.others))
+        rest = self.subcomposition(shares.others)
         logs = rest.draw_logs(n, generator)
         log_left = shares.left.log()
         others, known = logs + log_left[:, None], shares.values.log()
         order = np.argsort(shares.labels + shares.others).tolist()
         whole = torch.cat([known.expand(*others.shape[:-1], -1), others], -1)[..., order]
-        weights = self.log_prob(whole) - rest.log_prob(logs) + (len(shares.others) - 1) * log_left
-        return WeightedDraws(whole.exp(), weights)
+        n_there = (~torch.isneginf(logs)).sum(-1)
+        return WeightedDraws(whole.exp(), self.log_prob(whole) - rest.log_prob(logs) + (n_there - 1) * log_left)
 
     def log_prob_known(self, values: Tensor) -> Tensor:
         """Log density of the shares that are no NaN, the same ones in every row (N, L): by weighted draws."""
@@ -507,52 +984,154 @@ class LogRatioRows(RowBlocks):
     # -- Rosenblatt --------------------------------------------------------------------------------------------------
 
     def rosenblatt(self, logs: Tensor, random_state: Any = 0) -> Tensor:
-        """Log shares (T, L), which fall to the rows in order, to uniform numbers (T, L-1), one log-ratio by another."""
-        z = (logs @ self.basis.T).unflatten(0, (-1, len(self)))
-        t = self.gaussians.spherical(z)[..., None, :]  # (S, N, M, 1, P)
-        levels, state = [], self._chain_start()
-        for k in range(t.shape[-1]):
-            level, state = self._chain_step(state, t[..., k], k)
-            levels.append(level)
-        return torch.stack(levels, -1).flatten(0, 1)
+        """Log shares (T, L), which fall to the rows in order, to uniform numbers (T, L-1).
 
-    def _chain_start(self) -> Tensor:
-        return self.mixture.log_weights[None]  # (1, N, M, K)
+        Presences come first, one label after the other, then the log-ratios of those that are there, one by another.
+        Label r is absent with chance ``q_r`` given the labels before: its coordinate lies in the band ``[0, q_r)`` if
+        it is absent, at a place that is drawn, and in ``[q_r, 1]`` if not. There its place is one of the |S|-1 levels
+        of the log-ratios given the support S. The last label has no coordinate: its presence, of chance π, splits the
+        place of the last label before it that is there, into ``[0, π)`` and ``[π, 1]``.
+        """
+        points = logs.unflatten(0, (-1, len(self)))
+        fill = torch.as_tensor(np.random.default_rng(seed_from(random_state)).random(points.shape), device=self.device)
+        parts = [self.take(rows)._levels(points[:, rows], fill[:, rows]) for rows in self._chain_blocks(len(points))]
+        return torch.cat(parts, 1).flatten(0, 1)
 
-    def _chain_step(self, state: Tensor, t: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """``P(z_k <= ...| z_1, ..., z_{k-1})`` at t (S, N, M, 1), and the log weights of the next coordinate."""
-        width = self.mixture.log_widths.exp()
-        gap = (t - self.gaussians.means[..., k]) / width
-        weights = torch.softmax(state.flatten(2), -1).reshape(state.shape)
-        level = (weights * torch.special.ndtr(gap)).sum((-1, -2))
-        scale = self.gaussians.lower[..., k, k].log()[..., None]
-        return level, state - 0.5 * gap.square() - width.log() - scale
+    def _chain_blocks(self, n_points: int) -> list[slice]:
+        per_row = self.n_components * (8 * self.n_labels + 4 * n_points)
+        step = max(1, CHUNK_ELEMENTS // per_row)
+        return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
+
+    def _levels(self, logs: Tensor, fill: Tensor) -> Tensor:
+        """Uniform numbers (S, N, L-1) of log shares (S, N, L), with places of absent labels."""
+        there, walk = ~torch.isneginf(logs), _Walk(self, len(logs))
+        chances = [walk.step(there[..., r])[0] for r in range(self.n_labels)]  # of presence
+        flat, state, places = logs.flatten(0, 1), walk.state.flatten(0, 1), torch.zeros_like(fill).flatten(0, 1)
+        for index, real, rows, labels in self._supports(there):
+            if labels.shape[1] > 1:
+                z = flat[index[..., None], labels] @ torch.as_tensor(helmert(labels.shape[1])).to(flat).T
+                own = state[index].unflatten(-1, self.mixture.log_widths.shape)
+                levels = Gaussians(self.part(rows, labels)).levels(z, own)
+                places[index[real][:, None], labels[:, :-1].expand(*index.shape, -1)[real]] = levels[real]
+        places = places.reshape(fill.shape)
+        last, pi = _last_present(there), chances[-1][..., None]
+        inner = places.gather(-1, last)
+        split = torch.where(there[..., -1:], _below(pi * inner, pi), pi + (1.0 - pi) * fill[..., -1:])
+        places = places.scatter(-1, last, split)
+        present = torch.stack(chances[:-1], -1)
+        absent = 1.0 - present
+        low = _below(absent * fill[..., :-1], absent)
+        return torch.where(there[..., :-1], absent + present * places[..., :-1], low).clamp(0.0, 1.0)
 
     def inverse_rosenblatt(self, levels: Tensor) -> Tensor:
         """Log shares (T, L) whose :meth:`rosenblatt` these are (T, L-1)."""
-        levels = levels.unflatten(0, (-1, len(self)))
-        gaussians, location = self.gaussians, self.mixture.location
-        lower = gaussians.lower
-        width, z = self.mixture.log_widths.exp(), []
-        t: list[Tensor] = []  # of the coordinates so far, (S, N, M) each
-        state = self._chain_start()
-        for k in range(levels.shape[-1]):
-            start = location[..., k].expand(len(levels), -1, -1)
-            before = sum((lower[..., k, j] * t[j] for j in range(k)), start)
-            mean = before[..., None] + lower[..., k, k][..., None] * gaussians.means[..., k]
-            spread = (lower[..., k, k][..., None] * width).expand_as(mean)
-            weights = torch.softmax(state.flatten(2), -1).expand(*mean.shape[:2], -1)
-            wanted = levels[..., k].clamp(1e-15, 1.0 - 1e-15)[..., None]
-            mean, spread = (part.flatten(2).flatten(0, 1) for part in (mean, spread))
-            found = mixture_quantiles(mean, spread, weights.flatten(0, 1), wanted.flatten(0, 1))
-            z.append(found.reshape(levels.shape[:2]))
-            t.append((z[-1][..., None] - before) / lower[..., k, k])
-            state = self._chain_step(state, t[-1][..., None], k)[1]
-        return torch.log_softmax(torch.stack(z, -1) @ self.basis, -1).flatten(0, 1)
+        points = levels.clamp(TAIL_MASS, 1.0 - TAIL_MASS).unflatten(0, (-1, len(self)))
+        parts = [self.take(rows)._shares(points[:, rows]) for rows in self._chain_blocks(len(points))]
+        return torch.cat(parts, 1).flatten(0, 1)
+
+    def _shares(self, levels: Tensor) -> Tensor:
+        """Log shares (S, N, L) of uniform numbers (S, N, L-1)."""
+        walk, here, inside = _Walk(self, len(levels)), [], []
+        for r in range(self.n_labels - 1):
+            present = walk.chances(r)[0]
+            here.append((levels[..., r] >= 1.0 - present) & (present > 0.0))
+            inside.append(_part(levels[..., r] - (1.0 - present), present))
+            walk.step(here[-1])
+        pi = walk.chances(self.n_labels - 1)[0][..., None]
+        there = torch.stack([*here, torch.zeros_like(here[0])], -1)
+        last, places = _last_present(there), torch.stack(inside, -1)
+        place = places.gather(-1, last)
+        there[..., -1:] = (place < pi) | ~there.any(-1, keepdim=True)
+        walk.step(there[..., -1])
+        places = places.scatter(-1, last, _part(place, pi)).flatten(0, 1)
+        state, answer = walk.state.flatten(0, 1), torch.full_like(there, 0.0, dtype=torch.float64).flatten(0, 1)
+        answer.masked_fill_(~there.flatten(0, 1), -math.inf)
+        for index, real, rows, labels in self._supports(there):
+            if labels.shape[1] > 1:
+                own = state[index].unflatten(-1, self.mixture.log_widths.shape)
+                z = Gaussians(self.part(rows, labels)).points(places[index[..., None], labels[:, :-1]], own)
+                logs = torch.log_softmax(z @ torch.as_tensor(helmert(labels.shape[1])).to(z), -1)
+                answer[index[real][:, None], labels.expand(*index.shape, -1)[real]] = logs[real]
+        return answer.reshape(there.shape)
+
+
+class _Walk:
+    """Presences of one label after the other at S points of every row, and the components' log weights given them."""
+
+    def __init__(self, rows: LogRatioRows, n_points: int) -> None:
+        shape = (n_points, len(rows), rows.n_components)
+        self.state = rows.mixture.log_weights.flatten(1).expand(shape)  # (S, N, C)
+        self.some = torch.zeros(*shape[:2], 1, dtype=torch.bool, device=rows.device)
+        self.label, self.tables = 0, None
+        if rows.may_be_zero:
+            log_odds = rows.log_odds()
+            log_there, log_absent = logsigmoid(log_odds), logsigmoid(-log_odds)
+            come = log_some(pad(log_absent.flip(-1).cumsum(-1).flip(-1), (0, 1)))  # one of the labels from here on
+            now, later = come[..., :-1], come[..., 1:]
+            self.tables = (log_there, log_absent, log_there - now, log_absent + later - now)
+
+    def _terms(self, label: int) -> tuple[Tensor, Tensor]:
+        """Log chances (S, N, C) in every component that a label is there, or absent."""
+        assert self.tables is not None
+        there, absent, first, none = (table[..., label] for table in self.tables)
+        return torch.where(self.some, there, first), torch.where(self.some, absent, none)
+
+    def chances(self, label: int) -> tuple[Tensor, Tensor]:
+        """Chances that a label is there, or absent, (S, N) each."""
+        if self.tables is None:
+            return torch.ones_like(self.state[..., 0]), torch.zeros_like(self.state[..., 0])
+        present, absent = ((self.state + terms).logsumexp(-1) for terms in self._terms(label))
+        return torch.sigmoid(present - absent), torch.sigmoid(absent - present)
+
+    def step(self, there: Tensor) -> tuple[Tensor, Tensor]:
+        """The next label's presence (S, N) becomes known; its chances before."""
+        chances = self.chances(self.label)
+        if self.tables is not None:
+            present, absent = self._terms(self.label)
+            self.state = torch.log_softmax(self.state + torch.where(there[..., None], present, absent), -1)
+            self.some = self.some | there[..., None]
+        self.label += 1
+        return chances
+
+
+def _below(values: Tensor, end: Tensor) -> Tensor:
+    """Values that rounding may have brought to the end of their band, strictly below it."""
+    return torch.minimum(values, torch.nextafter(end, torch.zeros_like(end)))
+
+
+def _part(values: Tensor, whole: Tensor) -> Tensor:
+    """Values as parts of a band between 0 and 1; one half where the band is empty."""
+    return torch.where(whole > 0.0, (values / whole.clamp_min(SMALLEST_POSITIVE)).clamp(0.0, 1.0), 0.5)
+
+
+def _last_present(there: Tensor) -> Tensor:
+    """The last label that is there among the first L-1 (..., 1); L-2 where none is."""
+    return there.shape[-1] - 2 - there[..., :-1].flip(-1).to(torch.uint8).argmax(-1, keepdim=True)
+
+
+def _allot(members: Tensor, share: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Where every member's points of a net end (b, M), and the component of each point (b, nets, points).
+
+    Args:
+        members: part of the points that each member gets (b, M).
+        share: part of the member's points that each of its components gets (b, M, K).
+        size: points of a net.
+    """
+    ends = (members.cumsum(-1) * size).round().long()
+    ends[:, -1] = size
+    starts = pad(ends[:, :-1], (1, 0))
+    own = (ends - starts)[:, None, :, None]
+    offset = ((torch.arange(NETS, device=members.device) + 0.5) / NETS)[:, None, None]
+    behind = torch.minimum((share.cumsum(-1)[:, None] * own - offset).floor().long() + 1, own)
+    behind[..., -1:] = own  # a member's points up to and with each component
+    first = (starts[:, None, :, None] + behind).flatten(2)  # the first point after every component
+    steps = behind.new_zeros((len(members), NETS, size + 1))
+    steps.scatter_add_(2, first, torch.ones_like(first))
+    return ends, steps[..., :-1].cumsum(-1)
 
 
 def mixture_quantiles(mean: Tensor, width: Tensor, weights: Tensor | float, levels: Tensor) -> Tensor:
-    """Quantiles of mixtures of normal laws by Newton's method inside a bracket.
+    """Quantiles of mixtures of normal distributions by Newton's method inside a bracket.
 
     Args:
         mean: of the components (N, C).
@@ -588,13 +1167,19 @@ def mixture_quantiles(mean: Tensor, width: Tensor, weights: Tensor | float, leve
 
 
 class LogContrast(Distribution):
-    """The exact law of a log-contrast ``Σ_r a_r log ℓ_r``: a mixture of normal laws; made by ``dist.log_ratio``.
+    """The exact distribution of a log-contrast ``Σ_r a_r log ℓ_r``, a mixture of normal ones, made by ``log_ratio``.
+
+    Where labels may be absent, it is the distribution given that all labels of the contrast are there.
 
     Args:
         mean: of the components (N, C).
         width: their standard deviations (N, C).
         weights: their probabilities (N, C).
-        batch_shape: of the law of all shares.
+        batch_shape: of the distribution of all shares.
+        prob_present: probability that all labels of the contrast are there (N,); one by default.
+
+    Attributes:
+        prob_present: as above (*batch,).
 
     Example:
         >>> one = torch.ones(1, 1).double()
@@ -606,8 +1191,12 @@ class LogContrast(Distribution):
     support = constraints.real
     has_rsample = False
 
-    def __init__(self, mean: Tensor, width: Tensor, weights: Tensor, batch_shape: Size) -> None:
+    def __init__(
+        self, mean: Tensor, width: Tensor, weights: Tensor, batch_shape: Size, prob_present: Tensor | None = None
+    ) -> None:
         self.components = (mean, width, weights)
+        present = torch.ones_like(mean[:, 0]) if prob_present is None else prob_present
+        self.prob_present = present.reshape(batch_shape)
         super().__init__(batch_shape, torch.Size(), validate_args=False)
 
     @property
@@ -665,14 +1254,15 @@ class LogContrast(Distribution):
         return draws.T.reshape(*shape, *self.batch_shape)
 
 
-class LogRatioSimplex(SnefySimplex):
-    """The law of compositions whose log-ratios are a mixture of Gaussians; :class:`LogRatioLDL` predicts it.
+class LogRatioSimplex(SimplexDistribution):
+    """The distribution of compositions whose log-ratios are a mixture of Gaussians; :class:`LogRatioLDL` predicts it.
 
-    It answers what :class:`~snefy_ldl.SnefySimplex` answers, in the same words, but for votes and joint laws of sums of
-    shares (:meth:`supports` tells). Exact are the density, draws, everything about log-ratios (:meth:`log_ratio`,
-    :meth:`log_ratio_mean`, :meth:`log_ratio_covariance`), ``prob_greater``, ``subcomposition``, ``condition_ratios``
-    and ``rosenblatt``. Means, variances and quantiles of shares come by 4,096 quasi-random draws, always the same ones;
-    :attr:`mean_error` is the standard error of the mean.
+    Labels may be absent: shares of exactly zero have a probability of their own. Exact are the density, draws, presence
+    (:meth:`prob_zero`, :meth:`prob_support`), everything about log-ratios (:meth:`log_ratio`, :meth:`log_ratio_mean`,
+    :meth:`log_ratio_covariance`), ``prob_greater``, ``subcomposition``, ``given_support``, ``condition_ratios`` and
+    ``rosenblatt``. Means, variances and quantiles of shares come by quasi-random draws, always the same ones;
+    :attr:`mean_error`, :attr:`variance_error` and :meth:`quantiles_error` are their standard errors. Votes and joint
+    distributions of sums of shares are not supported (see :meth:`supports`).
 
     Args:
         mixture: the mixture of Gaussians, in the coordinates of :func:`snefy_ldl.logratios.default_basis`.
@@ -680,115 +1270,78 @@ class LogRatioSimplex(SnefySimplex):
         validate_args: whether to check points of the density, as in torch.
 
     Example:
-        One standard normal law of the log-ratio of two parts.
+        One standard normal distribution of the log-ratio of two parts.
 
         >>> one, zero = torch.ones(1, 1, 1, 1).double(), torch.zeros(1, 1, 1).double()
-        >>> law = LogRatioSimplex(Mixture(zero, zero, one, zero, zero[0]))
-        >>> law.prob_greater(0, 1), law.marginal(0).icdf(torch.tensor([0.5]))
+        >>> dist = LogRatioSimplex(Mixture(zero, zero, one, zero, zero[0]))
+        >>> dist.prob_greater(0, 1), dist.marginal(0).icdf(torch.tensor([0.5]))
         (tensor([0.5000], dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
+
+        The same with labels that are there with odds one: the supports {0}, {1} and {0, 1} are equally likely.
+
+        >>> even = torch.zeros(1, 1, 2).double()
+        >>> dist = LogRatioSimplex(Mixture(zero, zero, one, zero, zero[0], even, even))
+        >>> dist.prob_zero(), dist.prob_support([True, True])
+        (tensor([[0.3333, 0.3333]], dtype=torch.float64), tensor([0.3333], dtype=torch.float64))
     """
 
-    arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012 - torch's own spelling
-    rows: Any
-    parts: Any
-    #: Every part is there, and the location takes the place of a centre.
-    presence = centre = log_centre = None
-    moves = False
+    rows: LogRatioRows
 
     def __init__(
         self, mixture: Mixture, batch_shape: Size | Sequence[int] | None = None, validate_args: bool | None = None
     ) -> None:
-        shape = torch.Size([len(mixture)] if batch_shape is None else batch_shape)
-        self._set_up(mixture, shape, torch.float64, validate_args)
-
-    def _set_up(self, parts: Any, batch_shape: Size, dtype: torch.dtype, validate_args: bool | None) -> None:
-        self.parts, self.dtype = parts, dtype
-        self.rows = LogRatioRows(parts)
-        event = torch.Size([self.rows.n_labels])
-        Distribution.__init__(self, batch_shape, event, validate_args=validate_args)
+        super().__init__(LogRatioRows(mixture), batch_shape, torch.float64, validate_args)
 
     @property
-    def family(self) -> Any:
-        """There is none: a log-ratio law has no neurons."""
-        raise InputError("a log-ratio law has components, but no neurons and no concentrations.")
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        """Whether :meth:`rsample` exists: only if no label may be absent."""
+        return not self.rows.may_be_zero
 
-    @property
-    def concentration(self) -> Tensor:
-        """There is none."""
-        return self.family
+    def rsample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:  # type: ignore[override]
+        """Draws (*sample_shape, *batch, L) with gradients for locations, factors, centres and widths.
 
-    @property
-    def n_members(self) -> int:
-        """M, how many densities are averaged."""
-        return int(self.parts.log_widths.shape[0])
+        Components are drawn by their weights, which therefore get no gradient.
 
-    @property
-    def log_members(self) -> Tensor:
-        """Log weight of each member (N, M)."""
-        return self.parts.log_weights.logsumexp(-1)
+        Raises:
+            InputError: labels may be absent.
+        """
+        self._ask("rsample")
+        shape = torch.Size(sample_shape)
+        logs = self.rows.draw_logs(math.prod(shape), generator)
+        return logs.exp().reshape(*shape, *self.batch_shape, self.n_labels).to(self.dtype)
 
-    def members(self) -> list[SnefySimplex]:
-        """The M laws that are averaged, each with this batch."""
-        laws: list[SnefySimplex] = []
-        for m in range(self.n_members):
-            part = slice(m, m + 1)
-            weights = torch.log_softmax(self.parts.log_weights[:, part], -1)
-            location, factor = self.parts.location[:, part], self.parts.factor[:, part]
-            own = Mixture(weights, location, factor, self.parts.centres[part], self.parts.log_widths[part])
-            laws.append(self._with_rows(own, self.batch_shape))  # type: ignore[arg-type]
-        return laws
-
-    def _refusal(self, question: str) -> str | None:
-        return WHY_NOT.get(question)
-
-    def amalgamate(self, groups: Sequence[Sequence[int | str]]) -> SnefySimplex:
-        """Not answered: sums of shares leave the family; see :meth:`supports`."""
-        raise InputError(WHY_NOT["amalgamate"])
-
-    def posterior(self, counts: Any) -> SnefySimplex:
-        """Not answered: a log-ratio law knows no votes; see :meth:`supports`."""
-        raise InputError(WHY_NOT["posterior"])
-
-    def log_prob_counts(self, counts: Any) -> Tensor:
-        """Not answered: a log-ratio law knows no votes; see :meth:`supports`."""
-        raise InputError(WHY_NOT["log_prob_counts"])
-
-    @property
-    def mean_error(self) -> Tensor:
-        """Standard error of :attr:`mean` (*batch, L), by the differences between the nets of quasi-random draws."""
-        return self.shaped(self.rows.net_means().std(2) / math.sqrt(NETS))
-
-    def prob_greater(self, j: int | str, k: int | str, ratio: float = 1.0) -> Tensor:
-        """``P(ℓ_j > ratio · ℓ_k)`` (*batch,), exactly.
+    def prob_support(self, present: Any) -> Tensor:
+        """Exact probability that these labels are there and all others absent (*batch,).
 
         Args:
-            j: number or name of the label that should be larger.
-            k: number or name of the other one.
-            ratio: how many times larger it should be; positive.
+            present: mask (L,), or one per row (*batch, L); True for the labels that are there, at least one of them.
 
         Returns:
             One probability per row (*batch,).
 
         Raises:
-            InputError: the labels are the same or not there, or the ratio is not positive.
+            InputError: another shape, or a mask without any label.
         """
-        first, second = self.label_number(j), self.label_number(k)
-        if first == second or not 0.0 < ratio < math.inf:
-            raise InputError(f"prob_greater compares two different labels by a positive ratio; got {j}, {k}, {ratio}.")
-        return self.shaped(self.rows.prob_greater(first, second, float(ratio)))
+        mask = torch.as_tensor(as_float(present, "present") != 0.0, device=self.device)
+        if mask.shape not in (self.event_shape, self.batch_shape + self.event_shape) or not bool(mask.any(-1).all()):
+            raise InputError(f"a support must be a mask of {self.n_labels} labels, one of them present; got {present}.")
+        return self.shaped(self.rows.prob_support(mask if mask.dim() == 1 else mask.reshape(-1, self.n_labels)))
 
     def log_ratio(self, above: Any, below: Any) -> LogContrast:
-        """The exact law of ``log(ℓ_above / ℓ_below)``, or of the logarithm of a ratio of geometric means.
+        """The exact distribution of ``log(ℓ_above / ℓ_below)``, or of the log of a ratio of geometric means.
+
+        Where labels may be absent: given that all of these are there; ``prob_present`` is the probability of that.
 
         Args:
             above: number or name of a label, or several of them.
             below: the same for the other side.
 
         Returns:
-            A law of one number per row, with ``mean``, ``variance``, ``cdf``, ``icdf``, ``log_prob`` and ``sample``.
+            A distribution of one number per row, with ``mean``, ``variance``, ``cdf``, ``icdf``, ``log_prob``,
+            ``sample`` and ``prob_present``.
 
         Raises:
-            InputError: a label is not there, or stands on both sides.
+            InputError: a label is unknown, or stands on both sides.
 
         Example:
             >>> one, zero = torch.ones(1, 1, 1, 1).double(), torch.zeros(1, 1, 1).double()
@@ -803,19 +1356,13 @@ class LogRatioSimplex(SnefySimplex):
             raise InputError(f"a log-ratio compares labels with others, each once; got {above!r} and {below!r}.")
         vector = self.rows.basis.new_zeros(self.n_labels)
         vector[numbers[0]], vector[numbers[1]] = 1.0 / len(numbers[0]), -1.0 / len(numbers[1])
-        mean, width, weights = self.rows.contrast(vector)
-        return LogContrast(mean, width, weights, self.batch_shape)
+        weights, log_p = self.rows.given_there(numbers[0] + numbers[1])
+        return LogContrast(*self.rows.contrast(vector), weights, self.batch_shape, log_p.exp())
 
     def log_ratio_mean(self) -> Tensor:
-        """Exact mean of the centred log-ratios (*batch, L)."""
+        """Exact mean of the centred log-ratios (*batch, L), given that all labels are there."""
         return self.shaped(self.rows.log_ratio_mean())
 
     def log_ratio_covariance(self) -> Tensor:
-        """Exact covariance of the centred log-ratios (*batch, L, L)."""
+        """Exact covariance of the centred log-ratios (*batch, L, L), given that all labels are there."""
         return self.shaped(self.rows.log_ratio_covariance())
-
-    def __repr__(self) -> str:
-        return (
-            f"LogRatioSimplex(batch_shape={tuple(self.batch_shape)}, labels={self.n_labels}, "
-            f"components={self.n_components}, members={self.n_members})"
-        )

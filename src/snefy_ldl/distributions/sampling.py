@@ -1,45 +1,44 @@
-"""Exact draws by rejection from the positive part, and the differential entropy estimated with them.
+"""Exact draws: rejection from the positive part, or the inverse Rosenblatt map; and entropies estimated with them.
 
-Rows are handled in blocks, each with a random stream of its own: on a CPU as many blocks at a time as torch has
-threads, and the same seed gives the same draws whatever their number.
+Rows are handled in blocks, each with its own random stream: on a CPU as many blocks at a time as torch has threads, and
+the same seed gives the same draws whatever their number.
 
-Squared laws without votes take less arithmetic. A draw belongs to a member with that member's weight, is proposed from
-its positive part p⁺ and kept with probability ``1 - p⁻/p⁺``. Only pairs of neurons with a negative product enter p⁻,
-and their neurons alone bound p⁺ from below, so most proposals are kept after a look at those few neurons in float32.
-What that does not decide beyond its rounding is decided in float64 by all of them: the draws are exact.
+**The Rosenblatt map.** Break a stick: ``t_k = ℓ_k / (ℓ_k + … + ℓ_L)``. Under Dirichlet(α) the pieces are independent
+Betas, ``t_k ~ Beta(α_k, α_{k+1} + … + α_L)``. In a mixture, the pieces seen so far reweight the components by their
+densities, so that the conditional distribution of the next piece is again a signed mixture of Betas:
+
+    u_k = F(ℓ_k | ℓ_1, …, ℓ_{k-1}) = Σ_p w_p I_{t_k}(a_pk, b_pk),   w_p ∝ c_p Π_{j<k} Beta(t_j; a_pj, b_pj).
+
+Everything runs on the scale ``z = logit t``, where no digit is lost near 0 or 1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
+import scipy.special
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
-from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
-from snefy_ldl._internal.special import full_index, pair_index, symmetric
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS, DIRECT_STICKS
 from snefy_ldl._internal.threads import map_blocks
+from snefy_ldl._internal.tolerances import LOGIT_LIMIT, SMALLEST_DENSITY_SHARE, TAIL_MASS
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl.distributions.family import PairFamily
-from snefy_ldl.distributions.parts import Rows, check_weights
-from snefy_ldl.distributions.rosenblatt import StickMap
+from snefy_ldl.distributions.marginal import beta_table, direct_cdf, direct_quantile, log_beta_density, used_components
+from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
 
 Answer = TypeVar("Answer")
+Rows = slice | Tensor
 #: Rows that would keep a smaller share of their proposals than this take the inverse Rosenblatt map.
 LOWEST_ACCEPTANCE = 1e-3
-#: Members that would keep a smaller share of their proposals than this for some row are drawn from by other means.
-LOWEST_RATE = 0.02
-#: Sums of squares this far below the largest are not trusted: terms that matter beside them may have been cut off.
-FEW_DIGITS = 1e-24
-#: Pairs that no row has with more than this probability: no uniform number of 53 bits reaches them.
-UNREACHABLE = 1e-17
-#: How far a ratio of sums in float32 may be off, and how much further for each unit of the largest exponent in them.
-RATIO_ROUNDING, EXPONENT_ROUNDING = 1e-4, 2e-6
+#: Weights and offsets of some rows (b, P), (b, L) or None, by row numbers.
+RowsOf = Callable[[Index], tuple[Array, Array | None]]
+#: Rows whose ``Σ|w|`` is larger than this need more digits than a table has.
+STEADY = 1e3
 
 
 # -- random numbers ----------------------------------------------------------------------------------------------------
@@ -113,203 +112,27 @@ def log_dirichlet_draws(concentration: Tensor, source: torch.Generator | RandomS
     return torch.log_softmax(log_gamma_draws(concentration, source), -1)
 
 
-# -- squared laws without votes ----------------------------------------------------------------------------------------
+# -- rejection ---------------------------------------------------------------------------------------------------------
 
 
-class MemberForms:
-    """What decides about proposals of one member.
-
-    Args:
-        family: of the law.
-        k: the member.
-
-    Attributes:
-        kernel: ``M ∘ R`` over the pairs, off-diagonal ones counted twice, negative ones set to zero (P,).
-        concentration: ``α`` (P, L).
-    """
-
-    def __init__(self, family: PairFamily, k: int) -> None:
-        gram = symmetric(family.half_gram()[k].detach(), family.n_neurons).cpu().numpy()
-        self._kernel_matrix = family.matrix()[k].detach().clamp_min(0.0).cpu().numpy()
-        self.kernel: Array = family.kernel()[k].detach().clamp_min(0.0).cpu().numpy()
-        pairs = len(self.kernel)
-        self.concentration: Array = family.concentration[k * pairs : (k + 1) * pairs].detach().cpu().numpy()
-        self._positive, self._negative = np.maximum(gram, 0.0), np.maximum(-gram, 0.0)
-        self._few: Index = np.flatnonzero(self._negative.any(0))
-        size = np.sqrt(np.diagonal(self._positive)[self._few])  # not zero where an entry beside it is not
-        corner = self._negative[np.ix_(self._few, self._few)]
-        self._quick_negative = (corner / np.outer(size, size)).astype(np.float32)
-        self._exponents = family.exponents[k].detach().double().cpu().numpy()  # (n, L)
-        self._ends = [index.numpy() for index in pair_index(family.n_neurons)]
-        self._pair: Index = full_index(family.n_neurons).numpy()
-        self._root = family.log_root_norm[k].detach().cpu().numpy()
-        self._quick_base = np.log(size) - self._root[self._few]
-        self._quick_powers = np.ascontiguousarray(self._exponents[self._few].T, dtype=np.float32)
-
-    def positive_mass(self, features: Array) -> Array:
-        """``êᵀ (M ∘ R)⁺ ê`` of rows ê (b, n): (b,)."""
-        return np.einsum("bn,bn->b", features @ self._kernel_matrix, features)
-
-    def chooser(self, features: Array, n_draws: int) -> Callable[[Index, Any], Index]:
-        """A function that draws pairs with probability ``ê_i ê_j (M ∘ R)⁺_ij`` for given rows: (S,) -> (S,).
-
-        Args:
-            features: ``ê`` (b, n), scaled so that these probabilities sum to one.
-            n_draws: how many will be asked for. For many, running sums over the pairs are made for every row; for few,
-                one neuron is drawn after the other.
-        """
-        n, (i, j), largest = features.shape[1], self._ends, features.max(0)
-        used = np.flatnonzero(largest[i] * largest[j] * self.kernel > UNREACHABLE)
-        if 2 * n_draws * n > len(features) * len(used):
-            ends = np.take(features, i[used], axis=1)
-            ends *= np.take(features, j[used], axis=1)
-            ends *= self.kernel[used]
-            ends[:, 0] += np.arange(len(features))  # row b's between b and b + 1: one table for all rows
-            np.cumsum(ends, axis=1, out=ends)
-            return lambda rows, source: used[_look_up(ends, rows, source)]
-        first = np.cumsum(features @ self._kernel_matrix * features, axis=1)
-        first = first / first[:, -1:] + np.arange(len(first))[:, None]
-
-        def choose(rows: Index, source: Any) -> Index:
-            i = _look_up(first, rows, source)
-            level, j = source.uniform(len(rows)).numpy(), np.empty_like(i)
-            step = max(1, CACHE_ELEMENTS // (2 * n))
-            for start in range(0, len(rows), step):
-                part = slice(start, start + step)
-                ends = np.cumsum(self._kernel_matrix[i[part]] * features[rows[part]], axis=1)
-                j[part] = (ends <= (level[part] * ends[:, -1])[:, None]).sum(1)
-            return self._pair[i * n + np.minimum(j, n - 1)]
-
-        return choose
-
-    def keeps(self, logs: Array, scale: Array, rows: Index, level: Array) -> Mask:
-        """Which proposals are kept.
-
-        Args:
-            logs: logarithm of the proposals (S, L).
-            scale: ``h̃`` of every row (b, n).
-            rows: each proposal's row (S,).
-            level: uniform numbers (S,).
-
-        Returns:
-            (S,).
-        """
-        kept = np.ones(len(logs), dtype=np.bool_)
-        if not len(self._few):
-            return kept
-        step = max(1, CACHE_ELEMENTS // (2 * len(self._few)))
-        base = scale[:, self._few] + self._quick_base
-        largest = np.abs(logs).max() * self._quick_powers.sum(0).max() + np.abs(base).max()
-        rounding = RATIO_ROUNDING + EXPONENT_ROUNDING * largest
-        least = -1e30  # of float32: such a neuron has no weight at all
-        base = np.maximum(base - base.max(1, keepdims=True), least).astype(np.float32)
-        short = logs.astype(np.float32)
-        held = np.empty((2, min(step, len(logs)), len(self._few)), dtype=np.float32)
-        for start in range(0, len(logs), step):
-            part = slice(start, min(start + step, len(logs)))
-            terms, other = held[:, : part.stop - start]
-            np.matmul(short[part], self._quick_powers, out=terms)
-            terms += np.take(base, rows[part], axis=0, out=other, mode="clip")
-            terms -= terms.max()  # of all: proposals that are left with hardly any digits are decided below
-            np.exp(np.maximum(terms, -40.0, out=terms), out=terms)
-            below = np.einsum("sn,sn->s", np.matmul(terms, self._quick_negative, out=other), terms)
-            above = np.einsum("sn,sn->s", terms, terms)
-            kept[part] = (level[part] < 1.0 - rounding - below / above) & (above > FEW_DIGITS)
-        doubtful = np.flatnonzero(~kept)
-        for start in range(0, len(doubtful), step):
-            those = doubtful[start : start + step]
-            kept[those] = level[those] <= self._acceptance(logs[those], scale[rows[those]])
-        return kept
-
-    def _acceptance(self, logs: Array, scale: Array) -> Array:
-        """``p / p⁺`` of proposals (S, L) with their rows' ``h̃`` (S, n), in float64."""
-        terms = logs @ self._exponents.T + (scale - self._root)
-        features = np.exp(terms - terms.max(1, keepdims=True))
-        above, below = (np.einsum("sn,sn->s", features @ form, features) for form in (self._positive, self._negative))
-        return 1.0 - below / above
-
-
-def _look_up(ends: Array, rows: Index, source: Any) -> Index:
-    """A place in each row's running sums, drawn with the probability of its step: ends (b, P), rows (S,) -> (S,)."""
-    place = np.searchsorted(ends.ravel(), source.uniform(len(rows)).numpy() + rows, side="right")
-    return np.clip(place - rows * ends.shape[1], 0, ends.shape[1] - 1)
-
-
-def draw_from_members(law: Any, rows: slice, n: int, source: Any) -> Tensor | None:
-    """Logarithm of n exact draws for some rows of a law without votes, on a CPU (b, n, L).
-
-    None where a member would keep too few of its proposals.
-    """
-    features = law.unit_features(rows)[0].numpy()  # (K, b, n)
-    scale = law.flat_log_scale[rows].double().numpy()  # (b, K, n)
-    n_members, n_rows = features.shape[:2]
-    forms = [law.family.keep(f"draws of {k}", lambda k=k: MemberForms(law.family, k)) for k in range(n_members)]
-    share = law.log_members[rows].exp().numpy()
-    if n_members == 1:
-        member = np.zeros((n_rows, n), dtype=np.intp)
-    else:
-        ends = np.cumsum(share, axis=1)
-        level = source.uniform(n_rows, n).numpy() * ends[:, -1:]
-        member = np.minimum((level[..., None] >= ends[:, None]).sum(-1), n_members - 1)
-    logs = np.empty((n_rows * n, law.n_labels))
-    for k, form in enumerate(forms):
-        mass = form.positive_mass(features[k])
-        if np.any(share[:, k] < LOWEST_RATE * mass):  # ê holds the member's weight
-            return None
-        slots = np.flatnonzero(member.ravel() == k)
-        choose = form.chooser(features[k] / np.sqrt(mass)[:, None], len(slots))
-        while len(slots):
-            at = slots // n
-            component = choose(at, source)
-            proposal = log_dirichlet_draws(torch.from_numpy(form.concentration[component]), source).numpy()
-            kept = form.keeps(proposal, scale[:, k], at, source.uniform(len(slots)).numpy())
-            logs[slots] = proposal  # what was not kept is written over in the next round
-            slots = slots[~kept]
-    return torch.from_numpy(logs.reshape(n_rows, n, law.n_labels))
-
-
-# -- draws of a block of rows ------------------------------------------------------------------------------------------
-
-
-def _components(weights: Tensor, n: int, source: RandomStream, ordered: bool = False) -> Tensor:
-    """n components a row (b, n), each with probability proportional to its weight (b, P) >= 0.
-
-    ``ordered`` gives the same components smallest first, and quicker: sorted uniform numbers are sums of exponential
-    ones, and neighbours are looked up at neighbouring places.
-    """
-    ends = weights.cumsum(-1)
-    level = source.uniform(len(weights), n + ordered)
-    if ordered:
-        level = torch.log1p(-level).cumsum(-1)
-        level = level[:, :-1] / level[:, -1:]
-    # a level that rounds to the total, or falls on a component of weight zero, goes to the one before
-    return torch.searchsorted(ends, level * ends[:, -1:], right=True).clamp_max(weights.shape[-1] - 1)
-
-
-def _proposals(dist: Any, rows: Rows, weights: Tensor, n: int, source: RandomStream, ordered: bool) -> Tensor:
+def _proposals(dist: Any, rows: Rows, weights: Tensor, n: int, source: RandomStream) -> Tensor:
     """Logarithm of n draws per row (b, n, L) from the mixture with these weights (b, P) >= 0."""
-    component = _components(weights, n, source, ordered)
-    if dist.has_atoms:
-        return dist.propose(component, source, rows)
+    ends = weights.cumsum(-1)
+    level = source.uniform(len(weights), n) * ends[:, -1:]
+    # a level that rounds to the total, or falls on a component of weight zero, goes to the one before
+    component = torch.searchsorted(ends, level, right=True).clamp_max(weights.shape[-1] - 1)
     concentration = dist.concentration[component]
     offset = dist.offset_rows(rows)
-    if offset is not None:
-        concentration += offset[:, None]
-    return log_dirichlet_draws(concentration, source)
+    return log_dirichlet_draws(concentration if offset is None else concentration + offset[:, None], source)
 
 
-def _draw_rows(dist: Any, rows: slice, n: int, source: RandomStream, want: Literal["draws", "densities"]) -> Tensor:
-    """n exact draws for some rows: their log shares (b, n, L), or their log densities (b, n) in any order."""
-    if want == "draws" and dist.has_members and dist.device.type == "cpu":
-        quick = draw_from_members(dist, rows, n, source)
-        if quick is not None:
-            return quick
+def _draw_rows(dist: Any, rows: slice, n: int, source: RandomStream) -> tuple[Tensor, Tensor | None]:
+    """n exact draws for some rows: log shares (b, n, L), and log densities (b, n) where they are known already."""
     weights = dist.weights(rows)  # (b, P)
     check_weights(weights, rows.start or 0)
     if bool((weights >= 0.0).all()):
-        logs = _proposals(dist, rows, weights, n, source, ordered=want == "densities")
-        return logs if want == "draws" else dist.quick_log_prob(rows, logs)
-    return _reject(dist, rows, weights.clamp_min(0.0), n, source)[0 if want == "draws" else 1]
+        return _proposals(dist, rows, weights, n, source), None
+    return _reject(dist, rows, weights.clamp_min(0.0), n, source)
 
 
 def _reject(dist: Any, rows: slice, positive: Tensor, n: int, source: RandomStream) -> tuple[Tensor, Tensor]:
@@ -323,7 +146,7 @@ def _reject(dist: Any, rows: slice, positive: Tensor, n: int, source: RandomStre
     log_p = positive.new_empty(n_rows, n)
     filled = torch.zeros(n_rows, dtype=torch.long, device=positive.device)
     rare = torch.nonzero(rate < LOWEST_ACCEPTANCE).squeeze(-1)
-    if len(rare) and not dist.has_atoms:
+    if len(rare):
         logs[rare], log_p[rare] = _by_chain(dist, rare + (rows.start or 0), n, source)
         filled[rare] = n
     proposed = 0
@@ -334,7 +157,7 @@ def _reject(dist: Any, rows: slice, positive: Tensor, n: int, source: RandomStre
         wanted = math.ceil(float(((n - filled[active]) / rate[active]).max()) * 1.05) + 8
         tries = min(wanted, max(1, CHUNK_ELEMENTS // (8 * n_labels * len(active))))
         at_rows: Rows = active + (rows.start or 0)
-        proposal = _proposals(dist, at_rows, positive[active], tries, source, ordered=False)  # (a, T, L)
+        proposal = _proposals(dist, at_rows, positive[active], tries, source)  # (a, T, L)
         density, envelope = (
             part.T for part in dist.log_densities(at_rows, proposal.transpose(0, 1).contiguous(), envelope=True)
         )
@@ -371,21 +194,12 @@ def _by_chain(dist: Any, rows: Tensor, n: int, source: RandomStream) -> tuple[Te
 # -- all rows ----------------------------------------------------------------------------------------------------------
 
 
-def _row_chunks(dist: Any, n: int) -> list[slice]:
-    members = dist.family.n_members if dist.has_members else 1  # drawn from one after the other
-    per_row = max(dist.n_components // members, n * dist.n_labels)
-    step = max(1, CHUNK_ELEMENTS // (8 * per_row))
-    return [slice(start, min(start + step, len(dist))) for start in range(0, len(dist), step)]
-
-
 def _for_blocks(
-    dist: Any,
-    n: int,
-    generator: torch.Generator | None,
-    answer: Callable[[slice, RandomStream], Answer],
+    dist: Any, n: int, generator: torch.Generator | None, answer: Callable[[slice, RandomStream], Answer]
 ) -> list[Answer]:
     """An answer for each block of rows, in order; on a CPU a thread a block, as many as torch would use."""
-    blocks, device = _row_chunks(dist, n), dist.concentration.device
+    step, device = max(1, CHUNK_ELEMENTS // (8 * max(dist.n_components, n * dist.n_labels))), dist.device
+    blocks = [slice(start, min(start + step, len(dist))) for start in range(0, len(dist), step)]
     if device.type != "cpu":
         source = RandomStream(device, generator=generator)
         return [answer(rows, source) for rows in blocks]
@@ -397,63 +211,158 @@ def _for_blocks(
 @torch.no_grad()
 def draw(dist: Any, n: int, generator: torch.Generator | None = None) -> Tensor:
     """Logarithm of n exact draws per row (n, N, L)."""
-    parts = _for_blocks(dist, n, generator, lambda rows, source: _draw_rows(dist, rows, n, source, "draws"))
+    parts = _for_blocks(dist, n, generator, lambda rows, source: _draw_rows(dist, rows, n, source)[0])
     return torch.cat(parts).transpose(0, 1)
 
 
 @torch.no_grad()
-def estimate_entropy(
-    dist: Any,
-    n: int,
-    method: Literal["model", "uniform"] = "model",
-    generator: torch.Generator | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Differential entropy of every row and its standard error, each (N,)."""
-    if method == "model":
+def draw_entropy(dist: Any, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """``-E[log p]`` of every row by n draws, and its standard error, each (N,)."""
 
-        def averages(rows: slice, source: RandomStream) -> tuple[Tensor, Tensor]:
-            log_p = _draw_rows(dist, rows, n, source, "densities")
-            return -log_p.mean(1), log_p.std(1) / math.sqrt(n)
+    def averages(rows: slice, source: RandomStream) -> tuple[Tensor, Tensor]:
+        logs, log_p = _draw_rows(dist, rows, n, source)
+        if log_p is None:
+            log_p = dist.log_densities(rows, logs.transpose(0, 1).contiguous())[0].T
+        return -log_p.mean(1), log_p.std(1) / math.sqrt(n)
 
-        parts = _for_blocks(dist, n, generator, averages)
-    elif method == "uniform":
-        parts = []
-        flat = torch.ones(n, dist.n_labels, dtype=torch.float64, device=dist.device)
-        logs = log_dirichlet_draws(flat, generator)
-        step = max(1, CACHE_ELEMENTS // n)
-        for start in range(0, len(dist), step):
-            log_p = dist.log_prob_grid(logs, slice(start, min(start + step, len(dist))))
-            # p log p -> 0 as p -> 0, also where log p is -inf
-            terms = -torch.where(log_p > -700.0, (log_p - math.lgamma(dist.n_labels)).exp() * log_p, 0.0)
-            parts.append((terms.mean(0), terms.std(0) / math.sqrt(n)))
-    else:
-        raise InputError(f'method={method!r}: use "model" (exact draws) or "uniform" (the paper\'s Algorithm A2).')
-    value, error = (torch.cat(column) for column in zip(*parts))
+    value, error = (torch.cat(column) for column in zip(*_for_blocks(dist, n, generator, averages)))
     return value, error
 
 
-def draw_presence(log_odds: Tensor, source: RandomStream) -> Tensor:
-    """Which labels are there, given that one is: log odds (..., L) -> (..., L), however small the odds are."""
-    chance = torch.sigmoid(log_odds)
-    there = source.uniform(*chance.shape) < chance
-    empty = ~there.any(-1)
-    if bool(empty.any()):
-        odds = log_odds[empty]
-        # the first label that is there is drawn by its chance; those behind it are there independently of each other
-        reached = torch.softmax(odds - softplus(odds).cumsum(-1), -1).cumsum(-1)
-        first = (reached <= source.uniform(len(odds), 1)).sum(-1, keepdim=True).clamp_max(odds.shape[-1] - 1)
-        label = torch.arange(odds.shape[-1], device=odds.device)
-        behind = (source.uniform(*odds.shape) < torch.sigmoid(odds)) & (label > first)
-        there[empty] = behind | (label == first)
-    return there
+# -- the Rosenblatt map ------------------------------------------------------------------------------------------------
 
 
-def draw_closed(
-    alpha: Tensor, log_odds: Tensor | None, source: RandomStream, log_centre: Tensor | None = None
-) -> Tensor:
-    """One draw of the log shares of each component (..., L), -inf for absent labels."""
-    there = None if log_odds is None else draw_presence(log_odds, source)
-    log_gamma = log_gamma_draws(alpha, source)
-    if log_centre is not None:
-        log_gamma = log_gamma + log_centre
-    return torch.log_softmax(log_gamma if there is None else log_gamma.masked_fill(~there, -math.inf), -1)
+class StickMap:
+    """Shares and uniforms of rows whose components are Dirichlets.
+
+    Args:
+        concentration: ``α`` (P, L).
+        rows_of: weights and offsets of some rows.
+
+    Example:
+        >>> even = StickMap(np.array([[1.0, 1.0]]), lambda rows: (np.ones((len(rows), 1)), None))
+        >>> even.to_uniforms(np.log([[0.25, 0.75]])).round(12), np.exp(even.to_shares(np.array([[0.25]]))).round(12)
+        (array([[0.25]]), array([[0.25, 0.75]]))
+    """
+
+    def __init__(self, concentration: Array, rows_of: RowsOf) -> None:
+        self.concentration, self.rows_of = concentration, rows_of
+
+    def to_uniforms(self, logs: Array) -> Array:
+        """``u_k = F(ℓ_k | ℓ_1, …, ℓ_{k-1})`` of log shares (N, L), finite: (N, L-1), in [0, 1]."""
+        concentration, n_labels = self.concentration, self.concentration.shape[1]
+        # log of what is left behind each label: a sum of positive terms, so nothing cancels
+        left = np.logaddexp.accumulate(logs[:, ::-1], axis=1)[:, ::-1]
+        logits = np.clip(logs[:, :-1] - left[:, 1:], -LOGIT_LIMIT, LOGIT_LIMIT)
+        out = np.empty((len(logs), n_labels - 1))
+        for rows in _blocks(len(logs), len(concentration)):
+            chain = _Chain(concentration, *self.rows_of(rows))
+            for k in range(n_labels - 1):
+                for part, a, b in chain.sticks(k):
+                    out[rows[part], k] = _cdf(a, b, chain.weights(part), logits[rows[part], k])
+                    if k < n_labels - 2:
+                        chain.see(part, a, b, logits[rows[part], k])
+        return out
+
+    def to_shares(self, uniforms: Array) -> Array:
+        """The inverse: levels (N, L-1), taken for ``TAIL_MASS`` off where closer to an end, to log shares (N, L)."""
+        concentration, n_labels = self.concentration, self.concentration.shape[1]
+        levels = np.clip(uniforms, TAIL_MASS, 1.0 - TAIL_MASS)
+        logs = np.empty((len(levels), n_labels))
+        for rows in _blocks(len(levels), len(concentration)):
+            chain = _Chain(concentration, *self.rows_of(rows))
+            left = np.zeros(len(rows))
+            for k in range(n_labels - 1):
+                z = np.empty(len(rows))
+                for part, a, b in chain.sticks(k):
+                    z[part] = _quantile(a, b, chain.weights(part), levels[rows[part], k])
+                    if k < n_labels - 2:
+                        chain.see(part, a, b, z[part])
+                logs[rows, k] = left + scipy.special.log_expit(z)
+                left = left + scipy.special.log_expit(-z)
+            logs[rows, -1] = left
+        return logs
+
+
+def _blocks(n_rows: int, n_components: int) -> Iterator[Index]:
+    step = max(1, CHUNK_ELEMENTS // (4 * n_components))
+    for start in range(0, n_rows, step):
+        yield np.arange(start, min(start + step, n_rows))
+
+
+class _Chain:
+    """The components' weights of some rows, given the pieces of the stick seen so far."""
+
+    def __init__(self, concentration: Array, weights: Array, offset: Array | None) -> None:
+        self._alpha, self._offset = concentration, offset
+        self._tail = np.cumsum(concentration[:, ::-1], axis=1)[:, ::-1]  # α_k + … + α_L
+        with np.errstate(divide="ignore"):
+            self._log_size = np.log(np.abs(weights))  # (b, P)
+        self._sign = np.sign(weights)
+
+    def sticks(self, k: int) -> Iterator[tuple[Index, Array, Array]]:
+        """Rows and the parameters of their k-th pieces, (P,) each where the rows share them, else (b, P).
+
+        Votes make parameters differ: rows with the same votes share a table, unless that makes many small tables.
+        """
+        a, b = self._alpha[:, k], self._tail[:, k + 1]
+        if self._offset is None:
+            yield np.arange(len(self._sign)), a, b
+            return
+        votes = np.stack([self._offset[:, k], self._offset[:, k + 1 :].sum(1)], 1)
+        pairs, which = np.unique(votes, axis=0, return_inverse=True)
+        if self._sign.size <= len(pairs) * DIRECT_STICKS:
+            yield np.arange(len(self._sign)), a + votes[:, :1], b + votes[:, 1:]
+            return
+        for g, (hits, rest) in enumerate(pairs):
+            yield np.flatnonzero(which.reshape(-1) == g), a + hits, b + rest
+
+    def weights(self, part: Index) -> Array:
+        """``w`` of some rows (b, P), rows summing to one."""
+        size = self._log_size[part]
+        return _closed(self._sign[part] * np.exp(size - size.max(axis=1, keepdims=True)))
+
+    def see(self, part: Index, a: Array, b: Array, z: Array) -> None:
+        """Reweight the components of some rows by their densities at a piece of the stick, z (b,)."""
+        self._log_size[part] += log_beta_density(a, b, z)
+
+
+def _closed(terms: Array) -> Array:
+    """Signed terms (b, P) as weights that sum to one.
+
+    Where what was seen so far cannot be, nothing follows from it, and the positive part stands in.
+    """
+    total, positive = terms.sum(1, keepdims=True), np.maximum(terms, 0.0)
+    terms = np.where(total > SMALLEST_DENSITY_SHARE * positive.sum(1, keepdims=True), terms, positive)
+    return terms / terms.sum(1, keepdims=True)
+
+
+def _tabled(a: Array, weights: Array) -> Mask:
+    """Rows (b,) that a table of all components answers sooner than the incomplete Beta function of each, as well."""
+    if a.ndim == 2 or len(a) <= 8 or weights.size <= DIRECT_STICKS:
+        return np.zeros(len(weights), dtype=np.bool_)
+    return np.abs(weights).sum(1) <= STEADY
+
+
+def _cdf(a: Array, b: Array, weights: Array, z: Array) -> Array:
+    """``Σ_p w_p I_t(a_p, b_p)`` at each row's own z = logit t: weights (b, P), z (b,) -> (b,)."""
+    return _answer(a, b, weights, z, lambda table, *asked: table.cdf_at_logits(*asked)[:, 0], direct_cdf)
+
+
+def _quantile(a: Array, b: Array, weights: Array, levels: Array) -> Array:
+    """z at which the cdf reaches each row's own level: weights (b, P), levels (b,) -> (b,)."""
+    return _answer(a, b, weights, levels, lambda table, *asked: table.locate(*asked).logits(), direct_quantile)
+
+
+def _answer(
+    a: Array, b: Array, weights: Array, values: Array, by_table: Callable[..., Array], directly: Callable[..., Array]
+) -> Array:
+    tabled = _tabled(a, weights)
+    answer = np.empty(len(values))
+    if tabled.any():
+        part = weights if tabled.all() else weights[tabled]
+        keep = used_components(part)
+        kept = np.ascontiguousarray(part[:, keep])
+        answer[tabled] = by_table(beta_table(a, b), kept, values[tabled, None], keep)
+    answer[~tabled] = directly(a, b, weights[~tabled], values[~tabled])
+    return answer

@@ -17,7 +17,7 @@ from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.datasets.groups import read_groups
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, TableNote
 
 #: Draws per row where exact quantiles cost too much: rows with tables of their own, and laws with room for zeros.

@@ -14,7 +14,7 @@ from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_confidence, check_count, check_distributions
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, NotConformalizedError
 
 __all__ = ["LabelDecision", "component_largest", "prob_largest", "prob_largest_by_draws"]

@@ -14,7 +14,7 @@ from scipy.special import digamma, gammaln
 from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import ZeroOption, ZeroPolicy
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows, seeded_clone
 from snefy_ldl.learners.linear import Design, Objective, PenalisedLearner, lbfgs

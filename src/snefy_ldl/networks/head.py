@@ -29,10 +29,7 @@ class ExportedMoments(nn.Module):
     logarithm of the gamma function.
 
     Args:
-        net: trained members, without a centre and without presence; their weights are copied.
-
-    Raises:
-        InputError: where the net has a centre or models zeros: their moments are integrals.
+        net: trained members; their weights are copied.
 
     Example:
         >>> from snefy_ldl.networks import StackedMLP
@@ -51,11 +48,6 @@ class ExportedMoments(nn.Module):
     @torch.no_grad()
     def __init__(self, net: SnefyNet) -> None:
         super().__init__()
-        if net.has_presence or net.has_centre:
-            raise InputError(
-                "only a head without a centre and without modelled zeros can be exported by itself; a model that has "
-                "them is written by snefy_ldl.apps.integrations.onnx.export_onnx(model, file)."
-            )
         self.net = copy.deepcopy(net).eval().requires_grad_(False)
         exponents, readout = net.exponents.double(), net.readout.double()
         i, j = pair_index(exponents.shape[1], exponents.device)
@@ -307,7 +299,6 @@ class SnefyHead(nn.Module):
         n_neurons, n_readouts = own.raw_exponents.shape[1], own.readout.shape[1]
         net = SnefyNet(body, self.n_labels, n_neurons, n_readouts, own.exponent_form, own.balanced)
         net.load_state_dict(net.state_dict() | own.state_dict())
-        net.centred = own.centred
         return settings, net.to(own.readout.device).eval()
 
     def exportable(self) -> ExportedMoments:

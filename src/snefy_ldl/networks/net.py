@@ -18,15 +18,12 @@ from snefy_ldl._internal.special import (
     EXPONENT_MARGIN,
     log_beta,
     log_quadratic_form,
-    log_signed_sum,
-    pair_index,
     symmetric,
     ten_digits,
     unit_kernel,
 )
 from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.distributions.components import moved_log_norm
-from snefy_ldl.distributions.family import PairFamily
+from snefy_ldl.distributions.snefy import PairFamily
 from snefy_ldl.networks.scaling import as_slice
 
 
@@ -36,17 +33,13 @@ class LawParts:
 
     Attributes:
         family: pairs of neurons, the background's neuron among them.
-        log_root_norm: ``g`` of the network's own neurons (K, n), float64; None with presence.
+        log_root_norm: ``g`` of the network's own neurons (K, n), float64.
         normaliser: ``M ∘ R`` of them (K, n, n), by which the background gets its share; None without a background.
-        bare: with presence, the pairs without the background's neuron, in the place of ``normaliser``.
-        centre: ``c`` (L,), or None.
     """
 
     family: PairFamily
-    log_root_norm: Tensor | None
+    log_root_norm: Tensor
     normaliser: Tensor | None
-    bare: PairFamily | None
-    centre: Tensor | None
 
 
 class LawCache:
@@ -96,9 +89,6 @@ def _same(before: list[Tensor], sources: list[Tensor]) -> bool:
     )
 
 
-#: Exponents of networks with a centre stay below this: concentrations reach 1,000.
-CENTRED_EXPONENT_LIMIT = 500.0
-
 ExponentForm = Literal["log", "clip"]
 
 
@@ -113,7 +103,6 @@ class SnefyNet(nn.Module):
         exponent_form: ``"log"`` keeps ``W = -1/2 + ε + e^U`` and trains U; ``"clip"`` trains W and clips it after
             each step (the paper's).
         balanced: the network's output is ``h̃ = h + g`` (neurons start with equal mass) rather than the paper's ``h``.
-        presence: whether labels may be absent; shares may then be exactly zero.
 
     The density may hold a **background**: a share ε of one Dirichlet fitted to the training labels alone. It bounds how
     badly an over-confident network can miss, and the mixture stays in the family: one more neuron.
@@ -126,7 +115,6 @@ class SnefyNet(nn.Module):
         head_bias: (K, 1, n).
         background: concentration of the background's Dirichlet (K, L), float64; not trained.
         log_odds: ``log ε/(1-ε)`` (K,), float64; minus infinity without a background.
-        centre: ``c`` (K, L), float64, by which labels are divided; ones without a centre. Not trained.
 
     Example:
         >>> from snefy_ldl.networks.backbones import StackedMLP
@@ -137,12 +125,9 @@ class SnefyNet(nn.Module):
 
     background: Tensor
     log_odds: Tensor
-    raw_presence: Tensor
-    background_odds: Tensor
-    centre: Tensor
 
     #: Parameters that live on a log scale and must travel far: the optimiser gives them a rate of their own.
-    FAR_TRAVELLING = ("raw_exponents", "raw_presence")
+    FAR_TRAVELLING = ("raw_exponents",)
     #: Parameters, beside biases, that are not pulled toward zero.
     NOT_DECAYED = ("readout",)
 
@@ -154,7 +139,6 @@ class SnefyNet(nn.Module):
         n_readouts: int = 32,
         exponent_form: ExponentForm = "log",
         balanced: bool = True,
-        presence: bool = False,
     ) -> None:
         super().__init__()
         n_members = backbone.n_members
@@ -163,14 +147,8 @@ class SnefyNet(nn.Module):
         self.readout = nn.Parameter(torch.ones(n_members, n_readouts, n_neurons))
         self.head_weight = nn.Parameter(torch.zeros(n_members, backbone.width, n_neurons))
         self.head_bias = nn.Parameter(torch.zeros(n_members, 1, n_neurons))
-        if presence:
-            self.raw_presence = nn.Parameter(torch.zeros(n_members, n_neurons, n_labels))
-            self.register_buffer("background_odds", torch.zeros(n_members, n_labels, dtype=torch.float64))
-        self.has_presence = presence
         self.register_buffer("background", torch.ones(n_members, n_labels, dtype=torch.float64))
         self.register_buffer("log_odds", torch.full((n_members,), -math.inf, dtype=torch.float64))
-        self.register_buffer("centre", torch.ones(n_members, n_labels, dtype=torch.float64))
-        self.centred = False
         self._cache = LawCache()
 
     @property
@@ -185,11 +163,6 @@ class SnefyNet(nn.Module):
             return self.raw_exponents
         return self.raw_exponents.exp() + (EXPONENT_MARGIN - 0.5)
 
-    @property
-    def presence(self) -> Tensor:
-        """``a = b - ½ log Γ(1 + 2w)`` (K, n, L), float64, b what is trained: ``o_iir = exp(2 b_ir)``."""
-        return self.raw_presence.double() - 0.5 * torch.lgamma(1.0 + 2.0 * self.exponents.double())
-
     def set_exponents(self, member: int, exponents: Tensor) -> None:
         """Write one member's W (n, L)."""
         with torch.no_grad():
@@ -198,11 +171,6 @@ class SnefyNet(nn.Module):
                 exponents = (exponents + (0.5 - EXPONENT_MARGIN)).clamp_min(EXPONENT_MARGIN).log()
             self.raw_exponents[member] = exponents.to(self.raw_exponents)
 
-    def set_centre(self, member: int, centre: Tensor) -> None:
-        """Divide one member's labels by a centre (L,)."""
-        self.centre[member] = centre.to(self.centre)
-        self.centred = True  # known without asking the device, which a captured step may not
-
     def set_background(self, member: int, concentration: Tensor, share: float) -> None:
         """Give one member a background: a share of Dirichlet(concentration), concentration (L,)."""
         self.background[member] = concentration
@@ -210,18 +178,11 @@ class SnefyNet(nn.Module):
 
     @torch.no_grad()
     def project(self) -> None:
-        """Keep W in its range after a step: above -1/2 (weight clipping, the paper's section 5) and below a limit.
-
-        With a centre the limit is lower: the laws of single shares are integrals that oscillate with concentrations.
-        """
+        """Keep W in its range after a step: above -1/2 (weight clipping, the paper's section 5) and below a limit."""
         if self.exponent_form == "clip":
             self.raw_exponents.clamp_(-0.5 + EXPONENT_MARGIN, EXPONENT_LIMIT)
-            return
-        if not self.centred:
+        else:
             self.raw_exponents.clamp_(max=math.log(EXPONENT_LIMIT))
-            return
-        limit = torch.where((self.centre != 1.0).any(-1), math.log(CENTRED_EXPONENT_LIMIT), math.log(EXPONENT_LIMIT))
-        self.raw_exponents.copy_(torch.minimum(self.raw_exponents, limit.to(self.raw_exponents.dtype)[:, None, None]))
 
     def output(self, x: Any) -> Tensor:
         """The network's raw output (K, B, n)."""
@@ -248,71 +209,41 @@ class SnefyNet(nn.Module):
         """Whether any member holds a share of background."""
         return bool(torch.isfinite(self.log_odds).any())
 
-    @property
-    def has_centre(self) -> bool:
-        """Whether labels are divided by a centre; all members of one model then share it."""
-        return bool((self.centre != 1.0).any())
-
     def background_log_prob(self, logs: Tensor) -> Tensor:
         """Log density of each member's background Dirichlet: logs (K or 1, B, L) -> (K, B)."""
         powers = (logs * (self.background - 1.0)[:, None]).sum(-1)
         return powers - log_beta(self.background)[:, None]
 
-    def forward(self, x: Any, log_centre: Tensor | None = None, shift: Tensor | None = None) -> SnefySimplex:
-        """The density at x, averaged over the members, in float64: batch (B,), event (L,).
+    def forward(self, x: Any) -> SnefySimplex:
+        """The density at x, averaged over the members, in float64: batch (B,), event (L,)."""
+        return self.law(self.output(x))
 
-        Args:
-            x: what the backbone takes.
-            log_centre: each row's own centre (B, L), where the law moves with x.
-            shift: of each row's log odds of presence (B, L), beside it.
-
-        Returns:
-            The law.
-        """
-        return self.law(self.output(x), log_centre, shift)
-
-    def law(self, output: Tensor, log_centre: Tensor | None = None, shift: Tensor | None = None) -> SnefySimplex:
-        """The density that belongs to a raw output (K, B, n); :meth:`forward` has the other arguments."""
-        sources = [self.raw_exponents, self.readout, self.background, self.log_odds, self.centre]
-        if self.has_presence:
-            sources += [self.raw_presence, self.background_odds]
+    def law(self, output: Tensor) -> SnefySimplex:
+        """The density that belongs to a raw output (K, B, n)."""
+        sources = [self.raw_exponents, self.readout, self.background, self.log_odds]
         learning = torch.is_grad_enabled() and (self.raw_exponents.requires_grad or self.readout.requires_grad)
         parts: LawParts = self._law_parts() if learning else self._cache.get(sources, self._law_parts)
         log_scale = output.double()
-        if parts.log_root_norm is not None and not self.balanced:
+        if not self.balanced:
             log_scale = log_scale + parts.log_root_norm[:, None, :]
-        if parts.normaliser is not None or parts.bare is not None:
-            extra = 0.5 * (_log_normaliser(parts, log_scale, shift) + self.log_odds[:, None])  # (K, B)
+        if parts.normaliser is not None:
+            extra = 0.5 * (log_quadratic_form(parts.normaliser, log_scale) + self.log_odds[:, None])  # (K, B)
             log_scale = torch.cat([log_scale, extra[..., None]], -1)
         family, rows = parts.family, log_scale.transpose(0, 1)
-        centre = parts.centre if log_centre is None else log_centre.double().exp()
-        return SnefySimplex(
-            family.exponents, family.readout, rows, validate_args=False, family=family, centre=centre, shift=shift
-        )
+        return SnefySimplex(family.exponents, family.readout, rows, validate_args=False, family=family)
 
     def _law_parts(self) -> LawParts:
-        """What the laws of all rows share; a background is one more neuron, alone in its own readout row."""
-        # copies: parameters that are float64 already would change under a law that somebody holds
+        """What the densities of all rows share; a background is one more neuron, alone in its own readout row."""
+        # copies: parameters that are float64 already would change under a distribution that somebody holds
         exponents, readout = self.exponents.double().clone(), self.readout.double().clone()
-        centre = self.centre[0].clone() if self.has_centre else None
-        presence, root, normaliser, bare = None, None, None, None
-        if self.has_presence:
-            presence = self.presence
-            bare = PairFamily(exponents, readout, None, presence)
-        else:
-            log_kernel, root = unit_kernel(exponents)
+        log_kernel, root = unit_kernel(exponents)
         if not self.has_background:
-            return LawParts(PairFamily(exponents, readout) if bare is None else bare, root, None, None, centre)
-        alpha = self.background[:, None]
-        if presence is None:
-            kernel = symmetric(log_kernel.exp(), exponents.shape[1])
-            normaliser = (readout.transpose(-1, -2) @ readout) * kernel
-        else:
-            presence = torch.cat([presence, 0.5 * (self.background_odds[:, None] - torch.lgamma(alpha))], 1)
-        exponents = torch.cat([exponents, 0.5 * (alpha - 1.0)], 1)
+            return LawParts(PairFamily(exponents, readout), root, None)
+        normaliser = (readout.transpose(-1, -2) @ readout) * symmetric(log_kernel.exp(), exponents.shape[1])
+        exponents = torch.cat([exponents, 0.5 * (self.background[:, None] - 1.0)], 1)
         readout = pad(readout, (0, 1, 0, 1))
         readout[:, -1, -1] = 1.0
-        return LawParts(PairFamily(exponents, readout, None, presence), root, normaliser, bare, centre)
+        return LawParts(PairFamily(exponents, readout), root, normaliser)
 
     @torch.no_grad()
     def refine_background(self, log_p: Tensor, background: Tensor, prior: tuple[float, float] = (1.0, 50.0)) -> None:
@@ -340,21 +271,3 @@ class SnefyNet(nn.Module):
         for name, buffer in self.named_buffers(recurse=False):
             other._buffers[name] = buffer[places].clone()
         return other
-
-
-def _log_normaliser(parts: LawParts, log_scale: Tensor, shift: Tensor | None) -> Tensor:
-    """Logarithm of each row's normaliser without the background, whose share follows from it: (K, B, n) -> (K, B)."""
-    if parts.normaliser is not None:
-        return log_quadratic_form(parts.normaliser, log_scale)
-    bare = parts.bare
-    assert bare is not None
-    i, j = pair_index(bare.n_neurons, bare.device)
-    if shift is None:
-        terms = log_scale[..., i] + log_scale[..., j] + bare.log_kernel[:, None]
-    else:
-        assert bare.components is not None
-        log_odds = bare.components.log_odds.unflatten(0, (len(log_scale), -1))
-        log_norm = moved_log_norm(log_odds, shift[None])  # (K, B, P)
-        g = 0.5 * log_norm[..., i == j]
-        terms = log_scale[..., i] + log_scale[..., j] + log_norm - g[..., i] - g[..., j]
-    return log_signed_sum(terms, bare.gram[:, None])

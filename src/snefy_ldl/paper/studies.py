@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
 
 
 #: What ``SnefyLDL()`` was in version 0.1: one network on the features alone, no guides, no centre, no modelled zeros.
-PLAIN: dict[str, Any] = {"guides": None, "centre": None, "zeros": "shrink"}
+PLAIN: dict[str, Any] = {"guides": None, "zeros": "shrink"}
 
 
 def make_model(study: Study, recipe: str, seed: int | None = None, **changes: Any) -> SnefyLDL:

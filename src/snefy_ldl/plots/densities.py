@@ -12,7 +12,7 @@ from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._internal.annotators import Annotators
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.plots import style
 from snefy_ldl.votes.scores import CountCalibration
 

@@ -34,7 +34,7 @@ from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.votes import VoteTable
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.training.data import TrainingData, fit_dirichlet_multinomial
 from snefy_ldl.training.fit import fit
@@ -69,7 +69,6 @@ QUICK: dict[str, Any] = {
     "n_readouts": 16,
     "n_members": 1,
     "guides": None,
-    "centre": None,
 }
 #: Share of the latent label of a gold item, where a label is given.
 GOLD = 0.999
@@ -471,7 +470,7 @@ def fit_annotators(
     seed = seed_from(settings.random_state)
     counts, item_mean = _take_turns(settings, data, ballots, crowd, known, seed)
     has = np.flatnonzero(counts.sum(1) > 0)
-    (state,) = fit([Job(settings, _relabelled(data, counts), has, seed=derive_seed(seed, 40), may_move=False)])
+    (state,) = fit([Job(settings, _relabelled(data, counts), has, seed=derive_seed(seed, 40))])
     people = _describe(crowd, votes, ballots, facts, item_mean)
     return replace(state, annotators=people)
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from scipy.optimize import minimize
-from scipy.special import digamma, gammaln, softmax
+from scipy.special import digamma, gammaln
 from torch import Tensor
 
 from snefy_ldl._internal.limits import DENSE_BYTES, LARGEST_FEATURE
@@ -41,7 +41,6 @@ from snefy_ldl.datasets.objects import Objects, open_rows, split_labels
 from snefy_ldl.errors import InputError, MissingLabelWarning
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.starts import CONCENTRATION_RANGE
-from snefy_ldl.training.guides import Moves
 from snefy_ldl.training.kernels.counts import MOST_VOTES
 from snefy_ldl.training.settings import VoteSettings, vote_settings
 
@@ -76,7 +75,6 @@ class TrainingData:
         feature_names: names of the features, or None where they had none.
         weights: row weights (N,) with mean one, or None.
         groups: of the rows (:class:`snefy_ldl.datasets.groups.Groups`), or None.
-        moves: each row's own centre and shift of presence, where the law moves with its guides; None where it does not.
         note: what the labels suggest, for ``training_["note"]``, or None.
         completed: whether the second half of the rows holds the votes of the first, completed; see
             :meth:`with_completed`.
@@ -121,7 +119,6 @@ class TrainingData:
         self.are_counts = counts is not None
         self.partial = counts if isinstance(counts, PartialCounts) else None
         self.note: str | None = None
-        self.moves: Moves | None = None
         self.completed = False
         self.labels: Array
         self.label_names: list[str] | None
@@ -140,18 +137,10 @@ class TrainingData:
         if isinstance(self.columns, TableEncoder) and self.columns is not columns:
             self.columns.tell_left_out(stacklevel=4)
 
-    def with_features(self, features: Any, moves: Moves | None = None, groups: Groups | None = None) -> TrainingData:
-        """These rows and labels with other features (N, d'), what moves each row's law, and perhaps other groups."""
+    def with_features(self, features: Any, groups: Groups | None = None) -> TrainingData:
+        """These rows and labels with other features (N, d'), and perhaps other groups."""
         other = copy.copy(self)
-        other.features, other.moves, other.groups = features, moves, groups or self.groups
-        return other
-
-    def with_lessons(self, rows: Index, features: Array, labels: Array, moves: Moves | None) -> TrainingData:
-        """These rows, and some of them once more with other features, label distributions and moves."""
-        other = self.take(np.concatenate([np.arange(self.n_rows), rows]))
-        other.features = np.concatenate([self.features, features])
-        other.labels = np.concatenate([self.labels, labels])
-        other.moves = None if self.moves is None or moves is None else Moves.joined([self.moves, moves])
+        other.features, other.groups = features, groups or self.groups
         return other
 
     def take(self, rows: Index) -> TrainingData:
@@ -159,7 +148,6 @@ class TrainingData:
         other = copy.copy(self)
         other.features, other.labels, other.n_rows = take_rows(self.features, rows), self.labels[rows], len(rows)
         other.weights = None if self.weights is None else self.weights[rows]
-        other.moves = None if self.moves is None else self.moves.take(rows)
         other.groups = None if self.groups is None else self.groups.take(rows)
         other.has_gaps = not self.are_counts and bool(np.isnan(other.labels).any())
         return other
@@ -305,11 +293,7 @@ def prepare_votes(data: TrainingData, rows: Index, zeros: ZeroOption, seed: int)
     settings = vote_settings(max(1.0, float(votes[rows].sum(1).mean())))
     prototypes = shares.copy()
     rng = np.random.default_rng(derive_seed(seed, 8))
-    start = prior
-    if data.moves is not None:  # what guides expect of each item, and how far items are from that
-        means = softmax(data.moves.log_centre[rows], axis=1)
-        start = fit_concentrations(votes[rows], means)[:, None] * means
-    prototypes[rows] = start_labels(votes[rows], start, rng, settings.sharpness)
+    prototypes[rows] = start_labels(votes[rows], prior, rng, settings.sharpness)
     policy = ZeroPolicy.from_data(shares[rows], zeros)
     totals = votes.sum(1, keepdims=True)
     proportions = np.where(totals > 0.0, votes / np.maximum(totals, 1e-300), shares)  # an item may have no vote yet

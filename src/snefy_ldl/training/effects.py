@@ -30,7 +30,7 @@ from scipy.stats import norm
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.datasets.groups import Groups
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.training.guides import Guides, Moves, mixed_mean, pack_guides, unpack_guides
+from snefy_ldl.training.guides import Guides, mixed_mean, pack_guides, unpack_guides
 
 #: Directions of effects, at most.
 MOST_DIRECTIONS = 8
@@ -141,7 +141,7 @@ class GroupEffects:
         """What the network sees of the groups of some rows (N, q + 1)."""
         return group_columns(self.codes(groups, n_rows), self.means, self.counts, self.model.ratios)
 
-    def inputs(self, guides: Guides | None, kind: str, X: Any, columns: Array) -> tuple[Array, Moves | None]:
+    def inputs(self, guides: Guides | None, kind: str, X: Any, columns: Array) -> Array:
         """What the network takes of some rows.
 
         Args:
@@ -151,24 +151,19 @@ class GroupEffects:
             columns: what it sees of the groups (N, q + 1).
 
         Returns:
-            Its inputs (N, d' + q + 1), and what moves each row's law, or None.
+            Its inputs (N, d' + q + 1).
         """
         if guides is None or self.guides is None:
-            return np.hstack([_dense(X), columns]), None
+            return np.hstack([_dense(X), columns])
         known = columns[:, -1] < NOTHING_KNOWN
         seen = np.empty((len(columns), guides_width(guides, self.model)))
-        moves: list[tuple[Mask, Moves]] = []
         for rows, learners, table in (
             (~known, guides, X),
             (known, self.guides, beside(X, columns[:, :-1])),
         ):
             if rows.any():
-                part = table[rows]
-                seen[rows] = learners.features(part)
-                if learners.mover is not None:
-                    moves.append((rows, learners.mover.moves(seen[rows], part)))
-        together = np.hstack([_dense(X), seen, columns]) if kind == "both" else np.hstack([seen, columns])
-        return together, merge_moves(moves)
+                seen[rows] = learners.features(table[rows])
+        return np.hstack([_dense(X), seen, columns]) if kind == "both" else np.hstack([seen, columns])
 
     def learn(self, codes: Index, X: Any, labels: Array, name: Sequence[str]) -> GroupEffects:
         """These effects with one more group in the levels in which it is new, from a few of its rows.
@@ -483,20 +478,6 @@ def group_columns(codes: Index, means: Sequence[Array], counts: Sequence[Array],
 def beside(X: Any, columns: Array) -> Any:
     """Features (N, d) and further columns side by side; sparse where X is."""
     return sp.hstack([X, columns]).tocsr() if sp.issparse(X) else np.hstack([X, columns])
-
-
-def merge_moves(parts: Sequence[tuple[Mask, Moves]]) -> Moves | None:
-    """Moves of all rows out of those of some, each with a mask of its rows (N,); None where there are none."""
-    if not parts:
-        return None
-    n_rows, n_labels = len(parts[0][0]), parts[0][1].log_centre.shape[1]
-    log_centre = np.empty((n_rows, n_labels))
-    shift = None if parts[0][1].shift is None else np.empty((n_rows, n_labels))
-    for rows, moves in parts:
-        log_centre[rows] = moves.log_centre
-        if shift is not None:
-            shift[rows] = moves.shift
-    return Moves(log_centre, shift)
 
 
 def guides_width(guides: Guides, model: MixedModel) -> int:

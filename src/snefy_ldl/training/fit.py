@@ -102,7 +102,7 @@ def fit_stream(settings: Settings, stream: Stream, columns: Any = "auto") -> Fit
     """Train on a stream: neurons start at its first rows, a sample of its rows is held back for validation.
 
     Nothing is loaded whole: a chunk of rows is in memory at a time, shuffled by itself. What needs all rows beforehand
-    is settled simply: no guides, no centre unless it is given, zeros are shrunk, features scaled by the first chunk.
+    is settled simply: no guides, zeros are shrunk, features scaled by the first chunk.
 
     Args:
         settings: of the model.

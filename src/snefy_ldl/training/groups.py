@@ -3,7 +3,7 @@
 The fit before it has split rows by group, so its network is that of a row of a new group. Here every training row is
 shown in three ways: as a row of an unknown group, as before; as one of a group that was never there, its label moved by
 the effect of another group, which is drawn from the prior; and together with the effect of its own group as the other
-rows tell it. Where a law with few parameters is as likely as the network, its draws are shown in place of moved labels.
+rows tell it.
 The network goes on from where it is, now on rows of all groups, and sees what is known of a group where rows held back
 gain by that.
 
@@ -15,14 +15,10 @@ features, rows are fitted as if they had no groups.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
-from scipy.special import digamma, gammaln, logsumexp, softmax
 from sklearn.base import clone
 from torch import Tensor, nn
 
@@ -44,7 +40,7 @@ from snefy_ldl.training.effects import (
     log_residuals,
     posterior_means,
 )
-from snefy_ldl.training.guides import Guides, Mover, Moves, best_weights, fit_guides, mixed_mean
+from snefy_ldl.training.guides import Guides, best_weights, fit_guides
 from snefy_ldl.training.loop import evaluate
 from snefy_ldl.training.plan import Job, make_objective
 from snefy_ldl.training.race import train_jobs
@@ -57,15 +53,8 @@ SHOWN_LESS = 0.3
 #: Part of the prediction that is mixed into shares before their logarithm, and where they hold zeros: logarithms of
 #: small shares vary so much that effects would look larger than they are.
 PULL, PULL_OF_ZEROS = 0.1, 0.2
-#: Epochs of the last step, as a part of those of the fit; and with draws, with many rows, or where zeros are modelled.
+#: Epochs of the last step, as a part of those of the fit; and with many rows.
 EPOCHS, FEWER_EPOCHS, MANY_ROWS = 0.6, 0.4, 20_000
-#: Draws of known groups, and of unknown ones: at most so many, and so many per row.
-LESSON_DRAWS, DRAWS_PER_ROW = 3000, 4
-#: How far the guides of a draw are moved from those of a row, in differences between two rows; and the effects over
-#: which the law of a lesson is averaged to see how likely it is.
-LESSON_STEP, LIKELY_DRAWS = 0.5, 50
-#: A share that is drawn is at least this.
-LEAST_SHARE = 1e-12
 #: Standard errors by which rows held back must gain from what is known of a row's group.
 LEAST_GAIN = 1.0
 #: Trees of the forests by which it is seen whether groups tell more than features do, and the part of what groups tell
@@ -82,17 +71,15 @@ class Shown:
 
     Args:
         job: its job, under the zero policy that was chosen.
-        data: what it saw of all rows, and the moves of their laws.
+        data: what it saw of all rows.
         base: point learners, fitted; from their predictions residuals are taken.
         log_centre: logarithm of what shares were divided by for them (L,), or None.
-        fit_moves: fits what moves the law to other predictions, features and groups.
     """
 
     job: Job
     data: TrainingData
     base: Guides
     log_centre: Array | None
-    fit_moves: Callable[[Array, Any], tuple[Mover, Moves]]
 
 
 def wants_effects(job: Job) -> bool:
@@ -221,7 +208,7 @@ def add_effects(state: FittedState, shown: Shown, measured: Measured | None, pro
     model, scores, codes, sizes = measured.model, measured.scores, groups.codes, [len(part) for part in groups.names]
     whole = posterior_means(scores, codes, sizes, model.ratios)
     means = np.split(whole, np.cumsum(sizes)[:-1])
-    seen, moves, guides = _seen_with_groups(state, shown, measured)
+    seen, guides = _seen_with_groups(state, shown, measured)
     effects = GroupEffects(
         model,
         groups.levels,
@@ -235,7 +222,7 @@ def add_effects(state: FittedState, shown: Shown, measured: Measured | None, pro
         guides,
         cells=_cells(codes) if len(sizes) > 1 else None,
     )
-    return _train(state, shown, effects, measured.columns, seen, moves, guides, progress)
+    return _train(state, shown, effects, measured.columns, seen, progress)
 
 
 def _count(codes: Index, sizes: list[int]) -> list[Array]:
@@ -277,21 +264,15 @@ def _columns_without_own(model: MixedModel, scores: Array, codes: Index, sizes: 
     return columns
 
 
-def _seen_with_groups(
-    state: FittedState, shown: Shown, measured: Measured
-) -> tuple[Array, Moves | None, Guides | None]:
-    """What the network sees of the rows beside their groups (n, d'), their moves, and the guides that say so."""
+def _seen_with_groups(state: FittedState, shown: Shown, measured: Measured) -> tuple[Array, Guides | None]:
+    """What the network sees of the rows beside their groups (n, d'), and the guides that say so."""
     features = shown.job.data.features[shown.job.rows]
     dense = features.toarray() if hasattr(features, "toarray") else features
     if state.guides is None or measured.guides is None or measured.table is None:
         seen = shown.data.features[shown.job.rows]
-        return (seen.toarray() if hasattr(seen, "toarray") else seen), None, None
-    guides, table, moves = measured.guides, measured.table, None
-    seen = np.hstack([dense, table]) if state.inputs == "both" else table
-    if state.guides.mover is not None:
-        mover, moves = shown.fit_moves(table, beside(features, measured.columns[:, :-1]))
-        guides = replace(guides, mover=mover)
-    return seen, moves, guides
+        return (seen.toarray() if hasattr(seen, "toarray") else seen), None
+    table = measured.table
+    return (np.hstack([dense, table]) if state.inputs == "both" else table), measured.guides
 
 
 def _train(
@@ -300,8 +281,6 @@ def _train(
     effects: GroupEffects,
     columns: Array,
     seen: Array,
-    moves: Moves | None,
-    guides: Guides | None,
     progress: Progress,
 ) -> FittedState:
     """Go on with training on rows of unknown and of known groups, and keep the effects where rows held back gain."""
@@ -312,31 +291,19 @@ def _train(
     unknown = np.zeros_like(columns)
     unknown[:, -1] = 1.0
     inputs = [np.hstack([before, unknown]), np.hstack([seen, columns])]
-    lesson = draw_rows(state, shown, effects, columns, seen, guides)
-    shifted = _shifted_labels(job, effects) if lesson is None else None
+    shifted = _shifted_labels(job, effects)
     n_ways = 2 if shifted is None else 3
     both = np.vstack([*inputs, inputs[0]][:n_ways])
-    moved = None
-    if moves is not None and shown.data.moves is not None:
-        own = shown.data.moves.take(rows)
-        moved = Moves.joined([own, moves, own][:n_ways])
     # a row is held back in all ways, whatever its group: known groups are those that the network learns from
     ways = Groups(np.tile(np.arange(n), n_ways)[:, None], ((),), ("row",))
-    data = job.data.take(np.tile(rows, n_ways)).with_features(both, moved, ways)
+    data = job.data.take(np.tile(rows, n_ways)).with_features(both, ways)
     if shifted is not None:
         data.labels = np.concatenate([data.labels[: 2 * n], shifted])
-    real, lessons = np.arange(data.n_rows), None
-    if lesson is not None:
-        data = data.with_lessons(np.zeros(len(lesson.labels), dtype=np.intp), *lesson)
-        lessons = np.arange(len(real), data.n_rows)[None]
-    fewer = lesson is not None or job.models_zeros or n >= MANY_ROWS
-    epochs = max(1, round((FEWER_EPOCHS if fewer else EPOCHS) * job.settings.epochs))
+    epochs = max(1, round((FEWER_EPOCHS if n >= MANY_ROWS else EPOCHS) * job.settings.epochs))
     settings = replace(job.settings, guides=None, checkpoint_dir=None, patience=None, epochs=epochs)
     wide = widen(state.net, columns)
     start = replace(state, net=wide, guides=None, columns=None, n_features=both.shape[1])
-    further = Job(
-        settings, data, real, start=start, policy=state.zero_policy, warn=False, seed=job.seed, lessons=lessons
-    )
+    further = Job(settings, data, start=start, policy=state.zero_policy, warn=False, seed=job.seed)
     done = train_jobs([further], progress)[0]
     known = torch.stack([member.valid[member.valid // n == 1] for member in further.members])
     with_group, without = _log_prob(done.net, further, known), _log_prob(done.net, further, known - n)
@@ -361,148 +328,6 @@ def _train(
         "validation_rows": known.shape[1],
     }
     return replace(state, net=done.net, effects=effects, summary=summary)
-
-
-@dataclass(frozen=True)
-class PowerLaw:
-    """A law of shares around predictions p, with as many parameters as labels and one more.
-
-    ``ℓ_r ∝ p_r g_r / α_r`` with ``g_r ~ Gamma(α_r)`` and ``α_r = exp(a_r + s log p_r)``. With s = 0, log-ratios vary
-    alike wherever p lies; with s = 1 and equal a_r this is a Dirichlet distribution around p.
-
-    Args:
-        logs: ``a`` (L,).
-        power: ``s``.
-    """
-
-    logs: Array
-    power: float
-
-    @classmethod
-    def fit(cls, D: Array, p: Array) -> PowerLaw:
-        """The most likely law of some rows, by their label distributions and predictions (N, L), all positive."""
-        ratios, logs = np.log(D) - np.log(p), np.log(p)
-
-        def loss(x: Array) -> tuple[float, Array]:
-            law = cls(x[:-1], float(x[-1]))
-            alpha = law.concentration(p)
-            total = alpha.sum(1, keepdims=True)
-            log_z = law._log_divided(ratios, alpha)
-            value = _log_density(alpha, log_z)
-            slope = digamma(total) - digamma(alpha) + log_z + 1.0 - total * np.exp(log_z) / alpha
-            slope *= alpha / len(D)
-            return -float(value.mean()), -np.append(slope.sum(0), (slope * logs).sum())
-
-        start = np.append(np.full(D.shape[1], 3.0), 0.5)
-        bounds = [*[(-3.0, 15.0)] * D.shape[1], (0.0, 1.5)]
-        x = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 200}).x
-        return cls(x[:-1], float(x[-1]))
-
-    def concentration(self, p: Array) -> Array:
-        """``α`` at predictions (..., L)."""
-        alpha: Array = np.exp(np.clip(self.logs + self.power * np.log(p), -5.0, 15.0))
-        return alpha
-
-    def _log_divided(self, ratios: Array, alpha: Array) -> Array:
-        z = ratios + np.log(alpha)
-        divided: Array = z - logsumexp(z, axis=-1, keepdims=True)
-        return divided
-
-    def log_prob(self, D: Array, p: Array) -> Array:
-        """Log density of label distributions at predictions, (..., L) -> (...)."""
-        alpha = self.concentration(p)
-        return _log_density(alpha, self._log_divided(np.log(D) - np.log(p), alpha)) - np.log(D).sum(-1)
-
-    def sample(self, p: Array, random: np.random.Generator) -> Array:
-        """One label distribution at each prediction (N, L)."""
-        alpha = self.concentration(p)
-        drawn = np.maximum(p / alpha * random.standard_gamma(alpha), LEAST_SHARE)
-        closed: Array = drawn / drawn.sum(1, keepdims=True)
-        return closed
-
-
-def _log_density(alpha: Array, log_z: Array) -> Array:
-    """Log density of a Dirichlet in log-ratios (...), up to what does not depend on ``alpha``."""
-    value: Array = gammaln(alpha.sum(-1)) - gammaln(alpha).sum(-1) + (alpha * log_z).sum(-1)
-    return value
-
-
-class Lesson(NamedTuple):
-    """Rows that nobody observed: what the network sees of them (M, d'), their labels (M, L), and their moves."""
-
-    features: Array
-    labels: Array
-    moves: Moves
-
-
-def draw_rows(
-    state: FittedState, shown: Shown, effects: GroupEffects, columns: Array, seen: Array, guides: Guides | None
-) -> Lesson | None:
-    """Draws of a :class:`PowerLaw` around the guides, half of unknown groups and half of known ones.
-
-    Some hundred rows do not tell a network how the spread of log-ratios depends on where they lie; a law with few
-    parameters learns that from them.
-
-    Args:
-        state: of the fit to rows of unknown groups.
-        shown: what its network was shown.
-        effects: of the groups.
-        columns: what the network sees of each row's group, told by other rows (n, q + 1).
-        seen: what guides that see the effects predict, out of sample (n, B L).
-        guides: those guides, or None.
-
-    Returns:
-        The draws; None where the network's own law is more likely on rows held back, or does not move.
-    """
-    job, rows = shown.job, shown.job.rows
-    if guides is None or guides.mover is None or guides.mover.trees is not None or shown.log_centre is not None:
-        return None
-    if state.guides is None or state.guides.mover is None or len(rows) > MANY_ROWS:
-        return None
-    D = job.labels.shares[rows]
-    random = np.random.default_rng(derive_seed(job.seed, 18))
-    mean, model = mixed_mean(seen, guides.mover.weights), effects.model
-    law = PowerLaw.fit(D, mean)
-    before, total = shown.data.features[rows], model.ratios.sum(0)
-    if not _is_as_likely(state, shown, law, mixed_mean(before, state.guides.mover.weights), model, random):
-        return None
-    n_draws = min(LESSON_DRAWS, DRAWS_PER_ROW * len(rows))
-    picked, one, other = random.integers(len(rows), size=(3, n_draws))
-
-    def near(table: Array) -> Array:
-        drawn: Array = table[picked] + LESSON_STEP * (table[one] - table[other])
-        return drawn
-
-    at, at_unknown, own = near(seen), near(before), near(columns)
-    own[:, -1] = columns[picked, -1]
-    unknown = np.zeros_like(own)
-    unknown[:, -1] = 1.0
-    known_mean = mixed_mean(at, guides.mover.weights)
-    change = (random.normal(size=(n_draws, len(total))) - own[:, :-1]) * np.sqrt(total)
-    new_mean = softmax(np.log(known_mean) + change @ model.directions.T, axis=1)
-    return Lesson(
-        np.vstack([np.hstack([at_unknown, unknown]), np.hstack([at, own])]),
-        np.vstack([law.sample(new_mean, random), law.sample(known_mean, random)]),
-        Moves.joined([state.guides.mover.moves(at_unknown, None), guides.mover.moves(at, None)]),
-    )
-
-
-def _is_as_likely(
-    state: FittedState, shown: Shown, law: PowerLaw, mean: Array, model: MixedModel, random: np.random.Generator
-) -> bool:
-    """Whether a law around guides, averaged over effects, is as likely as the network on its validation rows."""
-    job = shown.job
-    settings = replace(
-        job.settings, guides=None, checkpoint_dir=None, standardize="unit", n_members=state.net.n_members
-    )
-    same = Job(settings, shown.data, job.rows, policy=state.zero_policy, warn=False, seed=job.seed)
-    valid = torch.stack([member.valid for member in same.members])
-    own, held = _log_prob(state.net, same, valid).double().flatten(), valid.flatten().numpy()
-    place = np.searchsorted(job.rows, held)
-    shift = random.normal(size=(LIKELY_DRAWS, model.ratios.shape[1])) * np.sqrt(model.ratios.sum(0))
-    means = softmax(np.log(mean[place])[:, None] + shift @ model.directions.T, axis=2)
-    log_prob = logsumexp(law.log_prob(job.labels.shares[held][:, None], means), axis=1) - np.log(LIKELY_DRAWS)
-    return lead(torch.as_tensor(log_prob), own) >= 0.0
 
 
 def _shifted_labels(job: Job, effects: GroupEffects) -> Array | None:

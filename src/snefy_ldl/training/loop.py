@@ -30,7 +30,7 @@ from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
 from snefy_ldl.training.checkpoint import BestWeights, Checkpoint, Snapshot
 from snefy_ldl.training.objectives import Objective
-from snefy_ldl.training.optimiser import StackedAdamW, limit_gradients, make_optimizer, rate_table, set_rate
+from snefy_ldl.training.optimiser import StackedAdamW, make_optimizer, rate_table, set_rate
 from snefy_ldl.training.settings import Recipe
 from snefy_ldl.training.state import Run
 
@@ -724,8 +724,6 @@ class Steps:
         else:
             self.optimizer.zero_grad()
             log_p = self.differentiate(slope)
-        if self.objective.gradient_limit is not None:
-            limit_gradients(self.net, self.objective.gradient_limit)
         self.optimizer.step()
         self.net.project()
         self.total += (log_p * slope).sum(1)

@@ -1,4 +1,4 @@
-"""What members must explain: shares, shares of which some are unknown, shares with exact zeros, or votes.
+"""What members must explain: shares, shares of which some are unknown, or votes.
 
 Where the labels S of a row are unknown, the others and ``r = 1 - Σ_{l not in S} ℓ_l`` are known: the row is a label
 distribution with the labels of S merged, and the family is closed under merging. In terms of the neurons
@@ -8,14 +8,12 @@ distribution with the labels of S merged, and the family is closed under merging
 
 Rows without gaps are the case of an empty S, with ``K = 1``. One unknown share is no gap: it follows from the others.
 
-Shares with exact zeros have the density of :mod:`snefy_ldl.training.kernels.presence`; votes their exact probability,
-without the multinomial coefficient (:mod:`snefy_ldl.training.kernels.counts`).
+Votes have their exact probability, without the multinomial coefficient (:mod:`snefy_ldl.training.kernels.counts`).
 """
 
 from __future__ import annotations
 
 import copy
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -24,33 +22,25 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from snefy_ldl._internal.limits import EVALUATION_ROWS
 from snefy_ldl._internal.special import (
     EXPONENT_MARGIN,
     log_quadratic_form,
     log_share,
-    log_signed_sum,
     pair_concentration,
     symmetric,
     unit_kernel,
 )
-from snefy_ldl.distributions.components import log_expm1
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
 from snefy_ldl.training.kernels.counts import MOST_VOTES, DirectFactors, VoteFactors, VotePass, log_prob_factors
 from snefy_ldl.training.kernels.pairs import DensityPass, SquaredLogDensity
-from snefy_ldl.training.kernels.presence import DENSE_SUPPORTS, ZeroLogDensity, ZeroPass, ZeroRows
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 #: A written-out step: rows (K, B) and slopes (K, B) in, log likelihoods (K, B) out, gradients left in ``grad``.
 WrittenOut = Callable[[Tensor, Tensor], Tensor]
-#: Step of the integral over votes of a law with a centre, and how far its nodes reach.
-NODE_STEP, NODE_TAIL, NODE_MARGIN = 1.2, 20.0, 2.0
-#: Largest norm of a member's gradient.
-GRADIENT_LIMIT = 1.0
 
 
 class Objective(ABC):
@@ -64,14 +54,12 @@ class Objective(ABC):
             background does not change in training, so this is computed once.
         left_out: part of every row's log likelihood (N,) that no network changes and :meth:`log_prob` leaves out; None
             for nothing. Reports of a fit include it.
-        gradient_limit: largest norm of a member's gradient, to which longer ones are cut; None for no limit.
         group: which table of labels each member uses (K,).
     """
 
     group: Tensor
     background: Tensor | None = None
     left_out: Tensor | None = None
-    gradient_limit: float | None = None
 
     @abstractmethod
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
@@ -148,12 +136,10 @@ class Shares(Objective):
         logs: log shares (G, N, L), float64; G is 1 unless zero policies differ between members.
         net: gives the background's density.
         group: which of the G tables each member uses (K,).
-        jacobian: added to the log density of every row (G, N): labels divided by a centre are another measure. None
-            where no table has a centre.
     """
 
-    def __init__(self, logs: Tensor, net: SnefyNet, group: Tensor, jacobian: Tensor | None = None) -> None:
-        self.logs, self.group, self.jacobian = logs, group, jacobian
+    def __init__(self, logs: Tensor, net: SnefyNet, group: Tensor) -> None:
+        self.logs, self.group = logs, group
         if net.has_background:
             tables = logs if len(logs) == 1 else logs[group]
             self.background = net.background_log_prob(tables).to(net.readout.dtype)  # (K, N)
@@ -167,13 +153,7 @@ class Shares(Objective):
 
     def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
         """Log density (K, B); see :meth:`Objective.log_prob`."""
-        return self.in_one_measure(log_density(net, x, *self.rows(index)), index)
-
-    def in_one_measure(self, log_p: Tensor, index: Tensor) -> Tensor:
-        """Log densities (K, B) of the rows index (K, B) with respect to the shares as they were given."""
-        if self.jacobian is None:
-            return log_p
-        return log_p + self.jacobian[self.group[:, None], index].to(log_p.dtype)
+        return log_density(net, x, *self.rows(index))
 
     def written_out_step(self, net: SnefyNet, X: ScaledFeatures, batch_size: int) -> WrittenOutStep:
         """See :meth:`Objective.written_out_step`."""
@@ -292,94 +272,6 @@ class Gaps(Objective):
         return merged_log_prob(net, x, logs, self.patterns, self.which[index], self.background_of(index))
 
 
-class ZeroObjective(Objective):
-    """Label distributions with exact zeros.
-
-    Args:
-        tables: label distributions, one table (N, L) per group of members.
-        net: with presence; gives the background, which does not change in training.
-        group: which table each member uses (K,).
-        log_centre: ``log c`` of each member (K, 1, L), or of each row (1, N, L); None for zeros.
-        shift: of the log odds of presence of each row (N, L), or None for none.
-
-    Example:
-        >>> from snefy_ldl.networks import SnefyNet, StackedMLP
-        >>> net = SnefyNet(StackedMLP(1, 3, (8,)), n_labels=2, n_neurons=6, n_readouts=3, presence=True)
-        >>> rows = torch.tensor([[1.0, 0.0], [0.4, 0.6]], dtype=torch.float64)
-        >>> objective = ZeroObjective([rows], net, torch.zeros(1, dtype=torch.long))
-        >>> objective.log_prob(net, torch.zeros(1, 2, 3), torch.tensor([[0, 1]])).shape
-        torch.Size([1, 2])
-    """
-
-    gradient_limit = GRADIENT_LIMIT
-
-    def __init__(
-        self,
-        tables: list[Tensor],
-        net: SnefyNet,
-        group: Tensor,
-        log_centre: Tensor | None = None,
-        shift: Tensor | None = None,
-    ) -> None:
-        D = torch.stack([table.double() for table in tables])  # (G, N, L)
-        there = D[0] > 0.0
-        if log_centre is not None and len(log_centre) > 1:  # one table per member
-            D, group = D[group], torch.arange(len(group), device=group.device)
-        logs = torch.where(there, D, 1.0).log().masked_fill(~there, -torch.inf)
-        moved = logs if log_centre is None else logs - log_centre
-        plain = torch.log_softmax(moved, -1)
-        self.group, self.shift = group, shift
-        logs_there = torch.where(there, plain, 0.0)
-        self.known = torch.cat([there.double().expand_as(logs_there), logs_there], -1)  # (G, N, 2 L)
-        self.offset = torch.where(there, logs_there - logs, 0.0).sum(-1)  # (G, N): labels divided by a centre
-        if shift is not None:
-            self.offset = self.offset + torch.where(there, shift, 0.0).sum(-1)  # a shift lifts all neurons alike
-        supports, which = torch.unique(there, dim=0, return_inverse=True)
-        few = len(supports) <= DENSE_SUPPORTS
-        # single labels first, in their order, as the kernel's table has them
-        first = torch.where(supports.sum(1) == 1, supports.int().argmax(1), supports.shape[1])
-        order = torch.argsort(first, stable=True)
-        self.supports: Tensor | None = supports[order].double() if few else None
-        self.which: Tensor | None = torch.argsort(order)[which] if few else None
-        if net.has_background:
-            self.background = self._background(net)  # (K, N)
-
-    def _background(self, net: SnefyNet) -> Tensor:
-        """Log probability of every row under the one component that each member's background is."""
-        odds, alpha = net.background_odds[:, None], net.background[:, None]  # (K, 1, L)
-        moved = odds if self.shift is None else odds + self.shift
-        log_norm = log_expm1(softplus(moved).sum(-1))
-        n_labels = alpha.shape[-1]
-        there, logs = self.known[self.group].split(n_labels, -1)
-        powers = odds - torch.lgamma(alpha) + (alpha - 1.0) * logs
-        shape = (alpha * there).sum(-1)
-        log_p: Tensor = (powers * there).sum(-1) + torch.lgamma(shape) - log_norm
-        return log_p + self.offset[self.group]
-
-    def rows(self, net: SnefyNet, index: Tensor) -> ZeroRows:
-        """Labels of the rows index (K, B), as the kernel takes them."""
-        if len(self.known) == 1:
-            flat = index.flatten()
-            known = self.known[0].index_select(0, flat).view(*index.shape, -1)
-            offset = self.offset[0].index_select(0, flat).view(index.shape)
-        else:
-            known, offset = self.known[self.group[:, None], index], self.offset[self.group[:, None], index]
-        place = None if self.which is None else self.which[index]
-        shift = None if self.shift is None else self.shift[index]
-        background = self.background_of(index)
-        return ZeroRows(known, offset, place, background, None if background is None else net.log_odds, shift)
-
-    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
-        """Log density (K, B), float64; see :meth:`Objective.log_prob`."""
-        rows = self.rows(net, index)
-        inputs = net.output(x), net.exponents.double(), net.raw_presence, net.readout, rows, self.supports
-        return ZeroLogDensity.apply(*inputs)  # type: ignore[no-untyped-call]
-
-    def written_out_step(self, net: SnefyNet, X: ScaledFeatures, batch_size: int) -> WrittenOutZeroStep:
-        """See :meth:`Objective.written_out_step`."""
-        return WrittenOutZeroStep(net, X, self, batch_size)
-
-
 def log_probability(
     net: SnefyNet,
     x: Any,
@@ -451,113 +343,6 @@ class Counts(Objective):
         if not on_cpu or not self.factors.is_plain or self.shared is not None:
             return None
         return WrittenOutVoteStep(net, X, self, batch_size)
-
-
-class CentredCounts(Objective):
-    """Votes on a law whose labels are divided by each row's own centre.
-
-    With ``ℓ ∝ c ℓ'`` and gamma variables behind ``ℓ'`` the power ``(Σ c ℓ')^{-n}`` of n votes is an integral over one
-    number t, in which every label has a factor of its own:
-
-        E_p[Π ℓ^k] = Π_r c_r^{k_r} (α_pr)_{k_r} / Γ(n) ∫ t^{n-1} Π_r (1 + c_r t)^{-(α_pr + k_r)} dt.
-
-    The factors of a pair's α are products of its neurons' own, so that each node is one quadratic form. Nodes and what
-    votes say at them are made once.
-
-    Args:
-        counts: votes (N, L), float64.
-        net: gives the background.
-        log_centre: ``log c`` (N, L).
-    """
-
-    def __init__(self, counts: Tensor, net: SnefyNet, log_centre: Tensor) -> None:
-        self.counts = counts
-        self.group = torch.zeros(net.n_members, dtype=torch.long, device=counts.device)  # all use these votes
-        self.log_centre = log_centre - log_centre.amax(-1, keepdim=True)
-        total = counts.sum(-1).clamp_min(1.0)  # rows without a vote are never asked about
-        self.nodes, log_weight = vote_nodes(total, -self.log_centre.amin(-1))
-        seen = (counts * self.log_centre).sum(-1) - torch.lgamma(total)
-        self.weights = total[:, None] * self.nodes + log_weight + seen[:, None]  # (N, Q)
-        self.left_out = torch.lgamma(total + 1.0) - torch.lgamma(counts + 1.0).sum(1)
-        background = []
-        for rows in torch.arange(len(counts), device=counts.device).split(EVALUATION_ROWS):
-            logs, votes = self._logs(rows), counts[rows]
-            self.weights[rows] -= (votes[:, None] * logs).sum(-1)
-            if net.has_background:
-                alpha = net.background[:, None]  # (K, 1, L)
-                rising = (torch.lgamma(alpha + votes) - torch.lgamma(alpha)).sum(-1)
-                inside = self.weights[rows] - torch.einsum("kl,nql->knq", net.background, logs)
-                background.append(rising + inside.logsumexp(-1))
-        if background:
-            self.background = torch.cat(background, 1).to(net.readout.dtype)
-
-    def _logs(self, rows: Tensor) -> Tensor:
-        """``log(1 + c t)`` of some rows (..., Q, L)."""
-        return softplus(self.log_centre[rows][..., None, :] + self.nodes[rows][..., None])
-
-    def log_prob(self, net: SnefyNet, x: Any, index: Tensor) -> Tensor:
-        """Log probability (K, B); see :meth:`Objective.log_prob`."""
-        exponents, n = net.exponents.double(), net.exponents.shape[1]
-        log_kernel, g = unit_kernel(exponents)  # (K, P), (K, n)
-        log_scale = net.output(x).double()
-        if not net.balanced:
-            log_scale = log_scale + g[:, None]
-        alpha, votes = pair_concentration(exponents)[:, None], self.counts[index][:, :, None]
-        rising = (torch.lgamma(alpha + votes) - torch.lgamma(alpha)).sum(-1)  # (K, B, P)
-        # Many votes raise sharp pairs by hundreds of nats, which a node takes back: a neuron's own part goes with its
-        # factor, or the pairs that matter at a node would vanish beside those.
-        rising = symmetric(rising, n)  # (K, B, n, n)
-        half = 0.5 * rising.diagonal(dim1=-2, dim2=-1)  # (K, B, n)
-        rising = rising - half[..., :, None] - half[..., None, :] + symmetric(log_kernel, n)[:, None]
-        top = rising.detach().amax((-2, -1), keepdim=True)
-        gram = net.readout.transpose(1, 2).double() @ net.readout.double()
-        table = gram[:, None] * (rising - top).exp()
-        neurons = (log_scale + half)[:, :, None] - self._logs(index) @ (exponents + 0.5).transpose(1, 2)[:, None]
-        height = neurons.detach().amax(-1, keepdim=True)  # (K, B, Q, 1)
-        features = (neurons - height).exp()
-        forms = ((features @ table) * features).sum(-1)  # at a node they may be negative, in sum they are not
-        total = log_signed_sum(self.weights[index] + 2.0 * height.squeeze(-1), forms) + top[..., 0, 0]
-        normaliser = log_quadratic_form(gram * symmetric(log_kernel.exp(), n), log_scale)
-        background = self.background_of(index)
-        return net.mix(total - normaliser, None if background is None else background.double())
-
-
-def vote_nodes(total: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes in ``log t`` of the integral over votes, and the logarithm of their weights.
-
-    Nodes are as dense as the narrowest integrand of n votes needs, ``√(1 + n / (1 + t))`` of them per step.
-
-    Args:
-        total: votes of each row, n (N,).
-        spread: logarithm of the largest over the smallest part of its centre (N,).
-
-    Returns:
-        Both (N, Q).
-    """
-    fine = torch.linspace(0.0, 1.0, 2001, dtype=torch.float64, device=total.device)
-
-    def density(x: Tensor, rows: Tensor) -> Tensor:
-        return (1.0 + total[rows, None] * torch.sigmoid(spread[rows, None] - x)).sqrt()
-
-    def fine_nodes(rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Many nodes (n, F), and how many of the others lie below each."""
-        low, high = -NODE_MARGIN - NODE_TAIL / total[rows], NODE_TAIL + spread[rows]
-        x = low[:, None] + (high - low)[:, None] * fine
-        return x, torch.nn.functional.pad(torch.cumulative_trapezoid(density(x, rows), x, dim=-1), (1, 0))
-
-    blocks = torch.arange(len(total), device=total.device).split(EVALUATION_ROWS)
-    most = max(float(fine_nodes(rows)[1][:, -1].max()) for rows in blocks)
-    even = torch.linspace(0.0, 1.0, 1 + math.ceil(most / NODE_STEP), dtype=torch.float64, device=total.device)
-    parts = []
-    for rows in blocks:
-        x, mass = fine_nodes(rows)
-        level = mass[:, -1:] * even
-        left = torch.searchsorted(mass, level.contiguous()).clamp(1, len(fine) - 1) - 1
-        start = x.gather(-1, left)
-        nodes = start + (level - mass.gather(-1, left)) / density(start, rows)
-        parts.append((nodes, (level[:, 1:2] / density(nodes, rows)).log()))
-    nodes, log_weight = (torch.cat(column) for column in zip(*parts))
-    return nodes, log_weight
 
 
 # -- steps without autograd ------------------------------------------------------------------------------------------
@@ -666,7 +451,7 @@ class WrittenOutStep(NetworkStep):
             self.layers[-1], self.take_exponents(), net.readout, logs, background, odds, balanced=net.balanced
         )
         self.work.backward(slope, self.d_layers[-1], self.d_exponents, self.d_readout)
-        return self.labels.in_one_measure(log_p, index)
+        return log_p
 
 
 class WrittenOutVoteStep(NetworkStep):
@@ -701,31 +486,3 @@ class WrittenOutVoteStep(NetworkStep):
             log_p, slope = torch.logaddexp(log_p + keep, other), slope * share.to(slope.dtype)
         self.work.backward(slope, self.d_layers[-1], self.d_exponents, self.d_readout)
         return log_p
-
-
-class WrittenOutZeroStep(NetworkStep):
-    """The step for label distributions with zeros.
-
-    Args:
-        net: with presence; its parameters get ``grad`` arrays that stay.
-        X: features, scaled for every member.
-        labels: label distributions with zeros.
-        batch_size: rows per step.
-
-    Raises:
-        TypeError: where the backbone is a custom one, which needs autograd.
-    """
-
-    def __init__(self, net: SnefyNet, X: ScaledFeatures, labels: ZeroObjective, batch_size: int) -> None:
-        super().__init__(net, X, batch_size)
-        self.labels = labels
-        self.d_presence = gradient_of(net.raw_presence)
-        n_members, n_neurons, n_labels = net.raw_exponents.shape
-        shape = (n_members, batch_size, n_neurons, n_labels)
-        self.work = ZeroPass(shape, labels.supports, labels.shift is not None, net.readout)
-
-    def density(self, index: Tensor, slope: Tensor) -> Tensor:
-        """See :meth:`NetworkStep.density`."""
-        net, rows = self.net, self.labels.rows(self.net, index)
-        into = self.d_layers[-1], self.d_exponents, self.d_presence, self.d_readout
-        return self.work.run(self.layers[-1], self.take_exponents(), net.raw_presence, net.readout, rows, slope, into)

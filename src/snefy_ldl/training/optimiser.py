@@ -180,30 +180,6 @@ def _shaped(values: Tensor, name: str, parameter: Tensor) -> Tensor:
     return values[member] if member is not None else values.view(-1, *[1] * (parameter.dim() - 1))
 
 
-@torch.no_grad()
-def limit_gradients(net: SnefyNet, limit: float) -> None:
-    """Cut each member's gradient to a norm, whatever the other members' are.
-
-    Args:
-        net: whose parameters hold gradients.
-        limit: the largest norm.
-    """
-    named = [(name, parameter.grad) for name, parameter in net.named_parameters() if parameter.grad is not None]
-    stacked = [gradient.flatten(1) for name, gradient in named if copy_of_member(name) is None]
-    norms = [torch.linalg.vector_norm(gradient, dim=1) for gradient in stacked]
-    alone = torch.zeros_like(norms[0])
-    for name, gradient in named:
-        member = copy_of_member(name)
-        if member is not None:
-            alone[member] += gradient.square().sum()
-    norm = torch.linalg.vector_norm(torch.stack([*norms, alone.sqrt()]), dim=0)
-    if norm.device.type == "cpu" and bool((norm <= limit).all()):  # a captured step may not ask
-        return
-    factor = (limit / norm.clamp_min(limit)).to(net.readout.dtype)
-    for name, gradient in named:
-        gradient.mul_(_shaped(factor, name, gradient))
-
-
 def set_rate(optimizer: StackedAdamW, share: float) -> None:
     """Put every group at a share of its peak rate; on a CPU, where a rate is a plain number."""
     for group in optimizer.param_groups:

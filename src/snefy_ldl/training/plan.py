@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 import torch
@@ -27,23 +26,12 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling, column_moments, scaling_of
-from snefy_ldl.networks.starts import (
-    BLEND,
-    fit_dirichlet,
-    label_concentration,
-    paper_init,
-    presence_init,
-    prototype_init,
-)
+from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, paper_init, prototype_init
 from snefy_ldl.training.data import Labels, TrainingData, prepare_shares, prepare_votes
-from snefy_ldl.training.objectives import CentredCounts, Counts, Gaps, Objective, Shares, ZeroObjective
+from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
 from snefy_ldl.training.settings import Recipe, Settings, make_recipe
 from snefy_ldl.training.state import FittedState, Inputs
 
-#: Parts whose geometric means differ by this factor are unequal enough for a centre to be tried by itself.
-UNEQUAL = 8.0
-#: A part of rows with zeros from which modelling them is tried.
-ENOUGH_ZEROS = 0.05
 #: Parts of a small table, each of which another member leaves out.
 N_FOLDS = 5
 #: Share of the background Dirichlet while training; the validation rows settle it afterwards.
@@ -62,15 +50,10 @@ class Job:
         policy: the zero policy; settled on the rows by default.
         warn: whether to say how many labels were shrunk.
         compared: whether its state will be compared with another's on validation rows.
-        settled: whether the zero policy is no longer open.
         inputs: what the features of the data are.
-        remark: what a candidate's name ends with, where jobs of several zero policies are compared.
         members_done: members that were trained before; the job trains those that come after them.
         folds: whether each member leaves out another part of the rows, so that every row is a validation row, and the
             members of a candidate stop at one common epoch.
-        lessons: rows of the data that the member of each part learns from, too (N_FOLDS, n), or every member where
-            there are no parts (1, n); None for none.
-        may_move: whether a law that moves may be tried; it answers questions about votes row by row.
         seed: of the job; drawn from ``settings.random_state`` by default.
 
     Attributes:
@@ -94,17 +77,12 @@ class Job:
         warn: bool = True,
         seed: int | None = None,
         compared: bool = False,
-        settled: bool = False,
         inputs: Inputs = "features",
-        remark: str = "",
         members_done: int = 0,
         folds: bool = False,
-        lessons: Index | None = None,
-        may_move: bool = True,
     ) -> None:
-        self.folds, self.lessons, self.may_move = folds, lessons, may_move
-        self.compared, self.settled = compared, settled
-        self.inputs, self.remark, self.members_done = inputs, remark, members_done
+        self.folds, self.compared = folds, compared
+        self.inputs, self.members_done = inputs, members_done
         self.settings, self.given, self.data, self.start, self.one_pass = settings, data, data, start, one_pass
         self.rows = np.arange(data.n_rows) if rows is None else rows
         self.seed = seed_from(settings.random_state) if seed is None else seed
@@ -117,11 +95,8 @@ class Job:
         else:
             seen = data.labels[self.rows]
             policy = policy or ZeroPolicy.from_data(seen, settings.zeros)
-            if policy.mode == "model" and (data.has_gaps or settings.is_paper or one_pass):
-                policy = ZeroPolicy("shrink", policy.floor)  # those likelihoods have no room for zeros
             self.labels = prepare_shares(data, self.rows, policy)
-            if not self.may_model_zeros:
-                policy.apply(seen, warn=warn, names=data.label_names)
+            policy.apply(seen, warn=warn, names=data.label_names)
 
     def _check_shape(self) -> None:
         fraction, data = self.settings.validation_fraction, self.data
@@ -138,30 +113,6 @@ class Job:
         if self.settings.backbone is None:
             check_features(data.features, n_features=self.start.n_inputs)
 
-    @property
-    def zero_rows(self) -> float:
-        """Part of the rows that hold an exact zero."""
-        if self.data.are_counts or self.data.has_gaps:
-            return 0.0
-        return float((self.data.labels[self.rows] <= 0.0).any(1).mean())
-
-    @property
-    def may_model_zeros(self) -> bool:
-        """Whether zeros are to be modelled by validation: the settings leave it open, and enough rows hold one."""
-        if self.settings.zeros != "auto" or self.settings.is_paper or self.one_pass or self.start is not None:
-            return False
-        if self.settings.backbone is not None or self.models_zeros or self.settled:
-            return False
-        return self.zero_rows >= ENOUGH_ZEROS and self.zero_rows * len(self.rows) >= 20
-
-    def with_policy(self, mode: str) -> Job:
-        """This job under another zero policy."""
-        policy = ZeroPolicy(mode, self.labels.policy.floor)
-        remark = ", zeros modelled" if mode == "model" else ", zeros shrunk"
-        return Job(
-            self.settings, self.data, self.rows, policy=policy, warn=False, seed=self.seed, compared=True, remark=remark
-        )
-
     def without_groups(self) -> Job:
         """This job, whose rows come without groups."""
         other = copy.copy(self)
@@ -169,37 +120,6 @@ class Job:
         other.data = copy.copy(self.data)
         other.data.groups = None
         return other
-
-    @property
-    def models_zeros(self) -> bool:
-        """Whether shares of exactly zero are part of the law."""
-        return self.labels.policy.mode == "model"
-
-    @cached_property
-    def centres(self) -> list[Array | None]:
-        """The centres to try (L,), None for none."""
-        data = self.data
-        if self.start is not None:
-            return [self.start.centre]
-        if data.are_counts or data.has_gaps or self.one_pass or data.moves is not None:
-            return [None]
-        if self.models_zeros and isinstance(self.settings.centre, str):
-            return [None]  # presence takes over what a centre does for small parts
-        centres: list[Array | None] = []
-        for option in self.settings.centres:
-            if option is None or not isinstance(option, str):
-                centres.append(option)
-                continue
-            shares = self.labels.shares[self.rows]
-            there = shares > 0.0  # where zeros are modelled, of the rows that hold the label
-            logs = np.where(there, np.log(np.where(there, shares, 1.0)), 0.0)
-            mean = logs.sum(0) / np.maximum(there.sum(0), 1)
-            if len(self.settings.centres) == 1 or np.ptp(mean) > math.log(UNEQUAL):
-                centres.append(np.exp(mean - mean.mean()))
-        for centre in centres:
-            if centre is not None and centre.shape != (data.n_labels,):
-                raise InputError(f"centre must hold {data.n_labels} positive numbers, one per label; got {centre!r}.")
-        return centres
 
     @property
     def scalings(self) -> list[Scaling]:
@@ -218,7 +138,7 @@ class Job:
 
     @cached_property
     def members(self) -> list[Member]:
-        """``n_members`` for each scaling and centre to try, all side by side on the same rows."""
+        """``n_members`` for each scaling to try, all side by side on the same rows."""
         n_rows, fraction = len(self.rows), self.settings.validation_fraction
         n_held = 0
         if fraction > 0 and not self.one_pass:
@@ -227,23 +147,20 @@ class Job:
         numbers = range(self.members_done, self.members_done + self.n_members)
         same = [0 if self.settings.shares_backbone else k for k in numbers]
         if self.folds:
-            parts = self._folds()
+            parts = fold_rows(self.rows, self.seed)
             splits = {k: parts[k % N_FOLDS] for k in set(same)}
         else:
             splits = {k: self._split(derive_seed(self.seed, 4, k), n_held) for k in set(same)}
         if self.data.groups is not None:  # groups differ in size, and members of one stack have as many rows each
             sizes = [min(len(split[part]) for split in splits.values()) for part in (0, 1)]
             splits = {k: (train[: sizes[0]], valid[: sizes[1]]) for k, (train, valid) in splits.items()}
-        if self.lessons is not None and not self.folds:
-            drawn = torch.as_tensor(self.lessons[0])
-            splits = {k: (torch.cat([train, drawn]), valid) for k, (train, valid) in splits.items()}
         members = []
-        for scaling, centre in product(self.scalings, self.centres):
+        for scaling in self.scalings:
             for k, at in zip(numbers, same):
                 start_seed, shuffle_seed = derive_seed(self.seed, 5, k), derive_seed(self.seed, 7, at)
                 if self.one_pass:  # each pass in an order of its own
                     shuffle_seed = derive_seed(shuffle_seed, self.passes_done)
-                members.append(Member(self, *splits[at], scaling, centre, start_seed, shuffle_seed))
+                members.append(Member(self, *splits[at], scaling, start_seed, shuffle_seed))
         return members
 
     def _split(self, seed: int, n_held: int) -> tuple[Tensor, Tensor]:
@@ -257,15 +174,6 @@ class Job:
         )
         return torch.as_tensor(train), torch.as_tensor(valid)
 
-    def _folds(self) -> list[tuple[Tensor, Tensor]]:
-        """Training and validation rows of each part; beside lessons, training rows count several times."""
-        parts = fold_rows(self.rows, self.seed)
-        if self.lessons is None:
-            return parts
-        times = max(1, self.lessons.shape[1] // (2 * len(parts[0][0])))
-        lessons = torch.as_tensor(self.lessons)
-        return [(torch.cat([train.repeat(times), own]), valid) for (train, valid), own in zip(parts, lessons)]
-
     @property
     def passes_done(self) -> int:
         """Passes of ``partial_fit`` before this one."""
@@ -274,7 +182,7 @@ class Job:
     @cached_property
     def recipe(self) -> Recipe:
         """How to train."""
-        return make_recipe(self.settings, len(self.rows), self.labels.votes, self.one_pass, self.models_zeros)
+        return make_recipe(self.settings, len(self.rows), self.labels.votes, self.one_pass)
 
 
 def fold_rows(rows: Index, seed: int) -> list[tuple[Tensor, Tensor]]:
@@ -307,7 +215,6 @@ class Member:
         train: its training rows.
         valid: its validation rows; none means that the last weights stay.
         scaling: of its features.
-        centre: by which its labels are divided (L,), or None.
         start_seed: of its first weights.
         shuffle_seed: of the order of its rows.
     """
@@ -316,7 +223,6 @@ class Member:
     train: Tensor
     valid: Tensor
     scaling: Scaling
-    centre: Array | None
     start_seed: int
     shuffle_seed: int
 
@@ -349,11 +255,10 @@ def build_net(members: Sequence[Member]) -> SnefyNet:
         int(settings.n_readouts),
         exponent_form="clip" if settings.is_paper else "log",
         balanced=not settings.is_paper,
-        presence=job.models_zeros,
     )
-    starts: dict[tuple[int, int], _Start] = {}  # members that differ in their scaling alone start alike
+    starts: dict[int, _Start] = {}  # members that differ in their scaling alone start alike
     for k, member in enumerate(members):
-        key = (id(member.train), id(member.centre))
+        key = id(member.train)
         starts[key] = starts.get(key) or _Start(member)
         _initialise(net, k, member, starts[key])
     return net
@@ -363,7 +268,7 @@ class _Start:
     """What the training rows of a member say before it starts.
 
     Args:
-        member: one of those that share rows and centre.
+        member: one of those that share rows.
 
     Attributes:
         shares: labels of the training rows, as the network sees them (N, L).
@@ -371,11 +276,7 @@ class _Start:
 
     def __init__(self, member: Member) -> None:
         self._rows, self._job = member.train.numpy(), member.job
-        shares, moves = torch.as_tensor(self._job.labels.prototypes[self._rows]), self._job.data.moves
-        if member.centre is not None:
-            shares = shares / torch.as_tensor(member.centre)
-        elif moves is not None:
-            shares = (shares.log() - torch.as_tensor(moves.log_centre[self._rows])).softmax(-1)
+        shares = torch.as_tensor(self._job.labels.prototypes[self._rows])
         self.shares = shares / shares.sum(-1, keepdim=True)
 
     @cached_property
@@ -386,7 +287,7 @@ class _Start:
     @cached_property
     def background(self) -> Tensor:
         """Concentration of the background Dirichlet (L,)."""
-        if self._job.labels.prior is not None and self._job.data.moves is None:
+        if self._job.labels.prior is not None:
             return torch.as_tensor(self._job.labels.prior)
         guess = self.shares.mean(0) * max(self.concentration, 1.0)
         return fit_dirichlet(self.shares.log().mean(0), guess)
@@ -400,22 +301,14 @@ class _Start:
 def _initialise(net: SnefyNet, k: int, member: Member, start: _Start) -> None:
     """Start one member: its neurons, the scaling of its features, and its background."""
     labels, is_paper = member.job.labels, member.job.settings.is_paper
-    job_models_zeros = member.job.models_zeros
-    shares, moves = start.shares, member.job.data.moves
-    if member.centre is not None:
-        net.set_centre(k, torch.as_tensor(member.centre))
     generator = torch.Generator().manual_seed(member.start_seed)
-    if job_models_zeros:
-        blend = BLEND if moves is None else 1.0  # rows differ by their moves, not by neurons made for some of them
-        presence_init(net, k, shares, generator, BACKGROUND_SHARE, labels.concentration_range, blend)
-    elif is_paper:
-        paper_init(net, k, shares, generator)
+    if is_paper:
+        paper_init(net, k, start.shares, generator)
     else:
-        prototype_init(net, k, shares, generator, labels.concentration_range, start.concentration)
+        prototype_init(net, k, start.shares, generator, labels.concentration_range, start.concentration)
+        net.set_background(k, start.background, BACKGROUND_SHARE)
     if isinstance(net.backbone, StackedMLP) and member.scaling != "none":
         net.backbone.scaler.set(k, *scaling_of(*start.moments, member.scaling))
-    if not is_paper and not job_models_zeros:
-        net.set_background(k, start.background, BACKGROUND_SHARE)
 
 
 def make_objective(net: SnefyNet, members: Sequence[Member], device: torch.device) -> Objective:
@@ -432,8 +325,6 @@ def make_objective(net: SnefyNet, members: Sequence[Member], device: torch.devic
     data = members[0].job.data
     if data.are_counts:
         counts = torch.as_tensor(data.labels, device=device)
-        if data.moves is not None:
-            return CentredCounts(counts, net, torch.as_tensor(data.moves.log_centre, device=device))
         named = None if data.partial is None else torch.as_tensor(data.partial.named, device=device)
         sets = None if data.partial is None else torch.as_tensor(data.partial.sets, device=device)
         return Counts(counts, net, named, sets)
@@ -444,32 +335,5 @@ def make_objective(net: SnefyNet, members: Sequence[Member], device: torch.devic
     group = torch.tensor([jobs.index(m.job) if len(jobs) > 1 else 0 for m in members], device=device)
     if data.has_gaps:
         return Gaps([torch.as_tensor(job.labels.known, device=device) for job in jobs], net, group)
-    row_centre = None if data.moves is None else torch.as_tensor(data.moves.log_centre, device=device)
-    if members[0].job.models_zeros:
-        log_centre, shift = None if row_centre is None else row_centre[None], None
-        if data.moves is not None and data.moves.shift is not None:
-            shift = torch.as_tensor(data.moves.shift, device=device)
-        if any(member.centre is not None for member in members):
-            ones = np.ones(data.n_labels)
-            centre = np.log(np.stack([ones if m.centre is None else m.centre for m in members]))
-            log_centre = torch.as_tensor(centre, device=device)[:, None]
-        shares = [torch.as_tensor(job.labels.shares, device=device) for job in jobs]
-        return ZeroObjective(shares, net, group, log_centre, shift)
-    tables: list[Tensor] = []
-    jacobians: list[Tensor] = []
-    which: list[int] = []
-    distinct: dict[tuple[int, bytes], int] = {}
-    for number, member in zip(group.tolist(), members):
-        key = (number, b"" if member.centre is None else member.centre.tobytes())
-        if key not in distinct:
-            distinct[key] = len(tables)
-            logs = torch.as_tensor(jobs[number].labels.shares, device=device).log()
-            divided = logs if row_centre is None else torch.log_softmax(logs - row_centre, -1)
-            if member.centre is not None:
-                divided = torch.log_softmax(logs - torch.as_tensor(member.centre, device=device).log(), -1)
-            tables.append(divided)
-            jacobians.append((divided - logs).sum(-1))
-        which.append(distinct[key])
-    plain = row_centre is None and all(member.centre is None for member in members)
-    jacobian = None if plain else torch.stack(jacobians)
-    return Shares(torch.stack(tables), net, torch.tensor(which, device=device), jacobian)
+    tables = torch.stack([torch.as_tensor(job.labels.shares, device=device).log() for job in jobs])
+    return Shares(tables, net, group)

@@ -1,8 +1,8 @@
 """The race between candidates: all start, at a few epochs those that are clearly behind are dropped, the rest go on.
 
-A candidate is one way to fit a job: what the network sees, how that is scaled, and by what labels are divided. All
-candidates follow the schedule they would follow alone and are compared at the same epoch, so that one that is never
-dropped ends with exactly the weights it would have had without a race.
+A candidate is one way to fit a job: what the network sees, and how that is scaled. All candidates follow the schedule
+they would follow alone and are compared at the same epoch, so that one that is never dropped ends with exactly the
+weights it would have had without a race.
 
 At each *rung* a candidate is dropped where another one leads on the validation rows by more than a margin: the mean
 difference of their log likelihoods, row by row and each at its best epoch so far, in standard errors. Candidates that
@@ -11,7 +11,7 @@ learn slowly get the benefit: if the gap has become smaller since half the epoch
 What was tried is recorded as plain values, which end up in ``SnefyLDL.candidates_``:
 
 ========================  =====================================================================================
-``name``                  the candidate in words, ``"guides with centre"`` say
+``name``                  the candidate in words, ``"guides, pooled scaling"`` say
 ``log_likelihood``        mean over its validation rows at its best epoch; None without validation rows
 ``kl``                    mean KL divergence of its mean prediction there; None where nobody had to know
 ``epochs``                that its networks trained
@@ -52,9 +52,9 @@ from snefy_ldl.training.state import FittedState, Inputs, Run, Validation, lead,
 
 #: Part of the epochs at which candidates are compared, and the standard errors by which one may be behind there.
 #: Earlier, or by fewer standard errors, the winner of a full search was dropped on two of five splits of a data set
-#: whose candidates with a centre learn fast and end behind.
+#: whose candidates learnt fast and ended behind.
 RUNGS = ((0.3, 4.0), (0.5, 3.0), (0.7, 2.0))
-#: Part of those standard errors by which one may be behind where nothing but scaling or centre differs.
+#: Part of those standard errors by which one may be behind where nothing but scaling differs.
 SIBLINGS = 0.25
 #: Epochs and validation rows below which nobody is dropped: too few to tell who is behind.
 LEAST_EPOCHS, LEAST_ROWS = 10, 20
@@ -63,7 +63,6 @@ TITLES: dict[Inputs, str] = {
     "features": "features",
     "guides": "guides",
     "both": "features and guides",
-    "moving": "moving law",
 }
 #: Standard errors that a candidate may be behind another by the rules of the final choice.
 Handicap = Callable[[Job, Job], float]
@@ -116,7 +115,7 @@ class Candidate:
 
 def job_title(job: Job) -> str:
     """What the candidates of a job have in common, in words."""
-    return (TITLES[job.inputs] if job.settings.backbone is None else "backbone") + job.remark
+    return TITLES[job.inputs] if job.settings.backbone is None else "backbone"
 
 
 def candidates_of(stack: Stack) -> list[Candidate]:
@@ -126,11 +125,8 @@ def candidates_of(stack: Stack) -> list[Candidate]:
         numbers, size = stack.members_of(job), job.n_members
         for start in range(0, len(numbers), size):
             first = job.members[start]
-            name = TITLES[job.inputs] if job.settings.backbone is None else "backbone"
-            name += " with centre" if first.centre is not None else ""
-            name += ", pooled scaling" if first.scaling == "pooled" else ""
-            name += ", taught" if job.lessons is not None else ""
-            field.append(Candidate(name + job.remark, job, stack, numbers[start : start + size]))
+            name = job_title(job) + (", pooled scaling" if first.scaling == "pooled" else "")
+            field.append(Candidate(name, job, stack, numbers[start : start + size]))
     return field
 
 
@@ -226,7 +222,7 @@ def describe(stack: Stack, field: Sequence[Candidate]) -> str:
         field: all candidates of the search, in their order.
 
     Returns:
-        ``"choosing: 4 of 11, guides with centre"``, or the losses where nothing is left to choose.
+        ``"choosing: 4 of 11, guides, pooled scaling"``, or the losses where nothing is left to choose.
     """
     if sum(one.outcome is None for one in field) < 2:
         return stack.trainer.note
@@ -544,11 +540,10 @@ def score_held(net: SnefyNet, X: Any, objective: Objective, members: Sequence[Me
         The scores.
     """
     rows = torch.stack([member.valid for member in members]).to(net.readout.device)
-    compare = any(len(member.job.members) > member.job.n_members or member.job.compared for member in members)
     if not rows.shape[1]:
         return HeldScores(rows, None, None)
-    log_prob, left_out = evaluate(net, X, objective, rows).cpu() if compare else None, objective.mean_left_out(rows)
-    means = _member_means(net, X, rows) if compare and members[0].job.data.moves is None else None
+    log_prob, left_out = evaluate(net, X, objective, rows).cpu(), objective.mean_left_out(rows)
+    means = _member_means(net, X, rows)
     if objective.background is None:
         return HeldScores(rows, log_prob, None, means, left_out)
     before = net.log_odds.clone()
@@ -563,9 +558,9 @@ def score_held(net: SnefyNet, X: Any, objective: Objective, members: Sequence[Me
 def _member_means(net: SnefyNet, X: Any, rows: Tensor) -> Tensor | None:
     """Mean predictions of all members for their own rows, on the CPU (K, B, L).
 
-    None for laws whose means are integrals, and for backbones that members share or that read rows one by one.
+    None for backbones that members share or that read rows one by one.
     """
-    if net.has_centre or net.has_presence or isinstance(net.backbone, CustomBackbone):
+    if isinstance(net.backbone, CustomBackbone):
         return None
     parts = []
     for start in range(0, rows.shape[1], EVALUATION_ROWS):
@@ -584,7 +579,7 @@ def conclude(
     first_member: int = 0,
     members: Sequence[Member] | None = None,
 ) -> FittedState:
-    """Keep the job's best scaling and centre, and settle the background's share on validation rows.
+    """Keep the job's best scaling, and settle the background's share on validation rows.
 
     Args:
         job: whose members these are.
@@ -603,7 +598,7 @@ def conclude(
     members, n_members = job.members if members is None else members, job.n_members
     keep, validation = list(range(n_members)), None
     candidates: list[dict[str, Any]] = [{} for _ in range(0, len(members), n_members)]
-    if scores is not None and scores.log_prob is not None and (len(job.members) > n_members or job.compared):
+    if scores is not None and scores.log_prob is not None:
         part = list(range(first_member, first_member + len(members)))
         rivals = _Candidates(job, members, net, X, scores.of(part), first_member)
         keep, validation = rivals.best()
@@ -627,10 +622,7 @@ def conclude(
         report |= {"reads": net.backbone.reads, "row": net.backbone.row}
     if scores is not None and scores.left_out is not None:
         run = run.with_left_out(scores.left_out[as_slice(keep)].tolist())
-    n_train = len(first.train)
-    if job.lessons is not None:  # which are no rows of the table, and beside which each row counts several times
-        n_train = len(job.rows) - len(first.valid)
-    report |= summarise(net, run, n_train, len(first.valid), first.scaling)
+    report |= summarise(net, run, len(first.train), len(first.valid), first.scaling)
     report["labels"] = "votes" if job.data.are_counts else "shares"
     if job.data.note is not None:
         report["note"] = job.data.note
@@ -649,14 +641,13 @@ def conclude(
         feature_names=data.feature_names,
         columns=data.columns,
         optimizer=optimizer,
-        centre=first.centre,
         validation=validation,
         candidates=[] if scores is None else candidates,  # a stream tries one only
     )
 
 
 class _Candidates:
-    """The members of one job, in groups that differ in scaling or centre.
+    """The members of one job, in groups that differ in scaling.
 
     Args:
         job: whose they are.
@@ -690,7 +681,7 @@ class _Candidates:
             validation = self._validation(log_p, part)
             if validation.beats(best_validation):
                 best, best_validation = part, validation
-        if self._job.compared and best_validation is None:
+        if best_validation is None:
             best_validation = self._validation(log_p, best)
         return best, best_validation
 
@@ -700,7 +691,8 @@ class _Candidates:
         counted = torch.ones_like(divergence, dtype=torch.bool)
         if self._job.data.weights is not None:
             counted = torch.as_tensor(self._job.data.weights)[self._scores.rows[part].cpu()] > 0.0
-        validation = Validation(log_p[part][counted], divergence[counted])
+        rows = torch.stack([self._members[k].valid for k in part])
+        validation = Validation(log_p[part][counted], divergence[counted], rows[counted])
         self.divergences[part[0]] = float(validation.divergence.double().mean())
         return validation
 
@@ -714,11 +706,9 @@ class _Candidates:
 
     def _mean(self, k: int) -> Tensor:
         """A member's mean prediction for its validation rows (B, L), asked by itself."""
-        rows, moves, net = self._members[k].valid, self._job.data.moves, self._net.select([self._first + k])
-        device = net.readout.device
-        shifts = () if moves is None else moves.take(rows.numpy()).tensors(device)
+        rows, net = self._members[k].valid, self._net.select([self._first + k])
         with torch.no_grad():
-            mean: Tensor = net(gather_rows(net, self._X, rows[None].to(device)), *shifts).mean.cpu()
+            mean: Tensor = net(gather_rows(net, self._X, rows[None].to(net.readout.device))).mean.cpu()
         return mean
 
 
@@ -750,7 +740,7 @@ def join_states(first: FittedState, second: FittedState) -> FittedState:
     summary = {**first.summary, "epochs": max(first.summary["epochs"], second.summary["epochs"])}
     for name in ("best_epoch", "validation_loss", "background_share", "repairs", "seconds"):
         summary[name] = first.summary[name] + second.summary[name]
-    return replace(first, net=net.eval(), history=history, summary=summary, validation=None)
+    return replace(first, net=net.eval(), history=history, summary=summary)
 
 
 def first_members(state: FittedState, number: int) -> FittedState:
@@ -768,4 +758,4 @@ def first_members(state: FittedState, number: int) -> FittedState:
     summary = dict(state.summary)
     for name in ("best_epoch", "validation_loss", "background_share"):
         summary[name] = summary[name][:number]
-    return replace(state, net=state.net.select(list(range(number))).eval(), summary=summary, validation=None)
+    return replace(state, net=state.net.select(list(range(number))).eval(), summary=summary)

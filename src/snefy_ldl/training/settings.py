@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
 from snefy_ldl._internal.validation import ZeroOption, check_choice, check_count, check_number
@@ -16,14 +15,10 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.scaling import Scaling
 
-#: By what labels are divided: "geometric" is the training labels' geometric mean; "auto" leaves it to validation rows.
-CentreOption = Literal["auto", "geometric"] | None | Any
 #: Point learners whose predictions the network may see: "auto" tries the library's own; None uses none.
 GuideOption = Literal["auto"] | None | Any
 #: Exponents learn this many times faster than the rest.
 EXPONENT_RATE = 20.0
-#: ... and, where labels may be absent, exponents and presence this many times.
-PRESENCE_RATE = 5.0
 #: A pass of ``partial_fit`` runs at this share of the learning rate.
 ONE_PASS_RATE = 0.2
 #: Largest numbers of rows for which a step takes 16, 32, ... of them; beyond the last it takes LARGEST_BATCH.
@@ -31,12 +26,11 @@ ONE_PASS_RATE = 0.2
 #: and 2,048 of a million synthetic rows after 10 epochs; 3.44 and 3.56 with 256 and 1,024 of 300,000 others.)
 BATCH_LIMITS = {16: 200, 32: 500, 64: 10_000, 128: 40_000, 256: 85_000, 1024: 400_000}
 LARGEST_BATCH = 2048
-#: Of shares, steps of 64 rows become steps of 128 at so many times the rate, and at so many where zeros are modelled:
-#: as good, in two thirds of the time.
-DOUBLED_BATCH, DOUBLED_RATE, DOUBLED_PRESENCE_RATE = 64, 1.6, 2.4
+#: Of shares, steps of 64 rows become steps of 128 at so many times the rate: as good, in two thirds of the time.
+DOUBLED_BATCH, DOUBLED_RATE = 64, 1.6
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Parameters:
     """Parameters of one model; :class:`snefy_ldl.snefy.SnefyLDL` says what each of them means."""
 
@@ -52,8 +46,7 @@ class Parameters:
     validation_fraction: float = 0.15
     patience: int | None = None
     standardize: str | bool | None = "auto"
-    zeros: ZeroOption = "auto"
-    centre: CentreOption = "auto"
+    zeros: ZeroOption = "shrink"
     guides: GuideOption = "auto"
     device: str = "auto"
     random_state: Any = None
@@ -65,7 +58,7 @@ class Parameters:
     group_effects: Literal["auto"] | None = "auto"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Settings(Parameters):
     """Parameters of one model, checked.
 
@@ -96,11 +89,6 @@ class Settings(Parameters):
         scalings = {"auto", "unit", "pooled", True, False, None}
         if not isinstance(self.standardize, Hashable) or self.standardize not in scalings:
             raise InputError(f'standardize={self.standardize!r}: use "auto", "unit", "pooled" or False.')
-        if isinstance(self.centre, str) or self.centre is None:
-            if self.centre not in ("auto", "geometric", None):
-                raise InputError(f'centre={self.centre!r}: use "auto", "geometric", None or one number per label.')
-        elif not (np.asarray(self.centre, dtype=np.float64) > 0.0).all():
-            raise InputError(f"centre must hold positive numbers, one per label; got {self.centre!r}.")
         is_text = isinstance(self.guides, str)
         if (is_text and self.guides != "auto") or not isinstance(self.guides, (Iterable, type(None))):
             raise InputError(f'guides={self.guides!r}: use "auto", None or a list of regressors.')
@@ -130,17 +118,6 @@ class Settings(Parameters):
         if self.standardize == "auto" and self.validation_fraction > 0:
             return ["unit", "pooled"]
         return ["unit"]
-
-    @property
-    def centres(self) -> list[Any]:
-        """The centres to try: None, ``"geometric"`` or an array (L,)."""
-        if self.is_paper or self.centre is None:
-            return [None]
-        if isinstance(self.centre, str):
-            if self.centre == "geometric":
-                return ["geometric"]
-            return [None, "geometric"] if self.validation_fraction > 0 and self.backbone is None else [None]
-        return [np.asarray(self.centre, dtype=np.float64)]
 
     @property
     def torch_device(self) -> torch.device:
@@ -262,7 +239,6 @@ def make_recipe(
     n_rows: int,
     votes: VoteSettings | None = None,
     one_pass: bool = False,
-    presence: bool = False,
 ) -> Recipe:
     """The recipe of some settings.
 
@@ -271,7 +247,6 @@ def make_recipe(
         n_rows: rows that the model may see.
         votes: where votes are trained on, how.
         one_pass: for one pass at a constant rate (``partial_fit``).
-        presence: where labels may be absent.
 
     Returns:
         The recipe.
@@ -287,7 +262,7 @@ def make_recipe(
         size = next((size for size, limit in BATCH_LIMITS.items() if rows < limit), LARGEST_BATCH)
         plain = votes is None and settings.backbone is None and not (settings.is_paper or one_pass)
         if size == DOUBLED_BATCH and plain:
-            size, rate = 2 * size, DOUBLED_PRESENCE_RATE if presence else DOUBLED_RATE
+            size, rate = 2 * size, DOUBLED_RATE
     if votes is not None and not settings.is_paper:
         # Votes are a noisier teacher than shares, and a few of them say nothing about concentrations.
         rate, exponent_rate = votes.rate * rate, votes.exponent_rate
@@ -295,7 +270,7 @@ def make_recipe(
         epochs=1 if one_pass else int(settings.epochs),
         batch_size=int(size),
         learning_rate=float(settings.learning_rate) * rate,
-        exponent_rate=PRESENCE_RATE if presence else exponent_rate,
+        exponent_rate=exponent_rate,
         weight_decay=float(settings.weight_decay),
         schedule="constant" if settings.is_paper or one_pass else "one_cycle",
         patience=settings.patience,

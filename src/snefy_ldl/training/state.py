@@ -31,8 +31,8 @@ from snefy_ldl.training.optimiser import StackedAdamW
 #: Standard errors, likelihood and mean added up, by which a challenger must lead: a later candidate costs more to ask.
 LEAST_LEAD = 0.5
 
-#: What a network sees; with "moving" it sees the guides, and they move the law itself.
-Inputs = Literal["features", "guides", "both", "moving"]
+#: What a network sees.
+Inputs = Literal["features", "guides", "both"]
 
 
 @dataclass
@@ -97,10 +97,18 @@ class Validation:
     Args:
         log_prob: log densities, all members' rows one after the other (B,).
         divergence: KL divergence of the mean prediction from each row's label distribution (B,).
+        rows: which rows these are (B,).
     """
 
     log_prob: Tensor
     divergence: Tensor
+    rows: Tensor
+
+    def by_row(self) -> Array:
+        """Log density of every row of the data, NaN where a network learned from it; ends with the last held one."""
+        rows, values = self.rows.numpy(), self.log_prob.double().numpy()
+        total, times = np.bincount(rows, values), np.bincount(rows)
+        return np.where(times > 0, total / np.maximum(times, 1), np.nan)
 
     @property
     def log_likelihood(self) -> float:
@@ -183,7 +191,6 @@ class FittedState:
         n_features: d; None with a custom backbone.
         feature_names: of the d features, or None where they had none.
         optimizer: where ``partial_fit`` goes on.
-        centre: by which labels are divided (L,), or None.
         inputs: what the network sees: the features, the guides' predictions, or both.
         guides: the fitted guides, or None where the network does not see any.
         columns: what makes features of the columns of a table, or None.
@@ -205,7 +212,6 @@ class FittedState:
     n_features: int | None = None
     feature_names: list[str] | None = None
     optimizer: StackedAdamW | None = None
-    centre: Array | None = None
     inputs: Inputs = "features"
     guides: Guides | None = None
     columns: Encoder | None = None
@@ -220,12 +226,10 @@ class FittedState:
         """Rows as this state's network sees them: through its guides, and with their groups, where it has some."""
         if self.effects is not None:
             columns = self.effects.columns(data.groups, data.n_rows)
-            return data.with_features(*self.effects.inputs(self.guides, self.inputs, data.features, columns))
+            return data.with_features(self.effects.inputs(self.guides, self.inputs, data.features, columns))
         if self.guides is None:
             return data
-        seen = self.guides.inputs(data.features, self.inputs)
-        mover = self.guides.mover
-        return data.with_features(seen, None if mover is None else mover.moves(seen, data.features))
+        return data.with_features(self.guides.inputs(data.features, self.inputs))
 
     @classmethod
     def of_net(cls, net: SnefyNet, policy: ZeroPolicy, label_names: list[str], named: bool) -> FittedState:
@@ -249,7 +253,6 @@ class FittedState:
             zero_policy=policy,
             label_names=label_names,
             labels_were_named=named,
-            centre=net.centre[0].cpu().numpy() if net.has_centre else None,
         )
 
     @property
@@ -285,7 +288,6 @@ def summarise(net: SnefyNet, run: Run, rows: int, validation_rows: int, scaling:
         "seconds": round(run.seconds, 3),
         "repairs": run.repairs,
         "scaling": scaling,
-        "centre": net.has_centre,
         "background_share": [round(share, 6) for share in torch.sigmoid(net.log_odds).tolist()],
         "device": str(net.readout.device),
     }
@@ -300,7 +302,7 @@ def network_inputs(
     effects: GroupEffects | None = None,
     columns: Array | None = None,
 ) -> tuple[Any, ...]:
-    """What the network takes of some rows: what it sees, and what moves each row's law where guides do that.
+    """What the network takes of some rows.
 
     Args:
         net: The fitted network.
@@ -321,14 +323,10 @@ def network_inputs(
         fetched = isinstance(features, Objects)
         return (move_rows(features.batch(index) if fetched else take_rows(features, index), device),)
     seen = part = features[rows]
-    moves: tuple[Any, ...] = ()
     if effects is not None:
         shown = effects.columns(None, part.shape[0]) if columns is None else columns[rows]
-        seen, moved = effects.inputs(guides, inputs, part, shown)
-        moves = () if moved is None else moved.tensors(device)
+        seen = effects.inputs(guides, inputs, part, shown)
     elif guides is not None:
         seen = guides.inputs(part, inputs)
-        if guides.mover is not None:
-            moves = guides.mover.moves(seen, part).tensors(device)
     seen = seen.toarray() if sp.issparse(seen) else seen
-    return torch.as_tensor(np.require(seen, np.float32, ["C", "W"]), device=device), *moves
+    return (torch.as_tensor(np.require(seen, np.float32, ["C", "W"]), device=device),)

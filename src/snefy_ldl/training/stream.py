@@ -105,8 +105,6 @@ class StreamFit:
             settings,
             standardize=simple,
             guides=None,
-            centre=None if isinstance(settings.centre, str) else settings.centre,
-            zeros="shrink" if settings.zeros in ("auto", "model") else settings.zeros,
             validation_fraction=0.0,
         )
         self.fraction, self.device = settings.validation_fraction, settings.torch_device

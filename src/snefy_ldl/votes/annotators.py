@@ -20,7 +20,7 @@ from snefy_ldl._internal.rows import count_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_number
 from snefy_ldl.datasets.votes import VoteTable
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 
 #: Terms of an item's likelihood up to which it is summed exactly; above, draws stand in for the sum.

@@ -17,7 +17,7 @@ from snefy_ldl._internal.tolerances import SMALLEST_COUNT_PROBABILITY
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import PartialCounts, check_counts
 from snefy_ldl._internal.vote_prediction import beta_binomial, label_groups
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 
 LEVELS = (0.5, 0.8, 0.9)

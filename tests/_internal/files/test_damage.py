@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -35,10 +34,10 @@ REMOVED = object()
 
 @pytest.fixture(scope="module")
 def guided(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose network sees a guide, with a centre."""
+    """A model whose network sees a guide."""
     city = make_city_districts(n=60, random_state=0)
     X = pd.DataFrame(city.X, columns=city.feature_names)
-    model = SnefyLDL(**SMALL, centre="geometric", guides=[SABFGS(max_iter=3)]).fit(X, city.D)
+    model = SnefyLDL(**SMALL, guides=[SABFGS(max_iter=3)]).fit(X, city.D)
     folder = tmp_path_factory.mktemp("guided") / "m"
     model.save(folder)
     return folder
@@ -117,8 +116,6 @@ HUGE = 10**12
         ("network.exponent_form", "square", "exponent_form"),
         ("network.n_inputs", HUGE, "inputs"),
         ("network.n_inputs", "5", "n_inputs is '5'"),
-        ("network.presence", 1, "presence is 1"),
-        ("network.presence", True, "raw_presence is missing"),
         ("parameters.hidden_sizes", [HUGE], "width"),
         ("parameters.hidden_sizes", "6", "hidden_sizes"),
         ("parameters.device", "bogus", "device 'bogus'"),
@@ -173,11 +170,11 @@ def set_first(name: str, number: float) -> Callable[[dict[str, torch.Tensor]], N
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        *[(set_first(name, math.nan), f"{name} holds") for name in ("backbone.scaler.centre", "log_odds", "centre")],
+        *[(set_first(name, math.nan), f"{name} holds") for name in ("backbone.scaler.centre", "log_odds")],
         *[(set_first(name, math.inf), f"{name} holds") for name in ("backbone.scaler.scale", "log_odds", "readout")],
         *[
             (set_first(name, 0.0), f"{name} holds numbers that are not from")
-            for name in ("backbone.scaler.scale", "background", "centre")
+            for name in ("backbone.scaler.scale", "background")
         ],
         (set_first("backbone.scaler.limit", -1.0), "limit holds numbers that are not from"),
         (lambda tensors: tensors["readout"].zero_(), "zero everywhere"),
@@ -194,13 +191,11 @@ def test_weights_that_are_wrong(plain: Path, tmp_path: Path, change: Any, match:
 
 
 @pytest.fixture(scope="module")
-def moving(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with zeros whose law moves with the guides: SA-BFGS, trees, and trees for presence."""
+def forest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with the library's own guides: SA-BFGS and trees."""
     city = make_city_districts(n=60, random_state=3)
-    D = np.where(np.quantile(city.D, 0.2) > city.D, 0.0, city.D)
-    model = SnefyLDL(**SMALL, zeros="model").fit(city.X, D / D.sum(1, keepdims=True))
-    assert model.inputs_ == "moving"
-    return model.save(tmp_path_factory.mktemp("moving") / "m")
+    model = SnefyLDL(**SMALL, guides=[SABFGS(), TreesLDL(n_trees=20, random_state=0)]).fit(city.X, city.D)
+    return model.save(tmp_path_factory.mktemp("forest") / "m")
 
 
 def fill(name: str, number: float) -> Callable[[dict[str, torch.Tensor]], None]:
@@ -225,7 +220,6 @@ def widen_first(name: str, number: int) -> Callable[[dict[str, torch.Tensor]], N
         (fill("guide.1.inner_right_", 0), r"guide.1.children_ of node 0 do not come after it"),
         (widen_first("guide.1.inner_right_", 10**9), r"guide.1.children_ of node 0 do not"),
         (widen_first("guide.1.inner_right_", -2), r"guide.1.children_ of node 0 do not"),
-        (fill("guide.mover.inner_right_", 0), r"guide.mover.children_ of node 0 do not"),
         (set_first("guide.1.inner_feature_", 5), r"guide.1.feature_ names a feature that none of the 5 is"),
         (set_first("guide.1.inner_threshold_", math.nan), r"guide.1.threshold_ holds numbers that are not finite"),
         (fill("guide.1.leaf_shares_", -1.0), r"guide.1.value_ does not hold shares"),
@@ -238,12 +232,11 @@ def widen_first(name: str, number: int) -> Callable[[dict[str, torch.Tensor]], N
         (lambda tensors: tensors.pop("guide.0.feature_mean_"), r"guide.0 does not answer: AttributeError"),
         (set_first("background", 1e30), "background holds numbers that are not from"),
         (set_first("raw_exponents", 1e3), "raw_exponents holds numbers that are not from"),
-        (set_first("raw_presence", 1e15), "raw_presence holds numbers that are not from"),
         (set_first("head_weight", 3e38), "head_weight holds numbers that are not from"),
     ],
 )
-def test_arrays_of_guides_and_bounds(moving: Path, tmp_path: Path, change: Any, match: str) -> None:
-    folder = copied(moving, tmp_path)
+def test_arrays_of_guides_and_bounds(forest: Path, tmp_path: Path, change: Any, match: str) -> None:
+    folder = copied(forest, tmp_path)
     edit_weights(folder, change)
     one_sentence(folder, match)
 
@@ -254,13 +247,6 @@ def test_arrays_of_guides_and_bounds(moving: Path, tmp_path: Path, change: Any, 
         ("guides.floor", 1e308, "guides.floor is 1e[+]308, not below 1/3"),
         ("guides.floor", 10**400, "guides.floor is 1000"),
         ("zero_policy.floor", 0.5, "zero_policy.floor"),
-        ("guides.mover", None, "does not fit guides.mover"),
-        ("guides.mover.weights", [1.0], "guides.mover.weights"),
-        ("guides.mover.weights", [1e30, 0.0], "guides.mover.weights"),
-        ("guides.mover.base", [0.0], "guides.mover.base has 1"),
-        ("guides.mover.base", None, "guides.mover does not fit"),
-        ("guides.mover.slope", 1e30, "guides.mover.slope"),
-        ("guides.mover.trees.fitted.n_labels_.value", 3, r"guide.mover.value_ has shape"),
         ("guides.learners.0.learner.fitted.n_labels_", REMOVED, "guide.0 does not answer: NotFittedError"),
         ("guides.learners.0.learner.fitted.n_features_in_.value", 10**12, "guide.0.n_features_in_ is 1000"),
         ("guides.learners.0.learner.fitted.label_names_.value", 7, "guide.0.label_names_"),
@@ -269,11 +255,10 @@ def test_arrays_of_guides_and_bounds(moving: Path, tmp_path: Path, change: Any, 
         ("guides.learners.0.learner.params.max_iter.value", "x", "guide.0.params do not fit SABFGS"),
         ("n_features", 6, "5 columns become 5 numbers, not the 6"),
         ("inputs", "features", "there are guides"),
-        ("inputs", "both", "does not fit guides.mover"),
     ],
 )
-def test_descriptions_of_guides(moving: Path, tmp_path: Path, place: str, value: Any, match: str) -> None:
-    folder = copied(moving, tmp_path)
+def test_descriptions_of_guides(forest: Path, tmp_path: Path, place: str, value: Any, match: str) -> None:
+    folder = copied(forest, tmp_path)
     edit_json(folder / "model.json", place, value)
     one_sentence(folder, match)
 
@@ -416,3 +401,22 @@ def test_folders_of_arrays_too(tmp_path: Path, place: str, value: Any) -> None:
     edit_json(tmp_path / "t" / "model.json", place, value)
     with pytest.raises(ModelFileError, match="is damaged"):
         read_arrays(tmp_path / "t")
+
+
+@pytest.mark.parametrize("what", ["centre", "zeros", "moves"])
+def test_a_model_of_a_development_version_says_what_to_fit_instead(guided: Path, tmp_path: Path, what: str) -> None:
+    folder = copied(guided, tmp_path)
+    if what == "centre":
+        edit_weights(folder, lambda tensors: tensors.update(centre=torch.tensor([[1.0, 2.0, 3.0]])))
+    else:
+        place, value = {"zeros": ("network.presence", True), "moves": ("guides.mover", {"weights": [1.0]})}[what]
+        edit_json(folder / "model.json", place, value)
+    one_sentence(folder, "fit again with LogRatioLDL")
+
+
+def test_a_plain_model_of_a_development_version_loads(plain: Path, tmp_path: Path) -> None:
+    folder = copied(plain, tmp_path)
+    edit_weights(folder, lambda tensors: tensors.update(centre=torch.ones(1, 3)))
+    for place, value in (("parameters.centre", None), ("parameters.zeros", "auto"), ("network.presence", False)):
+        edit_json(folder / "model.json", place, value)
+    assert SnefyLDL.load(folder).zeros == "shrink"

@@ -319,9 +319,9 @@ def load_model(folder: Path, backbone: str | None, device: str | None = None) ->
         InputError: ``--backbone`` does not name a network.
         ModelFileError: The folder holds no model, a damaged one, or one whose network ``--backbone`` should name.
     """
-    from snefy_ldl.auto import load_density
+    from snefy_ldl.persistence import load
 
-    return load_density(folder, import_backbone(backbone), None if device == "auto" else device)
+    return load(folder, import_backbone(backbone), None if device == "auto" else device)
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

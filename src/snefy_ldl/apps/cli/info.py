@@ -38,9 +38,9 @@ def info(model: Path, as_json: opt.AsJson = False) -> None:
 
 def _learner_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     """What a saved log-ratio density is."""
-    from snefy_ldl.auto import load_density
+    from snefy_ldl.persistence import load
 
-    model = load_density(folder)
+    model = load(folder)
     training, names = model.training_, model.label_names_
     loss = training["validation_loss"][0]
     lines = {

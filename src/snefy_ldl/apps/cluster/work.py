@@ -84,12 +84,12 @@ class ModelFiles:
             ModelFileError: a file is missing or damaged, or the model needs a backbone, whose code is not saved.
         """
         from snefy_ldl._internal.model_files import load_calibration
-        from snefy_ldl.auto import load_density  # loads torch
+        from snefy_ldl.persistence import load  # loads torch
 
         with tempfile.TemporaryDirectory() as place:
             self.write(Path(place))
             device = None if self.device == "auto" else self.device
-            return load_density(place, device=device), load_calibration(Path(place))
+            return load(place, device=device), load_calibration(Path(place))
 
     def write(self, folder: Path) -> None:
         """Put the files into a folder.

@@ -41,10 +41,11 @@ from snefy_ldl.learners.trees import TreesLDL, smallest_whole
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.custom import call_module
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.training.guides import LOWEST_MEAN, LOWEST_PRESENCE, Guides, Mover
+from snefy_ldl.training.guides import LOWEST_MEAN, Guides
 
 #: Levels of the quantiles in an exported model: the median, and central intervals of 50, 80, 90 and 95 %.
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+LOWEST_PRESENCE = 0.01  # of moving distributions, which leave with their graph
 #: What the graph of a moving law cannot compute.
 LEFT_OUT = "The components of this model's law differ between rows: only mean and variance are exported, no quantiles."
 #: In which precision features come in; the law is computed in float64 either way.
@@ -209,7 +210,7 @@ class _Body(_Tables):
         layers = [*zip(body.weights, body.biases), (net.head_weight, net.head_bias)]
         self.weights = nn.ParameterList(nn.Parameter(weight.detach().clone(), False) for weight, _ in layers)
         self.biases = nn.ParameterList(nn.Parameter(bias.detach().clone(), False) for _, bias in layers)
-        lifted = root if not net.balanced and not net.has_presence else torch.zeros_like(root)
+        lifted = root if not net.balanced else torch.zeros_like(root)
         self.hold(centre=body.scaler.centre[:, None], scale=body.scaler.scale[:, None], limit=limit)
         self.hold(root=lifted[:, None])
 
@@ -709,7 +710,7 @@ class MovingRows(_Tables):
         n_labels: L.
     """
 
-    def __init__(self, mover: Mover, n_labels: int) -> None:
+    def __init__(self, mover: Any, n_labels: int) -> None:
         super().__init__()
         self._n_labels, self._slope = n_labels, mover.slope
         self.hold(weights=mover.weights[:, None])

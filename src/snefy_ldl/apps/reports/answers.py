@@ -16,7 +16,7 @@ from snefy_ldl._internal.laws import draw_from, law_blocks, log_probs, tensor_fo
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.groups import group_folds, read_groups, split_rows
-from snefy_ldl.distributions.law import SnefySimplex
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import SnefyError, TableNote, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.metrics import joint_pit
 from snefy_ldl.snefy import SnefyLDL, fit_folds, fit_many
@@ -219,10 +219,6 @@ def _refit(model: SnefyLDL, rows: JudgedRows, learn: Sequence[Index]) -> list[Sn
     if not hasattr(model, "net_"):
         return fit_many(model, rows.X, rows.D, learn)
     chosen: dict[str, Any] = {"standardize": False if model.scaling_ == "none" else model.scaling_}
-    if model.zeros == "auto":
-        chosen["zeros"] = model.zero_policy_.mode
-    if model.centre_ is None:
-        chosen["centre"] = None
     if model.inputs_ == "features":
         chosen["guides"] = None
     settled = clone(model).set_params(**chosen)

@@ -14,7 +14,7 @@ import numpy as np
 from snefy_ldl._internal.model_files import CALIBRATION_FILE, CONFIG, load_calibration, read_head
 from snefy_ldl.apps.serve.explorer.rows import past_columns, typical_features
 from snefy_ldl.apps.serve.limits import Fault
-from snefy_ldl.auto import load_density
+from snefy_ldl.persistence import load
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.columns import TableEncoder, columns_of
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
@@ -105,7 +105,7 @@ def load_served(folder: Path, name: str, backbone: Any = None) -> ServedModel:
     """
     for _ in range(5):
         head = read_head(folder)
-        model = load_density(folder, backbone if head.custom_backbone else None)
+        model = load(folder, backbone if head.custom_backbone else None)
         inner = past_columns(model)
         calibrated = load_intervals(folder, inner)
         if read_head(folder).checksum == head.checksum:  # not overwritten in between
@@ -279,7 +279,7 @@ def _law_facts(model: Any) -> dict[str, Any]:
     """What the predicted laws are made of."""
     choice = {} if model.density_choice_ is None else {"chosen_because": model.density_choice_["reason"]}
     if not hasattr(model, "net_"):
-        return {"density": "logratio", "members": len(model.centre_), "components": model.n_components, **choice}
+        return {"density": "logratio", "members": len(model.net_centres_), "components": model.n_components, **choice}
     net = model.net_
     facts = {"members": net.n_members, "neurons": int(net.raw_exponents.shape[1]), "sees": model.inputs_}
     return {**facts, **choice}
@@ -291,8 +291,4 @@ def _limits(served: ServedModel) -> list[str]:
     limits = ["It has seen only rows like its training data; far from them its answers are extrapolations."]
     if not hasattr(model, "net_"):
         return [*limits, "It knows no votes, no zeros and no joint law of sums; shares are answered by 4,096 draws."]
-    if model.centre_ is not None or served.moves:
-        limits.append("Its distribution has a centre, so condition answers by draws and reports their standard errors.")
-    if model.net_.has_presence:
-        limits.append("Shares may be exactly zero: zero is the probability of that.")
     return limits

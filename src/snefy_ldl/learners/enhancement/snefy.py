@@ -215,7 +215,7 @@ _LOG_CONCENTRATIONS = (-3.0, 10.0)
 #: No parameter of a row's Dirichlet is smaller than this.
 _SMALLEST_ALPHA = 1e-2
 #: What the density is fitted with unless said otherwise: quick, and without what needs exact shares.
-_QUICK = {"guides": None, "centre": None, "zeros": "shrink", "device": "cpu"}
+_QUICK = {"guides": None, "zeros": "shrink", "device": "cpu"}
 
 
 @dataclass(eq=False, repr=False)

@@ -28,7 +28,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.backbones import StackedMLP
-from snefy_ldl.training.guides import Guides, Mover
+from snefy_ldl.training.guides import Guides
 
 #: Most numbers of trees' nodes on a page (about 4 bytes each).
 MOST_TREE_NUMBERS = 1_500_000
@@ -166,7 +166,7 @@ def _network(model: Any, pack: Pack, notes: list[str]) -> dict[str, Any] | None:
     return {
         "inputs": model.inputs_,
         "guides": None if guides is None else export_guides(guides, pack),
-        "mover": None if guides is None or guides.mover is None else export_mover(guides.mover, pack),
+        "mover": None,
         "centre": pack.add(_plain(body.scaler.centre)),
         "scale": pack.add(_plain(body.scaler.scale)),
         "limit": [float(limit) if np.isfinite(limit) else None for limit in body.scaler.limit.cpu().numpy()],
@@ -294,8 +294,6 @@ def guide_numbers(guides: Guides) -> int | None:
             total += 2 * len(learner.feature_)
         else:
             return None
-    if guides.mover is not None and guides.mover.trees is not None:
-        total += 2 * len(guides.mover.trees.feature_)
     return total
 
 
@@ -311,26 +309,6 @@ def export_guides(guides: Guides, pack: Pack) -> dict[str, Any]:
     """
     entries = [_linear(one, pack) if type(one) is SABFGS else _trees(one, pack) for one in guides.learners]
     return {"floor": guides.floor, "learners": entries}
-
-
-def export_mover(mover: Mover, pack: Pack) -> dict[str, Any]:
-    """Export what each row's centre and odds of presence depend on.
-
-    Args:
-        mover: fitted.
-        pack: takes the arrays.
-
-    Returns:
-        Weights of the guides; base, slope and trees if labels may be absent, else None; the logarithm of what the
-        guides' shares were divided by, or None.
-    """
-    return {
-        "weights": mover.weights.tolist(),
-        "base": None if mover.base is None else mover.base.tolist(),
-        "slope": mover.slope,
-        "trees": None if mover.trees is None else _trees(mover.trees, pack),
-        "logCentre": None if mover.log_centre is None else mover.log_centre.tolist(),
-    }
 
 
 def _linear(learner: Any, pack: Pack) -> dict[str, Any]:

@@ -1,14 +1,10 @@
-"""The law of all shares when some of them, or ratios of some, are known: exact, or by weighted draws.
+"""The distribution of all shares when some of them, or ratios of some, are known: exact, or by weighted draws.
 
-Without a centre and zeros each component's weight is multiplied by its density at what is known, and the other labels
-share out what is left by the Dirichlet of their own concentrations. Under Dirichlet(α) the proportions within a group
-do not depend on the group's total: known ratios reweight the components by the density of the known proportions, and
-the totals of the groups stay a signed mixture of Dirichlets with concentrations ``Σ_{r in group} α_r``; a centre scales
-labels within a group and so only moves the proportions.
-
-Known shares of a law with a centre or with zeros are answered by draws from a mixture close to the conditional law. A
-draw takes a component, which of the unknown labels are there (at least one) and their proportions. Its weight is the
-law's exact density there, votes included, over the mixture's.
+Under the squared family each component's weight is multiplied by its density at what is known, and the other labels
+divide what is left by the Dirichlet of their own concentrations. Under Dirichlet(α) the proportions within a group do
+not depend on the group's total, so known ratios reweight the components by the density of the known proportions, and
+the totals of the groups stay a signed mixture of Dirichlets with concentrations ``Σ_{r in group} α_r``. Log-ratios know
+ratios exactly, too; their known shares are answered by draws whose weights are the exact density over the proposal's.
 """
 
 from __future__ import annotations
@@ -21,30 +17,13 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
-from snefy_ldl._internal.limits import block_elements
-from snefy_ldl._internal.special import log_beta
 from snefy_ldl._internal.tolerances import SHARE_SUM_ROUNDING
 from snefy_ldl._internal.validation import as_float
-from snefy_ldl.distributions.components import PresenceComponents
 from snefy_ldl.distributions.marginal import Marginal
-from snefy_ldl.distributions.parts import as_size
+from snefy_ldl.distributions.shapes import as_size
 from snefy_ldl.errors import InputError
 
-#: Steps that look for the point at which the components are reweighted; the weights make up for what is missing.
-STEPS = 3
-#: Share of the proposals that come from the components as they were, so that no part of the law is left out.
-UNCHANGED = 0.1
-
-
 # -- what is known -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Remainder:
-    """What known shares leave: the law of the other labels' proportions, and the log density of the known ones (N,)."""
-
-    rest: Any
-    log_prob: Tensor
 
 
 @dataclass(frozen=True)
@@ -57,13 +36,13 @@ class WeightedDraws:
 
 @dataclass(frozen=True)
 class KnownShares:
-    """Which shares of a law are known, and what they are.
+    """Which shares of a distribution are known, and what they are.
 
     Args:
         labels: numbers of the known labels (K,).
         others: numbers of the other labels, in order.
         values: their shares (N, K) in float64.
-        batch_shape: of the law.
+        batch_shape: of the distribution.
     """
 
     labels: list[int]
@@ -77,23 +56,23 @@ class KnownShares:
         return 1.0 - self.values.sum(-1)
 
     @classmethod
-    def of(cls, law: Any, known: Mapping[Any, Any], zeros: bool = False) -> KnownShares:
+    def of(cls, dist: Any, known: Mapping[Any, Any], zeros: bool = False) -> KnownShares:
         """Checked shares, by number or name; with ``zeros`` one may be zero, in all rows or in none."""
         if not isinstance(known, Mapping):
             raise InputError(f"known shares must be a dict of label to share; got {type(known).__name__}.")
-        labels = [law.label_number(label) for label in known]
-        others = [r for r in range(law.n_labels) if r not in labels]
+        labels = [dist.label_number(label) for label in known]
+        others = [r for r in range(dist.n_labels) if r not in labels]
         if not labels or len(set(labels)) < len(labels):
             raise InputError(f"condition needs at least one label, each once; got {list(known)}.")
         if len(others) < 2:
             raise InputError(
-                f"{len(labels)} of {law.n_labels} shares are known, so the last is what is left of one; leave at least "
-                "two labels unknown."
+                f"{len(labels)} of {dist.n_labels} shares are known, so the last is what is left of one; leave two "
+                "labels unknown."
             )
-        columns = [_per_row(law, value, f"the share of {label!r}") for label, value in known.items()]
+        columns = [_per_row(dist, value, f"the share of {label!r}") for label, value in known.items()]
         values = torch.stack(columns, 1)
         _check_values(values, list(known), zeros)
-        return cls(labels, others, values, law.batch_shape)
+        return cls(labels, others, values, dist.batch_shape)
 
 
 def _check_values(values: Tensor, names: list[Any], zeros: bool) -> None:
@@ -113,8 +92,8 @@ def _check_values(values: Tensor, names: list[Any], zeros: bool) -> None:
         rule = f"the known share of {names[column]!r} in row {row} is {share:g}"
         if share == 0.0:
             raise InputError(
-                f"{rule}: this law gives every label some share, so an exact zero tells nothing it could know. "
-                "Condition on a small share, or fit with zeros modelled."
+                f"{rule}, but here every label has a positive share: condition on a small share instead, or fit "
+                "LogRatioLDL to labels that hold zeros."
             )
         raise InputError(f"{rule}; it must lie strictly between 0 and 1.")
     total = values.sum(-1)
@@ -131,12 +110,12 @@ class KnownRatios:
         groups: labels of every group, in order of their first one; a label without a known ratio is its own group.
         log_proportions: log of each share over its group's total (N, L), float64.
         log_ratios: sum of the logarithms of the known ratios (N,).
-        batch_shape: of the law.
+        batch_shape: of the distribution.
 
     Example:
         >>> from snefy_ldl import SnefySimplex
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 4).double())
-        >>> known = KnownRatios.of(law, {(2, 0): 3.0})
+        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 4).double())
+        >>> known = KnownRatios.of(dist, {(2, 0): 3.0})
         >>> known.groups, known.log_proportions.exp()
         ([[0, 2], [1], [3]], tensor([[0.2500, 1.0000, 0.7500, 1.0000]], dtype=torch.float64))
     """
@@ -157,18 +136,20 @@ class KnownRatios:
         return torch.stack([table[..., group].sum(-1) for group in self.groups], -1)
 
     @classmethod
-    def of(cls, law: Any, known: Mapping[Any, Any]) -> KnownRatios:
+    def of(cls, dist: Any, known: Mapping[Any, Any]) -> KnownRatios:
         """Checked ratios ``ℓ_a / ℓ_b`` of pairs (a, b), by numbers or names."""
         if not known:
             raise InputError("condition_ratios needs at least one ratio: {(label, other label): ratio}.")
-        relative = torch.zeros(len(law), law.n_labels, dtype=torch.float64, device=law.device)  # log share, from a root
-        log_ratios, groups = relative.new_zeros(len(law)), [[r] for r in range(law.n_labels)]
+        relative = torch.zeros(
+            len(dist), dist.n_labels, dtype=torch.float64, device=dist.device
+        )  # log share, from a root
+        log_ratios, groups = relative.new_zeros(len(dist)), [[r] for r in range(dist.n_labels)]
         for pair, ratio in known.items():
-            first, second = _pair(law, pair)
+            first, second = _pair(dist, pair)
             one, other = (next(group for group in groups if r in group) for r in (first, second))
             if one is other:
                 raise InputError(f"the ratio of {pair!r} follows from the other ratios; leave it out.")
-            log_ratio = _log_ratio(law, pair, ratio)
+            log_ratio = _log_ratio(dist, pair, ratio)
             # the second one's group moves along, so that its ratios stay as they are
             relative[:, other] += (relative[:, first] - log_ratio - relative[:, second])[:, None]
             log_ratios = log_ratios + log_ratio
@@ -179,20 +160,20 @@ class KnownRatios:
         groups = sorted(sorted(group) for group in groups)
         for group in groups:
             relative[:, group] = torch.log_softmax(relative[:, group], -1)
-        return cls(groups, relative, log_ratios, law.batch_shape)
+        return cls(groups, relative, log_ratios, dist.batch_shape)
 
 
-def _pair(law: Any, pair: Any) -> tuple[int, int]:
+def _pair(dist: Any, pair: Any) -> tuple[int, int]:
     if not isinstance(pair, tuple) or len(pair) != 2:
         raise InputError(f"a ratio belongs to a pair of labels, (label, other label); got {pair!r}.")
-    first, second = (law.label_number(label) for label in pair)
+    first, second = (dist.label_number(label) for label in pair)
     if first == second:
         raise InputError(f"a ratio needs two different labels; got {pair!r}.")
     return first, second
 
 
-def _log_ratio(law: Any, pair: Any, ratio: Any) -> Tensor:
-    values = _per_row(law, ratio, f"the ratio of {pair!r}")
+def _log_ratio(dist: Any, pair: Any, ratio: Any) -> Tensor:
+    values = _per_row(dist, ratio, f"the ratio of {pair!r}")
     bad = ~(torch.isfinite(values) & (values > 0.0))
     if bool(bad.any()):
         row = int(torch.nonzero(bad)[0])
@@ -200,28 +181,28 @@ def _log_ratio(law: Any, pair: Any, ratio: Any) -> Tensor:
     return values.log()
 
 
-def _per_row(law: Any, value: Any, name: str) -> Tensor:
+def _per_row(dist: Any, value: Any, name: str) -> Tensor:
     """One number, or numbers that broadcast to the batch, as float64 (N,)."""
-    values = torch.tensor(as_float(value, name), device=law.device)
+    values = torch.tensor(as_float(value, name), device=dist.device)
     try:
-        return values.expand(law.batch_shape).reshape(-1)
+        return values.expand(dist.batch_shape).reshape(-1)
     except RuntimeError:
         raise InputError(
             f"{name} has shape {tuple(values.shape)}; it must be one number, or fit the batch of shape "
-            f"{tuple(law.batch_shape)}."
+            f"{tuple(dist.batch_shape)}."
         ) from None
 
 
-# -- laws of all shares ------------------------------------------------------------------------------------------------
+# -- distributions of all shares ---------------------------------------------------------------------------------------
 
 
-class ConditionedLaw:
-    """All shares, some of them known: what is left over, shared out by a law of proportions.
+class Conditioned:
+    """All shares, some of them known: what is left over, shared out by a distribution of proportions.
 
     Made by ``dist.condition({label: share})``. Every share is known, or a known multiple of a share of ``rest``.
 
     Args:
-        rest: law of the proportions among the other labels.
+        rest: distribution of the proportions among the other labels.
         shares: the known ones.
         log_prob_known: log density of the known shares (*batch,).
 
@@ -232,8 +213,8 @@ class ConditionedLaw:
 
     Example:
         >>> from snefy_ldl import SnefySimplex
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]).double())
-        >>> given = law.condition({0: 0.6})
+        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]).double())
+        >>> given = dist.condition({0: 0.6})
         >>> given.mean, given.quantiles([0.5])[..., 1, 0].round(decimals=4)
         (tensor([[0.6000, 0.1500, 0.2500]], dtype=torch.float64), tensor([0.1456], dtype=torch.float64))
     """
@@ -288,7 +269,8 @@ class ConditionedLaw:
         return self._mapped(inner, self._factor, self._known).movedim(0, -1)
 
     def marginal(self, labels: int | str | Sequence[int]) -> ScaledMarginal:
-        """The law of one unknown share, or of the sum of several: numbers of the whole law's labels."""
+        """The distribution of one unknown share, or of the sum of several: numbers of the whole distribution's
+        labels."""
         group = [labels] if isinstance(labels, (int, np.integer, str)) else list(labels)
         names = self.rest.label_names
         inside = []
@@ -300,7 +282,8 @@ class ConditionedLaw:
         return ScaledMarginal(self.rest.marginal(inside), self.left)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Log density of the unknown shares at value (..., *batch, L), so that ``log_prob_known`` added is the law's.
+        """Log density of the unknown shares at value (..., *batch, L), so that ``log_prob_known`` added is the
+        distribution's.
 
         Args:
             value: all shares; the known ones must be what they are known to be.
@@ -327,14 +310,15 @@ class ConditionedLaw:
         return f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, known={self.shares.labels})"
 
 
-class ConditionedRatios(ConditionedLaw):
-    """All shares when ratios of some are known: the law of the groups' totals, shared out in known proportions.
+class ConditionedRatios(Conditioned):
+    """All shares when ratios of some are known: the distribution of the groups' totals, shared out in known
+    proportions.
 
     Made by ``dist.condition_ratios({(label, other): ratio})``.
 
     Args:
-        law: the whole law.
-        rest: law of the groups' totals.
+        dist: the whole distribution.
+        rest: distribution of the groups' totals.
         ratios: the known ones.
         log_prob_known: log density of the known ratios (*batch,).
 
@@ -346,20 +330,20 @@ class ConditionedRatios(ConditionedLaw):
 
     Example:
         >>> from snefy_ldl import SnefySimplex
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]).double())
-        >>> given = law.condition_ratios({(0, 1): 4.0})
+        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]).double())
+        >>> given = dist.condition_ratios({(0, 1): 4.0})
         >>> given.groups, given.mean
         ([[0, 1], [2]], tensor([[0.4000, 0.1000, 0.5000]], dtype=torch.float64))
     """
 
-    def __init__(self, law: Any, rest: Any, ratios: KnownRatios, log_prob_known: Tensor) -> None:
-        self.groups, self._ratios, self._number = ratios.groups, ratios, law.label_number
+    def __init__(self, dist: Any, rest: Any, ratios: KnownRatios, log_prob_known: Tensor) -> None:
+        self.groups, self._ratios, self._number = ratios.groups, ratios, dist.label_number
         proportions = ratios.log_proportions.exp().reshape(*ratios.batch_shape, -1)
         self.proportions = proportions.to(rest.dtype)
         self._set_up(rest, ratios.group_of, self.proportions, torch.zeros_like(proportions), log_prob_known)
 
     def marginal(self, label: Any) -> ScaledMarginal:
-        """The law of one share, by the number or name of its label in the whole law."""
+        """The distribution of one share, by the number or name of its label in the whole distribution."""
         r = self._number(label)
         return ScaledMarginal(self.rest.marginal(self._places[r]), self.proportions[..., r])
 
@@ -385,16 +369,17 @@ class ConditionedRatios(ConditionedLaw):
 
 
 class ScaledMarginal:
-    """The law of a share that is a known multiple of one with a known law; made by ``ConditionedLaw.marginal``.
+    """The distribution of a share that is a known multiple of one with a known distribution; made by
+    ``Conditioned.marginal``.
 
     Args:
-        proportion: the law of the proportion.
+        proportion: the distribution of the proportion.
         left: what it is a proportion of (*batch,).
 
     Example:
         >>> from snefy_ldl import SnefySimplex
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
-        >>> law.condition({0: 0.6}).marginal(1).cdf(torch.tensor([0.1]).double())     # uniform up to 0.4
+        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
+        >>> dist.condition({0: 0.6}).marginal(1).cdf(torch.tensor([0.1]).double())     # uniform up to 0.4
         tensor([0.2500], dtype=torch.float64)
     """
 
@@ -430,15 +415,12 @@ class ScaledMarginal:
 
 
 class ConditionedDraws:
-    """All shares, some of them known, of a law with a centre or with zeros: weighted draws, with standard errors.
+    """All shares when some of them are known, by weighted draws with standard errors.
 
-    With a centre the known shares say something about the sum of the others' gammas, and the others' proportions depend
-    on that sum; with zeros they say something about which of the others are there. So the conditional law leaves the
-    family. Draws come from a mixture that is close to it, and each has a weight: the exact density over the mixture's.
-    The weights are bounded, so the errors below can be trusted.
+    Draws of the other shares' proportions have as weights the exact density of all shares over that of the proposal.
 
     Args:
-        law: the whole law.
+        dist: the whole distribution.
         shares: the known ones.
         draws: of all shares (n, N, L) in float64.
         log_weights: log of density over proposal (n, N).
@@ -451,16 +433,17 @@ class ConditionedDraws:
 
     Example:
         >>> from snefy_ldl import SnefySimplex
-        >>> w, one = torch.tensor([[0.5, 1.0, 2.0]]).double(), torch.ones(1, 1).double()
-        >>> law = SnefySimplex(w, one, torch.zeros(1, 1).double(), centre=torch.ones(3))     # Dirichlet(2, 3, 5)
-        >>> given = law.condition({0: 0.6}, generator=torch.Generator().manual_seed(0))
-        >>> bool((given.mean - torch.tensor([0.6, 0.15, 0.25])).abs().max() < 4 * given.std_error.max())
+        >>> from snefy_ldl.distributions.logratio import LogRatioSimplex, Mixture
+        >>> zero, factor = torch.zeros(1, 1, 1).double(), torch.eye(2).double()[None, None]
+        >>> dist = LogRatioSimplex(Mixture(zero, torch.zeros(1, 1, 2).double(), factor, zero.expand(1, 1, 2), zero[0]))
+        >>> given = dist.condition({0: 0.6}, generator=torch.Generator().manual_seed(0))
+        >>> bool((given.mean - torch.tensor([0.6, 0.2, 0.2])).abs().max() < 5 * given.std_error.max())
         True
     """
 
-    def __init__(self, law: Any, shares: KnownShares, draws: Tensor, log_weights: Tensor) -> None:
-        self.law, self.shares, self._draws = law, shares, draws
-        self.batch_shape, self.n_labels = shares.batch_shape, law.n_labels
+    def __init__(self, dist: Any, shares: KnownShares, draws: Tensor, log_weights: Tensor) -> None:
+        self.dist, self.shares, self._draws = dist, shares, draws
+        self.batch_shape, self.n_labels = shares.batch_shape, dist.n_labels
         self.left = self._shaped(shares.left)
         top = log_weights.amax(0)
         weights = (log_weights - top).exp()
@@ -471,7 +454,7 @@ class ConditionedDraws:
         self.effective_draws = self._shaped(1.0 / self._weights.square().sum(0))
 
     def _shaped(self, answer: Tensor) -> Tensor:
-        return self.law.shaped(answer)
+        return self.dist.shaped(answer)
 
     def _average(self, values: Tensor) -> Tensor:
         """Weighted mean of values (n, N, ...) -> (N, ...)."""
@@ -515,7 +498,7 @@ class ConditionedDraws:
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density of the unknown shares at value (..., *batch, L), as precise as ``log_prob_known``."""
-        return self.law.log_prob(value) - self.log_prob_known
+        return self.dist.log_prob(value) - self.log_prob_known
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Draws of all shares (*sample_shape, *batch, L), picked from the weighted ones; repeats are possible."""
@@ -523,94 +506,7 @@ class ConditionedDraws:
         picked = torch.multinomial(self._weights.T, max(shape.numel(), 1), replacement=True, generator=generator)
         rows = torch.arange(picked.shape[0], device=picked.device)
         draws = self._draws[picked.T, rows][: shape.numel()]  # (S, N, L)
-        return draws.reshape(*shape, *self.batch_shape, self.n_labels).to(self.law.dtype)
+        return draws.reshape(*shape, *self.batch_shape, self.n_labels).to(self.dist.dtype)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, known={self.shares.labels})"
-
-
-# -- weighted draws ----------------------------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def condition_by_draws(law: Any, shares: KnownShares, n: int, generator: torch.Generator | None) -> WeightedDraws:
-    """n weighted draws of all shares per row, given some; ``law`` are rows with a centre or with zeros.
-
-    Raises:
-        InputError: fewer than two draws, or the law has no density at the known shares.
-    """
-    if n < 2:
-        raise InputError(f"conditioning by draws needs at least 2 draws; got n_draws={n}.")
-    seed = int(torch.randint(2**62, (), generator=generator, device=generator.device if generator else None))
-    pieces = [_row_draws(law, row, shares, n, law.stream(seed + row, generator)) for row in range(len(law))]
-    logs, log_q = (torch.stack(part, 1) for part in zip(*pieces))
-    there = ~torch.isneginf(logs[..., shares.others])
-    log_weights = law.log_prob(logs) + (there.sum(-1) - 1) * shares.left.log() - log_q
-    lost = torch.nonzero(~torch.isfinite(log_weights.amax(0)))
-    if len(lost):
-        row = int(lost[0])
-        raise InputError(f"the law of row {row} has no density at the known shares; nothing follows from them.")
-    return WeightedDraws(logs.exp(), log_weights)
-
-
-def _row_draws(law: Any, row: int, shares: KnownShares, n: int, source: Any) -> tuple[Tensor, Tensor]:
-    """Log shares (n, L) of one row and their log densities under the mixture (n,)."""
-    whole: PresenceComponents = law.row_components(row)
-    centre = law.row_centre(row)
-    others, other_centre = whole.take(shares.others), centre[shares.others]
-    values, left = shares.values[row], shares.left[row]
-    weights = _proposal(law, row, whole, centre, shares, others)
-    component = torch.searchsorted(weights.cumsum(0), source.uniform(n) * weights.sum()).clamp_max(len(weights) - 1)
-    plain = law.propose_from(others, component, source)  # (n, L-K), of the others among themselves
-    there = ~torch.isneginf(plain)
-    proportions = torch.log_softmax(plain + other_centre, -1)
-    log_q = _log_density(weights, others, plain) + torch.where(there, plain - proportions, 0.0).sum(-1)
-    logs = torch.empty(n, len(centre), dtype=torch.float64, device=plain.device)
-    logs[:, shares.others] = proportions + left.log()
-    logs[:, shares.labels] = values.log()
-    return logs, log_q
-
-
-def _proposal(
-    law: Any, row: int, whole: PresenceComponents, centre: Tensor, shares: KnownShares, others: PresenceComponents
-) -> Tensor:
-    """Weights (P,), none negative, of the components that draws come from.
-
-    The chance of the known presences is exact. The density of the known shares is taken as if the others' concentration
-    were its mean over what may be there, and their proportions the expected ones.
-    """
-    present = [r for r, v in zip(shares.labels, shares.values[row].tolist()) if v > 0.0]
-    known = shares.values[row, [shares.labels.index(r) for r in present]]
-    chance = whole.log_odds[:, present].sum(-1) + others.log_norm - whole.log_norm
-    logs = law.weights(slice(row, row + 1))[0].clamp_min(0.0).log() + chance
-    before = torch.softmax(logs, -1)
-    if not bool(torch.isfinite(before).all()):
-        raise InputError(f"in the law of row {row} the known labels are never there; nothing follows from them.")
-    expected = others.alpha * others.prob_present()  # (P, L-K)
-    alpha = torch.cat([whole.alpha[:, present], expected.sum(-1, keepdim=True)], 1)
-    log_normaliser, other_centre = log_beta(alpha), centre[shares.others].exp()
-    after = before
-    for _ in range(STEPS):
-        proportions = (after @ (expected / expected.sum(-1, keepdim=True))) * other_centre
-        proportions = proportions / proportions.sum()
-        # ℓ' of the known labels and of all others together, the latter at these proportions
-        rest = shares.left[row] * (proportions / other_centre).sum()
-        merged = torch.log_softmax(torch.cat([known.log() - centre[present], rest.log().reshape(1)]), -1)
-        after = torch.softmax(logs + (alpha - 1.0) @ merged - log_normaliser, -1)
-    return (1.0 - UNCHANGED) * after + UNCHANGED * before
-
-
-def _log_density(weights: Tensor, parts: PresenceComponents, plain: Tensor) -> Tensor:
-    """Log density of the mixture at its draws (n, L-K) -> (n,)."""
-    used = torch.nonzero(weights > 0.0).squeeze(1)
-    log_weights, alpha = weights[used].log(), parts.alpha[used]
-    table, log_norm = parts.log_odds[used] - torch.lgamma(alpha), parts.log_norm[used]
-    step = max(1, block_elements(weights.device.type) // (4 * len(used)))
-    answers = []
-    for points in plain.split(step):
-        there = ~torch.isneginf(points)
-        supports, which = torch.unique(there, dim=0, return_inverse=True)
-        on_support = supports.double() @ table.T + torch.lgamma(supports.double() @ alpha.T) - log_norm
-        logs = torch.where(there, points, 0.0) @ (alpha - 1.0).T + on_support[which]
-        answers.append(torch.logsumexp(logs + log_weights, -1))
-    return torch.cat(answers)

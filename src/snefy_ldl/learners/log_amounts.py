@@ -1,0 +1,299 @@
+"""Log-amounts of which some labels are absent: their mean and covariance, and the frame of every row.
+
+Amounts ``g`` are log-normal, and a row shows the closure of those that are there, its support S. For an orthonormal
+basis H of the contrasts on S, ``Hᵀ log ℓ_S`` is a linear map of ``log g``; so a covariance of all labels (L, L), whose
+rows sum to zero, is learned from whatever contrasts the rows show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import helmert
+from scipy.optimize import nnls
+from scipy.special import gammaln
+
+from snefy_ldl._internal.types import Array, Index, Mask
+
+#: Steps of the search for a covariance, and those of another search that starts from a covariance of nearly the rows.
+EM_STEPS, FEW_EM_STEPS = 30, 6
+#: Rows' worth of a sphere that each covariance holds, which steadies the labels that are hardly ever there.
+SPHERE_ROWS = 2.0
+#: Rows' worth of evidence for equal weights of the guides, which steadies the choice on small tables.
+EQUAL_WEIGHT_ROWS = 5.0
+#: What the first shape is chosen from: shares of a sphere in the covariance, degrees of freedom, and factors of it.
+SHRINKAGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0])
+FREEDOMS = np.array([2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, 100.0, 1e4])
+FACTORS = np.geomspace(0.4, 1.5, 14)
+#: Eigenvalues of a covariance below this part of the largest are lifted to it.
+SMALLEST_EIGENVALUE = 1e-9
+
+
+class Supports:
+    """Which labels are there in each row, equal supports and equal sizes together.
+
+    Args:
+        there: (N, L).
+
+    Attributes:
+        patterns: the different supports (U, L).
+        which: support of every row (N,).
+        blocks: for every size s of two or more: numbers of supports (u,), and their labels (u, s).
+    """
+
+    def __init__(self, there: Mask) -> None:
+        self.there = there
+        packed = np.packbits(there, axis=1)
+        _, first, which = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+        self.patterns, self.which = there[first], which.reshape(-1)
+        sizes = self.patterns.sum(1)
+        self.blocks: list[tuple[Index, Index]] = []
+        for size in np.unique(sizes[sizes > 1]):
+            chosen = np.flatnonzero(sizes == size)
+            self.blocks.append((chosen, np.nonzero(self.patterns[chosen])[1].reshape(-1, size)))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every label is there in every row."""
+        return bool(self.there.all())
+
+    def take(self, rows: Index | Mask) -> Supports:
+        """The supports of some rows."""
+        return Supports(self.there[rows])
+
+    def rows_of(self, chosen: Index) -> tuple[Index, Index]:
+        """Rows whose support is one of some, and where among these theirs stands."""
+        place = np.full(len(self.patterns), -1)
+        place[chosen] = np.arange(len(chosen))
+        at = place[self.which]
+        rows = np.flatnonzero(at >= 0)
+        return rows, at[rows]
+
+    def solve(self, cov: Array, gap: Array) -> tuple[Array, list[Array]]:
+        """``H (Hᵀ Σ_SS H)⁻¹ Hᵀ`` times what rows show, zero where a label is absent, and these matrices themselves.
+
+        Args:
+            cov: Σ of all labels (L, L).
+            gap: deviations of log-amounts, zero where absent (N, L), or several (G, N, L).
+
+        Returns:
+            As ``gap``; for every block (u, s, s).
+        """
+        out, matrices = np.zeros_like(gap), []
+        for chosen, labels in self.blocks:
+            basis = helmert(labels.shape[1])
+            lower = np.linalg.cholesky(basis @ cov[labels[:, :, None], labels[:, None]] @ basis.T)
+            half = np.linalg.solve(lower, np.broadcast_to(basis, (len(labels), *basis.shape)))
+            matrix = half.transpose(0, 2, 1) @ half
+            matrices.append(matrix)
+            rows, at = self.rows_of(chosen)
+            if len(chosen) == 1:
+                out[..., rows[:, None], labels[0]] = gap[..., rows[:, None], labels[0]] @ matrix[0]
+            else:
+                seen = gap[..., rows[:, None], labels[at]]
+                out[..., rows[:, None], labels[at]] = np.einsum("...ns,nst->...nt", seen, matrix[at], optimize=True)
+        return out, matrices
+
+
+@dataclass
+class LogAmounts:
+    """Mean (L,) and covariance (L, L) of log-amounts about a centre, and what rows are expected to hold.
+
+    Args:
+        mean: of the deviations from the centre.
+        cov: their covariance; rows sum to zero.
+        filled: expected deviations of all labels of every row (N, L), rows that sum to zero.
+    """
+
+    mean: Array
+    cov: Array
+    filled: Array
+
+    @classmethod
+    def fit(
+        cls, gap: Array, supports: Supports, weights: Array, start: LogAmounts | None = None, moves: bool = True
+    ) -> LogAmounts:
+        """Expectation and maximisation over the contrasts that rows show.
+
+        Args:
+            gap: deviations of log shares from a centre (N, L), zero where a label is absent.
+            supports: of the rows.
+            weights: of the rows (N,), one on average.
+            start: of nearly the same rows; None starts from a sphere.
+            moves: whether the mean is learned, or stays where it starts.
+
+        Returns:
+            The fit.
+        """
+        n_labels = gap.shape[1]
+        sphere = np.eye(n_labels) - 1.0 / n_labels
+        there = supports.there
+        total = weights.sum()
+        if start is None:
+            size = there.sum(1, keepdims=True)
+            level = gap.sum(1, keepdims=True) / size
+            spread = float((there * (gap - level) ** 2).sum() / max(float((size - 1.0).sum()), 1.0)) or 1.0
+            mean, cov = np.zeros(n_labels), spread * sphere
+        else:
+            mean, cov = start.mean, start.cov
+        steps = 2 if supports.complete else EM_STEPS if start is None else FEW_EM_STEPS
+        counts = np.bincount(supports.which, weights, len(supports.patterns))
+        for _ in range(steps):
+            solved, matrices = supports.solve(cov, there * (gap - mean))
+            inner = (weights[:, None] * solved).T @ solved
+            for (chosen, labels), matrix in zip(supports.blocks, matrices):
+                place = labels[:, :, None] * n_labels + labels[:, None]
+                mass = np.bincount(place.ravel(), (counts[chosen, None, None] * matrix).ravel(), n_labels**2)
+                inner -= mass.reshape(n_labels, n_labels)
+            filled = solved @ cov
+            learned = cov + cov @ inner @ cov / total
+            if moves:
+                step = weights @ filled / total
+                mean, learned = mean + step, learned - np.outer(step, step)
+            size = max(float(np.trace(learned)) / (n_labels - 1), 1e-12)
+            cov = (total * learned + SPHERE_ROWS * size * sphere) / (total + SPHERE_ROWS)
+            cov = sphere @ (0.5 * (cov + cov.T)) @ sphere
+        solved, _ = supports.solve(cov, there * (gap - mean))
+        return cls(mean, cov, mean + solved @ cov)
+
+
+def shrink(cov: Array, amount: float) -> Array:
+    """A covariance of log-ratios (P, P), drawn toward a sphere of the same size and lifted off singularity."""
+    n_ratios = len(cov)
+    size = float(np.trace(cov)) / n_ratios
+    if size <= 0.0:
+        return np.eye(n_ratios)
+    values, axes = np.linalg.eigh((1.0 - amount) * cov + amount * size * np.eye(n_ratios))
+    return (axes * np.maximum(values, SMALLEST_EIGENVALUE * values.max())) @ axes.T
+
+
+def stack_guides(guides: Array, logs: Array, supports: Supports, cov: Array, weights: Array) -> Array:
+    """Non-negative weights of guides (G,) by least squares in the whitened contrasts that rows show.
+
+    Args:
+        guides: what guides say of rows they did not see, without its mean (G, N, L).
+        logs: what was observed, without its mean, zero where absent (N, L).
+        supports: of the rows.
+        cov: of log-amounts (L, L).
+        weights: of the rows (N,).
+
+    Returns:
+        Weights, drawn toward equal ones; one for a guide that is alone.
+    """
+    n_guides = len(guides)
+    if n_guides < 2:
+        return np.ones(n_guides)
+    solved = weights[:, None] * supports.solve(cov, np.where(supports.there, guides, 0.0))[0]
+    inner = np.einsum("gnl,hnl->gh", solved, guides)
+    target = np.einsum("gnl,nl->g", solved, logs)
+    prior = EQUAL_WEIGHT_ROWS / len(logs) * np.diag(inner)
+    inner, target = inner + np.diag(prior) + 1e-12 * np.trace(inner) * np.eye(n_guides), target + prior / n_guides
+    if not inner.any():
+        return np.full(n_guides, 1.0 / n_guides)
+    lower = np.linalg.cholesky(inner)
+    return nnls(lower.T, np.linalg.solve(lower, target))[0]
+
+
+@dataclass
+class Frames:
+    """What rows show, whitened: ``r = R⁻¹ Hᵀ gap`` has p numbers, and ``Q`` maps all P whitened log-ratios to them.
+
+    Args:
+        point: ``Qᵀ r`` (N, Q).
+        square: ``‖r‖²`` (N,).
+        inner: ``QᵀQ`` (N, Q, Q); None where every label is always there and it is one.
+        log_det: of the map from contrasts to r (N,).
+        size: p (N,).
+    """
+
+    point: Array
+    square: Array
+    inner: Array | None
+    log_det: Array
+    size: Array
+
+    @classmethod
+    def empty(cls, n_rows: int, n_axes: int, complete: bool) -> Frames:
+        """Frames of rows that show nothing."""
+        inner = None if complete else np.zeros((n_rows, n_axes, n_axes))
+        return cls(np.zeros((n_rows, n_axes)), np.zeros(n_rows), inner, np.zeros(n_rows), np.zeros(n_rows))
+
+    def put(self, at: Index, gap: Array, supports: Supports, back: Array, inside: bool = True) -> None:
+        """Fill in the frames of some rows.
+
+        Args:
+            at: their numbers (n,).
+            gap: deviations of their log shares from the centre, zero where absent (n, L).
+            supports: of them.
+            back: from all P whitened log-ratios to log-ratios (P, P).
+            inside: whether ``point`` and ``inner`` are filled in, too.
+        """
+        n_axes = self.point.shape[1]
+        turned = helmert(gap.shape[1]).T @ back  # (L, P)
+        cov = turned @ turned.T
+        self.size[at] = np.maximum(supports.there.sum(1) - 1.0, 0.0)
+        for chosen, labels in supports.blocks:
+            basis = helmert(labels.shape[1])
+            lower = np.linalg.cholesky(basis @ cov[labels[:, :, None], labels[:, None]] @ basis.T)
+            half = np.linalg.solve(lower, np.broadcast_to(basis, (len(labels), *basis.shape)))  # R⁻¹ Hᵀ
+            rows, place = supports.rows_of(chosen)
+            seen = gap[rows[:, None], labels[place]]
+            if len(chosen) == 1:
+                white = seen @ half[0].T
+            else:
+                white = np.einsum("nps,ns->np", half[place], seen)
+            to = at[rows]
+            self.square[to] = (white**2).sum(1)
+            self.log_det[to] = -np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1)[place]
+            if not inside:
+                continue
+            maps = half @ turned[labels][..., :n_axes]  # Q (u, p, n_axes)
+            if len(chosen) == 1:
+                self.point[to] = white @ maps[0]
+            else:
+                self.point[to] = np.einsum("np,npq->nq", white, maps[place])
+            if self.inner is not None:
+                self.inner[to] = (maps.transpose(0, 2, 1) @ maps)[place]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Shrinkage of the covariance, and degrees of freedom and squared scale of a Student law."""
+
+    shrinkage: float = 1.0
+    freedom: float = 3.0
+    spread: float = 1.0
+
+
+def choose_shape(
+    squares: Array, log_dets: Array, sizes: Array, weights: Array, freedoms: Array = FREEDOMS, factors: Array = FACTORS
+) -> Shape:
+    """The shape of residuals that held-out rows are likeliest under.
+
+    All combinations are averaged by their likelihood, so that a small table does not settle on an extreme one.
+
+    Args:
+        squares: whitened squared distances of rows under every one of :data:`SHRINKAGES` (A, N).
+        log_dets: of the whitening (A, N).
+        sizes: numbers of log-ratios of every row (N,).
+        weights: of the rows (N,).
+        freedoms: degrees of freedom to choose from.
+        factors: squared scales to choose from.
+
+    Returns:
+        The shape.
+    """
+    total = np.zeros((len(squares), len(freedoms), len(factors)))
+    for f, freedom in enumerate(freedoms):
+        norm = gammaln((freedom + sizes) / 2) - gammaln(freedom / 2)
+        for s, factor in enumerate(factors):
+            tail = 0.5 * (freedom + sizes) * np.log1p(squares / (freedom * factor))
+            total[:, f, s] = (norm - 0.5 * sizes * np.log(freedom * np.pi * factor) + log_dets - tail) @ weights
+    chance = np.exp(total - total.max())
+    chance /= chance.sum()
+    return Shape(
+        float(chance.sum((1, 2)) @ SHRINKAGES[: len(squares)]),
+        float(1.0 / (chance.sum((0, 2)) @ (1.0 / freedoms))),
+        float(np.exp(chance.sum((0, 1)) @ np.log(factors))),
+    )

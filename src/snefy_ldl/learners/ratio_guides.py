@@ -1,0 +1,202 @@
+"""Guides of log-ratios: ridge regression, and the neighbours that a forest finds.
+
+Trees that grow until a leaf holds few rows say which rows are alike; averages over them predict whatever is known of
+those rows, so one forest serves log-ratios, shares and presence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import ndtri
+from sklearn.ensemble import ExtraTreesRegressor
+
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl.learners.linear import apply_scale, column_scale
+from snefy_ldl.learners.trees import TreesLDL
+
+#: Penalties that ridge guides choose from, for features of variance one.
+RIDGE_PENALTIES = np.geomspace(1e-3, 1e5, 25)
+#: Knots of the map from features to normal scores.
+SCORE_KNOTS = 200
+#: Rows that the forest learns from at most, and directions of its targets that it splits by.
+FOREST_ROWS, FOREST_TARGETS = 20_000, 24
+
+
+@dataclass
+class Ridge:
+    """Ridge regression on standardised features or on their normal scores, its penalty by leave-one-out errors.
+
+    Args:
+        mean: of the features (or scores), (d,).
+        inverse: reciprocal standard deviations (d,).
+        coef: (d, P).
+        intercept: (P,).
+        knots: quantiles of the features (knots, d) that normal scores interpolate; None for the features themselves.
+
+    Example:
+        >>> X = np.arange(6.0)[:, None]
+        >>> Ridge.fit(X, 2.0 * X).predict(X).round(2).ravel()
+        array([ 0.,  2.,  4.,  6.,  8., 10.])
+    """
+
+    mean: Array
+    inverse: Array
+    coef: Array
+    intercept: Array
+    knots: Array | None = None
+
+    @classmethod
+    def fit(cls, X: Array, z: Array, scores: bool = False) -> Ridge:
+        """Learn from features (N, d) and targets (N, P)."""
+        knots = None
+        if scores:
+            n_knots = min(len(X), SCORE_KNOTS)
+            knots = np.quantile(X, (np.arange(n_knots) + 0.5) / n_knots, axis=0)
+            X = normal_scores(X, knots)
+        mean, inverse = column_scale(X)
+        scaled = apply_scale(X, mean, inverse)
+        middle, target = scaled.mean(0), z.mean(0)
+        scaled = scaled - middle
+        # eigenvectors of the smaller of both products, several times as fast as singular vectors of a wide table
+        wide = scaled.shape[1] > len(scaled)
+        values, turn = np.linalg.eigh(scaled @ scaled.T if wide else scaled.T @ scaled)
+        there = values > 1e-12 * max(values.max(initial=0.0), 1e-300)
+        values, turn = values[there], turn[:, there]
+        left = turn if wide else scaled @ turn / np.sqrt(values)  # (N, rank)
+        turned = left.T @ (z - target)
+        parts = values / (values + RIDGE_PENALTIES[:, None])  # (penalties, rank)
+        leverage = 1.0 / len(X) + parts @ (left**2).T
+        errors = [
+            np.square(((z - target) - left @ (part[:, None] * turned)) / np.maximum(1.0 - lever, 1e-6)[:, None]).mean()
+            for part, lever in zip(parts, leverage)
+        ]
+        best = int(np.argmin(errors))
+        dual = left @ ((parts[best] / values)[:, None] * turned)  # (N, P)
+        coef = scaled.T @ dual
+        return cls(mean, inverse, coef, target - middle @ coef, knots)
+
+    def predict(self, X: Array) -> Array:
+        """Targets (N, P)."""
+        if self.knots is not None:
+            X = normal_scores(X, self.knots)
+        return apply_scale(X, self.mean, self.inverse) @ self.coef + self.intercept
+
+
+def normal_scores(X: Array, knots: Array) -> Array:
+    """Features as quantiles of the standard normal law, (N, d); ties get the middle of their ranks.
+
+    Args:
+        X: Features (N, d).
+        knots: Quantiles of the training features at ``(k + ½) / n`` (n, d).
+
+    Returns:
+        Scores (N, d).
+
+    Example:
+        >>> normal_scores(np.array([[2.0]]), np.array([[1.0], [2.0], [3.0]]))
+        array([[0.]])
+    """
+    levels = ndtri((np.arange(len(knots)) + 0.5) / len(knots))
+    out = np.empty_like(X)
+    for column in range(X.shape[1]):
+        values, at = X[:, column], knots[:, column]
+        above = np.interp(values, at, levels)
+        below = -np.interp(-values, -at[::-1], -levels[::-1])
+        out[:, column] = 0.5 * (above + below)
+    return out
+
+
+@dataclass
+class Forest:
+    """Extremely randomised trees as weights of training rows.
+
+    Args:
+        trees: their nodes.
+        rows: the training rows of all leaves, leaves in order of nodes.
+        counts: how many of them each node holds, zero where it is no leaf.
+        n_rows: how many training rows there are.
+
+    Attributes:
+        held_out: weights (N, N) for the training rows, of trees that did not see them.
+    """
+
+    trees: TreesLDL
+    rows: Index
+    counts: Index
+    n_rows: int
+    held_out: sp.csr_matrix | None = None
+
+    @classmethod
+    def fit(cls, X: Array, target: Array, folds: Index, n_trees: int, seed: int) -> Forest:
+        """Grow a part of the trees without each fold.
+
+        Args:
+            X: features (N, d).
+            target: what splits are judged by (N, T).
+            folds: fold of every row (N,).
+            n_trees: trees in all.
+            seed: of the trees.
+        """
+        largest = float(np.finfo(np.float32).max)
+        table = np.clip(X, -largest, largest).astype(np.float32)
+        target = target - target.mean(0)
+        if target.shape[1] > FOREST_TARGETS:
+            target = target @ np.linalg.eigh(target.T @ target)[1][:, -FOREST_TARGETS:]
+        n_rows, width = X.shape
+        used = np.ones(n_rows, dtype=bool)
+        if n_rows > FOREST_ROWS:
+            used[:] = False
+            used[np.random.default_rng(seed).choice(n_rows, FOREST_ROWS, replace=False)] = True
+        names = np.unique(folds)
+        nodes, leaf_rows, leaf_counts, offset = [], [], [], 0
+        places, weights = [], []
+        for number, fold in enumerate(names):
+            seen = np.flatnonzero(used & (folds != fold))
+            held = np.flatnonzero(folds == fold)
+            grown = ExtraTreesRegressor(
+                max(1, (n_trees + len(names) - 1 - number) // len(names)),
+                max_features=max(round(width**0.5), min((width + 2) // 3, 32), 1),
+                random_state=seed + number,
+            )
+            with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn adds up all features, however large
+                grown.fit(table[seen], target[seen])
+            for estimator in grown.estimators_:
+                tree = estimator.tree_
+                child = np.stack([tree.children_left, tree.children_right], 1)
+                nodes.append((np.where(child >= 0, child + offset, -1), tree.feature, tree.threshold))
+                at = tree.apply(table)
+                order = np.argsort(at[seen], kind="stable")
+                counts = np.bincount(at[seen], minlength=tree.node_count)
+                leaf_rows.append(seen[order])
+                leaf_counts.append(counts)
+                starts = np.cumsum(counts) - counts
+                mine = counts[at[held]]
+                inside = np.arange(mine.sum()) - np.repeat(np.cumsum(mine) - mine, mine)
+                places.append((np.repeat(held, mine), seen[order][np.repeat(starts[at[held]], mine) + inside]))
+                weights.append(np.repeat(1.0 / mine, mine) / len(grown.estimators_))
+                offset += tree.node_count
+        trees = TreesLDL(n_trees=n_trees, n_parts=max(2, len(names)))
+        sizes = np.array([len(node[0]) for node in nodes])
+        trees.children_ = np.concatenate([node[0] for node in nodes]).astype(np.int64)
+        trees.feature_ = np.concatenate([node[1] for node in nodes]).astype(np.int64)
+        trees.threshold_ = np.concatenate([node[2] for node in nodes])
+        trees.value_ = np.ones((offset, 1))
+        trees.roots_ = np.cumsum(sizes) - sizes
+        trees.n_features_in_, trees.n_labels_, trees.label_names_ = width, 1, None
+        places = tuple(np.concatenate(part) for part in zip(*places))
+        held_out = sp.csr_matrix((np.concatenate(weights), places), shape=(n_rows, n_rows))
+        return cls(trees, np.concatenate(leaf_rows), np.concatenate(leaf_counts), n_rows, held_out)
+
+    def weigh(self, X: Array) -> sp.csr_matrix:
+        """Weights (n, N) of the training rows for new rows."""
+        leaves = self.trees.leaves(X)  # (trees, n)
+        n_nodes = len(self.counts)
+        starts = np.concatenate([[0], np.cumsum(self.counts)])
+        values = np.repeat(1.0 / np.maximum(self.counts, 1), self.counts)
+        inside = sp.csr_matrix((values, self.rows, starts), shape=(n_nodes, self.n_rows))
+        reached = np.full(leaves.size, 1.0 / len(leaves))
+        ends = np.arange(0, leaves.size + 1, len(leaves))
+        return sp.csr_matrix((reached, leaves.T.ravel(), ends), shape=(len(X), n_nodes)) @ inside
