@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -322,18 +323,77 @@ def _refuse_one_column(values: Any, what: str) -> None:
     raise InputError(f"{rule} {advice}")
 
 
-def in_label_order(table: Array, names: list[str] | None, model: Any) -> tuple[Array, list[str] | None]:
-    """Columns of labels and their names in a model's order, where they have its labels' names in another one.
+def text_names(table: Any) -> list[str] | None:
+    """Names of the columns of a frame, or of the entries of one row (a pandas Series), where all of them are text.
 
-    >>> from types import SimpleNamespace
-    >>> in_label_order(np.array([[0.2, 0.8]]), ["b", "a"], SimpleNamespace(label_names_=["a", "b"]))
-    (array([[0.8, 0.2]]), ['a', 'b'])
+    >>> text_names(np.eye(2)) is None
+    True
     """
-    known = getattr(model, "label_names_", None)
-    if names is None or known is None or sorted(names) != sorted(map(str, known)):
-        return table, names
-    order = [names.index(str(label)) for label in known]
-    return table[:, order], [names[place] for place in order]
+    columns = getattr(table, "column_names", getattr(table, "columns", None))
+    if columns is None and getattr(table, "ndim", 0) == 1:
+        columns = getattr(table, "index", None)
+    if columns is None or callable(columns):
+        return None
+    names = list(columns)
+    return [str(name) for name in names] if names and all(isinstance(name, str) for name in names) else None
+
+
+def align_labels(frame: Any, names: Sequence[Any] | None, what: str = "D") -> Any:
+    """Values of labels in a known order: by the names of their columns, where they have names.
+
+    Args:
+        frame: One column per label: a frame of pandas, polars or Arrow; or a pandas Series, one row. Arrays, tensors
+            and frames whose columns are not all named by text go by position.
+        names: Known labels in their order; None where they have no names, and then everything goes by position.
+        what: Name of the frame in messages.
+
+    Returns:
+        Columns (or entries) in the order of ``names`` as float64 where something was aligned; else ``frame`` itself.
+
+    Raises:
+        InputError: A label is unknown, missing or there twice.
+
+    >>> import pandas as pd
+    >>> align_labels(pd.DataFrame([[0.8, 0.2]], columns=["b", "a"]), ["a", "b"])
+    array([[0.2, 0.8]])
+    """
+    given, known = text_names(frame), None if names is None else [str(name) for name in names]
+    if given is None or known is None:
+        return frame
+    faults = {
+        "unknown": [name for name in given if name not in known],
+        "missing": [name for name in known if name not in given],
+        "there twice": sorted({name for name in given if given.count(name) > 1}),
+    }
+    said = "; ".join(f"{fault}: {shorten(labels)}" for fault, labels in faults.items() if labels)
+    if said:
+        raise InputError(f"{what} does not have the labels {shorten(known)} ({said}). Rename or select its columns.")
+    return as_float(frame, what)[..., [given.index(name) for name in known]]
+
+
+def check_same_index(first: Any, second: Any, what: tuple[str, str] = ("X", "D")) -> None:
+    """Raise where two frames, or a frame and a Series, hold the same row labels in another order.
+
+    Rows go by position, as in scikit-learn; an index that was shuffled in one of two tables alone is a mistake.
+
+    Args:
+        first: Rows of any kind; only what has a pandas index is compared.
+        second: Likewise.
+        what: Names of the two in messages.
+
+    Raises:
+        InputError: Their indexes hold the same labels in another order.
+    """
+    one, two = getattr(first, "index", None), getattr(second, "index", None)
+    if not (hasattr(one, "equals") and hasattr(two, "equals")) or len(one) != len(two) or one.equals(two):
+        return
+    if Counter(one) == Counter(two):
+        row = next(row for row, (a, b) in enumerate(zip(one, two)) if a != b)
+        raise InputError(
+            f"{what[0]} and {what[1]} hold the same rows in another order: row {row} is {one[row]!r} in {what[0]} and "
+            f"{two[row]!r} in {what[1]}. Sort one of them, {what[1]} = {what[1]}.loc[{what[0]}.index], or drop the "
+            "index with reset_index(drop=True) if rows go by position."
+        )
 
 
 def _check_labels(
@@ -341,8 +401,10 @@ def _check_labels(
 ) -> tuple[Array, list[str] | None, Mask]:
     """Numbers >= 0 (N, L), zeros where one is missing; their names; and which are missing."""
     _refuse_one_column(values, what)
-    table, names = check_table(values, what, "labels")
-    table, names = in_label_order(table, names, model)
+    known = getattr(model, "label_names_", None)
+    aligned = align_labels(values, known, what)
+    table, names = check_table(aligned, what, "labels")
+    names = column_names(values) if aligned is values else [str(name) for name in known]
     gaps = np.isnan(table) & missing
     table[gaps] = 0.0
     if table.shape[1] < 2:
@@ -369,8 +431,8 @@ def check_distributions(
     """Label distributions as a closed float64 array (N, L), and their column names if they had any.
 
     With ``missing``, NaN stands for a share that is not known. One unknown share of a row follows from the others and
-    is filled in; two or more stay NaN, and the row's other shares may not sum to more than one. Columns with the names
-    of a ``model``'s labels come in its order, whichever they had.
+    is filled in; two or more stay NaN, and the row's other shares may not sum to more than one. Named columns must be a
+    ``model``'s labels and come in its order.
 
     >>> check_distributions([[0.2, 0.3, 0.5]])[0]
     array([[0.2, 0.3, 0.5]])
@@ -512,8 +574,8 @@ def check_counts(
 ) -> tuple[Array, list[str] | None]:
     """Vote counts as a float64 array (N, L) of whole numbers; zeros are fine, an all-zero row is not.
 
-    With ``missing``, NaN stands for a label that was not counted in that row; two labels must have been. Columns with
-    the names of a ``model``'s labels come in its order, whichever they had.
+    With ``missing``, NaN stands for a label that was not counted in that row; two labels must have been. Named
+    columns must be a ``model``'s labels and come in its order.
     """
     table, names, gaps = _check_labels(counts, "counts", n_rows, n_labels, missing, model)
     rows = table.sum(axis=1)

@@ -22,13 +22,12 @@ from snefy_ldl._internal.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SM
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import (
     LARGEST_COUNT,
+    align_labels,
     as_float,
     check_choice,
     check_confidence,
     check_count,
     check_number,
-    column_names,
-    in_label_order,
     refuse_first,
 )
 from snefy_ldl.distributions import SnefySimplex
@@ -66,7 +65,7 @@ def check_votes(counts: Any, n_rows: int, n_labels: int, model: Any = None) -> A
         array([[2., 0.],
                [0., 0.]])
     """
-    table = in_label_order(as_float(counts, "counts"), column_names(counts), model)[0]
+    table = as_float(align_labels(counts, getattr(model, "label_names_", None), "counts"), "counts")
     if table.shape != (n_rows, n_labels):
         raise InputError(f"counts must have one row per item and one column per label: ({n_rows}, {n_labels}).")
     bad = ~np.isfinite(table) | (table < 0) | (table != np.round(table)) | (table > LARGEST_COUNT)

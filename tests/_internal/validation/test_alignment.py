@@ -1,0 +1,74 @@
+"""Labels are aligned by name wherever they have names; rows whose order is a mistake are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+
+from snefy_ldl._internal.validation import align_labels, check_counts, check_distributions, check_same_index
+from snefy_ldl.errors import InputError
+
+D = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
+FRAME = pd.DataFrame(D, columns=["u", "v", "w"])
+
+
+@pytest.mark.parametrize(
+    "make", [lambda frame: frame, pl.from_pandas, pa.Table.from_pandas], ids=["pandas", "polars", "arrow"]
+)
+def test_named_columns_come_in_the_known_order(make: Any) -> None:
+    np.testing.assert_array_equal(align_labels(make(FRAME[["w", "u", "v"]]), ["u", "v", "w"]), D)
+
+
+def test_one_row_is_aligned_by_its_index() -> None:
+    np.testing.assert_array_equal(align_labels(FRAME[["w", "u", "v"]].iloc[1], ["u", "v", "w"]), D[1])
+
+
+@pytest.mark.parametrize("table", [D, torch.tensor(D), D.tolist(), pd.DataFrame(D), pd.Series(D[0])])
+def test_without_text_names_positions_count(table: Any) -> None:
+    assert align_labels(table, ["u", "v", "w"]) is table
+
+
+def test_without_known_names_positions_count() -> None:
+    assert align_labels(FRAME, None) is FRAME
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (["u", "v", "x"], r"votes does not have the labels u, v, w \(unknown: x; missing: w\)"),
+        (["u", "v"], "missing: w"),
+        (["u", "v", "w", "w"], "there twice: w"),
+    ],
+)
+def test_unknown_missing_and_repeated_labels_are_named(columns: list[str], said: str) -> None:
+    table = pd.DataFrame(np.ones((2, len(columns))), columns=columns)
+    with pytest.raises(InputError, match=said):
+        align_labels(table, ["u", "v", "w"], "votes")
+
+
+@pytest.mark.parametrize("check", [check_distributions, check_counts])
+def test_checks_of_labels_align_them_with_a_model(check: Any) -> None:
+    class Model:
+        label_names_ = ("u", "v", "w")
+
+    table = FRAME if check is check_distributions else FRAME * 10
+    np.testing.assert_array_equal(check(table[["v", "w", "u"]], model=Model())[0], np.asarray(check(table)[0]))
+    assert check(table[["v", "w", "u"]], model=Model())[1] == ["u", "v", "w"]
+    with pytest.raises(InputError, match="unknown: sand"):
+        check(table.rename(columns={"u": "sand"}), model=Model())
+
+
+def test_indexes_in_another_order_are_refused() -> None:
+    shuffled = FRAME.iloc[::-1]
+    with pytest.raises(InputError, match="X and D hold the same rows in another order: row 0 is 0 in X and 1 in D"):
+        check_same_index(FRAME, shuffled)
+    with pytest.raises(InputError, match="sample_weight"):
+        check_same_index(FRAME, pd.Series([1.0, 2.0], index=[1, 0]), ("X", "sample_weight"))
+    for other in (FRAME, FRAME.set_axis([7, 8]), shuffled.to_numpy(), pl.from_pandas(shuffled), None):
+        check_same_index(FRAME, other)
