@@ -16,7 +16,12 @@ OTHER_FILES = {
     "ensemble.json": ("snefy_ldl.ensemble", "DensityWeightedBagging"),
 }
 #: Modules whose import registers the classes of saved learners.
-LEARNERS = ("snefy_ldl.learners", "snefy_ldl.logratio", "snefy_ldl.learners.enhancement", "snefy_ldl.learners.supervision")
+LEARNERS = (
+    "snefy_ldl.learners",
+    "snefy_ldl.logratio",
+    "snefy_ldl.learners.enhancement",
+    "snefy_ldl.learners.supervision",
+)
 
 
 def load(folder: str | Path, backbone: Any = None, device: str | None = None) -> Any:

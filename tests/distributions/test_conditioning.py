@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import scipy.integrate
 import torch
+from snefy_ldl.distributions.conditioned import KnownShares
 from torch import Tensor
 
 from laws import centred, mixture
 from snefy_ldl.distributions import ConditionedDraws, ConditionedLaw, SnefySimplex
-from snefy_ldl.distributions.conditioned import KnownShares
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]

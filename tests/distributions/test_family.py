@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import scipy.special
 import torch
+from snefy_ldl.distributions.family import PairFamily
+from snefy_ldl.distributions.tables import label_quantiles
 from torch import Tensor
 
 from laws import centred
 from snefy_ldl._internal.special import pair_gram
 from snefy_ldl.distributions import SnefySimplex, square_quantiles
 from snefy_ldl.distributions import family as family_module
-from snefy_ldl.distributions.family import PairFamily
-from snefy_ldl.distributions.tables import label_quantiles
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]

@@ -21,6 +21,7 @@ import pytest
 import scipy.special
 import scipy.stats
 import torch
+from snefy_ldl.distributions.conditioned import ConditionedLaw
 from torch import Tensor
 
 from kinds import (
@@ -39,7 +40,6 @@ from kinds import (
     numbers_of,
 )
 from snefy_ldl import SnefySimplex
-from snefy_ldl.distributions.conditioned import ConditionedLaw
 from snefy_ldl.errors import InputError
 
 Z, DRAWS = 6.6, 20_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from snefy_ldl.distributions.components import ComponentMoments, PresenceComponents, RowMoments, RowPresenceMoments
 
 from snefy_ldl._internal.special import pair_index
-from snefy_ldl.distributions.components import ComponentMoments, PresenceComponents, RowMoments, RowPresenceMoments
 from snefy_ldl.distributions.sampling import RandomStream, draw_closed
 
 WIDTHS = pytest.mark.parametrize("n_labels", [2, 3, 37, 150])

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from snefy_ldl.distributions.family import TableCache
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.threads import one_thread
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.distributions import sampling
-from snefy_ldl.distributions.family import TableCache
 from snefy_ldl.learners import SABFGS, DirichletLDL
 
 THREADS = 8

@@ -269,8 +269,7 @@ class Conditioned:
         return self._mapped(inner, self._factor, self._known).movedim(0, -1)
 
     def marginal(self, labels: int | str | Sequence[int]) -> ScaledMarginal:
-        """The distribution of one unknown share, or of the sum of several: numbers of the whole distribution's
-        labels."""
+        """Distribution of one unknown share, or of the sum of several, by numbers of the whole distribution."""
         group = [labels] if isinstance(labels, (int, np.integer, str)) else list(labels)
         names = self.rest.label_names
         inside = []
@@ -282,8 +281,9 @@ class Conditioned:
         return ScaledMarginal(self.rest.marginal(inside), self.left)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Log density of the unknown shares at value (..., *batch, L), so that ``log_prob_known`` added is the
-        distribution's.
+        """Log density of the unknown shares at value (..., *batch, L).
+
+        With ``log_prob_known`` added it is the whole distribution's.
 
         Args:
             value: all shares; the known ones must be what they are known to be.
@@ -311,8 +311,7 @@ class Conditioned:
 
 
 class ConditionedRatios(Conditioned):
-    """All shares when ratios of some are known: the distribution of the groups' totals, shared out in known
-    proportions.
+    """All shares when ratios of some are known: groups' totals, shared out in known proportions.
 
     Made by ``dist.condition_ratios({(label, other): ratio})``.
 
@@ -369,8 +368,9 @@ class ConditionedRatios(Conditioned):
 
 
 class ScaledMarginal:
-    """The distribution of a share that is a known multiple of one with a known distribution; made by
-    ``Conditioned.marginal``.
+    """The distribution of a share that is a known multiple of one with a known distribution.
+
+    Made by ``Conditioned.marginal``.
 
     Args:
         proportion: the distribution of the proportion.

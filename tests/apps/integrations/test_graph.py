@@ -57,7 +57,6 @@ def test_sharp_and_broad_components_together() -> None:
 def test_component_grid_is_the_law_of_each_component() -> None:
     """Against scipy's Beta, for a law without a centre."""
     import scipy.stats
-
     from snefy_ldl.distributions.tables import BetaTable
 
     law = Components.of(fitted("plain")[0].net_).law

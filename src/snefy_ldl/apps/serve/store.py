@@ -14,11 +14,11 @@ import numpy as np
 from snefy_ldl._internal.model_files import CALIBRATION_FILE, CONFIG, load_calibration, read_head
 from snefy_ldl.apps.serve.explorer.rows import past_columns, typical_features
 from snefy_ldl.apps.serve.limits import Fault
-from snefy_ldl.persistence import load
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.columns import TableEncoder, columns_of
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
 from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.persistence import load
 
 #: Modification times, sizes and inodes of a folder's files.
 Fingerprint = tuple[tuple[int, int, int] | None, ...]
