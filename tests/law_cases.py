@@ -1,8 +1,8 @@
-"""One table of what the law answers, which the graph that is exported and the explorer's page must answer too.
+"""One table of answers of predicted distributions, which the exported graph and the explorer's page must give, too.
 
-``law_cases.json`` holds features and Python's answers for small models of every kind of law. Their weights come from a
-formula and not from a fit, so that the numbers do not depend on the machine. Write the table anew where the law itself
-has changed::
+``law_cases.json`` holds features and Python's answers for small models of every kind. Their weights come from a
+formula and not from a fit, so that the numbers do not depend on the machine. Write the table again if
+the distribution itself has changed::
 
     python tests/law_cases.py
 """
@@ -22,19 +22,15 @@ from snefy_ldl import SnefyLDL
 
 FILE = Path(__file__).with_name("law_cases.json")
 LEVELS = (0.05, 0.5, 0.95)
-#: Settings of each kind of law.
+#: Settings of each kind.
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "members": {"n_members": 3, "hidden_sizes": (4, 4)},
     "linear": {"hidden_sizes": ()},
-    "centre": {"centre": np.array([1.0, 0.02, 20.0])},
-    "zeros": {"zeros": "model"},
-    "zeros and centre": {"zeros": "model", "centre": np.array([1.0, 0.05, 5.0])},
 }
-#: Weights that a formula replaces; scales, means and the background come from the labels.
+#: Weights that a formula replaces; scales and means come from the features.
 LEARNED = (
     "raw_exponents",
-    "raw_presence",
     "readout",
     "head_weight",
     "head_bias",
@@ -50,25 +46,22 @@ def wave(*shape: int, scale: float = 1.0, start: float = 0.0) -> Any:
 
 @cache
 def model_of(kind: str) -> SnefyLDL:
-    """A model of a kind of law, its weights set by a formula."""
+    """A model of a kind, its weights set by a formula."""
     X, amounts = wave(40, 3), np.exp(wave(40, 3, start=1.0))
-    if "zeros" in kind:
-        amounts[wave(40, 3, start=2.0) > 0.5] = 0.0
-        amounts[:, 0] += 0.1
-    settings = {"n_neurons": 4, "n_readouts": 3, "hidden_sizes": (4,), "guides": None, "centre": None} | KINDS[kind]
+    settings = {"n_neurons": 4, "n_readouts": 3, "hidden_sizes": (4,), "guides": None} | KINDS[kind]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = SnefyLDL(epochs=1, validation_fraction=0.0, random_state=0, **settings)
         model.fit(X, amounts / amounts.sum(1, keepdims=True))
     with torch.no_grad():
-        for number, (name, weight) in enumerate(sorted(model.net_.state_dict().items())):
-            if name.startswith(LEARNED):
-                weight.copy_(torch.as_tensor(wave(*weight.shape, scale=2.0, start=float(number))))
+        learned = sorted((name, w) for name, w in model.net_.state_dict().items() if name.startswith(LEARNED))
+        for number, (_, weight) in enumerate(learned):
+            weight.copy_(torch.as_tensor(wave(*weight.shape, scale=2.0, start=float(number))))
     return model
 
 
 def answers_of(model: SnefyLDL, X: Any) -> dict[str, Any]:
-    """What the law says about some rows."""
+    """What the distributions of some rows answer."""
     law = model.predict_dist(X)
     return {
         "mean": law.mean,

@@ -13,17 +13,6 @@ def mixture(
     return SnefySimplex.from_mixture(weights, concentration, offset, validate_args)
 
 
-def centred(
-    exponents: Tensor,
-    readout: Tensor,
-    log_scale: Tensor,
-    centre: Tensor,
-    log_members: Tensor | None = None,
-    validate_args: bool | None = None,
-) -> SnefySimplex:
-    return SnefySimplex(exponents, readout, log_scale, None, log_members, validate_args, centre=centre)
-
-
 def with_zeros(
     exponents: Tensor,
     presence: Tensor,

@@ -1,4 +1,4 @@
-"""The law answers as its table says, and so does the graph that is exported; the page is held to it in a browser."""
+"""Distributions answer as their table says, and so does the exported graph; the page is held to it in a browser."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import pytest
 import torch
 
 from law_cases import KINDS, LEVELS, answers_of, model_of, table
-from snefy_ldl.apps.integrations.graph import ModelGraph
-from snefy_ldl.apps.integrations.onnx import export_onnx
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_law(kind: str) -> None:
+def test_the_distribution(kind: str) -> None:
     case = table()[kind]
     for name, values in answers_of(model_of(kind), case["X"]).items():
         np.testing.assert_allclose(values, case[name], atol=1e-7, err_msg=name)
@@ -30,6 +28,8 @@ def check_graph(answers: list[np.ndarray], kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_graph(kind: str) -> None:
+    from snefy_ldl.apps.integrations.graph import ModelGraph
+
     check_graph(
         [part.numpy() for part in ModelGraph(model_of(kind), LEVELS)(torch.as_tensor(table()[kind]["X"]))], kind
     )
@@ -37,10 +37,12 @@ def test_the_graph(kind: str) -> None:
 
 @pytest.mark.slow
 def test_onnxruntime(tmp_path: Path) -> None:
-    """The law that needs most operations; tests/apps/integrations/test_onnx.py exports a plain one."""
+    """The model that needs most operations; tests/apps/integrations/test_onnx.py exports a plain one."""
     for package in ("onnx", "onnxscript"):
         pytest.importorskip(package, reason="ONNX files need the extra onnx")
+    from snefy_ldl.apps.integrations.onnx import export_onnx
+
     runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
-    kind = "zeros and centre"
+    kind = "members"
     session = runtime.InferenceSession(export_onnx(model_of(kind), tmp_path / "model.onnx", LEVELS, dtype="float64"))
     check_graph(session.run(None, {"features": table()[kind]["X"]}), kind)

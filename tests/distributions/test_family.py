@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import scipy.special
 import torch
-from snefy_ldl.distributions.family import PairFamily
-from snefy_ldl.distributions.tables import label_quantiles
 from torch import Tensor
 
-from laws import centred
 from snefy_ldl._internal.special import pair_gram
-from snefy_ldl.distributions import SnefySimplex, square_quantiles
-from snefy_ldl.distributions import family as family_module
+from snefy_ldl.distributions import SnefySimplex, marginal
+from snefy_ldl.distributions import snefy as family_module
+from snefy_ldl.distributions.marginal import label_quantiles
+from snefy_ldl.distributions.snefy import PairFamily
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
@@ -72,7 +71,7 @@ def test_large_parts_are_kept_while_there_is_room(snefy: Build, monkeypatch: pyt
     law, levels = snefy(3, n=5, batch=(4,)), [0.1, 0.9]
     kept = law.quantiles(levels)
     monkeypatch.setattr(family_module, "FAMILY_NUMBERS", 10)
-    monkeypatch.setattr(square_quantiles, "FAMILY_NUMBERS", 10)
+    monkeypatch.setattr(marginal, "FAMILY_NUMBERS", 10)
     other = SnefySimplex(law.exponents, law.readout, law.log_scale)
     torch.testing.assert_close(other.quantiles(levels), kept, rtol=1e-12, atol=1e-14)
     assert other.family.keep("shares range(0, 1)", lambda: "made anew") == "made anew"
@@ -124,7 +123,7 @@ def test_quantiles_by_neurons_against_scipy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """float64: the cdf is right to 2e-9; with float32 densities to 2e-7; both against scipy's incomplete Beta."""
-    monkeypatch.setattr(square_quantiles, "EXACT_QUESTIONS", 10**9 if exact else 0)
+    monkeypatch.setattr(marginal, "EXACT_QUESTIONS", 10**9 if exact else 0)
     law = snefy(n_labels, n=n, batch=(9,), members=members, concentration=(concentration, 3.0 * concentration))
     levels = np.array([1e-4, 0.05, 0.3, 0.5, 0.95, 0.999])
     shares = law.quantiles(levels)
@@ -139,8 +138,8 @@ def test_many_rows_by_groups_are_few_rows_one_by_one(snefy: Build, monkeypatch: 
     law = snefy(4, n=6, batch=(50,), members=2)
     levels = np.random.default_rng(0).uniform(size=(50, 4, 3))
     few = law.quantiles(levels)
-    monkeypatch.setattr(square_quantiles, "CACHE_ELEMENTS", 100)
-    monkeypatch.setattr(square_quantiles, "ROWS", 17)
+    monkeypatch.setattr(marginal, "CACHE_ELEMENTS", 100)
+    monkeypatch.setattr(marginal, "ROWS", 17)
     many = SnefySimplex(law.exponents, law.readout, law.log_scale).quantiles(levels)
     torch.testing.assert_close(many, few, rtol=1e-9, atol=1e-12)
 
@@ -153,16 +152,6 @@ def test_quantiles_by_neurons_are_those_by_pairs(snefy: Build, cancelling: Build
         np.testing.assert_allclose(law.quantiles(levels).reshape(shape), by_pairs, rtol=1e-6, atol=1e-8)
 
 
-def test_a_law_with_a_centre_shares_its_family(snefy: Build) -> None:
-    plain = snefy(4, n=5, batch=(6,))
-    law = centred(plain.exponents, plain.readout, plain.log_scale, torch.tensor([1.0, 2.0, 3.0, 9.0]))
-    assert law[1:3].family is law.family
-    first = law.prob_greater(0, 3)
-    assert torch.equal(law.prob_greater(0, 3), first)
-    same = SnefySimplex(law.exponents, law.readout, law.log_scale, family=law.family)
-    assert not torch.equal(same.prob_greater(0, 3), first)  # kept under another name
-
-
 def test_a_family_refuses_what_is_no_law() -> None:
     with pytest.raises(InputError, match="-1/2"):
         PairFamily(torch.full((1, 2, 3), -0.5), torch.ones(1, 1, 2))
@@ -172,5 +161,5 @@ def test_a_family_refuses_what_is_no_law() -> None:
 
 def test_a_law_whose_normaliser_is_zero_is_an_error() -> None:
     w = torch.tensor([[0.5, 1.0], [0.5, 1.0]]).double()
-    with pytest.raises(InputError, match="row 0 is no law"):
+    with pytest.raises(InputError, match="row 0 is not a valid distribution"):
         SnefySimplex(w, torch.tensor([[1.0, -1.0]]).double(), torch.zeros(3, 2).double())

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from snefy_ldl import SnefySimplex
-from snefy_ldl.distributions import dirichlet as rows_module
-from snefy_ldl.distributions import tables as panels
+from snefy_ldl.distributions import marginal as panels
+from snefy_ldl.distributions import snefy as rows_module
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
@@ -175,7 +175,7 @@ def test_contract(snefy: Build) -> None:
     torch.testing.assert_close(dist.marginal([0, 3]).mean, dist.mean[..., [0, 3]].sum(-1))
     with pytest.raises(ValueError, match="support"):
         share.log_prob(double(1.5).expand(2, 3))
-    with pytest.raises(InputError, match="not all"):
+    with pytest.raises(InputError, match="all of them sum to one"):
         dist.marginal([0, 1, 2, 3])
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from laws import centred, mixture
+from laws import mixture
 from snefy_ldl.distributions import ConditionedRatios, SnefySimplex
 from snefy_ldl.errors import InputError
 
@@ -19,12 +19,7 @@ Build = Callable[..., SnefySimplex]
 Rng = Callable[[int], torch.Generator]
 #: A comparison at 5.5 standard errors fails by chance once in 26 million; seeds are fixed, so a pass stays a pass.
 SIGMAS = 5.5
-CENTRE = torch.tensor([0.02, 0.9, 0.3, 0.1, 2.0], dtype=torch.float64)
 VOTES = torch.tensor([[3.0, 0.0, 1.0, 0.0, 2.0], [0.0, 0.0, 9.0, 2.0, 1.0]])
-
-
-def with_centre(law: SnefySimplex, centre: Tensor) -> SnefySimplex:
-    return centred(law.exponents, law.readout, law.log_scale, centre)
 
 
 LAWS: dict[str, Callable[[Build, Build], SnefySimplex]] = {
@@ -32,8 +27,6 @@ LAWS: dict[str, Callable[[Build, Build], SnefySimplex]] = {
     "cancelling": lambda _, cancelling: cancelling(5),
     "members": lambda snefy, _: snefy(5, n=3, members=3),
     "votes": lambda snefy, _: snefy(5).posterior(VOTES),
-    "centred": lambda snefy, _: with_centre(snefy(5), CENTRE),
-    "centred members": lambda snefy, _: with_centre(snefy(5, n=3, members=3), CENTRE),
 }
 RATIOS: dict[str, dict[Any, float]] = {
     "one pair": {(1, 3): 0.4},
@@ -62,11 +55,9 @@ def test_ratios_and_totals_multiply_to_the_density(kind: str, ratios: str, snefy
     torch.testing.assert_close(given.log_prob(points) + given.log_prob_known, expected, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("kind", ["signed", "centred"])
-def test_three_labels_against_quadrature(kind: str, snefy: Build) -> None:
-    """The line ℓ_0 / ℓ_1 = 0.6: mass, two moments and a cdf by Gauss-Legendre, to 1e-8 (1e-6 for the centred cdf)."""
+def test_three_labels_against_quadrature(snefy: Build) -> None:
+    """The line ℓ_0 / ℓ_1 = 0.6: mass, two moments and a cdf by Gauss-Legendre, to 1e-8."""
     law = snefy(3, n=3, concentration=(1.6, 9.0))
-    law = with_centre(law, CENTRE[:3]) if kind == "centred" else law
     ratio = 0.6
     nodes, gauss = np.polynomial.legendre.leggauss(600)
     given = law.condition_ratios({(0, 1): ratio})
@@ -102,11 +93,9 @@ def test_three_labels_against_quadrature(kind: str, snefy: Build) -> None:
     torch.testing.assert_close(given.marginal(1).icdf(torch.tensor(0.5).double()), median[:, 1], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["signed", "centred"])
-def test_against_draws_in_a_window(kind: str, snefy: Build, rng: Rng) -> None:
+def test_against_draws_in_a_window(snefy: Build, rng: Rng) -> None:
     """Draws whose log ratio lies within 0.02 of log 0.8; 4 means at 5.5 standard errors and the window's bias."""
     law = snefy(4, n=3, batch=(), concentration=(1.5, 6.0), seed=1)
-    law = with_centre(law, torch.tensor([0.3, 0.5, 1.0, 0.1]).double()) if kind == "centred" else law
     ratio = 0.8
     draws = law.sample((400_000,), generator=rng(3))
     near = draws[((draws[:, 0] / draws[:, 2]).log() - math.log(ratio)).abs() < 0.02]
@@ -121,18 +110,6 @@ def test_against_draws_in_a_window(kind: str, snefy: Build, rng: Rng) -> None:
     assert ((direct.mean(0) - given.mean).abs() <= SIGMAS * error).all()
 
 
-def test_a_centre_of_ones_is_the_plain_law(snefy: Build) -> None:
-    """Two routes: reweighted components, and the square with known proportions put in."""
-    plain = snefy(5, n=3, members=3)
-    for ratios in RATIOS.values():
-        one, other = plain.condition_ratios(ratios), with_centre(plain, torch.ones(5)).condition_ratios(ratios)
-        assert other.rest.log_centre is not None
-        torch.testing.assert_close(one.log_prob_known, other.log_prob_known)
-        torch.testing.assert_close(one.mean, other.mean, rtol=0, atol=1e-8)
-        torch.testing.assert_close(one.covariance_matrix, other.covariance_matrix, rtol=0, atol=1e-8)
-        torch.testing.assert_close(one.quantiles([0.1, 0.7]), other.quantiles([0.1, 0.7]), rtol=0, atol=1e-5)
-
-
 def test_rows_names_and_both_ways_round(snefy: Build) -> None:
     law = snefy(4, batch=(3,)).named(["a", "b", "c", "d"])
     each = torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
@@ -143,19 +120,10 @@ def test_rows_names_and_both_ways_round(snefy: Build) -> None:
     # the density of 1/ρ is ρ² times that of ρ
     torch.testing.assert_close(upside_down.log_prob_known, given.log_prob_known + 2.0 * each.log())
     for row in range(3):
-        torch.testing.assert_close(law[row].condition_ratios({(0, 2): each[row]}).mean[0], given.mean[row])
+        torch.testing.assert_close(law[row].condition_ratios({(0, 2): each[row]}).mean, given.mean[row])
     torch.testing.assert_close(given.marginal("c").mean, given.mean[:, 2])
     torch.testing.assert_close(given.proportions.sum(-1), torch.full((3,), 3.0, dtype=torch.float64))
     assert "groups=[[0, 2], [1], [3]]" in repr(given)
-    other = with_centre(snefy(4, batch=(3,)), CENTRE[:4])
-    together = other.condition_ratios({(0, 2): each})  # the totals have a centre of their own in every row
-    assert together.rest.moves
-    for row in range(3):
-        alone = other[row].condition_ratios({(0, 2): each[row]})
-        torch.testing.assert_close(together.mean[row], alone.mean[0], rtol=0, atol=1e-8)
-        torch.testing.assert_close(together.log_prob_known[row], alone.log_prob_known[0])
-        torch.testing.assert_close(together.quantiles([0.3])[row], alone.quantiles([0.3])[0], rtol=0, atol=1e-6)
-    assert other.named(["a", "b", "c", "d"]).condition_ratios({("a", "c"): 2.0}).rest.label_names == ("a + c", "b", "d")
     with pytest.raises(InputError, match="disagrees"):
         given.log_prob(torch.full((3, 4), 0.25).double())
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import scipy.stats
 import torch
@@ -18,8 +17,7 @@ from torch import Tensor
 
 from laws import mixture
 from snefy_ldl import SnefySimplex
-from snefy_ldl.distributions import sampling
-from snefy_ldl.distributions.sampling import MemberForms, RandomStream, _components, log_dirichlet_draws
+from snefy_ldl.distributions.sampling import RandomStream, log_dirichlet_draws
 
 Build = Callable[..., SnefySimplex]
 Rng = Callable[[int], torch.Generator]
@@ -84,39 +82,10 @@ def test_acceptance_rate_is_the_observed_one(
         return [density, envelope]
 
     monkeypatch.setattr(type(dist.rows), "log_densities", spy)
-    monkeypatch.setattr(sampling, "draw_from_members", lambda *settings: None)  # the way of all other laws
     dist.sample((3000,), generator=rng(2))
     assert (seen[0] <= 1.0 + 1e-9).all()
     assert (dist.acceptance_rate < 1.0 - 1e-6).all()
     agrees(seen[0], dist.acceptance_rate)
-
-
-@pytest.mark.parametrize("concentration", [(0.3, 4.0), (300.0, 3_000.0)])
-@pytest.mark.parametrize("n_draws", [1, 10**6])
-def test_members_choose_pairs_and_keep_proposals_as_their_densities_say(
-    n_draws: int, concentration: tuple[float, float], snefy: Build, rng: Rng
-) -> None:
-    """Both ways to choose a pair follow the weights; float32 decides no proposal other than float64 would."""
-    dist = snefy(3, n=5, batch=(4,), concentration=concentration)
-    form, features = MemberForms(dist.family, 0), dist.rows.unit_features()[0][0].numpy()
-    positive = dist.weights().clamp_min(0.0)
-    np.testing.assert_allclose(form.positive_mass(features), positive.sum(-1), rtol=1e-12)
-    source = sampling.RandomStream(torch.device("cpu"), 3)
-    rows = np.repeat(np.arange(4), 5000)
-    scaled = features / np.sqrt(form.positive_mass(features))[:, None]
-    pairs = form.chooser(scaled, n_draws)(rows, source)
-    shares = np.stack([np.bincount(part, minlength=15) / 5000 for part in pairs.reshape(4, -1)])
-    wanted = (positive / positive.sum(-1, keepdim=True)).numpy()
-    assert np.abs(shares - wanted).max() < 5.5 * 0.5 / math.sqrt(5000)  # 60 shares, each wrong once in 2e7
-
-    alpha = torch.from_numpy(form.concentration[pairs])
-    logs = sampling.log_dirichlet_draws(alpha, source)
-    points = logs.reshape(4, 5000, 3).transpose(0, 1).contiguous()
-    density, envelope = dist.rows.log_densities(slice(0, 4), points, envelope=True)
-    ratio = (density - envelope).exp().T.reshape(-1).numpy()
-    for level in (np.full(len(rows), 0.5), source.uniform(len(rows)).numpy(), ratio - 1e-6, ratio + 1e-6):
-        kept = form.keeps(logs.numpy(), dist.flat_log_scale[:, 0].double().numpy(), rows, level)
-        np.testing.assert_array_equal(kept, level <= ratio)
 
 
 def test_draws_of_members_come_in_no_order(snefy: Build, rng: Rng) -> None:
@@ -216,30 +185,6 @@ def test_laws_without_negative_weights_need_no_rejection(
     assert (gap < SIGMAS).all()
 
 
-def test_quick_densities_are_the_exact_ones(plain: SnefySimplex, rng: Rng) -> None:
-    """float32 sums against float64 ones, with and without votes, also far from where a law lives."""
-    counts = torch.randint(0, 9, (40, 4), generator=rng(6))
-    uniform = torch.distributions.Dirichlet(torch.ones(4, dtype=torch.float64)).sample((60, 40))
-    for dist in (plain, plain.posterior(counts)):
-        for points in (dist.sample((60,), rng(7)), uniform):
-            quick = dist.rows.quick_log_prob(slice(0, 40), points.log().transpose(0, 1)).T
-            torch.testing.assert_close(quick, dist.log_prob(points), rtol=1e-6, atol=3e-6)
-
-
-def test_components_come_with_their_probabilities(rng: Rng) -> None:
-    """Both orders of drawing, one component of weight zero: 2 x 4 chi-square p-values above 1e-7."""
-    weights = torch.tensor([[0.5, 0.0, 0.2, 0.3], [1.0, 3.0, 2.0, 4.0]], dtype=torch.float64)
-    for ordered in (False, True):
-        source = RandomStream(torch.device("cpu"), 1)
-        found = _components(weights, 20_000, source, ordered)
-        assert not (found[0] == 1).any()
-        assert ordered == bool((found.diff() >= 0).all())
-        for row, expected in zip(found, weights / weights.sum(-1, keepdim=True)):
-            used = expected > 0
-            times = torch.bincount(row, minlength=4)[used].numpy()
-            assert scipy.stats.chisquare(times, (20_000 * expected[used]).numpy()).pvalue > 1e-7
-
-
 def test_torchs_own_numbers_serve_other_devices(snefy: Build, rng: Rng, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a GPU does, on a CPU: draws and entropies with torch's generator instead of NumPy's."""
 
@@ -261,7 +206,7 @@ def test_shared_points_have_the_exact_densities(plain: SnefySimplex, snefy: Buil
     for dist in (plain, snefy(4, n=6, members=2, batch=(7,)), cancelling(4)):
         rows = math.prod(dist.batch_shape)
         points = dist.sample((30,), rng(8))[:, 0]
-        quick = dist.shared_log_prob(points.log())(slice(0, rows))
+        quick = dist.log_prob_at(points).T
         exact = dist.log_prob(points[:, None].expand(-1, rows, -1)).T
         seen = exact > exact.amax() - 25.0
         torch.testing.assert_close(quick[seen], exact[seen], rtol=1e-5, atol=1e-4)
