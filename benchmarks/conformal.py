@@ -5,11 +5,11 @@
     python benchmarks/conformal.py --records FILE --paper FOLDER         # the paper's records, for its report
     python benchmarks/conformal.py --speed                               # 100,000 rows x 9 labels
 
-Each split is 50 % training, 25 % calibration, 25 % test, as in the paper, with the rows of ``snefy-ldl reproduce``: one
-fit of the default model serves this study and the paper's tables 2 and 3; figure A1 is run beside it. The data sets
-come from ``snefy_ldl.load_dataset`` (set SNEFY_LDL_DATA to a folder that holds them, or let it fetch them). Work is
-ordered by split, so that a run that is cut has about as many splits of each data set (of Movie, whose fits take
-longest, one for six of the others). "told" is the score that "auto" chose, told what the groups are made of:
+Each split is 50 % training, 25 % calibration, 25 % test, as in the paper, with the rows of ``reproduction``: one fit of
+the default model serves this study and the paper's tables 2 and 3; figure A1 is run as well. The data sets come from
+``snefy_ldl.load_dataset`` (set SNEFY_LDL_DATA to a folder that holds them, or let it fetch them). Work is ordered by
+split, so that a run that is cut has about as many splits of each data set (of Movie, whose fits take longest, one for
+six of the others). "told" is the score that "auto" chose, given the feature of the groups:
 ``conditional_on=Splines(0)``, the first feature.
 
 Nothing was chosen on the splits that are reported, 0 to 99: the scores of "auto", the factor of "outlying" and the rows
@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import sys
 import time
 import warnings
 from collections import deque
@@ -42,8 +43,10 @@ from snefy_ldl.conformal import ConformalIntervals, Splines
 from snefy_ldl.datasets import dataset_names
 from snefy_ldl.errors import CalibrationWarning, ZeroLabelWarning
 from snefy_ldl.learners import DirichletLDL
-from snefy_ldl.paper import runner, studies
-from snefy_ldl.paper.config import STUDIES
+
+sys.path.append(str(Path(__file__).parent.parent))
+from reproduction import runner, studies
+from reproduction.config import STUDIES
 
 DATA = ("sbu_3dfe", "natural_scene", "movie", "GEMAS_texture")
 #: The data sets of the paper's tables 2 and 3, whose worst groups it prints: SNEFY-LDL, mean over labels, G = 2, 4, 8.
@@ -257,7 +260,7 @@ def read(path):
 
 
 def write_paper(records, out):
-    """Records of tables 2 and 3 and of figure A1 as ``snefy-ldl reproduce`` writes them."""
+    """Records of tables 2 and 3 and of figure A1 as ``python -m reproduction`` writes them."""
     for record in records:
         about = {"version": runner.VERSION, "recipe": "default", "repeat": record["seed"]}
         if record["data"] in TABLES:

@@ -43,7 +43,6 @@ SUBJECTS: dict[str, list[str]] = {
 #: Internal packages, and what they are for.
 INTERNAL: dict[str, str] = {
     "networks": "parts of the model; Backbone and SnefyHead are exported at the top",
-    "paper": "the paper's studies, run by `snefy-ldl reproduce`",
     "training": "how a fit is done; SnefyLDL.fit calls it",
 }
 #: Descriptions of public names that are neither classes nor functions.

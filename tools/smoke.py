@@ -25,8 +25,8 @@ def check_package() -> None:
     """Everything is there that is no Python, and every module is Python to this interpreter."""
     root = Path(snefy_ldl.__file__).parent
     assert "site-packages" in root.parts, f"{root} is no installed package"
-    for name in ("py.typed", "cli/templates/page.css", "serve/explorer/page", "paper/templates"):
-        assert files("snefy_ldl").joinpath(name).is_dir() or files("snefy_ldl").joinpath(name).is_file(), name
+    for name in ("py.typed", "apps/cli/templates/page.css", "apps/serve/explorer/page/page.html"):
+        assert files("snefy_ldl").joinpath(name).is_file(), name
     assert compileall.compile_dir(root, quiet=1, force=True), "a module does not compile"
 
 

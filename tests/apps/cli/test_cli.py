@@ -331,7 +331,7 @@ def test_wrong_usage_exits_with_2(words: list[str]) -> None:
     assert lines[0].endswith("--help")
 
 
-COMMANDS = ("demo", "fit", "conformalize", "predict", "evaluate", "report", "plot", "info", "reproduce", "query")
+COMMANDS = ("demo", "fit", "conformalize", "predict", "evaluate", "report", "plot", "info", "query")
 COMMANDS += ("update", "next", "serve", "compare", "explore", "explain", "export", "watch", "annotators")
 
 

@@ -11,7 +11,6 @@ from snefy_ldl.apps.cli import (  # noqa: F401 - each registers its commands
     predict,
     query,
     report,
-    reproduce,
     serve,
     votes,
 )

@@ -34,7 +34,7 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 #: The commands in the order of the help page.
 ORDER = (
     *("demo", "fit", "conformalize", "predict", "evaluate", "watch", "compare", "report", "plot", "explain", "info"),
-    *("reproduce", "query", "update", "next", "annotators", "serve", "explore", "export"),
+    *("query", "update", "next", "annotators", "serve", "explore", "export"),
 )
 Command = Callable[..., None]
 

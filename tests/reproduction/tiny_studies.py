@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from reproduction import runner
+from reproduction.config import Active, Conformal, Ensemble, Query, Sensitivity, Study
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.datasets.dataset import Dataset
-from snefy_ldl.paper import runner
-from snefy_ldl.paper.config import Active, Conformal, Ensemble, Query, Sensitivity, Study
 
 TINY = (("n_neurons", 6), ("n_readouts", 3), ("hidden_sizes", (8,)), ("epochs", 3), ("guides", None))
 QUERIES = (
     Query("Random", "random"),
-    Query("Kmeans", "kmeans", paper=(("standardize", False),)),
+    Query("Kmeans", "kmeans"),
     Query("Dirichlet", "dirichlet"),
     Query("SNEFY-LDL", "entropy", (("method", "uniform"), ("n_draws", 50))),
 )

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import jinja2
 from rich.console import Console
 
+from reproduction import claims as figures
+from reproduction.claims import LEARNERS, LEVELS, MEASURES, METRICS, STRATEGIES, TABLES, Gap, Results, Spread
+from reproduction.config import RECIPES
 from snefy_ldl._internal.files import write_bytes
 from snefy_ldl._internal.progress import track
-from snefy_ldl.paper import claims as figures
-from snefy_ldl.paper.claims import LEARNERS, LEVELS, MEASURES, METRICS, STRATEGIES, TABLES, Gap, Results, Spread
-from snefy_ldl.paper.config import RECIPES
 
 #: What a recipe is called in a heading.
 RECIPE_NAMES = {"paper": "paper's recipe", "plain": "0.1's recipe", "default": "default recipe"}
@@ -291,7 +292,7 @@ def build_section(results: Results, study: str) -> dict[str, Any]:
         "title": title,
         "dataset": figures.DATASETS[table.dataset if table else "natural_scene"],
         "place": table.place if table else "Figure A1, appendix",
-        "notes": [f"Not run yet: `snefy-ldl reproduce {study}` adds it."],
+        "notes": [f"Not run yet: `python -m reproduction {study}` adds it."],
         "tables": [],
         "small": {},
     }
@@ -331,20 +332,16 @@ def write_report(folder: Path) -> Path:
     """Read a run and write ``reproduction.md`` and ``tables.md`` beside its results.
 
     Args:
-        folder: What ``snefy-ldl reproduce`` wrote into: ``run.json`` and ``results/``. A run that has not finished
+        folder: What ``python -m reproduction`` wrote into: ``run.json`` and ``results/``. A run that has not finished
             is reported as far as it goes, and the text lists what is missing.
 
     Returns:
         The text with the verdicts, ``reproduction.md``; ``tables.md`` has every table in full.
     """
-    try:
-        import jinja2
-    except ImportError:
-        raise ImportError("the report needs jinja2: pip install 'snefy-ldl[plot]'") from None
     folder = Path(folder)
     results = figures.load_results(folder)
     options: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
-    environment = jinja2.Environment(loader=jinja2.PackageLoader("snefy_ldl.paper"), **options)
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), **options)
     studies = track(HEADINGS, len(HEADINGS), "report", show=Console(stderr=True).is_terminal)
     theirs, times, wall = figures.claims_of_the_paper(results), timings(results), results.run.get("wall_seconds")
     view = {
@@ -382,7 +379,7 @@ def timings(results: Results) -> list[dict[str, Any]]:
                         "done": len(records),
                         "planned": results.run.get("repeats", {}).get(study),
                         "seconds": sum(record.seconds for record in records),
-                        "command": f"snefy-ldl reproduce {study}{option} --out again",
+                        "command": f"python -m reproduction {study}{option} --out again",
                     }
                 )
     return rows

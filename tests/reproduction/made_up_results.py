@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from snefy_ldl.paper.claims import LEARNERS, LEVELS, METRICS, STRATEGIES, TABLES, Claim, Verdict
-from snefy_ldl.paper.config import RECIPES
+from reproduction.claims import LEARNERS, LEVELS, METRICS, STRATEGIES, TABLES, Claim, Verdict
+from reproduction.config import RECIPES
 
 REPEATS = 4
 

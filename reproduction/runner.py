@@ -27,14 +27,8 @@ from joblib import Parallel, delayed
 from rich.console import Console
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
 
-from snefy_ldl._internal.files import remove_leftovers, write_json
-from snefy_ldl._internal.progress import Progress
-from snefy_ldl._internal.version import __version__
-from snefy_ldl.datasets.dataset import Dataset, load_dataset
-from snefy_ldl.errors import InputError, SnefyError
-from snefy_ldl.learners import DirichletLDL
-from snefy_ldl.paper.config import RECIPES, RESULTS_VERSION, Active, Ensemble, Sensitivity, Study
-from snefy_ldl.paper.studies import (
+from reproduction.config import RECIPES, RESULTS_VERSION, Active, Ensemble, Sensitivity, Study
+from reproduction.studies import (
     Outcome,
     make_learner,
     make_model,
@@ -45,6 +39,12 @@ from snefy_ldl.paper.studies import (
     run_ensemble,
     run_sensitivity,
 )
+from snefy_ldl._internal.files import remove_leftovers, write_json
+from snefy_ldl._internal.progress import Progress
+from snefy_ldl._internal.version import __version__
+from snefy_ldl.datasets.dataset import Dataset, load_dataset
+from snefy_ldl.errors import InputError, SnefyError
+from snefy_ldl.learners import DirichletLDL
 
 #: Version of the files' own form.
 VERSION = 1

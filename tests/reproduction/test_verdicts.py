@@ -14,7 +14,7 @@ from made_up_results import (
     put_sensitivity,
 )
 
-from snefy_ldl.paper.claims import LEARNERS, METRICS, Verdict, claim_of_ours, claims_of_the_paper, load_results
+from reproduction.claims import LEARNERS, METRICS, Verdict, claim_of_ours, claims_of_the_paper, load_results
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")

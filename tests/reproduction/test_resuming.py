@@ -13,8 +13,8 @@ import pytest
 from tiny_studies import GRID, STUDIES, assert_same, records, run, those
 
 from children import Child
+from reproduction.studies import missing_parts
 from snefy_ldl._internal.files import try_lock
-from snefy_ldl.paper.studies import missing_parts
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Everything the experiments depend on, in one place: data sets, splits, strategies, learners, grids and repeats.
 
-Nothing here is computed and nothing heavy is imported, so that the command line can read it. What decides a figure is
-part of its fingerprint (:mod:`snefy_ldl.paper.runner`); a changed setting makes the old results stale.
+Nothing here is computed and nothing heavy is imported, so that ``--help`` answers at once. What decides a figure is
+part of its fingerprint (:mod:`reproduction.runner`); a changed setting makes the old results stale.
 """
 
 from __future__ import annotations
@@ -44,21 +44,15 @@ class Query:
 
     Args:
         name: its name there.
-        strategy: the strategy that makes it, as :func:`snefy_ldl.active.query.query` calls it.
+        strategy: its name in :mod:`reproduction.strategies`, or of :func:`snefy_ldl.active.query`.
         options: of the strategy.
-        paper: options that go before those under the paper's recipe.
         recipes: the recipes it is run with.
     """
 
     name: str
     strategy: str
     options: Options = ()
-    paper: Options = ()
     recipes: tuple[str, ...] = RECIPES
-
-
-#: The paper's recipe takes features as they are, and so do its strategies of distances.
-_RAW: Options = (("standardize", False),)
 
 
 @dataclass(frozen=True)
@@ -79,9 +73,9 @@ class Active:
     queried: int = 100
     queries: tuple[Query, ...] = (
         Query("Random", "random"),
-        Query("Kmeans", "kmeans", paper=_RAW),
-        Query("CoreSet", "coreset", paper=_RAW),
-        Query("Graph Density", "graph_density", paper=_RAW),
+        Query("Kmeans", "kmeans"),
+        Query("CoreSet", "coreset"),
+        Query("Graph Density", "graph_density"),
         Query("Dirichlet", "dirichlet"),
         Query("SNEFY-LDL", "entropy", (("method", "uniform"), ("n_draws", 1000))),
         Query("entropy", "entropy", (("method", "model"), ("n_draws", 400)), recipes=("plain", "default")),

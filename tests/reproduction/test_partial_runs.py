@@ -14,14 +14,14 @@ from made_up_results import (
     put_run,
 )
 
+from reproduction.claims import claims_of_the_paper, load_results
 from snefy_ldl.errors import InputError
-from snefy_ldl.paper.claims import claims_of_the_paper, load_results
 
 pytest.importorskip("jinja2")
 
 
 def test_one_recipe_one_repeat_and_missing_studies(tmp_path: Path) -> None:
-    from snefy_ldl.paper.report import write_report
+    from reproduction.report import write_report
 
     put_conformal(tmp_path, "table3", 0.1, recipes=("default",), repeats=1)
     put_ensemble(tmp_path, "table7", 0.02, recipes=("paper",), repeats=2)
@@ -29,7 +29,7 @@ def test_one_recipe_one_repeat_and_missing_studies(tmp_path: Path) -> None:
     shown = write_report(tmp_path).read_text(encoding="utf-8")
     page = Page((tmp_path / "tables.md").read_text(encoding="utf-8"))
     assert "This run is not complete" in shown
-    assert "Not run yet: `snefy-ldl reproduce table4` adds it." in page.text
+    assert "Not run yet: `python -m reproduction table4` adds it." in page.text
     assert "One repeat with the default recipe: no standard deviation and no interval." in shown
     assert "Only 2 of 4 repeats with the paper's recipe so far." in shown
     assert "No results with the paper's recipe yet." in shown
@@ -46,7 +46,7 @@ def test_one_recipe_one_repeat_and_missing_studies(tmp_path: Path) -> None:
 
 
 def test_a_run_as_large_as_the_papers_is_called_complete(tmp_path: Path) -> None:
-    from snefy_ldl.paper.report import build_section
+    from reproduction.report import build_section
 
     for study, repeats, notes in (("table7", 10, 0), ("table6", 9, 3)):
         put_ensemble(tmp_path, study, 0.02, repeats=repeats)
@@ -54,7 +54,7 @@ def test_a_run_as_large_as_the_papers_is_called_complete(tmp_path: Path) -> None
 
 
 def test_baseline_alone_and_no_run_file(tmp_path: Path) -> None:
-    from snefy_ldl.paper.report import write_report
+    from reproduction.report import write_report
 
     put_conformal(tmp_path, "table2", 0.1, recipes=())
     text = write_report(tmp_path).read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def test_baseline_alone_and_no_run_file(tmp_path: Path) -> None:
 
 
 def test_no_baseline_leaves_its_columns_out(tmp_path: Path) -> None:
-    from snefy_ldl.paper.report import write_report
+    from reproduction.report import write_report
 
     put_conformal(tmp_path, "table2", 0.1)
     for path in (tmp_path / "results/table2/baseline").iterdir():

@@ -20,7 +20,7 @@ from made_up_results import (
 )
 from scipy import stats
 
-from snefy_ldl.paper.claims import (
+from reproduction.claims import (
     METRICS,
     TABLES,
     Spread,
@@ -37,7 +37,7 @@ pytest.importorskip("jinja2")
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, reported."""
-    from snefy_ldl.paper.report import write_report
+    from reproduction.report import write_report
 
     folder = tmp_path_factory.mktemp("run")
     for study in ("table2", "table3"):
@@ -148,12 +148,12 @@ def test_the_text_holds_the_verdicts_and_the_time(whole: Path) -> None:
             for verdict in case.verdicts.values():
                 assert f"{verdict.mark} **{verdict.word}**: {verdict.evidence}" in text
     assert "1 h 2 min" in text
-    assert "snefy-ldl reproduce table3 --recipe default" in text
+    assert "python -m reproduction table3 --recipe default" in text
     assert "The paper has 100 splits; here are 4 with the default recipe." in text
 
 
 def test_same_results_give_the_same_bytes(tmp_path: Path) -> None:
-    from snefy_ldl.paper.report import write_report
+    from reproduction.report import write_report
 
     put_conformal(tmp_path, "table3", 0.1)
     first = write_report(tmp_path).read_bytes()

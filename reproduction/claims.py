@@ -6,16 +6,15 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
 
+from reproduction.config import RECIPES
+from reproduction.runner import VERSION
 from snefy_ldl.errors import InputError
-from snefy_ldl.paper.config import RECIPES
-from snefy_ldl.paper.runner import VERSION
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class PublishedTable:
 
 
 def _load(name: str) -> Any:
-    return json.loads(files("snefy_ldl.paper").joinpath(name).read_text(encoding="utf-8"))
+    return json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 #: Tables 2 to 7, by the name of the study that runs them again.
@@ -236,10 +235,10 @@ def load_results(folder: Path) -> Results:
     """Read ``run.json`` and every result of a run, or raise an error that names the file in the way.
 
     Args:
-        folder: What ``snefy-ldl reproduce`` wrote into.
+        folder: What ``python -m reproduction`` wrote into.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder: name the one that `snefy-ldl reproduce` wrote into.")
+        raise InputError(f"{folder} is not a folder: name the one that `python -m reproduction` wrote into.")
     run = _read(folder / "run.json") if (folder / "run.json").exists() else {}
     records: dict[tuple[str, str], dict[int, Record]] = {}
     for path in sorted(folder.glob("results/*/*/[0-9]*.json")):
@@ -255,7 +254,7 @@ def load_results(folder: Path) -> Results:
             raise InputError(f"{path} is not a result file ({error}): delete it and run that study again.") from None
         records.setdefault(key, {})[repeat] = record
     if not records:
-        raise InputError(f"{folder} holds no results: run `snefy-ldl reproduce` into it first.")
+        raise InputError(f"{folder} holds no results: run `python -m reproduction` into it first.")
     return Results(run, records)
 
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reproduction import strategies
+from reproduction.config import Active, Conformal, Ensemble, Query, Sensitivity, Study
 from snefy_ldl import learners, metrics
 from snefy_ldl._internal.types import Array
 from snefy_ldl.active.query import query
@@ -17,7 +19,6 @@ from snefy_ldl.ensemble import DensityWeightedBagging
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import DirichletLDL
 from snefy_ldl.metrics.points import score
-from snefy_ldl.paper.config import Active, Conformal, Ensemble, Query, Sensitivity, Study
 from snefy_ldl.snefy import SnefyLDL, fit_many
 
 Rows = NDArray[np.intp]
@@ -40,7 +41,7 @@ class Outcome(NamedTuple):
     figures: dict[str, Any]
 
 
-#: What ``SnefyLDL()`` was in version 0.1: one network on the features alone, no guides, no centre, no modelled zeros.
+#: What ``SnefyLDL()`` was in version 0.1: one network on the features alone.
 PLAIN: dict[str, Any] = {"guides": None, "zeros": "shrink"}
 
 
@@ -220,21 +221,20 @@ def _wanted(
 ) -> Rows:
     """Rows of the data that a strategy wants labelled."""
     first, pool = train[: protocol.first], np.sort(train[protocol.first :])
-    model: Any = start
     if one.strategy == "dirichlet":  # the paper's baseline: its mean from SA-BFGS, one concentration by likelihood
-        model = DirichletLDL(random_state=repeat).fit(data.X[first], data.D[first])
-    options = dict(one.options) | (dict(one.paper) if recipe == "paper" else {})
-    chosen: Rows = query(
-        one.strategy,
-        data.X[pool],
-        protocol.queried,
-        model=model,
-        X_labeled=data.X[first],
-        random_state=repeat,
-        verbose=False,
-        **options,  # type: ignore[arg-type]
-    )
-    return pool[chosen]
+        entropy = DirichletLDL(random_state=repeat).fit(data.X[first], data.D[first]).entropy(data.X[pool])
+        chosen = np.argsort(-entropy, kind="stable")[: protocol.queried]
+    elif one.strategy in strategies.STRATEGIES:
+        tables = data.X[pool], data.X[first]
+        if recipe != "paper":  # the paper's recipe takes features as they are, and so do its strategies of distances
+            tables = strategies.standardized(*tables)
+        chosen = strategies.STRATEGIES[one.strategy](tables[0], protocol.queried, tables[1], repeat)
+    else:
+        options: Any = dict(one.options)
+        chosen = query(
+            one.strategy, data.X[pool], protocol.queried, model=start, random_state=repeat, verbose=False, **options
+        )
+    return np.asarray(pool[chosen])
 
 
 def _score(model: SnefyLDL, data: Dataset, test: Rows) -> dict[str, float]:
@@ -297,7 +297,7 @@ def grid_parts(study: Study, recipe: str) -> dict[str, dict[str, int]]:
     """Distinct settings by name, each as changes to the recipe's model.
 
     Example:
-        >>> from snefy_ldl.paper.config import STUDIES
+        >>> from reproduction.config import STUDIES
         >>> grid = grid_parts(STUDIES["figureA1"], "paper")
         >>> len(grid), grid["n_neurons=16"]
         (21, {'n_neurons': 16})
