@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.training import fit as fit_module
 from snefy_ldl.training.plan import N_FOLDS
-from snefy_ldl.training.state import Validation
 
 QUICK = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 8, "random_state": 0, "guides": None}
 
@@ -21,15 +19,6 @@ QUICK = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 8, "r
 @pytest.fixture(scope="module")
 def city():
     return make_city_districts(n=240, random_state=0)
-
-
-def test_a_candidate_must_lead_by_likelihood_and_mean_together():
-    noise = torch.linspace(-1.0, 1.0, 50)
-    base = Validation(torch.zeros(50), torch.zeros(50))
-    assert Validation(noise + 1.0, -0.0 * noise).beats(base)
-    assert not Validation(noise + 1.0, noise + 1.0).beats(base), "the mean pays for the likelihood"
-    assert not Validation(noise - 0.01, noise).beats(base)
-    assert Validation(noise - 0.01, noise).beats(base, allowance=2.0)
 
 
 def test_a_fit_that_stays_at_its_background_warns(city, monkeypatch):

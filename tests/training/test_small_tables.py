@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.training.plan import N_FOLDS, fold_rows
-from snefy_ldl.training.state import Validation, choose
 
 
 def make_rows(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -43,16 +41,3 @@ def test_members_stop_at_one_epoch() -> None:
 def test_many_rows_are_fitted_as_before() -> None:
     model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=1, random_state=0).fit(*make_rows(500))
     assert any("pooled" in one["name"] for one in model.candidates_)
-
-
-def test_the_best_mean_wins_among_those_as_likely_as_the_best() -> None:
-    random = torch.Generator().manual_seed(0)
-    base = torch.randn(40, generator=random)
-    noise = torch.randn(40, generator=random)
-    best = Validation(base + 0.05, torch.full((40,), 0.3))
-    close = Validation(base + noise - noise.mean(), torch.full((40,), 0.1))  # behind by less than a standard error
-    far = Validation(base - 1.0 + 0.1 * noise, torch.full((40,), 0.01))
-    assert choose([best, close, far]) == 1
-    assert choose([far, best]) == 1
-    assert choose([None, best]) == 1
-    assert choose([None]) == 0

@@ -578,7 +578,7 @@ def _choose(job: Job, sample: Index, fit_small: Callable[[Job], FittedState]) ->
     guided = fit_sample(replace(brief, guides=job.settings.guides))
     if guided.guides is None or guided.validation is None or guided.zero_policy.mode != plain.zero_policy.mode:
         return plain
-    gain = float((guided.validation.log_prob - plain.validation.log_prob).double().mean())
+    gain = guided.validation.log_likelihood - plain.validation.log_likelihood
     return guided if gain > GUIDE_GAIN else plain
 
 
