@@ -32,6 +32,7 @@ PATIENCE = 30
 LABELS = "business,entertainment,education"
 SMALL = [f"--set={name}" for name in ("n_neurons=4", "n_readouts=2", "hidden_sizes=[4]", "guides=None")]
 SMALL += ["--epochs", "1", "--quiet"]
+SNEFY = ["--density", "snefy"]
 
 # -- what is passed ----------------------------------------------------------------------------------------------------
 
@@ -52,8 +53,7 @@ SETTINGS = [
 SETTINGS += [
     "guides=",
     'guides=["x"]',
-    "centre=[1,2]",
-    "centre=geometric",
+    "n_trees=0",
     "random_state=x",
     "device=moon",
     "columns=1",
@@ -121,8 +121,8 @@ COMMANDS: dict[str, tuple[list[Any], dict[str, Any]]] = {
             "--groups": ["side", "code", *TEXTS],
             "--members": COUNTS[:4],
             "--seed": COUNTS,
-            "--density": ["snefy", "logratio", "x", ""],
-            "--zeros": ["auto", "model", "shrink", "error", "0.01", "0.9", "nan", "x", ""],
+            "--density": ["auto", "snefy", "logratio", "x", ""],
+            "--zeros": ["shrink", "error", "0.01", "0.9", "nan", "x", ""],
             "--device": ["cpu", "cuda:7", "x", ""],
             "--set": SETTINGS,
             "--checkpoint": ["out/c", "good.csv"],
@@ -288,12 +288,12 @@ def make_tables(folder: Path) -> None:
     (folder / "empty").mkdir()
     shares = ("--labels", LABELS, "--drop", "code")
     fits: dict[str, tuple[str, ...]] = {
-        "model": ("good.csv", *shares, *SMALL),
-        "zeros": ("zeros.csv", *shares, *SMALL),
+        "model": ("good.csv", *shares, *SMALL, *SNEFY),
+        "zeros": ("zeros.csv", *shares, "--quiet", "--set=max_iter=5", "--set=n_trees=5"),
         "counts": ("counts.csv", "--counts", *shares, *SMALL),
         "logratio": ("good.csv", *shares, "--density", "logratio", "--quiet"),
         "people": ("items.csv", "--vote-file", str(folder / "votes.csv"), "--votes", "long", *SMALL),
-        "damaged": ("good.csv", *shares, *SMALL),
+        "damaged": ("good.csv", *shares, *SMALL, *SNEFY),
     }
     for name, (table, *words) in fits.items():
         result = run("fit", folder / table, "--out", folder / name, *words)

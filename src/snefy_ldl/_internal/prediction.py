@@ -88,11 +88,6 @@ class DensityPredictor(VotePredictor):
             self._output_kind = None if transform == "default" else transform
         return self
 
-    @property
-    def density_choice_(self) -> dict[str, Any] | None:
-        """Why this density was taken, as :func:`snefy_ldl.fit_density` settled it; None for a fit of its own."""
-        return getattr(self, "training_", {}).get("density")
-
     @abstractmethod
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
         """Consecutive rows of X and their conditional law."""

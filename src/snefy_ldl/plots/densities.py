@@ -12,7 +12,7 @@ from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
-from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 
@@ -29,7 +29,7 @@ LogDensity = Callable[[Array], Any]
 
 
 def ternary_density(
-    dist: SnefySimplex | LogDensity,
+    dist: SimplexDistribution | LogDensity,
     ax: Axes | None = None,
     *,
     row: int = 0,
@@ -40,7 +40,7 @@ def ternary_density(
     title: str | None = None,
     resolution: int = 140,
 ) -> Axes:
-    """Density of one row over all mixes of three labels; the darkest area is the likeliest.
+    """Density of one row over all mixes of three labels; the darkest area is the most likely.
 
     The steps hold fixed shares of the probability (highest density regions); lines mark the regions of 50 % and 90 %.
     For more than three labels merge them (``dist.amalgamate``) or pick three (``dist.subcomposition``) first.
@@ -68,7 +68,7 @@ def ternary_density(
         ...
         snefy_ldl.errors.InputError: ternary_density takes a distribution or a function of points; got 'no density'.
     """
-    if isinstance(dist, SnefySimplex):
+    if isinstance(dist, SimplexDistribution):
         one = _row_of(dist, row)
         if one.n_labels != 3:
             raise InputError(
@@ -97,31 +97,27 @@ def ternary_density(
     return triangle
 
 
-def binned_density(share: Any, grid: Array) -> Array:
-    """Mean density of a share in the bins around some points (Q,), from its cdf, which answers many points at once.
+def share_density(share: Any, grid: Array) -> Array:
+    """Density of a share at some points.
 
     Args:
-        share: The law of one share, of one row.
-        grid: Points inside (0, 1), in ascending order (Q,).
+        share: Distribution of one share, of one row.
+        grid: Points inside (0, 1), (Q,).
 
     Returns:
-        Densities (Q,), without the atoms at 0 and 1.
+        Densities (Q,), without the probabilities of exactly 0 and 1.
 
     Example:
         >>> from snefy_ldl import SnefySimplex
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[1.0, 1.0]]))
-        >>> binned_density(law.marginal(0), np.array([0.2, 0.5, 0.8])).round(6)
+        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[1.0, 1.0]]))
+        >>> share_density(dist.marginal(0), np.array([0.2, 0.5, 0.8])).round(6)
         array([1., 1., 1.])
     """
-    middle = 0.5 * (grid[1:] + grid[:-1])
-    edges = np.concatenate([[max(2 * grid[0] - middle[0], 0.5 * grid[0])], middle])
-    edges = np.append(edges, min(2 * grid[-1] - middle[-1], 0.5 * (1.0 + grid[-1])))
-    below = share.cdf(torch.as_tensor(edges)[:, None])[:, 0].double().cpu().numpy()
-    return np.maximum(np.diff(below), 0.0) / np.diff(edges)
+    return np.exp(to_numpy(share.log_prob(torch.as_tensor(grid)[:, None]))[:, 0])
 
 
 def marginal_density(
-    dist: SnefySimplex,
+    dist: SimplexDistribution,
     label: int,
     row: int = 0,
     ax: Axes | None = None,
@@ -151,14 +147,14 @@ def marginal_density(
 
     Example:
         >>> from snefy_ldl import SnefySimplex
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]]))
-        >>> marginal_density(law, 0, name="sand").get_xlabel()
+        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]]))
+        >>> marginal_density(dist, 0, name="sand").get_xlabel()
         'share of sand'
     """
     share = _row_of(dist, row).marginal(label)
     shade = style.label_color(label) if color is None else color
     grid = np.linspace(0.002, 0.998, 499)
-    density = binned_density(share, grid)
+    density = share_density(share, grid)
     ax = style.axes(ax, (4.6, 2.6))
     ax.fill_between(grid, density, color=shade, alpha=0.16, linewidth=0)
     if confidence_level is not None:
@@ -222,11 +218,12 @@ def _fill_ternary(ax: Any, grid: Array, log_density: Array) -> None:
     ax.tricontour(*grid.T, density, levels=lines, colors=[style.SHADES[-1]], linewidths=0.9, alpha=0.8, zorder=3)
 
 
-def _row_of(dist: SnefySimplex, row: int) -> SnefySimplex:
-    """The law of one row alone, batch (1,), so that no other row costs time."""
-    if not isinstance(dist, SnefySimplex):
+def _row_of(dist: SimplexDistribution, row: int) -> SimplexDistribution:
+    """The distribution of one row alone, batch (1,), so that no other row costs time."""
+    if not isinstance(dist, SimplexDistribution):
         raise InputError(f"expected a distribution as predict_dist returns it; got {type(dist).__name__}.")
-    return dist[style.row_number(row, len(dist))]
+    number = style.row_number(row, len(dist))
+    return dist[number : number + 1]
 
 
 def _compositions(values: Any, what: str) -> Array:
@@ -245,7 +242,7 @@ EDGE = 0.013
 
 
 def share_ridges(
-    dist: SnefySimplex,
+    dist: SimplexDistribution,
     row: int = 0,
     ax: Axes | None = None,
     *,
@@ -267,12 +264,12 @@ def share_ridges(
         The axes.
 
     Raises:
-        InputError: ``dist`` is no law of this library, there is no such row, or names do not fit.
+        InputError: ``dist`` is not a distribution of this library, there is no such row, or names do not fit.
 
     Example:
         >>> from snefy_ldl import SnefySimplex
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]]))
-        >>> len(share_ridges(law, labels=["sand", "silt", "clay"]).lines)
+        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]]))
+        >>> len(share_ridges(dist, labels=["sand", "silt", "clay"]).lines)
         3
     """
     one = _row_of(dist, row)
@@ -283,7 +280,7 @@ def share_ridges(
     mean, deviation = to_numpy(one.mean)[0], np.sqrt(to_numpy(one.variance)[0])
     for place, label in enumerate(chosen):
         grid = _grid(float(mean[label]), float(deviation[label]))
-        density = binned_density(one.marginal(label), grid)
+        density = share_density(one.marginal(label), grid)
         # near the ends a density may be unbounded: the bulk sets the height
         ends = min(EDGE, 0.3 * mean[label]), 1.0 - min(EDGE, 0.3 * (1.0 - mean[label]))
         inner = density[(grid > ends[0]) & (grid < ends[1])].max()

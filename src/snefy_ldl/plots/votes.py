@@ -52,7 +52,7 @@ def plot_update(
     ax = style.axes(ax, (5.5, 1.0 + 0.5 * before.n_labels))
     tail = 0.5 * (1.0 - level)
     for law, shift, color, words in ((before, -0.14, style.QUIET, "features"), (after, 0.14, style.MODEL, "and votes")):
-        one = law[number]
+        one = law[number : number + 1]
         for r in range(law.n_labels):
             low, high = one.marginal(r).quantiles([tail, 1.0 - tail])[0].tolist()
             ax.plot([low, high], [r + shift] * 2, color=color, lw=3, alpha=0.5, solid_capstyle="round")

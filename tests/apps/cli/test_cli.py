@@ -71,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, districts: pd.DataFrame) ->
     features = ",".join(districts.columns[1:6])
     succeed(
         *("fit", folder / "city.csv", "--labels", ",".join(LABELS), "--features", features),
-        *("--out", folder / "model", "--epochs", 3, "--seed", 1),
+        *("--out", folder / "model", "--epochs", 3, "--seed", 1, "--density", "snefy"),
     )
     return folder
 
@@ -161,18 +161,15 @@ def test_info_tells_what_the_model_is(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_candidates_of_a_fit_are_shown(folder: Path, tmp_path: Path) -> None:
+def test_the_choice_of_a_fit_is_shown(folder: Path, tmp_path: Path) -> None:
     said = succeed(
         *("fit", folder / "city.csv", "--labels", ",".join(LABELS), "--drop", "code"),
         *("--out", tmp_path / "m", "--epochs", 2),
     )
-    assert re.search(r"kept of \d candidates, \d of them dropped early: (features|guides|moving law)(, .*)?\n", said)
-    shown = succeed("info", tmp_path / "m").split("candidates")[1]
-    assert re.search(r"name +log likelihood +KL +epochs +seconds +outcome", shown)
-    assert re.search(r"guides +-?\d+\.\d{4} +\d+\.\d{4} +2 +\d+\.\d +(kept|not chosen)", shown)
-    assert re.search(r"moving law, taught .*(kept|not chosen)", shown)
-    tried = json.loads(succeed("info", tmp_path / "m", "--json"))["candidates"]
-    assert [one["name"] for one in tried] == ["features", "guides", "moving law, taught"]
+    assert re.search(r"kept (SnefyLDL|LogRatioLDL): .*\n  log likelihood of \d+ held-out rows", said)
+    shown = succeed("info", tmp_path / "m")
+    assert "AutoLDL" in shown
+    assert json.loads(succeed("info", tmp_path / "m", "--json"))["training"]["choice"]["rows"] > 20
 
 
 @pytest.mark.slow
@@ -486,4 +483,4 @@ def test_rows_that_trained_the_model_neither_calibrate_nor_judge_it(folder: Path
 
 
 def test_info_shows_the_self_check(folder: Path) -> None:
-    assert "passed (the law against 1,000 draws of 4 rows)" in succeed("info", folder / "model")
+    assert "passed (the distribution against 1,000 draws of 4 rows)" in succeed("info", folder / "model")

@@ -57,7 +57,7 @@ def pool(city: pd.DataFrame) -> pd.DataFrame:
 
 def fit_words(folder: Path, out: Path) -> tuple[object, ...]:
     labels = ("--labels", ",".join(LABELS))
-    settings = ("--epochs", 1, "--seed", 3, "--quiet", "--set", "guides=null")
+    settings = ("--epochs", 1, "--seed", 3, "--quiet", "--set", "guides=null", "--density", "snefy")
     return ("fit", folder / "train.csv", *labels, *settings, "--out", out)
 
 
@@ -251,7 +251,8 @@ def test_the_newer_label_wins(folder: Path, city: pd.DataFrame, features: list[s
     again[["code", *LABELS]].to_csv(tmp_path / "again.csv", index=False)
     result = succeed(
         *("fit", tmp_path / "train.csv", "--id", "code", "--labels", ",".join(LABELS), "--out", tmp_path / "m2"),
-        *("--epochs", 1, "--seed", 3, "-q", "--set", "guides=null", "--append", tmp_path / "again.csv"),
+        *("--epochs", 1, "--seed", 3, "-q", "--set", "guides=null", "--density", "snefy"),
+        *("--append", tmp_path / "again.csv"),
     )
     assert "3 labelled rows added, 3 of them in place" in result.stdout
     assert "comes again later" in result.stderr

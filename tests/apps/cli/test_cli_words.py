@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from commands import fail, succeed
-from snefy_ldl import SnefyLDL
 from snefy_ldl.metrics import MEASURES
 
 SIX = ["chebyshev", "clark", "canberra", "kl_divergence", "cosine", "intersection"]
@@ -63,18 +62,3 @@ def test_compare_prints_six_measures_and_more_on_request(holes: Path) -> None:
     assert measures("--measures", "kl_divergence,earth_movers_distance") == ["kl_divergence", "earth_movers_distance"]
     assert measures("--measures", "all") == list(MEASURES)
     assert "--measures entropy: use all, ordinal, or names" in fail(*words, "--measures", "entropy")
-
-
-def test_info_shows_the_centre(holes: Path, tmp_path: Path) -> None:
-    assert "centre          none" in succeed("info", holes / "model").stdout
-    table = pd.read_csv(holes / "t.csv")
-    D = table[list("abcd")].to_numpy() + 0.1
-    D *= np.array([1.0, 1.0, 1e-3, 1e-6])
-    shares = pd.DataFrame(D / D.sum(1, keepdims=True), columns=list("abcd"))
-    model = SnefyLDL(n_neurons=8, epochs=1, guides=None, centre="geometric", random_state=0).fit(
-        table[["x", "y"]], shares
-    )
-    model.save(tmp_path / "m")
-    line = next(line for line in succeed("info", tmp_path / "m").stdout.splitlines() if line.startswith("centre"))
-    part = model.centre_[3] / model.centre_.sum()
-    assert f"d {part:.3g}" in line

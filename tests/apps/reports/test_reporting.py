@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from scipy import stats
 
-from laws import mixture, moving
-from snefy_ldl import SnefyLDL, SnefySimplex, evaluate, metrics
+from laws import mixture
+from snefy_ldl import LogRatioLDL, SnefyLDL, SnefySimplex, evaluate, metrics
 from snefy_ldl.apps.reports import LEVEL, Answers, JudgedRows, Part, Report, ask, cross_fit, make_report
 from snefy_ldl.apps.reports.report import (
     LEVELS,
     calibrated_widths,
-    drawn_widths,
     judge_coverage,
     permutation_importance,
     worst_groups,
@@ -77,60 +74,49 @@ def test_parts_answer_for_their_rows(model: SnefyLDL) -> None:
 def test_folds_refit_what_the_model_chose_without_a_search() -> None:
     rows = city_rows(60)
     model = SnefyLDL(epochs=2, n_neurons=8, n_readouts=4, random_state=0).fit(rows.X, rows.D)
-    assert len(model.candidates_) > 1
     for part in cross_fit(model, rows, folds=2):
         assert part.model.inputs_ == model.inputs_
         assert part.model.scaling_ == model.scaling_
-        assert {one["name"].removesuffix(", taught") for one in part.model.candidates_} == {"guides"}
+        assert {one["name"] for one in part.model.candidates_} == {"guides"}
 
 
-def test_a_modelled_zero_is_spread_over_its_probability() -> None:
+@pytest.fixture(scope="module")
+def with_zeros() -> tuple[LogRatioLDL, JudgedRows]:
+    """Half of the rows lack the first label: a model of log-ratios, and 160 rows that it has not seen."""
     random = np.random.default_rng(0)
-    X = random.normal(size=(120, 2))
-    D = random.dirichlet([2.0, 2.0, 2.0], 120)
-    D[:60, 0] = 0.0
+    X, D = random.normal(size=(260, 2)), random.dirichlet([2.0, 2.0, 2.0], 260)
+    D[random.random(260) < 0.5, 0] = 0.0
     D /= D.sum(axis=1, keepdims=True)
-    model = SnefyLDL(epochs=2, n_neurons=10, zeros="model", guides=None, random_state=0).fit(X, D)
-    rows = JudgedRows(X, D, ["a", "b", "c"])
+    model = LogRatioLDL(max_iter=20, n_trees=10, random_state=0).fit(X[:100], D[:100])
+    return model, JudgedRows(X[100:], D[100:], ["a", "b", "c"])
+
+
+def test_a_modelled_zero_is_spread_over_its_probability(with_zeros: tuple[LogRatioLDL, JudgedRows]) -> None:
+    model, rows = with_zeros
     answers = ask(whole(model, rows), rows)
+    assert answers.kind == "shares with zeros"
     assert answers.pit is not None
-    zero = np.asarray(model.predict_zero(X))[:60, 0]
-    assert (answers.pit[:60, 0] < zero).all()
-    assert (answers.pit[60:, 0] >= np.asarray(model.predict_zero(X))[60:, 0] - 1e-9).all()
-    assert np.ptp(answers.pit[:60, 0] / zero) > 0.5
+    absent, zero = rows.D[:, 0] == 0.0, np.asarray(model.predict_zero(rows.X))[:, 0]
+    assert (answers.pit[absent, 0] < zero[absent]).all()
+    assert (answers.pit[~absent, 0] >= zero[~absent] - 1e-6).all()
+    assert np.ptp(answers.pit[absent, 0] / zero[absent]) > 0.5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("zeros", ["model", "shrink"])
-def test_coverage_with_zeros_is_what_evaluate_and_a_recount_find(zeros: str) -> None:
-    random = np.random.default_rng(0)
-    X = random.normal(size=(260, 2))
-    D = random.dirichlet([2.0, 2.0, 2.0], 260)
-    D[random.random(260) < 0.5, 0] = 0.0
-    D /= D.sum(axis=1, keepdims=True)
-    settings = {"epochs": 2, "n_neurons": 10, "zeros": zeros, "guides": None, "random_state": 0}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = SnefyLDL(**settings).fit(X[:100], D[:100])
-        rows = JudgedRows(X[100:], D[100:], ["a", "b", "c"])
-        answers = ask(whole(model, rows), rows)
-        trust = judge_coverage(whole(model, rows), rows, answers)
-        evaluated = evaluate(model, rows.X, rows.D)["interval"]["coverage"]["value"]
+def test_coverage_with_zeros_is_what_evaluate_and_a_recount_find(with_zeros: tuple[LogRatioLDL, JudgedRows]) -> None:
+    model, rows = with_zeros
+    answers = ask(whole(model, rows), rows)
+    trust = judge_coverage(whole(model, rows), rows, answers)
+    evaluated = evaluate(model, rows.X, rows.D)
+    assert evaluated["log_likelihood"]["of"] == "shares with zeros"
     assert trust is not None
     ends = model.predict_interval(rows.X, LEVEL)
     recount = np.mean((ends[..., 0] <= rows.D) & (ends[..., 1] >= rows.D))
-    assert trust.coverage.mean() == pytest.approx(evaluated, abs=1e-12)
+    assert trust.coverage.mean() == pytest.approx(evaluated["interval"]["coverage"]["value"], abs=1e-12)
     assert trust.coverage.mean() == pytest.approx(recount, abs=1e-12)
+    # cdf and quantiles are smoothed and counted from the same draws: they agree to a row or two of 480 shares
     for level, value in zip(LEVELS, trust.curve):
-        assert value == pytest.approx(metrics.coverage(rows.D, model.predict_interval(rows.X, level)), abs=1e-12)
-    # calibrated on halves: each half by conformal intervals made of the other
-    second = np.zeros(160, dtype=bool)
-    second[np.random.default_rng(0).permutation(160)[:80]] = True
-    parts = []
-    for cal, test in ((~second, second), (second, ~second)):
-        made = ConformalIntervals(model, LEVEL, method="cdf").conformalize(rows.X[cal], rows.D[cal])
-        parts.append(metrics.coverage(rows.D[test], made.predict_interval(rows.X[test]), per_label=True))
-    np.testing.assert_allclose(trust.calibrated, np.mean(parts, axis=0), atol=1e-12)
+        assert value == pytest.approx(metrics.coverage(rows.D, model.predict_interval(rows.X, level)), abs=0.02)
 
 
 @pytest.mark.slow
@@ -234,7 +220,7 @@ def test_widths_of_few_labels_are_those_of_the_marginals(model: SnefyLDL) -> Non
     law = model.predict_dist(rows.X)
     ends = [law.marginal(r).icdf(torch.as_tensor(np.stack([0.5 - reach[:, r], 0.5 + reach[:, r]]))) for r in range(3)]
     expected = [float((high - low).mean()) for low, high in ends]
-    found = calibrated_widths(whole(model, rows), rows, reach, None)
+    found = calibrated_widths(whole(model, rows), rows, reach)
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -272,7 +258,7 @@ def test_a_report_has_every_part_and_leaves_the_model_alone(model: SnefyLDL, rep
     width = report.answers.width
     assert width[report.shown[0]] == width.min()
     assert width[report.shown[2]] == width.max()
-    law = report.law_of(report.shown[1])
+    law = report.dist_of(report.shown[1])
     np.testing.assert_allclose(law.mean[0].numpy(), report.answers.mean[report.shown[1]], atol=1e-9)
     assert report.worst_rows[0].kl == pytest.approx(
         metrics.kl_divergence(report.rows.D, report.answers.mean, per_row=True).max()
@@ -294,49 +280,6 @@ def test_how_far_coverage_depends_on_the_row(report: Report) -> None:
     assert found["FSC"]["coverage"] == metrics.feature_stratified_coverage(first, D, ends, 4).mean()
     assert found["FSC"]["expected"] == metrics.fsc_ceiling(first, 4, 0.9)
     assert found["ERT"]["expected"] < 0.0
-
-
-def test_rows_with_tables_of_their_own_are_answered_by_draws() -> None:
-    random = np.random.default_rng(0)
-    X, D = random.normal(size=(100, 2)), random.dirichlet(np.ones(3), 100)
-    D[D < 0.1] = 0.0
-    D /= D.sum(axis=1, keepdims=True)
-    model = SnefyLDL(epochs=2, n_neurons=8, zeros="model", guides=None, random_state=0).fit(X, D)
-    rows = JudgedRows(X[:12], D[:12], ["a", "b", "c"])
-    exact = ask(whole(model, rows), rows)
-    law = model.predict_dist(rows.X)
-    draws = law.sample((4000,), torch.Generator().manual_seed(0)).numpy()
-    reach = np.full((12, 3), 0.45)
-    widths = drawn_widths(draws, 0.5 - reach, 0.5 + reach)
-    np.testing.assert_allclose(widths, exact.high - exact.low, atol=0.06)
-
-
-@pytest.mark.slow
-def test_draws_are_kept_for_the_widths_of_calibrated_intervals() -> None:
-    random = np.random.default_rng(0)
-    X, D = random.normal(size=(60, 2)), random.dirichlet(np.ones(3), 60)
-    centre = torch.as_tensor(random.normal(size=(60, 3)))
-
-    class Moving:
-        """A model whose law moves."""
-
-        def predict_dist(self, X: np.ndarray) -> SnefySimplex:
-            rows = np.flatnonzero((X[:, None, 0] == all_rows[None, :, 0]).any(0))
-            exponents, one = torch.full((1, 1, 3), 2.0).double(), torch.ones(1, 1, 1).double()
-            return moving(exponents, None, one, torch.zeros(len(rows), 1, 1).double(), centre[rows])
-
-    all_rows = X
-    rows = JudgedRows(X, D, ["a", "b", "c"])
-    parts = [Part(Moving(), np.arange(60))]
-    answers = ask(parts, rows)
-    assert answers.draws is not None
-    assert sorted(answers.draws) == list(range(60))
-    trust = judge_coverage(parts, rows, answers)
-    assert trust is not None
-    assert trust.calibrated_width is not None
-    reach = 0.5 * np.ones((60, 3)) * 0.9
-    stacked = np.stack([answers.draws[row] for row in range(60)], axis=1)
-    np.testing.assert_allclose(drawn_widths(stacked, 0.5 - reach, 0.5 + reach), answers.high - answers.low, atol=0.02)
 
 
 def test_doubling_compares_the_regression_with_one_of_half_the_rows() -> None:

@@ -1,4 +1,4 @@
-"""The demonstration: a made-up city whose law is known, fitted and scored beside the truth."""
+"""The demonstration: a made-up city whose distribution is known, fitted and compared with the truth."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from snefy_ldl.apps.cli.common import make_table
 from snefy_ldl.apps.cli.report_page import render_report
 from snefy_ldl.apps.reports import LEVEL, JudgedRows, make_report
 from snefy_ldl.apps.reports.scores import dirichlet_log_prob, one_dirichlet
+from snefy_ldl.auto import AutoLDL
 from snefy_ldl.datasets import SyntheticData, make_city_districts
 from snefy_ldl.metrics import HIGHER_IS_BETTER, coverage, interval_width, score
 from snefy_ldl.snefy import SnefyLDL
@@ -20,7 +21,7 @@ from snefy_ldl.snefy import SnefyLDL
 
 @dataclass(frozen=True)
 class Demo:
-    """A fitted model beside the law its data came from.
+    """A fitted model and the distribution its data came from.
 
     Args:
         model: The fitted model.
@@ -30,7 +31,7 @@ class Demo:
             the truth (the best possible answer) and a constant (one answer for every district).
     """
 
-    model: SnefyLDL
+    model: AutoLDL
     train: SyntheticData
     test: SyntheticData
     measures: list[dict[str, Any]]
@@ -52,7 +53,8 @@ def fit_city(n_train: int, n_test: int, n_members: int, epochs: int, random_stat
     """
     city = make_city_districts(n=n_train + n_test, random_state=random_state)
     train, test = _rows(city, slice(0, n_train)), _rows(city, slice(n_train, None))
-    model = SnefyLDL(n_members=n_members, epochs=epochs, random_state=random_state, verbose=verbose)
+    snefy = SnefyLDL(n_members=n_members, epochs=epochs)
+    model = AutoLDL(snefy=snefy, random_state=random_state, verbose=verbose)
     model.fit(as_frame(train.X, train.feature_names), as_frame(train.D, train.label_names))
     return Demo(model, train, test, _measures(model, train, test))
 
@@ -67,14 +69,14 @@ def summary_table(demo: Demo) -> Any:
         A table of rich's.
     """
     return make_table(
-        ("measure", "better", "SnefyLDL", "truth", "constant"),
+        ("measure", "better", demo.model.choice_.kept, "truth", "constant"),
         [
             (line["name"], line["better"], *(f"{line[kind]:.3f}" for kind in ("model", "truth", "constant")))
             for line in demo.measures
         ],
         ("measure", "better"),
         title=f"{len(demo.test.D)} districts the model has never seen",
-        caption="truth: the law the data were drawn from, the best anyone can do\n"
+        caption="truth: the distribution the data were drawn from, the best anyone can do\n"
         "constant: the mean label and one Dirichlet, the same for every district",
         caption_justify="left",
     )
@@ -100,7 +102,7 @@ def as_frame(values: Array, names: list[str]) -> Any:
     return pd.DataFrame(values, columns=names)
 
 
-def _measures(model: SnefyLDL, train: SyntheticData, test: SyntheticData) -> list[dict[str, Any]]:
+def _measures(model: AutoLDL, train: SyntheticData, test: SyntheticData) -> list[dict[str, Any]]:
     """The score table: the model, the truth and the constant answer on the test districts."""
     X, D, truth = as_frame(test.X, test.feature_names), test.D, test.truth
     constant = np.tile(train.D.mean(axis=0), (len(D), 1))
@@ -146,9 +148,9 @@ def render(demo: Demo, commands: list[str]) -> str:
     )
     best = next(line for line in demo.measures if line["name"] == "log likelihood")
     note = (
-        "The city is made up (make_city_districts), so the best possible answer is known: the law that the districts "
-        f"were drawn from has a mean log likelihood of {best['truth']:.3f}, the model {best['model']:.3f}."
+        "The city is made up (make_city_districts), so the best possible answer is known: the distribution that the "
+        f"districts were drawn from has a mean log likelihood of {best['truth']:.3f}, the model {best['model']:.3f}."
     )
     title = "How sure can we be about a city district?"
-    report = make_report(demo.model, test, train=train)
+    report = make_report(demo.model.model_, test, train=train)
     return render_report(report, table="test.csv", title=title, notes=[note], commands=commands)

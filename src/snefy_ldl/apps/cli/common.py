@@ -29,11 +29,9 @@ COMMAND_LINE_WORDS = (
     (r"zeros='(\w+)'", r"--zeros \1"),
     (
         r'Use zeros="shrink", a floor, or fit\(X, counts=\.\.\.\), whose',
-        "Use --zeros shrink, a number, or --counts, whose",
+        "Use --zeros shrink, a number, or --votes counts, whose",
     ),
     (r"fit\(X, counts=\.\.\.\)", "--counts"),
-    (r'SnefyLDL\(zeros="model"\)', "--density snefy"),
-    (r'density="(\w+)"', r"--density \1"),
     (r"device='?([\w:-]+)'?", r"--device \1"),
     (r"load\(folder, (--device \w+)\)", r"\1"),
     (r"validation_fraction=([\d.]+)", r"--set validation_fraction=\1"),
@@ -310,10 +308,10 @@ def load_model(folder: Path, backbone: str | None, device: str | None = None) ->
     Args:
         folder: That ``fit`` or ``save`` wrote.
         backbone: Text of ``--backbone``, or None.
-        device: Where to compute; None and "auto" take a GPU where there is one.
+        device: Where to compute; None and "auto" take a GPU if available.
 
     Returns:
-        The fitted model, a SnefyLDL or a LogRatioLDL.
+        The fitted model; of an AutoLDL the model that it kept, whose ``training_`` records the choice.
 
     Raises:
         InputError: ``--backbone`` does not name a network.
@@ -321,7 +319,8 @@ def load_model(folder: Path, backbone: str | None, device: str | None = None) ->
     """
     from snefy_ldl.persistence import load
 
-    return load(folder, import_backbone(backbone), None if device == "auto" else device)
+    model = load(folder, import_backbone(backbone), None if device == "auto" else device)
+    return getattr(model, "model_", model)
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
@@ -510,3 +509,17 @@ def training_rows(training: dict[str, Any]) -> str:
     if given > rows + held:  # of a large table, guides learn from rows of their own
         parts.append(f"{given - rows - held:,} for the guides")
     return f"{given:,} rows ({', '.join(parts)})" if held else f"{rows:,} rows"
+
+
+def training_kind(model: Any) -> str:
+    """What the likelihoods of a fit are a density of; those of different kinds cannot be compared.
+
+    Args:
+        model: A fitted SnefyLDL or LogRatioLDL.
+
+    Returns:
+        "votes", "shares", or "shares with zeros" for log-ratios fitted to rows with zeros.
+    """
+    if model.training_.get("labels") in ("votes", "counts"):
+        return "votes"
+    return "shares with zeros" if hasattr(model, "mean_presence_") else "shares"

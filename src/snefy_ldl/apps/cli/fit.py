@@ -15,6 +15,7 @@ from snefy_ldl.apps.cli.common import (
     say,
     setting,
     split,
+    training_kind,
     training_rows,
     vote_columns,
     warnings_as_notes,
@@ -51,8 +52,8 @@ def fit(
     members: int | None = None,
     epochs: int = 30,
     seed: int = 0,
-    density: str = "snefy",
-    zeros: str = "auto",
+    density: str = "auto",
+    zeros: str | None = None,
     device: str = "auto",
     option: opt.Settings = None,
     checkpoint: Path | None = None,
@@ -78,10 +79,9 @@ def fit(
             levels.
         members: Networks to average; 6 is slower and better. By default 1 to 5, by the number of rows.
         epochs: Passes over the rows.
-        density (snefy|logratio|auto): Which density: logratio suits small and wide tables without zeros; auto
-            compares both on rows left out. --members, --epochs, --zeros, --device and --checkpoint are for
-            snefy.
-        zeros (auto|model|shrink|error|FLOOR): What to do with shares of exactly zero.
+        density (auto|snefy|logratio): Distribution to fit: the squared neural family, log-ratios, or the one that
+            makes held-out rows more likely.
+        zeros (shrink|error|FLOOR): What the squared neural family does with shares of zero; log-ratios keep them.
         checkpoint: Folder for a checkpoint per epoch; a fit that was stopped continues from it.
         stream: TABLE is a folder of Parquet files, read in parts, never as a whole.
         engine (local|ray): ray trains on workers of a Ray cluster, as --stream reads rows.
@@ -112,8 +112,8 @@ def fit(
         Several rows of each child; rows of one child are more alike:
           snefy-ldl fit stools.csv --labels a,b,c --groups child --out model
 
-        A small table of amounts without zeros: the likelier of two densities:
-          snefy-ldl fit rocks.csv --normalize --labels SiO2,Al2O3,Fe2O3 --density auto --out model
+        A table of amounts, each row of which is divided by its sum:
+          snefy-ldl fit rocks.csv --normalize --labels SiO2,Al2O3,Fe2O3 --out model
 
         More rows than memory holds, a folder of Parquet files:
           snefy-ldl fit soil/ --stream --labels sand,silt,clay --out model
@@ -137,21 +137,22 @@ def fit(
     stream = stream or on_ray
     if stream and (append or not alone or form not in (None, "counts")):
         raise typer.BadParameter("--stream takes shares or --votes counts in a folder of Parquet files only.")
-    _check_density(density, stream, checkpoint, form is not None or not alone)
+    density = _settle_density(density, {"--stream": stream, "--checkpoint": checkpoint, "--zeros": zeros})
     _check_files(out, pool, append)
     if annotators is not None and (append or stream or form not in (None, "long", "wide")):
         raise typer.BadParameter("--annotators goes with single votes (--votes long or wide), without --append.")
     if normalize and form is not None:
         raise typer.BadParameter("--normalize is for amounts; it does not go with votes.")
     levels = [name for text in groups or [] for name in split(text)]
-    if levels and (stream or density != "snefy" or annotators is not None):
-        raise typer.BadParameter("--groups does not go with --stream, --engine ray, --annotators or another density.")
+    if levels and (stream or annotators is not None):
+        raise typer.BadParameter("--groups does not go with --stream, --engine ray or --annotators.")
+    density = _settle_density(density, {"--groups": levels, "--annotators": annotators, "--votes long": form == "long"})
     model = _make_model(
         density,
         dict(setting(text) for text in option or []),
         n_members="auto" if members is None else members,
         epochs=epochs,
-        zeros=_zero_option(zeros),
+        zeros=_zero_option("shrink" if zeros is None else zeros),
         device=device,
         random_state=seed,
         checkpoint_dir=checkpoint,
@@ -175,12 +176,12 @@ def fit(
         for file in append or []:
             rows = reader.append(rows, file, pool or (None if alone else table), table)
         people = None if append or levels else _single_votes(rows, form == "long", annotators, reader.columns[1])
-        model = _fit(model.set_params(columns=words or "auto"), rows, density, seed, people, levels)
+        model = _fit(model.set_params(columns=words or "auto"), rows, people, levels)
         votes_word = ", votes" if rows.are_counts else ""
         votes_word += f" of {len(people.annotators)} annotators" if people is not None else ""
         summary = f"{len(model.columns_.names_used)} features, {len(rows.label_names)} labels{votes_word}: {table}"
     model.save(out)
-    _conclude(model, summary, out)
+    _conclude(getattr(model, "model_", model), summary, out)
 
 
 def _check_files(out: Path, pool: Path | None, append: list[Path] | None) -> None:
@@ -191,32 +192,36 @@ def _check_files(out: Path, pool: Path | None, append: list[Path] | None) -> Non
         raise input_error("--pool holds the features of appended rows: name the file with their labels with --append.")
 
 
-def _check_density(density: str, stream: bool, checkpoint: Path | None, votes: bool) -> None:
-    """Raise where options do not go with a density."""
-    if density not in ("snefy", "logratio", "auto"):
-        raise typer.BadParameter(f"--density {density}: use snefy, logratio or auto.")
-    if density == "snefy":
-        return
-    if stream or checkpoint is not None:
-        raise typer.BadParameter(f"--stream, --engine ray and --checkpoint do not go with --density {density}.")
-    if votes and density == "logratio":
-        raise typer.BadParameter("--density logratio knows no votes; use --density snefy.")
+def _settle_density(density: str, needs_snefy: dict[str, Any]) -> str:
+    """The distribution to fit; options of the squared neural family alone settle the choice."""
+    if density not in ("auto", "snefy", "logratio"):
+        raise typer.BadParameter(f"--density {density}: use auto, snefy or logratio.")
+    named = next((option for option, value in needs_snefy.items() if value), None)
+    if named is not None and density == "logratio":
+        raise typer.BadParameter(f"{named} does not go with --density logratio.")
+    return density if named is None else "snefy"
 
 
 def _make_model(density: str, changes: dict[str, Any], **settings: Any) -> Any:
     """An unfitted model; ``--set`` has the last word."""
+    from snefy_ldl.auto import AutoLDL
     from snefy_ldl.logratio import LogRatioLDL
     from snefy_ldl.snefy import SnefyLDL
 
-    kind = LogRatioLDL if density == "logratio" else SnefyLDL
-    known = set(kind().get_params()) - {"backbone", "columns"}
+    squared, ratios = (set(kind().get_params()) - {"backbone", "columns"} for kind in (SnefyLDL, LogRatioLDL))
+    known = {"auto": squared | ratios, "snefy": squared, "logratio": ratios}[density]
     if unknown := [name for name in changes if name not in known]:
         raise input_error(f"--set {unknown[0]}: no such setting. Use one of: {', '.join(sorted(known))}.")
-    if density == "logratio":
-        return LogRatioLDL(**{"random_state": settings["random_state"], **changes})
     if isinstance(changes.get("hidden_sizes"), list):
         changes["hidden_sizes"] = tuple(changes["hidden_sizes"])
-    return SnefyLDL(**{**settings, **changes})
+    seed = {"random_state": changes.get("random_state", settings["random_state"])}
+    if density == "logratio":
+        return LogRatioLDL(**seed, **{name: value for name, value in changes.items() if name != "random_state"})
+    snefy = SnefyLDL(**{**settings, **{name: value for name, value in changes.items() if name in squared}})
+    if density == "snefy":
+        return snefy
+    logratio = LogRatioLDL(**seed, **{name: value for name, value in changes.items() if name not in squared})
+    return AutoLDL(snefy=snefy, logratio=logratio, verbose=settings["verbose"], **seed)
 
 
 def _settle_columns(
@@ -278,8 +283,8 @@ def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str)
     return votes.with_facts(cells, column if column in cells.columns else "annotator")
 
 
-def _fit(model: Any, rows: Labelled, density: Any, seed: int, votes: Any, levels: list[str]) -> Any:
-    """The model fitted to shares or votes, with the columns' names; with ``--density auto`` perhaps another one."""
+def _fit(model: Any, rows: Labelled, votes: Any, levels: list[str]) -> Any:
+    """The model fitted to shares or votes, with the columns' names."""
     import pandas as pd
 
     if votes is not None:
@@ -289,15 +294,7 @@ def _fit(model: Any, rows: Labelled, density: Any, seed: int, votes: Any, levels
     Y = pd.DataFrame(rows.labels, columns=rows.label_names)
     labels = {"counts": Y} if rows.are_counts else {"D": Y}
     with warnings_as_notes():
-        if density == "snefy":
-            return model.fit(X, **labels, groups=rows.features[levels] if levels else None)
-        from snefy_ldl.auto import fit_density
-        from snefy_ldl.logratio import LogRatioLDL
-
-        models = {"snefy": model, "logratio": LogRatioLDL(random_state=seed, columns=model.columns)}
-        if density == "logratio":
-            models = {"logratio": model}
-        return fit_density(X, **labels, density=density, random_state=seed, **models)
+        return model.fit(X, **labels, **({"groups": rows.features[levels]} if levels else {}))
 
 
 def _fit_stream(
@@ -331,31 +328,34 @@ def _ray_training(address: str | None, workers: int, quiet: bool) -> Any:
 
 def _conclude(model: Any, summary: str, out: Path) -> None:
     """Print what was fitted, how well, and where it is."""
+    from snefy_ldl.auto import Choice
+
     done = model.training_
     losses = [loss for loss in done["validation_loss"] if loss is not None]
     typer.echo(f"{training_rows(done)}, {summary}")
-    if (choice := model.density_choice_) is not None:
-        typer.echo(f"density {choice['kept']}: {choice['reason']}")
+    if (choice := done.get("choice")) is not None:
+        typer.echo(str(Choice(**choice)))
     passes = "epochs" if hasattr(model, "net_") else "steps"
     typer.echo(f"fitted in {done['seconds']:.1f} s, {done['epochs']} {passes}, on {done['device']}")
-    tried = model.candidates_
+    tried = getattr(model, "candidates_", [])
     if len(tried) > 1:
         name = next(one["name"] for one in tried if one["outcome"] == "kept")
         early = sum(one["outcome"] == "dropped early" for one in tried)
-        typer.echo(f"kept of {len(tried)} candidates, {early} of them dropped early: {name}")
+        typer.echo(f"inputs: {name}, kept from {len(tried)} candidates ({early} dropped early)")
     if (groups := done.get("group_effects")) is not None:
         sizes = ", ".join(f"{n:,} of {level}" for n, level in zip(groups["groups"], groups["levels"]))
         typer.echo(f"groups: {sizes}; group effects: {groups['effects']}")
     if losses:
-        typer.echo(f"mean log likelihood of the rows held back: {-sum(losses) / len(losses):.4f}")
+        kind = training_kind(model)
+        typer.echo(f"mean log likelihood of the rows held back ({kind}): {-sum(losses) / len(losses):.4f}")
     typer.echo(f"saved to {out}")
 
 
 def _zero_option(text: str) -> Any:
     """The value of ``--zeros`` as the estimator takes it."""
-    if text in ("auto", "model", "shrink", "error"):
+    if text in ("shrink", "error"):
         return text
     try:
         return float(text)
     except ValueError:
-        raise input_error(f"--zeros {text}: use auto, model, shrink, error or a number for the floor.") from None
+        raise input_error(f"--zeros {text}: use shrink, error or a number for the floor.") from None

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from snefy_ldl._internal.text import shorten
 from snefy_ldl.apps.cli import options as opt
-from snefy_ldl.apps.cli.common import level_list, make_table, training_rows
+from snefy_ldl.apps.cli.common import level_list, load_model, make_table, training_kind, training_rows
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cluster.rows import calibrated_levels
 
@@ -37,29 +37,34 @@ def info(model: Path, as_json: opt.AsJson = False) -> None:
 
 
 def _learner_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
-    """What a saved log-ratio density is."""
-    from snefy_ldl.persistence import load
-
-    model = load(folder)
-    training, names = model.training_, model.label_names_
-    loss = training["validation_loss"][0]
+    """What a saved learner is, such as a LogRatioLDL."""
+    model = load_model(folder, None)
+    training, names = getattr(model, "training_", None), model.label_names_
+    written = f"written by snefy-ldl {config['library_version']} (format {config['format_version']})"
     lines = {
-        "model": f"LogRatioLDL, written by snefy-ldl {config['library_version']} (format {config['format_version']})",
+        "model": f"{type(model).__name__}, {written}",
         "labels": str(model.n_labels_) if names is None else f"{len(names)}: {shorten(names)} (shares)",
         "features": str(model.n_features_in_),
         **_column_lines(None if model.columns_ is None else model.columns_.to_dict()),
-        "members": f"{len(model.centre_)}, of {model.n_components} Gaussians each",
+    }
+    if training is None:
+        return lines
+    loss = training["validation_loss"][0]
+    lines |= {
+        "members": f"{len(model.net_centres_)}, of {model.n_components} Gaussians each",
         "guides": shorten(model.guide_names_) or "none",
         "trained on": f"{training_rows(training)}, {training['epochs']} steps, {training['seconds']:.1f} s",
-        "rows left out": "none" if loss is None else f"mean log likelihood {-loss:.4f}",
+        "rows left out": "none" if loss is None else f"mean log likelihood {-loss:.4f} ({training_kind(model)})",
     }
-    return lines | _density_lines(training) | {"intervals": _calibration_line(folder)}
+    return lines | _choice_lines(training) | {"intervals": _calibration_line(folder)}
 
 
-def _density_lines(training: dict[str, Any]) -> dict[str, str]:
-    """Why a density was taken, where :func:`snefy_ldl.fit_density` fitted it."""
-    choice = training.get("density")
-    return {} if choice is None else {"density": f"{choice['kept']}: {choice['reason']}"}
+def _choice_lines(training: dict[str, Any]) -> dict[str, str]:
+    """What AutoLDL chose, and why."""
+    from snefy_ldl.auto import Choice
+
+    choice = training.get("choice")
+    return {} if choice is None else {"AutoLDL": str(Choice(**choice))}
 
 
 def _model_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
@@ -80,12 +85,11 @@ def _model_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
         "trained on": f"{training_rows(training)}, {training['epochs']} epochs, {training['seconds']:.1f} s, "
         f"{training['device']}"
         if training["rows"]
-        else "a training loop of your own (SnefyLDL.from_head)",
+        else "a custom training loop (SnefyLDL.from_head)",
         "best epoch": ", ".join(str(epoch + 1) for epoch in training["best_epoch"] if epoch >= 0) or "last",
-        "held-back rows": f"mean log likelihood {-sum(losses) / len(losses):.4f}" if losses else "none",
-        **_density_lines(training),
+        "held-back rows": f"mean log likelihood {-sum(losses) / len(losses):.4f}{kind}" if losses else "none",
+        **_choice_lines(training),
         "scaling": config["scaling"],
-        "centre": _centre_line(weights, config),
         "zeros": f"{config['zero_policy']['mode']}, floor {config['zero_policy']['floor']:.3g}",
         "weights": f"{weights.name}, {size}",
         "self-check": _self_check_line(config.get("self_check")),
@@ -100,19 +104,6 @@ def _grid(lines: dict[str, str]) -> Table:
     for name, text in lines.items():
         view.add_row(name, Text(str(text)))  # a label may be named [/]: no markup
     return view
-
-
-def _centre_line(weights: Path, config: dict[str, Any]) -> str:
-    """The centre by which shares are divided before the network sees them, itself written as shares."""
-    from safetensors import safe_open
-
-    if config.get("inputs") == "moving":
-        return "one per row, made of the guides' predictions"
-    if not config["training"].get("centre") or not weights.is_file():
-        return "none"
-    with safe_open(weights, "numpy") as content:
-        centre = content.get_tensor("centre")[0]
-    return shorten([f"{name} {part:.3g}" for name, part in zip(config["label_names"], centre / centre.sum())])
 
 
 def _candidate_table(candidates: list[dict[str, Any]]) -> Table:
@@ -143,7 +134,8 @@ def _self_check_line(check: dict[str, Any] | None) -> str:
     """What the check at the end of the fit found; older models and custom training loops have none."""
     if check is None:
         return "not run"
-    about = f"the law against {check['draws']:,} draws of {len(check['rows'])} row{'s' * (len(check['rows']) != 1)}"
+    rows = f"{len(check['rows'])} row{'s' * (len(check['rows']) != 1)}"
+    about = f"the distribution against {check['draws']:,} draws of {rows}"
     if check["passed"]:
         return f"passed ({about})"
     labels = shorten(list(dict.fromkeys(failure["label"] for failure in check["failures"])))
@@ -173,5 +165,5 @@ def _calibration_line(folder: Path) -> str:
 
     state = load_calibration(folder)
     if state is None:
-        return "the model's own, not calibrated (snefy-ldl conformalize)"
+        return "not calibrated (snefy-ldl conformalize)"
     return f"calibrated by {state['method']}, level {level_list(calibrated_levels(state))}"

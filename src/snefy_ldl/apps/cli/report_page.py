@@ -15,7 +15,6 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl.apps.cli.common import new_figure, note, training_rows
 from snefy_ldl.apps.cli.pictures import Pictures, render_page
 from snefy_ldl.apps.reports import LEVEL, Answers, JudgedRows, Part, Report, Trust, ask
-from snefy_ldl.apps.reports.answers import DRAWS
 from snefy_ldl.apps.reports.report import LEVELS, judge_coverage, number_words, permutation_importance
 from snefy_ldl.apps.reports.scores import FOLDS
 from snefy_ldl.errors import InputError, SnefyError
@@ -102,7 +101,8 @@ def render_report(
         groups=_groups(report, pictures),
         model=model,
         is_network=hasattr(model, "net_"),
-        draws=DRAWS if hasattr(model, "net_") and report.law_of(report.shown[0]).moves else None,
+        choice=model.training_.get("choice"),
+        candidates=getattr(model, "candidates_", []),
         commands=list(commands),
     )
     return page.lstrip()
@@ -359,7 +359,7 @@ def draw_rows(
         For each row its title, name, facts, density and ridges; and the corners that could be drawn: a law with a
         centre has no joint law of sums, so that three labels are drawn among themselves instead.
     """
-    which, laws = label_order(report), [report.law_of(row) for row in report.shown]
+    which, laws = label_order(report), [report.dist_of(row) for row in report.shown]
     names = [shorten_name(name, 14) for name in report.rows.labels]
     if corners is not None:
         corners = possible_corners(corners, laws[0], report.rows)

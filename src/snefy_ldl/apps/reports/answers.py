@@ -12,11 +12,10 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
-from snefy_ldl._internal.laws import draw_from, law_blocks, log_probs, tensor_for, to_numpy
+from snefy_ldl._internal.laws import law_blocks, log_probs, tensor_for, to_numpy
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.groups import group_folds, read_groups, split_rows
-from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import SnefyError, TableNote, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.metrics import joint_pit
 from snefy_ldl.snefy import SnefyLDL, fit_folds, fit_many
@@ -25,13 +24,9 @@ from snefy_ldl.training.fit import fit
 
 #: Confidence level of the intervals.
 LEVEL = 0.9
-#: Draws per row where marginal laws are not at hand.
-DRAWS = 500
-#: Rows whose draws are kept for further questions, at most so many.
-DRAWN_ROWS = 500
 #: Fewest rows that a report can say anything about.
 FEWEST_ROWS = 10
-#: Seconds that a fit took, choice of its law included, up to which one process fits it anew for every fold.
+#: Seconds that a fit took up to which one process fits it again for every fold.
 SHORT_FIT = 5.0
 
 
@@ -144,9 +139,8 @@ class Answers:
         pit: Probability of a smaller share than the observed one (N, L), spread evenly over an atom; None for votes.
         below: Probability of less than the observed share (N, L); None for votes.
         up_to: Probability of at most the observed share (N, L); differs from ``below`` at an atom. None for votes.
-        joint: Joint transform of all shares (N, L-1); None for votes and where the law has none.
-        draws: Draws (n, L) that stand in for a row's marginal laws, of :data:`DRAWN_ROWS` rows at most, by their
-            number; None where the marginal laws are at hand.
+        joint: Joint transform of all shares (N, L-1); None for votes and if the distribution has none.
+        kind: What the log density is a density of: "shares", "shares with zeros" or "votes".
 
     Example:
         >>> one = np.full((1, 2), 0.5)
@@ -162,7 +156,7 @@ class Answers:
     below: Array | None = None
     up_to: Array | None = None
     joint: Array | None = None
-    draws: dict[int, Array] | None = None
+    kind: str = "shares"
 
     @cached_property
     def width(self) -> Array:
@@ -176,9 +170,9 @@ class Answers:
 
 
 def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 0) -> list[Part]:
-    """The model fitted anew without each fold, so that every row is judged by a model that has not seen it.
+    """The model fitted again without each fold, so that every row is judged by a model that has not seen it.
 
-    A fitted model has chosen between candidates; what it chose is fitted anew, without the search. Where rows have
+    A fitted model has chosen between candidates; what it chose is fitted again, without the search. Where rows have
     groups, a row is judged by a model that has not seen its group.
 
     Args:
@@ -257,83 +251,65 @@ def ask(parts: Sequence[Part], rows: JudgedRows, random_state: int = 0) -> Answe
     shape, votes = rows.D.shape, rows.counts is not None
     mean, low, high, log_prob = np.empty(shape), np.empty(shape), np.empty(shape), np.empty(len(rows))
     below, up_to, pit, joint = (np.full((shape[0], width), np.nan) for width in (*[shape[1]] * 3, shape[1] - 1))
-    random, kept = np.random.default_rng(random_state), dict[int, Array]()
+    random, kinds = np.random.default_rng(random_state), set[str]()
     for part in parts:
         policy = getattr(part.model, "zero_policy_", None)
-        for block, law in law_blocks(part.model, rows.pick(part.rows).X):
+        for block, dist in law_blocks(part.model, rows.pick(part.rows).X):
             here = part.rows[block]
-            mean[here] = to_numpy(law.mean)
-            draws = draws_of(law, random)
-            if draws is not None:
-                kept |= {int(row): draws[:, k] for k, row in enumerate(here) if row % drawn_step(len(rows)) == 0}
-            tails = [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]
-            ends = to_numpy(law.quantiles(tails)) if draws is None else np.moveaxis(np.quantile(draws, tails, 0), 0, 2)
-            low[here], high[here] = np.clip(ends[..., 0], 0.0, 1.0), np.clip(ends[..., 1], 0.0, 1.0)
+            mean[here] = to_numpy(dist.mean)
+            low[here], high[here] = np.moveaxis(to_numpy(dist.quantiles([0.5 - LEVEL / 2, 0.5 + LEVEL / 2])), 2, 0)
             observed = rows.D[here]
             shares = observed if policy is None else policy.apply(observed)
-            log_prob[here] = log_probs(law, shares, None if rows.counts is None else rows.counts[here])
+            log_prob[here] = log_probs(dist, shares, None if rows.counts is None else rows.counts[here])
+            kinds.add(density_kind(dist, votes))
             if not votes:
-                below[here], up_to[here] = known = _probabilities(law, observed, draws)
-                lifted = known if np.array_equal(shares, observed) else _probabilities(law, shares, draws)
+                below[here], up_to[here] = known = _probabilities(dist, observed)
+                lifted = known if np.array_equal(shares, observed) else _probabilities(dist, shares)
                 pit[here] = _spread(*lifted, random)
-                joint[here] = _joint(law, shares)
+                joint[here] = _joint(dist, shares)
     exact = {"pit": pit, "below": below, "up_to": up_to} if not votes and np.isfinite(pit).all() else {}
     whole = {"joint": joint} if not votes and np.isfinite(joint).all() else {}
-    return Answers(mean, low, high, log_prob, **exact, **whole, draws=kept or None)
+    return Answers(mean, low, high, log_prob, **exact, **whole, kind=max(kinds, key=len))
 
 
-def drawn_step(n_rows: int) -> int:
-    """Step between the rows that represent all rows in slow computations.
+def density_kind(dist: Any, votes: bool = False) -> str:
+    """What a log density is a density of; numbers of different kinds cannot be compared.
 
     Args:
-        n_rows: N.
+        dist: A predicted distribution.
+        votes: Whether it is asked for the probability of votes.
 
     Returns:
-        A number of rows, so that there are :data:`DRAWN_ROWS` at most.
+        "votes", "shares with zeros" if exact zeros have a probability, or "shares".
 
     Example:
-        >>> drawn_step(400), drawn_step(1001)
-        (1, 3)
+        >>> import torch
+        >>> from snefy_ldl import SnefySimplex
+        >>> density_kind(SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[1.0, 1.0]])))
+        'shares'
     """
-    return -(-n_rows // DRAWN_ROWS)
+    return "votes" if votes else "shares with zeros" if dist.rows.may_be_zero else "shares"
 
 
-def draws_of(law: Any, random: np.random.Generator) -> Array | None:
-    """Draws that stand in for the marginal laws where each row has tables of its own, which cost a second per row.
-
-    Args:
-        law: Predicted laws, batch (b,).
-        random: Where the seed comes from.
-
-    Returns:
-        (n, b, L), or None where rows share their tables and exact answers are quick.
-    """
-    if not isinstance(law, SnefySimplex) or not law.moves:
-        return None
-    return to_numpy(draw_from(law, DRAWS, lambda: int(random.integers(2**31))))
-
-
-def _probabilities(law: Any, shares: Array, draws: Array | None) -> tuple[Array, Array]:
+def _probabilities(dist: Any, shares: Array) -> tuple[Array, Array]:
     """Probability of less than these shares, and of at most them (b, L each)."""
-    if draws is not None:
-        return (draws < shares).mean(axis=0), (draws <= shares).mean(axis=0)
     labels = range(shares.shape[1])
-    up_to = np.stack([to_numpy(law.marginal(r).cdf(tensor_for(law, shares[:, r]))) for r in labels], axis=1)
+    up_to = np.stack([to_numpy(dist.marginal(r).cdf(tensor_for(dist, shares[:, r]))) for r in labels], axis=1)
     below = np.where(shares == 0.0, 0.0, up_to)
-    whole = shares == 1.0  # an atom where all other labels are absent
+    whole = shares == 1.0  # of positive probability if all other labels can be absent
     if whole.any():
-        below = np.where(whole, np.stack([law.share_ends([r])[1] for r in labels], axis=1), below)
+        below = np.where(whole, np.stack([dist.rows.ends([r])[1] for r in labels], axis=1), below)
     return below, up_to
 
 
 def _spread(below: Array, up_to: Array, random: np.random.Generator) -> Array:
-    """One transform per share: where the law has an atom, drawn evenly from the probability it holds."""
+    """One transform per share: drawn evenly from the probability of exactly this share, if it has one."""
     return np.where(up_to > below, below + (up_to - below) * random.uniform(size=below.shape), up_to)
 
 
-def _joint(law: Any, shares: Array) -> Array:
-    """Joint transform (b, L-1); NaN where the law has no Rosenblatt map."""
+def _joint(dist: Any, shares: Array) -> Array:
+    """Joint transform (b, L-1); NaN if the distribution has no Rosenblatt map."""
     try:
-        return joint_pit(law, None, shares)
+        return joint_pit(dist, None, shares)
     except SnefyError:
         return np.full((len(shares), shares.shape[1] - 1), np.nan)

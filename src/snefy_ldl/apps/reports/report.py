@@ -122,7 +122,7 @@ def judge_coverage(
     each = reach[halves.astype(np.intp) ^ 1]  # a row of the second half is judged by the first one's reach
     calibrated = covered_within(below[:, None, :], up_to[:, None, :], each)
     place = LEVELS.index(LEVEL)
-    widths = calibrated_widths(parts, rows, each[:, place], answers.draws)
+    widths = calibrated_widths(parts, rows, each[:, place])
     held, by_row = calibrated[:, place].mean(axis=0), _by_row(rows, answers, answers.ends, feature)
     return Trust(curve, calibrated.mean(axis=(0, 2)), inside, held, width, widths, joint, False, by_row)
 
@@ -150,22 +150,17 @@ def _reach(distance: Array, levels: Sequence[float]) -> Array:
     return ordered[places]
 
 
-def calibrated_widths(parts: Sequence[Part], rows: JudgedRows, reach: Array, draws: dict[int, Array] | None) -> Array:
+def calibrated_widths(parts: Sequence[Part], rows: JudgedRows, reach: Array) -> Array:
     """Mean width of the intervals between probabilities one half less and plus a reach.
 
     Args:
         parts: Models and their rows.
         rows: All rows, of which at most :data:`WIDTH_ROWS` are asked.
         reach: Of each row and label (N, L).
-        draws: Draws of some rows, where laws are asked by draws; None asks for quantiles.
 
     Returns:
         Widths (L,).
     """
-    if draws is not None:
-        drawn = list(draws)
-        table = np.stack([draws[row] for row in drawn], axis=1)
-        return np.asarray(drawn_widths(table, 0.5 - reach[drawn], 0.5 + reach[drawn]).mean(axis=0))
     chosen = np.zeros(len(rows), dtype=bool)
     chosen[:: -(-len(rows) // WIDTH_ROWS)] = True
     widths: list[Array] = []
@@ -179,28 +174,6 @@ def calibrated_widths(parts: Sequence[Part], rows: JudgedRows, reach: Array, dra
                 columns.append(ends[1] - ends[0])
             widths.append(np.stack(columns, axis=1))
     return np.asarray(np.concatenate(widths).mean(axis=0))
-
-
-def drawn_widths(draws: Array, low: Array, high: Array) -> Array:
-    """Widths between two probabilities per label, by draws.
-
-    Args:
-        draws: Of every row (n, b, L).
-        low: Lower probabilities (b, L).
-        high: Upper ones (b, L).
-
-    Returns:
-        Widths (b, L).
-
-    Example:
-        >>> draws = np.linspace(0.0, 1.0, 101)[:, None, None]
-        >>> drawn_widths(draws, np.full((1, 1), 0.05), np.full((1, 1), 0.95)).round(2)
-        array([[0.9]])
-    """
-    ordered = np.sort(draws, axis=0)
-    places = np.rint(np.stack([low, high]) * (len(ordered) - 1)).astype(np.intp)
-    lower, upper = np.take_along_axis(ordered, places, axis=0)
-    return np.asarray(upper - lower)
 
 
 def permutation_importance(
@@ -502,17 +475,17 @@ class Report:
     folds: int
     group_shares: Any = None
 
-    def law_of(self, row: int) -> Any:
-        """The predicted law of one row, by the model that answered for it.
+    def dist_of(self, row: int) -> Any:
+        """The predicted distribution of one row, by the model that answered for it.
 
         Args:
             row: Its number, counted from 0.
 
         Returns:
-            A law with batch (1,).
+            A distribution with batch (1,).
         """
         part = next(part for part in self.parts if row in part.rows)
-        return next(law for _, law in law_blocks(part.model, self.rows.pick([row]).X))
+        return next(dist for _, dist in law_blocks(part.model, self.rows.pick([row]).X))
 
     def line(self, name: str) -> ScoreLine:
         """One measure.
@@ -570,7 +543,7 @@ def make_report(
         features,
         train,
         None if train is None else _feature_numbers(model, train.features),
-        density=getattr(getattr(model, "zero_policy_", None), "mode", "") != "model",
+        density=answers.kind != "shares with zeros",
         by_group=folds > 0,
     )
     groups, looked = worst_groups(answers, rows)

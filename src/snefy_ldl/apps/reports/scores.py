@@ -15,10 +15,11 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, xlogy
 
 from snefy_ldl import metrics
+from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.seen import MOST_SEEN, count_seen
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroPolicy, check_confidence, check_counts, check_distributions
-from snefy_ldl.apps.reports.answers import Answers, JudgedRows
+from snefy_ldl.apps.reports.answers import Answers, JudgedRows, density_kind
 from snefy_ldl.datasets.groups import in_groups, split_rows
 from snefy_ldl.datasets.streams import make_stream
 from snefy_ldl.errors import ClosureNote, InputError, SeenRowsWarning, TableNote
@@ -195,6 +196,12 @@ MEANINGS = {
     "cosine": "angle between both distributions",
     "intersection": "share that both have in common",
 }
+#: What a likelihood of each kind is.
+LIKELIHOODS = {
+    "shares": "log density of shares",
+    "shares with zeros": "log density of shares, zeros included as zeros",
+    "votes": "log probability of a row's votes",
+}
 #: How measures are written where that is not their name.
 NAMES = {"kl_divergence": "KL divergence"}
 #: Confidence level of the paired intervals.
@@ -273,9 +280,8 @@ def score_lines(answers: Answers, rows: JudgedRows, rivals: Sequence[Rival]) -> 
         ours = measure(rows.D, answers.mean, per_row=True)
         others = [measure(rows.D, rival.mean, per_row=True) for rival in rivals]
         lines.append(_line(NAMES.get(name, name), meaning, higher, ours, others))
-    what = "log density of what was observed" if rows.counts is None else "log probability of a row's votes"
     others = [rival.log_prob for rival in rivals]
-    return [*lines, _line("mean log likelihood", what, True, answers.log_prob, others)]
+    return [*lines, _line("mean log likelihood", LIKELIHOODS[answers.kind], True, answers.log_prob, others)]
 
 
 def _line(name: str, meaning: str, higher: bool, ours: Array, others: Sequence[Array | None]) -> ScoreLine:
@@ -310,7 +316,9 @@ def evaluate(
     Returns:
         ``rows``; ``metrics``, each measure of :data:`snefy_ldl.metrics.HIGHER_IS_BETTER`; ``log_likelihood``; and
         ``interval`` with ``level``, ``coverage`` (None for votes, which do not show the shares behind them) and
-        ``width``. Every figure is a dict of ``value``, ``std_error`` over rows (None for one row) and ``better``.
+        ``width``. Every figure is a dict of ``value``, ``std_error`` over rows (None for one row) and ``better``; the
+        likelihood's ``of`` names what it is a density of: "shares", "shares with zeros" or "votes". Only figures of the
+        same kind can be compared.
 
     Raises:
         InputError: where there are no labels, or they do not fit the rows.
@@ -333,14 +341,16 @@ def evaluate(
     X = in_groups(X, groups)
     given = [(X, D, counts)] if D is not None or counts is not None else _labelled_chunks(X)
     parts: list[tuple[Array, Array, Array, Array]] = []
-    seen, votes = 0, False
+    seen, votes, kind = 0, False, "votes"
     for features, shares, numbers in given:
         votes = votes or (not parts and numbers is not None)  # the first part decides
+        if not parts and not votes:
+            kind = density_kind(model.predict_dist(take_rows(as_rows(features), np.arange(1))))
         parts.append(_answers(model, features, shares, numbers, level))
         seen += count_seen(model, split_rows(features)[0], parts[-1][0])
     shares, predicted, ends, densities = (np.concatenate(part) for part in zip(*parts))
     warn_if_seen(seen, len(shares))
-    return _figures(shares, predicted, ends, densities, votes, level)
+    return _figures(shares, predicted, ends, densities, kind, level)
 
 
 def _labelled_chunks(X: Any) -> Iterator[tuple[Any, Any, Any]]:
@@ -385,9 +395,7 @@ def _answers(model: Any, X: Any, D: Any, counts: Any, level: float) -> tuple[Arr
     return labels / labels.sum(1, keepdims=True) if votes else labels, predicted, ends, np.asarray(densities)
 
 
-def _figures(
-    shares: Array, predicted: Array, ends: Array, densities: Array, votes: bool, level: float
-) -> dict[str, Any]:
+def _figures(shares: Array, predicted: Array, ends: Array, densities: Array, kind: str, level: float) -> dict[str, Any]:
     def measure(function: Any, better: str, *arrays: Array) -> dict[str, Any]:
         return figure(function(*arrays, return_std_error=True), better)
 
@@ -398,10 +406,10 @@ def _figures(
             name: measure(getattr(metrics, name), "higher" if higher else "lower", shares, predicted)
             for name, higher in metrics.HIGHER_IS_BETTER.items()
         },
-        "log_likelihood": figure((densities.mean(), std_error), "higher"),
+        "log_likelihood": {**figure((densities.mean(), std_error), "higher"), "of": kind},
         "interval": {
             "level": level,
-            "coverage": None if votes else measure(metrics.coverage, f"near {level:g}", shares, ends),
+            "coverage": None if kind == "votes" else measure(metrics.coverage, f"near {level:g}", shares, ends),
             "width": measure(metrics.interval_width, "lower", ends),
         },
     }
