@@ -15,8 +15,8 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,6 +62,7 @@ def replace_file(path: Path) -> Iterator[Path]:
     Yields:
         The temporary file, empty, to write to.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "notes.txt"
     ...     with replace_file(file) as temporary:
@@ -77,7 +78,6 @@ def replace_file(path: Path) -> Iterator[Path]:
         yield Path(name)
         with open(name, "rb+") as content:
             os.fsync(content.fileno())  # the name must not point at content that a crash could still lose
-        os.chmod(name, 0o666 & ~_umask())  # a temporary file is private; the result need not be
         if os.name == "nt":
             file.close()  # an open file cannot be renamed there
         retry(lambda: os.replace(name, path), PermissionError)  # Windows refuses while somebody reads the old file
@@ -95,9 +95,8 @@ def replace_file(path: Path) -> Iterator[Path]:
 def _open_temporary(path: Path) -> Any:
     """A new temporary file beside ``path``, locked while it is open: no process takes it for a leftover."""
     for _ in range(ATTEMPTS):
-        file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - it is closed when it has its final name
-            dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False
-        )
+        # with the rights that the user's umask gives any new file; it is closed when it has its final name
+        file = (path.parent / f".{path.name}.{secrets.token_hex(4)}.part").open("x+b")
         # Windows keeps open files from being removed, and its locks would keep us from writing
         state = "none" if os.name == "nt" else try_lock(file)
         # another process may have taken the file for a leftover between our making and locking it
@@ -169,12 +168,6 @@ def write_bytes(path: Path, content: bytes) -> None:
     """
     with replace_file(path) as temporary:
         temporary.write_bytes(content)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -62,7 +62,10 @@ def as_float(values: Any, what: str) -> Array:
             raise InputError(f"{what} holds complex numbers. Complex data not supported.")
         if array.dtype.kind in "mMV":
             raise InputError(f"{what} must be numeric; got {array.dtype}.")
-        table: Array = array.astype(np.float64)
+        try:
+            table: Array = array.astype(np.float64)
+        except ValueError:
+            table = _without_percent(array).astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
@@ -70,6 +73,12 @@ def as_float(values: Any, what: str) -> Array:
     if hidden is not None:
         table[hidden] = np.nan
     return table
+
+
+def _without_percent(cells: NDArray[Any]) -> NDArray[Any]:
+    """Text such as 55.9% without its sign, of whatever shape."""
+    plain = [cell.strip().removesuffix("%") if isinstance(cell, str) else cell for cell in cells.ravel()]
+    return np.array(plain, dtype=object).reshape(cells.shape)
 
 
 def refuse_first(bad: Any, values: Any, rule: str, names: list[str] | None = None) -> None:
@@ -290,7 +299,7 @@ CLOSURE_TOLERANCE = 1e-3
 #: Shares that were rounded may miss it by this much; they are re-closed, with a note.
 ROUNDING_TOLERANCE = 0.02
 #: Units in which shares may come, if the rows sum to that many; they are divided, with a note.
-UNITS = {100.0: "percentages", 1000.0: "shares per mille"}
+UNITS = {100.0: "percentages", 1000.0: "shares per mille", 1e6: "parts per million"}
 #: What is left of a row by subtraction is rounding below this, and then nothing is left.
 REST_ROUNDING = 1e-9
 #: A float64 tells whole numbers apart up to 9e15; totals must stay below it, too.

@@ -21,8 +21,14 @@ DATE_FORMATS = (
     *("%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%d-%m-%Y"),
     *("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y"),
 )
-DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
-THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+#: Groups of three digits, by the decimal sign beside them.
+GROUPED = {
+    ".": re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?"),
+    ",": re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+(,\d*)?"),
+}
+DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+([eE][-+]?\d+)?")
+#: Blanks and apostrophes between groups of three digits.
+DIGIT_GAP = re.compile(r"(?<=\d)[ \u00a0\u2009\u202f'’](?=\d{3}(\D|$))")
 
 
 def is_text(column: Any) -> bool:
@@ -89,7 +95,7 @@ def _as_floats(column: Any) -> Array:
 def cell_numbers(column: Any) -> tuple[Array, Mask]:
     """Cells as numbers, and which cells hold something that is none.
 
-    In text, decimal commas, thousands between commas and a sign of per cent are understood.
+    In text, decimal commas, groups of three digits (6,605.0, 6.605,0, 6 605) and a sign of per cent are understood.
 
     Args:
         column: A pandas Series (N,).
@@ -112,27 +118,34 @@ def cell_numbers(column: Any) -> tuple[Array, Mask]:
         if column.dtype.kind == "m":
             column = column.dt.total_seconds() / 86_400.0
         return _as_floats(column), np.zeros(len(column), dtype=bool)
-    numbers = _as_floats(column.astype(object))
-    rest = np.flatnonzero(np.isnan(numbers))
-    texts = [
-        "" if value is None or value != value else str(value).strip() for value in column.astype(object).iloc[rest]
-    ]
-    commas = [text for text in texts if "," in text]
-    in_thousands = bool(commas) and all(THOUSANDS.fullmatch(text) for text in commas)
-    wrong = np.zeros(len(column), dtype=bool)
-    for row, text in zip(rest, texts):
-        if text.lower() in NO_NUMBER:
+    cells = column.astype(object)
+    numbers, wrong = _as_floats(cells), np.zeros(len(column), dtype=bool)
+    texts = {
+        row: DIGIT_GAP.sub("", str(cell).strip().removesuffix("%").rstrip())
+        for row, (cell, number) in enumerate(zip(cells, numbers))
+        if isinstance(cell, str) or (number != number and cell is not None and cell == cell)
+    }
+    commas = [text for text in texts.values() if "," in text]
+    decimal_commas = any(not GROUPED["."].fullmatch(text) and DECIMAL_COMMA.fullmatch(text) for text in commas)
+    grouped_points = any("." in text and GROUPED[","].fullmatch(text) for text in commas)
+    for row, text in texts.items():
+        if numbers[row] == numbers[row] and not (grouped_points and GROUPED[","].fullmatch(text)):
             continue
-        plain = text.removesuffix("%").rstrip()
-        if in_thousands and THOUSANDS.fullmatch(plain):
-            plain = plain.replace(",", "")
-        elif DECIMAL_COMMA.fullmatch(plain):
-            plain = plain.replace(",", ".")
-        try:
-            numbers[row] = float(plain)
-        except ValueError:
-            wrong[row] = True
+        numbers[row] = _number(text, decimal_commas or grouped_points)
+        wrong[row] = numbers[row] != numbers[row] and text.lower() not in NO_NUMBER
     return numbers, wrong
+
+
+def _number(text: str, decimal_commas: bool) -> float:
+    """A number in text with commas or groups of digits; NaN where it is none."""
+    for decimal, thousands in ((",", "."), (".", ",")) if decimal_commas else ((".", ","), (",", ".")):
+        if GROUPED[decimal].fullmatch(text) or (decimal == "," and DECIMAL_COMMA.fullmatch(text)):
+            text = text.replace(thousands, "").replace(",", ".")
+            break
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
 
 
 def fitting_formats(texts: list[str]) -> list[str]:

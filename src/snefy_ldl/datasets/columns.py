@@ -19,6 +19,7 @@ from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import as_float, check_features, check_names, refuse_names
 from snefy_ldl.datasets.cells import as_pandas, is_frame
 from snefy_ldl.datasets.recognise import (
+    LIKELY_CODE,
     LIKELY_GROUP,
     Column,
     LeftOutColumn,
@@ -26,10 +27,12 @@ from snefy_ldl.datasets.recognise import (
     OddCells,
     describe_odd_cells,
     fill_values,
+    fixed_group_notes,
     matters,
     read_column,
     recognise,
 )
+from snefy_ldl.datasets.training_range import OutsideRows, TrainingRange, thin
 from snefy_ldl.errors import InputError, TableNote
 
 
@@ -83,6 +86,7 @@ class GapFiller:
         fills: Medians (c,).
         indicators: For which columns absence is a feature of its own (c,).
         has_gaps: Whether the array of the fit had missing cells.
+        training_range: The range of the rows of the fit, where it is known.
 
     Example:
         >>> filler = GapFiller.fit(np.array([[1.0], [3.0], [np.nan]]))
@@ -91,8 +95,11 @@ class GapFiller:
                [5.]])
     """
 
-    def __init__(self, fills: Array, indicators: Mask, has_gaps: bool = False) -> None:
+    def __init__(
+        self, fills: Array, indicators: Mask, has_gaps: bool = False, training_range: TrainingRange | None = None
+    ) -> None:
         self.fills, self.indicators, self.has_gaps = fills, indicators, has_gaps
+        self.training_range = training_range
         self.notes: tuple[str, ...] = ()
 
     @classmethod
@@ -110,7 +117,9 @@ class GapFiller:
             array([2.])
         """
         fills, missing = fill_values(table)
-        return cls(fills, matters(missing), bool(missing.any()))
+        indicators = matters(missing)
+        known = TrainingRange.of(fill_gaps(thin(table), fills, indicators))
+        return cls(fills, indicators, bool(missing.any()), known)
 
     @property
     def n_in(self) -> int:
@@ -160,7 +169,18 @@ class GapFiller:
             {'named': False, 'width': 3, 'fills': [0.0, 0.0], 'indicators': [1]}
         """
         where = [int(k) for k in np.flatnonzero(self.indicators)]
-        return {"named": False, "width": self.n_out, "fills": self.fills.tolist(), "indicators": where}
+        known = {} if self.training_range is None else {"range": self.training_range.to_dict()}
+        return {"named": False, "width": self.n_out, "fills": self.fills.tolist(), "indicators": where, **known}
+
+    def outside(self, table: Any) -> OutsideRows | None:
+        """How far rows are outside the range of the rows of the fit; None where that is not known.
+
+        Args:
+            table: What :meth:`transform` takes.
+        """
+        if self.training_range is None or sp.issparse(table):
+            return None
+        return self.training_range.measure(self.transform(table))
 
 
 #: What to do where all that is left is a column of sentences.
@@ -170,12 +190,21 @@ TEXT_ADVICE = (
 )
 
 
+#: Notes that a fit in Python warns of, by words in them, and what to do about each.
+NOTE_ADVICE = {
+    "left out": 'columns={name: "number"} keeps a column.',
+    LIKELY_GROUP: 'columns={name: "drop"} leaves it out.',
+    LIKELY_CODE: "Empty those cells (NaN) if it does.",
+}
+
+
 class TableEncoder:
     """The columns of a DataFrame as features.
 
     Args:
         columns: What each column is, learned by :meth:`fit`; or read from a file.
         notes: What a person should know about how the table was read.
+        training_range: The range of the rows of the fit, where it is known.
 
     Attributes:
         columns: What each column is (:mod:`snefy_ldl.datasets.recognise`), in the order of the table.
@@ -189,8 +218,10 @@ class TableEncoder:
         (['ph', 'rock=lime'], [6.0, 0.0])
     """
 
-    def __init__(self, columns: Iterable[Column], notes: Iterable[str] = ()) -> None:
-        self.columns, self.notes = tuple(columns), tuple(notes)
+    def __init__(
+        self, columns: Iterable[Column], notes: Iterable[str] = (), training_range: TrainingRange | None = None
+    ) -> None:
+        self.columns, self.notes, self.training_range = tuple(columns), tuple(notes), training_range
 
     @classmethod
     def fit(cls, table: Any, words: Any = "auto", keep_constant: bool = False) -> TableEncoder:
@@ -230,7 +261,12 @@ class TableEncoder:
             texts = any(isinstance(column, LeftOutColumn) and " " in column.example for column in learned)
             advice = f" {TEXT_ADVICE}" if texts else ""
             raise InputError(f"X has no columns to learn from: {shape}. {'; '.join(notes)}".rstrip() + f".{advice}")
-        return cls(learned, notes)
+        encoder = cls(learned, notes)
+        if len(frame) > 1:
+            features = encoder.transform(thin(frame), warn=False)
+            encoder.training_range = TrainingRange.of(features)
+            encoder.notes += tuple(fixed_group_notes(learned, features, notes))
+        return encoder
 
     @property
     def names_in(self) -> list[str]:
@@ -345,14 +381,9 @@ class TableEncoder:
             >>> import pandas
             >>> TableEncoder.fit(pandas.DataFrame({"ph": [5.5, 6.0]})).tell_left_out()  # nothing was
         """
-        notes = [note for note in self.notes if "left out" in note]
-        if notes:
-            words = "; ".join(notes)
-            warnings.warn(TableNote(f'{words}. columns={{name: "number"}} keeps a column.'), stacklevel=stacklevel)
-        groups = [note for note in self.notes if note.endswith(LIKELY_GROUP)]
-        if groups:
-            words = "; ".join(groups)
-            warnings.warn(TableNote(f'{words}. columns={{name: "drop"}} leaves it out.'), stacklevel=stacklevel)
+        for sign, advice in NOTE_ADVICE.items():
+            if notes := [note for note in self.notes if sign in note]:
+                warnings.warn(TableNote(f"{'; '.join(notes)}. {advice}"), stacklevel=stacklevel)
 
     def odd_cells(self, table: Any) -> list[OddCells]:
         """Cells of a table that are unlike those of the fit.
@@ -415,7 +446,18 @@ class TableEncoder:
             'number'
         """
         columns = [column.to_dict() for column in self.columns]
-        return {"named": True, "width": self.n_out, "columns": columns, "notes": list(self.notes)}
+        known = {} if self.training_range is None else {"range": self.training_range.to_dict()}
+        return {"named": True, "width": self.n_out, "columns": columns, "notes": list(self.notes), **known}
+
+    def outside(self, table: Any) -> OutsideRows | None:
+        """How far rows are outside the range of the rows of the fit; None where that is not known.
+
+        Args:
+            table: What :meth:`transform` takes.
+        """
+        if self.training_range is None or sp.issparse(table):
+            return None
+        return self.training_range.measure(self.transform(table, warn=False))
 
 
 Encoder = TableEncoder | GapFiller
@@ -461,11 +503,12 @@ def read_encoder(content: Mapping[str, Any] | None) -> Encoder | None:
     """
     if content is None:
         return None
+    known = TrainingRange.from_dict(content.get("range"), content["width"])
     if content["named"]:
-        return TableEncoder([read_column(entry) for entry in content["columns"]], content["notes"])
+        return TableEncoder([read_column(entry) for entry in content["columns"]], content["notes"], known)
     indicators = np.zeros(len(content["fills"]), dtype=bool)
     indicators[content["indicators"]] = True
-    return GapFiller(np.array(content["fills"], dtype=np.float64), indicators)
+    return GapFiller(np.array(content["fills"], dtype=np.float64), indicators, training_range=known)
 
 
 def columns_of(model: Any) -> list[str] | None:

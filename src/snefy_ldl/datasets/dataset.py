@@ -19,7 +19,7 @@ from snefy_ldl._internal.text import in_file, shorten
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets.recognise import LeftOutColumn, recognise
-from snefy_ldl.datasets.shares import label_numbers, read_shares
+from snefy_ldl.datasets.shares import Unit, label_numbers, read_shares
 from snefy_ldl.datasets.tables import Progress, TableSource, read_parts
 from snefy_ldl.errors import ClosureNote, DataNotFoundError, InputError, TableNote
 
@@ -37,6 +37,7 @@ class Dataset:
         name: Short name of the set.
         source: Where it comes from.
         licence: Under what terms, as far as the source says.
+        unit: In which the label columns of a table came; None for shares of one and votes.
 
     >>> Dataset(X=np.eye(2), D=np.full((2, 2), 0.5), label_names=["no", "yes"], feature_names=["a", "b"], name="tiny")
     Dataset('tiny': 2 rows, 2 features, 2 labels (no, yes))
@@ -50,6 +51,7 @@ class Dataset:
     name: str
     source: str = "not stated"
     licence: str = "not stated"
+    unit: Unit | None = None
 
     def __repr__(self) -> str:
         votes = "" if self.counts is None else f", {self.counts.sum():.0f} votes"
@@ -91,6 +93,7 @@ def load_table(
     counts: bool = False,
     progress: Progress | None = None,
     normalize: bool = False,
+    sheet: str | int | None = None,
 ) -> Dataset:
     r"""A table of your own as a :class:`Dataset`: text, Excel, Parquet or Feather.
 
@@ -106,6 +109,7 @@ def load_table(
         counts: The label columns hold vote counts ``k``; ``D`` becomes the proportions ``k / Σ k``.
         progress: Called with how many rows of a Parquet file are read, and of how many.
         normalize: The label columns hold amounts; each row is divided by its sum.
+        sheet: Sheet of a workbook, its name or its number from 1; the first by default.
 
     Returns:
         The rows, with the columns' names; ``name`` is the file's name without its ending. ``X`` is an array where all
@@ -126,7 +130,7 @@ def load_table(
     >>> folder.cleanup()
     """
     file = Path(path).expanduser()
-    source = TableSource(file)
+    source = TableSource(file, sheet)
     label_names = column_list(labels, "labels", source.columns)
     if features is None:
         feature_names = [column for column in source.columns if column not in label_names]
@@ -157,6 +161,7 @@ def load_table(
         feature_names=feature_names,
         name=file.name.split(".")[0],
         source=str(file),
+        unit=reading.unit,
     )
 
 

@@ -18,7 +18,7 @@ from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.text import in_file, shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.datasets.label_studio import read_choices, read_names
-from snefy_ldl.datasets.shares import COMMAND, label_numbers, read_shares
+from snefy_ldl.datasets.shares import COMMAND, Unit, label_numbers, read_shares
 from snefy_ldl.datasets.tables import Progress, TableSource, cell_text, read_parts
 from snefy_ldl.datasets.votes import VoteTable
 from snefy_ldl.errors import InputError
@@ -50,6 +50,7 @@ class Labelled:
         id_name: column the names came from.
         votes: single votes, where these were given.
         remarks: what a person should know about how the file was read.
+        unit: of the label columns; None for shares of one, votes, and amounts with different sums.
     """
 
     source: str
@@ -61,6 +62,7 @@ class Labelled:
     id_name: str | None = None
     votes: VoteTable | None = None
     remarks: tuple[str, ...] = ()
+    unit: Unit | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -118,6 +120,7 @@ def read_labelled(
     prefer_counts: bool = False,
     normalize: bool = False,
     progress: Progress | None = None,
+    sheet: str | int | None = None,
 ) -> Labelled:
     """Labelled rows out of a table or a Label Studio export (``.json``).
 
@@ -132,6 +135,7 @@ def read_labelled(
         prefer_counts: how to read whole numbers that are shares as well as votes: ones and zeros, hundreds.
         normalize: whether label columns hold amounts, each row of which is to be divided by its sum.
         progress: called with how much of a table with a column per label is read, and how much there is.
+        sheet: sheet of a workbook, its name or its number from 1; the first by default.
 
     Returns:
         The rows.
@@ -151,7 +155,7 @@ def read_labelled(
     file = Path(path)
     if file.suffix.lower() == ".json":
         return _from_label_studio(file, label_names, id_name, vote_columns[2])
-    source = TableSource(file)
+    source = TableSource(file, sheet)
     names = label_names or []
     key = find_id(source.columns, id_name, [*names, *(feature_names or [])])
     others = [c for c in source.columns if c not in (key, *(feature_names or [])) and not is_answer(c, names)]
@@ -233,7 +237,7 @@ def _from_columns(
         many = f"{values} values" if values > 1 else "one value"
         remarks.append(f"column {key!r} has {many} in {len(ids)} rows: it names {GROUPS_KEPT}")
     known, are_counts, file = frame if features else None, reading.are_counts, source.file.name
-    return Labelled(file, reading.labels, are_counts, labels, ids, known, key, votes, tuple(remarks))
+    return Labelled(file, reading.labels, are_counts, labels, ids, known, key, votes, tuple(remarks), reading.unit)
 
 
 def _from_long(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -404,12 +404,19 @@ CAMEL_ID = re.compile(r".*[a-z0-9](ID|Id)")
 RUNNING = re.compile(r".*(year|jahr|date|time|month|week|day|hour|age|depth|height|altitude|elevation|distance).*")
 #: Names of what is measured several times: whole numbers under such a name are no quantity.
 GROUP_NAME = re.compile(
-    r"(.*[\W_])?(patient|subject|participant|person|child|student|user|speaker|donor|family|household|school|farm|animal)s?"
+    r"(.*[\W_])?(patient|subject|participant|person|child|student|user|speaker|donor|family|household|school|farm|animal|"
+    r"study|trial|experiment|site|plot|field|village|hospital|clinic|cent(er|re)|batch)s?[\W_]?(id|no|nr|code|number)?"
 )
-#: Values from which a column may name groups of rows, and how many rows each has on average at least.
-GROUP_VALUES, GROUP_ROWS = 20, 2.0
+#: Values from which a column may name groups of rows, those from which whole numbers under such a name may, and how
+#: many rows each value has on average at least.
+GROUP_VALUES, NAMED_GROUP_VALUES, GROUP_ROWS = 20, 4, 2.0
+#: Numbers that often stand for a missing one, and how far from all others, in units of their range, these and any
+#: others must be that stand in several rows.
+MISSING_CODES, CODE_GAP, VALUE_GAP = re.compile(r"-?(9{2,}|8{2,}|7{2,})(\.9+)?|-32768|-?1e\+\d+"), 0.5, 10.0
 #: How a note ends about a column that may name groups of rows.
 LIKELY_GROUP = "likely names groups of rows, of which new rows will have others"
+#: How a note ends about a value that may stand for a missing number.
+LIKELY_CODE = "so it may stand for missing numbers"
 #: Rows that are enough to call a growing column a counter of the rows, and how many numbers per row it may span.
 COUNTER_ROWS, COUNTER_SPAN = 20, 3.0
 #: Part of the cells that must be numbers for a column of text to be one of numbers.
@@ -547,7 +554,9 @@ def _number(
     notes = []
     if may_name and (names_rows(name) or GROUP_NAME.fullmatch(name.strip().lower())):
         whole = bool((present == np.round(present)).all())
-        notes += _group_note(name, len(np.unique(present)), len(present)) if whole else []
+        least = NAMED_GROUP_VALUES if GROUP_NAME.fullmatch(name.strip().lower()) else GROUP_VALUES
+        notes += _group_note(name, len(np.unique(present)), len(present), least) if whole else []
+    notes += _far_value_note(name, present)
     if wrong.any():
         n, example = int(wrong.sum()), str(column.iloc[int(wrong.argmax())])
         verb = "cells are no numbers" if n > 1 else "cell is no number"
@@ -560,9 +569,63 @@ def _number(
     return learned, notes
 
 
-def _group_note(name: str, n_values: int, n_rows: int) -> list[str]:
+def _far_value_note(name: str, present: Array) -> list[str]:
+    """A note where one value far from all others stands in several rows, as -9999 does for a missing number."""
+    values, rows = np.unique(present, return_counts=True)
+    notes = []
+    for value, nearest, others, n in (
+        ((values[0], values[1], values[1:], rows[0]), (values[-1], values[-2], values[:-1], rows[-1]))
+        if len(values) > 3
+        else ()
+    ):
+        code = MISSING_CODES.fullmatch(f"{value:g}") is not None
+        span = others[-1] - others[0]
+        if n > 1 and abs(value - nearest) > (CODE_GAP if code else VALUE_GAP) * span:
+            notes.append(
+                f"column {name!r}: {value:g} stands in {n} rows, far from all others ({others[0]:g} to "
+                f"{others[-1]:g}), {LIKELY_CODE}"
+            )
+    return notes
+
+
+def fixed_group_notes(columns: Sequence[Column], features: Array, notes: Sequence[str]) -> list[str]:
+    """Notes on columns of whole numbers in whose groups of rows another column of numbers never changes.
+
+    Such as ``school`` beside the size of the school: numbers of groups that new rows will have others of.
+
+    Args:
+        columns: Of a table, as they were learned.
+        features: Their numbers (N, d).
+        notes: Those that there are; columns in them that were noted before are not noted again.
+
+    Returns:
+        One note per column.
+    """
+    places = np.cumsum([0, *(len(column.names_out) for column in columns)])
+    numbers = [
+        (column.name, features[:, at]) for column, at in zip(columns, places) if isinstance(column, NumberColumn)
+    ]
+    found = []
+    for name, values in numbers:
+        noted = any(note.startswith(f"column {name!r}") and note.endswith(LIKELY_GROUP) for note in notes)
+        groups, where, rows = np.unique(values, return_inverse=True, return_counts=True)
+        whole = bool((values == np.round(values)).all()) and RUNNING.fullmatch(name.lower()) is None
+        if noted or not whole or len(groups) < NAMED_GROUP_VALUES or rows.min() < GROUP_ROWS:
+            continue
+        largest, first = np.flatnonzero(where == rows.argmax()), np.zeros(len(groups))
+        for other, cells in numbers:
+            if other == name or (cells[largest] != cells[largest[0]]).any() or (cells == np.round(cells)).all():
+                continue
+            first[where] = cells
+            if len(np.unique(first)) > len(groups) / 2 and (first[where] == cells).all():
+                found += _group_note(name, len(groups), len(values), NAMED_GROUP_VALUES)
+                break
+    return found
+
+
+def _group_note(name: str, n_values: int, n_rows: int, least: int = GROUP_VALUES) -> list[str]:
     """A note where values are many and each stands in several rows."""
-    if n_values < GROUP_VALUES or n_rows < GROUP_ROWS * n_values:
+    if n_values < least or n_rows < GROUP_ROWS * n_values:
         return []
     return [f"column {name!r} has {n_values} values in {n_rows} rows, so it {LIKELY_GROUP}"]
 

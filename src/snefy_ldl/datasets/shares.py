@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,6 +15,14 @@ from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, ROUNDING_TOLERANCE
 from snefy_ldl.datasets.cells import cell_numbers
 from snefy_ldl.errors import InputError
 
+#: Units by the sum of a row: what each is called, and its sign.
+SUMS = {100.0: ("percent", "%"), 1000.0: ("per mille", "‰"), 1e6: ("ppm", "ppm")}
+#: A unit at the end of a column's name: Sand (%), clay_pct, Fe [mg/kg], silt_g_kg.
+UNIT_NAME = re.compile(
+    r"(?P<stem>.+?)(?:[\s_]*[(\[]?(?P<sign>[%‰])|[\s_.]*[(\[\s_.]"
+    r"(?P<word>percent|pct|permille|ppm|(?:mg|g|µg|ug)[ /_.]*(?:kg|g)(?:-1|⁻¹)?))[)\]\s]*",
+    re.IGNORECASE,
+)
 #: Part of the rows that must have the sum of a unit for the others to be mistakes.
 MOSTLY = 0.8
 LabelForm = Literal["auto", "shares", "counts"]
@@ -36,6 +45,63 @@ COMMAND = Advice("--counts", "--normalize")
 PYTHON = Advice("counts=True", "normalize=True")
 
 
+@dataclass(frozen=True)
+class Unit:
+    """The unit of label columns that hold neither shares of one nor votes.
+
+    Args:
+        name: "percent", "per mille", "ppm", "g/kg", "mg/kg" and the like, or "amount".
+        factor: Sum of a row in this unit: what a share is multiplied by.
+        suffix: Sign of the unit, empty for amounts.
+
+    Example:
+        >>> Unit.of(100.0, ["Sand (%)", "Clay (%)"])
+        Unit(name='percent', factor=100.0, suffix='%')
+    """
+
+    name: str
+    factor: float
+    suffix: str = ""
+
+    @classmethod
+    def of(cls, total: float, names: Sequence[str]) -> Unit | None:
+        """The unit in which rows sum to a total; None for shares of one.
+
+        Args:
+            total: Sum of every row.
+            names: Of the columns, which may end in a unit.
+        """
+        signs = {strip_unit(name)[1] for name in names}
+        sign = signs.pop() if len(signs) == 1 else ""
+        known = next((unit for unit in (1.0, *SUMS) if abs(total - unit) <= ROUNDING_TOLERANCE * unit), None)
+        if known == 1.0:
+            return None
+        if known is None:
+            return cls(sign or "amount", float(total), sign)
+        name, usual = SUMS[known]
+        return cls(sign, known, sign) if "/" in sign else cls(name, known, usual)
+
+
+def strip_unit(name: str) -> tuple[str, str]:
+    """Name of a column without the unit at its end, and that unit.
+
+    Args:
+        name: Of the column.
+
+    Returns:
+        The name, and the unit or an empty text.
+
+    Example:
+        >>> strip_unit("Sand (%)"), strip_unit("clay_g_kg"), strip_unit("humid")
+        (('Sand', '%'), ('clay', 'g/kg'), ('humid', ''))
+    """
+    found = UNIT_NAME.fullmatch(name.strip())
+    if found is None:
+        return name, ""
+    word = re.sub(r"[ /_.]+|(?<=[a-z])(?=kg)", "/", (found["sign"] or found["word"]).lower()).removesuffix("-1")
+    return found["stem"], {"percent": "%", "pct": "%", "permille": "‰"}.get(word, word.removesuffix("⁻¹"))
+
+
 @dataclass(frozen=True, eq=False)
 class Reading:
     """Label columns, read.
@@ -43,12 +109,14 @@ class Reading:
     Args:
         labels: Shares, rows that sum to one, or numbers of votes (N, L).
         are_counts: Which of the two.
-        notes: What a person should know about how they were read.
+        notes: Notes on how they were read.
+        unit: In which they came; None for shares of one, votes, and amounts with different sums.
     """
 
     labels: Array
     are_counts: bool
     notes: tuple[str, ...] = ()
+    unit: Unit | None = None
 
 
 def read_shares(
@@ -91,7 +159,7 @@ def read_shares(
     sums, columns = table.sum(axis=1), shorten(names, 4)
     whole = bool((table == np.round(table)).all())
     if normalize:
-        return _divide(table, sums, numbers, columns)
+        return _divide(table, sums, numbers, names)
     if form == "counts":
         return Reading(_votes(table, names, numbers, advice), True)
     for unit, words in {1.0: "shares", **UNITS}.items():
@@ -110,7 +178,8 @@ def read_shares(
         notes = [] if unit == 1.0 else [f"{columns} sum to {unit:g} in every row: read as {words}"]
         if whole and unit != 1.0:
             notes[-1] += f" ({advice.counts} if they are votes)"
-        return Reading(divide_shares(table, sums[:, None]), False, (*notes, *_rounded(sums / unit, numbers, unit)))
+        notes += _rounded(sums / unit, numbers, unit)
+        return Reading(divide_shares(table, sums[:, None]), False, tuple(notes), Unit.of(unit, names))
     if whole and form != "shares":
         low, high = int(sums.min()), int(sums.max())
         span = f"{low}" if low == high else f"{low} to {high}"
@@ -122,8 +191,8 @@ def read_shares(
     span = "" if low == high else f", and in all rows to between {low:.6g} and {high:.6g}"
     more = f"; use {advice.counts} if they are numbers of votes" if whole else ""
     raise InputError(
-        f"data row {numbers[row]}: {columns} sum to {sums[row]:.6g}{span}; shares must sum to 1, 100 or 1000. If these "
-        f"are amounts, use {advice.normalize} to divide each row by its sum{more}."
+        f"data row {numbers[row]}: {columns} sum to {sums[row]:.6g}{span}; shares must sum to 1, 100, 1000 or 1e6. If "
+        f"these are amounts, use {advice.normalize} to divide each row by its sum{more}."
     )
 
 
@@ -170,12 +239,14 @@ def _check_cells(table: Array, names: Sequence[str], rows: Index) -> None:
             )
 
 
-def _divide(table: Array, sums: Array, rows: Index, columns: str) -> Reading:
+def _divide(table: Array, sums: Array, rows: Index, names: Sequence[str]) -> Reading:
+    columns, middle = shorten(names, 4), float(np.median(sums))
     if not (sums > 0).all():
         row = int((sums <= 0).argmax())
         raise InputError(f"data row {rows[row]}: {columns} sum to 0, and nothing can be divided by that. Drop the row.")
     note = f"each row of {columns} was divided by its sum ({sums.min():.6g} to {sums.max():.6g})"
-    return Reading(divide_shares(table, sums[:, None]), False, (note,))
+    constant = bool((np.abs(sums - middle) <= ROUNDING_TOLERANCE * middle).all())
+    return Reading(divide_shares(table, sums[:, None]), False, (note,), Unit.of(middle, names) if constant else None)
 
 
 def _votes(table: Array, names: Sequence[str], rows: Index, advice: Advice) -> Array:

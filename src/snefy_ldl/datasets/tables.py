@@ -86,17 +86,19 @@ def parquet_batches(files: Sequence[Path], rows: int, columns: list[str]) -> Ite
                     run, held = [], 0
 
 
-def read_whole(file: Path, kind: str) -> tuple[Any, tuple[str, ...]]:
+def read_whole(file: Path, kind: str, sheet: str | int | None = None) -> tuple[Any, tuple[str, ...]]:
     """A file of a kind that is read in one go.
 
     Args:
         file: The file.
-        kind: ``"feather"``, or ``"excel"``, of which the first sheet is read.
+        kind: ``"feather"`` or ``"excel"``.
+        sheet: Of a workbook, its name or its number from 1; the first by default.
 
     Returns:
         A DataFrame whose columns are named by text, and notes.
 
     Raises:
+        InputError: There is no such sheet.
         ImportError: openpyxl, which reads workbooks, is not installed.
     """
     import pandas  # an extra, loaded where a table is read
@@ -110,9 +112,15 @@ def read_whole(file: Path, kind: str) -> tuple[Any, tuple[str, ...]]:
         except ImportError:
             raise ImportError("Excel files need openpyxl: pip install 'snefy-ldl[excel]'") from None
         with pandas.ExcelFile(file, engine="openpyxl") as book:
-            frame = book.parse(book.sheet_names[0])
-            if len(book.sheet_names) > 1:
-                notes = (f"of its {len(book.sheet_names)} sheets the first, {book.sheet_names[0]!r}, was read",)
+            sheets = [str(name) for name in book.sheet_names]
+            wanted = str(sheet) if sheet is not None else sheets[0]
+            if wanted not in sheets and wanted.isdecimal() and 1 <= int(wanted) <= len(sheets):
+                wanted = sheets[int(wanted) - 1]
+            if wanted not in sheets:
+                raise InputError(f"{file.name} has no sheet {wanted!r}; its sheets: {shorten(sheets)}.")
+            frame = book.parse(wanted)
+            if len(sheets) > 1 and sheet is None:
+                notes = (f"of its {len(sheets)} sheets the first, {wanted!r}, was read",)
         filled = np.flatnonzero(frame.notna().any(axis=1))
         frame = frame.iloc[: filled[-1] + 1 if len(filled) else 0]  # sheets often end in empty rows
     return frame.set_axis([str(name) for name in frame.columns], axis=1), notes
@@ -188,6 +196,7 @@ class TableSource:
 
     Args:
         file: The table; its ending says how to read it. Or a folder of Parquet files.
+        sheet: Sheet of a workbook, its name or its number from 1; the first by default.
 
     Attributes:
         file: The table.
@@ -211,7 +220,7 @@ class TableSource:
     (['site', 'depth'], ['007', '008'])
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, sheet: str | int | None = None) -> None:
         try:
             import pandas  # extras, loaded where a table is read
             import pyarrow  # noqa: F401
@@ -229,6 +238,8 @@ class TableSource:
             if not self.files:
                 raise DataNotFoundError(f"no Parquet files in {file}.")
         self.kind = table_kind(self.files[0])
+        if sheet is not None and self.kind != "excel":
+            raise InputError(f"{file.name} has no sheets; leave out the sheet {str(sheet)!r}.")
         self.text: TextFormat | None = None
         self.notes: tuple[str, ...] = ()
         self._frame: Any = None  # of kinds that are read in one go
@@ -239,7 +250,7 @@ class TableSource:
                 words = self.text.describe("\t" if self.kind == "tsv" else ",")
                 self.notes = (f"read with {words}",) if words else ()
             elif self.kind in ("excel", "feather"):
-                self._frame, self.notes = read_whole(file, self.kind)
+                self._frame, self.notes = read_whole(file, self.kind, sheet)
             self.columns = self._read_columns()
 
     def need(self, columns: list[str], what: str) -> None:

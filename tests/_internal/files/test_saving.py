@@ -145,6 +145,21 @@ def test_a_temporary_file_stays_while_it_is_written_and_goes_when_its_writer_was
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.csv", target.name]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="rights are POSIX's")
+def test_files_have_the_rights_of_the_umask_which_is_never_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", None)
+            with files.replace_file(tmp_path / "a") as temporary:
+                assert temporary.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(usual)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
 def test_a_temporary_file_that_another_process_takes_for_a_leftover_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

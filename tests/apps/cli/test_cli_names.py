@@ -146,15 +146,15 @@ def test_a_full_disk_leaves_no_part_and_nothing_open(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("ending", [".csv", ".xlsx"])
 def test_a_full_disk_is_one_line(plain: Path, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = tempfile.NamedTemporaryFile
+    usual = files._open_temporary
 
-    def on_a_full_disk(*args: Any, **settings: Any) -> Any:
-        file = usual(*args, **settings)
+    def on_a_full_disk(path: Path) -> Any:
+        file = usual(path)
         os.unlink(file.name)
         os.symlink("/dev/full", file.name)
         return file
 
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", on_a_full_disk)
+    monkeypatch.setattr(files, "_open_temporary", on_a_full_disk)
     monkeypatch.setattr(files, "is_named", lambda file, path: True)
     out = tmp_path / f"p{ending}"
     assert (

@@ -1,0 +1,192 @@
+"""What cells mean: units of labels, numbers as people write them, codes for gaps, groups, and the range of features."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl.datasets import load_table
+from snefy_ldl.datasets.cells import cell_numbers
+from snefy_ldl.datasets.columns import GapFiller, TableEncoder, learn_columns, read_encoder
+from snefy_ldl.datasets.labelled import read_labelled
+from snefy_ldl.datasets.shares import Unit, read_shares, strip_unit
+from snefy_ldl.datasets.tables import TableSource
+from snefy_ldl.errors import ClosureNote, InputError, ModelFileError, TableNote
+
+SHARES = np.array([[0.25, 0.75], [0.5, 0.5], [0.9, 0.1]])
+
+
+@pytest.mark.parametrize(
+    ("factor", "names", "unit"),
+    [
+        (1.0, ["sand", "clay"], None),
+        (100.0, ["sand", "clay"], Unit("percent", 100.0, "%")),
+        (1000.0, ["sand", "clay"], Unit("per mille", 1000.0, "‰")),
+        (1000.0, ["sand_g_kg", "clay_g_kg"], Unit("g/kg", 1000.0, "g/kg")),
+        (1e6, ["Fe", "Mg"], Unit("ppm", 1e6, "ppm")),
+        (1e6, ["Fe (mg/kg)", "Mg (mg/kg)"], Unit("mg/kg", 1e6, "mg/kg")),
+    ],
+)
+def test_the_unit_of_label_columns_is_recorded(factor, names, unit):
+    reading = read_shares(SHARES * factor + 0.0, names)
+    assert reading.unit == unit
+    np.testing.assert_allclose(reading.labels * (1.0 if unit is None else unit.factor), SHARES * factor)
+    if unit is not None:
+        assert Unit(**json.loads(json.dumps(asdict(unit)))) == unit
+
+
+def test_amounts_have_a_unit_if_their_total_is_constant():
+    assert read_shares(SHARES * 24.0, ["sleep", "work"], normalize=True).unit == Unit("amount", 24.0)
+    assert read_shares(SHARES * [[20], [30], [40]], ["sleep", "work"], normalize=True).unit is None
+    assert read_shares(np.array([[3.0, 1.0], [0.0, 4.0]]), ["yes", "no"]).unit is None  # votes
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [("Sand [%]", ("Sand", "%")), ("clay_pct", ("clay", "%")), ("Cu (µg/g)", ("Cu", "µg/g")), ("a ppm", ("a", "ppm"))],
+)
+def test_units_in_names(name, parts):
+    assert strip_unit(name) == parts
+    for plain in ("humid", "cpm", "grass_g", "%"):
+        assert strip_unit(plain) == (plain, "")
+
+
+def test_percent_signs_in_label_cells(tmp_path):
+    frame = pd.DataFrame({"x": [1, 2], "sand": ["55.9%", "20 %"], "clay": ["44.1%", "80%"]})
+    frame.to_csv(tmp_path / "soil.csv", index=False)
+    with pytest.warns(ClosureNote, match="percentages"):
+        table = load_table(tmp_path / "soil.csv", ["sand", "clay"])
+    np.testing.assert_allclose(table.D[:, 0], [0.559, 0.2])
+    assert table.unit == Unit("percent", 100.0, "%")
+    assert table.label_names == ["sand", "clay"]
+    assert read_labelled(tmp_path / "soil.csv", ["sand", "clay"]).unit == table.unit
+    with pytest.warns(ClosureNote, match="percentages"):
+        np.testing.assert_allclose(check_distributions(frame[["sand", "clay"]])[0], table.D)
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["6,605.0", "449.0", "1,234,567.8"], [6605.0, 449.0, 1234567.8]),
+        (["6.605,0", "7.123", "449,5"], [6605.0, 7123.0, 449.5]),
+        (["12,345", "1,5"], [12.345, 1.5]),
+        (["1 234,5", "12\u202f345"], [1234.5, 12345.0]),
+        (["6,605.0", "1,5 (about)"], [6605.0, np.nan]),
+        (["10,50.0", "0,605"], [np.nan, 0.605]),
+    ],
+)
+def test_groups_of_digits(cells, numbers):
+    read, wrong = cell_numbers(pd.Series(cells, dtype=object))
+    np.testing.assert_array_equal(read, numbers)
+    np.testing.assert_array_equal(wrong, np.isnan(numbers))
+
+
+def test_numbers_with_groups_of_digits_are_no_category():
+    rng = np.random.default_rng(0)
+    amounts = pd.Series([f"{number:,.1f}" for number in rng.uniform(0, 9000, 500)])
+    encoder = TableEncoder.fit(pd.DataFrame({"price": amounts}))
+    assert [column.kind for column in encoder.columns] == ["number"]
+    assert encoder.transform(pd.DataFrame({"price": ["6,605.0"]})).item() == 6605.0
+
+
+def test_a_far_value_that_repeats_is_noted():
+    rng = np.random.default_rng(0)
+    depth, price = rng.uniform(0, 100, 80), rng.lognormal(0, 2, 80).round(1)
+    depth[:5] = -9999
+    frame = pd.DataFrame({"depth": depth, "price": price, "level": rng.integers(1, 6, 80)})
+    with pytest.warns(TableNote, match=r"'depth': -9999 stands in 5 rows, far from all others .*Empty those cells"):
+        TableEncoder.fit(frame).tell_left_out()
+    assert sum("missing numbers" in note for note in TableEncoder.fit(frame).notes) == 1
+
+
+def test_numbers_of_groups_are_noted():
+    rng = np.random.default_rng(0)
+    school, study = rng.integers(1, 9, 200), rng.integers(1, 8, 200)
+    frame = pd.DataFrame(
+        {
+            "school": school,
+            "studyid": study,
+            "code": study * 10,  # by no name, but the latitude never changes within it
+            "latitude": rng.normal(size=9)[study],
+            "rating": rng.integers(1, 6, 200),
+            "age": rng.normal(30, 5, 200),
+        }
+    )
+    noted = [note.split("'")[1] for note in TableEncoder.fit(frame).notes if "names groups" in note]
+    assert sorted(noted) == ["code", "school", "studyid"]
+    assert TableEncoder.fit(frame, {"school": "category"}).columns[0].kind == "category"
+
+
+def test_sheets_by_name_and_number(tmp_path):
+    with pd.ExcelWriter(tmp_path / "book.xlsx", engine="openpyxl") as book:
+        pd.DataFrame({"remark": ["x"]}).to_excel(book, sheet_name="about", index=False)
+        pd.DataFrame({"x": [1, 2, 3], "a": SHARES[:, 0], "b": SHARES[:, 1]}).to_excel(
+            book, sheet_name="soil", index=False
+        )
+    for sheet in ("soil", 2, "2"):
+        np.testing.assert_allclose(load_table(tmp_path / "book.xlsx", "a,b", ["x"], sheet=sheet).D, SHARES)
+    assert TableSource(tmp_path / "book.xlsx").columns == ["remark"]
+    with pytest.raises(InputError, match="no sheet 'rock'; its sheets: about, soil"):
+        TableSource(tmp_path / "book.xlsx", "rock")
+    (tmp_path / "soil.csv").write_text("x,a,b\n1,1,0\n")
+    with pytest.raises(InputError, match="has no sheets"):
+        TableSource(tmp_path / "soil.csv", "soil")
+
+
+# -- the range of the training rows ------------------------------------------------------------------------------------
+
+
+def climate(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame({"lon": rng.uniform(5, 15, n), "temp": rng.normal(9, 2, n), "rain": rng.lognormal(6.5, 0.3, n)})
+
+
+def test_rows_outside_the_training_range_are_found():
+    encoder = TableEncoder.fit(climate(200))
+    far = encoder.outside(pd.DataFrame({"lon": [100.0, 10.0], "temp": [60.0, 9.0], "rain": [9000.0, 700.0]}))
+    assert far.beyond.tolist() == [1.0, 0.0]
+    assert far.flags.tolist() == [True, False]
+    assert far.distance[0] > 10 * far.distance[1]
+    assert "1 of 2 rows is outside the range of the training rows (beyond it: lon, temp, rain)" in far.describe(
+        encoder.names_out
+    )
+    usual = encoder.outside(climate(1000, 1))
+    assert usual.flags.mean() < 0.03
+    assert encoder.outside(climate(3)).describe() == ""
+
+
+def test_a_new_combination_of_usual_values_is_far():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 1))
+    known = GapFiller.fit(np.hstack([x, x + 0.05 * rng.normal(size=(500, 1))]))
+    odd = known.outside(np.array([[2.0, -2.0], [1.0, 1.0]]))
+    assert odd.beyond.tolist() == [0.0, 0.0]
+    assert odd.flags.tolist() == [True, False]
+
+
+def test_distances_are_those_to_the_nearest_training_rows():
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    new = np.random.default_rng(1).normal(size=(20, 3))
+    scaled, point = X / X.std(0), new / X.std(0)
+    gaps = np.linalg.norm(scaled[:, None] - scaled, axis=-1) + np.diag(np.full(50, np.inf))
+    reach = np.quantile(gaps.min(1), 0.99)
+    expected = np.linalg.norm(point[:, None] - scaled, axis=-1).min(1) / reach
+    np.testing.assert_allclose(learn_columns(X).outside(new).distance, expected, rtol=2e-3)  # kept in half precision
+
+
+@pytest.mark.parametrize("encoder", [TableEncoder.fit(climate(300)), learn_columns(climate(300).to_numpy())])
+def test_the_range_is_stored_with_the_columns(encoder):
+    stored = json.loads(json.dumps(encoder.to_dict(), allow_nan=False))
+    assert len(json.dumps(stored["range"])) < 6_000
+    new = climate(40, 2)
+    again = read_encoder(stored).outside(new.to_numpy())
+    np.testing.assert_array_equal(again.distance, encoder.outside(new.to_numpy()).distance)
+    for key, value in (("low", "AAAA"), ("rows", "?"), ("reach", 0.0), ("scale", None)):
+        with pytest.raises(ModelFileError, match="range of the training rows is damaged"):
+            read_encoder({**stored, "range": {**stored["range"], key: value}})
+    assert read_encoder({key: value for key, value in stored.items() if key != "range"}).outside(new) is None
