@@ -152,8 +152,7 @@ COMMANDS: dict[str, tuple[list[Any], dict[str, Any]]] = {
         {
             "--out": OUTS,
             "--n": COUNTS,
-            "--strategy": ["auto", "variance", "random", "coreset", "bait", "lcmd", "x", ""],
-            "--diverse": None,
+            "--strategy": ["auto", "random", "entropy", "bait", "lcmd", "x", ""],
             "--set": ["diagnosis=", "diagnosis=1", "draws=nan", "nonsense=1", "x", "n=3"],
             "--seed": COUNTS,
             "--skip": TABLES,

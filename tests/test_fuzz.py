@@ -304,7 +304,7 @@ def conformal(rng: np.random.Generator) -> Any:
 
 
 def ask(rng: np.random.Generator) -> Any:
-    name = pick(rng, ["variance", "random", "coreset", "kmeans", "entropy", "x", None])
+    name = pick(rng, ["lcmd", "random", "bait", "entropy", "x", None])
     labelled = pick(rng, [None, features(rng, 4)])
     return query(name, features(rng, 8), pick(rng, NUMBERS), model=fitted("shares"), X_labeled=labelled, random_state=0)
 

@@ -513,7 +513,7 @@ def test_cells_that_are_missing_keep_the_groups_of_the_other_rows(data, parts):
     assert np.allclose(frame["estimate"][3:], np.asarray(change).mean(0), atol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["variance", "lcmd", "bait", "coreset"])
+@pytest.mark.parametrize("strategy", ["entropy", "lcmd", "bait"])
 def test_queries_use_the_groups_of_rows(data, parts, model, strategy):
     train, seen, _ = parts
     X, groups = data.X[seen], data.groups[seen]
@@ -523,15 +523,12 @@ def test_queries_use_the_groups_of_rows(data, parts, model, strategy):
     again = query(strategy, lambda: iter(blocks), 5, model, known, random_state=0)
     assert chosen.tolist() == again.tolist()
     without = query(strategy, X, 5, model, data.X[train], random_state=0, return_utilities=True)[1]
-    assert np.allclose(values, without) == (strategy == "coreset")  # by features alone
-    if strategy == "variance":
-        variance = model.predict_dist(X, groups=groups).variance.sum(1)
-        assert set(chosen) == set(np.argsort(-variance.numpy())[:5])
+    assert not np.allclose(values, without)
 
 
 def test_groups_of_a_pool_that_is_read_in_parts_are_refused(data, model):
     with pytest.raises(InputError, match="groups= needs X_pool as a table"):
-        query("variance", lambda: iter([data.X]), 2, model, groups=data.groups)
+        query("entropy", lambda: iter([data.X]), 2, model, groups=data.groups)
 
 
 @pytest.mark.slow

@@ -58,9 +58,9 @@ def test_conformal_prediction_and_active_learning(city, fitted):
     assert by_hand.shape == (40, 3, 2)
     assert ConformalRegion(fitted).conformalize(X, D).contains(X, D).shape == (40,)
     np.testing.assert_array_equal(
-        fitted.query(X, 4, "variance", random_state=0), query("variance", X, 4, model=fitted, random_state=0)
+        fitted.query(X, 4, "lcmd", random_state=0), query("lcmd", X, 4, model=fitted, random_state=0)
     )
-    assert len(fitted.query(X, 4, "coreset", random_state=0)) == 4
+    assert len(fitted.query(X, 4, "random", random_state=0)) == 4
     crossed = ConformalIntervals(clone(fitted), 0.8, cv=2).conformalize(X, D)
     assert crossed.predict_interval(X).shape == (40, 3, 2)
 
@@ -116,7 +116,7 @@ def test_tables_and_votes_go_through(city):
     votes = np.random.default_rng(0).integers(0, 5, (120, 3)) + 1
     pipeline = LDLPipeline([("columns", split), ("model", SnefyLDL(**SMALL))]).fit(table, counts=votes)
     assert pipeline.log_prob(table, counts=votes).shape == (120,)
-    assert len(pipeline.query(table, 3, "coreset", random_state=0)) == 3
+    assert len(pipeline.query(table, 3, "random", random_state=0)) == 3
 
 
 def test_scikit_learn_takes_models_for_regressors(city, fitted):

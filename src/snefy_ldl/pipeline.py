@@ -233,7 +233,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=90, random_state=0)
             >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))]).fit(city.X[:60], city.D[:60])
-            >>> len(pipeline.query(city.X[60:], 3, "variance", random_state=0))
+            >>> len(pipeline.query(city.X[60:], 3, "entropy", random_state=0))
             3
         """
         return query(strategy, X_pool, n, model=self, **settings)

@@ -1,4 +1,4 @@
-"""One small data set, a model fitted to a part of it, and the rest as a pool."""
+"""One small data set, models fitted to a part of it, and the rest as a pool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from snefy_ldl import SnefyLDL
+from snefy_ldl import LogRatioLDL, SnefyLDL
 from snefy_ldl.datasets import Dataset, make_city_districts
 
 
@@ -18,9 +18,15 @@ def city() -> Dataset:
 
 @pytest.fixture(scope="session")
 def model(city: Dataset) -> SnefyLDL:
-    return SnefyLDL(n_neurons=8, n_readouts=4, n_members=3, epochs=6, random_state=0, device="cpu").fit(
+    """Members, and a forest among the feature-based predictions."""
+    return SnefyLDL(n_neurons=8, n_readouts=4, n_members=3, epochs=3, random_state=0, device="cpu").fit(
         city.X[:120], city.D[:120]
     )
+
+
+@pytest.fixture(scope="session")
+def logratio(city: Dataset) -> LogRatioLDL:
+    return LogRatioLDL(n_components=2, n_members=3, max_iter=30, random_state=0).fit(city.X[:120], city.D[:120])
 
 
 @pytest.fixture(scope="session")

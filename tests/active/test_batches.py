@@ -6,17 +6,11 @@ import numpy as np
 import pytest
 from numpy.random import RandomState
 
-from snefy_ldl import LDLPipeline, SnefyLDL
-from snefy_ldl.active import LCMD, Auto, RandomSampling, query
-from snefy_ldl.active.batches import bait, kmeans_plusplus, lcmd, maxdet
-from snefy_ldl.errors import InputError
-
-
-@pytest.fixture(scope="module")
-def guided(city) -> SnefyLDL:
-    return SnefyLDL(epochs=3, n_neurons=8, n_readouts=4, n_members=1, random_state=0, device="cpu").fit(
-        city.X[:120], city.D[:120]
-    )
+from snefy_ldl import LDLPipeline
+from snefy_ldl.active import query
+from snefy_ldl.active.batches import badge, bait, lcmd
+from snefy_ldl.active.kernels import MembersKernel, find_forest, make_kernel
+from snefy_ldl.learners.trees import TreesLDL
 
 
 def rows_and_labeled(seed: int, n: int = 40, width: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -48,7 +42,7 @@ def test_lcmd_is_its_definition(seed, start):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_kmeans_plusplus_draws_by_squared_distance(seed):
+def test_badge_draws_by_squared_distance(seed):
     Z, labeled = rows_and_labeled(seed)
     random, centres, expected = RandomState(seed), list(labeled), []
     for _ in range(10):
@@ -56,25 +50,11 @@ def test_kmeans_plusplus_draws_by_squared_distance(seed):
         gap[expected] = 0.0
         expected.append(int(random.choice(len(Z), p=gap / gap.sum())))
         centres.append(Z[expected[-1]])
-    assert kmeans_plusplus(Z, 10, labeled, RandomState(seed))[0].tolist() == expected
+    assert badge(Z, 10, labeled, RandomState(seed))[0].tolist() == expected
 
 
 def posterior(Z: np.ndarray, rows: np.ndarray, noise: float = 1e-3) -> np.ndarray:
     return np.linalg.inv(np.eye(Z.shape[1]) * (Z**2).sum(1).mean() + rows.T @ rows / noise)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_maxdet_always_takes_what_makes_the_determinant_largest(seed):
-    Z, labeled = rows_and_labeled(seed, width=6)
-    scale = (Z**2).sum(1).mean()
-    chosen: list[int] = []
-    for _ in range(8):
-        values = np.full(len(Z), -np.inf)
-        for row in set(range(len(Z))) - set(chosen):
-            batch = np.concatenate([labeled, Z[[*chosen, row]]])
-            values[row] = np.linalg.slogdet(batch @ batch.T / scale + 1e-3 * np.eye(len(batch)))[1]
-        chosen.append(int(values.argmax()))
-    assert maxdet(Z, 8, labeled)[0].tolist() == chosen
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -96,66 +76,76 @@ def test_bait_goes_forward_and_back_by_the_trace(seed):
     np.testing.assert_allclose(utilities[:5], [trace([]) - trace([row]) for row in range(5)], rtol=1e-6)
 
 
-@pytest.mark.parametrize("select", [lcmd, kmeans_plusplus, maxdet, bait])
+@pytest.mark.parametrize("select", [lcmd, badge, bait])
 def test_copies_and_whole_pools_are_no_trouble(select):
     Z = np.repeat(np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]], dtype=np.float32), 4, axis=0)
     assert sorted(select(Z, 12, None, RandomState(0))[0].tolist()) == list(range(12))
     three = select(Z, 3, None, RandomState(0))[0]
-    if select in (lcmd, kmeans_plusplus):
+    if select is not bait:
         assert len({tuple(Z[row]) for row in three}) == 3
 
 
-@pytest.mark.parametrize("name", ["lcmd", "bait", "maxdet", "kmeans++"])
-def test_strategies_choose_by_the_kernel_that_they_are_given(name, guided, city, pool, small_blocks):
-    rows = query(name, pool, 9, model=guided, X_labeled=city.X[:120], random_state=0)
-    by_name = query(name, pool, 9, model=guided, X_labeled=city.X[:120], random_state=0, kernel="trees")
-    np.testing.assert_array_equal(rows, by_name)
-    assert set(rows) != set(query(name, pool, 9, model=guided, X_labeled=city.X[:120], random_state=0, kernel="fisher"))
-    once = query(name, iter([pool[:100], pool[100:]]), 9, model=guided, X_labeled=city.X[:120], random_state=0)
-    np.testing.assert_array_equal(rows, once)
-    few, utilities = query(name, pool, 9, model=guided, max_rows=30, random_state=0, return_utilities=True)
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+def test_leaves_of_log_ratio_forests_predict_the_mean_of_their_rows(logratio, city, pool):
+    forest, value = find_forest(logratio)
+    assert make_kernel("auto", logratio, pool[:1], RandomState(0)).features(pool[:5]).shape == (5, 96)
+    at = forest.leaves(city.X[:120])[0]  # one tree; a fold of the rows was left out of it
+    inside = [row for row in logratio.tree_rows_[: logratio.tree_counts_[: forest.roots_[1]].sum()] if at[row] == at[0]]
+    np.testing.assert_allclose(value[at[0]], logratio.tree_targets_[inside].mean(0))
+
+
+def test_trees_are_each_predictions_minus_their_mean(model, pool):
+    kernel = make_kernel("trees", model, pool[:1], RandomState(3))
+    forest = next(one for one in model.guides_.learners if isinstance(one, TreesLDL))
+    predicted = forest.value_[forest.leaves(pool[:20], 100)]  # (trees, 20, L)
+    projections = RandomState(3).standard_normal((100, 3, 96)) / np.sqrt(100 * 96)
+    expected = np.einsum("tbl,tlw->bw", predicted - predicted.mean(0), projections)
+    np.testing.assert_allclose(kernel.features(pool[:20]), expected, atol=1e-6)
+
+
+def test_members_are_compared_by_their_centred_logs(model, pool):
+    members = model.predict_dist(pool[:9]).members()
+    kernel = MembersKernel(model, pool[:1])
+    assert kernel.width == 3 * len(members)
+    logs = np.stack([one.mean.double().log().numpy() for one in members], 1)
+    logs = logs - logs.mean(2, keepdims=True)
+    expected = (logs - logs.mean(1, keepdims=True)) / len(members) ** 0.5
+    np.testing.assert_allclose(kernel.features(pool[:9]).reshape(9, -1, 3), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["lcmd", "bait", "badge"])
+def test_strategies_choose_by_the_kernel_that_they_are_given(name, model, city, pool, small_blocks):
+    known = {"model": model, "X_labeled": city.X[:120], "random_state": 0}
+    rows = query(name, pool, 9, **known)
+    np.testing.assert_array_equal(rows, query(name, pool, 9, **known, kernel="trees"))
+    assert set(rows) != set(query(name, pool, 9, **known, kernel="members"))
+    np.testing.assert_array_equal(rows, query(name, iter([pool[:100], pool[100:]]), 9, **known))
+    few, utilities = query(name, pool, 9, model=model, max_rows=30, random_state=0, return_utilities=True)
     assert np.isfinite(utilities).sum() == 30
     assert np.isfinite(utilities[few]).all()
 
 
-def test_batches_keep_away_from_labelled_rows(guided, city, pool):
+def test_batches_keep_away_from_labelled_rows(model, city, pool):
     both = np.concatenate([city.X[:120], pool[:30]])
-    rows = query("lcmd", both, 10, model=guided, X_labeled=city.X[:120])
-    assert (rows >= 120).all()
+    assert (query("lcmd", both, 10, model=model, X_labeled=city.X[:120]) >= 120).all()
 
 
-def test_pipelines_and_several_models_have_kernels(guided, city, pool):
-    pipeline = LDLPipeline([("model", guided)])
+def test_pipelines_and_several_models_have_kernels(model, pool):
+    pipeline = LDLPipeline([("model", model)])
     np.testing.assert_array_equal(
-        query("lcmd", pool, 5, model=pipeline, random_state=0), query("lcmd", pool, 5, model=guided, random_state=0)
+        query("lcmd", pool, 5, model=pipeline, random_state=0), query("lcmd", pool, 5, model=model, random_state=0)
     )
-    assert len(query("lcmd", pool, 5, model=[guided, guided], kernel="members")) == 5
+    assert len(query("lcmd", pool, 5, model=[model, model], kernel="members")) == 5
 
 
-@pytest.mark.slow
-def test_auto_takes_lcmd_where_there_is_a_kernel_and_random_rows_where_nothing_helps(guided, city, pool, model):
-    assert repr(Auto().pick(guided)) == repr(LCMD())
-    plain = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:60], city.D[:60])
-    assert repr(Auto().pick(plain)) == repr(LCMD())  # on members or the Fisher information
-
+def test_auto_takes_lcmd_unless_random_rows_are_as_good(model, pool):
     class Nothing:
         helps = False
 
-    assert isinstance(Auto(diagnosis=Nothing()).pick(guided), RandomSampling)
-    np.testing.assert_array_equal(
-        query("auto", pool, 5, model=guided, X_labeled=city.X[:120], random_state=3),
-        query("lcmd", pool, 5, model=guided, X_labeled=city.X[:120], random_state=3),
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"kernel": "rbf"}, "kernel="), ({"max_rows": 0}, "max_rows"), ({"kernel": "members"}, "n_members")],
-)
-def test_bad_settings_are_refused(options, message, guided, pool):
-    with pytest.raises(InputError, match=message):
-        query("lcmd", pool, 3, model=guided, **options)
-    with pytest.raises(InputError, match="noise"):
-        query("bait", pool, 3, model=guided, noise=0.0)
-    with pytest.raises(InputError, match=r"what will_it_help\(\.\.\.\) returned"):
-        query("auto", pool, 3, model=guided, diagnosis="yes")
+    for diagnosis, name in [(None, "lcmd"), (Nothing(), "random")]:
+        np.testing.assert_array_equal(
+            query("auto", pool, 5, model=model, random_state=3, diagnosis=diagnosis),
+            query(name, pool, 5, model=model, random_state=3),
+        )

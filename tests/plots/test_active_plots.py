@@ -28,7 +28,7 @@ def test_pictures():
     ax = plot_learning_curves([10, 20, 30, 40], curves, difference=True)
     np.testing.assert_allclose(ax.lines[1].get_ydata(), mean)
     assert len(plot_learning_curves([1, 2, 3, 4], {"a": curves["random"][0]}, baseline=None).collections) == 0
-    rows, utilities = query("coreset", city.X, 5, return_utilities=True)
+    rows, utilities = query("random", city.X, 5, random_state=0, return_utilities=True)
     ax = plot_pool(city.X, utilities, rows, X_labeled=city.X[:9])
     assert len(ax.collections) == 3
     for wrong, message in (

@@ -172,11 +172,11 @@ def test_questions_take_data_sets_and_texts():
     expected = ConformalIntervals(direct).conformalize(IMAGES, SHARES).predict_interval(IMAGES)
     got = ConformalIntervals(fitted).conformalize(rows).predict_interval(rows)
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
-    chosen = query("variance", rows, 4, fitted)
-    np.testing.assert_array_equal(chosen, query("variance", IMAGES, 4, direct))
+    chosen = query("entropy", rows, 4, fitted)
+    np.testing.assert_array_equal(chosen, query("entropy", IMAGES, 4, direct))
     words = model(Texts(), collate=spell).fit(WORDS, SHARES)
     words.seen_rows_ = None
-    assert len(query("variance", WORDS, 3, words)) == 3
+    assert len(query("entropy", WORDS, 3, words)) == 3
     assert ConformalIntervals(words).conformalize(WORDS, SHARES).predict_interval(WORDS).shape == (60, 3, 2)
     words.partial_fit(WORDS[:20], SHARES[:20])
     assert words.sample(WORDS[:2], 4).shape == (4, 2, 3)

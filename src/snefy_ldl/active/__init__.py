@@ -1,62 +1,43 @@
 """Active learning: which rows of a pool are worth the next labels.
 
-:func:`query` is one question to a pool; :class:`ActiveLearner` is the whole loop, with a state folder that survives a
-crash; :func:`will_it_help` says beforehand whether choosing rows will pay. Any model with ``predict_dist(X)`` serves,
-and asking never changes it.
+:func:`query` chooses rows of a pool once; :class:`ActiveLearner` is the whole loop, with a state folder that survives a
+crash; :func:`will_it_help` estimates beforehand whether choosing rows will pay. Any model with ``predict_dist(X)``
+serves, and it is never changed.
 
-``auto`` takes ``lcmd`` where the model has a kernel, else ``random``. ``lcmd``, ``bait``, ``maxdet`` and
-``kmeans++`` choose batches on a kernel of what the model knows. The others stay for comparison: features alone
-(``kmeans``, ``coreset``, ``graph_density``) and scores of the predicted law (``entropy``, the paper's, ``dirichlet``,
-its baseline, ``variance``, ``epistemic``).
+==========  ==========================================================================================================
+auto        ``lcmd`` if the model has a kernel, else ``random``
+lcmd        the farthest row of the largest cluster around labelled and chosen rows, on a kernel of the model
+bait        rows that lower the variance summed over the pool most, on a kernel
+badge       rows drawn by their squared distance to labelled and chosen rows, on a kernel
+entropy     the largest differential entropy, the paper's strategy
+random      the baseline
+==========  ==========================================================================================================
 """
 
 from __future__ import annotations
 
-from snefy_ldl.active.batches import BAIT, LCMD, Auto, KernelStrategy, KMeansPlusPlus, MaxDet
+from snefy_ldl.active.batches import BADGE, BAIT, LCMD, Auto, KernelStrategy
 from snefy_ldl.active.diagnosis import Diagnosis, will_it_help
-from snefy_ldl.active.features import CoreSet, FeatureStrategy, GraphDensity, KMeansSampling, RandomSampling
-from snefy_ldl.active.kernels import KERNELS, Laplace, fisher_information
-from snefy_ldl.active.laws import (
-    DirichletEntropy,
-    Entropy,
-    Epistemic,
-    LawStrategy,
-    Variance,
-    members_of,
-    shared_entropy,
-)
 from snefy_ldl.active.loop import ActiveLearner
 from snefy_ldl.active.pool import Pool
-from snefy_ldl.active.query import STRATEGIES, Strategy, make_strategy, query
+from snefy_ldl.active.query import STRATEGIES, RandomSampling, Strategy, make_strategy, query
+from snefy_ldl.active.scores import Entropy, ScoreStrategy
 
 __all__ = [
+    "BADGE",
     "BAIT",
-    "KERNELS",
     "LCMD",
     "STRATEGIES",
     "ActiveLearner",
     "Auto",
-    "CoreSet",
     "Diagnosis",
-    "DirichletEntropy",
     "Entropy",
-    "Epistemic",
-    "FeatureStrategy",
-    "GraphDensity",
-    "KMeansPlusPlus",
-    "KMeansSampling",
     "KernelStrategy",
-    "Laplace",
-    "LawStrategy",
-    "MaxDet",
     "Pool",
     "RandomSampling",
+    "ScoreStrategy",
     "Strategy",
-    "Variance",
-    "fisher_information",
     "make_strategy",
-    "members_of",
     "query",
-    "shared_entropy",
     "will_it_help",
 ]

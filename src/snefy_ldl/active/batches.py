@@ -1,8 +1,8 @@
 """Batches on a kernel: rows that are new to what is labelled, stand for many others, and differ from each other.
 
-Each selection is a function of features (N, width): :func:`lcmd`, :func:`kmeans_plusplus`, :func:`maxdet`,
-:func:`bait`; labelled rows count from the start (the train-pool mode of Holzmüller et al., 2023). The strategies of the
-same names make the features with one of :data:`snefy_ldl.active.kernels.KERNELS`.
+Each selection is a function of features (N, width): :func:`lcmd`, :func:`badge`, :func:`bait`; labelled rows count from
+the start (the train-pool mode of Holzmüller et al., 2023). The strategies of the same names make the features with one
+of :data:`snefy_ldl.active.kernels.KERNELS`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from snefy_ldl._internal.limits import COMPARED_ELEMENTS
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
-from snefy_ldl.active.features import RandomSampling
 from snefy_ldl.active.kernels import KERNELS, best_kernel, make_kernel
 from snefy_ldl.active.pool import Pool
-from snefy_ldl.active.query import Strategy, free_rows
+from snefy_ldl.active.query import RandomSampling, Strategy, free_rows
 from snefy_ldl.errors import InputError
 
 Table = NDArray[Any]
@@ -79,10 +78,10 @@ def lcmd(Z: Table, n: int, labeled: Table | None = None, random: RandomState | N
     return _filled(chosen, n, len(table), random), _numbers(utilities)
 
 
-def kmeans_plusplus(
-    Z: Table, n: int, labeled: Table | None = None, random: RandomState | None = None
-) -> tuple[Index, Array]:
+def badge(Z: Table, n: int, labeled: Table | None = None, random: RandomState | None = None) -> tuple[Index, Array]:
     """Rows drawn with probability proportional to the squared distance to the nearest labelled or chosen row.
+
+    This is k-means++ on the kernel, the selection of BADGE (Ash et al., 2020).
 
     Args:
         Z: features of the rows to choose from (N, width).
@@ -95,7 +94,7 @@ def kmeans_plusplus(
 
     Example:
         >>> Z = np.array([[0.0], [5.0], [0.0], [9.0]])
-        >>> np.sort(kmeans_plusplus(Z, 2, np.zeros((1, 1)), RandomState(0))[0])
+        >>> np.sort(badge(Z, 2, np.zeros((1, 1)), RandomState(0))[0])
         array([1, 3])
     """
     random = random or RandomState(0)
@@ -110,36 +109,6 @@ def kmeans_plusplus(
         gap[chosen] = 0.0
         weight = gap
     return _filled(chosen, n, len(table), random), _numbers(utilities)
-
-
-def maxdet(
-    Z: Table, n: int, labeled: Table | None = None, random: RandomState | None = None, noise: float = 1e-3
-) -> tuple[Index, Array]:
-    """Always the row with the largest posterior variance, which makes the determinant of the batch's kernel largest.
-
-    Args:
-        Z: features of the rows to choose from (N, width).
-        n: how many rows.
-        labeled: features of labelled rows (k, width), or None.
-        random: not used.
-        noise: variance of the noise, as a share of the rows' mean squared norm.
-
-    Returns:
-        Row numbers (n,), and the variance of each row given the labelled ones (N,).
-
-    Example:
-        >>> maxdet(np.array([[3.0, 0.0], [2.9, 0.0], [0.0, 1.0]]), 2)[0]
-        array([0, 2])
-    """
-    table, posterior = torch.as_tensor(Z), _Posterior(Z, labeled, noise)
-    gain = posterior.quadratic(table, posterior.covariance)
-    utilities, chosen = gain.clone(), np.zeros(n, dtype=np.intp)
-    for k in range(n):
-        pick = chosen[k] = int(torch.argmax(gain))
-        s, total = posterior.learn(table[pick])
-        gain = gain - (table @ s.to(table.dtype)).double() ** 2 / total
-        gain[chosen[: k + 1]] = -torch.inf
-    return chosen, _numbers(utilities)
 
 
 def bait(
@@ -265,11 +234,10 @@ def _numbers(values: Tensor) -> Array:
 
 
 class KernelStrategy(Strategy):
-    """A batch on a kernel of what the model knows.
+    """A batch on a kernel of the model.
 
     Args:
-        kernel: ``"trees"``, ``"members"``, ``"fisher"``, ``"gradients"``, or ``"auto"`` for the first of trees, members
-            and fisher that the model has.
+        kernel: ``"trees"``, ``"members"``, or ``"auto"`` for the first of them that the model has.
         max_rows: a larger pool is thinned at random to this many rows; None for as many as 512 MiB of features hold
             (1.4 million with trees).
 
@@ -302,16 +270,15 @@ class KernelStrategy(Strategy):
         exclude: Mask | None = None,
     ) -> tuple[Index, Array]:
         """See :meth:`Strategy.choose`."""
-        kernel = make_kernel(self.kernel, model, random)
-        first = model[0] if isinstance(model, (list, tuple)) else model
+        with pool.naming():
+            kernel = make_kernel(self.kernel, model, pool.first(), random)
         known = None
         if X_labeled is not None and count_rows(as_rows(X_labeled)):
             known = kernel.features(X_labeled)
-        width = getattr(kernel, "WIDTH", 64 if known is None else known.shape[1])
         wanted = None  # all rows of an iterator, whose length nobody knows
         if not pool.once:
             wanted = np.flatnonzero(free_rows(pool.count(), n, exclude))
-            most = max(n, self.max_rows or 2 * COMPARED_ELEMENTS // width)
+            most = max(n, self.max_rows or 2 * COMPARED_ELEMENTS // kernel.width)
             if len(wanted) > most:
                 wanted = np.sort(random.choice(wanted, most, replace=False))
         parts = []
@@ -322,7 +289,8 @@ class KernelStrategy(Strategy):
                 if low == high:
                     continue
                 rows = take_rows(rows, wanted[low:high] - start)
-            parts.append(_features(kernel, rows, start, first))
+            with pool.naming(start):
+                parts.append(kernel.features(rows))
         Z = np.concatenate(parts)
         if wanted is None:
             wanted = np.flatnonzero(free_rows(len(Z), n, exclude))
@@ -334,17 +302,8 @@ class KernelStrategy(Strategy):
         return wanted[chosen], utilities
 
 
-def _features(kernel: Any, rows: Any, start: int, model: Any) -> Table:
-    if not hasattr(model, "predict_dist"):
-        raise InputError(f"model must have predict_dist; got {type(model).__name__}.")
-    try:
-        return kernel.features(rows)
-    except InputError as error:
-        raise InputError(f"X_pool, rows from {start} on: {error}" if start else f"X_pool: {error}") from None
-
-
 class LCMD(KernelStrategy, name="lcmd"):
-    """Largest cluster, maximum distance, on a kernel of what the model knows; see :func:`lcmd`.
+    """Largest cluster, maximum distance; see :func:`lcmd`.
 
     Args:
         kernel: see :class:`KernelStrategy`.
@@ -359,8 +318,8 @@ class LCMD(KernelStrategy, name="lcmd"):
     select = staticmethod(lcmd)
 
 
-class KMeansPlusPlus(KernelStrategy, name="kmeans++"):
-    """Rows drawn by their squared distance to what is known, on a kernel; see :func:`kmeans_plusplus`.
+class BADGE(KernelStrategy, name="badge"):
+    """Rows drawn by their squared distance to labelled and chosen rows; see :func:`badge`.
 
     Args:
         kernel: see :class:`KernelStrategy`.
@@ -368,45 +327,23 @@ class KMeansPlusPlus(KernelStrategy, name="kmeans++"):
 
     Example:
         >>> pool = np.array([[0.0, 0.1], [5.0, 5.0], [0.1, 0.0]], dtype=np.float32)
-        >>> KMeansPlusPlus().select(pool, 1, pool[:1], np.random.RandomState(0))[0]  # unlike the labelled one
+        >>> BADGE().select(pool, 1, pool[:1], np.random.RandomState(0))[0]  # unlike the labelled one
         array([1])
     """
 
-    select = staticmethod(kmeans_plusplus)
+    select = staticmethod(badge)
 
 
-class _WithNoise(KernelStrategy):
-    def __init__(self, kernel: str = "auto", max_rows: int | None = None, noise: float = 1e-3) -> None:
-        super().__init__(kernel, max_rows)
-        self.noise = check_number("noise", noise)
-        if not self.noise > 0.0:
-            raise InputError(f"noise must be a positive number; got {noise!r}.")
-
-
-class MaxDet(_WithNoise, name="maxdet"):
-    """Always the row with the largest posterior variance, on a kernel; see :func:`maxdet`.
+class BAIT(KernelStrategy, name="bait"):
+    """Rows after which the summed posterior variance is smallest; see :func:`bait`.
 
     Args:
         kernel: see :class:`KernelStrategy`.
         max_rows: see :class:`KernelStrategy`.
         noise: variance of the noise, as a share of the rows' mean squared norm.
 
-    Example:
-        >>> pool = np.array([[0.0, 0.1], [5.0, 5.0], [0.1, 0.0]], dtype=np.float32)
-        >>> MaxDet().select(pool, 1, pool[:1], np.random.RandomState(0))[0]  # unlike the labelled one
-        array([1])
-    """
-
-    select = staticmethod(maxdet)
-
-
-class BAIT(_WithNoise, name="bait"):
-    """Rows after which the summed posterior variance is smallest, on a kernel; see :func:`bait`.
-
-    Args:
-        kernel: see :class:`KernelStrategy`.
-        max_rows: see :class:`KernelStrategy`.
-        noise: variance of the noise, as a share of the rows' mean squared norm.
+    Raises:
+        InputError: ``noise`` is no positive number, or another setting is out of its range.
 
     Example:
         >>> pool = np.array([[0.0, 0.1], [5.0, 5.0], [0.1, 0.0]], dtype=np.float32)
@@ -414,44 +351,39 @@ class BAIT(_WithNoise, name="bait"):
         array([1])
     """
 
+    def __init__(self, kernel: str = "auto", max_rows: int | None = None, noise: float = 1e-3) -> None:
+        super().__init__(kernel, max_rows)
+        self.noise = check_number("noise", noise, strict=True)
+
     select = staticmethod(bait)
 
 
 class Auto(Strategy, name="auto"):
-    """What paid most in our study: ``lcmd`` on the best kernel that the model has, else ``random``.
+    """The strategy that paid most in our study: ``lcmd`` on the best kernel that the model has, else ``random``.
 
     Args:
-        diverse: accepted as by other strategies; batches of ``lcmd`` and ``random`` are diverse in any case.
-        diagnosis: what :func:`snefy_ldl.active.will_it_help` found; rows are taken at random where it says that they
-            are as good. None for no such knowledge.
+        diagnosis: the result of :func:`snefy_ldl.active.will_it_help`; rows are taken at random where random rows are
+            as good. None without one.
 
     Raises:
         InputError: ``diagnosis`` is something else.
 
     Example:
-        >>> Auto().pick(None)
-        RandomSampling()
+        >>> Auto().diagnosis is None
+        True
     """
 
     needs_model = True
 
-    def __init__(self, diverse: Any = None, diagnosis: Any = None) -> None:
+    def __init__(self, diagnosis: Any = None) -> None:
         if diagnosis is not None and not hasattr(diagnosis, "helps"):
             raise InputError(f"diagnosis={diagnosis!r}: pass what will_it_help(...) returned, or None.")
-        self.diverse, self.diagnosis = diverse, diagnosis
-
-    def pick(self, model: Any) -> Strategy:
-        """The strategy that will be used.
-
-        Args:
-            model: a fitted model.
-
-        Returns:
-            ``lcmd`` where the model has something that a kernel can be made of and a batch may help, else ``random``.
-        """
-        nothing_to_gain = self.diagnosis is not None and not self.diagnosis.helps
-        return RandomSampling() if nothing_to_gain or best_kernel(model) is None else LCMD()
+        self.diagnosis = diagnosis
 
     def choose(self, pool: Pool, n: int, *, model: Any = None, **rest: Any) -> tuple[Index, Array]:
         """See :meth:`Strategy.choose`."""
-        return self.pick(model).choose(pool, n, model=model, **rest)
+        random_is_as_good = self.diagnosis is not None and not self.diagnosis.helps
+        with pool.naming():
+            kernel = None if random_is_as_good else best_kernel(model, pool.first())
+        strategy = RandomSampling() if kernel is None else LCMD(kernel)
+        return strategy.choose(pool, n, model=model, **rest)

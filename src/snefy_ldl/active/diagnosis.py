@@ -14,9 +14,8 @@ from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.active.batches import lcmd
-from snefy_ldl.active.features import Geometry
-from snefy_ldl.active.kernels import KERNELS, Laplace, best_kernel, make_kernel
-from snefy_ldl.active.pool import Pool
+from snefy_ldl.active.kernels import best_kernel, make_kernel
+from snefy_ldl.active.pool import Pool, dense_table
 from snefy_ldl.datasets.groups import group_folds, in_groups, read_groups, split_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.trees import TreesLDL
@@ -43,31 +42,23 @@ class Diagnosis:
         helps: whether choosing rows is recommended.
         sentence: the same in plain words.
         slope: share by which the error falls when the labels double, at the end of the learning curve.
-        rmse_mae: root mean square of cross-fitted errors over their mean size, averaged over labels; 1.25 for Gaussian
-            ones, more where few rows hold most of the error.
         foreseen: rank correlation of the errors with the trees' disagreement; near 0 the errors are noise, which no
-            choice of rows takes away.
-        redundancy: share of the distance to the nearest labelled row that a chosen batch saves against a random one;
-            large where the pool repeats itself in some places and is thin in others.
-        epistemic_share: share of the squared error that more labels could take away.
-        score: the larger, the more choosing rows is expected to gain; ranks pools. It is ``foreseen``: of all these
-            numbers it followed the measured gains best.
+            choice of rows removes. It ranks pools by the measured gain of choosing rows.
+        redundancy: share of the squared distance to the nearest labelled row that a chosen batch saves against a random
+            one; large where the pool repeats itself in some places and is thin in others. NaN without a pool or kernel.
         sizes: labelled rows at each point of the learning curve (T,).
         errors: mean KL divergence there, of cross-fitted predictions (T,).
 
     Example:
-        >>> print(Diagnosis(False, "random is as good here.", 0.0, 1.25, 0.0, 0.0, 0.1, -1.0, np.ones(1), np.ones(1)))
+        >>> print(Diagnosis(False, "random is as good here.", 0.0, 0.0, 0.0, np.ones(1), np.ones(1)))
         random is as good here.
     """
 
     helps: bool
     sentence: str
     slope: float
-    rmse_mae: float
     foreseen: float
     redundancy: float
-    epistemic_share: float
-    score: float
     sizes: Array
     errors: Array
 
@@ -86,7 +77,7 @@ def will_it_help(
         model: a fitted model; it is not changed.
         X: labelled rows (N, d), as the model takes them.
         D: their label distributions (N, L).
-        X_pool: unlabelled rows, as for :func:`~snefy_ldl.active.query`; None looks at the labelled ones instead.
+        X_pool: unlabelled rows, as for :func:`~snefy_ldl.active.query`, or None.
         random_state: seed.
         groups: of the labelled rows, as ``fit`` took them: the parts are made of whole groups. None for none.
 
@@ -101,41 +92,26 @@ def will_it_help(
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=300, random_state=0)
         >>> model = SnefyLDL(guides=None, epochs=2, random_state=0).fit(city.X[:60], city.D[:60])
-        >>> diagnosis = will_it_help(model, city.X[:60], city.D[:60], city.X[60:])
-        >>> diagnosis.rmse_mae > 1.0
-        True
+        >>> will_it_help(model, city.X[:60], city.D[:60]).sizes
+        array([12., 24., 48.])
     """
     random = numpy_random(random_state)
     rows = as_rows(in_groups(X, groups))
     shares = check_distributions(D, n_rows=count_rows(rows), model=model)[0]
     if len(shares) < FEWEST_ROWS:
         raise InputError(f"will_it_help needs at least {FEWEST_ROWS} labelled rows; got {len(shares)}.")
-    pool = Pool(rows, encode=getattr(model, "encode", None))
-    table = pool.as_table(rows, "X")
+    encode = getattr(model, "encode", None)
+    table = dense_table(split_rows(rows)[0] if encode is None else encode(rows), "X")
     groups = split_rows(rows)[1]
     first = None if groups is None else read_groups(groups, len(shares)).first
     sizes, errors, residuals, disagreement = _learning_curve(table, shares, random, first)
     slope = float(1.0 - (errors[-1] / errors[0]) ** (1.0 / np.log2(sizes[-1] / sizes[0])))
-    size = np.sqrt((residuals**2).mean(axis=0)) / np.maximum(np.abs(residuals).mean(axis=0), np.finfo(float).tiny)
-    rmse_mae = float(size[np.abs(residuals).max(axis=0) > 0.0].mean()) if residuals.any() else 1.0
-    redundancy = _redundancy(model, rows, X_pool, random)
-    epistemic = _epistemic_share(model, rows, residuals, random)
     sizes_of_errors = (residuals**2).sum(axis=1)
     varied = np.ptp(disagreement) > 0.0 and np.ptp(sizes_of_errors) > 0.0
     foreseen = float(spearmanr(disagreement, sizes_of_errors)[0]) if varied else 0.0
     helps = bool(slope >= LEAST_SLOPE and foreseen >= LEAST_SCORE)
-    return Diagnosis(
-        helps,
-        _sentence(helps, slope, foreseen, len(shares)),
-        slope,
-        rmse_mae,
-        foreseen,
-        redundancy,
-        epistemic,
-        foreseen,
-        sizes,
-        errors,
-    )
+    redundancy = float("nan") if X_pool is None else _redundancy(model, rows, Pool(X_pool, verbose=False), random)
+    return Diagnosis(helps, _sentence(helps, slope, foreseen, len(shares)), slope, foreseen, redundancy, sizes, errors)
 
 
 def _learning_curve(
@@ -164,37 +140,19 @@ def _learning_curve(
     return sizes.astype(np.float64), errors, residuals, disagreement
 
 
-def _redundancy(model: Any, rows: Any, X_pool: Any, random: np.random.RandomState) -> float:
+def _redundancy(model: Any, labeled: Any, pool: Pool, random: np.random.RandomState) -> float:
     """Share of the squared distance to the nearest labelled row that a chosen batch saves against a random one."""
-    first = model[0] if isinstance(model, (list, tuple)) else model
-    pool = Pool(rows if X_pool is None else X_pool, encode=getattr(first, "encode", None), verbose=False)
-    n_pool = pool.count()
-    sample = np.sort(random.choice(n_pool, min(POOL_SAMPLE, n_pool), replace=False))
-    taken = pool.take(sample)
-    if best_kernel(model) is None:
-        scale = Geometry.of(pool, standardize=True)
-        Z, labeled = (scale(pool.as_table(part, "X")).astype(np.float64) for part in (taken, rows))
-    else:
-        kernel = make_kernel("auto", model, random)
-        Z, labeled = (kernel.features(part).astype(np.float64) for part in (taken, rows))
-    known = None if X_pool is None else labeled  # the pool is what is labelled: all distances would be 0
-    batch = max(1, min(BATCH, len(Z) // 4))
+    if best_kernel(model, pool.first()) is None:
+        return float("nan")
+    kernel, n_pool = make_kernel("auto", model, pool.first(), random), pool.count()
+    Z = kernel.features(pool.take(np.sort(random.choice(n_pool, min(POOL_SAMPLE, n_pool), replace=False))))
+    known, batch = kernel.features(labeled), max(1, min(BATCH, len(Z) // 4))
 
     def left(chosen: Any) -> float:
-        centres = Z[chosen] if known is None else np.concatenate([known, Z[chosen]])
-        return float(lcmd(Z, 1, centres)[1].mean())
+        return float(lcmd(Z, 1, np.concatenate([known, Z[chosen]]))[1].mean())
 
     by_chance = np.mean([left(random.choice(len(Z), batch, replace=False)) for _ in range(5)])
     return float(1.0 - left(lcmd(Z, batch, known)[0]) / by_chance) if by_chance > 0.0 else 0.0
-
-
-def _epistemic_share(model: Any, rows: Any, residuals: Array, random: np.random.RandomState) -> float:
-    """Variance of the predicted mean over its squared error; NaN where the model has no network of this library."""
-    error = float((residuals**2).sum(axis=1).mean())
-    if not KERNELS["fisher"].serves(model) or error == 0.0:
-        return float("nan")
-    doubt = Laplace(model, rows).variance(rows, random_state=int(random.randint(2**31 - 1)))
-    return float(min(1.0, doubt.mean() / error))
 
 
 def _sentence(helps: bool, slope: float, foreseen: float, n_rows: int) -> str:

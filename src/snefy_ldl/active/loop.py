@@ -19,7 +19,7 @@ from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_choice, check_count, check_counts, check_distributions, check_number
 from snefy_ldl.active.pool import Pool, stack_rows
-from snefy_ldl.active.query import Strategy, make_strategy
+from snefy_ldl.active.query import RandomSampling, Strategy, make_strategy
 from snefy_ldl.active.state import STATE_VERSION, Interrupted, LearnerState, Round
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics import score
@@ -43,9 +43,8 @@ class ActiveLearner:
         options: settings of a strategy given by name.
         budget: how many rows may be asked for.
         batch_size: rows per round; a list gives one number per round, the last one repeated.
-        initial: rows of the first round, chosen by ``initial_strategy``; the batch size by default, 0 rows when
-            ``X_labeled`` is given.
-        initial_strategy: a strategy that needs no model.
+        initial: rows of the first round, chosen at random; the batch size by default, 0 rows when ``X_labeled`` is
+            given.
         X_labeled: rows with labels to start from.
         D_labeled: their label distributions (or votes).
         X_val: rows on which each round is measured; never trained on.
@@ -78,7 +77,7 @@ class ActiveLearner:
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=200, random_state=0)
         >>> model = SnefyLDL(guides=None, epochs=2, random_state=0)
-        >>> learner = ActiveLearner(model, city.X, lambda rows: city.D[rows], "variance", budget=60, batch_size=20)
+        >>> learner = ActiveLearner(model, city.X, lambda rows: city.D[rows], "auto", budget=60, batch_size=20)
         >>> learner = learner.run()
         >>> [entry["n_labeled"] for entry in learner.history_], learner.stopped_
         ([20, 40, 60], 'budget')
@@ -95,7 +94,6 @@ class ActiveLearner:
         budget: int,
         batch_size: int | Sequence[int] = 100,
         initial: int | None = None,
-        initial_strategy: str | Strategy = "random",
         X_labeled: Any = None,
         D_labeled: Any = None,
         X_val: Any = None,
@@ -111,7 +109,6 @@ class ActiveLearner:
     ) -> None:
         self.model, self.oracle, self.votes, self.verbose = model, oracle, votes, verbose
         self.strategy = make_strategy(strategy, options)
-        self.initial_strategy = make_strategy(initial_strategy)
         self.budget = check_count("budget", budget)
         self.batch_sizes = _check_sizes(batch_size)
         self.ask_size = check_count("ask_size", ask_size)
@@ -120,8 +117,6 @@ class ActiveLearner:
         check_choice("interrupted", interrupted, ("set_aside", "ask_again"))
         self.interrupted = interrupted
         self.random_state = check_count("random_state", random_state, low=0)  # a number, so that a run can go on
-        if self.initial_strategy.needs_model:
-            raise InputError("initial_strategy chooses before there is a model; use random, kmeans or coreset.")
         check_pair(X_labeled, D_labeled, "labeled")
         check_pair(X_val, D_val, "val")
         self.X_val, self.D_val = X_val, D_val
@@ -274,7 +269,7 @@ class ActiveLearner:
         if self.stopped_ is not None or size < 1:
             self.stopped_ = self.stopped_ or ("budget" if self.n_asked_ >= self.budget else "pool")
             return
-        chooser = self.initial_strategy if first else self.strategy
+        chooser = RandomSampling() if first else self.strategy
         began = time.perf_counter()
         seed = np.random.RandomState(np.random.SeedSequence([self.random_state, number]).generate_state(4))
         known, _ = self._training_rows() if not first or self.X_labeled is not None else (None, None)
@@ -376,7 +371,6 @@ class ActiveLearner:
             "data": digest.hexdigest()[:16],
             "model": repr(self.model),
             "strategy": repr(self.strategy),
-            "initial_strategy": repr(self.initial_strategy),
             "initial": self.initial,
             "batch_sizes": self.batch_sizes,
             "votes": self.votes,

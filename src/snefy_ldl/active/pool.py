@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +39,10 @@ class Pool:
         columns: columns of a file to read, in this order; all by default.
         block_rows: rows a block of a file or array has at most.
         verbose: True shows a progress bar, False none, None only for long pools on a terminal.
-        encode: what makes numbers of rows, where a model knows that better than a plain check; ``model.encode``.
+        finite: whether files must hold finite numbers only; False if the model reads text and gaps.
 
     Attributes:
-        n_rows: how many rows there are; None while nobody knows.
+        n_rows: how many rows there are; None while unknown.
         once: whether the source can be read only once.
 
     Raises:
@@ -58,10 +60,10 @@ class Pool:
         columns: list[str] | None = None,
         block_rows: int = POOL_ROWS,
         verbose: bool | None = None,
-        encode: Callable[[Any], Any] | None = None,
+        finite: bool = True,
     ) -> None:
         self.verbose, self._columns, self._step = verbose, columns, block_rows
-        self._encode = encode
+        self._finite = finite
         self.n_rows: int | None = None
         self.once = isinstance(source, Iterator)
         self._read = False
@@ -70,7 +72,8 @@ class Pool:
         if isinstance(source, (str, os.PathLike)):
             self._open = self._file(Path(source))
         elif isinstance(source, Iterator):
-            self._open = lambda: source
+            self._peeked = list(islice(source, 1))
+            self._open = lambda: chain(self._peeked, source)
         elif callable(source) and not hasattr(source, "shape"):
             self._open = lambda: iter(source())
         else:
@@ -106,13 +109,13 @@ class Pool:
             from pyarrow import parquet  # only pools in Parquet files need pyarrow
 
             self.n_rows = sum(int(parquet.read_metadata(file).num_rows) for file in source.files)
-        return lambda: source.chunks(columns, [], rows=step, finite=self._encode is None)
+        return lambda: source.chunks(columns, [], rows=step, finite=self._finite)
 
     def blocks(self, what: str = "pool") -> Iterator[tuple[int, Any]]:
         """Read the pool a block at a time.
 
         Args:
-            what: the word beside the progress bar.
+            what: the word next to the progress bar.
 
         Yields:
             The number of each block's first row, and the block in the form the pool has.
@@ -141,51 +144,8 @@ class Pool:
             raise InputError("X_pool is empty: 0 rows.")
         self.n_rows = start
 
-    def tables(self, what: str = "pool") -> Iterator[tuple[int, NDArray[Any]]]:
-        """Read the pool a block at a time, as tables of numbers.
-
-        Args:
-            what: the word beside the progress bar.
-
-        Yields:
-            The number of each block's first row, and the block as a dense, finite array (rows, features).
-
-        Raises:
-            InputError: as for :meth:`blocks`; or a block holds what is no finite number, or has other columns.
-        """
-        width = None
-        for start, block in self.blocks(what):
-            table = self.as_table(block, f"X_pool, rows from {start} on")
-            if width not in (None, table.shape[1]):
-                raise InputError(f"X_pool: the block at row {start} has {table.shape[1]} features, the first {width}.")
-            width = table.shape[1]
-            yield start, table
-
-    def as_table(self, X: Any, what: str) -> NDArray[Any]:
-        """Rows as a dense array of finite numbers, encoded where the pool's model says how.
-
-        Args:
-            X: rows like those of the pool.
-            what: which rows they are, for the message.
-
-        Returns:
-            The array (rows, features).
-
-        Raises:
-            InputError: a cell is not what it must be; it is named.
-        """
-        if self._encode is None:
-            return dense_table(split_rows(X)[0], what)
-        try:
-            return dense_table(self._encode(X), what)
-        except InputError as error:
-            text = str(error)
-            if text.startswith("X has "):  # the number of columns
-                text = f"{what}{text[1:]}"
-            raise InputError(text if text.startswith(what) else f"{what}: {text}") from None
-
     def count(self) -> int:
-        """How many rows there are; reads the pool if nothing else tells.
+        """How many rows there are; reads the pool if that is not known yet.
 
         Returns:
             The number of rows.
@@ -195,6 +155,23 @@ class Pool:
                 pass
         assert self.n_rows is not None
         return self.n_rows
+
+    def first(self) -> Any:
+        """The first row, in the form the pool has; an iterator is still read only once."""
+        blocks = iter(self._peeked) if self.once else self._open()
+        for block in blocks:
+            if count_rows(as_rows(block)):
+                return take_rows(as_rows(block), slice(0, 1))
+        raise InputError("X_pool is empty: 0 rows.")
+
+    @staticmethod
+    @contextmanager
+    def naming(start: int = 0) -> Iterator[None]:
+        """Errors about the rows from a number on say that they are rows of the pool."""
+        try:
+            yield
+        except InputError as error:
+            raise InputError(f"X_pool, rows from {start} on: {error}" if start else f"X_pool: {error}") from None
 
     def take(self, index: Index) -> Any:
         """Rows by number.

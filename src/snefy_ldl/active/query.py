@@ -1,7 +1,7 @@
 """What a query strategy is, the register of names, and one question to a pool: which rows are worth the next labels.
 
 A strategy is a class with ``name="..."`` in its head and a method ``choose`` (or ``score``, for a
-:class:`~snefy_ldl.active.laws.LawStrategy`); ``query`` finds it by that name as soon as its module is imported.
+:class:`~snefy_ldl.active.ScoreStrategy`); ``query`` finds it by that name as soon as its module is imported.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from snefy_ldl.datasets.columns import columns_of
 from snefy_ldl.datasets.groups import in_groups
 from snefy_ldl.errors import InputError
 
-#: Strategies that messages name first; the others did not pay in our studies, and are there to be compared with.
-RECOMMENDED = ("auto", "lcmd", "bait", "random")
 #: Strategies by name; a class enters itself when it is defined.
 STRATEGIES: dict[str, type[Strategy]] = {}
 
@@ -55,17 +53,6 @@ class Strategy(ABC):
         if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise InputError(f"the strategy {name!r} exists: {other.__module__}.{other.__qualname__}.")
         STRATEGIES[name] = cls
-
-    def block_rows(self, model: Any) -> int:
-        """Rows to read at one time.
-
-        Args:
-            model: the model that will be asked, or None.
-
-        Returns:
-            The most rows a block may have.
-        """
-        return POOL_ROWS
 
     @abstractmethod
     def choose(
@@ -147,6 +134,22 @@ def top_rows(utilities: Array, n: int, free: Mask, random: np.random.RandomState
     return np.asarray(shuffled[np.argsort(-values[shuffled], kind="stable")[:n]], dtype=np.intp)
 
 
+class RandomSampling(Strategy, name="random"):
+    """Rows at random, the baseline of every other strategy.
+
+    Example:
+        >>> RandomSampling()
+        RandomSampling()
+    """
+
+    def choose(
+        self, pool: Pool, n: int, *, random: np.random.RandomState, exclude: Mask | None = None, **more: Any
+    ) -> tuple[Index, Array]:
+        """See :meth:`Strategy.choose`."""
+        keys = random.random_sample(pool.count())
+        return top_rows(keys, n, free_rows(len(keys), n, exclude), random), keys
+
+
 def query(
     strategy: str | Strategy,
     X_pool: Any,
@@ -168,10 +171,10 @@ def query(
         X_pool: unlabelled rows: an array (also memory-mapped), DataFrame, sparse matrix; the path of a Parquet, CSV or
             TSV file; an iterator of blocks of rows, or a function that returns one. Read a block at a time.
         n: how many rows.
-        model: a fitted model with ``predict_dist``; for ``epistemic`` and kernels of members also a list of them. It is
-            not changed.
-        X_labeled: rows that have labels; strategies on kernels, ``coreset``, ``graph_density`` and diverse batches keep
-            away from them. With the groups of these rows, ``in_groups(X_labeled, groups)``.
+        model: a fitted model with ``predict_dist``; for the kernel ``"members"`` also a list of them. It is not
+            changed.
+        X_labeled: rows that have labels; ``lcmd``, ``badge`` and ``bait`` choose rows unlike them. With the groups of
+            these rows, ``in_groups(X_labeled, groups)``.
         random_state: seed; ties and draws follow it.
         return_utilities: also return the utility of every row of the pool, (N,): larger is wanted more, NaN was not
             looked at.
@@ -179,7 +182,7 @@ def query(
         verbose: True shows a progress bar, False none; by default only for a long pool on a terminal.
         groups: of the rows of the pool, as ``fit`` took them, for a model with group effects; None where they are not
             known. Blocks of an iterator may be ``in_groups(X, groups)`` themselves.
-        options: settings of a strategy given by name, e.g. ``diverse=True``.
+        options: settings of a strategy given by name, e.g. ``kernel="trees"``.
 
     Returns:
         Row numbers (n,), best first; with ``return_utilities`` also the utilities.
@@ -188,21 +191,20 @@ def query(
         InputError: the strategy, a setting or the rows are not what they must be.
 
     Example:
-        >>> rows = np.array([[0.0], [0.1], [5.0], [5.1], [10.0]])
-        >>> query("coreset", rows, 2, X_labeled=[[0.0]])
-        array([4, 2])
+        >>> len(set(query("random", np.zeros((9, 1)), 4, random_state=0)))
+        4
     """
     chosen = make_strategy(strategy, options)
     check_count("n", n)
     if chosen.needs_model and model is None:
-        raise InputError(f"strategy {strategy!r} asks a model: pass model=, a fitted model with predict_dist.")
+        raise InputError(f"strategy {strategy!r} needs a model: pass model=, a fitted model with predict_dist.")
     if groups is not None:
         if isinstance(X_pool, (str, os.PathLike)) or callable(X_pool) or hasattr(X_pool, "__next__"):
             raise InputError("groups= needs X_pool as a table; an iterator's blocks may be in_groups(X, groups).")
         X_pool = in_groups(X_pool, groups)
     # a file's columns are matched to the model by name, which only a DataFrame can carry
     first = model[0] if isinstance(model, (list, tuple)) and model else model
-    pool = Pool(X_pool, columns_of(first), chosen.block_rows(model), verbose, getattr(first, "encode", None))
+    pool = Pool(X_pool, columns_of(first), POOL_ROWS, verbose, not hasattr(first, "encode"))
     indices, utilities = chosen.choose(
         pool,
         int(n),
@@ -228,8 +230,8 @@ def make_strategy(strategy: str | Strategy, options: dict[str, Any] | None = Non
         InputError: there is no such strategy or no such setting; the message names those there are.
 
     Example:
-        >>> make_strategy("kmeans", {"max_rows": 500})
-        KMeansSampling(standardize=True, max_rows=500)
+        >>> make_strategy("lcmd", {"max_rows": 500})
+        LCMD(kernel='auto', max_rows=500)
     """
     options = options or {}
     if isinstance(strategy, Strategy):
@@ -239,10 +241,7 @@ def make_strategy(strategy: str | Strategy, options: dict[str, Any] | None = Non
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         near = difflib.get_close_matches(str(strategy), STRATEGIES, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        others = ", ".join(name for name in STRATEGIES if name not in RECOMMENDED)
-        raise InputError(
-            f"strategy={strategy!r}: use one of {', '.join(RECOMMENDED)}; for comparison there are {others}.{hint}"
-        )
+        raise InputError(f"strategy={strategy!r}: use one of {', '.join(STRATEGIES)}.{hint}")
     kind = STRATEGIES[strategy]
     known = list(inspect.signature(kind).parameters)
     for name in options:

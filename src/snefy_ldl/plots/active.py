@@ -126,7 +126,7 @@ def plot_diagnosis(diagnosis: Diagnosis, ax: Any = None) -> Any:
         The axes.
 
     Example:
-        >>> found = Diagnosis(True, "yes", 0.2, 1.6, 0.4, 0.1, 0.3, 0.3, np.array([15.0, 60.0]), np.array([0.2, 0.1]))
+        >>> found = Diagnosis(True, "yes", 0.2, 0.4, 0.1, np.array([15.0, 60.0]), np.array([0.2, 0.1]))
         >>> [line.get_label() for line in plot_diagnosis(found).lines]
         ['labelled rows so far', 'twice as many, at random']
     """
@@ -141,12 +141,9 @@ def plot_diagnosis(diagnosis: Diagnosis, ax: Any = None) -> Any:
     ax.minorticks_off()
     ax.set_ylim(bottom=0.0)
     ax.set(xlabel="labelled rows", ylabel="KL divergence, cross-fitted")
-    figures = [
-        f"RMSE/MAE {diagnosis.rmse_mae:.2f}",
-        f"errors foreseen {diagnosis.foreseen:.2f}",
-        f"a chosen batch covers {diagnosis.redundancy:+.0%}",
-        *([f"epistemic share {diagnosis.epistemic_share:.0%}"] if np.isfinite(diagnosis.epistemic_share) else []),
-    ]
+    figures = [f"errors foreseen {diagnosis.foreseen:.2f}"]
+    if np.isfinite(diagnosis.redundancy):
+        figures.append(f"a chosen batch covers {diagnosis.redundancy:+.0%}")
     ax.text(0.03, 0.05, "\n".join(figures), transform=ax.transAxes, color=style.QUIET, fontsize=9.5)
     ax.set_title("Choosing rows should pay" if diagnosis.helps else "Random rows are as good here", fontsize=11)
     style.quiet(ax, grid="y")

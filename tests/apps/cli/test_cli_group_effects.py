@@ -122,7 +122,7 @@ def test_explain_and_query_use_the_column_of_groups(folder: Path) -> None:
     assert effects["test.csv"] != pytest.approx(effects["unknown.csv"], abs=1e-4)
 
     out = folder / "chosen.csv"
-    words = ("--n", 5, "--strategy", "variance", "--labeled", folder / "train.csv", "--out", out)
+    words = ("--n", 5, "--strategy", "lcmd", "--labeled", folder / "train.csv", "--out", out)
     said = succeed("query", folder / "model", folder / "test.csv", *words)
     assert said.stderr.count("test.csv: column 'child' holds the groups of the rows") == 1
     chosen = pd.read_csv(out)

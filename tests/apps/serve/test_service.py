@@ -112,8 +112,8 @@ def test_next_and_query_are_the_librarys(client: TestClient, rows: Any, small: S
     items, gains = small.next_vote(X.to_numpy(), [[5, 0, 0], [0, 0, 0], [0, 0, 0]], 2, return_values=True)
     assert answer["item"] == items.tolist()
     np.testing.assert_allclose(answer["expected_gain"], gains)
-    answer = ask(client, "query", {"rows": rows, "n": 2, "strategy": "variance"})
-    items, scores = query("variance", X.to_numpy(), 2, model=small, random_state=0, return_utilities=True)
+    answer = ask(client, "query", {"rows": rows, "n": 2, "strategy": "entropy"})
+    items, scores = query("entropy", X.to_numpy(), 2, model=small, random_state=0, return_utilities=True)
     assert answer["item"] == items.tolist()
     np.testing.assert_allclose(answer["score"], scores[items])
 

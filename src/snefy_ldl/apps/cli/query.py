@@ -45,7 +45,6 @@ def query(
     out: str = "-",
     n: Annotated[int, typer.Option("--n", "-n", min=1)] = 100,
     strategy: str = "auto",
-    diverse: bool = False,
     option: opt.Settings = None,
     seed: int = 0,
     id_name: opt.IdColumn = None,
@@ -66,9 +65,7 @@ def query(
     Args:
         pool (POOL): Unlabelled rows: CSV, TSV or Parquet, or a folder of Parquet files.
         n: How many rows to choose.
-        strategy: auto (lcmd, or random rows where --labeled says that they are as good), lcmd, bait, maxdet,
-            kmeans++, random; for comparison variance, entropy, epistemic, coreset ...
-        diverse: Choose rows that also differ from each other; auto always does.
+        strategy: auto (lcmd, or random rows if those are as good by --labeled), lcmd, bait, badge, entropy, random.
         skip: Table or Label Studio file with rows that must not be chosen again. Repeatable.
         labeled: Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed.
         label_studio (TASKS.json): Also write tasks to import into Label Studio.
@@ -77,8 +74,8 @@ def query(
         The 100 rows most worth a label:
           snefy-ldl query model pool.csv --n 100 --out to_label.csv
 
-        By the paper's entropy, and rows that differ from each other:
-          snefy-ldl query model pool.csv --strategy entropy --diverse -n 50
+        By the paper's entropy:
+          snefy-ldl query model pool.csv --strategy entropy -n 50
 
         A further round, as tasks for Label Studio:
           snefy-ldl query model pool.csv --skip round1.csv
@@ -87,7 +84,7 @@ def query(
         Then fit again with the new labels:
           snefy-ldl fit train.csv --labels no,yes --append to_label.csv ...
     """
-    from snefy_ldl.active import STRATEGIES, Auto
+    from snefy_ldl.active import Auto
     from snefy_ldl.active.query import make_strategy
     from snefy_ldl.active.query import query as choose
     from snefy_ldl.datasets.tables import TableSource
@@ -95,7 +92,7 @@ def query(
     settings = dict(setting(text) for text in option or [])
     if "diagnosis" in settings:
         raise input_error("--set diagnosis: the command makes it itself, of the labelled rows that --labeled names.")
-    chosen = make_strategy(strategy, settings | ({"diverse": True} if diverse else {}))
+    chosen = make_strategy(strategy, settings)
     _check_outputs(out, label_studio, pool, labeled, *(skip or []))
     source, fitted = TableSource(pool), load_model(model, backbone)
     columns = _find_columns(fitted, source, id_name, split(keep), features)
@@ -103,8 +100,7 @@ def query(
     if diagnosis is not None:
         say(str(diagnosis), "")
     if isinstance(chosen, Auto):
-        chosen = Auto(chosen.diverse, diagnosis or chosen.diagnosis).pick(fitted)
-        strategy = next(name for name, kind in STRATEGIES.items() if kind is type(chosen))
+        chosen = Auto(diagnosis)
     with warnings_as_notes():  # a strategy may read the pool several times
         rows, utilities = choose(
             chosen,

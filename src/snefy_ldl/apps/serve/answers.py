@@ -265,8 +265,6 @@ def _next(asked: Asked, question: Next) -> Answer:
 def _query(asked: Asked, question: Query) -> Answer:
     if question.n > len(asked.X):
         raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
-    options = {"diverse": True} if question.diverse else {}
-
     rows, scores = query(
         question.strategy,
         asked.X,
@@ -275,7 +273,6 @@ def _query(asked: Asked, question: Query) -> Answer:
         random_state=question.seed,
         return_utilities=True,
         verbose=False,
-        **options,
     )
     return Answer({"item": np.asarray(rows), "score": np.asarray(scores)[rows]}, {"strategy": question.strategy})
 

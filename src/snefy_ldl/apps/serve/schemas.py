@@ -89,7 +89,6 @@ class Query(Question):
 
     n: Annotated[int, Field(ge=1, le=10_000, description="Number of rows to choose.")] = 1
     strategy: Annotated[str, Field(max_length=40, description="Name of a strategy, as for snefy-ldl query.")] = "auto"
-    diverse: Annotated[bool, Field(description="Choose rows that also differ from each other.")] = False
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
@@ -127,7 +126,7 @@ def make_examples(labels: list[str], row: Any) -> dict[str, dict[str, Any]]:
         "condition": {"rows": [row], "known": {first: 0.4}},
         "update": {"rows": [row], "votes": [{first: 3, last: 1}]},
         "next": {"rows": [row, row], "votes": [{first: 3}, {}], "n": 1},
-        "query": {"rows": [row, row], "n": 1, "strategy": "variance"},
+        "query": {"rows": [row, row], "n": 1, "strategy": "entropy"},
     }
     if len(labels) < 3:
         del examples["condition"]  # the other share would be known, too
