@@ -52,7 +52,7 @@ data-tests: $(VENV)/.installed
 browser-tests: browser-extra
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser -rs
 
-# The engine on a real Ray cluster of two small nodes, started and stopped by the tests.
+# A real Ray cluster of two small nodes, started and stopped by the tests.
 ray-tests: ray-extra
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray -rs tests/apps/cluster/test_ray.py
 

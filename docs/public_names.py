@@ -33,11 +33,7 @@ SUBJECTS: dict[str, list[str]] = {
     ],
     "Services and clusters": [
         "snefy_ldl.apps.serve.app",
-        "snefy_ldl.apps.cluster.base",
-        "snefy_ldl.apps.cluster.parts",
-        "snefy_ldl.apps.cluster.ray",
         "snefy_ldl.apps.cluster.training",
-        "snefy_ldl.apps.cluster.work",
     ],
 }
 #: Internal packages, and what they are for.
@@ -53,8 +49,6 @@ CONSTANTS: dict[str, str] = {
     "LABEL_COLORS": "Colours of labels, in order: those of Okabe and Ito, distinguishable with any colour vision.",
     "LEVEL": "Confidence level of the intervals of a report.",
     "MEASURES": "Name of every measure of point predictions, and whether higher is better.",
-    "PART_ROWS": "Number of rows per part, unless a row group of the file is longer.",
-    "PATIENCE": "Seconds without a finished part after which a run on a cluster ends.",
     "STRATEGIES": "Name of every query strategy, and its class.",
 }
 

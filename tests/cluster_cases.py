@@ -1,4 +1,4 @@
-"""A small model and its rows in Parquet files, for the tests of engines."""
+"""A small model and its rows in Parquet files, for the tests of clusters."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ SETTINGS = Path(__file__).parent.parent / "pyproject.toml"
 
 #: Private names of other libraries that have no public twin.
 FOREIGN_NAMES = {
-    "os._exit": "a worker whose parent is gone must not run the parent's clean-up",
     "torch._foreach_add_": "one call for all parameters; torch's own optimisers use it",
     "torch._foreach_copy_": "one call for all parameters; torch's own optimisers use it",
     "torch._foreach_norm": "one call for all parameters; torch's own clipping uses it",

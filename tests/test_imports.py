@@ -118,3 +118,30 @@ def test_votes_names_every_public_thing_and_no_other() -> None:
     assert all(getattr(votes, name).__doc__ for name in votes.__all__)
     with pytest.raises(AttributeError, match="no attribute 'ballots'"):
         _ = votes.ballots
+
+
+BESIDE = [
+    path for name in ("benchmarks", "examples", "reproduction", "tools") for path in sorted((ROOT / name).rglob("*.py"))
+    if path.name not in WAITING
+]
+
+
+@pytest.mark.parametrize("script", BESIDE, ids=lambda script: f"{script.parent.name}/{script.stem}")
+def test_scripts_import_what_exists(script: Path) -> None:
+    """Also inside functions, which run only when somebody waits for the result."""
+    missing = []
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "snefy_ldl":
+            try:
+                module = importlib.import_module(node.module or "")
+            except ModuleNotFoundError as error:
+                if (error.name or "").startswith("snefy_ldl"):
+                    missing.append(str(error))
+                continue
+            for name in node.names:
+                if not hasattr(module, name.name):
+                    try:
+                        importlib.import_module(f"{node.module}.{name.name}")
+                    except ModuleNotFoundError:
+                        missing.append(f"{node.module}.{name.name}")
+    assert missing == []

@@ -22,7 +22,6 @@ SHOWN = {
         "zuko, normalising flow, mixture density network, NGBoost, likelihood, benchmark",
     ),
     "results/logratio": ("benchmarks/results/logratio.md", "log-ratio, composition, small tables, benchmark"),
-    "results/laws": ("benchmarks/results/laws.md", "latency, interval, zeros, centre, benchmark"),
     "results/gpu_tests": ("benchmarks/results/gpu_tests.md", "GPU, CUDA, tests"),
     "results/waits": ("benchmarks/results/waits.md", "latency, time, first call, million rows, benchmark"),
     "results/peer": (
@@ -47,9 +46,6 @@ SHOWN = {
     "results/compare": ("benchmarks/results/compare.md", "learners, SJAFFE, benchmark"),
     "results/enhancement": ("benchmarks/results/enhancement.md", "label enhancement, benchmark"),
     "results/classification": ("benchmarks/results/classification.md", "classification, benchmark"),
-    "results/incomplete": ("benchmarks/results/incomplete.md", "unknown shares, benchmark"),
-    "results/ordinal": ("benchmarks/results/ordinal.md", "ratings, ordered labels, benchmark"),
-    "results/cluster": ("benchmarks/results/cluster.md", "cluster, Ray, benchmark"),
     "results/service": ("benchmarks/results/service.md", "service, load, latency, benchmark"),
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")

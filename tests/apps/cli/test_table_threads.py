@@ -13,7 +13,7 @@ import torch
 
 from commands import run
 from snefy_ldl import SnefyLDL
-from snefy_ldl.apps.cluster.base import map_in_order
+from snefy_ldl.apps.rows import map_in_order
 from snefy_ldl.datasets import make_city_districts
 
 

@@ -23,7 +23,7 @@ from snefy_ldl.apps.cli.common import (
 )
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import group_columns
-from snefy_ldl.apps.cluster.rows import model_rows, table_groups
+from snefy_ldl.apps.rows import model_rows, table_groups
 
 if TYPE_CHECKING:
     from snefy_ldl.explain import Dependence, Effects

@@ -15,7 +15,7 @@ from snefy_ldl._internal.text import shorten
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import level_list, load_model, make_table, training_kind, training_rows
 from snefy_ldl.apps.cli.entry import command
-from snefy_ldl.apps.cluster.rows import calibrated_levels
+from snefy_ldl.apps.rows import calibrated_levels
 
 
 @command()

@@ -31,12 +31,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from snefy_ldl.apps.cluster.base import Engine
 
 #: Columns of a table with one vote per row.
 VOTE_COLUMNS = "item,annotator,label"
@@ -89,21 +86,19 @@ class VoteOptions:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Options of ``predict`` for tables in parts.
+    """Options of ``predict`` for a cluster.
 
     Args:
-        engine (local|ray): Where tables in parts are worked on; they need an --out folder.
-        workers: Workers; by default one per core.
-        patience: Seconds without a finished part after which a run on Ray ends.
+        engine (local|ray): Where rows are predicted; ray needs an --out folder.
+        workers: Workers on a Ray cluster; by default one per core.
     """
 
     engine: str = "local"
     address: str | None = None
     workers: Annotated[int | None, typer.Option(min=1)] = None
-    patience: Annotated[float, typer.Option(min=0.0)] = 600.0
 
-    def choose(self, tables: list[str], out: str, backbone: str | None) -> Engine | None:
-        """The engine for work in parts.
+    def is_ray(self, tables: list[str], out: str, backbone: str | None) -> bool:
+        """Whether the work goes to a Ray cluster.
 
         Args:
             tables: What was named as input.
@@ -111,31 +106,30 @@ class EngineOptions:
             backbone: Text of ``--backbone``, or None.
 
         Returns:
-            The engine; None where one table becomes one table, as without any engine.
+            True for a cluster.
 
         Raises:
             BadParameter: The options do not go together.
             InputError: A model with a custom network cannot be sent to other processes.
         """
-        on_ray = is_ray(self.engine, self.address)
-        if out == "-" or Path(out).suffix:
-            if on_ray or len(tables) > 1:
-                raise typer.BadParameter("work in parts writes many files: name a folder for them with --out.")
-            return None
-        if on_ray:
-            from snefy_ldl.apps.cluster.ray import RayEngine, import_ray
+        is_folder = out != "-" and not Path(out).suffix
+        if not is_ray(self.engine, self.address):
+            if len(tables) > 1 or is_folder:
+                raise typer.BadParameter(
+                    "name one TABLE, which may be a folder of Parquet files, and a file for --out; "
+                    "many tables to a folder need --engine ray."
+                )
+            return False
+        from snefy_ldl.apps.cluster.ray import import_ray
 
-            import_ray()  # raises at once where Ray is missing
-            engine: Engine = RayEngine(self.address, self.workers, self.patience)
-        else:
-            from snefy_ldl.apps.cluster.base import LocalEngine
-
-            engine = LocalEngine(self.workers)
+        if not is_folder:
+            raise typer.BadParameter("a cluster writes many files: name a folder for them with --out.")
         if backbone is not None:
             from snefy_ldl.errors import InputError
 
-            raise InputError("--backbone works with one table only: tables in parts are read by other processes.")
-        return engine
+            raise InputError("--backbone does not work with --engine ray: its code is not sent to workers.")
+        import_ray()  # raises at once if Ray is missing
+        return True
 
 
 def is_ray(engine: str, address: str | None) -> bool:

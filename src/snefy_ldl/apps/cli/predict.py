@@ -39,9 +39,10 @@ from snefy_ldl.apps.cli.tables import (
     odd_cells,
     read_for_model,
 )
-from snefy_ldl.apps.cluster.rows import (
+from snefy_ldl.apps.rows import (
     calibrated_intervals,
     calibrated_levels,
+    group_levels,
     interval_columns,
     model_rows,
     prediction_columns,
@@ -50,7 +51,6 @@ from snefy_ldl.apps.cluster.rows import (
 )
 
 if TYPE_CHECKING:
-    from snefy_ldl.apps.cluster.base import Engine
     from snefy_ldl.datasets.labelled import Labelled
     from snefy_ldl.snefy import SnefyLDL
 
@@ -71,9 +71,8 @@ def predict(
 ) -> None:
     """Predict the label distributions of a table, a part at a time, however long it is.
 
-    If --out is a folder (a name without an ending), TABLE... are Parquet
-    files, folders or addresses such as s3://..., and each part becomes a
-    file in that folder; a run that was stopped continues from there.
+    With --engine ray, TABLE... are Parquet files, folders of them or
+    addresses such as s3://..., and --out is a folder for Parquet files.
 
     Args:
         interval (LEVEL): Also write each label's interval of this level, for example 0.9.
@@ -82,16 +81,15 @@ def predict(
     import pandas as pd
 
     from snefy_ldl._internal.validation import check_confidence
-    from snefy_ldl.apps.cluster.base import map_in_order
+    from snefy_ldl.apps.rows import map_in_order
     from snefy_ldl.datasets.groups import in_groups
     from snefy_ldl.datasets.tables import TableSink, TableSource
 
     if interval is not None:
         check_confidence(interval, "--interval")
     kept = split(keep)
-    chosen = engine.choose(tables, out, backbone)
-    if chosen is not None:
-        return predict_parts(chosen, model, tables, out, kept, features, device, interval, uncalibrated)
+    if engine.is_ray(tables, out, backbone):
+        return predict_with_ray(engine, model, tables, out, kept, features, device, interval, uncalibrated)
     table = Path(tables[0])
     table_output(out, table)
     source = TableSource(table)
@@ -345,8 +343,8 @@ def watch_rows(
         typer.echo(f"picture written to {picture}")
 
 
-def predict_parts(
-    engine: Engine,
+def predict_with_ray(
+    engine: opt.EngineOptions,
     model: Path,
     tables: list[str],
     out: str,
@@ -356,12 +354,12 @@ def predict_parts(
     interval: float | None,
     uncalibrated: bool,
 ) -> None:
-    """``predict`` in parts; a column that names the rows is always kept.
+    """``predict`` on a Ray cluster; a column that names the rows is always kept.
 
     Args:
-        engine: Where the work is done.
+        engine: The cluster.
         model: Folder of the model.
-        tables: Parquet files, folders, patterns and addresses.
+        tables: Parquet files, folders of them, and addresses.
         out: Folder to write to.
         keep: Columns to copy.
         features: Text of ``--features``, or None.
@@ -369,27 +367,22 @@ def predict_parts(
         interval: Level of the intervals, or None.
         uncalibrated: Whether to ignore a calibration.
     """
-    from snefy_ldl.apps.cluster.base import run_parts
-    from snefy_ldl.apps.cluster.parts import PartTable, find_tables
-    from snefy_ldl.apps.cluster.work import ModelFiles, Predictions
+    from snefy_ldl.apps.cluster.parquet import ParquetTable
+    from snefy_ldl.apps.cluster.prediction import ModelFiles, predict_on_ray
     from snefy_ldl.datasets.labelled import find_id
 
-    table, files = PartTable(find_tables(tables)), ModelFiles.read(model, device)
+    table, files = ParquetTable(tables), ModelFiles.read(model, device)
     fitted, calibration = files.load()
-    if getattr(fitted, "group_effects_", None) is not None:
-        note("a table in parts is read without its groups: all rows are of unknown groups")
+    if group_levels(fitted):
+        note("a cluster reads tables without their groups: all rows are of unknown groups")
     table.need(keep, "--keep")
     key, labels = find_id(table.columns, None, known_features(fitted, features)), label_names(fitted)
-    kept = tuple(dict.fromkeys([*([key] if key else []), *keep]))
-    # a table in parts has all of a table on disk that is asked for here
-    names = tuple(feature_names(fitted, features, cast(Any, table), kept))
+    kept = list(dict.fromkeys([*([key] if key else []), *keep]))
+    # these Parquet files have all of a table on disk that is asked for here
+    names = feature_names(fitted, features, cast(Any, table), kept)
     distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
     if interval is not None and calibration is not None and not uncalibrated:
         note_other_levels(calibrated_levels(calibration), interval)
-    work = Predictions(files, names, kept, interval, uncalibrated)
-    with progress_bar("predict") as progress:
-        run = run_parts(engine, work, table, out, progress=progress)
-    print_odd_cells(run.odd)
-    if run.kept:
-        note(f"{run.kept} of {len(run.outcomes)} parts were finished by an earlier run")
-    say(f"{run.rows:,} rows in {len(run.outcomes):,} parts written to {out}", "green")
+    work = {"model": files, "features": names, "keep": kept, "interval": interval, "uncalibrated": uncalibrated}
+    predict_on_ray(work, table, out, engine.address, engine.workers)
+    say(f"{table.n_rows:,} rows written to {out}", "green")

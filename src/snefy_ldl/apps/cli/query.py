@@ -30,7 +30,7 @@ from snefy_ldl.apps.cli.tables import (
     known_features,
     label_names,
 )
-from snefy_ldl.apps.cluster.rows import model_rows, table_groups, takes_gaps
+from snefy_ldl.apps.rows import model_rows, table_groups, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.active import Diagnosis

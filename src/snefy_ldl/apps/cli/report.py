@@ -21,7 +21,7 @@ from snefy_ldl.apps.cli.common import (
 )
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import read_for_model
-from snefy_ldl.apps.cluster.rows import calibrated_levels
+from snefy_ldl.apps.rows import calibrated_levels
 
 if TYPE_CHECKING:
     from snefy_ldl.apps.reports import JudgedRows

@@ -13,7 +13,7 @@ import typer
 from snefy_ldl._internal.text import shorten
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import input_error, load_model, note, progress_bar, say, split, vote_columns
-from snefy_ldl.apps.cluster.rows import group_levels, model_rows, table_groups, takes_gaps
+from snefy_ldl.apps.rows import group_levels, model_rows, table_groups, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Form, Labelled

@@ -11,7 +11,7 @@ from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import distinct_columns, input_error, progress_bar, say, table_output, warnings_as_notes
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import Items
-from snefy_ldl.apps.cluster.rows import RATING_COLUMNS, interval_columns, update_columns
+from snefy_ldl.apps.rows import RATING_COLUMNS, interval_columns, update_columns
 
 
 @command()

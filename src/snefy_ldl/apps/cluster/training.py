@@ -17,10 +17,9 @@ from snefy_ldl._internal.files import write_bytes
 from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
 from snefy_ldl._internal.persistence import load_state
 from snefy_ldl._internal.random import seed_from
-from snefy_ldl.apps.cluster.base import EngineError
-from snefy_ldl.apps.cluster.parts import PartTable, find_tables, plan_parts
-from snefy_ldl.apps.cluster.ray import allocate_workers, connected
-from snefy_ldl.apps.cluster.work import ModelFiles
+from snefy_ldl.apps.cluster.parquet import ParquetTable
+from snefy_ldl.apps.cluster.prediction import ModelFiles
+from snefy_ldl.apps.cluster.ray import EngineError, allocate_workers, connected
 from snefy_ldl.datasets.streams import Stream
 from snefy_ldl.errors import SnefyError, TrainingError
 from snefy_ldl.snefy import SnefyLDL
@@ -39,7 +38,7 @@ class ParquetRows:
     Each worker reads the row groups that hold its rows, and no others.
 
     Args:
-        addresses: files, folders, patterns, addresses of object stores.
+        addresses: files and folders, on this machine or in an object store.
         labels: label columns.
         features: feature columns; all others where empty.
         counts: whether labels are votes.
@@ -83,41 +82,31 @@ class ParquetRows:
         Raises:
             InputError: the files lack a column.
         """
-        table = PartTable(find_tables(list(self.addresses)))
+        table = ParquetTable(self.addresses)
         names = list(self.features) or [name for name in table.columns if name not in self.labels]
         table.need([*names, *self.labels], "features and labels")
         size = table.n_rows // workers
         first = rank * size
 
         def blocks() -> Iterator[tuple[Any, Any]]:
-            for part in self._tables(table, names, first, first + size):
+            for part in self._tables(table, [*names, *self.labels], first, first + size):
                 yield part.select(names).to_pandas(), part.select(list(self.labels)).to_pandas()
 
         return Stream(blocks, size, self.counts)
 
-    def _tables(self, table: PartTable, names: list[str], first: int, last: int) -> Iterator[Any]:
+    def _tables(self, table: ParquetTable, columns: list[str], first: int, last: int) -> Iterator[Any]:
         """Rows from one number to before another, in tables of one size: where row groups end does not matter."""
         import pyarrow
 
-        columns = [*names, *self.labels]
         step = max(256, min(STREAM_ROWS, STREAM_BYTES // (8 * len(columns))))
         held: list[Any] = []
-        count = 0
-        for part in plan_parts(table, rows=1):
-            if part.before >= last or part.before + part.rows <= first:
-                continue
-            for start, batch in part.batches(columns, step):
-                place = part.before + start - part.first
-                low, high = max(first - place, 0), min(last - place, batch.num_rows)
-                if high <= low:
-                    continue
-                held.append(batch.slice(low, high - low))
-                count += high - low
-                while count >= step:
-                    whole = pyarrow.Table.from_batches(held)
-                    yield whole.slice(0, step)
-                    held, count = whole.slice(step).to_batches(), count - step
-        if count:
+        for batch in table.batches(columns, first, last, step):
+            held.append(batch)
+            while sum(one.num_rows for one in held) >= step:
+                whole = pyarrow.Table.from_batches(held)
+                yield whole.slice(0, step)
+                held = whole.slice(step).to_batches()
+        if held:
             yield pyarrow.Table.from_batches(held)
 
 

@@ -1,0 +1,109 @@
+"""Parquet files by ranges of rows, what a worker predicts, and the options of the command line, without a cluster."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pyarrow.parquet as pq
+import pytest
+
+from cluster_cases import FEATURES, fill_folder
+from commands import fail, run, succeed
+from snefy_ldl.apps.cluster.parquet import ParquetTable, open_address
+from snefy_ldl.apps.cluster.prediction import ModelFiles, Predictor, predict_on_ray, translate
+from snefy_ldl.apps.cluster.ray import EngineError, allocate_workers
+from snefy_ldl.errors import DataNotFoundError, InputError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return fill_folder(tmp_path_factory.mktemp("parts"))
+
+
+def test_a_worker_predicts_what_the_command_line_writes(folder, tmp_path):
+    level, model = ("--interval", 0.9, "--out"), folder / "model"
+    succeed("predict", model, folder / "all.parquet", "--keep", "id", *level, tmp_path / "a.parquet")
+    predictor = Predictor(ModelFiles.read(model), FEATURES, ["id"], 0.9)
+    there = predictor(pq.read_table(folder / "all.parquet")).to_pandas()
+    pd.testing.assert_frame_equal(there, pd.read_parquet(tmp_path / "a.parquet"), atol=1e-6, rtol=0)
+
+
+def test_a_wrong_cell_is_named_by_file_and_column(folder):
+    table = pq.read_table(folder / "a.parquet").to_pandas()
+    table.loc[57, FEATURES[1]] = np.inf
+    table["path"] = "/data/wrong.parquet"
+    with pytest.raises(InputError, match=rf"wrong\.parquet.* row 58.*{FEATURES[1]}"):
+        Predictor(ModelFiles.read(folder / "model"), FEATURES)(pyarrow.Table.from_pandas(table))
+
+
+def test_an_error_of_a_worker_arrives_as_its_sentence():
+    assert isinstance(translate(ValueError("a\nsnefy_ldl.errors.InputError: b.parquet: no number")), InputError)
+    lost = translate(RuntimeError("Traceback\nworker died"))
+    assert isinstance(lost, EngineError)
+    assert "worker died" in str(lost)
+
+
+def test_any_range_of_rows_is_read_in_order(tmp_path):
+    (tmp_path / "more").mkdir()
+    pd.DataFrame({"x": range(25)}).to_parquet(tmp_path / "a.parquet", row_group_size=4)
+    pd.DataFrame({"x": range(25, 30)}).to_parquet(tmp_path / "more" / "b.pq")
+    (tmp_path / ".hidden.parquet").write_bytes(b"not a table")
+    table = ParquetTable([f"file://{tmp_path}"])
+    for first, last in ((0, 30), (3, 4), (7, 26), (29, 30), (5, 5)):
+        batches = list(table.batches(["x"], first, last, 3))
+        assert [x for batch in batches for x in batch.column(0).to_pylist()] == list(range(first, last))
+        assert all(batch.num_rows <= 3 for batch in batches)
+
+
+def test_files_that_do_not_fit_are_named(folder, tmp_path):
+    with pytest.raises(InputError, match="does not support"):
+        open_address("nowhere://x/y.parquet")
+    with pytest.raises(DataNotFoundError, match="no Parquet file"):
+        ParquetTable([str(tmp_path)])
+    with pytest.raises(InputError, match="named twice"):
+        ParquetTable([str(folder / "a.parquet"), str(folder)])
+    pd.DataFrame({"other": [1.0]}).to_parquet(tmp_path / "c.parquet")
+    with pytest.raises(InputError, match="lacks columns"):
+        ParquetTable([str(folder / "a.parquet"), str(tmp_path / "c.parquet")])
+    (tmp_path / "d.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="cannot be read"):
+        ParquetTable([str(tmp_path / "d.parquet")])
+    with pytest.raises(InputError, match="holds Parquet files already"):
+        predict_on_ray({}, ParquetTable([str(folder / "a.parquet")]), str(tmp_path))
+
+
+def test_a_folder_of_parquet_files_is_one_table(folder, tmp_path):
+    (tmp_path / "rows").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "rows" / f"{name}.parquet").symlink_to(folder / f"{name}.parquet")
+    whole = json.loads(succeed("evaluate", folder / "model", folder / "all.parquet", "--json").stdout)
+    assert json.loads(succeed("evaluate", folder / "model", tmp_path / "rows", "--json").stdout) == whole
+    pd.DataFrame({"other": [1.0]}).to_parquet(tmp_path / "rows" / "c.parquet")
+    assert "c.parquet lacks" in fail("evaluate", folder / "model", tmp_path / "rows")
+
+
+@pytest.mark.parametrize("words", [["--engine", "spark"], ["--address", "auto"], ["--out", "folder"], []])
+def test_options_that_do_not_go_together(folder, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    tables = [folder / "a.parquet", *([] if words else [folder / "b.parquet"])]
+    assert run("predict", folder / "model", *tables, *words).exit_code == 2
+
+
+def test_workers_never_take_the_whole_cluster():
+    for cpus in (1.0, 2.0, 3.0, 64.0):
+        for wanted in (None, 1, 7, 100):
+            for most in (0.5, 0.9):
+                shares = allocate_workers({"CPU": cpus}, wanted, most)
+                assert shares.workers * shares.cpus <= most * cpus + 1e-9
+    with pytest.raises(EngineError, match="no processor"):
+        allocate_workers({"memory": 1.0})
+
+
+def test_both_files_of_a_model_travel(folder, tmp_path):
+    ModelFiles.read(folder / "model").write(tmp_path / "copy")
+    names = [path.name for path in (folder / "model").iterdir() if path.is_file()]
+    assert filecmp.cmpfiles(folder / "model", tmp_path / "copy", names, shallow=False)[0] == names
