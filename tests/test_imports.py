@@ -120,8 +120,12 @@ def test_votes_names_every_public_thing_and_no_other() -> None:
         _ = votes.ballots
 
 
+#: Scripts that are still being adapted.
+WAITING = {"density.py", "service.py"}
 BESIDE = [
-    path for name in ("benchmarks", "examples", "reproduction", "tools") for path in sorted((ROOT / name).rglob("*.py"))
+    path
+    for name in ("benchmarks", "examples", "reproduction", "tools")
+    for path in sorted((ROOT / name).rglob("*.py"))
     if path.name not in WAITING
 ]
 
