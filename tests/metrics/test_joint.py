@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from conformal.known_laws import ZeroModel
 from laws import mixture
 from snefy_ldl import SnefySimplex
 from snefy_ldl.errors import InputError
@@ -56,29 +58,42 @@ def test_a_right_model_passes_and_wrong_ones_do_not() -> None:
     assert "the model is off" in str(wrong)
 
 
-@pytest.mark.slow
-def test_false_alarms_with_zeros_come_at_the_stated_rate() -> None:
-    """80 tables of 60 rows at 10 %: more than 24 alarms have a probability below 1e-6, none at all below 3e-4."""
-    model = ZeroModel()
-    X, D = model.draw(80 * 60, 0)
-    assert 0.1 < (D == 0.0).mean() < 0.6
-    tables = joint_pit(model, X, D).reshape(80, 60, 2)
-    alarms = sum(not joint_calibration_test(table, false_alarm=0.1).calibrated for table in tables)
-    assert 0 < alarms <= 24
-    # all rows at once: a right model is called off once in a hundred seeds, and this seed is fixed
-    assert joint_calibration_test(tables.reshape(-1, 2)).calibrated
-    assert not joint_calibration_test(joint_pit(ZeroModel(shift=1.0), X, D)).calibrated
+class WithZeros:
+    """One label of two, absent with probability 0.3 and uniform otherwise; its model is a distribution, too."""
+
+    label_names_ = ("a", "b")
+
+    def rosenblatt(self, value: np.ndarray, random_state: int) -> torch.Tensor:
+        share = value[:, :1]
+        band = np.random.default_rng(random_state).random(share.shape)
+        return torch.as_tensor(np.where(share == 0.0, 0.3 * band, 0.3 + 0.7 * share))
+
+    def predict_dist(self, X: object) -> WithZeros:
+        return self
 
 
-def test_every_block_has_its_own_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = ZeroModel()
-    X, D = np.zeros((40, 2)), np.tile([0.0, 0.4, 0.6], (40, 1))
-    monkeypatch.setattr("snefy_ldl._internal.laws.BLOCK_ROWS", 10)
-    pit = joint_pit(model, X, D, random_state=3)
-    assert len(np.unique(pit[:, 0])) == 40
-    np.testing.assert_array_equal(pit, joint_pit(model, X, D, random_state=3))
-    assert (pit[:, 0] != joint_pit(model, X, D, random_state=4)[:, 0]).all()
-    np.testing.assert_allclose(pit[:, 1], pit[0, 1])
+def test_atoms_are_filled_by_draws_of_their_own_in_every_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    share = np.where(rng.random(2000) < 0.3, 0.0, rng.random(2000))
+    X, D = np.zeros((2000, 1)), np.column_stack([share, 1.0 - share])
+    monkeypatch.setattr("snefy_ldl._internal.laws.BLOCK_ROWS", 100)
+    pit = joint_pit(WithZeros(), X, D, random_state=3)
+    assert len(np.unique(pit)) == 2000  # were the blocks to share a seed, bands would repeat
+    assert joint_calibration_test(pit).calibrated
+    np.testing.assert_array_equal(pit, joint_pit(WithZeros(), X, D, random_state=3))
+    atoms = share == 0.0
+    other = joint_pit(WithZeros(), X, D, random_state=4)
+    assert (pit[atoms] != other[atoms]).all()
+    np.testing.assert_array_equal(pit[~atoms], other[~atoms])
+
+
+def test_shares_are_aligned_by_name() -> None:
+    frame = pd.DataFrame(np.random.default_rng(0).dirichlet([1.0, 2.0], 30), columns=["a", "b"])
+    distribution = SimpleNamespace(rosenblatt=WithZeros().rosenblatt, label_names=["a", "b"])
+    for model, X in ((distribution, None), (WithZeros(), np.zeros((30, 1)))):
+        np.testing.assert_array_equal(joint_pit(model, X, frame[["b", "a"]]), joint_pit(model, X, frame.to_numpy()))
+        with pytest.raises(InputError, match="unknown: c; missing: b"):
+            joint_pit(model, X, frame.rename(columns={"b": "c"}))
 
 
 def test_dependence_that_every_margin_hides() -> None:

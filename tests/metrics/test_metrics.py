@@ -9,6 +9,8 @@ import inspect
 import os
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +19,11 @@ from scipy.spatial import distance
 
 from snefy_ldl import metrics
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import ClosureNote, InputError
 from snefy_ldl.metrics import (
     coverage,
+    crps,
+    energy_score,
     feature_stratified_coverage,
     fsc_ceiling,
     interval_score,
@@ -70,6 +74,29 @@ def test_against_a_naive_loop(name):
     np.testing.assert_allclose(error, stats.sem(rows))
 
 
+@pytest.mark.parametrize("name", metrics.MEASURES)
+def test_frames_are_aligned_by_the_names_of_their_labels(name):
+    rng = np.random.default_rng(0)
+    true = pd.DataFrame(rng.dirichlet([1, 2, 3], 20), columns=["u", "v", "w"])
+    predicted = pd.DataFrame(rng.dirichlet([1, 2, 3], 20), columns=["u", "v", "w"])
+    metric, wanted = getattr(metrics, name), getattr(metrics, name)(true.to_numpy(), predicted.to_numpy())
+    assert metric(true, predicted[["w", "u", "v"]]) == wanted
+    assert metric(true, predicted.to_numpy()) == metric(true.to_numpy(), predicted) == wanted
+    assert metric(pl.from_pandas(true), pl.from_pandas(predicted)[["v", "w", "u"]]) == wanted
+    with pytest.raises(InputError, match=r"D_pred does not have the labels u, v, w \(unknown: x; missing: w\)"):
+        metric(true, predicted.rename(columns={"w": "x"}))
+    with pytest.raises(InputError, match="same rows in another order"):
+        metric(true, predicted.iloc[::-1])
+
+
+def test_score_aligns_names_once():
+    true = pd.DataFrame([[0.2, 0.3, 0.5]], columns=["u", "v", "w"])
+    assert score(true, true[["w", "u", "v"]])["kl_divergence"] == 0.0
+    with pytest.warns(ClosureNote) as notes:
+        score(true * 100, true)
+    assert len(notes) == 1
+
+
 def test_score_has_exactly_the_six_names():
     assert list(score([[0.5, 0.5]], [[0.2, 0.8]])) == NAMES == list(metrics.HIGHER_IS_BETTER)
 
@@ -110,9 +137,9 @@ def test_kl_floor_is_what_the_docs_say():
 
 def test_bad_distributions_are_named():
     good = [[0.5, 0.5]]
-    with pytest.raises(InputError, match=r"D_pred: D row 0 sums to 1\.4"):
+    with pytest.raises(InputError, match=r"D_pred row 0 sums to 1\.4"):
         score(good, [[0.5, 0.9]])
-    with pytest.raises(InputError, match="D_true: D contains NaN"):
+    with pytest.raises(InputError, match="D_true contains NaN"):
         score([[np.nan, 0.5]], good)
     with pytest.raises(InputError, match="same shape"):
         score(good, [[0.2, 0.3, 0.5]])
@@ -302,6 +329,37 @@ def test_lowest_window_against_all_windows():
 # --- draws ------------------------------------------------------------------------------------------------------------
 
 
+def test_scores_of_draws_by_definition():
+    rng = np.random.default_rng(0)
+    D, draws = rng.dirichlet([1, 2, 3], 7), rng.dirichlet([3, 2, 1], (40, 7))
+    pairs = [(i, j) for i in range(40) for j in range(40) if i != j]
+    gaps = np.abs(draws - D).mean(0) - 0.5 * np.mean([np.abs(draws[i] - draws[j]) for i, j in pairs], axis=0)
+    np.testing.assert_allclose(crps(D, draws, per_label=True), gaps.mean(0))
+    value, error = crps(D, draws, return_std_error=True)
+    np.testing.assert_allclose([value, error], [gaps.mean(), stats.sem(gaps.mean(1))])
+    apart = 0.5 * np.mean([np.linalg.norm(draws[i] - draws[j], axis=-1) for i, j in pairs], axis=0)
+    rows = np.linalg.norm(draws - D, axis=-1).mean(0) - apart
+    value, error = energy_score(D, draws, return_std_error=True)
+    np.testing.assert_allclose([value, error], [rows.mean(), stats.sem(rows)])
+    assert energy_score(draws, D) == value
+
+
+def test_scores_of_draws_prefer_the_truth(districts):
+    data, _, draws = districts
+    for measure in (crps, energy_score):
+        best = measure(data.D, draws)
+        for worse in (draws.mean(0) + 0.5 * (draws - draws.mean(0)), draws[:, ::-1]):
+            assert measure(data.D, worse) > best
+    # with 100 draws each is compared with 64 of the other 99 on one side: about the mean over all pairs
+    every = pdist_mean(draws[:, :200])
+    some = np.linalg.norm(draws[:, :200] - data.D[:200], axis=-1).mean(0) - 0.5 * every
+    assert energy_score(data.D[:200], draws[:, :200]) == pytest.approx(some.mean(), rel=0.02)
+
+
+def pdist_mean(draws):
+    return np.array([distance.pdist(draws[:, row]).mean() for row in range(draws.shape[1])])
+
+
 def test_pit_histogram(districts):
     data, _, _ = districts
     pit = data.truth.cdf(data.X, data.D)
@@ -336,7 +394,13 @@ I2 = np.tile([0.4, 0.6], (4, 2, 1))
         (lambda: worst_slab_coverage(np.ones((3, 2)), D2, I2), r"X must be a finite \(4, d\)"),
         (lambda: worst_slab_coverage(np.ones((4, 2)), D2, I2), "too few"),
         (lambda: fsc_ceiling([], 2), "feature"),
+        (lambda: fsc_ceiling(["a", "b"], 2), "feature must be numeric"),
+        (lambda: worst_slab_coverage(np.full((4, 2), 1j), D2, I2), "X holds complex numbers"),
+        (lambda: coverage([["a", "b"]], I2[:1]), "D must be numeric"),
         (lambda: fsc_ceiling(np.arange(9), 2, 2.0), "level"),
+        (lambda: crps(D2, I2[:, :, :1].swapaxes(0, 2)), "n >= 2"),
+        (lambda: energy_score(D2, np.full((3, 5, 2), 0.5)), r"D must have shape \(5, 2\)"),
+        (lambda: energy_score(D2, np.full((3, 4, 2), np.nan)), "finite"),
         (lambda: pit_histogram([0.5, 1.2]), r"\[0, 1\]"),
         (lambda: pit_histogram([]), "non-empty"),
         (lambda: pit_histogram([0.5], bins=0), "bins"),

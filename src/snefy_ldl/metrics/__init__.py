@@ -1,10 +1,10 @@
 """Measures of label distribution predictions: arrays in, numbers out.
 
-- :mod:`~snefy_ldl.metrics.points`: point predictions (N, L); rows that are nearly right, and labels that divide a row.
-- :mod:`~snefy_ldl.metrics.ranking`: the order of predicted shares, labels that have an order, and single votes.
+- :mod:`~snefy_ldl.metrics.points`: point predictions (N, L), aligned by the names of their labels.
+- :mod:`~snefy_ldl.metrics.ranking`: the order of predicted shares, and labels that have an order.
 - :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2) on average over rows; draws (n, N, L).
 - :mod:`~snefy_ldl.metrics.conditional`: intervals, given something about the row.
-- :mod:`~snefy_ldl.metrics.joint`: all shares of a row together, by the Rosenblatt map of its law.
+- :mod:`~snefy_ldl.metrics.joint`: all shares of a row together, by the Rosenblatt map.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from snefy_ldl.metrics.conditional import (
 )
 from snefy_ldl.metrics.intervals import (
     coverage,
+    crps,
+    energy_score,
     interval_score,
     interval_width,
     joint_coverage,
@@ -33,37 +35,29 @@ from snefy_ldl.metrics.intervals import (
 from snefy_ldl.metrics.joint import JointCalibration, joint_calibration_test, joint_pit
 from snefy_ldl.metrics.points import (
     HIGHER_IS_BETTER,
-    EntropyCalibrated,
     canberra,
     chebyshev,
     clark,
     cosine,
-    entropy_calibrated,
     intersection,
     kl_divergence,
     score,
 )
 from snefy_ldl.metrics.ranking import (
-    cross_entropy,
     cumulative_absolute_distance,
     cumulative_jensen_shannon,
     earth_movers_distance,
-    error_rate,
     kendall,
     manhattan,
-    match_m,
-    normalized_absolute_distance,
     quadratic_form_distance,
     ranked_probability_score,
     spearman,
     top_k_accuracy,
-    wasserstein,
 )
 
 __all__ = [
     "HIGHER_IS_BETTER",
     "MEASURES",
-    "EntropyCalibrated",
     "JointCalibration",
     "canberra",
     "chebyshev",
@@ -72,12 +66,11 @@ __all__ = [
     "coverage",
     "coverage_gap",
     "coverage_gap_ceiling",
-    "cross_entropy",
+    "crps",
     "cumulative_absolute_distance",
     "cumulative_jensen_shannon",
     "earth_movers_distance",
-    "entropy_calibrated",
-    "error_rate",
+    "energy_score",
     "ert_ceiling",
     "excess_risk_of_coverage",
     "feature_stratified_coverage",
@@ -93,8 +86,6 @@ __all__ = [
     "kendall",
     "kl_divergence",
     "manhattan",
-    "match_m",
-    "normalized_absolute_distance",
     "pit_histogram",
     "quadratic_form_distance",
     "ranked_probability_score",
@@ -103,7 +94,6 @@ __all__ = [
     "spearman",
     "ssc_ceiling",
     "top_k_accuracy",
-    "wasserstein",
     "worst_slab_ceiling",
     "worst_slab_coverage",
 ]
@@ -114,7 +104,6 @@ MEASURES = {
     **HIGHER_IS_BETTER,
     "spearman": True,
     "kendall": True,
-    "match_m": True,
     "top_k_accuracy": True,
     "cumulative_absolute_distance": False,
     "earth_movers_distance": False,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl._internal.validation import as_float
 from snefy_ldl.errors import InputError
 
 
@@ -48,7 +49,7 @@ def check_intervals(intervals: Any) -> Array:
         >>> check_intervals([[[0.1, 0.3], [0.7, 0.9]]]).shape
         (1, 2, 2)
     """
-    ends = np.asarray(intervals, dtype=np.float64)
+    ends = as_float(intervals, "intervals")
     if ends.ndim != 3 or ends.shape[2] != 2 or ends.size == 0:
         raise InputError(f"intervals must have shape (N, L, 2): lower and upper ends; got {ends.shape}.")
     bad = ~(ends[:, :, 0] <= ends[:, :, 1])
@@ -75,7 +76,7 @@ def check_observed(D: Any, shape: tuple[int, ...]) -> Array:
         >>> check_observed([[0.2, 0.8]], (1, 2))
         array([[0.2, 0.8]])
     """
-    values = np.asarray(D, dtype=np.float64)
+    values = as_float(D, "D")
     if values.shape != shape:
         raise InputError(f"D must have shape {shape} to match; got {values.shape}.")
     if not np.isfinite(values).all():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import check_confidence, check_count
+from snefy_ldl._internal.validation import as_float, check_confidence, check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_intervals, covered_labels, mean_over_rows
 
@@ -310,7 +310,7 @@ def coverage_gap_ceiling(groups: Any, level: float = 0.9) -> float:
 
 
 def _features(X: Any, n_rows: int | None) -> Array:
-    features = np.asarray(X, dtype=np.float64)
+    features = as_float(X, "X")
     if features.ndim != 2 or len(features) != (n_rows or len(features)) or not np.isfinite(features).all():
         raise InputError(f"X must be a finite ({n_rows or 'N'}, d) array; got shape {features.shape}.")
     return features
@@ -524,7 +524,7 @@ def _equal_width_groups(feature: Array, n_groups: int) -> Groups:
 
 
 def _feature(feature: Any, n_rows: int | None) -> Array:
-    values = np.asarray(feature, dtype=np.float64)
+    values = as_float(feature, "feature")
     if values.ndim != 1 or values.size == 0 or (n_rows is not None and len(values) != n_rows):
         wanted = "(N,)" if n_rows is None else f"({n_rows},)"
         raise InputError(f"feature must hold one number per row: shape {wanted}, got {values.shape}.")

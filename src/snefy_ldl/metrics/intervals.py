@@ -1,4 +1,4 @@
-"""Measures of intervals and predicted probabilities: coverage, width, a proper score, calibration."""
+"""Measures of intervals, draws and predicted probabilities: coverage, width, proper scores, calibration."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.types import Mask
-from snefy_ldl._internal.validation import check_confidence, check_count
+from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl._internal.validation import as_float, check_confidence, check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_intervals, check_observed, covered_labels, mean_over_rows
+
+#: Partners of each draw in an energy score, counted on one side.
+MOST_SHIFTS = 64
 
 
 def coverage(D: Any, intervals: Any, *, per_label: bool = False, return_std_error: bool = False) -> Any:
@@ -36,11 +39,11 @@ def coverage(D: Any, intervals: Any, *, per_label: bool = False, return_std_erro
 
 
 def covered_within(below: Any, up_to: Any, reach: Any) -> Mask:
-    """Which shares lie inside the interval between two quantiles of their law, without the quantiles themselves.
+    """Which shares lie inside the interval between two quantiles of a distribution, without the quantiles themselves.
 
     The interval reaches from the quantile at ``1/2 - reach`` to that at ``1/2 + reach``, ends included; a share lies in
-    it exactly when ``F(ℓ) >= 1/2 - reach`` and ``F(ℓ-) <= 1/2 + reach``. Where the law has an atom, such as shares of
-    exactly zero, the two probabilities differ, and the answer is still the one that :func:`coverage` gives.
+    it exactly when ``F(ℓ) >= 1/2 - reach`` and ``F(ℓ-) <= 1/2 + reach``. If the distribution has an atom, such as
+    shares of exactly zero, the two probabilities differ, and the answer is still the one that :func:`coverage` gives.
 
     Args:
         below: ``F(ℓ-)``, the probability of less than the observed share, any shape.
@@ -139,6 +142,80 @@ def interval_score(
     return mean_over_rows(scores if per_label else scores.mean(axis=1), return_std_error)
 
 
+def crps(D: Any, draws: Any, *, per_label: bool = False, return_std_error: bool = False) -> Any:
+    """Continuous ranked probability score of each share, ``E|Y - ℓ_r| - ½ E|Y - Y'|``, lower is better.
+
+    Unbiased for the distribution that the draws come from: pairs of a draw with itself do not count.
+
+    Args:
+        D: Observed label distributions, (N, L).
+        draws: Draws of the predicted distributions, (n, N, L), n at least 2. The two may be given in either order.
+        per_label: Return one score per label, (L,), instead of their average.
+        return_std_error: Return ``(score, standard error)``.
+
+    Returns:
+        A float, or (L,) with ``per_label``; a pair of them with ``return_std_error``.
+
+    Raises:
+        InputError: Shapes that do not match, fewer than two draws, values that are not finite.
+
+    References:
+        Gneiting, Raftery, Strictly proper scoring rules, prediction, and estimation, JASA 102, 2007.
+
+    Example:
+        >>> round(crps([[0.3, 0.7]], [[[0.2, 0.8]], [[0.5, 0.5]]]), 3)
+        0.0
+    """
+    values, samples = _check_draws(D, draws)
+    n = len(samples)
+    rank = np.arange(1, n + 1)[:, None, None]
+    # Σ_{i<j} |y_i - y_j| = Σ_k (2k - n - 1) y_(k) over the sorted draws
+    half_distance = ((2 * rank - n - 1) * np.sort(samples, axis=0)).sum(axis=0) / (n * (n - 1))
+    rows = np.abs(samples - values).mean(axis=0) - half_distance
+    return mean_over_rows(rows if per_label else rows.mean(axis=1), return_std_error)
+
+
+def energy_score(D: Any, draws: Any, *, return_std_error: bool = False) -> Any:
+    """Energy score ``E‖Y - ℓ‖ - ½ E‖Y - Y'‖``: the CRPS of whole label distributions, lower is better.
+
+    Unbiased, as :func:`crps` is. Of many draws each is compared with the next 64 ones only, so the draws of a row must
+    be independent.
+
+    Args:
+        D: Observed label distributions, (N, L).
+        draws: Draws of the predicted distributions, (n, N, L), n at least 2. The two may be given in either order.
+        return_std_error: Return ``(score, standard error)``.
+
+    Returns:
+        A float, or a pair of floats with ``return_std_error``.
+
+    Raises:
+        InputError: Shapes that do not match, fewer than two draws, values that are not finite.
+
+    References:
+        Gneiting, Raftery, Strictly proper scoring rules, prediction, and estimation, JASA 102, 2007.
+
+    Example:
+        >>> round(energy_score([[0.3, 0.7]], [[[0.2, 0.8]], [[0.5, 0.5]]]), 3)
+        0.0
+    """
+    values, samples = _check_draws(D, draws)
+    distance = np.linalg.norm(samples - values, axis=-1).mean(axis=0)
+    # draw i against draw i + k: each k gives every draw two partners, all k up to n/2 all pairs
+    shifts = range(1, min(len(samples) - 1, MOST_SHIFTS) + 1)
+    between = sum(np.linalg.norm(samples - np.roll(samples, k, axis=0), axis=-1).mean(axis=0) for k in shifts)
+    return mean_over_rows(distance - 0.5 * between / len(shifts), return_std_error)
+
+
+def _check_draws(D: Any, draws: Any) -> tuple[Array, Array]:
+    """Observed shares (N, L) and draws (n, N, L), which their numbers of dimensions tell apart."""
+    samples, shares = (D, draws) if np.ndim(D) == 3 else (draws, D)
+    table = as_float(samples, "draws")
+    if table.ndim != 3 or len(table) < 2 or table.size == 0 or not np.isfinite(table).all():
+        raise InputError(f"draws must be finite, of shape (n, N, L), with n >= 2; got shape {table.shape}.")
+    return check_observed(shares, table.shape[1:]), table
+
+
 def pit_histogram(pit: Any, bins: int = 10, *, return_std_error: bool = False) -> Any:
     """Histogram of probability integral transforms ``u = F(ℓ_r | x)``; calibrated predictions give 1 in every bin.
 
@@ -160,7 +237,7 @@ def pit_histogram(pit: Any, bins: int = 10, *, return_std_error: bool = False) -
         >>> pit_histogram([0.1, 0.2, 0.3, 0.9], bins=2)
         array([1.5, 0.5])
     """
-    values = np.asarray(pit, dtype=np.float64)
+    values = as_float(pit, "pit")
     if values.ndim not in (1, 2) or values.size == 0:
         raise InputError(f"pit must be a non-empty (N,) or (N, L) array; got shape {values.shape}.")
     if not ((values >= 0.0) & (values <= 1.0)).all():

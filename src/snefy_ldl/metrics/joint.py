@@ -12,7 +12,7 @@ from snefy_ldl._internal.laws import law_blocks, to_numpy
 from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl._internal.validation import align_labels, as_float, check_distributions
 from snefy_ldl.errors import InputError
 
 #: Fewest rows on which the test says anything: below, the p-values of rank correlations are no good.
@@ -26,16 +26,16 @@ def joint_pit(model: Any, X: Any, D: Any, *, random_state: Any = 0) -> Array:
     the place of an absent label below its chance of absence is drawn.
 
     Args:
-        model: A fitted model with ``predict_dist``; or a law with batch (N,), then X is not used.
-        X: Rows that the fit has not seen; None with a law.
-        D: Their label distributions, (N, L). Zeros are treated as the model's fit treated them.
-        random_state: Seed or generator of what atoms leave open; of no effect on laws without atoms.
+        model: A fitted model with ``predict_dist``; or a distribution with batch (N,), then X is not used.
+        X: Rows that the fit has not seen; None with a distribution.
+        D: Their label distributions, (N, L), aligned by name. Zeros are treated as the model's fit treated them.
+        random_state: Seed or generator of what atoms leave open; without atoms it has no effect.
 
     Returns:
         (N, L-1), values in [0, 1].
 
     Raises:
-        InputError: The rows do not fit, or the model's laws have no Rosenblatt map.
+        InputError: The rows do not fit, labels are unknown, or the predicted distribution has no Rosenblatt map.
 
     Example:
         >>> import torch
@@ -44,19 +44,20 @@ def joint_pit(model: Any, X: Any, D: Any, *, random_state: Any = 0) -> Array:
         >>> joint_pit(flat, None, [[0.5, 0.25, 0.25]])
         array([[0.75, 0.5 ]])
     """
-    table, names = check_distributions(D)
+    known = getattr(model, "label_names_", getattr(model, "label_names", None))
+    table, names = check_distributions(align_labels(D, known))
     policy = getattr(model, "zero_policy_", None)
     if policy is not None:
         table = policy.apply(table, names=names)
     blocks = law_blocks(model, X) if hasattr(model, "predict_dist") else [(slice(0, len(table)), model)]
     parts, rows, seed = [], 0, seed_from(random_state)
-    for block, law in blocks:
-        if not hasattr(law, "rosenblatt"):
-            raise InputError(f"{type(law).__name__} has no Rosenblatt map, which the joint transform needs.")
+    for block, dist in blocks:
+        if not hasattr(dist, "rosenblatt"):
+            raise InputError(f"{type(dist).__name__} has no Rosenblatt map, which the joint transform needs.")
         rows = block.stop
         if len(table) >= rows:
             # every block has its own draws, or rows of two blocks would hang together
-            parts.append(to_numpy(law.rosenblatt(table[block], random_state=derive_seed(seed, block.start))))
+            parts.append(to_numpy(dist.rosenblatt(table[block], random_state=derive_seed(seed, block.start))))
     if rows != len(table):
         raise InputError(f"X and D must have the same number of rows; X has {rows} and D {len(table)}.")
     return np.concatenate(parts)
@@ -121,7 +122,7 @@ def joint_calibration_test(pit: Any, *, false_alarm: float = 0.01) -> JointCalib
         >>> joint_calibration_test(right).calibrated, joint_calibration_test(right**2).calibrated
         (True, False)
     """
-    values = np.asarray(pit, dtype=np.float64)
+    values = as_float(pit, "pit")
     if values.ndim != 2 or values.shape[1] < 1 or not ((values >= 0.0) & (values <= 1.0)).all():
         raise InputError(f"pit must be an (N, L-1) array of values in [0, 1]; got shape {values.shape}.")
     if len(values) < FEWEST_ROWS:

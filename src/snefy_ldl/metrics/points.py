@@ -1,4 +1,4 @@
-"""Measures of point predictions: the six LDL measures of Geng (2016), entropy-calibrated averages.
+"""Measures of point predictions: the six LDL measures of Geng (2016).
 
 With ``return_std_error=True`` a function returns ``(value, standard_error)``; rows count as independent, labels within
 a row do not. One row gives an infinite error.
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy.special import entr, rel_entr
+from scipy.special import rel_entr
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_distributions, check_number
+from snefy_ldl._internal.validation import align_labels, check_distributions, check_same_index, text_names
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import mean_over_rows
 
@@ -30,6 +30,31 @@ HIGHER_IS_BETTER = {
     "cosine": True,
     "intersection": True,
 }
+
+
+def check_pair(D_true: Any, D_pred: Any) -> tuple[Array, Array]:
+    """Observed and predicted label distributions (N, L); of two frames the second follows the names of the first.
+
+    Args:
+        D_true: Observed label distributions.
+        D_pred: Predicted ones.
+
+    Returns:
+        Both as float64.
+
+    Raises:
+        InputError: Rows that are no label distributions, shapes, labels or row labels that differ.
+
+    Example:
+        >>> check_pair([[0.5, 0.5]], [[0.2, 0.8]])[1]
+        array([[0.2, 0.8]])
+    """
+    check_same_index(D_true, D_pred, ("D_true", "D_pred"))
+    true, _ = check_distributions(D_true, what="D_true")
+    predicted, _ = check_distributions(align_labels(D_pred, text_names(D_true), "D_pred"), what="D_pred")
+    if true.shape != predicted.shape:
+        raise InputError(f"D_true and D_pred must have the same shape; got {true.shape} and {predicted.shape}.")
+    return true, predicted
 
 
 #: A measure of each row, averaged over rows unless asked otherwise.
@@ -56,12 +81,9 @@ def row_metric(rows_of: Callable[..., Array]) -> RowMetric:
     def metric(
         D_true: Any, D_pred: Any, *args: Any, per_row: bool = False, return_std_error: bool = False, **own: Any
     ) -> Any:
-        true, predicted = _distributions(D_true, "D_true"), _distributions(D_pred, "D_pred")
-        if true.shape != predicted.shape:
-            raise InputError(f"D_true and D_pred must have the same shape; got {true.shape} and {predicted.shape}.")
         if per_row and return_std_error:
             raise InputError("per_row=True has no standard error; ask for one or the other.")
-        rows = rows_of(true, predicted, *args, **own)
+        rows = rows_of(*check_pair(D_true, D_pred), *args, **own)
         return rows if per_row else mean_over_rows(rows, return_std_error)
 
     arguments, options = signature(rows_of), [signature(metric).parameters[k] for k in ("per_row", "return_std_error")]
@@ -231,79 +253,10 @@ def score(D_true: Any, D_pred: Any) -> dict[str, float]:
         >>> {name: round(value, 2) for name, value in score([[0.5, 0.5]], [[0.2, 0.8]]).items()}
         {'chebyshev': 0.3, 'clark': 0.49, 'canberra': 0.66, 'kl_divergence': 0.22, 'cosine': 0.86, 'intersection': 0.7}
     """
-    return {name: globals()[name](D_true, D_pred) for name in HIGHER_IS_BETTER}
+    pair = check_pair(D_true, D_pred)
+    return {name: globals()[name](*pair) for name in HIGHER_IS_BETTER}
 
 
 def _relative_difference(D_true: Array, D_pred: Array) -> Array:
     total = D_true + D_pred
     return np.divide(np.abs(D_true - D_pred), total, out=np.zeros_like(total), where=total > 0.0)
-
-
-def _distributions(values: Any, name: str) -> Array:
-    try:
-        return check_distributions(values)[0]
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
-
-
-class EntropyCalibrated(NamedTuple):
-    """A measure on rows of low and of high entropy.
-
-    Attributes:
-        value: Mean of ``low`` and ``high``, or the one of them that has rows.
-        low: Mean over the rows whose entropy is at most the threshold; NaN if there are none.
-        high: Mean over the others; NaN if there are none.
-        n_low: Number of rows of low entropy.
-        n_high: Number of the others.
-
-    Example:
-        >>> EntropyCalibrated(0.2, 0.3, 0.1, 5, 50).value
-        0.2
-    """
-
-    value: float
-    low: float
-    high: float
-    n_low: int
-    n_high: int
-
-
-def entropy_calibrated(
-    measure: RowMetric, D_true: Any, D_pred: Any, *, threshold: float | None = None
-) -> EntropyCalibrated:
-    """Average a measure over rows of low and of high entropy apart, then over the two.
-
-    Most rows of most tables have a high entropy, so that a plain mean hides how a learner does on the rows that are
-    almost decided.
-
-    Args:
-        measure: A measure of ``snefy_ldl.metrics`` that takes ``per_row``, for example ``metrics.kl_divergence``.
-        D_true: Observed label distributions, (N, L).
-        D_pred: Predicted ones, (N, L).
-        threshold: Entropy in nats up to which a row counts as low; half the largest, ``½ log L``, by default (a choice
-            taken here).
-
-    Returns:
-        The value, its two parts and their numbers of rows.
-
-    Raises:
-        InputError: Rows that are no label distributions, shapes that differ, or a threshold below zero.
-
-    References:
-        Entropy-calibrated label distribution learning, NeurIPS 2025.
-
-    Example:
-        >>> from snefy_ldl.metrics import chebyshev
-        >>> D = [[0.98, 0.02], [0.5, 0.5], [0.4, 0.6]]
-        >>> entropy_calibrated(chebyshev, D, [[0.58, 0.42], [0.5, 0.5], [0.6, 0.4]]).value.__round__(3)
-        0.25
-    """
-    true, _ = check_distributions(D_true, what="D_true")
-    if threshold is not None:
-        check_number("threshold", threshold)
-    rows = measure(true, D_pred, per_row=True)
-    if np.ndim(rows) != 1:
-        raise InputError("measure must give one figure per row with per_row=True.")
-    low = entr(true).sum(axis=1) <= (0.5 * np.log(true.shape[1]) if threshold is None else threshold)
-    parts = [float(rows[part].mean()) if part.any() else float("nan") for part in (low, ~low)]
-    return EntropyCalibrated(float(np.nanmean(parts)), parts[0], parts[1], int(low.sum()), int((~low).sum()))
