@@ -8,8 +8,8 @@ from scipy import stats
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LinearRegression
 
-from laws import with_zeros
-from snefy_ldl import SnefySimplex
+from snefy_ldl import LogRatioSimplex, SnefySimplex
+from snefy_ldl.distributions.logratio import Mixture
 
 METHODS = ("chebyshev", "quantile", "cdf")
 
@@ -40,20 +40,31 @@ class KnownLaw:
 
 
 class ZeroModel:
-    """A law with zeros and a centre that is exactly right; ``shift`` adds to the log odds of every presence."""
+    """A log-ratio distribution with zeros that is exactly right; ``shift`` adds to the log odds of every presence."""
 
-    def __init__(self, n_labels=3, n_neurons=3, shift=0.0):
+    def __init__(self, n_labels=3, shift=0.0):
         rng = np.random.default_rng(n_labels)
-        self.exponents = torch.as_tensor(rng.uniform(0.2, 4.0, (n_neurons, n_labels)))
-        odds = rng.normal(size=(n_neurons, n_labels)) + shift
-        self.presence = 0.5 * (torch.as_tensor(odds) - torch.lgamma(1.0 + 2.0 * self.exponents))
-        self.readout = torch.as_tensor(rng.normal(size=(2, n_neurons)))
-        self.slopes = torch.as_tensor(rng.normal(size=(2, n_neurons)))
-        self.centre = torch.as_tensor(np.exp(rng.normal(size=n_labels)))
+        size = n_labels - 1
+        self.slopes = torch.as_tensor(0.5 * rng.normal(size=(2, size)))
+        self.factor = torch.as_tensor(np.eye(size) + 0.3 * rng.normal(size=(size, size)))
+        self.centres = torch.as_tensor(0.5 * rng.normal(size=(1, 2, size)))
+        self.row_odds = torch.as_tensor(0.5 + rng.normal(size=n_labels) + shift)
+        self.odds = torch.as_tensor(rng.normal(size=(1, 2, n_labels)))
 
     def predict_dist(self, X):
-        scale = torch.as_tensor(np.asarray(X, dtype=np.float64)) @ self.slopes
-        return with_zeros(self.exponents, self.presence, self.readout, scale, self.centre)
+        location = (torch.as_tensor(np.asarray(X, dtype=np.float64)) @ self.slopes)[:, None]
+        n = len(location)
+        return LogRatioSimplex(
+            Mixture(
+                log_weights=torch.tensor([0.4, 0.6]).double().log().expand(n, 1, 2),
+                location=location,
+                factor=self.factor.expand(n, 1, -1, -1),
+                centres=self.centres,
+                log_widths=torch.tensor([[-0.5, 0.0]]).double(),
+                row_odds=self.row_odds.expand(n, 1, -1),
+                odds=self.odds,
+            )
+        )
 
     def draw(self, n, seed):
         X = np.random.default_rng(seed).normal(size=(n, 2))

@@ -47,7 +47,6 @@ class Case:
     tolerance: float = 1e-3
     unused: float = 0.02  # largest share of a label that no row uses
     beaten: float = 0.6  # part of the mean label's KL divergence that it must stay below
-    zeros: bool = True  # shares of zero are ordinary; else they are refused
 
 
 CASES = {
@@ -67,7 +66,7 @@ CASES = {
     "LDLForest": Case(LDLForest, {"depth": 2, "n_rounds": 2, "max_iter": 3}, permutes=False),
     "DirichletLDL": Case(DirichletLDL),
     "LogRatioLDL": Case(
-        LogRatioLDL, {"n_trees": 5, "max_iter": 4}, permutes=False, zeros=False
+        LogRatioLDL, {"n_trees": 5, "max_iter": 4}, permutes=False
     ),  # its basis has an order
     "TreesLDL": Case(TreesLDL, {"n_trees": 5}, permutes=False),  # splits hang on the last digits of their gains
     "WInLDL": Case(WInLDL, {"max_iter": 30}, tolerance=5e-3, unused=0.05),  # least squares, tied by the simplex

@@ -126,7 +126,7 @@ def test_evaluate_gathers_the_figures(snefy: Callable[..., SnefySimplex]) -> Non
 def test_scores_with_labels_that_were_not_on_offer(snefy: Callable[..., SnefySimplex]) -> None:
     law = snefy(3, batch=(3,))
     counts = np.array([[4.0, np.nan, 2.0], [1.0, 3.0, 2.0], [0.0, np.nan, 5.0]])
-    among, whole = law[[0, 2]].subcomposition([0, 2]), law[1]
+    among, whole = law[[0, 2]].subcomposition([0, 2]), law[[1]]
     parts = [evaluate(among, counts[[0, 2]][:, [0, 2]]), evaluate(whole, counts[[1]])]
     found = evaluate(law, counts)
     for key in ("log_likelihood", "log_loss", "brier", "brier_floor"):

@@ -306,10 +306,7 @@ class LawFeatures(Basis):
 
 @dataclass(frozen=True)
 class RadialBasis(Basis):
-    """Gaussian bumps around typical rows, in the space of the network's features.
-
-    The features are the network's last layer, which sets the weights of the law's components; for another model, the
-    means and standard deviations that it predicts.
+    """Gaussian bumps around typical rows, in the space of the predicted means and standard deviations.
 
     Args:
         n_centres: Bumps.
@@ -345,12 +342,7 @@ class RadialBasis(Basis):
     def _features(X: Any, model: Any) -> Array:
         parts = []
         for _, law in law_blocks(model, X):
-            if hasattr(model, "net_"):
-                scale = to_numpy(law.flat_log_scale)
-                scale = scale.reshape(len(scale), -1)
-                parts.append(scale - scale.mean(axis=1, keepdims=True))  # a constant added to all changes nothing
-            else:
-                parts.append(LawFeatures(("mean", "sd")).of_law(law))
+            parts.append(LawFeatures(("mean", "sd")).of_law(law))
         return np.concatenate(parts)
 
 

@@ -23,13 +23,12 @@ from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import QuantileScore
 from snefy_ldl.conformal.thresholds import check_groups, check_levels, check_model
-from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ZeroLabelWarning
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.metrics.joint import FEWEST_ROWS
 
-#: Most rows that the test of joint calibration looks at; where zeros are modelled, since rows share no tables there.
-JOINT_ROWS, JOINT_ROWS_WITH_ZEROS = 5000, 1000
+#: Most rows that the test of joint calibration looks at.
+JOINT_ROWS = 2000
 #: Most rows that the worst slab and the ERT look at, and simulated labels for what perfect intervals would show.
 CONDITIONAL_ROWS, CEILING_DRAWS = 1000, 20
 #: Columns of the table, in order.
@@ -136,8 +135,7 @@ def coverage_report(
 
     Returns:
         The report; its ``table`` is a list of dicts, its ``joint_calibration`` the test that all shares together fit
-        the model's law, before any calibration (on at most 5,000 rows, 1,000 where zeros are modelled; false alarms at
-        most 1 %).
+        the model's law, before any calibration (on at most 2,000 rows; false alarms at most 1 %).
 
     Raises:
         InputError: Rows, labels, groups or names that break a rule.
@@ -188,8 +186,7 @@ def _joint_calibration(model: Any, X: Any, D: Array) -> metrics.JointCalibration
     _, law = next(law_blocks(model, take_rows(X, np.zeros(1, dtype=np.intp))))
     if not hasattr(law, "rosenblatt"):
         return None
-    most = JOINT_ROWS_WITH_ZEROS if isinstance(law, SnefySimplex) and law.has_atoms else JOINT_ROWS
-    rows = np.linspace(0, len(D) - 1, min(len(D), most)).astype(np.intp)
+    rows = np.linspace(0, len(D) - 1, min(len(D), JOINT_ROWS)).astype(np.intp)
     part = X if len(rows) == len(D) else take_rows(X, rows)
     with warnings.catch_warnings():  # the fit has said already how it treats zeros
         warnings.simplefilter("ignore", ZeroLabelWarning)

@@ -20,7 +20,6 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions
 from snefy_ldl.datasets.groups import in_groups, read_groups, split_rows
 from snefy_ldl.datasets.objects import Objects, describe, open_rows
-from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.features import Table, choose_rows, column_names
 from snefy_ldl.explain.quantities import answer, choose_quantity, frame_or_columns, label_names, model_list
@@ -379,8 +378,7 @@ def input_gradients(
         texts of different length end in zeros.
 
     Raises:
-        InputError: where the model has no backbone, X holds no numbers and no words that are looked up, or the law is
-            of a kind whose quantiles are integrals.
+        InputError: the model has no backbone, or X holds no numbers and no words that are looked up.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -436,8 +434,6 @@ def _gradients(net: Any, batch: Any, target: Callable[[Any], Tensor]) -> Array:
 
 def _target(law: Any, label: Any, names: Any, of: str, tail: float) -> Tensor:
     """A number whose gradient is that of the mean, or of the width, summed over the rows (each sees only itself)."""
-    if not isinstance(law, SnefySimplex) or law.parts.scale is not None or law.has_atoms:
-        raise InputError("input_gradients needs a model without a centre and without modelled zeros.")
     label = law.named(names).label_number(label)
     if of == "mean":
         return law.mean[:, label].sum()

@@ -12,16 +12,12 @@ import numpy as np
 from scipy import stats
 from scipy.special import logit
 
-from snefy_ldl._internal.laws import draw_from, law_blocks, to_numpy
+from snefy_ldl._internal.laws import law_blocks, to_numpy
 from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.datasets.groups import read_groups
-from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, TableNote
-
-#: Draws per row where exact quantiles cost too much: rows with tables of their own, and laws with room for zeros.
-DRAWS = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,31 +234,20 @@ def label_number(label: Any, names: Sequence[str]) -> int:
     return int(label) % len(names)
 
 
-def _draws(law: Any) -> Array | None:
-    """Draws (n, b, L) of laws whose exact quantiles cost too much here, always from the same seed."""
-    slow = isinstance(law, SnefySimplex) and (law.moves or law.has_atoms)
-    return to_numpy(draw_from(law, DRAWS, lambda: 0)) if slow else None
+def _quantiles(dist: Any, levels: Array) -> Array:
+    return np.clip(to_numpy(dist.quantiles(levels)), 0.0, 1.0)
 
 
-def _quantiles(law: Any, levels: Array) -> Array:
-    draws = _draws(law)
-    if draws is not None:
-        return np.moveaxis(np.quantile(draws, levels, axis=0), 0, 2)
-    return np.clip(to_numpy(law.quantiles(levels)), 0.0, 1.0)
+def _log_ratio(a: int, b: int, dist: Any) -> Array:
+    logs = to_numpy(dist.expected_log())[:, [a, b]]
+    if np.isinf(logs).any():
+        raise InputError('labels that may be absent have no mean log-ratio; use of=("greater", a, b) instead.')
+    return logs[:, :1] - logs[:, 1:]
 
 
-def _log_ratio(a: int, b: int, law: Any) -> Array:
-    logs = to_numpy(law.expected_log())
-    return logs[:, [a]] - logs[:, [b]]
-
-
-def _log_ratio_quantiles(a: int, b: int, law: Any, levels: Array) -> Array:
-    """log(a / b) is the logit of a's share among the two, whose law is exact."""
-    draws = _draws(law)
-    if draws is not None:
-        ratios = np.log(draws[..., [a]]) - np.log(draws[..., [b]])
-        return np.moveaxis(np.quantile(ratios, levels, axis=0), 0, 2)
-    shares = to_numpy(law.subcomposition([a, b]).quantiles(levels))[:, :1]
+def _log_ratio_quantiles(a: int, b: int, dist: Any, levels: Array) -> Array:
+    """log(a / b) is the logit of a's share among the two."""
+    shares = to_numpy(dist.subcomposition([a, b]).quantiles(levels))[:, :1]
     return np.asarray(logit(shares), dtype=np.float64)
 
 

@@ -71,7 +71,7 @@ def test_scores_are_those_of_plain_cross_validation() -> None:
 
 
 def test_folds_of_a_density_are_stacked_and_equal_lone_fits() -> None:
-    model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=3, guides=None, centre=None, random_state=0)
+    model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=3, guides=None, random_state=0)
     folds = list(KFold(2, shuffle=True, random_state=0).split(CITY.X))
     result = compare({"snefy": model}, CITY.X, CITY.D, cv=folds, measures=["chebyshev"])
     train, test = folds[1]
