@@ -65,9 +65,7 @@ CASES = {
     "ACPNN": Case(ACPNN, {"n_hidden": 4, "max_iter": 5}, permutes=False),
     "LDLForest": Case(LDLForest, {"depth": 2, "n_rounds": 2, "max_iter": 3}, permutes=False),
     "DirichletLDL": Case(DirichletLDL),
-    "LogRatioLDL": Case(
-        LogRatioLDL, {"n_trees": 5, "max_iter": 4}, permutes=False
-    ),  # its basis has an order
+    "LogRatioLDL": Case(LogRatioLDL, {"n_trees": 5, "max_iter": 4}, permutes=False),  # its basis has an order
     "TreesLDL": Case(TreesLDL, {"n_trees": 5}, permutes=False),  # splits hang on the last digits of their gains
     "WInLDL": Case(WInLDL, {"max_iter": 30}, tolerance=5e-3, unused=0.05),  # least squares, tied by the simplex
     "OrdinalLDL": Case(OrdinalLDL, {"max_iter": 10}, permutes=False),  # the order is what it is about
