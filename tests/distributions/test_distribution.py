@@ -643,7 +643,7 @@ def test_validation(snefy: Build) -> None:
         dist.log_prob(double([[0.5, 0.5, 0.5], [0.2, 0.3, 0.5]]))
     with pytest.raises(ValueError, match="not a label distribution"):
         dist.log_prob(double([[-0.5, 0.5, 1.0], [0.2, 0.3, 0.5]]))
-    with pytest.raises(ValueError, match="3 shares a row"):
+    with pytest.raises(ValueError, match="3 real numbers"):
         dist.log_prob(double([[0.5, 0.5], [0.5, 0.5]]))
     unchecked = SnefySimplex(dist.exponents, dist.readout, dist.log_scale, validate_args=False)
     assert torch.isfinite(unchecked.log_prob(double([0.5, 0.5, 0.5]))).all()
@@ -704,7 +704,7 @@ BAD: dict[str, tuple[Callable[[SnefySimplex], Any], str]] = {
     "empty group": (lambda d: d.amalgamate([[0, 1, 2], []]), "none of them empty"),
     "one label alone": (lambda d: d.subcomposition([1]), "at least 2 different labels"),
     "label twice": (lambda d: d.subcomposition([1, 1]), "at least 2 different labels"),
-    "counts short": (lambda d: d.log_prob_counts([1, 2]), "3 columns"),
+    "counts short": (lambda d: d.log_prob_counts([1, 2]), "3 real numbers"),
     "counts negative": (lambda d: d.log_prob_counts([1, -2, 0]), ">= 0"),
     "counts nan": (lambda d: d.posterior([1, math.nan, 0]), "finite"),
     "counts of another batch": (lambda d: d.posterior(torch.ones(5, 3)), r"batch of shape \(2,\)"),

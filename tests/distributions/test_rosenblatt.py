@@ -163,11 +163,11 @@ def test_rows_with_the_same_votes_share_a_table(snefy: Build, rng: Rng, monkeypa
 def test_points_must_fit(snefy: Build) -> None:
     law = snefy(3)
     for bad, message in (
-        (torch.ones(2, 4) / 4, "expected 3 columns"),
+        (torch.ones(2, 4) / 4, "3 real numbers"),
         (torch.ones(5, 3) / 3, "do not fit"),
-        (torch.tensor([0.5, 0.6, -0.1]), "sum to one"),
-        (torch.tensor([0.5, 0.6, 0.1]), "sum to one"),
-        (torch.tensor([0.5, math.nan, 0.5]), "finite"),
+        (torch.tensor([0.5, 0.6, -0.1]), "sum to 1"),
+        (torch.tensor([0.5, 0.6, 0.1]), "sum to 1"),
+        (torch.tensor([0.5, math.nan, 0.5]), "not a label distribution"),
     ):
         with pytest.raises(InputError, match=message):
             law.rosenblatt(bad)

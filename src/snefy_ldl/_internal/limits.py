@@ -33,6 +33,8 @@ VALUED_ROWS = 256
 SCALED_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 32}
 #: Tables of more numbers than this are held in float32, which is what networks compute in (64 MiB of it).
 SINGLE_NUMBERS = 1 << 24
+#: Draws that are asked for at once hold at most this many numbers (64 GiB of float64).
+DRAWN_NUMBERS = 1 << 33
 #: Features beyond this leave a network that computes in float32 no room; no sensible unit gives such numbers.
 LARGEST_FEATURE = 1e30
 #: Sparse features are made dense for training when they take at most this many bytes as float32.

@@ -9,9 +9,10 @@ which of the two a distribution is; :meth:`SimplexDistribution.supports` says wh
 from __future__ import annotations
 
 import math
+import operator
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -24,7 +25,7 @@ from snefy_ldl._internal.notebook import ROWS as NOTEBOOK_ROWS
 from snefy_ldl._internal.notebook import describe_html
 from snefy_ldl._internal.tolerances import SMALLEST_REST
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, LARGEST_COUNT, as_float
+from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, LARGEST_COUNT, align_labels, as_float, check_number
 from snefy_ldl.distributions.conditioning import (
     Conditioned,
     ConditionedDraws,
@@ -35,7 +36,17 @@ from snefy_ldl.distributions.conditioning import (
 )
 from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.sampling import log_dirichlet_draws
-from snefy_ldl.distributions.shapes import as_size, common_shape, level_points, row_table, share_points
+from snefy_ldl.distributions.shapes import (
+    as_index,
+    as_size,
+    check_draws,
+    common_shape,
+    is_several,
+    label_table,
+    level_points,
+    off_simplex,
+    row_table,
+)
 from snefy_ldl.errors import InputError
 
 if TYPE_CHECKING:
@@ -301,17 +312,21 @@ class SimplexDistribution(Distribution):
         """The distribution of part of the batch, indexed as a tensor of shape ``batch_shape`` is."""
         numbers = torch.arange(len(self), device=self.device).reshape(self.batch_shape)
         try:
-            picked = numbers[index if isinstance(index, (int, slice, tuple, type(Ellipsis), Tensor)) else list(index)]
-        except (TypeError, IndexError, ValueError) as error:
-            raise (IndexError if isinstance(error, IndexError) else InputError)(
-                f"a batch of shape {tuple(self.batch_shape)} has no entry {index!r}."
-            ) from None
+            picked = numbers[as_index(index)]
+        except (IndexError, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise IndexError(f"a batch of shape {tuple(self.batch_shape)} has no entry {index!r}.") from None
+        if not picked.numel():
+            raise InputError(f"the index {index!r} selects no row of the batch; a distribution has one at least.")
         one = isinstance(index, slice) and len(self.batch_shape) == 1
         return self._like(self.rows.take(index if one else picked.reshape(-1)), picked.shape).checking(False)
 
     def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> Self:
         """The same distribution with its batch broadcast to a larger shape."""
         shape = as_size(batch_shape, "batch_shape")
+        if not shape.numel():
+            raise InputError(f"a distribution has one row at least; got the batch shape {tuple(shape)}.")
         index = torch.arange(len(self), device=self.device).reshape(self.batch_shape)
         try:
             index = index.expand(shape).reshape(-1)
@@ -377,7 +392,8 @@ class SimplexDistribution(Distribution):
         Raises:
             InputError: there is no such question.
         """
-        if question.startswith("_") or not callable(getattr(type(self), question, None)):
+        name = str(question)
+        if name.startswith("_") or not callable(getattr(type(self), name, None)):
             raise InputError(f"unknown question {question!r}: name a method of {type(self).__name__}.")
         return question not in self.rows.why_not
 
@@ -394,8 +410,8 @@ class SimplexDistribution(Distribution):
 
     def named(self, names: Sequence[Any] | None) -> Self:
         """This distribution, whose labels now have names (L,); returns itself."""
-        if names is not None and len(names) != self.n_labels:
-            raise InputError(f"{len(names)} names for {self.n_labels} labels.")
+        if names is not None and (not is_several(names) or len(names) != self.n_labels):
+            raise InputError(f"label names must be {self.n_labels} names, one for each label; got {names!r}.")
         self.label_names = None if names is None else tuple(str(name) for name in names)
         return self
 
@@ -406,13 +422,17 @@ class SimplexDistribution(Distribution):
                 known = "has no label names" if self.label_names is None else f"has the labels {list(self.label_names)}"
                 raise InputError(f"the distribution {known}; got {label!r}.")
             return self.label_names.index(label)
-        if not isinstance(label, (int, np.integer)) or not -self.n_labels <= label < self.n_labels:
+        try:
+            number = operator.index(label)
+        except (TypeError, ValueError):
+            number = self.n_labels
+        if not -self.n_labels <= number < self.n_labels:
             raise InputError(f"label index must be a whole number from 0 to {self.n_labels - 1}; got {label!r}.")
-        return int(label) % self.n_labels
+        return number % self.n_labels
 
     def _different(self, labels: Any, least: int, question: str) -> list[int]:
         """Numbers of at least so many labels, each once."""
-        if isinstance(labels, str) or not isinstance(labels, Iterable):
+        if not is_several(labels):
             raise InputError(f"{question} needs a list of labels; got {labels!r}.")
         numbers = [self.label_number(r) for r in labels]
         if len(numbers) < least or len(set(numbers)) < len(numbers):
@@ -421,16 +441,13 @@ class SimplexDistribution(Distribution):
 
     def group(self, labels: int | str | Sequence[int | str]) -> list[int]:
         """Sorted numbers of one label or several, of which at least one must be left out."""
-        several = isinstance(labels, Iterable) and not isinstance(labels, str)
-        numbers = sorted(self._different(labels if several else [labels], 1, "a sum of shares"))
+        numbers = sorted(self._different(labels if is_several(labels) else [labels], 1, "a sum of shares"))
         if len(numbers) == self.n_labels:
             raise InputError("a sum of shares must leave out a label: all of them sum to one.")
         return numbers
 
     def _groups(self, groups: Sequence[Sequence[int | str]]) -> list[list[int]]:
-        if not isinstance(groups, Iterable) or not all(
-            isinstance(group, Iterable) and not isinstance(group, str) for group in groups
-        ):
+        if not is_several(groups) or not all(is_several(group) for group in groups):
             raise InputError(f"amalgamate needs groups of labels, for example [[0, 1], [2]]; got {groups!r}.")
         checked = [[self.label_number(r) for r in group] for group in groups]
         if len(checked) < 2 or any(not group for group in checked):
@@ -488,10 +505,6 @@ class SimplexDistribution(Distribution):
         self._ask("covariance_log")
         return self.shaped(self.rows.covariance_log())
 
-    def expected_entropy_parts(self) -> Tensor:
-        """``-E[ℓ_r log ℓ_r]`` (N, L) in float64."""
-        return self.rows.entropy_parts()
-
     def expected_entropy(self) -> Tensor:
         """``E[H(ℓ)|x]`` in nats, H the Shannon entropy (*batch,)."""
         return self.shaped(self.rows.entropy_parts().sum(-1))
@@ -520,8 +533,9 @@ class SimplexDistribution(Distribution):
             InputError: the labels are the same or unknown, or the ratio is not positive.
         """
         first, second = self.label_number(j), self.label_number(k)
-        if first == second or not 0.0 < ratio < math.inf:
-            raise InputError(f"prob_greater compares two different labels by a positive ratio; got {j}, {k}, {ratio}.")
+        if first == second:
+            raise InputError(f"prob_greater compares two different labels; got {j!r} and {k!r}.")
+        check_number("ratio", ratio, strict=True)
         return self.shaped(self.rows.prob_greater(first, second, float(ratio)).clamp(0.0, 1.0))
 
     @torch.no_grad()
@@ -564,8 +578,9 @@ class SimplexDistribution(Distribution):
             if exact is not None:
                 return exact, torch.zeros_like(exact)
             return self.probability(lambda shares: shares.double() @ factors > bound, n, generator)
-        if not isinstance(n, (int, np.integer)) or n < 2:
-            raise InputError(f"n must be a whole number of at least 2 draws; got {n!r}.")
+        if not callable(condition):
+            raise InputError(f"condition must be a comparison in words or a function of draws; got {condition!r}.")
+        n = check_draws(n, self.n_labels, least=2)
         hits = []
         for rows in self.rows.blocks(n * self.n_labels):
             part = self.rows.take(rows)
@@ -745,38 +760,32 @@ class SimplexDistribution(Distribution):
 
     # -- density -----------------------------------------------------------------------------------------------------
 
-    def points(self, value: Any) -> Tensor:
-        """Label distributions (..., *batch, L) of any container as a tensor; off the simplex only if not validated.
+    def matched(self, shape: Size) -> tuple[Self, Size]:
+        """The distribution whose rows points of a shape (..., *batch) fall to in order, and the common shape."""
+        shape = common_shape(shape, self.batch_shape)
+        whole = len(self) == 1 or shape[len(shape) - len(self.batch_shape) :] == self.batch_shape
+        return (self if whole else self.expand(shape)), shape
+
+    def points(self, value: Any, check: bool | None = None) -> Tensor:
+        """Label distributions (..., *batch, L) of any container as a tensor; a frame's columns go by name.
 
         Args:
             value: shares; a tensor keeps its gradient.
+            check: whether rows off the simplex are refused; as for the density by default.
 
         Returns:
             The tensor.
 
         Raises:
-            InputError: another shape, or a row that is not a label distribution; it is named.
+            InputError: another shape, unknown or missing names, or a row that is not a label distribution.
         """
-        if not isinstance(value, Tensor):
-            value = torch.as_tensor(as_float(value, "value"), device=self.device)
-        if value.is_sparse:
-            value = value.to_dense()
-        if value.shape[-1:] != self.event_shape or value.is_complex():
-            raise InputError(f"value must hold {self.n_labels} shares a row, real numbers; got {tuple(value.shape)}.")
-        try:
-            common_shape(value.shape[:-1], self.batch_shape)
-        except ValueError:
-            got, batch = tuple(value.shape), tuple(self.batch_shape)
-            raise InputError(f"value of shape {got} does not fit a distribution of batch shape {batch}.") from None
-        if not self._validate_args:
-            return value
-        total = value.detach().double().sum(-1)
-        good = (value >= 0).all(-1) & ((total - 1.0).abs() <= CLOSURE_TOLERANCE)
-        if not bool(good.all()):
-            row = int(torch.nonzero(~good.reshape(-1))[0])
+        value = label_table(value, self.label_names, self.n_labels, self.device)
+        row = off_simplex(value, CLOSURE_TOLERANCE) if (self._validate_args if check is None else check) else None
+        if row is not None:
+            total = float(value.detach().reshape(-1, self.n_labels)[row].sum())
             raise InputError(
-                f"value row {row} (sum {float(total.reshape(-1)[row]):.6g}) is not a label distribution: shares must "
-                f"be >= 0 and sum to 1 (tolerance {CLOSURE_TOLERANCE:g})."
+                f"value row {row} (sum {total:.6g}) is not a label distribution: shares must be >= 0 and sum to 1 "
+                f"(tolerance {CLOSURE_TOLERANCE:g})."
             )
         return value
 
@@ -792,11 +801,9 @@ class SimplexDistribution(Distribution):
             One number per label distribution (..., *batch), in nats.
         """
         value = self.points(value)
-        shape = common_shape(value.shape[:-1], self.batch_shape)
-        if not (len(self) == 1 or shape[len(shape) - len(self.batch_shape) :] == self.batch_shape):
-            return self.expand(shape).log_prob(value)
-        logs = self.rows.logs(value).expand(*shape, self.n_labels).reshape(-1, len(self), self.n_labels)  # (S, N, L)
-        return self.rows.log_prob(logs).reshape(shape).to(self.dtype)
+        dist, shape = self.matched(value.shape[:-1])
+        logs = dist.rows.logs(value).expand(*shape, self.n_labels).reshape(-1, len(dist), self.n_labels)  # (S, N, L)
+        return dist.rows.log_prob(logs).reshape(shape).to(self.dtype)
 
     def log_prob_at(self, points: Tensor, rows: slice = slice(None)) -> Tensor:
         """Log density of some rows at the same points: points (S, L) -> (S, b)."""
@@ -806,10 +813,10 @@ class SimplexDistribution(Distribution):
         """Log density of label distributions of which some shares are unknown, NaN.
 
         Args:
-            value: shares (N, L), NaN where one is unknown: at least two of them in a row that has any.
+            value: shares (*batch, L), NaN where one is unknown: at least two of them in a row that has any.
 
         Returns:
-            (N,) in float64: the density of the known shares, the others together being what is left of one.
+            (*batch,) in float64: the density of the known shares, the others together being what is left of one.
 
         Example:
             >>> from snefy_ldl import SnefySimplex
@@ -817,9 +824,8 @@ class SimplexDistribution(Distribution):
             >>> flat.log_prob_known([[0.25, torch.nan, torch.nan]]).exp()  # Beta(1, 2) at 0.25
             tensor([1.5000], dtype=torch.float64)
         """
-        table = torch.as_tensor(as_float(value, "value"), device=self.device)
-        if table.shape != (len(self), self.n_labels):
-            raise InputError(f"value must have shape {(len(self), self.n_labels)}; got {tuple(table.shape)}.")
+        table = label_table(value, self.label_names, self.n_labels, self.device).double()
+        table = row_table(table, self.batch_shape, self.n_labels, "value")
         left = 1.0 - table.nansum(1)
         bad = (table < 0.0).any(1) | (left < -CLOSURE_TOLERANCE)
         bad |= ~torch.isnan(table).any(1) & (left > CLOSURE_TOLERANCE)
@@ -837,12 +843,12 @@ class SimplexDistribution(Distribution):
                 answer[index] = part.log_prob_known(table[index])
             else:
                 answer[index] = part.log_prob(part.logs(table[index])[None])[0]
-        return answer
+        return answer.reshape(self.batch_shape)
 
     def draw_logs(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Logarithm of n exact draws per row (n, N, L); -inf where a share is exactly zero."""
         with torch.no_grad():
-            return self.rows.draw_logs(n, generator)
+            return self.rows.draw_logs(check_draws(n, len(self) * self.n_labels), generator)
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws (*sample_shape, *batch, L)."""
@@ -881,8 +887,7 @@ class SimplexDistribution(Distribution):
             InputError: fewer than two draws, an unknown method, or ``"uniform"`` if labels may be absent: uniform draws
                 miss every face.
         """
-        if not isinstance(n, (int, np.integer)) or n < 2:
-            raise InputError(f"entropy needs at least 2 draws, a whole number; got n={n!r}.")
+        n = check_draws(n, len(self) * self.n_labels, least=2)
         if method not in ("model", "uniform"):
             raise InputError(f'method={method!r}: use "model" (exact draws) or "uniform" (the paper\'s Algorithm A2).')
         if method == "uniform" and self.rows.may_be_zero:
@@ -890,7 +895,7 @@ class SimplexDistribution(Distribution):
                 'uniform draws miss every face of the simplex; labels may be absent, so use method="model".'
             )
         with torch.no_grad():
-            both = self.rows.entropy(int(n), generator) if method == "model" else self._uniform_entropy(n, generator)
+            both = self.rows.entropy(n, generator) if method == "model" else self._uniform_entropy(n, generator)
         value, error = (self.shaped(part) for part in both)
         return (value, error) if return_std_error else value
 
@@ -908,11 +913,8 @@ class SimplexDistribution(Distribution):
     # -- votes -------------------------------------------------------------------------------------------------------
 
     def _count_rows(self, counts: Any) -> Tensor:
-        plain = isinstance(counts, Tensor) and not counts.is_sparse and not counts.is_complex()
-        table = counts if plain else torch.as_tensor(as_float(counts, "counts"))
+        table = label_table(counts, self.label_names, self.n_labels, self.device, "counts")
         table = table.to(device=self.device, dtype=torch.float64)
-        if table.shape[-1:] != self.event_shape:
-            raise InputError(f"counts must have {self.n_labels} columns; got shape {tuple(table.shape)}.")
         if not bool(((table >= 0) & (table <= LARGEST_COUNT)).all()):
             raise InputError(f"counts must be finite and >= 0, at most {LARGEST_COUNT:g}.")
         return row_table(table, self.batch_shape, self.n_labels, "counts")
@@ -996,7 +998,7 @@ class SimplexDistribution(Distribution):
         Returns:
             A distribution with this batch on the present labels, in their order, all of which are there.
         """
-        mask = as_float(present, "present") != 0.0
+        mask = as_float(align_labels(present, self.label_names, "present"), "present") != 0.0
         if mask.shape != (self.n_labels,) or int(mask.sum()) < 2:
             raise InputError(f"a support must be a mask of {self.n_labels} labels, two of them present; got {present}.")
         labels = np.flatnonzero(mask).tolist()
@@ -1033,11 +1035,12 @@ class SimplexDistribution(Distribution):
             tensor([[0.2000, 0.3000, 0.5000]], dtype=torch.float64)
         """
         shares = KnownShares.of(self, known, zeros=self.rows.may_be_zero)
+        n_draws = check_draws(n_draws, len(self) * self.n_labels, "n_draws", 2)
         answer = self.rows.condition(shares, n_draws, generator)
         if isinstance(answer, WeightedDraws):
             return ConditionedDraws(self, shares, answer.draws, answer.log_weights)
         rest, log_p = answer
-        return Conditioned(self._smaller(rest, [[r] for r in shares.others]), shares, self.shaped(log_p))
+        return Conditioned(self, self._smaller(rest, [[r] for r in shares.others]), shares, self.shaped(log_p))
 
     def condition_ratios(self, ratios: Mapping[Any, Any]) -> ConditionedRatios:
         """The distribution of all shares when ratios of some are known, exactly.
@@ -1090,9 +1093,10 @@ class SimplexDistribution(Distribution):
             >>> flat.rosenblatt([[0.5, 0.25, 0.25]])     # 1 - (1 - 0.5)², and half of what is left
             tensor([[0.7500, 0.5000]], dtype=torch.float64)
         """
-        points, shape = share_points(self, value)
-        uniforms = self.rows.rosenblatt(self.rows.logs(points), random_state)
-        return uniforms.reshape(*shape, self.n_labels - 1)
+        points = self.points(value, check=True)
+        dist, shape = self.matched(points.shape[:-1])
+        logs = dist.rows.logs(points).expand(*shape, self.n_labels).reshape(-1, self.n_labels)
+        return dist.rows.rosenblatt(logs, random_state).reshape(*shape, self.n_labels - 1)
 
     @torch.no_grad()
     def inverse_rosenblatt(self, uniforms: Any) -> Tensor:
@@ -1113,8 +1117,10 @@ class SimplexDistribution(Distribution):
             >>> flat.inverse_rosenblatt([[0.75, 0.5]])
             tensor([[0.5000, 0.2500, 0.2500]], dtype=torch.float64)
         """
-        levels, shape = level_points(self, uniforms)
-        shares = torch.softmax(self.rows.inverse_rosenblatt(levels), -1)
+        levels = level_points(uniforms, self.n_labels - 1, self.device)
+        dist, shape = self.matched(levels.shape[:-1])
+        levels = levels.expand(*shape, self.n_labels - 1).reshape(-1, self.n_labels - 1)
+        shares = torch.softmax(dist.rows.inverse_rosenblatt(levels), -1)
         return shares.reshape(*shape, self.n_labels)
 
     # -- in a shell or a notebook ------------------------------------------------------------------------------------

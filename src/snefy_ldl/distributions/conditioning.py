@@ -20,7 +20,7 @@ from torch import Size, Tensor
 from snefy_ldl._internal.tolerances import SHARE_SUM_ROUNDING
 from snefy_ldl._internal.validation import as_float
 from snefy_ldl.distributions.marginal import Marginal
-from snefy_ldl.distributions.shapes import as_size
+from snefy_ldl.distributions.shapes import as_size, is_several
 from snefy_ldl.errors import InputError
 
 # -- what is known -----------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class KnownRatios:
     @classmethod
     def of(cls, dist: Any, known: Mapping[Any, Any]) -> KnownRatios:
         """Checked ratios ``ℓ_a / ℓ_b`` of pairs (a, b), by numbers or names."""
-        if not known:
+        if not isinstance(known, Mapping) or not known:
             raise InputError("condition_ratios needs at least one ratio: {(label, other label): ratio}.")
         relative = torch.zeros(
             len(dist), dist.n_labels, dtype=torch.float64, device=dist.device
@@ -202,6 +202,7 @@ class Conditioned:
     Made by ``dist.condition({label: share})``. Every share is known, or a known multiple of a share of ``rest``.
 
     Args:
+        dist: the whole distribution.
         rest: distribution of the proportions among the other labels.
         shares: the known ones.
         log_prob_known: log density of the known shares (*batch,).
@@ -219,8 +220,8 @@ class Conditioned:
         (tensor([[0.6000, 0.1500, 0.2500]], dtype=torch.float64), tensor([0.1456], dtype=torch.float64))
     """
 
-    def __init__(self, rest: Any, shares: KnownShares, log_prob_known: Tensor) -> None:
-        self.shares = shares
+    def __init__(self, dist: Any, rest: Any, shares: KnownShares, log_prob_known: Tensor) -> None:
+        self.dist, self.shares = dist, shares
         self.left = shares.left.reshape(shares.batch_shape).to(rest.dtype)
         n_labels = len(shares.labels) + len(shares.others)
         places = [shares.others.index(r) if r in shares.others else None for r in range(n_labels)]
@@ -268,19 +269,15 @@ class Conditioned:
         inner: Tensor = self.rest.quantiles(alpha).movedim(-1, 0)
         return self._mapped(inner, self._factor, self._known).movedim(0, -1)
 
-    def marginal(self, labels: int | str | Sequence[int]) -> ScaledMarginal:
-        """Distribution of one unknown share, or of the sum of several, by numbers of the whole distribution."""
-        group = [labels] if isinstance(labels, (int, np.integer, str)) else list(labels)
-        names = self.rest.label_names
-        inside = []
-        for label in group:
-            number = self.shares.others[names.index(label)] if names and label in names else label
-            if number not in self.shares.others:
-                raise InputError(f"label {label!r} is known or not there; unknown are {self.shares.others}.")
-            inside.append(self.shares.others.index(number))
-        return ScaledMarginal(self.rest.marginal(inside), self.left)
+    def marginal(self, labels: int | str | Sequence[int | str]) -> ScaledMarginal:
+        """Distribution of one unknown share, or of the sum of several: numbers or names of labels."""
+        group = [self.dist.label_number(label) for label in (labels if is_several(labels) else [labels])]
+        known = sorted(set(group) & set(self.shares.labels))
+        if known:
+            raise InputError(f"the share of label {known[0]} is known; unknown are those of {self.shares.others}.")
+        return ScaledMarginal(self.rest.marginal([self.shares.others.index(r) for r in group]), self.left)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Any) -> Tensor:
         """Log density of the unknown shares at value (..., *batch, L).
 
         With ``log_prob_known`` added it is the whole distribution's.
@@ -294,11 +291,10 @@ class Conditioned:
         Raises:
             InputError: a known share is another one.
         """
-        inner = value[..., self.shares.others] / self.left[..., None]
-        if bool(
-            ((value[..., self.shares.labels] - self._known[..., self.shares.labels]).abs() > SHARE_SUM_ROUNDING).any()
-        ):
+        value, known = self.dist.points(value), self.shares.labels
+        if bool(((value[..., known] - self._known[..., known]).abs() > SHARE_SUM_ROUNDING).any()):
             raise InputError("value disagrees with the known shares.")
+        inner = value[..., self.shares.others] / self.left[..., None]
         inner = inner / inner.sum(-1, keepdim=True)
         return self.rest.log_prob(inner) - (len(self.shares.others) - 1) * self.left.log()
 
@@ -336,17 +332,17 @@ class ConditionedRatios(Conditioned):
     """
 
     def __init__(self, dist: Any, rest: Any, ratios: KnownRatios, log_prob_known: Tensor) -> None:
-        self.groups, self._ratios, self._number = ratios.groups, ratios, dist.label_number
+        self.dist, self.groups, self._ratios = dist, ratios.groups, ratios
         proportions = ratios.log_proportions.exp().reshape(*ratios.batch_shape, -1)
         self.proportions = proportions.to(rest.dtype)
         self._set_up(rest, ratios.group_of, self.proportions, torch.zeros_like(proportions), log_prob_known)
 
     def marginal(self, label: Any) -> ScaledMarginal:
         """The distribution of one share, by the number or name of its label in the whole distribution."""
-        r = self._number(label)
+        r = self.dist.label_number(label)
         return ScaledMarginal(self.rest.marginal(self._places[r]), self.proportions[..., r])
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Any) -> Tensor:
         """Log density of the groups' totals, at value (..., *batch, L), with respect to Lebesgue on all but one.
 
         Args:
@@ -358,6 +354,7 @@ class ConditionedRatios(Conditioned):
         Raises:
             InputError: the proportions are others.
         """
+        value = self.dist.points(value)
         totals = self._ratios.merged(value)
         if bool((totals[..., self._places] * self.proportions - value).abs().max() > SHARE_SUM_ROUNDING):
             raise InputError("value disagrees with the known ratios.")
@@ -496,7 +493,7 @@ class ConditionedDraws:
         at = torch.searchsorted(rising, levels.expand(*order.shape[:2], -1).contiguous())
         return self._shaped(values.gather(-1, at.clamp_max(values.shape[-1] - 1)))
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Any) -> Tensor:
         """Log density of the unknown shares at value (..., *batch, L), as precise as ``log_prob_known``."""
         return self.dist.log_prob(value) - self.log_prob_known
 

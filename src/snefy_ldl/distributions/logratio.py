@@ -40,9 +40,10 @@ from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE, TAIL_MASS
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import as_float
+from snefy_ldl._internal.validation import align_labels, as_float
 from snefy_ldl.distributions.base import SimplexDistribution, SimplexRows
 from snefy_ldl.distributions.conditioning import KnownRatios, KnownShares, WeightedDraws
+from snefy_ldl.distributions.shapes import as_size, check_draws, common_shape, is_several
 from snefy_ldl.errors import InputError
 
 #: Quasi-random draws per row: nets that are scrambled apart, whose differences tell the error, and points of each.
@@ -108,15 +109,6 @@ class Mixture:
 
     def __len__(self) -> int:
         return len(self.location)
-
-    #: As :class:`snefy_ldl.distributions.parts.Parts` has them; a scale of any kind means: no plain Dirichlets.
-    scale = "log-ratios"
-    votes = shift = None
-
-    @property
-    def square(self) -> Mixture:
-        """What has one entry per row: the mixture itself."""
-        return self
 
     @property
     def _per_row(self) -> dict[str, Tensor]:
@@ -548,15 +540,6 @@ class LogRatioRows(SimplexRows):
                 log_p = LogRatioRows(inside).log_prob(points[index[..., None], labels])
             answer[index[real]] = log_p[real]
         return answer.reshape(logs.shape[:2])
-
-    def log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
-        """Log density of some rows at the same points (S, L): (S, b)."""
-        part = self.take(rows)
-        return part.log_prob(logs[:, None].expand(-1, len(part), -1))
-
-    def shared_log_prob(self, logs: Tensor) -> Callable[[slice], Tensor]:
-        """Log densities at points that all rows share, for a slice of b rows: (b, S)."""
-        return lambda rows: self.log_prob_grid(logs, rows).T
 
     def draw_logs(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Logarithms of n exact draws per row (n, N, L), minus infinity where a label is absent."""
@@ -1214,7 +1197,7 @@ class LogContrast(Distribution):
 
     def _points(self, value: Any) -> tuple[Tensor, Size]:
         value = torch.as_tensor(value, dtype=torch.float64)
-        shape = torch.broadcast_shapes(value.shape, self.batch_shape)
+        shape = common_shape(value.shape, self.batch_shape)
         return value.expand(shape).reshape(-1, len(self.components[0])), shape  # (S, N)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -1247,8 +1230,9 @@ class LogContrast(Distribution):
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws (*sample_shape, *batch)."""
         mean, width, weights = self.components
-        shape = torch.Size(sample_shape)
-        picked = torch.multinomial(weights, max(1, shape.numel()), replacement=True, generator=generator)
+        shape = as_size(sample_shape, "sample_shape")
+        n = check_draws(shape.numel(), len(mean))
+        picked = torch.multinomial(weights, max(1, n), replacement=True, generator=generator)[:, :n]
         noise = torch.randn(picked.shape, generator=generator, dtype=torch.float64)
         draws = mean.gather(1, picked) + width.gather(1, picked) * noise
         return draws.T.reshape(*shape, *self.batch_shape)
@@ -1306,8 +1290,8 @@ class LogRatioSimplex(SimplexDistribution):
             InputError: labels may be absent.
         """
         self._ask("rsample")
-        shape = torch.Size(sample_shape)
-        logs = self.rows.draw_logs(math.prod(shape), generator)
+        shape = as_size(sample_shape, "sample_shape")
+        logs = self.rows.draw_logs(check_draws(shape.numel(), len(self) * self.n_labels), generator)
         return logs.exp().reshape(*shape, *self.batch_shape, self.n_labels).to(self.dtype)
 
     def prob_support(self, present: Any) -> Tensor:
@@ -1322,6 +1306,7 @@ class LogRatioSimplex(SimplexDistribution):
         Raises:
             InputError: another shape, or a mask without any label.
         """
+        present = align_labels(present, self.label_names, "present")
         mask = torch.as_tensor(as_float(present, "present") != 0.0, device=self.device)
         if mask.shape not in (self.event_shape, self.batch_shape + self.event_shape) or not bool(mask.any(-1).all()):
             raise InputError(f"a support must be a mask of {self.n_labels} labels, one of them present; got {present}.")
@@ -1349,9 +1334,9 @@ class LogRatioSimplex(SimplexDistribution):
             >>> float(ratio.variance.round(decimals=9))
             2.0
         """
-        sides: list[list[Any]]
-        sides = [[side] if isinstance(side, (int, np.integer, str)) else list(side) for side in (above, below)]
-        numbers = [[self.label_number(label) for label in side] for side in sides]
+        numbers = [
+            [self.label_number(label) for label in (side if is_several(side) else [side])] for side in (above, below)
+        ]
         if not all(numbers) or len(set(numbers[0] + numbers[1])) < len(numbers[0]) + len(numbers[1]):
             raise InputError(f"a log-ratio compares labels with others, each once; got {above!r} and {below!r}.")
         vector = self.rows.basis.new_zeros(self.n_labels)

@@ -49,7 +49,6 @@ from snefy_ldl._internal.tolerances import (
 )
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import as_float
-from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
 
@@ -131,11 +130,11 @@ class Marginal(Distribution):
         value = _as_tensor(value)
         if self._validate_args:
             self._validate_sample(value)
-        shape = common_shape(value.shape, self.batch_shape)
-        if not self._fits(shape):
-            return self.expand(shape).log_prob(value)
-        points = value.expand(shape).reshape(-1, len(self.dist))
-        return self.dist.rows.share_log_prob(self.labels, points).reshape(shape).to(self.dist.dtype)
+        dist, shape = self.dist.matched(value.shape)
+        if not shape.numel():
+            return value.new_empty(shape).to(self.dist.dtype)
+        points = value.expand(shape).reshape(-1, len(dist))
+        return dist.rows.share_log_prob(self.labels, points).reshape(shape).to(dist.dtype)
 
     @torch.no_grad()
     def cdf(self, value: Tensor) -> Tensor:
@@ -148,13 +147,13 @@ class Marginal(Distribution):
             Probabilities (..., *batch).
         """
         value = _as_tensor(value)
-        shape = common_shape(value.shape, self.batch_shape)
-        if not self._fits(shape):
-            return self.expand(shape).cdf(value)
-        points = value.double().expand(shape).reshape(-1, len(self.dist)).T.cpu().numpy()  # (N, Q)
-        at_zero, below_one = (end[:, None] for end in self.dist.rows.ends(self.labels))
+        dist, shape = self.dist.matched(value.shape)
+        if not shape.numel():
+            return value.new_empty(shape).to(self.dist.dtype)
+        points = value.double().expand(shape).reshape(-1, len(dist)).T.cpu().numpy()  # (N, Q)
+        at_zero, below_one = (end[:, None] for end in dist.rows.ends(self.labels))
         inside = np.where((points <= 0.0) | (points >= 1.0), 0.5, points)  # an integral takes longest at the ends
-        answer = np.clip(self.dist.rows.share_cdf(self.labels, inside), at_zero, below_one)
+        answer = np.clip(dist.rows.share_cdf(self.labels, inside), at_zero, below_one)
         # the support's ends, exactly
         answer = np.where(points < 0.0, 0.0, np.where(points == 0.0, at_zero, np.where(points >= 1.0, 1.0, answer)))
         return self._back(answer, shape, value.dtype if value.is_floating_point() else torch.float64)
@@ -170,13 +169,13 @@ class Marginal(Distribution):
             Shares (..., *batch), exact to 2e-7 or better in probability; 0 or 1 where an atom holds the level.
         """
         value = _as_tensor(value)
-        shape = common_shape(value.shape, self.batch_shape)
-        if not self._fits(shape):
-            return self.expand(shape).icdf(value)
-        levels = value.double().expand(shape).reshape(-1, len(self.dist)).T.cpu().numpy()  # (N, Q)
+        dist, shape = self.dist.matched(value.shape)
+        if not shape.numel():
+            return value.new_empty(shape).to(self.dist.dtype)
+        levels = value.double().expand(shape).reshape(-1, len(dist)).T.cpu().numpy()  # (N, Q)
         if not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
             raise InputError("quantile levels must lie between 0 and 1.")
-        answer = self.dist.rows.share_quantiles(self.labels, np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS))
+        answer = dist.rows.share_quantiles(self.labels, np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS))
         answer = np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, answer))
         return self._back(answer, shape, self.dist.dtype)
 
@@ -192,9 +191,6 @@ class Marginal(Distribution):
         levels = torch.as_tensor(np.atleast_1d(np.asarray(alpha, dtype=np.float64)))
         column = levels.reshape(-1, *([1] * len(self.batch_shape)))
         return self.icdf(column).movedim(0, -1)
-
-    def _fits(self, shape: Size) -> bool:
-        return len(self.dist) == 1 or shape[len(shape) - len(self.batch_shape) :] == self.batch_shape
 
     def _back(self, answer: Array, shape: Size, dtype: torch.dtype) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(answer.T), device=self.dist.device).reshape(shape).to(dtype)

@@ -1,4 +1,4 @@
-"""Shapes of what users give: batches, points and levels, checked and laid out row by row."""
+"""Shapes of what users give: batches, indexes, tables of labels and numbers of draws, checked and laid out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
-from snefy_ldl._internal.tolerances import SHARE_SUM_ROUNDING
-from snefy_ldl._internal.validation import as_float
+from snefy_ldl._internal.limits import DRAWN_NUMBERS
+from snefy_ldl._internal.validation import align_labels, as_float
 from snefy_ldl.errors import InputError
 
 
@@ -26,11 +26,69 @@ def as_size(shape: Any, name: str) -> Size:
     """A shape that a user gave, checked: whole numbers >= 0."""
     try:
         size = Size(shape)
-    except TypeError:
+    except (TypeError, OverflowError, RuntimeError):
         size = None
     if size is None or any(length < 0 for length in size):
-        raise InputError(f"{name} must be a tuple of whole numbers >= 0; got {shape!r}.")
+        raise InputError(f"{name} must be a tuple of whole numbers >= 0 that memory can hold; got {shape!r}.")
     return size
+
+
+def check_draws(n: Any, per_draw: int, name: str = "n", least: int = 0) -> int:
+    """A number of draws, each of so many numbers, which memory must be able to hold.
+
+    Example:
+        >>> check_draws(10**12, 3)
+        Traceback (most recent call last):
+        ...
+        snefy_ldl.errors.InputError: n=1000000000000 draws at once are too many; ask for fewer at a time.
+    """
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < least:
+        raise InputError(f"{name} must be a whole number of at least {least} draws; got {n!r}.")
+    if n * per_draw > DRAWN_NUMBERS:
+        raise InputError(f"{name}={n} draws at once are too many; ask for fewer at a time.")
+    return int(n)
+
+
+def as_index(index: Any) -> Any:
+    """An index of any container as one that tensors take.
+
+    Raises:
+        InputError: text, or numbers that are not whole.
+    """
+    if isinstance(index, tuple):
+        return tuple(as_index(part) for part in index)
+    if index is None or isinstance(index, (int, np.integer, slice, type(Ellipsis), Tensor)):
+        return index
+    numbers = np.asarray(index)
+    if numbers.size and numbers.dtype.kind not in "biu":
+        raise InputError(f"a batch is indexed by whole numbers, slices and masks; got {index!r}.")
+    return torch.as_tensor(numbers if numbers.size else numbers.astype(np.int64))
+
+
+def is_several(labels: Any) -> bool:
+    """Whether these are labels, and not one label's number or name."""
+    return not isinstance(labels, str) and getattr(labels, "ndim", 1) > 0 and hasattr(labels, "__iter__")
+
+
+def label_table(value: Any, names: Any, n_labels: int, device: torch.device, what: str = "value") -> Tensor:
+    """Numbers for every label (..., L) of any container; a frame's columns go by name, a tensor keeps its gradient.
+
+    Args:
+        value: the numbers.
+        names: of the labels (L,), or None.
+        n_labels: L.
+        device: where the numbers are wanted.
+        what: name of the numbers in messages.
+
+    Raises:
+        InputError: unknown or missing names, another number of columns, or no real numbers.
+    """
+    value = align_labels(value, names, what)
+    if not isinstance(value, Tensor) or value.is_sparse:
+        value = torch.as_tensor(as_float(value, what), device=device)
+    if value.shape[-1:] != (n_labels,) or value.is_complex():
+        raise InputError(f"{what} must hold {n_labels} real numbers a row; got shape {tuple(value.shape)}.")
+    return value
 
 
 def row_table(values: Tensor, batch_shape: Size, n_labels: int, name: str) -> Tensor:
@@ -44,58 +102,16 @@ def row_table(values: Tensor, batch_shape: Size, n_labels: int, name: str) -> Te
         ) from None
 
 
-def share_points(dist: Any, value: Any) -> tuple[Tensor, Size]:
-    """Shares (T, L) in float64, whose points fall to the distribution's rows in order, over and over; and their shape.
-
-    Args:
-        dist: whose labels and batch they must fit.
-        value: shares (..., *batch, L).
-
-    Returns:
-        The points, and the shape (..., *batch) that answers take.
-
-    Raises:
-        InputError: another shape, or shares that are not finite, negative, or do not sum to one.
-    """
-    points = _as_points(value, dist.n_labels, dist.device)
-    flat = points.reshape(-1, dist.n_labels)
-    bad = ~((flat >= 0.0).all(-1) & ((flat.sum(-1) - 1.0).abs() <= SHARE_SUM_ROUNDING))
-    if bool(bad.any()):
-        row = int(torch.nonzero(bad)[0])
-        raise InputError(f"row {row} is {flat[row].tolist()}: shares must be >= 0 and sum to one.")
-    shape = _whole_shape(dist, points.shape[:-1])
-    return points.expand(*shape, dist.n_labels).reshape(-1, dist.n_labels), shape
+def level_points(value: Any, width: int, device: torch.device) -> Tensor:
+    """Uniform numbers (..., width) in float64, each between 0 and 1."""
+    levels = torch.as_tensor(as_float(value, "uniform numbers"), device=device)
+    if levels.shape[-1:] != (width,) or not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
+        raise InputError(f"uniform numbers must lie between 0 and 1, {width} a row; got shape {tuple(levels.shape)}.")
+    return levels
 
 
-def level_points(dist: Any, uniforms: Any) -> tuple[Tensor, Size]:
-    """Levels (T, L-1) in [0, 1], of (..., *batch, L-1), as :func:`share_points` does for shares; and their shape."""
-    width = dist.n_labels - 1
-    points = _as_points(uniforms, width, dist.device)
-    if not bool(((points >= 0.0) & (points <= 1.0)).all()):
-        raise InputError("uniform numbers must lie between 0 and 1.")
-    shape = _whole_shape(dist, points.shape[:-1])
-    return points.expand(*shape, width).reshape(-1, width), shape
-
-
-def _whole_shape(dist: Any, shape: Size) -> Size:
-    try:
-        whole = common_shape(shape, dist.batch_shape)
-    except ValueError:
-        whole = torch.Size()
-    depth = len(dist.batch_shape)
-    if len(whole) < depth or (len(dist) != 1 and whole[len(whole) - depth :] != dist.batch_shape):
-        raise InputError(
-            f"points of shape {tuple(shape)} do not fit a batch of shape {tuple(dist.batch_shape)}: give one for "
-            "each row of the batch, or several blocks of as many."
-        )
-    return whole
-
-
-def _as_points(value: Any, width: int, device: torch.device) -> Tensor:
-    """Points as finite float64 numbers (..., width)."""
-    table = torch.tensor(as_float(value, "value"), device=device)
-    if table.dim() < 1 or table.shape[-1] != width:
-        raise InputError(f"expected {width} columns; got shape {tuple(table.shape)}.")
-    if not bool(torch.isfinite(table).all()):
-        raise InputError("every number must be finite.")
-    return table
+def off_simplex(points: Tensor, tolerance: float) -> int | None:
+    """Number of the first row (..., L) that is not a label distribution, or None."""
+    flat = points.detach().double().reshape(-1, points.shape[-1])
+    good = (flat >= 0.0).all(-1) & ((flat.sum(-1) - 1.0).abs() <= tolerance)
+    return None if bool(good.all()) else int((~good).nonzero()[0])
