@@ -44,6 +44,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.active import query, will_it_help
 from snefy_ldl.active.batches import bait, lcmd, maxdet
 from snefy_ldl.plots.active import paired_interval
+from snefy_ldl.votes import next_vote
 
 #: Change it when a record would mean something else: old ones are then not reused.
 VERSION = 3
@@ -509,7 +510,7 @@ def buy(data, split, way, total=1000, step=100):
     while (left := total - int(bought.sum())) > 0:
         asked = pool[bought[pool].sum(1) > 0]
         model = small.fit(X[asked], counts=bought[asked])
-        give(model.next_vote(X[pool], bought[pool], n=min(step, left), new_item_cost=1.0))
+        give(next_vote(model, X[pool], bought[pool], n=min(step, left), new_item_cost=1.0))
     asked = pool[bought[pool].sum(1) > 0]
     model = SnefyLDL(random_state=split, **MODEL).fit(X[asked], counts=bought[asked])
     shares = counts[test] / counts[test].sum(1, keepdims=True)

@@ -28,7 +28,7 @@ from sklearn.model_selection import KFold
 from sklearn.preprocessing import StandardScaler
 
 import common
-from snefy_ldl import SnefyLDL
+from snefy_ldl import AnnotatorLDL, SnefyLDL
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.metrics import cumulative_absolute_distance, manhattan
 from snefy_ldl.votes import Votes
@@ -141,13 +141,13 @@ def study_real(name, seed, tiny):
     shares = counts / counts.sum(1, keepdims=True)
     settings = {"random_state": seed} | ({"epochs": 2, "n_neurons": 12, "n_readouts": 6} if tiny else {})
     started = time.process_time()
-    model = SnefyLDL(**settings).fit(X[train], votes=known)
+    model = AnnotatorLDL(SnefyLDL(**settings)).fit(X[train], known)
     seconds = time.process_time() - started
     plain = SnefyLDL(**settings).fit(X[train], counts=counts)
     Z = X[test]
-    mean, matrices = np.asarray(model.predict(Z)), model.annotators_.matrices
+    mean, matrices = np.asarray(model.predict(Z, of="latent")), model.annotators_.matrices
     soft = {
-        "annotators": np.asarray(model.predict_population(Z)),
+        "annotators": np.asarray(model.predict(Z)),
         "counts": np.asarray(plain.predict(Z)),
         "softmax": fit_softmax(X[train], shares, seed)(Z),
         "dawid-skene": fit_softmax(X[train], dawid_skene(known), seed)(Z),
@@ -253,7 +253,7 @@ def study_synthetic(seed, tiny):
         n_items, n_people = (100, 20) if tiny else (500, 100)
         items, votes, matrices, spams = make_crowd(n_items, n_people, 50, n_labels, kind, care, seed)
         settings = {"random_state": seed} | ({"epochs": 2} if tiny else {})
-        model = SnefyLDL(**settings).fit(items.X, votes=votes)
+        model = AnnotatorLDL(SnefyLDL(**settings)).fit(items.X, votes)
         has = votes.counts.sum(1) > 0
         plain = SnefyLDL(**settings).fit(items.X[has], counts=votes.counts[has])
         truth = np.maximum(items.latent, 1e-6)
@@ -293,7 +293,7 @@ def replay(model, X, votes, available, reference, ask, batch, batches, rng):
             if not open_pairs.any():
                 break
             if policy == "pairs":
-                pairs = model.next_vote(X, votes=so_far, n=batch, available=open_pairs)
+                pairs = model.next_vote(X, so_far, n=batch, available=open_pairs)
                 place = {item: k for k, item in enumerate(so_far.items)}
                 rows = np.array([place[item] for item, _ in pairs], dtype=int)
                 people = np.array([model.annotators_.number(name) for _, name in pairs], dtype=int)
@@ -328,7 +328,7 @@ def study_next(seed, tiny):
     rng = np.random.default_rng(seed)
     items, votes, matrices, _ = make_crowd(300, 40, 30, 3, "mixed", (0.75, 1.0), seed)
     settings = {"random_state": seed} | ({"epochs": 2} if tiny else {})
-    model = SnefyLDL(**settings).fit(items.X, votes=votes)
+    model = AnnotatorLDL(SnefyLDL(**settings)).fit(items.X, votes)
     available = np.ones((300, 40), dtype=bool)
     available[votes.item, votes.annotator] = False
 
@@ -340,7 +340,7 @@ def study_next(seed, tiny):
     X, votes, split = load("POPQUORN_offensiveness")
     train, test = splits_of("POPQUORN_offensiveness", split, seed)
     known, new = (votes.on_items([votes.items[k] for k in rows]) for rows in (train, test))
-    model = SnefyLDL(**settings).fit(X[train], votes=known)
+    model = AnnotatorLDL(SnefyLDL(**settings)).fit(X[train], known)
     reference, _ = model.predict_given_votes(X[test], new)
     held = np.full((len(test), len(votes.annotators)), -1)
     held[new.item, new.annotator] = new.label
@@ -355,7 +355,7 @@ def study_speed(tiny):
     n_items, n_people, each = (500, 20, 50) if tiny else (20_000, 500, 200)
     items, votes, matrices, _ = make_crowd(n_items, n_people, each, 5, "mixed", (0.8, 1.0), 0, 20)
     started, cpu = time.perf_counter(), time.process_time()
-    model = SnefyLDL(random_state=0).fit(items.X, votes=votes)
+    model = AnnotatorLDL(SnefyLDL(random_state=0)).fit(items.X, votes)
     return {
         "wall": time.perf_counter() - started,
         "cpu": time.process_time() - cpu,

@@ -114,16 +114,17 @@ def kl(D, P):
     return (special.xlogy(D, D) - special.xlogy(D, np.maximum(P, 1e-12))).sum(1)
 
 
-def fit_timed(X, D, groups=None, **settings):
+def fit_timed(X, D, groups=None, effects="auto", **settings):
     import torch
 
-    from snefy_ldl import SnefyLDL
+    from snefy_ldl import GroupedLDL, SnefyLDL
 
     torch.set_num_threads(1)
     started = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = SnefyLDL(random_state=0, **settings).fit(X, D, groups=groups)
+        model = SnefyLDL(random_state=0, **settings)
+        model = model.fit(X, D) if groups is None else GroupedLDL(model, effects=effects).fit(X, D, groups=groups)
     return model, time.process_time() - started
 
 
@@ -147,7 +148,7 @@ def made(seed: int, effect: float, noise: str, before: Any = None) -> dict[str, 
     record: dict[str, Any] = dict(before or {"kind": "made", "seed": seed, "effect": effect, "noise": noise})
     if before is None:
         plain, record["seconds_plain"] = fit_timed(X[train], D[train])
-        split, _ = fit_timed(X[train], D[train], g[train], group_effects=None)
+        split, _ = fit_timed(X[train], D[train], g[train], effects=None)
         peer = DirichletMixed().fit(X[train], D[train], g[train])
         record["peer_size"] = float(np.sqrt((peer.u**2).sum() / 40 / 3))
         for name, rows in (("seen", seen), ("unseen", new)):

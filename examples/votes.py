@@ -18,7 +18,7 @@ import numpy as np
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.plots.votes import plot_calibration, plot_update
-from snefy_ldl.votes import Votes, calibrate_counts, evaluate
+from snefy_ldl.votes import Votes, calibrate_counts, evaluate, next_vote, update
 
 
 def rounds(model, X, hidden, choose, n_rounds=40, seed=0):
@@ -30,7 +30,7 @@ def rounds(model, X, hidden, choose, n_rounds=40, seed=0):
         rows = choose(seen, number, size)
         for row in rows:
             seen[row] += rng.multinomial(1, hidden[row])
-        mean = model.update(X, seen).mean.numpy()
+        mean = update(model, X, seen).mean.numpy()
         spent.append(seen.sum() / len(hidden))
         wrong.append(float((mean.argmax(1) != hidden.argmax(1)).mean()))
     return spent, wrong
@@ -44,7 +44,7 @@ def main(folder: Path) -> None:
     print(votes.agreement(), *votes.preflight(), sep="\n")
     train, test = slice(0, 600), slice(600, 900)
     model = SnefyLDL(random_state=0).fit(data.X[train], counts=votes.counts[train])
-    before, after = model.predict_dist(data.X[test]), model.update(data.X[test], votes.counts[test])
+    before, after = model.predict_dist(data.X[test]), update(model, data.X[test], votes.counts[test])
     for name, value in evaluate(before, votes.counts[test]).items():
         print(f"{name:20s} {value:.4f}")
 
@@ -55,7 +55,7 @@ def main(folder: Path) -> None:
     X, hidden = data.X[test], data.latent[test]
     order = np.random.default_rng(1).permutation(len(X))
     curves = {
-        "next_vote": rounds(model, X, hidden, lambda seen, number, size: model.next_vote(X, seen, size)),
+        "next_vote": rounds(model, X, hidden, lambda seen, number, size: next_vote(model, X, seen, size)),
         "uniform": rounds(
             model, X, hidden, lambda seen, number, size: order[np.arange(number * size, (number + 1) * size) % len(X)]
         ),

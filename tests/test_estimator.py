@@ -17,6 +17,7 @@ from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError, ZeroLabelWarning
 from snefy_ldl.metrics.points import kl_divergence
+from snefy_ldl.votes import next_vote, update, votes_needed
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 4, "random_state": 0, "guides": None}
 
@@ -423,17 +424,17 @@ def test_named_labels_come_back_from_rows_of_any_kind(as_rows):
     votes = [[1, 0, 2], [0, 0, 0], [3, 0, 0], [0, 1, 0]]
     pd.testing.assert_frame_equal(model.predict(rows), model.predict(X))
     pd.testing.assert_frame_equal(model.predict_var(rows), model.predict_var(X))
-    assert torch.equal(model.update(rows, votes).mean, model.update(X, votes).mean)
-    assert torch.equal(model.update(rows, torch.tensor(votes)).mean, model.update(X, votes).mean)
-    np.testing.assert_array_equal(model.next_vote(rows, votes, 2), model.next_vote(X, votes, 2))
-    np.testing.assert_array_equal(model.votes_needed(rows, 0.4), model.votes_needed(X, 0.4))
+    assert torch.equal(update(model, rows, votes).mean, update(model, X, votes).mean)
+    assert torch.equal(update(model, rows, torch.tensor(votes)).mean, update(model, X, votes).mean)
+    np.testing.assert_array_equal(next_vote(model, rows, votes, 2), next_vote(model, X, votes, 2))
+    np.testing.assert_array_equal(votes_needed(model, rows, 0.4), votes_needed(model, X, 0.4))
 
 
 def test_rows_of_different_lengths_are_refused():
     city = make_city_districts(n=60, random_state=0)
     model = SnefyLDL(n_neurons=5, n_readouts=3, hidden_sizes=(6,), epochs=1, guides=None).fit(city.X, city.D)
     with pytest.raises(InputError, match="one length"):
-        model.update([[1.0, 2.0], [3.0]], [[1, 0, 0], [0, 1, 0]])
+        update(model, [[1.0, 2.0], [3.0]], [[1, 0, 0], [0, 1, 0]])
 
 
 def test_columns_of_labels_are_told_by_their_names():
@@ -456,7 +457,7 @@ def test_columns_of_labels_are_told_by_their_names():
         lambda labels, counts: evaluate(model, X, counts=counts[new])["metrics"]["kl_divergence"]["value"],
         lambda labels, counts: ConformalIntervals(model, 0.9, "cdf").conformalize(X, labels[new]).thresholds_,
         lambda labels, counts: ConformalRegion(model, 0.9).conformalize(X, labels[new]).threshold_,
-        lambda labels, counts: np.asarray(model.update(X, counts[new]).mean),
+        lambda labels, counts: np.asarray(update(model, X, counts[new]).mean),
     ]
     for question in questions:
         np.testing.assert_array_equal(question(D, votes), question(swapped, votes[["c", "a", "b"]]))

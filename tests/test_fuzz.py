@@ -19,6 +19,7 @@ import scipy.sparse as sp
 import torch
 
 from snefy_ldl import SnefyLDL, SnefySimplex
+from snefy_ldl import votes as voting
 from snefy_ldl.active import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError, SnefyError
@@ -276,7 +277,7 @@ def entropy(rng: np.random.Generator) -> Any:
 
 
 def update(rng: np.random.Generator) -> Any:
-    return fitted(pick(rng, ["shares", "counts"])).update(features(rng, 5), counts(rng, 5)).mean
+    return voting.update(fitted(pick(rng, ["shares", "counts"])), features(rng, 5), counts(rng, 5)).mean
 
 
 def next_vote(rng: np.random.Generator) -> Any:
@@ -285,13 +286,13 @@ def next_vote(rng: np.random.Generator) -> Any:
     options |= {"max_per_item": pick(rng, NUMBERS), "new_item_cost": pick(rng, [1.0, 0, -1, np.nan, None, "x"])}
     kept = pick(rng, [[], ["criterion"], list(options)])
     options = {name: options[name] for name in kept}
-    return fitted("shares").next_vote(features(rng, 5), votes, pick(rng, NUMBERS), **options)
+    return voting.next_vote(fitted("shares"), features(rng, 5), votes, pick(rng, NUMBERS), **options)
 
 
 def votes_needed(rng: np.random.Generator) -> Any:
     width, level = (pick(rng, [usual, usual, pick(rng, LEVELS)]) for usual in (0.3, 0.9))
     most = pick(rng, [8, 8, pick(rng, NUMBERS)])
-    answer = fitted("shares").votes_needed(features(rng, 3), width, level, max_votes=most)
+    answer = voting.votes_needed(fitted("shares"), features(rng, 3), width, level, max_votes=most)
     return np.nan_to_num(answer, posinf=0.0)  # inf says that max_votes would not do
 
 
@@ -450,7 +451,7 @@ def test_infinite_shares_of_a_law_are_refused() -> None:
 
 def test_huge_limits_and_whole_numbers_do_no_harm() -> None:
     rows = np.zeros((3, N_FEATURES))
-    assert len(fitted("shares").next_vote(rows, n=2, max_per_item=10**15)) >= 1
+    assert len(voting.next_vote(fitted("shares"), rows, n=2, max_per_item=10**15)) >= 1
     huge = pd.Series([10**400, 1, 2, 3] * 5, dtype=object)
     with pytest.raises(InputError, match="contains inf"):
         SnefyLDL(**SIZES, guides=None).fit(pd.DataFrame({"a": huge}), np.full((20, 2), 0.5))

@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
@@ -22,6 +21,7 @@ from snefy_ldl.datasets.objects import split_labels
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError, TrainingWarning
 from snefy_ldl.logratio import LogRatioLDL
+from snefy_ldl.prediction import DistributionPredictor
 from snefy_ldl.snefy import SnefyLDL
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Choice:
         return f"<table><caption>kept {self.kept}: {self.reason}</caption>{rows}</table>"
 
 
-class AutoLDL(DensityPredictor, BaseEstimator):  # type: ignore[misc]
+class AutoLDL(DistributionPredictor, BaseEstimator):  # type: ignore[misc]
     """Fits :class:`~snefy_ldl.SnefyLDL` and :class:`~snefy_ldl.LogRatioLDL`, and keeps the better one.
 
     Both are fitted to all rows; each holds rows back as it does anyway, and their log densities of the rows that both

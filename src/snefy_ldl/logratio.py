@@ -25,7 +25,6 @@ from scipy.linalg import helmert
 from scipy.special import expit
 from torch import Tensor
 
-from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import ZeroPolicy
@@ -48,6 +47,7 @@ from snefy_ldl.learners.log_amounts import (
 from snefy_ldl.learners.ratio_guides import Forest, Ridge
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.mixture import N_HIDDEN, N_PATTERNS, SLOW_RATES, MixtureNet, Rows, Trained, train
+from snefy_ldl.prediction import DistributionPredictor
 
 #: Folds of the cross-fitting, and so members of the density.
 N_FOLDS = 5
@@ -68,7 +68,7 @@ GUIDES = ("ridge", "scores", "trees")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class LogRatioLDL(Learner, DensityPredictor):  # type: ignore[misc]  # score is the learners', minus KL
+class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # score is the learners', minus KL
     """Density of compositions in log-ratio space, for tables that are small, have many parts, or hold zeros.
 
     With ``n_components=1`` and ``guides=["ridge"]`` it is logistic-normal regression: ridge regression of isometric

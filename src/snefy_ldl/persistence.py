@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,16 +25,17 @@ LEARNERS = (
 )
 
 
-def load(folder: str | Path, backbone: Any = None, device: str | None = None) -> Any:
+def load(folder: str | Path, backbone: Any = None, device: str | None = None, guides: Any = None) -> Any:
     """Load a saved model, whichever estimator wrote it; nothing in the folder is executed.
 
     Args:
         folder: written by ``save`` of an estimator of this library, or by version 0.1.
         backbone: the custom network of a SnefyLDL, as :meth:`SnefyLDL.load` takes it.
         device: where a SnefyLDL computes; the GPU if available by default.
+        guides: fitted guides of a SnefyLDL, if they could not be saved.
 
     Returns:
-        The fitted estimator: a SnefyLDL, LogRatioLDL, AutoLDL, pipeline, ensemble or learner.
+        The fitted estimator: a SnefyLDL, LogRatioLDL, AutoLDL, GroupedLDL, AnnotatorLDL, pipeline, ensemble or learner.
 
     Raises:
         ModelFileError: the folder is missing, damaged, foreign or of a newer version.
@@ -57,7 +59,24 @@ def load(folder: str | Path, backbone: Any = None, device: str | None = None) ->
             import_module(module)
         model = import_module("snefy_ldl.learners.base").Learner.load(place)
     else:
-        model = import_module("snefy_ldl.snefy").SnefyLDL.load(place, backbone, device)
+        model = _load_density(place, backbone, device, guides)
     return import_module("snefy_ldl.auto").AutoLDL.around(model)
 
 
+def _load_density(folder: Path, backbone: Any, device: str | None, guides: Any) -> Any:
+    """A SnefyLDL, or the estimator around one."""
+    from snefy_ldl._internal.persistence import load_state
+    from snefy_ldl.snefy import SnefyLDL
+
+    parameters, state = load_state(folder, backbone, guides)
+    people, effects = state.annotators, state.effects
+    model = SnefyLDL.restore(folder, parameters, state, backbone, device)
+    if effects is not None:
+        from snefy_ldl.grouped import GroupedLDL
+
+        return GroupedLDL(model).adopt(model, model.fitted_)
+    if people is not None:
+        from snefy_ldl.annotators import AnnotatorLDL
+
+        return AnnotatorLDL(model).around(model.adopt(replace(state, annotators=None)), people)
+    return model

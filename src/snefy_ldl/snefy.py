@@ -1,13 +1,13 @@
-"""SnefyLDL: the scikit-learn shell around the density, and the only border between NumPy and torch."""
+"""SnefyLDL: the scikit-learn shell around the squared family, and the only border between NumPy and torch."""
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -16,42 +16,89 @@ from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._internal.limits import BACKBONE_ROWS, LARGEST_FEATURE, PREDICTION_ROWS, SMALL_BATCH
-from snefy_ldl._internal.persistence import StoredModel
+from snefy_ldl._internal.persistence import load_state, put_on_device, save_state
 from snefy_ldl._internal.progress import track
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.threads import one_thread
-from snefy_ldl._internal.types import Index
+from snefy_ldl._internal.types import Index, NamedTable
 from snefy_ldl._internal.validation import (
+    PartialCounts,
     ZeroOption,
     ZeroPolicy,
+    align_labels,
     check_choice,
-    check_counts,
-    check_distributions,
     check_features,
     check_names,
     check_rows,
+    check_same_index,
 )
-from snefy_ldl.datasets.groups import GroupedRows, in_groups, read_groups, split_rows
+from snefy_ldl.datasets.groups import GroupedRows, split_rows
 from snefy_ldl.datasets.objects import open_rows
 from snefy_ldl.datasets.streams import as_stream
-from snefy_ldl.datasets.votes import VoteTable
 from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
+from snefy_ldl.prediction import DistributionPredictor, takes_groups
 from snefy_ldl.training import FittedState, Job, Settings, TrainingData, network_inputs
-from snefy_ldl.training.annotators import fit_annotators, learn_new
-from snefy_ldl.training.fit import fit, fit_stream
-from snefy_ldl.training.groups import forget_groups
+from snefy_ldl.training import fit as training
 from snefy_ldl.training.settings import Parameters
-from snefy_ldl.votes.annotators import AnnotatorPredictor
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
 MANY_BLOCKS = 50
 
 
+def _part(field: str) -> Any:
+    """A fitted attribute that shows one field of ``fitted_``."""
+    return property(lambda self: getattr(self.fitted_, field))
+
+
+class FittedParts:
+    """The fitted state of an estimator and its parts, under the names that scikit-learn gives fitted attributes."""
+
+    fitted_: FittedState
+    net_, guides_, columns_, inputs_ = _part("net"), _part("guides"), _part("columns"), _part("inputs")
+    scaling_, history_, candidates_ = _part("scaling"), _part("history"), _part("candidates")
+    n_labels_, label_names_, zero_policy_ = _part("n_labels"), _part("label_names"), _part("zero_policy")
+    seen_rows_, self_check_, _labels_were_named = _part("seen"), _part("self_check"), _part("labels_were_named")
+
+    @property
+    def training_(self) -> dict[str, Any]:
+        """What the fit did."""
+        return self.fitted_.summary
+
+    @training_.setter
+    def training_(self, summary: dict[str, Any]) -> None:
+        self.fitted_ = replace(self.fitted_, summary=summary)
+
+    @property
+    def validation_log_prob_(self) -> Any:
+        """Log density of every training row by networks that did not learn from it; None if none was held back."""
+        held = self.fitted_.validation
+        return None if held is None else held.by_row()
+
+    @property
+    def n_features_in_(self) -> int:
+        """d."""
+        return self._known("n_features_in_", self.fitted_.n_features)
+
+    @property
+    def feature_names_in_(self) -> Any:
+        """Names of the features (d,)."""
+        return np.array(self._known("feature_names_in_", self.fitted_.feature_names), dtype=object)
+
+    @staticmethod
+    def _known(name: str, value: Any) -> Any:
+        if value is None:
+            raise AttributeError(f"this fit has no {name}")
+        return value
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
-class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # type: ignore[misc]
+class SnefyLDL(Parameters, FittedParts, DistributionPredictor, BaseEstimator):  # type: ignore[misc]
     """Label distribution learning with a full conditional density ``p(ℓ|x)`` over the simplex.
 
     The density is the squared neural family (Zhang, Tsuchida, Sejdinovic; UAI 2025): mean, variance, covariance,
@@ -93,11 +140,9 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
         recipe: "default", or "paper" for the training the paper describes (:meth:`paper`).
         warm_start: a further ``fit`` goes on from the present weights.
         checkpoint_dir: folder for a checkpoint after every epoch; a killed fit goes on from it. None: no checkpoint.
-        group_effects: where ``fit`` is given groups: "auto" learns how far each group lies from where its features put
-            it, and uses that where validation rows favour it (where features tell as much, rows are fitted as without
-            groups); None splits rows by group and does no more.
 
     Attributes:
+        fitted_: the fitted state, frozen; the attributes below are its parts.
         columns_: what makes features of a table's columns (:mod:`snefy_ldl.datasets.columns`), or None.
         net_: the trained members (:class:`snefy_ldl.networks.net.SnefyNet`).
         guides_: the fitted guides (:class:`snefy_ldl.training.guides.Guides`), or None.
@@ -114,10 +159,7 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
         label_names_: names of the labels (L); made up where they had none.
         zero_policy_: what happens to shares of zero, as settled by the fit.
         seen_rows_: fingerprints of the training rows (:class:`snefy_ldl._internal.seen.SeenRows`), or None.
-        group_effects_: what is known of groups (:class:`snefy_ldl.training.effects.GroupEffects`), or None.
         self_check_: whether quantiles of the fitted law agree with its draws, a dict; None in an old file.
-        annotators_: what a fit to single votes learnt about who cast them (:class:`snefy_ldl.votes.Annotators`), or
-            None.
         n_features_in_: d; not with a custom backbone.
         feature_names_in_: names of the features (d,); only where X had some.
 
@@ -217,32 +259,20 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
         *,
         counts: Any = None,
         sample_weight: Any = None,
-        engine: Any = None,
-        groups: Any = None,
-        votes: VoteTable | None = None,
-        gold: Mapping[Any, Any] | None = None,
-        trusted: Iterable[Any] | None = None,
+        y: Any = None,
     ) -> SnefyLDL:
         """Fit to label distributions, or to votes with ``fit(X, counts=K)``.
 
         Args:
             X: features (N, d): array, DataFrame, sparse matrix or tensor; with a backbone anything it takes, also a
                 torch ``Dataset`` or ``DataLoader`` of pairs (x, shares) or (x, counts), which need no D.
-            D: label distributions (N, L), rows that sum to one; NaN where a share is not known (its row counts by the
-                density of what is known).
+            D: label distributions (N, L), rows that sum to one; NaN where a share is unknown (such a row contributes
+                the density of its known shares). With ``warm_start`` a frame is aligned with the labels of the first
+                fit by the names of its columns; rows go by position.
             counts: whole numbers of votes (N, L) instead; zeros and unequal totals are fine, NaN is a label that was
                 not on offer; or :class:`snefy_ldl.votes.PartialCounts`.
             sample_weight: how much each row counts (N,); all alike by default.
-            engine: where to train, such as :class:`snefy_ldl.apps.cluster.training.RayTraining`; X is then
-                :class:`snefy_ldl.apps.cluster.training.ParquetRows`, which names the labels, too. None: here.
-            groups: the group of each row (N,), such as the child, the field or the person it belongs to; or one column
-                per level (N, k), nested (farm, plot) or crossed (person, item). Validation rows are split by the first
-                level, and the effect of each group is learnt (``group_effects``).
-            votes: single votes with their annotators (:class:`snefy_ldl.votes.Votes`), one item per row of X in the
-                order of ``votes.items``. Each annotator's confusion matrix is learnt along (``annotators_``), and the
-                law is that of the items, freed of what annotators add.
-            gold: items whose label, or label distribution, is known, by name: ``{"item 7": "cat"}``; with votes.
-            trusted: names of annotators who are known to be careful; with votes.
+            y: another name of D.
 
         Returns:
             The model itself.
@@ -258,44 +288,25 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
             1
         """
         settings = self.settings()
+        D = y if D is None else D
         if isinstance(X, GroupedRows):
-            X, groups = split_rows(X)
-        if votes is not None:
-            if D is not None or counts is not None or sample_weight is not None or engine is not None:
-                raise InputError("fit(X, votes=...) takes no D, counts, sample_weight or engine beside the votes.")
-            if groups is not None:
-                raise InputError(
-                    "groups: a fit to single votes has no groups of rows; use fit(X, counts=..., groups=...)."
-                )
-            return self.adopt(fit_annotators(settings, X, votes, self.backbone, self.columns, gold, trusted))
-        if gold is not None or trusted is not None:
-            raise InputError("gold and trusted go with single votes: fit(X, votes=Votes(...)).")
-        if engine is not None:
-            if groups is not None:
-                raise InputError("groups: a fit by an engine reads rows as a stream, which has no groups.")
-            if sample_weight is not None:
-                raise InputError("sample_weight: a fit by an engine reads rows as a stream, which has no weights.")
-            if D is not None or counts is not None or not hasattr(X, "shard"):
-                raise InputError("a fit by an engine reads Parquet files: fit(ParquetRows(...), engine=...).")
-            return self.adopt(engine.fit(settings, X, self.columns))
-        stream = as_stream(X)
-        if stream is not None and D is None and counts is None:
-            if groups is not None:
-                raise InputError("groups: rows that are read as a stream have no groups; give X and D as tables.")
-            return self.adopt(fit_stream(settings, stream, self.columns))
-        start = self._state() if self.warm_start else None
-        data = TrainingData(X, D, counts, sample_weight, self.backbone, self._columns(start), groups=groups)
+            raise InputError("SnefyLDL learns nothing of groups: use GroupedLDL(SnefyLDL()).fit(X, D, groups=...).")
+        if as_stream(X) is not None and D is None and counts is None:
+            raise InputError("X is read as a stream: use snefy_ldl.fit_stream(model, X).")
+        start = self.fitted_ if self.warm_start and hasattr(self, "fitted_") else None
+        D, counts = _in_order(X, D, counts, sample_weight, start)
+        data = TrainingData(X, D, counts, sample_weight, self.backbone, self._columns(start))
         if self.verbose and data.note is not None:
             print(f"note: {data.note}", file=sys.stderr)
         policy = None if start is None else start.zero_policy
-        return self.adopt(*fit([Job(settings, data, start=start, policy=policy)]))
+        return self.adopt(*training.fit([Job(settings, data, start=start, policy=policy)]))
 
     def partial_fit(self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None) -> SnefyLDL:
         """One pass over these rows at a constant rate; the first call also sets the model up from them.
 
         Args:
             X: features (N, d), as :meth:`fit` takes them.
-            D: label distributions (N, L); or ``counts``.
+            D: label distributions (N, L); or ``counts``. A frame is aligned with the first call's labels by name.
             counts: votes (N, L).
             sample_weight: how much each row counts (N,).
 
@@ -303,7 +314,7 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
             The model itself.
 
         Raises:
-            InputError: where data or settings break a rule, or do not have the shape of the first call's.
+            InputError: data or settings break a rule, or do not have the shape and labels of the first call's.
             TrainingError: where losses stay infinite after several repairs.
 
         Example:
@@ -316,10 +327,23 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
             2
         """
         settings = self.settings()
-        start = self._state()
+        start = getattr(self, "fitted_", None)
+        D, counts = _in_order(X, D, counts, sample_weight, start)
         data = TrainingData(X, D, counts, sample_weight, self.backbone, self._columns(start), keep_constant=True)
         policy = start.zero_policy if start is not None and self.warm_start else None
-        return self.adopt(*fit([Job(settings, data, start=start, one_pass=True, policy=policy)]))
+        return self.adopt(*training.fit([Job(settings, data, start=start, one_pass=True, policy=policy)]))
+
+    def adopt(self, state: FittedState) -> Self:
+        """Become the fitted model of a state; what was fitted before is forgotten.
+
+        Args:
+            state: what :func:`snefy_ldl.training.fit.fit` returned for this model's settings.
+
+        Returns:
+            The model itself.
+        """
+        self.fitted_ = state
+        return self
 
     def _columns(self, start: FittedState | None) -> Any:
         """How columns are read: where a fit goes on, as the first one did."""
@@ -338,9 +362,9 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
             >>> SnefyLDL(epochs=3).settings().epochs
             3
         """
-        return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
+        return Settings(**{field.name: getattr(self, field.name) for field in fields(Parameters)})
 
-    # -- prediction (the rest is DensityPredictor) -------------------------------------------------------------------
+    # -- prediction (the rest is DistributionPredictor) ---------------------------------------------------------------
 
     def encode(self, X: Any) -> Any:
         """The numbers that the model makes of a table: text, dates and gaps as the fit read them.
@@ -361,8 +385,9 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
             >>> SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).encode(city.X[:4]).shape
             (4, 5)
         """
-        check_is_fitted(self, "net_")
-        X = split_rows(X)[0]
+        check_is_fitted(self, "fitted_")
+        if isinstance(X, GroupedRows):
+            X = X.X
         if self.backbone is not None:
             backbone = Backbone.of(self.backbone)
             return open_rows(X, backbone.collate, self.n_labels_, backbone.workers)
@@ -371,155 +396,110 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
         check_names(X, getattr(self, "feature_names_in_", None))
         return check_features(X, n_features=self.n_features_in_, largest=LARGEST_FEATURE)
 
-    def _in_groups(self, X: Any, groups: Any) -> Any:
-        return in_groups(X, groups)
-
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
-        columns = None
-        if isinstance(X, GroupedRows):
-            check_is_fitted(self, "net_")
-            groups = read_groups(X.groups, X.n_rows)
-            columns = None if self.group_effects_ is None else self.group_effects_.columns(groups, X.n_rows)
-            X = X.X
         stream, done = as_stream(X), 0
         if stream is not None:
             for chunk in stream.chunks():
-                for block, law in self._blocks(chunk.X, what):
-                    yield slice(done + block.start, done + block.stop), law
+                for block, dist in self._blocks(chunk.X, what):
+                    yield slice(done + block.start, done + block.stop), dist
                 done += len(chunk)
             return
         features = self.encode(X)
-        rows = count_rows(features)
-        step = max(256, PREDICTION_ROWS // self.net_.n_members) if self.backbone is None else BACKBONE_ROWS
-        starts = range(0, rows, step)
-        show = bool(self.verbose) and len(starts) > MANY_BLOCKS
-        for start in track(starts, len(starts), what, show=show):
-            block = slice(start, min(start + step, rows))
-            small = self.backbone is None and block.stop - start <= SMALL_BATCH
-            with torch.no_grad(), one_thread(small):
-                shown = self.guides_, self.inputs_, features, block, self.group_effects_, columns
-                dist = self.net_(*network_inputs(self.net_, *shown))
+        for block in row_blocks(self, count_rows(features), what):
+            with torch.no_grad(), one_thread(self.backbone is None and block.stop - block.start <= SMALL_BATCH):
+                dist = self.net_(*network_inputs(self.net_, self.guides_, self.inputs_, features, block))
             yield block, dist
 
-    def predict_dist(self, X: Any, *, groups: Any = None) -> SnefySimplex:
-        """The whole conditional law, from which every other prediction follows.
+    def predict_dist(self, X: Any) -> SnefySimplex:
+        """The predicted distributions, from which every other prediction follows.
 
         Args:
             X: features (N, d), as :meth:`fit` takes them.
-            groups: of the rows, as :meth:`fit` takes them; None where they are not known. A group that was seen is
-                predicted by what is known of it, a new one by how much groups differ.
 
         Returns:
             A torch distribution with batch (N,) and event (L,).
 
         Raises:
-            InputError: where X does not fit the model.
+            InputError: X does not fit the model.
             NotFittedError: before a fit.
 
         Example:
             >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=60, random_state=0)
-            >>> law = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).predict_dist(city.X[:4])
-            >>> law.mean.shape, law.prob_greater(0, 1).shape
+            >>> dist = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).predict_dist(city.X[:4])
+            >>> dist.mean.shape, dist.prob_greater(0, 1).shape
             (torch.Size([4, 3]), torch.Size([4]))
         """
-        laws = [law for _, law in self._blocks(self._in_groups(X, groups))]
-        law = laws[0] if len(laws) == 1 else laws[0].joined(laws)
-        return law.named(self.label_names_).checking()
+        return join_blocks(self, self._blocks(X))
 
-    def without_groups(self) -> SnefyLDL:
-        """A model for rows of unknown groups alone, which has no group effects: for export, or to forget groups.
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model into a folder: safetensors weights and a JSON file; no pickle, and all or nothing.
+
+        Args:
+            folder: made where it is missing; a model in it is replaced.
 
         Returns:
-            A new model that predicts what this one predicts without ``groups``; the model itself where it has no
-            group effects.
+            The folder.
 
         Raises:
             NotFittedError: before a fit.
 
         Example:
-            >>> from snefy_ldl.datasets import make_groups
-            >>> data = make_groups(n_groups=12, n_rows=20, random_state=0)
-            >>> model = SnefyLDL(epochs=5, random_state=0).fit(data.X, data.D, groups=data.groups)
-            >>> bool(np.allclose(model.without_groups().predict(data.X), model.predict(data.X), atol=1e-6))
+            >>> import tempfile
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=60, random_state=0)
+            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     again = SnefyLDL.load(model.save(folder))
+            >>> bool((again.predict(city.X) == model.predict(city.X)).all())
             True
         """
-        check_is_fitted(self, "net_")
-        if self.group_effects_ is None:
-            return self
-        model = copy.copy(self)
-        model.net_, model.group_effects_ = forget_groups(self.net_, self.group_effects_.n_columns), None
-        return model
+        check_is_fitted(self, "fitted_")
+        return save_state(Path(folder), self.get_params(deep=False), self.fitted_)
 
-    def adapt(self, X: Any, D: Any = None, *, counts: Any = None, group: Any = None, groups: Any = None) -> SnefyLDL:
-        """A model that knows one more group, from a few of its rows and without a new fit.
-
-        Args:
-            X: features of the rows (n, d), as :meth:`fit` takes them.
-            D: their label distributions (n, L); or ``counts``.
-            counts: their votes (n, L).
-            group: name of the new group: ``predict(X, groups=[name, ...])`` then knows it. By default the new model
-                takes every row that comes without groups to be of this group.
-            groups: with several levels, the name of the group in each level (k,), known ones among them; those that are
-                not known are learnt.
-
-        Returns:
-            A new model; this one stays as it is.
-
-        Raises:
-            InputError: where the model has no group effects, or rows and labels break a rule.
-            NotFittedError: before a fit.
-
-        Example:
-            >>> from snefy_ldl.datasets import make_groups
-            >>> data = make_groups(n_groups=12, n_rows=20, random_state=0)
-            >>> model = SnefyLDL(epochs=5, random_state=0).fit(data.X[:200], data.D[:200], groups=data.groups[:200])
-            >>> new = model.adapt(data.X[200:205], data.D[200:205])
-            >>> new.predict(data.X[205:210]).shape
-            (5, 3)
-        """
-        check_is_fitted(self, "net_")
-        effects = self.group_effects_
-        if effects is None:
-            raise InputError(
-                "adapt needs a model with group effects: fit(X, D, groups=...) learns them, and this model has none "
-                '(training_["group_effects"] has the reason where groups were given).'
-            )
-        features = self.encode(X)
-        if counts is None:
-            labels = self.zero_policy_.apply(check_distributions(D, n_rows=count_rows(features), model=self)[0])
-        else:
-            votes = check_counts(counts, n_rows=count_rows(features), n_labels=self.n_labels_, model=self)[0]
-            labels = (votes + 0.5) / (votes + 0.5).sum(1, keepdims=True)
-        names = [str(group)] * len(effects.levels) if groups is None else [str(name) for name in np.ravel(groups)]
-        known = [-1] * len(names)
-        if groups is not None:
-            known = read_groups([names], 1).renamed(effects.names)[0].tolist()
-        more = effects.learn(np.array(known), features, labels, names)
-        codes = np.array([len(more.names[k]) - 1 if code < 0 else code for k, code in enumerate(known)])
-        model = copy.copy(self)
-        model.group_effects_ = replace(more, default=codes) if group is None and groups is None else more
-        return model
-
-    def with_annotators(self, X: Any, votes: VoteTable) -> SnefyLDL:
-        """A model that also knows annotators who joined after the fit; nothing else of it changes.
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        backbone: BackboneLike | None = None,
+        device: str | None = None,
+        guides: Sequence[Any] | None = None,
+    ) -> Self:
+        """Read a model that :meth:`save` wrote; nothing in the folder is executed.
 
         Args:
-            X: features (N, d), one row per item of the votes.
-            votes: of the new annotators, and of known ones on the same items.
+            folder: where it is.
+            backbone: needed again when the model was fitted with one: code is never saved.
+            device: where to put it; as it was constructed by default.
+            guides: fitted guides, needed again if the model was fitted with ones that could not be saved.
 
         Returns:
-            A new model.
+            The fitted model; :meth:`save` has an example.
 
         Raises:
-            InputError: no annotator of the votes is new, or X does not fit the votes.
+            ModelFileError: a file is missing, damaged, foreign or of a newer version, or a backbone is needed.
         """
-        people = self._people()
-        if count_rows(as_rows(X)) != len(votes.items):
-            raise InputError(f"X must have one row per item of the votes: {len(votes.items)}.")
-        other = copy.copy(self)
-        other.annotators_ = learn_new(people, self._blocks(X), votes)
-        return other
+        parameters, state = load_state(Path(folder), backbone, guides)
+        if state.effects is not None or state.annotators is not None:
+            kind = "GroupedLDL" if state.annotators is None else "AnnotatorLDL"
+            raise ModelFileError(f"{folder} holds a {kind}: snefy_ldl.load(folder) reads it.")
+        return cls.restore(folder, parameters, state, backbone, device)
+
+    @classmethod
+    def restore(
+        cls, folder: str | Path, parameters: dict[str, Any], state: FittedState, backbone: Any, device: str | None
+    ) -> Self:
+        """The model of a state that was read from a folder."""
+        try:
+            model = cls(**parameters, backbone=backbone)
+        except TypeError as error:
+            raise ModelFileError(f"{folder} is damaged: {error}.") from None
+        if device is not None:
+            model.device = device
+        put_on_device(state, model.device, folder)
+        return model.adopt(state)
 
     # -- scikit-learn ------------------------------------------------------------------------------------------------
 
@@ -541,6 +521,34 @@ class SnefyLDL(Parameters, StoredModel, AnnotatorPredictor, BaseEstimator):  # t
         return tags
 
 
+def row_blocks(model: SnefyLDL, n_rows: int, what: str) -> Iterator[slice]:
+    """Consecutive blocks of rows that a fitted model predicts at a time, with progress shown for many of them."""
+    step = max(256, PREDICTION_ROWS // model.net_.n_members) if model.backbone is None else BACKBONE_ROWS
+    starts = range(0, n_rows, step)
+    for start in track(starts, len(starts), what, show=bool(model.verbose) and len(starts) > MANY_BLOCKS):
+        yield slice(start, min(start + step, n_rows))
+
+
+def join_blocks(model: Any, blocks: Iterator[tuple[slice, SnefySimplex]]) -> SnefySimplex:
+    """The distributions of all blocks as one, under the names of the model's labels where those had names."""
+    parts = [dist for _, dist in blocks]
+    dist = parts[0] if len(parts) == 1 else parts[0].joined(parts)
+    return dist.named(model.label_names_).checking()
+
+
+def _in_order(X: Any, D: Any, counts: Any, sample_weight: Any, start: FittedState | None) -> tuple[Any, Any]:
+    """Labels aligned with those of an earlier fit by name; raises where two indexes hold the same rows shuffled."""
+    for what, table in (("D", D), ("counts", counts), ("sample_weight", sample_weight)):
+        check_same_index(X, table, ("X", what))
+    if start is None or not start.labels_were_named or isinstance(counts, PartialCounts):
+        return D, counts
+    aligned = (
+        table if table is None else NamedTable.of(align_labels(table, start.label_names, what), start.label_names)
+        for what, table in (("D", D), ("counts", counts))
+    )
+    return next(aligned), next(aligned)
+
+
 # -- many models at once -----------------------------------------------------------------------------------------------
 
 
@@ -554,7 +562,6 @@ def fit_many(
     counts: Any = None,
     sample_weight: Any = None,
     n_jobs: int | None = None,
-    groups: Any = None,
 ) -> list[SnefyLDL]:
     """Fit one model per split, trained together; model k gets what a lone fit on its rows with its settings gets.
 
@@ -569,7 +576,6 @@ def fit_many(
         counts: votes (N, L) instead of label distributions.
         sample_weight: row weights (N,); all alike by default.
         n_jobs: processes on a CPU; by default all cores, or one where the work is over in a few seconds.
-        groups: of all rows, (N,) or (N, k), as :meth:`SnefyLDL.fit` takes them.
 
     Returns:
         Fitted models, in the order of the splits.
@@ -588,8 +594,8 @@ def fit_many(
         (2, (2, 3))
     """
     estimator.settings()
-    X, groups = split_rows(X) if isinstance(X, GroupedRows) else (X, groups)
-    data = TrainingData(X, D, counts, sample_weight, estimator.backbone, estimator.columns, groups=groups)
+    D, counts = _in_order(X, D, counts, sample_weight, None)
+    data = TrainingData(X, D, counts, sample_weight, estimator.backbone, estimator.columns)
     rows = [_rows(split, data.n_rows, k) for k, split in enumerate(splits)]
     if not rows:
         raise InputError("fit_many needs at least one split: the training rows of each model.")
@@ -601,11 +607,11 @@ def fit_many(
     settings = [model.settings() for model in models]
     if data.columns is not None and (data.columns.has_gaps or not data.columns.is_plain):
         # each model learns from its rows alone what the columns are
-        table, targets = as_rows(X), {"D": D, "counts": counts, "sample_weight": sample_weight, "groups": groups}
+        table, targets = as_rows(X), {"D": D, "counts": counts, "sample_weight": sample_weight}
         parts = [{k: None if v is None else take_rows(as_rows(v), r) for k, v in targets.items()} for r in rows]
         return [model.fit(take_rows(table, split), **part) for model, split, part in zip(models, rows, parts)]
     jobs = [Job(part, data, split, warn=False) for part, split in zip(settings, rows)]
-    return [model.adopt(state) for model, state in zip(models, fit(jobs, n_jobs))]
+    return [model.adopt(state) for model, state in zip(models, training.fit(jobs, n_jobs))]
 
 
 def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index], n_jobs: int | None = None) -> list[Any]:
@@ -632,12 +638,12 @@ def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index], n_jobs: int |
         >>> len(fit_folds(SnefyLDL(epochs=2, random_state=0), city.X, city.D, halves))
         2
     """
+    if not takes_groups(model):
+        X = split_rows(X)[0]
     if callable(getattr(model, "fit_folds", None)):
         return list(model.fit_folds(X, D, splits))
     if type(model) is SnefyLDL:  # a subclass may fit in its own way
         return list(fit_many(model, X, D, splits, n_jobs=n_jobs))
-    if not hasattr(model, "group_effects"):
-        X = split_rows(X)[0]
     return [clone(model).fit(take_rows(X, rows), take_rows(D, rows)) for rows in splits]
 
 
@@ -646,3 +652,33 @@ def _rows(split: Any, n_rows: int, k: int) -> Index:
     if isinstance(split, tuple) and len(split) == 2:
         split = split[0]
     return check_rows(split, n_rows, f"split {k}")
+
+
+def fit_stream(model: SnefyLDL, rows: Any) -> SnefyLDL:
+    """Fit a model to rows that are read a chunk at a time and need not fit into memory.
+
+    What needs all rows beforehand is settled simply: no guides, zeros are shrunk, and features are scaled by the first
+    chunk.
+
+    Args:
+        model: with its settings; fitted in place.
+        rows: a torch ``DataLoader`` or ``IterableDataset`` of pairs (x, shares) or (x, counts), or a
+            :class:`snefy_ldl.datasets.streams.Stream`.
+
+    Returns:
+        The model itself.
+
+    Raises:
+        InputError: the stream is empty or has no labels, or a chunk breaks a rule.
+        TrainingError: losses stay infinite after several repairs.
+
+    Example:
+        >>> from snefy_ldl.datasets.streams import Stream
+        >>> blocks = lambda: ((np.eye(3), np.full((3, 2), 0.5)) for _ in range(4))
+        >>> fit_stream(SnefyLDL(epochs=1, random_state=0), Stream(blocks)).n_labels_
+        2
+    """
+    stream = as_stream(rows)
+    if stream is None:
+        raise InputError(f"fit_stream reads loaders, iterable data sets and streams; got {type(rows).__name__}.")
+    return model.adopt(training.fit_stream(model.settings(), stream, model.columns))

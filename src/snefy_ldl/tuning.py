@@ -24,7 +24,7 @@ from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count, check_rows
-from snefy_ldl.datasets.groups import in_groups, leave_groups_out, split_rows
+from snefy_ldl.datasets.groups import leave_groups_out
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.snefy import SnefyLDL, fit_many
 from snefy_ldl.training import TrainingData
@@ -368,8 +368,8 @@ def tune(
             such dicts.
         counts: votes (N, L) instead of label distributions.
         sample_weight: row weights (N,), in the fits and the scores.
-        groups: of the rows, (N,) or (N, k), as :meth:`SnefyLDL.fit` takes them; a number of folds then splits whole
-            groups, so that scores are those of new groups.
+        groups: of the rows, (N,) or (N, k); a number of folds then splits whole groups, so that scores are those of new
+            groups. The best setting fits groups as ``GroupedLDL(result.best_estimator_).fit(X, D, groups=groups)``.
         cv: number of folds (shuffled), a scikit-learn splitter, or (train, test) pairs of row numbers.
         n_iter: None tries the full grid; a number draws that many settings.
         scoring: ``"log_likelihood"``, ``"kl"``, another measure of :func:`snefy_ldl.metrics.points.score` (of the mean
@@ -411,7 +411,6 @@ def tune(
     if groups is not None and isinstance(cv, numbers.Integral):
         cv = list(leave_groups_out(groups, data.n_rows, int(cv), seed))
     folds = list_folds(cv, data.n_rows, seed)
-    X = in_groups(X, groups)
     base = clone(estimator)
     if check_estimator(base).random_state is None:
         base.set_params(**{f"{prefix}random_state": seed})
@@ -534,9 +533,8 @@ class Search:
         """Features of some rows, as the model takes them."""
         columns = self.data.columns
         plain = model.backbone is None and (columns is None or columns.is_plain)
-        features = self.data.features[rows] if plain else take_rows(split_rows(as_rows(self.X))[0], rows)
-        groups = split_rows(self.X)[1]
-        return in_groups(features, None if groups is None else take_rows(as_rows(groups), rows))
+        features = self.data.features[rows] if plain else take_rows(as_rows(self.X), rows)
+        return features
 
     def _score(self, model: SnefyLDL, rows: Index) -> float:
         data = self.data

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
-from snefy_ldl import Backbone, SnefyLDL
+from snefy_ldl import Backbone, SnefyLDL, fit_stream
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.datasets.streams import Stream, as_stream
 from snefy_ldl.errors import InputError, TrainingError
@@ -48,7 +48,7 @@ def _small_chunks(monkeypatch):
 
 @pytest.mark.slow
 def test_a_stream_of_tables_learns_as_well_as_the_whole_table():
-    streamed = SnefyLDL(**{**SMALL, "epochs": 8}).fit(Stream(blocks, n_rows=1500))
+    streamed = fit_stream(SnefyLDL(**{**SMALL, "epochs": 8}), Stream(blocks, n_rows=1500))
     plain = SnefyLDL(**{**SMALL, "epochs": 8}, batch_size=32, guides=None).fit(CITY.X, CITY.D)
     dull = -np.log(2.0)  # the density of the even law on the triangle is 2
     gain = streamed.score(TEST.X, TEST.D) + dull
@@ -62,7 +62,7 @@ def test_a_stream_of_tables_learns_as_well_as_the_whole_table():
 @pytest.mark.slow
 def test_votes_are_told_and_learnt():
     votes = np.random.default_rng(0).multinomial(10, CITY.D)
-    model = SnefyLDL(**SMALL).fit(Stream(lambda: blocks(labels=votes)))
+    model = fit_stream(SnefyLDL(**SMALL), Stream(lambda: blocks(labels=votes)))
     even = np.full(3, 1.0 / 3.0)
     expected = CITY.truth.mean(TEST.X)
     assert ((model.predict(TEST.X) - expected) ** 2).mean() < 0.6 * ((even - expected) ** 2).mean()
@@ -74,7 +74,7 @@ def test_names_come_along():
     frames = lambda: (  # noqa: E731
         (pd.DataFrame(X, columns=CITY.feature_names), pd.DataFrame(D, columns=CITY.label_names)) for X, D in blocks(400)
     )
-    model = SnefyLDL(**SMALL).fit(Stream(frames))
+    model = fit_stream(SnefyLDL(**SMALL), Stream(frames))
     assert list(model.feature_names_in_) == CITY.feature_names
     assert list(model.predict(pd.DataFrame(TEST.X, columns=CITY.feature_names)).columns) == CITY.label_names
 
@@ -82,15 +82,20 @@ def test_names_come_along():
 @pytest.mark.slow
 def test_an_iterable_data_set_through_a_backbone():
     rows = Rows()
-    model = SnefyLDL(backbone=Backbone(body(), learning_rate=5e-3), **SMALL).fit(rows)
+    model = fit_stream(SnefyLDL(backbone=Backbone(body(), learning_rate=5e-3), **SMALL), rows)
     mean = model.predict(rows)
     assert mean.shape == (1500, 3)
     table = torch.as_tensor(CITY.X).float() / 1000.0
     np.testing.assert_allclose(mean, model.predict(table), rtol=1e-5)
-    again = SnefyLDL(backbone=Backbone(body(), learning_rate=5e-3), **SMALL).fit(DataLoader(rows, batch_size=100))
+    again = fit_stream(
+        SnefyLDL(backbone=Backbone(body(), learning_rate=5e-3), **SMALL), DataLoader(rows, batch_size=100)
+    )
     assert again.score(table, CITY.D) > 0.5
     shared = Backbone(body(), shared=True, freeze_epochs=1)
-    assert SnefyLDL(backbone=shared, n_members=2, **{**SMALL, "epochs": 2}).fit(rows).predict_dist(table).n_members == 2
+    assert (
+        fit_stream(SnefyLDL(backbone=shared, n_members=2, **{**SMALL, "epochs": 2}), rows).predict_dist(table).n_members
+        == 2
+    )
 
 
 def test_a_loader_with_a_sampler_of_its_own_is_a_stream():
@@ -98,7 +103,7 @@ def test_a_loader_with_a_sampler_of_its_own_is_a_stream():
     loader = DataLoader(data, batch_size=50, sampler=WeightedRandomSampler([1.0] * 1500, 300))
     assert as_stream(loader) is not None
     assert as_stream(DataLoader(data, shuffle=True)) is None
-    model = SnefyLDL(**SMALL).fit(loader)
+    model = fit_stream(SnefyLDL(**SMALL), loader)
     assert model.history_[0]["rows"] == 300
 
 
@@ -118,7 +123,7 @@ def test_texts_come_one_by_one():
     def spell(texts):
         return torch.tensor([[ord(letter) for letter in text] for text in texts])
 
-    model = SnefyLDL(backbone=Backbone(Letters(), collate=spell), **{**SMALL, "epochs": 1}).fit(Texts())
+    model = fit_stream(SnefyLDL(backbone=Backbone(Letters(), collate=spell), **{**SMALL, "epochs": 1}), Texts())
     assert model.predict(["aaa", "bbb"]).shape == (2, 2)
 
 
@@ -140,13 +145,13 @@ def test_a_killed_stream_goes_on_to_the_same_bits(tmp_path):
     def model(folder):
         return SnefyLDL(checkpoint_dir=folder, n_members=2, **SMALL)
 
-    whole = model(None).fit(Stream(source(99)))
+    whole = fit_stream(model(None), Stream(source(99)))
     with pytest.raises(Killed):
-        model(tmp_path).fit(Stream(source(3)))  # one look at the first chunk, and two epochs
-    resumed = model(tmp_path).fit(Stream(source(99)))
+        fit_stream(model(tmp_path), Stream(source(3)))  # one look at the first chunk, and two epochs
+    resumed = fit_stream(model(tmp_path), Stream(source(99)))
     np.testing.assert_array_equal(resumed.predict(TEST.X), whole.predict(TEST.X))
     with pytest.raises(TrainingError, match="other data or settings"):
-        SnefyLDL(checkpoint_dir=tmp_path, **SMALL).fit(Stream(source(99)))
+        fit_stream(SnefyLDL(checkpoint_dir=tmp_path, **SMALL), Stream(source(99)))
 
 
 @pytest.mark.slow
@@ -166,7 +171,7 @@ def test_a_chunk_is_all_that_is_held():
 
     module = nn.Linear(1, 4)
     settings = SMALL | {"epochs": 1, "validation_fraction": 0.0}
-    SnefyLDL(backbone=Backbone(module, collate=collate), **settings).fit(Big())
+    fit_stream(SnefyLDL(backbone=Backbone(module, collate=collate), **settings), Big())
     assert most <= 4 * 400, "the first chunk, the present one, the one being read, and one that waits to be collected"
 
 
@@ -183,8 +188,8 @@ class Tracked:
 
 def test_what_is_wrong_is_told():
     with pytest.raises(InputError, match="empty"):
-        SnefyLDL(**SMALL).fit(Stream(lambda: iter(())))
+        fit_stream(SnefyLDL(**SMALL), Stream(lambda: iter(())))
     with pytest.raises(InputError, match="no pairs"):
-        SnefyLDL(**SMALL).fit(Stream(lambda: iter([CITY.X])))
+        fit_stream(SnefyLDL(**SMALL), Stream(lambda: iter([CITY.X])))
     with pytest.raises(InputError, match="function"):
         Stream(3)

@@ -182,17 +182,17 @@ def test_every_model_with_a_density_has_the_methods_and_stays_as_it_was() -> Non
     some, counts = data.X[:30], data.counts[:30]
     for model in models(data):
         before = model.predict(data.X)
-        law = model.update(some, counts)
+        law = update(model, some, counts)
         assert isinstance(law, SnefySimplex)
         assert law.batch_shape == (30,)
         torch.testing.assert_close(law.mean, model.predict_dist(some).posterior(counts).mean)
-        chosen = model.next_vote(some, counts, 7)
+        chosen = next_vote(model, some, counts, 7)
         assert len(set(chosen.tolist())) == 7
         np.testing.assert_array_equal(chosen, next_vote(model, some, counts, 7))
         values = vote_value(law)
         np.testing.assert_allclose(np.sort(values[chosen]), np.sort(values)[-7:], rtol=1e-5)
         np.testing.assert_array_equal(
-            model.votes_needed(some, 0.3, 0.8, counts=counts, max_votes=128),
+            votes_needed(model, some, 0.3, 0.8, counts=counts, max_votes=128),
             votes_needed(model, some, 0.3, 0.8, counts=counts, max_votes=128),
         )
         np.testing.assert_array_equal(model.predict(data.X), before)

@@ -11,9 +11,9 @@ import torch
 from scipy.stats import betabinom
 
 from snefy_ldl import SnefySimplex
-from snefy_ldl._internal.vote_prediction import beta_binomial, expected_width
 from snefy_ldl.errors import InputError
 from snefy_ldl.votes import PartialCounts
+from snefy_ldl.votes.allocation import beta_binomial, expected_width
 from snefy_ldl.votes.scores import (
     brier_score,
     calibrate_counts,

@@ -8,15 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from snefy_ldl._internal.annotators import Annotators
 from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.model_files import (
     CONFIG,
@@ -30,20 +27,16 @@ from snefy_ldl._internal.model_files import (
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN
 from snefy_ldl._internal.validation import ZeroPolicy
-from snefy_ldl.datasets.columns import Encoder, read_encoder
+from snefy_ldl.datasets.columns import read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, SnefyError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import Features
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.networks.scaling import Scaling
-from snefy_ldl.training import FittedState, Inputs, resolve_device
-from snefy_ldl.training.effects import GroupEffects, pack_effects, unpack_effects
-from snefy_ldl.training.guides import Guides, pack_guides, unpack_guides
-from snefy_ldl.training.optimiser import StackedAdamW
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from snefy_ldl.training import FittedState, resolve_device
+from snefy_ldl.training.effects import pack_effects, unpack_effects
+from snefy_ldl.training.guides import pack_guides, unpack_guides
+from snefy_ldl.votes.confusion import Annotators
 
 #: Weights of a fit stay far below this; above it, float32 overflows after a few layers.
 LARGEST_WEIGHT = 1e6
@@ -58,14 +51,6 @@ BOUNDS = {
 }
 #: Numbers that stand for nothing where they are infinite: no background, no limit.
 INFINITE = {"log_odds": -torch.inf, "backbone.scaler.limit": torch.inf}
-#: Attribute of an estimator for each field of a fitted state; features have names and a number only where X has.
-ATTRIBUTES = {
-    **{"net": "net_", "scaling": "scaling_", "history": "history_", "summary": "training_", "inputs": "inputs_"},
-    **{"zero_policy": "zero_policy_", "label_names": "label_names_", "labels_were_named": "_labels_were_named"},
-    **{"optimizer": "_optimizer", "guides": "guides_", "columns": "columns_"},
-    **{"candidates": "candidates_", "seen": "seen_rows_", "self_check": "self_check_", "effects": "group_effects_"},
-    **{"annotators": "annotators_"},
-}
 #: Name of the fingerprints among the weights.
 SEEN = "seen_rows"
 #: What names of annotators' arrays start with among the weights.
@@ -341,120 +326,20 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else None
 
 
-class StoredModel(BaseEstimator):  # type: ignore[misc]
-    """An estimator that becomes a fitted state, and goes to a folder and back."""
+def put_on_device(state: FittedState, device: str, folder: str | Path) -> None:
+    """Move the network of a state that was read from a folder.
 
-    net_: SnefyNet
-    guides_: Guides | None
-    inputs_: Inputs
-    scaling_: Scaling
-    history_: list[dict[str, float]]
-    training_: dict[str, Any]
-    n_features_in_: int
-    feature_names_in_: Any
-    #: Where :meth:`partial_fit` goes on.
-    _optimizer: StackedAdamW | None
-    columns_: Encoder | None
-    candidates_: list[dict[str, Any]]
-    seen_rows_: SeenRows | None
-    self_check_: dict[str, Any] | None
-    group_effects_: GroupEffects | None
-    annotators_: Annotators | None
+    Args:
+        state: as it was read.
+        device: where to.
+        folder: for the message.
 
-    def adopt(self, state: FittedState) -> Self:
-        """Become the fitted model of a state; what was fitted before is forgotten.
-
-        Args:
-            state: what :func:`snefy_ldl.training.fit.fit` returned for this model's settings.
-
-        Returns:
-            The model itself.
-        """
-        for field, name in ATTRIBUTES.items():
-            setattr(self, name, getattr(state, field))
-        self.n_labels_ = state.n_labels
-        self.validation_log_prob_ = None if state.validation is None else state.validation.by_row()
-        for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
-        if state.n_features is not None:
-            self.n_features_in_ = state.n_features
-        if state.feature_names is not None:
-            self.feature_names_in_ = np.array(state.feature_names, dtype=object)
-        return self
-
-    def _state(self) -> FittedState | None:
-        """What the last fit left, None before the first."""
-        if not hasattr(self, "net_"):
-            return None
-        names = getattr(self, "feature_names_in_", None)
-        return FittedState(
-            n_features=getattr(self, "n_features_in_", None),
-            feature_names=None if names is None else [str(name) for name in names],
-            **{field: getattr(self, name) for field, name in ATTRIBUTES.items()},
-        )
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the model into a folder: safetensors weights and a JSON file; no pickle, and all or nothing.
-
-        Args:
-            folder: made where it is missing; a model in it is replaced.
-
-        Returns:
-            The folder.
-
-        Raises:
-            NotFittedError: before a fit.
-
-        Example:
-            >>> import tempfile
-            >>> from snefy_ldl import SnefyLDL
-            >>> from snefy_ldl.datasets import make_city_districts
-            >>> city = make_city_districts(n=60, random_state=0)
-            >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     again = SnefyLDL.load(model.save(folder))
-            >>> bool((again.predict(city.X) == model.predict(city.X)).all())
-            True
-        """
-        check_is_fitted(self, "net_")
-        state = self._state()
-        assert state is not None
-        return save_state(Path(folder), self.get_params(deep=False), state)
-
-    @classmethod
-    def load(
-        cls,
-        folder: str | Path,
-        backbone: BackboneLike | None = None,
-        device: str | None = None,
-        guides: Sequence[Any] | None = None,
-    ) -> Self:
-        """Read a model that :meth:`save` wrote; nothing in the folder is executed.
-
-        Args:
-            folder: where it is.
-            backbone: needed again when the model was fitted with one: code is never saved.
-            device: where to put it; as it was constructed by default.
-            guides: fitted guides, needed again where the model was fitted with ones that could not be saved.
-
-        Returns:
-            The fitted model; :meth:`save` has an example.
-
-        Raises:
-            ModelFileError: where a file is missing, damaged, foreign or of a newer version, or a backbone is needed.
-        """
-        parameters, state = load_state(Path(folder), backbone, guides)
-        try:
-            model = cls(**parameters, backbone=backbone)
-        except TypeError as error:
-            raise ModelFileError(f"{folder} is damaged: {error}.") from None
-        if device is not None:
-            model.device = device
-        try:
-            state.net.to(resolve_device(model.device))
-        except (InputError, RuntimeError, AssertionError, TypeError):  # which one depends on the device
-            raise ModelFileError(
-                f"{folder} cannot be put on device {model.device!r}, which is not here; choose one: load(folder, "
-                "device='cpu')."
-            ) from None
-        return model.adopt(state)
+    Raises:
+        ModelFileError: there is no such device here.
+    """
+    try:
+        state.net.to(resolve_device(device))
+    except (InputError, RuntimeError, AssertionError, TypeError):  # which one depends on the device
+        raise ModelFileError(
+            f"{folder} cannot be put on device {device!r}, which is not here; choose one: load(folder, device='cpu')."
+        ) from None

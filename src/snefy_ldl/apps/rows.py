@@ -56,7 +56,9 @@ def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float, ordered: 
     from snefy_ldl.votes import vote_quantiles
 
     labels, tail = [str(label) for label in model.label_names_], 0.5 * (1.0 - level)
-    law = model.update(X, counts)
+    from snefy_ldl.votes.allocation import update  # torch
+
+    law = update(model, X, counts)
     mean, ends = law.mean.cpu().numpy(), law.quantiles([tail, 1.0 - tail]).cpu().numpy()
     columns: dict[str, Any] = {"votes": counts.sum(axis=1).astype(np.int64)}
     for r, label in enumerate(labels):

@@ -24,6 +24,7 @@ from snefy_ldl.conformal.thresholds import Calibration
 from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups, split_rows
 from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.errors import InputError
+from snefy_ldl.prediction import takes_groups
 
 
 def group_weights(groups: Any, n_rows: int) -> Array:
@@ -68,11 +69,12 @@ class NewGroupIntervals(ConformalIntervals):
         InputError: A model without ``predict_dist``, or a setting outside its range.
 
     Example:
-        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl import GroupedLDL, SnefyLDL
         >>> from snefy_ldl.datasets import make_groups
         >>> data = make_groups(n_groups=40, n_rows=5, random_state=0)
         >>> train, cal = data.groups < 20, (data.groups >= 20) & (data.groups < 38)
-        >>> model = SnefyLDL(epochs=3, random_state=0).fit(data.X[train], data.D[train], groups=data.groups[train])
+        >>> model = GroupedLDL(SnefyLDL(epochs=3, random_state=0))
+        >>> model = model.fit(data.X[train], data.D[train], groups=data.groups[train])
         >>> ci = NewGroupIntervals(model).conformalize(data.X[cal], data.D[cal], groups=data.groups[cal])
         >>> ci.predict_interval(data.X[190:]).shape
         (10, 3, 2)
@@ -125,7 +127,7 @@ class NewGroupIntervals(ConformalIntervals):
             self._weight_function = _ones
             return self
         splits = list(leave_groups_out(groups, len(labels), int(self.cv), random_state=0))
-        grows = hasattr(self.model, "group_effects")
+        grows = takes_groups(self.model)
         models, folds = fold_models(self.model, in_groups(X, groups if grows else None), labels, splits)
         calibration = Calibration(self._all_scores(models, folds, X, labels), None, weights, self.small_groups)
         self._set(calibration, models, folds, labels.shape[1])

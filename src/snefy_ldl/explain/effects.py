@@ -369,17 +369,19 @@ def group_variance(model: Any, confidence_level: float = 0.95, n_draws: int = 10
         InputError: the model has no group effects.
 
     Example:
-        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl import GroupedLDL, SnefyLDL
         >>> from snefy_ldl.datasets import make_groups
         >>> data = make_groups(n_groups=12, n_rows=20, random_state=0)
-        >>> model = SnefyLDL(epochs=5, random_state=0).fit(data.X, data.D, groups=data.groups)
+        >>> model = GroupedLDL(SnefyLDL(epochs=5, random_state=0)).fit(data.X, data.D, groups=data.groups)
         >>> table = group_variance(model, n_draws=20)
         >>> list(table["level"]), round(float(table["share"][0] + table["share"][3]), 6)
         (['group', 'group', 'group', 'within groups', 'within groups', 'within groups'], 1.0)
     """
     effects = getattr(model, "group_effects_", None)
     if effects is None:
-        raise InputError("the model has no group effects: fit it with fit(X, D, groups=...), to groups that differ.")
+        raise InputError(
+            "the model has no group effects: use GroupedLDL().fit(X, D, groups=...) on groups that differ."
+        )
     check_confidence(confidence_level)
     shares, low, high = effects.variance_shares(confidence_level, n_draws, random_state)
     labels = label_names([model], None)

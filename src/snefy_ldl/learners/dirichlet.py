@@ -11,7 +11,6 @@ import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import digamma, gammaln
 
-from snefy_ldl._internal.prediction import DensityPredictor
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import ZeroOption, ZeroPolicy
 from snefy_ldl.distributions import SnefySimplex
@@ -19,6 +18,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows, seeded_clone
 from snefy_ldl.learners.linear import Design, Objective, PenalisedLearner, lbfgs
 from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.prediction import DistributionPredictor
 
 #: Range of log concentrations that is searched or predicted; both ends lie far outside any data.
 _LOG_RANGE = (-15.0, 25.0)
@@ -29,7 +29,7 @@ _PENALTY_FACTOR = 4.0
 
 
 @dataclass(eq=False, repr=False)
-class DirichletLDL(PenalisedLearner, DensityPredictor):  # type: ignore[misc]  # score is the learners', minus KL
+class DirichletLDL(PenalisedLearner, DistributionPredictor):  # type: ignore[misc]  # score is the learners', minus KL
     """Dirichlet law of the label distribution given the features.
 
     ``method="centred"``: ``ℓ | x ~ Dirichlet(s m(x))`` with ``m`` a point learner and one concentration ``s``, which

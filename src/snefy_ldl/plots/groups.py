@@ -46,16 +46,18 @@ def plot_group_effects(
         InputError: the model has no group effects, or no such level or label.
 
     Example:
-        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl import GroupedLDL, SnefyLDL
         >>> from snefy_ldl.datasets import make_groups
         >>> data = make_groups(n_groups=12, n_rows=20, random_state=0)
-        >>> model = SnefyLDL(epochs=5, random_state=0).fit(data.X, data.D, groups=data.groups)
+        >>> model = GroupedLDL(SnefyLDL(epochs=5, random_state=0)).fit(data.X, data.D, groups=data.groups)
         >>> len(plot_group_effects(model).axes)
         3
     """
     effects = getattr(model, "group_effects_", None)
     if effects is None:
-        raise InputError("the model has no group effects: fit it with fit(X, D, groups=...), to groups that differ.")
+        raise InputError(
+            "the model has no group effects: use GroupedLDL().fit(X, D, groups=...) on groups that differ."
+        )
     check_confidence(confidence_level)
     if level not in (*range(len(effects.levels)), *effects.levels):
         raise InputError(f"there is no level {level!r}; use one of {', '.join(effects.levels)}.")
@@ -120,10 +122,10 @@ def caterpillar(effects: Any, label: int, ax: Axes, level: int = 0, confidence_l
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl import GroupedLDL, SnefyLDL
         >>> from snefy_ldl.datasets import make_groups
         >>> data = make_groups(n_groups=12, n_rows=20, random_state=0)
-        >>> model = SnefyLDL(epochs=5, random_state=0).fit(data.X, data.D, groups=data.groups)
+        >>> model = GroupedLDL(SnefyLDL(epochs=5, random_state=0)).fit(data.X, data.D, groups=data.groups)
         >>> ax = Figure().add_subplot()
         >>> caterpillar(model.group_effects_, 0, ax)
         >>> len(ax.get_yticks())

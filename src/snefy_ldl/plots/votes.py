@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.annotators import Annotators
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.plots import style
+from snefy_ldl.votes.confusion import Annotators
 from snefy_ldl.votes.scores import CountCalibration
 
 
@@ -112,11 +112,12 @@ def plot_annotators(people: Annotators, most: int = 40, ax: Any = None) -> Any:
         The axes.
 
     Example:
-        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl import AnnotatorLDL, SnefyLDL
         >>> from snefy_ldl.datasets import make_annotators
         >>> from snefy_ldl.votes import Votes
         >>> items = make_annotators(n=60, votes=5, n_annotators=8, long_table=True, random_state=0)
-        >>> model = SnefyLDL(n_neurons=8, epochs=2, random_state=0).fit(items.X, votes=Votes.from_long(items.votes))
+        >>> votes = Votes.from_long(items.votes)
+        >>> model = AnnotatorLDL(SnefyLDL(n_neurons=8, epochs=2, random_state=0)).fit(items.X, votes)
         >>> len(plot_annotators(model.annotators_).get_yticklabels())
         8
     """

@@ -55,7 +55,6 @@ class Parameters:
     warm_start: bool = False
     checkpoint_dir: str | Path | None = None
     columns: Any = "auto"
-    group_effects: Literal["auto"] | None = "auto"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -71,6 +70,8 @@ class Settings(Parameters):
         ...
         snefy_ldl.errors.InputError: epochs must be a whole number >= 1; got 0.
     """
+
+    group_effects: Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
         for name in ("n_neurons", "n_readouts", "epochs"):

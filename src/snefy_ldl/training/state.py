@@ -12,7 +12,6 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from snefy_ldl._internal.annotators import Annotators
 from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
@@ -27,6 +26,7 @@ from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.effects import GroupEffects
 from snefy_ldl.training.guides import Guides
 from snefy_ldl.training.optimiser import StackedAdamW
+from snefy_ldl.votes.confusion import Annotators
 
 #: Standard errors, likelihood and mean added up, by which a challenger must lead: a later candidate costs more to ask.
 LEAST_LEAD = 0.5

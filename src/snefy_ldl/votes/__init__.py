@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from snefy_ldl._internal.annotators import Annotators, GroupComparison
     from snefy_ldl._internal.validation import PartialCounts
-    from snefy_ldl._internal.vote_prediction import (
+    from snefy_ldl.votes.agreement import Agreement, Finding, krippendorff_alpha
+    from snefy_ldl.votes.allocation import (
         expected_width,
         next_vote,
         update,
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
         vote_value,
         votes_needed,
     )
-    from snefy_ldl.votes.agreement import Agreement, Finding, krippendorff_alpha
-    from snefy_ldl.votes.annotators import log_prob_annotated
+    from snefy_ldl.votes.confusion import Annotators, GroupComparison
+    from snefy_ldl.votes.likelihood import log_prob_annotated
     from snefy_ldl.votes.scores import (
         CountCalibration,
         NoiseCeiling,
@@ -59,9 +59,9 @@ __all__ = [
 
 #: Where each public name lives; loaded when first asked for, so that tables and agreement do without torch.
 _HOMES = {
-    "_internal.annotators": ("Annotators", "GroupComparison"),
+    "votes.confusion": ("Annotators", "GroupComparison"),
     "_internal.validation": ("PartialCounts",),
-    "_internal.vote_prediction": (
+    "votes.allocation": (
         "expected_width",
         "next_vote",
         "update",
@@ -70,7 +70,7 @@ _HOMES = {
         "votes_needed",
     ),
     "votes.agreement": ("Agreement", "Finding", "krippendorff_alpha"),
-    "votes.annotators": ("log_prob_annotated",),
+    "votes.likelihood": ("log_prob_annotated",),
     "votes.tables": ("Votes", "counts_from_shares", "load_votes"),
 }
 

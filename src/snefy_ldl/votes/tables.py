@@ -2,7 +2,7 @@
 
 ``SnefyLDL.fit(X, votes=votes)`` learns about items and annotators, ``fit(X, counts=votes.counts)`` about items alone.
 How tables are read is in :mod:`snefy_ldl.datasets.votes`, scores of predicted votes are in
-:mod:`snefy_ldl.votes.scores`, and where to send the next annotator is in :mod:`snefy_ldl._internal.vote_prediction`.
+:mod:`snefy_ldl.votes.scores`, and where to send the next annotator is in :mod:`snefy_ldl.votes.allocation`.
 """
 
 from __future__ import annotations

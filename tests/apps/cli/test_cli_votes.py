@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from commands import fail, run, succeed
-from snefy_ldl import SnefyLDL
+from snefy_ldl import AnnotatorLDL, SnefyLDL, load
 from snefy_ldl.apps.cli import tables as cli_tables
 from snefy_ldl.datasets import make_annotators
-from snefy_ldl.votes import Votes
+from snefy_ldl.votes import Votes, update
 
 LABELS = ["label_0", "label_1", "label_2"]
 
@@ -210,7 +210,7 @@ def test_tabulated_quantiles_are_those_of_every_row(folder: Path, counts: pd.Dat
     X, votes = pd.read_csv(folder / "items.csv")[features][:12], np.array(counts, dtype=float)[:12]
     votes[3] = 0.0
     votes[4] = [0.0, 180.0, 40.0]
-    law = SnefyLDL.load(folder / "model").update(X, votes)
+    law = update(SnefyLDL.load(folder / "model"), X, votes)
     levels = [0.01, 0.5, 0.9]
     searched = torch.stack([law.marginal(r).quantiles(levels) for r in range(law.n_labels)], 1)
     np.testing.assert_allclose(law.quantiles(levels), searched, atol=1e-6)
@@ -245,10 +245,10 @@ def test_next_gives_the_items_whose_vote_is_worth_most(
     table = pd.read_csv(out, dtype={"item": str})
     items = pd.read_csv(folder / "items.csv", dtype={"item": str})
     model, votes = SnefyLDL.load(folder / "model"), np.array(counts, dtype=float)
-    now = model.update(items[features], votes)
+    now = update(model, items[features], votes)
     after = torch.zeros(70)
     for label in range(3):
-        outcome = model.update(items[features], votes + np.eye(3)[label])
+        outcome = update(model, items[features], votes + np.eye(3)[label])
         after = after + now.mean[:, label] * outcome.variance.sum(-1)
     gain = (now.variance.sum(-1) - after).numpy()
     order = np.argsort(-gain)[:8]
@@ -353,10 +353,10 @@ def test_fit_with_facts_is_the_library_fit(people: Path) -> None:
     votes = votes.with_facts(pd.read_csv(people / "facts.csv", dtype=str))
     order = [int(name) for name in votes.items]
     X = items.drop(columns="item").iloc[order].reset_index(drop=True)
-    expected = SnefyLDL(n_neurons=8, epochs=2, random_state=1).fit(X, votes=votes)
-    saved = SnefyLDL.load(people / "model")
+    expected = AnnotatorLDL(SnefyLDL(n_neurons=8, epochs=2, random_state=1)).fit(X, votes)
+    saved = load(people / "model")
     group = {"age": "old"}
-    assert np.allclose(saved.predict(X, group=group), expected.predict(X, group=group))
+    assert np.allclose(saved.predict(X, of=group), expected.predict(X, of=group))
 
 
 @pytest.mark.slow
@@ -394,9 +394,9 @@ def test_next_names_whom_to_ask(people: Path, folder: Path, tmp_path: Path) -> N
     out = tmp_path / "next.csv"
     succeed(*words, "--out", out)
     table = pd.read_csv(out, dtype={"item": str, "annotator": str})
-    model, items = SnefyLDL.load(people / "model"), pd.read_csv(people / "items.csv")
+    model, items = load(people / "model"), pd.read_csv(people / "items.csv")
     votes = Votes.from_long(pd.read_csv(people / "votes.csv", dtype=str)).on_items([str(k) for k in range(60)])
-    wanted, gains = model.next_vote(items.drop(columns="item"), votes=votes, n=6, return_values=True)
+    wanted, gains = model.next_vote(items.drop(columns="item"), votes, 6, return_values=True)
     assert [(item, str(who)) for item, who in wanted] == list(zip(table["item"], table["annotator"]))
     np.testing.assert_allclose(table["expected_gain"], gains)
     first = table["annotator"][0]

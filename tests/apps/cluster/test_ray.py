@@ -10,7 +10,7 @@ import pytest
 
 from cluster_cases import FEATURES, LABELS, city_frame, fill_folder
 from commands import fail, succeed
-from snefy_ldl import SnefyLDL
+from snefy_ldl import SnefyLDL, fit_stream
 from snefy_ldl.apps.cluster.ray import EngineError, connected
 from snefy_ldl.apps.cluster.training import ParquetRows, RayTraining
 from snefy_ldl.errors import TrainingError
@@ -65,14 +65,15 @@ def test_a_fit_goes_on_when_a_worker_is_killed(cluster_address, tmp_path):
     frame[:600].to_parquet(tmp_path / "train.parquet", row_group_size=100)
     rows, test = ParquetRows((str(tmp_path),), tuple(LABELS), tuple(FEATURES)), frame[600:]
     settings = {"epochs": 40, "n_neurons": 16, "n_readouts": 8, "batch_size": 32, "random_state": 0}
-    here = SnefyLDL(**settings).fit(rows.stream())
+    here = fit_stream(SnefyLDL(**settings), rows.stream())
     killer = KillOne()
-    there = SnefyLDL(**settings).fit(rows, engine=RayTraining(2, cluster_address, on_epoch=killer))
+    there = RayTraining(2, cluster_address, on_epoch=killer).fit(SnefyLDL(**settings), rows)
     assert killer.killed is not None
     assert there.training_["workers"] == 2
     assert there.training_["epochs"] == 40
     scores = [model.log_prob(test[FEATURES], test[LABELS]).mean() for model in (here, there)]
-    untrained = SnefyLDL(**{**settings, "epochs": 1}).fit(rows.stream()).log_prob(test[FEATURES], test[LABELS]).mean()
+    untrained = fit_stream(SnefyLDL(**{**settings, "epochs": 1}), rows.stream())
+    untrained = untrained.log_prob(test[FEATURES], test[LABELS]).mean()
     assert scores[1] > untrained
     assert abs(scores[0] - scores[1]) < 0.3
 
@@ -83,4 +84,4 @@ def test_a_row_that_breaks_a_rule_ends_a_fit_with_its_sentence(cluster_address, 
     frame.to_parquet(tmp_path / "train.parquet", row_group_size=100)
     rows = ParquetRows((str(tmp_path),), tuple(LABELS), tuple(FEATURES))
     with pytest.raises(TrainingError, match=r"sums to 2\.7"):
-        SnefyLDL(epochs=2, random_state=0).fit(rows, engine=RayTraining(2, cluster_address))
+        RayTraining(2, cluster_address).fit(SnefyLDL(epochs=2, random_state=0), rows)

@@ -11,10 +11,9 @@ import pytest
 import torch
 from torch import distributed
 
-from cluster_cases import CITY, FEATURES, LABELS, city_frame
+from cluster_cases import FEATURES, LABELS, city_frame
 from snefy_ldl import SnefyLDL
 from snefy_ldl.apps.cluster.training import ParquetRows
-from snefy_ldl.errors import InputError
 from snefy_ldl.training import stream as stream_module
 from snefy_ldl.training.stream import StreamFit
 
@@ -95,13 +94,6 @@ def test_two_equal_shards_are_one_fit_on_either(tmp_path):
         paired.epoch()
     for first, second in zip(alone.net.parameters(), paired.net.parameters()):
         torch.testing.assert_close(first, second, rtol=0, atol=0)
-
-
-def test_weights_and_engines_exclude_each_other():
-    with pytest.raises(InputError, match="has no weights"):
-        SnefyLDL().fit(CITY.X, CITY.D, sample_weight=np.ones(len(CITY.X)), engine=object())
-    with pytest.raises(InputError, match="reads Parquet files"):
-        SnefyLDL().fit(CITY.X, CITY.D, engine=object())
 
 
 def test_a_process_group_averages_tensors_of_two_kinds(monkeypatch):

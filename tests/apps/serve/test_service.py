@@ -22,6 +22,7 @@ from snefy_ldl.apps.serve.guard import Log
 from snefy_ldl.apps.serve.limits import Limits
 from snefy_ldl.apps.serve.schemas import make_examples
 from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.votes import next_vote
 
 LABELS = ["business", "entertainment", "education"]
 
@@ -109,7 +110,7 @@ def test_groups_condition_and_update_are_the_laws(client: TestClient, rows: Any,
 def test_next_and_query_are_the_librarys(client: TestClient, rows: Any, small: SnefyLDL) -> None:
     X = pd.DataFrame(rows)
     answer = ask(client, "next", {"rows": rows, "votes": [{"business": 5}, {}, {}], "n": 2})
-    items, gains = small.next_vote(X.to_numpy(), [[5, 0, 0], [0, 0, 0], [0, 0, 0]], 2, return_values=True)
+    items, gains = next_vote(small, X.to_numpy(), [[5, 0, 0], [0, 0, 0], [0, 0, 0]], 2, return_values=True)
     assert answer["item"] == items.tolist()
     np.testing.assert_allclose(answer["expected_gain"], gains)
     answer = ask(client, "query", {"rows": rows, "n": 2, "strategy": "entropy"})

@@ -320,7 +320,7 @@ def load_model(folder: Path, backbone: str | None, device: str | None = None) ->
     from snefy_ldl.persistence import load
 
     model = load(folder, import_backbone(backbone), None if device == "auto" else device)
-    return getattr(model, "model_", model)
+    return model.model_ if "choice_" in vars(model) else model
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ def fit(
         votes_word += f" of {len(people.annotators)} annotators" if people is not None else ""
         summary = f"{len(model.columns_.names_used)} features, {len(rows.label_names)} labels{votes_word}: {table}"
     model.save(out)
-    _conclude(getattr(model, "model_", model), summary, out)
+    _conclude(model.model_ if "choice_" in vars(model) else model, summary, out)
 
 
 def _check_files(out: Path, pool: Path | None, append: list[Path] | None) -> None:
@@ -287,14 +287,19 @@ def _fit(model: Any, rows: Labelled, votes: Any, levels: list[str]) -> Any:
     """The model fitted to shares or votes, with the columns' names."""
     import pandas as pd
 
+    from snefy_ldl.annotators import AnnotatorLDL
+    from snefy_ldl.grouped import GroupedLDL
+
     if votes is not None:
         with warnings_as_notes():
-            return model.fit(rows.features, votes=votes)
+            return AnnotatorLDL(model).fit(rows.features, votes)
     X = rows.features.drop(columns=levels)
     Y = pd.DataFrame(rows.labels, columns=rows.label_names)
     labels = {"counts": Y} if rows.are_counts else {"D": Y}
     with warnings_as_notes():
-        return model.fit(X, **labels, **({"groups": rows.features[levels]} if levels else {}))
+        if levels:
+            return GroupedLDL(model).fit(X, **labels, groups=rows.features[levels])
+        return model.fit(X, **labels)
 
 
 def _fit_stream(
@@ -303,6 +308,7 @@ def _fit_stream(
     """Fit the model to a folder of Parquet files, here or by an engine; returns the number of features."""
     from snefy_ldl.apps.cluster.training import ParquetRows
     from snefy_ldl.datasets.tables import TableSource
+    from snefy_ldl.snefy import fit_stream
 
     source = TableSource(folder)
     if source.kind != "parquet":
@@ -312,9 +318,9 @@ def _fit_stream(
     rows = ParquetRows((str(folder),), tuple(labels), tuple(names), counts)
     with warnings_as_notes():
         if engine is None:
-            model.fit(rows.stream())
+            fit_stream(model, rows.stream())
         else:
-            model.fit(rows, engine=engine)
+            engine.fit(model, rows)
     return len(names)
 
 

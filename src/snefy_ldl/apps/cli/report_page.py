@@ -163,7 +163,7 @@ def _groups(report: Report, pictures: Pictures) -> dict[str, Any] | None:
     """What groups explain: words, a table of shares of the variance, and the effects of each level's groups."""
     if report.group_shares is None:
         return None
-    effects, shares = report.model.group_effects_, report.group_shares
+    effects, shares = getattr(report.model, "group_effects_", None), report.group_shares
     columns = list(dict.fromkeys(shares["level"]))
     numbers = shares[["share", "low", "high"]].to_numpy().reshape(len(columns), -1, 3)
     counted = [f"{len(names):,} groups ({level})" for level, names in zip(effects.levels, effects.names)]

@@ -345,7 +345,7 @@ def group_columns(model: SnefyLDL, source: TableSource) -> list[str]:
     if there:
         note(f"{source.file.name}: column {', '.join(map(repr, there))} holds the groups of the rows")
     missing = [name for name in levels if name not in there]
-    if missing and model.group_effects_ is not None:
+    if missing and getattr(model, "group_effects_", None) is not None:
         note(f"{source.file.name} has no column {', '.join(map(repr, missing))}: those groups are not known")
     return there
 

@@ -131,7 +131,7 @@ def next_items(
     if pairs:
         if criterion != "variance" or new_item_cost != 1.0:
             raise input_error("--pairs goes without --criterion and --new-item-cost; name costs with --costs.")
-        if reader.model.annotators_ is None:
+        if not hasattr(reader.model, "annotators_"):
             raise input_error(f"--pairs: {model} knows no annotators; fit with --votes long or --annotators.")
         settings = {"max_per_item": max_per_item, "target_error": target_error, "costs": _read_costs(costs)}
     elif costs is not None or target_error:
@@ -169,7 +169,7 @@ def _choose_pairs(reader: Items, X: Any, ids: list[str], n: int, settings: dict[
     votes = reader.single_votes
     if votes is None:
         votes = VoteTable.from_counts(np.zeros((len(ids), len(reader.labels))), ids, reader.labels)
-    pairs, gains = reader.model.next_vote(X, votes=votes.on_items(ids), n=n, return_values=True, **settings)
+    pairs, gains = reader.model.next_vote(X, votes.on_items(ids), n, return_values=True, **settings)
     place = {name: row for row, name in enumerate(ids)}
     return np.array([place[item] for item, _ in pairs], dtype=np.intp), [str(name) for _, name in pairs], gains
 
@@ -182,6 +182,8 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
     from snefy_ldl._internal.rows import take_rows
     from snefy_ldl.datasets.labelled import PREDICTED
     from snefy_ldl.datasets.tables import round_shares
+    from snefy_ldl.votes import next_vote
+    from snefy_ldl.votes import update as update_by_votes
 
     best: Any = None
     with warnings_as_notes(tables=True), progress_bar("next") as progress:
@@ -191,11 +193,11 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
                 chosen, people, gains = _choose_pairs(reader, X, ids, wanted, settings)
                 whom = {"annotator": people}
             else:
-                chosen, gains = reader.model.next_vote(X, counts, wanted, return_values=True, **settings)
+                chosen, gains = next_vote(reader.model, X, counts, wanted, return_values=True, **settings)
             mean = np.zeros((0, len(reader.labels)))
             if len(chosen):
                 distinct, where = np.unique(chosen, return_inverse=True)
-                law = reader.model.update(take_rows(X, distinct), counts[distinct])
+                law = update_by_votes(reader.model, take_rows(X, distinct), counts[distinct])
                 mean = round_shares(law.mean.cpu().numpy()[where])
             part = pd.DataFrame(
                 {
@@ -247,7 +249,7 @@ def annotators(
 
     if plot is not None:
         check_picture(plot, option="--plot")
-    people = load_model(model, backbone).annotators_
+    people = getattr(load_model(model, backbone), "annotators_", None)
     if people is None:
         raise input_error(f"{model} was not fitted to single votes; fit with --votes long or --annotators.")
     frame = people.to_frame().sort_values("spam_score", ascending=False, kind="stable")

@@ -24,8 +24,7 @@ from snefy_ldl.datasets.streams import Stream
 from snefy_ldl.errors import SnefyError, TrainingError
 from snefy_ldl.snefy import SnefyLDL
 from snefy_ldl.training.checkpoint import FILE_NAME
-from snefy_ldl.training.settings import BATCH_LIMITS, LARGEST_BATCH, Settings
-from snefy_ldl.training.state import FittedState
+from snefy_ldl.training.settings import BATCH_LIMITS, LARGEST_BATCH, Parameters, Settings
 from snefy_ldl.training.stream import ProcessGroup, StreamFit
 
 __all__ = ["Coordinator", "ParquetRows", "RayTraining"]
@@ -222,33 +221,33 @@ class RayTraining:
     patience: float = PATIENCE
     on_epoch: Callable[[int, list[int]], None] | None = None
 
-    def fit(self, settings: Settings, rows: ParquetRows, columns: Any = "auto") -> FittedState:
-        """Train on a stream.
+    def fit(self, model: SnefyLDL, rows: ParquetRows) -> SnefyLDL:
+        """Fit a model to rows that workers read as streams.
 
         Args:
-            settings: of the model; ``checkpoint_dir`` is a folder on this machine.
+            model: with its settings; fitted in place. Its ``checkpoint_dir`` is a folder on this machine.
             rows: what to train on.
-            columns: what the user says of some columns of tables.
 
         Returns:
-            The fitted state, on this machine.
+            The model itself, on this machine.
 
         Raises:
             InputError: the rows break a rule.
             TrainingError: losses stay infinite after several repairs.
             EngineError: no epoch finishes within ``patience``, or workers are lost repeatedly.
         """
+        settings = model.settings()
         fixed = replace(settings, random_state=seed_from(settings.random_state), checkpoint_dir=None, verbose=0)
         folder = None if settings.checkpoint_dir is None else str(Path(settings.checkpoint_dir).absolute())
         with connected(self.address, self.workers) as ray:
-            error, model = self._train(ray, {"settings": fixed, "rows": rows, "columns": columns}, folder)
+            error, files = self._train(ray, {"settings": fixed, "rows": rows, "columns": model.columns}, folder)
         if error:
             raise TrainingError(error)
-        if model is None:
+        if files is None:
             raise EngineError("the workers ended without a model; run it again, with --checkpoint it goes on.")
         with tempfile.TemporaryDirectory() as place:
-            model.write(Path(place))
-            return load_state(Path(place), settings.backbone)[1]
+            files.write(Path(place))
+            return model.adopt(load_state(Path(place), settings.backbone)[1])
 
     def _train(self, ray: Any, task: dict[str, Any], folder: str | None) -> tuple[str, ModelFiles | None]:
         """Run Ray Train in a thread and watch its progress."""
@@ -381,6 +380,6 @@ def _train_epochs(task: dict[str, Any], rank: int, workers: int, place: Path) ->
         ray.train.report({"epoch": fit.run.next_epoch, "loss": fit.run.history[-1]["loss"]})
     if rank == 0:
         plain = replace(task["settings"], checkpoint_dir=None)
-        model = SnefyLDL(**{field.name: getattr(plain, field.name) for field in fields(plain)})
+        model = SnefyLDL(**{field.name: getattr(plain, field.name) for field in fields(Parameters)})
         model.adopt(fit.conclude()).save(place / "model")
         ray.get(coordinator.finish.remote(ModelFiles.read(place / "model")))

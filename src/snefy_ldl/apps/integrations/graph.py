@@ -329,13 +329,13 @@ class ModelGraph(_Tables):
         self, model: Any, levels: Sequence[float] | None = None, dtype: Precision = "float64", verbose: int = 0
     ) -> None:
         super().__init__()
+        model = model.without_groups() if hasattr(model, "without_groups") else model
         if not hasattr(model, "settings"):
             raise InputError(
                 f"only a SnefyLDL can be exported; got {type(model).__name__}. Of a pipeline, export the last step and "
                 "pass it the output of the steps before."
             )
         check_is_fitted(model, "net_")
-        model = model.without_groups()
         moves = model.inputs_ == "moving"
         self.left_out = LEFT_OUT if moves else None
         if moves and levels is not None and len(levels):

@@ -20,6 +20,7 @@ from snefy_ldl.apps.serve.schemas import Condition, Density, Groups, Next, Predi
 from snefy_ldl.apps.serve.store import ServedModel
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.errors import InputError
+from snefy_ldl.votes.allocation import next_vote
 
 #: Most rows per block; a condition that is answered by draws uses the same draws for all rows of a block.
 BLOCK_ROWS = 64
@@ -250,7 +251,8 @@ def _next(asked: Asked, question: Next) -> Answer:
     if question.n > len(asked.X) * question.max_per_item:
         raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
 
-    rows, values = asked.served.inner.next_vote(
+    rows, values = next_vote(
+        asked.served.inner,
         asked.X,
         votes,
         question.n,

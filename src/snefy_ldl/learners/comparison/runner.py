@@ -35,6 +35,7 @@ from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups
 from snefy_ldl.errors import ClosureNote, InputError, ModelFileError, TrainingWarning, ZeroLabelWarning
 from snefy_ldl.learners.base import Learner, close_rows, seeded_clone, share_floor
 from snefy_ldl.learners.comparison.result import Comparison
+from snefy_ldl.prediction import takes_groups
 from snefy_ldl.snefy import fit_folds
 from snefy_ldl.training.guides import centred_logs
 from snefy_ldl.tuning import Fold, list_folds
@@ -314,7 +315,7 @@ def _score_folds(unit: Unit, n_jobs: int | None) -> Record:
             fit_seconds = [(time.perf_counter() - started) / len(folds)] * len(folds)
             for fitted, (_, test) in zip(models, folds):
                 started = time.perf_counter()
-                rows = take_rows(everything if hasattr(fitted, "group_effects") else data.X, test)
+                rows = take_rows(everything if takes_groups(fitted) else data.X, test)
                 shares = np.asarray(fitted.predict(rows), dtype=np.float64)
                 predict_seconds.append(time.perf_counter() - started)
                 for name in unit.measures:

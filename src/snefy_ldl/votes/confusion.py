@@ -3,7 +3,7 @@
 A vote of annotator a on an item with label distribution ℓ is for v with probability ``(C_aᵀ ℓ)_v``. The matrix ``C_a``
 is that of one of two kinds of people: most vote by the item, ``C_a ~ Dirichlet(s C_g)`` per row with ``C_g`` the matrix
 of those who share their facts (age, gender, ...); some guess, and their matrix has one and the same row whatever the
-item. :mod:`snefy_ldl.training.annotators` fits them; :mod:`snefy_ldl.votes.annotators` predicts votes from them.
+item. :mod:`snefy_ldl.votes.crowd` learns them, for :class:`snefy_ldl.AnnotatorLDL`.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ class Annotators:
             ``fact_values``; empty without facts.
 
     Example:
-        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl import AnnotatorLDL, SnefyLDL
         >>> from snefy_ldl.datasets import make_annotators
         >>> from snefy_ldl.votes import Votes
         >>> items = make_annotators(n=60, votes=5, n_annotators=8, long_table=True, random_state=0)
-        >>> model = SnefyLDL(n_neurons=8, epochs=2, random_state=0).fit(items.X, votes=Votes.from_long(items.votes))
+        >>> votes = Votes.from_long(items.votes)
+        >>> model = AnnotatorLDL(SnefyLDL(n_neurons=8, epochs=2, random_state=0)).fit(items.X, votes)
         >>> len(model.annotators_), float(model.annotators_["votes"].sum())
         (8, 300.0)
     """

@@ -1,46 +1,36 @@
-"""Fits to the single votes of annotators: the items' laws and the annotators' confusion matrices in turns.
+"""How confusion matrices are learned from single votes, given draws of every item's label distribution.
 
 ``P(vote v of annotator a | ℓ) = (C_aᵀ ℓ)_v = c_min + Σ_k (C_akv - c_min) ℓ_k``: a vote is one for a latent label k, or,
 as far as it does not depend on the item, none at all. Expectation-maximisation takes turns:
 
-- given the items' laws and the matrices, the expected latent labels of all votes, by weighted draws of every ℓ;
-- given those, the matrices (:class:`Crowd`), and the network, by a fit to the counts of latent labels.
+- given the items' distributions and the matrices, the expected latent labels of all votes, by weighted draws of ℓ;
+- given those, the matrices (:class:`Crowd`), and a model of the items, by a fit to the counts of latent labels
+  (:class:`snefy_ldl.AnnotatorLDL`).
 
-An item's law comes from a network that was not trained on the item (three folds), or networks would confirm what they
-have memorised. Expected counts are rounded at random so that each item's total stays within one: the probability of
-votes has a closed form for whole numbers, and rounding this way adds little noise.
+Expected counts are rounded at random so that each item's total stays within one: the probability of votes has a closed
+form for whole numbers, and rounding this way adds little noise.
 
-Laws and matrices are known up to a common matrix only: sharper laws and less careful people explain the same votes. So
-the common matrix is held close to one with :data:`CARE` on its diagonal, unless gold items or trusted annotators say
-what is true.
+Distributions and matrices are only known up to a common matrix: sharper distributions and less careful people explain
+the same votes. So the common matrix is held close to one with :data:`CARE` on its diagonal, unless gold items or
+trusted annotators are given.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, logit, logsumexp, softmax
 
-from snefy_ldl._internal.annotators import ARRAYS, Annotators, effective_counts, fact_matrix, fact_values
 from snefy_ldl._internal.laws import draw_laws
-from snefy_ldl._internal.limits import PREDICTION_ROWS
-from snefy_ldl._internal.random import derive_seed, seed_from
-from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.votes import VoteTable
-from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
-from snefy_ldl.training.data import TrainingData, fit_dirichlet_multinomial
-from snefy_ldl.training.fit import fit
-from snefy_ldl.training.plan import Job
-from snefy_ldl.training.settings import Settings
-from snefy_ldl.training.state import FittedState, network_inputs
+from snefy_ldl.votes.confusion import ARRAYS, Annotators, effective_counts
 
 #: How often a careful person's vote is the latent label itself, unless gold items or trusted annotators tell.
 CARE = 0.9
@@ -58,18 +48,10 @@ SWEEPS, FIRST_SWEEPS = 150, 50
 GUESS_STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 #: People who guess and who do not, thought of beforehand.
 SPAM_PRIOR = (1.0, 4.0)
-#: Turns, turns between matrices and latent labels in each, draws per item and folds.
-ROUNDS, TURNS, DRAWS, FOLDS = 3, 10, 64, 3
+#: Turns between matrices and latent labels, and draws per item.
+TURNS, DRAWS = 10, 64
 #: Penalties on the effects of facts that held-out annotators choose from; the last is no effect at all.
 PENALTIES = (1.0, 5.0, 25.0, 125.0, np.inf)
-#: What the networks of all turns but the last are like: small and quick.
-QUICK: dict[str, Any] = {
-    "epochs": 10,
-    "n_neurons": 32,
-    "n_readouts": 16,
-    "n_members": 1,
-    "guides": None,
-}
 #: Share of the latent label of a gold item, where a label is given.
 GOLD = 0.999
 #: Votes and draws that are held at a time.
@@ -414,68 +396,10 @@ def round_counts(expected: Array, rng: np.random.Generator) -> Array:
     return rounded
 
 
-# -- the fit ---------------------------------------------------------------------------------------------------------
+# -- gold items, and annotators who join ------------------------------------------------------------------------------
 
 
-def fit_annotators(
-    settings: Settings,
-    X: Any,
-    votes: VoteTable,
-    custom: Any,
-    columns: Any,
-    gold: Mapping[Any, Any] | None = None,
-    trusted: Iterable[Any] | None = None,
-) -> FittedState:
-    """Fit a model to single votes.
-
-    Args:
-        settings: of the model.
-        X: features, one row per item of the votes.
-        votes: with their annotators.
-        custom: the backbone, or None.
-        columns: what the columns of a table are.
-        gold: label, or label distribution (L,), of items for which it is known, by name.
-        trusted: names of annotators who are known to be careful.
-
-    Returns:
-        The fitted state, annotators included.
-
-    Raises:
-        InputError: where X, votes, gold items or trusted annotators do not fit each other.
-    """
-    X = as_rows(X)
-    if not len(votes.annotators) or not (votes.annotator >= 0).any():
-        raise InputError("the votes do not say who cast them; use fit(X, counts=votes.counts).")
-    if count_rows(X) != len(votes.items):
-        raise InputError(
-            f"X has {count_rows(X)} rows, the votes are on {len(votes.items)} items; give one row per item, in the "
-            "order of votes.items."
-        )
-    truth = _gold_rows(votes, gold or {})
-    rows = np.flatnonzero(np.bincount(votes.item, minlength=len(votes.items)))
-    place = {int(row): k for k, row in enumerate(rows)}
-    known = {place[row]: shares for row, shares in truth.items() if row in place}
-    ballots = Ballots.of(votes, rows)
-    where = {name: a for a, name in enumerate(votes.annotators)}
-    names = list(trusted or ())
-    if strangers := [name for name in names if name not in where]:
-        raise InputError(f"trusted annotator {strangers[0]!r} has no vote.")
-    believed = np.array([where[name] for name in names], dtype=np.intp)
-    facts = dict(votes.facts or {})
-    member = fact_matrix(facts, fact_values(facts)) if facts else None
-    crowd = Crowd(ballots, believed, HOLD_WITH_TRUTH if known or names else HOLD, member)
-    part = X if len(rows) == count_rows(X) else take_rows(X, rows)
-    data = TrainingData(part, None, ballots.counts(), None, custom, columns)
-    data.label_names = list(votes.label_names)
-    seed = seed_from(settings.random_state)
-    counts, item_mean = _take_turns(settings, data, ballots, crowd, known, seed)
-    has = np.flatnonzero(counts.sum(1) > 0)
-    (state,) = fit([Job(settings, _relabelled(data, counts), has, seed=derive_seed(seed, 40))])
-    people = _describe(crowd, votes, ballots, facts, item_mean)
-    return replace(state, annotators=people)
-
-
-def _gold_rows(votes: VoteTable, gold: Mapping[Any, Any]) -> dict[int, Array]:
+def gold_rows(votes: VoteTable, gold: Mapping[Any, Any]) -> dict[int, Array]:
     """Label distributions of gold items by row."""
     items, labels = {name: k for k, name in enumerate(votes.items)}, list(votes.label_names)
     rows = {}
@@ -494,44 +418,8 @@ def _gold_rows(votes: VoteTable, gold: Mapping[Any, Any]) -> dict[int, Array]:
     return rows
 
 
-def _relabelled(data: TrainingData, counts: Array) -> TrainingData:
-    """The same rows with other votes."""
-    other = copy.copy(data)
-    other.labels = counts
-    return other
-
-
-def _take_turns(
-    settings: Settings, data: TrainingData, ballots: Ballots, crowd: Crowd, gold: Mapping[int, Array], seed: int
-) -> tuple[Array, Array]:
-    """Learn the crowd; returns the counts of latent labels (N, L) and the mean label distribution of the items (L,)."""
-    rng = np.random.default_rng(derive_seed(seed, 41))
-    raw = ballots.counts()
-    most = int(raw.sum(1).max())
-    prior = fit_dirichlet_multinomial(raw)
-    tilt = tilt_of(raw, most)
-    alpha = prior + (0.0 if tilt is None else tilt)
-    drawn = rng.standard_gamma(np.broadcast_to(alpha, raw.shape)[:, None, :], (len(raw), DRAWS, len(prior)))
-    draws = _as_draws(drawn / drawn.sum(-1, keepdims=True), tilt)
-    quick = replace(settings, **QUICK, standardize="unit", verbose=0, checkpoint_dir=None)
-    for turn in range(ROUNDS + 1):
-        draws = draws.with_truth(gold)
-        for _ in range(TURNS):
-            latent, others, _ = weigh_votes(draws, ballots, crowd.factors())
-            crowd.learn(latent, others, learn_strength=turn > 0)
-        if turn > 0:
-            crowd.learn_effects()
-        _, _, evidence = weigh_votes(draws, ballots, crowd.factors())
-        for row, shares in gold.items():
-            evidence[row] = raw[row].sum() * shares
-        counts = round_counts(evidence, rng)
-        if turn < ROUNDS:
-            tilt = tilt_of(evidence, most)
-            draws = _as_draws(_cross_fitted(quick, data, counts, tilt, derive_seed(seed, 50 + turn)), tilt)
-    return counts, draws.values.mean((0, 1), dtype=np.float64)
-
-
-def _as_draws(values: Array, tilt: Array | None) -> Draws:
+def as_draws(values: Array, tilt: Array | None) -> Draws:
+    """Draws (N, S, L) with the weights that undo the votes (N, L) they already know of."""
     values = np.maximum(values, 1e-9).astype(np.float32)
     weights = np.zeros(values.shape[:2])
     if tilt is not None:
@@ -539,42 +427,7 @@ def _as_draws(values: Array, tilt: Array | None) -> Draws:
     return Draws(values, weights.astype(np.float32))
 
 
-def _cross_fitted(settings: Settings, data: TrainingData, counts: Array, tilt: Array | None, seed: int) -> Array:
-    """Draws of every item's label distribution (N, S, L), by networks that have not seen its votes."""
-    rng = np.random.default_rng(seed)
-    fold = rng.permutation(len(counts)) % FOLDS
-    labelled, has = _relabelled(data, counts), counts.sum(1) > 0
-    jobs = [
-        Job(settings, labelled, np.flatnonzero(has & (fold != k)), warn=False, seed=derive_seed(seed, k))
-        for k in range(FOLDS)
-    ]
-    values = np.empty((len(counts), DRAWS, counts.shape[1]))
-    for k, state in enumerate(fit(jobs)):
-        rows = np.flatnonzero(fold == k)
-        for start in range(0, len(rows), PREDICTION_ROWS):
-            part = rows[start : start + PREDICTION_ROWS]
-            law = law_of(state, data.features, part)
-            values[part] = draw_laws(law, DRAWS, derive_seed(seed, 100 + k), None if tilt is None else tilt[part])
-    return values
-
-
-def law_of(state: FittedState, features: Any, rows: Index) -> SnefySimplex:
-    """The law that a fitted state predicts for some rows of encoded features.
-
-    Args:
-        state: what a fit returned.
-        features: of all rows, encoded.
-        rows: row numbers (b,).
-
-    Returns:
-        The law with batch (b,).
-    """
-    with torch.no_grad():
-        law: SnefySimplex = state.net(*network_inputs(state.net, state.guides, state.inputs, features, rows))
-    return law
-
-
-def _describe(
+def describe_crowd(
     crowd: Crowd, votes: VoteTable, ballots: Ballots, facts: dict[str, list[Any]], item_mean: Array
 ) -> Annotators:
     """What the fit learnt about the annotators."""
@@ -603,12 +456,12 @@ def _describe(
     )
 
 
-def learn_new(people: Annotators, laws: Iterable[tuple[slice, SnefySimplex]], votes: VoteTable) -> Annotators:
-    """Annotators who joined after the fit, from votes on items whose laws are predicted; the others stay as they are.
+def learn_new(people: Annotators, dists: Iterable[tuple[slice, SimplexDistribution]], votes: VoteTable) -> Annotators:
+    """Annotators who joined after the fit, from votes on items of a fitted model; the others stay as they are.
 
     Args:
         people: as the fit left them.
-        laws: predicted laws of consecutive items.
+        dists: predicted distributions of consecutive items.
         votes: of new annotators, and of known ones on the same items.
 
     Returns:
@@ -623,8 +476,8 @@ def learn_new(people: Annotators, laws: Iterable[tuple[slice, SnefySimplex]], vo
         raise InputError("all annotators of these votes are known to the model.")
     ballots = Ballots.of(votes, np.arange(len(votes.items)))
     crowd = Crowd(ballots, np.array([], dtype=np.intp), 0.0)
-    values = np.concatenate([draw_laws(law, 4 * DRAWS, 0) for _, law in laws])
-    draws = _as_draws(values, None)
+    values = np.concatenate([draw_laws(dist, 4 * DRAWS, 0) for _, dist in dists])
+    draws = as_draws(values, None)
     crowd.common, crowd.strength = people.common, float(np.median(people.strength))
     crowd.guess, crowd.spam_rate = people.guess, people.spam_rate
     fixed = [(a, people.number(name)) for a, name in enumerate(votes.annotators) if a not in new]
@@ -634,7 +487,7 @@ def learn_new(people: Annotators, laws: Iterable[tuple[slice, SnefySimplex]], vo
         latent, others, _ = weigh_votes(draws, ballots, crowd.factors())
         crowd.learn(latent, others, learn_strength=False)
         crowd.common, crowd.guess, crowd.spam_rate = people.common, people.guess, people.spam_rate
-    joined = _describe(crowd, votes, ballots, {}, people.item_mean)
+    joined = describe_crowd(crowd, votes, ballots, {}, people.item_mean)
     extra: dict[str, Any] = {
         name: np.concatenate([getattr(people, name), getattr(joined, name)[new]])
         for name, axes in ARRAYS.items()

@@ -1,13 +1,16 @@
-"""Every ``predict_*`` of an estimator with a conditional density, written once."""
+"""Every ``predict_*`` of an estimator that predicts distributions, written once, and estimators around another."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import RegressorTags, Tags
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from snefy_ldl._internal.laws import log_prob_votes
@@ -25,21 +28,22 @@ from snefy_ldl._internal.validation import (
     check_distributions,
     check_sample_weight,
 )
-from snefy_ldl._internal.vote_prediction import VotePredictor
 from snefy_ldl.datasets.cells import frame_of
 from snefy_ldl.datasets.objects import split_labels
-from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class DensityPredictor(VotePredictor):
-    """Predictions of a conditional law on the simplex, a block of rows at a time.
+class DistributionPredictor(ABC):
+    """Predictions of distributions on the simplex, a block of rows at a time.
 
-    A class that mixes this in says how to get the density of a block of rows (:meth:`_blocks`) and of all of them
-    (:meth:`predict_dist`), and sets the attributes below.
+    A class that mixes this in yields the distributions of blocks of rows (:meth:`_blocks`), returns that of all rows
+    (:meth:`predict_dist`), and sets the attributes below. Each prediction passes ``context``, what else the model takes
+    with its rows, to :meth:`_blocks`: ``groups`` of a :class:`~snefy_ldl.GroupedLDL`, ``of`` of an
+    :class:`~snefy_ldl.AnnotatorLDL`, nothing of others.
 
     Attributes:
         n_labels_: L.
@@ -47,6 +51,8 @@ class DensityPredictor(VotePredictor):
         zero_policy_: what happens to shares of zero.
     """
 
+    #: Names of what :meth:`_blocks` takes with the rows.
+    _context: ClassVar[tuple[str, ...]] = ()
     n_labels_: int
     label_names_: Any
     _labels_were_named: bool
@@ -73,7 +79,7 @@ class DensityPredictor(VotePredictor):
             The model itself.
 
         Raises:
-            InputError: where there is no such kind.
+            InputError: there is no such kind.
 
         Example:
             >>> from snefy_ldl import SnefyLDL
@@ -89,38 +95,41 @@ class DensityPredictor(VotePredictor):
         return self
 
     @abstractmethod
-    def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
-        """Consecutive rows of X and their conditional law."""
+    def _blocks(self, X: Any, what: str = "predict", **context: Any) -> Iterator[tuple[slice, Any]]:
+        """Consecutive rows of X and their distributions."""
 
-    def _in_groups(self, X: Any, groups: Any) -> Any:
-        """X as :meth:`_blocks` takes it, with the groups of its rows where the model knows groups."""
-        if groups is not None:
-            raise InputError(
-                f"groups: {type(self).__name__} knows nothing of groups; SnefyLDL().fit(X, D, groups=...) does."
-            )
-        return X
+    @abstractmethod
+    def predict_dist(self, X: Any) -> SimplexDistribution:
+        """The predicted distributions: batch (N,), event (L,)."""
 
-    def _collect(
-        self, X: Any, answer: Callable[[SnefySimplex], Tensor], what: str = "predict", groups: Any = None
-    ) -> Array:
+    def _asked(self, X: Any, what: str, context: dict[str, Any]) -> Iterator[tuple[slice, Any]]:
+        """The blocks of rows, with what else was given about them."""
+        for name in context:
+            if name not in self._context:
+                raise InputError(
+                    f"{type(self).__name__} takes no {name!r}: GroupedLDL takes groups=, AnnotatorLDL takes of=."
+                )
+        return self._blocks(X, what, **context)
+
+    def _collect(self, X: Any, answer: Callable[[Any], Tensor], what: str, context: dict[str, Any]) -> Array:
         parts = []
-        for _, dist in self._blocks(self._in_groups(X, groups), what):
+        for _, dist in self._asked(X, what, context):
             with one_thread(len(dist) <= SMALL_BATCH):
                 parts.append(answer(dist).cpu().numpy().astype(np.float64, copy=False))
         return np.concatenate(parts)
 
-    def predict(self, X: Any, *, groups: Any = None) -> Any:
+    def predict(self, X: Any, **context: Any) -> Any:
         """Conditional mean of the label distribution.
 
         Args:
             X: features (N, d), as ``fit`` took them.
-            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
+            context: ``groups=`` or ``of=``, if the model takes them.
 
         Returns:
-            (N, L), rows that sum to one; a DataFrame where the labels came in one.
+            (N, L), rows that sum to one; a DataFrame if the labels came in one.
 
         Raises:
-            InputError: where X does not fit the model.
+            InputError: X does not fit the model.
             NotFittedError: before a fit.
 
         Example:
@@ -131,20 +140,20 @@ class DensityPredictor(VotePredictor):
             >>> model.predict(city.X[:2]).shape
             (2, 3)
         """
-        return self._named(self._collect(X, lambda dist: dist.mean, groups=groups), X)
+        return self._named(self._collect(X, lambda dist: dist.mean, "predict", context), X)
 
-    def predict_var(self, X: Any, *, groups: Any = None) -> Any:
+    def predict_var(self, X: Any, **context: Any) -> Any:
         """Conditional variance of each share.
 
         Args:
             X: features (N, d), as ``fit`` took them.
-            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
+            context: ``groups=`` or ``of=``, if the model takes them.
 
         Returns:
-            (N, L); a DataFrame where the labels came in one.
+            (N, L); a DataFrame if the labels came in one.
 
         Raises:
-            InputError: where X does not fit the model.
+            InputError: X does not fit the model.
             NotFittedError: before a fit.
 
         Example:
@@ -155,20 +164,20 @@ class DensityPredictor(VotePredictor):
             >>> bool((model.predict_var(city.X[:2]) > 0).all())
             True
         """
-        return self._named(self._collect(X, lambda dist: dist.variance, groups=groups), X)
+        return self._named(self._collect(X, lambda dist: dist.variance, "predict", context), X)
 
-    def predict_mean_var(self, X: Any, *, groups: Any = None) -> tuple[Any, Any]:
+    def predict_mean_var(self, X: Any, **context: Any) -> tuple[Any, Any]:
         """Mean and variance in one pass.
 
         Args:
             X: features (N, d), as ``fit`` took them.
-            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
+            context: ``groups=`` or ``of=``, if the model takes them.
 
         Returns:
             What :meth:`predict` and :meth:`predict_var` return, (N, L) each.
 
         Raises:
-            InputError: where X does not fit the model.
+            InputError: X does not fit the model.
             NotFittedError: before a fit.
 
         Example:
@@ -179,21 +188,21 @@ class DensityPredictor(VotePredictor):
             >>> [part.shape for part in model.predict_mean_var(city.X[:2])]
             [(2, 3), (2, 3)]
         """
-        both = self._collect(X, lambda dist: torch.stack(dist.mean_and_variance(), 1), groups=groups)
+        both = self._collect(X, lambda dist: torch.stack(dist.mean_and_variance(), 1), "predict", context)
         return self._named(both[:, 0], X), self._named(both[:, 1], X)
 
-    def predict_cov(self, X: Any, *, groups: Any = None) -> Array:
+    def predict_cov(self, X: Any, **context: Any) -> Array:
         """Conditional covariance of the shares.
 
         Args:
             X: features (N, d), as ``fit`` took them.
-            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
+            context: ``groups=`` or ``of=``, if the model takes them.
 
         Returns:
             (N, L, L); rows and columns sum to zero.
 
         Raises:
-            InputError: where X does not fit the model.
+            InputError: X does not fit the model.
             NotFittedError: before a fit.
 
         Example:
@@ -204,20 +213,20 @@ class DensityPredictor(VotePredictor):
             >>> model.predict_cov(city.X[:2]).shape
             (2, 3, 3)
         """
-        return self._collect(X, lambda dist: dist.covariance_matrix, groups=groups)
+        return self._collect(X, lambda dist: dist.covariance_matrix, "predict", context)
 
-    def predict_zero(self, X: Any, *, groups: Any = None) -> Any:
+    def predict_zero(self, X: Any, **context: Any) -> Any:
         """Probability that a share is exactly zero; 0 everywhere unless the model has room for zeros.
 
         Args:
             X: features (N, d), as ``fit`` took them.
-            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
+            context: ``groups=`` or ``of=``, if the model takes them.
 
         Returns:
-            (N, L), a DataFrame where the labels came in one.
+            (N, L), a DataFrame if the labels came in one.
 
         Raises:
-            InputError: where X does not fit the model.
+            InputError: X does not fit the model.
             NotFittedError: before a fit.
 
         Example:
@@ -227,21 +236,21 @@ class DensityPredictor(VotePredictor):
             >>> float(SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).predict_zero(city.X).max())
             0.0
         """
-        return self._named(self._collect(X, lambda dist: dist.prob_zero(), groups=groups), X)
+        return self._named(self._collect(X, lambda dist: dist.prob_zero(), "predict", context), X)
 
-    def predict_quantiles(self, X: Any, alpha: Any, *, groups: Any = None) -> Array:
+    def predict_quantiles(self, X: Any, alpha: Any, **context: Any) -> Array:
         """Exact marginal quantiles.
 
         Args:
             X: features (N, d), as ``fit`` took them.
             alpha: levels between 0 and 1 (A,), or one of them.
-            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
+            context: ``groups=`` or ``of=``, if the model takes them.
 
         Returns:
             (N, L, A).
 
         Raises:
-            InputError: where a level lies outside [0, 1], or X does not fit the model.
+            InputError: a level lies outside [0, 1], or X does not fit the model.
             NotFittedError: before a fit.
 
         Example:
@@ -256,21 +265,21 @@ class DensityPredictor(VotePredictor):
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise InputError(f"alpha must hold levels between 0 and 1; got {alpha!r}.")
 
-        return self._collect(X, lambda dist: dist.quantiles(levels), "quantiles", groups)
+        return self._collect(X, lambda dist: dist.quantiles(levels), "quantiles", context)
 
-    def predict_interval(self, X: Any, confidence_level: float = 0.9, *, groups: Any = None) -> Array:
+    def predict_interval(self, X: Any, confidence_level: float = 0.9, **context: Any) -> Array:
         """Exact central marginal intervals of the model; not conformal.
 
         Args:
             X: features (N, d), as ``fit`` took them.
             confidence_level: probability of each interval under the model, strictly between 0 and 1.
-            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
+            context: ``groups=`` or ``of=``, if the model takes them.
 
         Returns:
             Lower and upper ends (N, L, 2).
 
         Raises:
-            InputError: where the level lies outside (0, 1), or X does not fit the model.
+            InputError: the level lies outside (0, 1), or X does not fit the model.
             NotFittedError: before a fit.
 
         Example:
@@ -282,9 +291,9 @@ class DensityPredictor(VotePredictor):
             (2, 3, 2)
         """
         tail = 0.5 * (1.0 - check_confidence(confidence_level))
-        return self.predict_quantiles(X, [tail, 1.0 - tail], groups=groups)
+        return self.predict_quantiles(X, [tail, 1.0 - tail], **context)
 
-    def log_prob(self, X: Any, D: Any = None, *, counts: Any = None, groups: Any = None) -> Array:
+    def log_prob(self, X: Any, D: Any = None, *, counts: Any = None, **context: Any) -> Array:
         """Log density at label distributions, or the exact log probability of votes.
 
         Each row gets the exact density of what is known of it, or the probability of votes among the labels on offer.
@@ -294,13 +303,13 @@ class DensityPredictor(VotePredictor):
             D: label distributions (N, L), NaN where a share is not known; the fit's zero policy applies. None with
                 counts, or where X is a data set of pairs (x, labels).
             counts: votes (N, L) instead, NaN where a label was not on offer.
-            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
+            context: ``groups=`` or ``of=``, if the model takes them.
 
         Returns:
             (N,).
 
         Raises:
-            InputError: where labels or X break a rule, or have different numbers of rows.
+            InputError: labels or X break a rule, or have different numbers of rows.
             NotFittedError: before a fit.
 
         Example:
@@ -320,7 +329,7 @@ class DensityPredictor(VotePredictor):
             table = self.zero_policy_.apply(checked, names=names)
         gaps = bool(np.isnan(table).any())
         parts, rows = [], 0
-        for block, dist in self._blocks(self._in_groups(X, groups)):
+        for block, dist in self._asked(X, "predict", context):
             rows = block.stop
             labels = table[block]
             if len(labels) < block.stop - block.start:
@@ -334,9 +343,7 @@ class DensityPredictor(VotePredictor):
             raise InputError(f"X and {what} must have the same number of rows; {what} has {len(table)}.")
         return torch.cat(parts).cpu().numpy().astype(np.float64, copy=False)
 
-    def score(
-        self, X: Any, D: Any = None, sample_weight: Any = None, *, counts: Any = None, groups: Any = None
-    ) -> float:
+    def score(self, X: Any, D: Any = None, sample_weight: Any = None, *, counts: Any = None, **context: Any) -> float:
         """Mean log likelihood; higher is better.
 
         Args:
@@ -344,13 +351,13 @@ class DensityPredictor(VotePredictor):
             D: label distributions (N, L).
             sample_weight: how much each row counts (N,); all alike by default.
             counts: votes (N, L) instead of D.
-            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
+            context: ``groups=`` or ``of=``, if the model takes them.
 
         Returns:
             The mean of :meth:`log_prob`.
 
         Raises:
-            InputError: where labels, weights or X break a rule.
+            InputError: labels, weights or X break a rule.
             NotFittedError: before a fit.
 
         Example:
@@ -361,23 +368,23 @@ class DensityPredictor(VotePredictor):
             >>> bool(np.isclose(model.score(city.X, city.D), model.log_prob(city.X, city.D).mean()))
             True
         """
-        values = self.log_prob(X, D, counts=counts, groups=groups)
+        values = self.log_prob(X, D, counts=counts, **context)
         return float(np.average(values, weights=check_sample_weight(sample_weight, len(values))))
 
-    def sample(self, X: Any, n: int = 1, random_state: Any = None, *, groups: Any = None) -> Array:
-        """Exact draws from the conditional law.
+    def sample(self, X: Any, n: int = 1, random_state: Any = None, **context: Any) -> Array:
+        """Draws from the predicted distributions.
 
         Args:
             X: features (N, d), as ``fit`` took them.
             n: draws per row.
             random_state: seed, NumPy generator or None.
-            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
+            context: ``groups=`` or ``of=``, if the model takes them.
 
         Returns:
             (n, N, L).
 
         Raises:
-            InputError: where n is no whole number of at least 1, or X does not fit the model.
+            InputError: n is no whole number of at least 1, or X does not fit the model.
             NotFittedError: before a fit.
 
         Example:
@@ -390,7 +397,7 @@ class DensityPredictor(VotePredictor):
         """
         n = check_count("n", n)
         parts, generator = [], None
-        for _, dist in self._blocks(self._in_groups(X, groups), "sample"):
+        for _, dist in self._asked(X, "sample", context):
             generator = generator or torch_generator(random_state, dist.device)
             parts.append(dist.sample((n,), generator).cpu().numpy())
         return np.concatenate(parts, axis=1)
@@ -402,8 +409,7 @@ class DensityPredictor(VotePredictor):
         method: Literal["model", "uniform"] = "model",
         random_state: Any = 0,
         return_std_error: bool = False,
-        *,
-        groups: Any = None,
+        **context: Any,
     ) -> Any:
         """Differential entropy by draws.
 
@@ -413,13 +419,13 @@ class DensityPredictor(VotePredictor):
             method: the model's exact draws, or the paper's uniform ones (its equation A2).
             random_state: seed, NumPy generator or None.
             return_std_error: whether to return standard errors, too.
-            groups: of the rows (N,) or (N, k), as ``fit`` took them; None where they are not known.
+            context: ``groups=`` or ``of=``, if the model takes them.
 
         Returns:
             (N,), and the standard errors (N,) on request.
 
         Raises:
-            InputError: where there is no such method, or X does not fit the model.
+            InputError: there is no such method, or X does not fit the model.
             NotFittedError: before a fit.
 
         Example:
@@ -431,10 +437,73 @@ class DensityPredictor(VotePredictor):
             (2,)
         """
         values, errors, generator = [], [], None
-        for _, dist in self._blocks(self._in_groups(X, groups), "entropy"):
+        for _, dist in self._asked(X, "entropy", context):
             generator = generator or torch_generator(random_state, dist.device)
             value, error = dist.entropy(n, method, generator, return_std_error=True)
             values.append(value.cpu().numpy())
             errors.append(error.cpu().numpy())
         answer = np.concatenate(values), np.concatenate(errors)
         return answer if return_std_error else answer[0]
+
+
+def takes_groups(model: Any) -> bool:
+    """Whether a model is fitted with the groups of its rows, and predicts with them."""
+    return "groups" in getattr(model, "_context", ())
+
+
+class ModelWrapper(DistributionPredictor, BaseEstimator):  # type: ignore[misc]
+    """An estimator around another one, whose fitted copy is ``model_``; what that learned is also seen from here."""
+
+    model_: Any
+
+    def __getattr__(self, name: str) -> Any:
+        # scikit-learn's names of what a fit leaves behind
+        if name.endswith("_") and not name.startswith("_") and "model_" in vars(self):
+            return getattr(self.model_, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "model_" in vars(self)
+
+    @property
+    def backbone(self) -> Any:
+        """The custom network of the model, if it has one."""
+        return getattr(vars(self).get("model_", getattr(self, "base", None)), "backbone", None)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = "regressor"
+        tags.regressor_tags = RegressorTags(poor_score=True)
+        tags.target_tags.required = tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
+        tags.input_tags.sparse = tags.input_tags.allow_nan = True
+        return tags
+
+    def _blocks(self, X: Any, what: str = "predict", **context: Any) -> Iterator[tuple[slice, Any]]:
+        check_is_fitted(self)
+        yield from self.model_._blocks(X, what, **context)
+
+    def _named(self, values: Array, X: Any) -> Any:
+        kind = getattr(self, "_output_kind", None)
+        return self.model_._named(values, X) if kind is None else frame_of(values, self.label_names_, X, kind)
+
+    def encode(self, X: Any) -> Any:
+        """The numbers that the fitted model makes of rows (N, d')."""
+        check_is_fitted(self)
+        return self.model_.encode(X)
+
+    def predict_dist(self, X: Any) -> SimplexDistribution:
+        """The predicted distributions of the fitted model: batch (N,), event (L,).
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+
+        Returns:
+            A torch distribution.
+
+        Raises:
+            NotFittedError: before a fit.
+        """
+        check_is_fitted(self)
+        dist: SimplexDistribution = self.model_.predict_dist(X)
+        return dist

@@ -1,0 +1,255 @@
+"""GroupedLDL: a model of rows that come in groups, such as children, fields or villages, and what is known of each."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from snefy_ldl._internal.persistence import save_state
+from snefy_ldl._internal.rows import count_rows
+from snefy_ldl._internal.validation import check_choice, check_counts, check_distributions
+from snefy_ldl.datasets.groups import GroupedRows, in_groups, read_groups, split_rows
+from snefy_ldl.datasets.streams import as_stream
+from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.prediction import ModelWrapper
+from snefy_ldl.snefy import SnefyLDL, join_blocks, row_blocks
+from snefy_ldl.training import FittedState, Job, TrainingData, network_inputs
+from snefy_ldl.training.effects import GroupEffects
+from snefy_ldl.training.fit import fit
+from snefy_ldl.training.groups import forget_groups
+
+__all__ = ["GroupedLDL"]
+
+
+class GroupedLDL(ModelWrapper):
+    """A model of rows in groups: validation rows are split by group, and the effect of each group is learned.
+
+    A group's effect is how far its rows lie from where their features put them. Rows of known groups are predicted with
+    the estimated effect of their group, rows of new groups by averaging over the variation between groups; every closed
+    form stays exact. Effects are kept if validation rows favour them.
+
+    Args:
+        base: an unfitted :class:`~snefy_ldl.SnefyLDL`, the default; or a :class:`~snefy_ldl.LogRatioLDL`, which keeps
+            groups together in its folds and learns no effects.
+        effects: "auto" learns the effects of groups; None only splits rows by group.
+
+    Attributes:
+        model_: the fitted base, for rows of unknown groups; its attributes are also those of this model.
+        group_effects_: estimated effects (:class:`snefy_ldl.training.effects.GroupEffects`), or None if they did not
+            help; ``training_["group_effects"]`` has the reason.
+        net_: the network, which sees the columns of groups last if there are effects.
+
+    Example:
+        >>> from snefy_ldl.datasets import make_groups
+        >>> data = make_groups(n_groups=12, n_rows=20, random_state=0)
+        >>> model = GroupedLDL(SnefyLDL(epochs=5, random_state=0)).fit(data.X, data.D, groups=data.groups)
+        >>> model.predict(data.X[:2], groups=data.groups[:2]).shape, model.predict(data.X[:2]).shape
+        ((2, 3), (2, 3))
+    """
+
+    _context: ClassVar[tuple[str, ...]] = ("groups",)
+    group_effects_: GroupEffects | None
+
+    def __init__(self, base: Any = None, *, effects: str | None = "auto") -> None:
+        self.base, self.effects = base, effects
+
+    # -- fitting -----------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        D: Any = None,
+        *,
+        groups: Any = None,
+        counts: Any = None,
+        sample_weight: Any = None,
+        y: Any = None,
+    ) -> GroupedLDL:
+        """Fit to label distributions or votes of rows in groups.
+
+        Args:
+            X: features (N, d), as the base takes them, or :func:`snefy_ldl.datasets.in_groups` of them.
+            D: label distributions (N, L); or ``counts``.
+            groups: the group of each row (N,), or one column per level (N, k), nested (farm, plot) or crossed (person,
+                item). None and NaN stand for an unknown group. Validation rows are split by the first level.
+            counts: votes (N, L).
+            sample_weight: how much each row counts (N,).
+            y: another name of D.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            InputError: data, groups or settings break a rule.
+        """
+        check_choice("effects", self.effects, ("auto", None))
+        X, given = split_rows(X)
+        groups = given if groups is None else groups
+        D = y if D is None else D
+        base = SnefyLDL() if self.base is None else clone(self.base)
+        if groups is None:
+            raise InputError("GroupedLDL needs the group of each row: fit(X, D, groups=...).")
+        if as_stream(X) is not None:
+            raise InputError("rows that are read as a stream have no groups; give X and D as tables.")
+        if not isinstance(base, SnefyLDL):
+            return self._fit_apart(base, X, D, groups, sample_weight)
+        settings = replace(base.settings(), group_effects=self.effects)
+        data = TrainingData(X, D, counts, sample_weight, base.backbone, base.columns, groups=groups)
+        (state,) = fit([Job(settings, data)])
+        return self.adopt(base, state)
+
+    def _fit_apart(self, base: Any, X: Any, D: Any, groups: Any, sample_weight: Any) -> GroupedLDL:
+        """Fit a base that only keeps groups together in its folds."""
+        if not hasattr(base, "_groups"):
+            raise InputError(f"GroupedLDL takes a SnefyLDL or a LogRatioLDL; got {type(base).__name__}.")
+        read = read_groups(groups, count_rows(X))
+        base._groups = read.first
+        self.model_ = base.fit(X, D) if sample_weight is None else base.fit(X, D, sample_weight=sample_weight)
+        del base._groups
+        self.group_effects_ = None
+        about = {"groups": [len(names) for names in read.names], "levels": list(read.levels)}
+        about["effects"] = "log-ratio fits keep groups together and learn no effects"
+        self.model_.training_ = {**self.model_.training_, "group_effects": about}
+        return self
+
+    def adopt(self, base: SnefyLDL, state: FittedState) -> GroupedLDL:
+        """Become the model of a state whose network may see groups."""
+        self.group_effects_, self.net_ = state.effects, state.net
+        if state.effects is not None:
+            state = replace(state, net=forget_groups(state.net, state.effects.n_columns), effects=None)
+        self.model_ = base.adopt(state)
+        return self
+
+    def adapt(self, X: Any, D: Any = None, group: Any = None, *, counts: Any = None, groups: Any = None) -> GroupedLDL:
+        """A model that knows one more group, from a few of its rows and without a new fit.
+
+        Args:
+            X: features of the rows (n, d), as :meth:`fit` takes them.
+            D: their label distributions (n, L); or ``counts``.
+            group: name of the new group, for ``predict(X, groups=[name, ...])``. By default the new model takes every
+                row without groups to be of this group.
+            counts: their votes (n, L).
+            groups: with several levels, the name of the group in each level (k,), known ones among them; those that are
+                unknown are learned.
+
+        Returns:
+            A new model; this one stays as it is.
+
+        Raises:
+            InputError: the model has no group effects, or rows and labels break a rule.
+            NotFittedError: before a fit.
+
+        Example:
+            >>> from snefy_ldl.datasets import make_groups
+            >>> data = make_groups(n_groups=12, n_rows=20, random_state=0)
+            >>> model = GroupedLDL(SnefyLDL(epochs=5, random_state=0))
+            >>> model = model.fit(data.X[:200], data.D[:200], groups=data.groups[:200])
+            >>> model.adapt(data.X[200:205], data.D[200:205]).predict(data.X[205:210]).shape
+            (5, 3)
+        """
+        check_is_fitted(self)
+        effects = self.group_effects_
+        if effects is None:
+            raise InputError(
+                "adapt needs a model with group effects, and this one has none: "
+                f"{self.training_['group_effects']['effects']}."
+            )
+        features = self.encode(X)
+        if counts is None:
+            shares = check_distributions(D, n_rows=count_rows(features), n_labels=self.n_labels_, model=self)[0]
+            labels = self.zero_policy_.apply(shares)
+        else:
+            votes = check_counts(counts, n_rows=count_rows(features), n_labels=self.n_labels_, model=self)[0]
+            labels = (votes + 0.5) / (votes + 0.5).sum(1, keepdims=True)
+        names = [str(group)] * len(effects.levels) if groups is None else [str(name) for name in np.ravel(groups)]
+        known = [-1] * len(names)
+        if groups is not None:
+            known = read_groups([names], 1).renamed(effects.names)[0].tolist()
+        more = effects.learn(np.array(known), features, labels, names)
+        codes = np.array([len(more.names[k]) - 1 if code < 0 else code for k, code in enumerate(known)])
+        model = copy.copy(self)
+        model.group_effects_ = replace(more, default=codes) if group is None and groups is None else more
+        return model
+
+    # -- prediction --------------------------------------------------------------------------------------------------
+
+    def _blocks(self, X: Any, what: str = "predict", groups: Any = None) -> Iterator[tuple[slice, Any]]:
+        check_is_fitted(self)
+        X, given = split_rows(X)
+        groups, effects = given if groups is None else groups, self.group_effects_
+        if effects is None or as_stream(X) is not None or (groups is None and effects.default is None):
+            yield from self.model_._blocks(X, what)
+            return
+        features = self.encode(X)
+        n_rows = count_rows(features)
+        columns = effects.columns(None if groups is None else read_groups(groups, n_rows), n_rows)
+        for block in row_blocks(self.model_, n_rows, what):
+            with torch.no_grad():
+                shown = self.guides_, self.inputs_, features, block, effects, columns
+                dist = self.net_(*network_inputs(self.net_, *shown))
+            yield block, dist
+
+    def predict_dist(self, X: Any, *, groups: Any = None) -> SnefySimplex:
+        """The predicted distributions: batch (N,), event (L,).
+
+        Args:
+            X: features (N, d), as :meth:`fit` takes them.
+            groups: of the rows, as :meth:`fit` takes them; None if they are unknown.
+
+        Returns:
+            A torch distribution.
+
+        Raises:
+            InputError: X or groups do not fit the model.
+            NotFittedError: before a fit.
+        """
+        check_is_fitted(self)
+        if not isinstance(self.model_, SnefyLDL):
+            return self.model_.predict_dist(split_rows(X)[0])
+        return join_blocks(self, self._blocks(in_groups(X, groups)))
+
+    def encode(self, X: Any) -> Any:
+        """The numbers that the fitted model makes of rows (N, d')."""
+        check_is_fitted(self)
+        return self.model_.encode(X.X if isinstance(X, GroupedRows) else X)
+
+    def without_groups(self) -> Any:
+        """The model for rows of unknown groups alone, for export, or to forget the groups.
+
+        Returns:
+            The fitted base.
+
+        Raises:
+            NotFittedError: before a fit.
+        """
+        check_is_fitted(self)
+        return self.model_
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model into a folder; :func:`snefy_ldl.load` reads it.
+
+        Args:
+            folder: made where it is missing; a model in it is replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            NotFittedError: before a fit.
+        """
+        check_is_fitted(self)
+        if not isinstance(self.model_, SnefyLDL):
+            raise ModelFileError("save the fitted base: model.model_.save(folder); it has no group effects.")
+        state = replace(self.model_.fitted_, net=self.net_, effects=self.group_effects_)
+        return save_state(Path(folder), self.model_.get_params(deep=False), state)
