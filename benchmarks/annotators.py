@@ -37,9 +37,9 @@ SETS = ("HS_Brexit", "ConvAbuse", "POPQUORN_offensiveness")
 FOLDER = common.RESULTS / "annotators"
 #: What a reader of the figures must know.
 CAVEAT = (
-    "How latent labels are rounded, and that laws are cross-fitted, was chosen among four variants by their gain on "
-    "the test splits of HS_Brexit and ConvAbuse, so gains there are optimistic; none was compared on POPQUORN. The "
-    "priors were set on synthetic crowds like those below (seed 1 of another generator).\n"
+    "How latent labels are rounded, and that distributions are cross-fitted, was chosen among four variants by their "
+    "gain on the test splits of HS_Brexit and ConvAbuse, so gains there are optimistic; none was compared on POPQUORN. "
+    "The priors were set on synthetic crowds like those below (seed 1 of another generator).\n"
 )
 
 
@@ -219,7 +219,7 @@ def merging(name, n_labels):
 
 
 def make_crowd(n_items, n_people, votes_each, n_labels, kind, care, seed, n_features=4):
-    """Items with a known law, people with known confusion matrices, three in ten of whom guess."""
+    """Items with a known distribution, people with known confusion matrices, three in ten of whom guess."""
     rng = np.random.default_rng(seed)
     items = make_annotators(n=n_items, n_labels=n_labels, votes=1, random_state=seed, n_features=n_features)
     spams = np.arange(n_people) < round(0.3 * n_people)

@@ -41,7 +41,7 @@ from snefy_ldl.training.plan import build_net, make_objective
 
 
 def distance(model, X, truth, features, D):
-    """KL of the law to the truth (nats a row, with its standard error), and of the mean."""
+    """KL of the distribution to the truth (nats a row, with its standard error), and of the mean."""
     gap = truth.log_prob(features, D) - model.log_prob(X, D)
     return {
         "density_kl": float(gap.mean()),

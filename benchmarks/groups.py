@@ -90,7 +90,7 @@ class DirichletMixed:
         X = np.where(np.isnan(X), self.fill, X)
         return np.hstack([np.ones((len(X), 1)), (X - self.mean) / self.sd])
 
-    def laws(self, X, g, n_draws=200):
+    def dists(self, X, g, n_draws=200):
         """Concentrations of a mixture per row (S, N, L)."""
         random, eta = np.random.default_rng(0), self._design(X) @ self.B
         place = {name: k for k, name in enumerate(self.names)}
@@ -270,7 +270,7 @@ def left(name: str, seed: int) -> dict[str, Any]:
     """What further rows of known groups would gain if a fit without groups were shifted by group.
 
     Residuals of log-ratios come from three fits that leave out a third of the training rows each; the linear mixed
-    model makes shrunken shifts of them, of which a part moves the law that was fitted to all training rows.
+    model makes shrunken shifts of them, of which a part moves the distribution that was fitted to all training rows.
     """
     from snefy_ldl.datasets.groups import read_groups
     from snefy_ldl.training.effects import fit_mixed_model, posterior_means
@@ -370,8 +370,8 @@ def report(records: list[dict[str, Any]], facts: dict[str, Any], remark: str | N
             "## Made-up groups: 40 groups of 20 rows, 4 labels",
             "",
             "Mean log likelihood per row of 20 further rows of each group (seen), and of 40 new groups (unseen).",
-            "Truth: the generating law; for unseen groups averaged over effects. Plain: a fit without groups. Split:",
-            "with groups, `group_effects=None`. Size: standard deviation of the effects, over that of the 40 drawn.",
+            "Truth: the generating distribution; for unseen groups averaged over effects. Plain: a fit without groups.",
+            "Split: with groups, `group_effects=None`. Size: standard deviation of the effects, over that of the 40.",
             "",
             "| effect | noise | runs | groups | truth | ours | split | plain | Dirichlet mixed model | ours / truth |",
             "|---|---|---|---|---|---|---|---|---|---|",

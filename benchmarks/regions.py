@@ -4,12 +4,12 @@
 
 Their code is no package that can be installed, so its scores are written here from the paper's definitions, with its
 100 draws per row: M-CP (boxes of quantiles), DR-CP (density), C-HDR (content of the density level set), PCP and C-PCP
-(balls around draws, the second with the content of the balls). Beside them stand this library's regions on the same
-fitted model and the same rows; "latent" is L-CP with the exact Rosenblatt map of the law in place of a learned flow.
+(balls around draws, the second with the content of the balls). This library's regions are measured on the same
+fitted model and rows; "latent" is L-CP with the exact Rosenblatt map of the distribution in place of a learned flow.
 
 Measures, as there: marginal coverage; region size (here the share of the simplex, by 100 draws of the
-law; mean and median over rows); worst slab coverage (slabs of a fifth of the rows); CEC-X and CEC-Z, the mean
-squared gap of coverage over five clusters of the features, and of the log densities of 100 draws of the row's law.
+distribution; mean and median over rows); worst slab coverage (slabs of a fifth of the rows); CEC-X and CEC-Z, the mean
+squared gap of coverage over five clusters of the features, and of the log densities of 100 draws of a row.
 Level 0.8; 50/25/25 splits. Seconds: of the processor, for calibration and coverage; theirs without the draws.
 """
 
@@ -42,8 +42,8 @@ THEIRS = ("M-CP", "DR-CP", "C-HDR", "PCP", "C-PCP")
 MEASURES = ("coverage", "size", "median size", "worst slab", "CEC-X", "CEC-Z", "seconds")
 
 
-def log_density(law, points):
-    return law.log_prob(torch.as_tensor(points)).numpy()
+def log_density(dist, points):
+    return dist.log_prob(torch.as_tensor(points)).numpy()
 
 
 def share_below(drawn, values):
@@ -56,16 +56,16 @@ def nearest(centres, points):
     return np.min([np.linalg.norm(points - centre, axis=-1) for centre in centres], axis=0)
 
 
-def their_score(method, law, draws, more_draws):
-    """The score of a method, a function of points (..., b, L), from two sets of draws of the rows' laws."""
+def their_score(method, dist, draws, more_draws):
+    """The score of a method, a function of points (..., b, L), from two sets of draws of the rows' distributions."""
     if method == "M-CP":
         low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
         return lambda points: np.maximum(low - points, points - high).max(axis=-1)
     if method == "DR-CP":
-        return lambda points: -log_density(law, points)
+        return lambda points: -log_density(dist, points)
     if method == "C-HDR":
-        drawn = -log_density(law, draws)
-        return lambda points: share_below(drawn, -log_density(law, points))
+        drawn = -log_density(dist, draws)
+        return lambda points: share_below(drawn, -log_density(dist, points))
     if method == "PCP":
         return lambda points: nearest(more_draws, points)
     drawn = nearest(more_draws, draws)
@@ -88,17 +88,17 @@ def run_split(name, seed, path):
     train, cal, test = split_rows(len(data.D), seed)
     model = SnefyLDL(random_state=seed, device="cpu").fit(data.X[train], data.D[train])
     D = zero_policy(model).apply(data.D)
-    laws = {part: model.predict_dist(data.X[rows]) for part, rows in (("cal", cal), ("test", test))}
+    dists = {part: model.predict_dist(data.X[rows]) for part, rows in (("cal", cal), ("test", test))}
     draws = {
-        part: [law.sample((n,), torch.Generator().manual_seed(k)).numpy() for k, n in enumerate((DRAWS, DRAWS))]
-        for part, law in laws.items()
+        part: [dist.sample((n,), torch.Generator().manual_seed(k)).numpy() for k, n in enumerate((DRAWS, DRAWS))]
+        for part, dist in dists.items()
     }
-    sized = laws["test"].sample((SIZE_DRAWS,), torch.Generator().manual_seed(2)).numpy()
-    log_share = -log_density(laws["test"], sized) + lgamma(D.shape[1])
+    sized = dists["test"].sample((SIZE_DRAWS,), torch.Generator().manual_seed(2)).numpy()
+    log_share = -log_density(dists["test"], sized) + lgamma(D.shape[1])
     scale = data.X[cal].std(axis=0)
     centred = {part: data.X[rows] - data.X[cal].mean(axis=0) for part, rows in (("cal", cal), ("test", test))}
     standard = {part: rows / np.where(scale > 0.0, scale, 1.0) for part, rows in centred.items()}
-    heights = {part: np.sort(log_density(law, draws[part][0]), axis=0).T for part, law in laws.items()}
+    heights = {part: np.sort(log_density(dist, draws[part][0]), axis=0).T for part, dist in dists.items()}
 
     def size_of(inside):
         return np.exp(np.where(inside, log_share, -np.inf)).mean(axis=0)
@@ -112,9 +112,9 @@ def run_split(name, seed, path):
     record = {"data": name, "seed": seed, "snefy_ldl": snefy_ldl.__version__, "methods": {}}
     for method in THEIRS:
         start = time.process_time()
-        scores = np.sort(their_score(method, laws["cal"], *draws["cal"])(D[cal]))
+        scores = np.sort(their_score(method, dists["cal"], *draws["cal"])(D[cal]))
         q = scores[rank(LEVEL, len(cal)) - 1]
-        score = their_score(method, laws["test"], *draws["test"])
+        score = their_score(method, dists["test"], *draws["test"])
         covered = score(D[test]) <= q
         seconds = time.process_time() - start
         record["methods"][method] = measured(covered, size_of(score(sized) <= q), seconds)

@@ -91,9 +91,9 @@ def study_next_vote(name, seed, tiny, record, save):
     truth = counts[test] / counts[test].sum(1, keepdims=True)
     queue = [rng.permutation(np.repeat(np.arange(counts.shape[1]), row.astype(int))) for row in counts[test]]
     budget = (5 if tiny else 20) * len(test)
-    law, curves = model.predict_dist(X[test]), {}
+    dist, curves = model.predict_dist(X[test]), {}
     for how in ("uniform", "variance", "divergence", "information"):
-        curves |= replay(law, truth, queue, how, budget, np.random.default_rng([seed, 5]))
+        curves |= replay(dist, truth, queue, how, budget, np.random.default_rng([seed, 5]))
     record["found"] = curves
     save()
 
@@ -105,13 +105,13 @@ def accuracy(mean, truth):
     return [wrong, float(np.square(mean - truth).sum(1).mean()), divergence]
 
 
-def replay(law, truth, queue, how, budget, rng):
+def replay(dist, truth, queue, how, budget, rng):
     """After every round the votes spent an item and the figures; for uniform rounds also of the votes alone."""
     seen, size = np.zeros_like(truth), len(truth)
     batch = max(1, size // 10)
-    mean, value = law.mean.numpy().copy(), np.zeros(size)
+    mean, value = dist.mean.numpy().copy(), np.zeros(size)
     if how != "uniform":
-        value = vote_value(law, how)
+        value = vote_value(dist, how)
     curves = {how: []} | ({"uniform, votes alone": []} if how == "uniform" else {})
     lengths, order = np.array([len(votes) for votes in queue]), rng.permutation(size)
     for spent in range(0, budget, batch):
@@ -121,7 +121,7 @@ def replay(law, truth, queue, how, budget, rng):
             rows = np.argsort(-np.where(seen.sum(1) < lengths, value, -np.inf), kind="stable")[:batch]
         for i in rows[seen[rows].sum(1) < lengths[rows]]:
             seen[i, queue[i][int(seen[i].sum())]] += 1
-        after = law_rows(law, rows).posterior(torch.as_tensor(seen[rows]))
+        after = law_rows(dist, rows).posterior(torch.as_tensor(seen[rows]))
         mean[rows] = after.mean.numpy()
         if how != "uniform":
             value[rows] = vote_value(after, how)
@@ -131,10 +131,10 @@ def replay(law, truth, queue, how, budget, rng):
     return curves
 
 
-def law_rows(law, rows):
+def law_rows(dist, rows):
     from snefy_ldl import SnefySimplex
 
-    return SnefySimplex(law.exponents, law.readout, law.log_scale[torch.as_tensor(rows)], validate_args=False)
+    return SnefySimplex(dist.exponents, dist.readout, dist.log_scale[torch.as_tensor(rows)], validate_args=False)
 
 
 STUDIES = {"methods": (study_methods, DATA), "subsample": (study_subsample, SUBSAMPLED)}

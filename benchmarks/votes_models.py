@@ -196,16 +196,16 @@ def fit_and_score(method, X, counts, X_test, k_test, seed, settings, ordinal=Fal
         else:
             model.fit(X, smoothed(counts, float(method.split("+")[1])))
     seconds = time.process_time() - started
-    law = model.predict_dist(X_test)
+    dist = model.predict_dist(X_test)
     if brief:
-        mean = law.mean.numpy()
-        found = {"log_likelihood": float(log_likelihood(law, k_test).mean())}
+        mean = dist.mean.numpy()
+        found = {"log_likelihood": float(log_likelihood(dist, k_test).mean())}
         found |= {"brier": float(brier_score(mean, k_test).mean())}
         found |= {"rps": ranked_probability_score(k_test / k_test.sum(1, keepdims=True), mean)} if ordinal else {}
         return found | {"seconds": seconds, "inputs": model.inputs_}
-    found = evaluate(law, k_test) | {"seconds": seconds}
+    found = evaluate(dist, k_test) | {"seconds": seconds}
     if ordinal:
-        found |= ordinal_figures(law.mean.numpy(), law.bayes_point("cad").numpy(), k_test)
+        found |= ordinal_figures(dist.mean.numpy(), dist.bayes_point("cad").numpy(), k_test)
     return found
 
 

@@ -133,17 +133,17 @@ def score(name, votes, seed, candidate, tiny=False):
     else:
         model = fit_candidate(candidate, X, few, seed, tiny)
         seconds = time.perf_counter() - started
-        law = model.predict_dist(X_held)
-        log_p, mean = log_likelihood(law, held), law.mean.numpy()
+        dist = model.predict_dist(X_held)
+        log_p, mean = log_likelihood(dist, held), dist.mean.numpy()
         extra = {key: model.training_[key] for key in ("best_epoch", "scaling", "background_share")}
-        extra["total"] = float(np.median(effective_total(law)))
+        extra["total"] = float(np.median(effective_total(dist)))
     found = {"log_likelihood": float(log_p.mean()), "worst": float(np.quantile(log_p, 0.02))}
     return found | {"brier": float(brier_score(mean, held).mean()), "seconds": seconds} | extra
 
 
-def effective_total(law):
-    """Total concentration (N,) of the Dirichlets with the laws' own means and variances."""
-    mean, variance = (part.numpy() for part in law.mean_and_variance())
+def effective_total(dist):
+    """Total concentration (N,) of the Dirichlets with the distributions' own means and variances."""
+    mean, variance = (part.numpy() for part in dist.mean_and_variance())
     return (1.0 - np.square(mean).sum(1)) / variance.sum(1) - 1.0
 
 

@@ -112,7 +112,7 @@ def prediction_rows(quick: bool) -> list[Row]:
     for place, members in enumerate(MEMBERS):
         settings = {"guides": None, "zeros": "shrink", "random_state": 0}
         model = SnefyLDL(n_members=members, epochs=3 if quick else 30, **settings).fit(X, D)
-        law = model.predict_dist(one)
+        dist = model.predict_dist(one)
         with tempfile.TemporaryDirectory() as folder:
             model.save(f"{folder}/model")
             np.save(f"{folder}/X.npy", one)
@@ -123,7 +123,7 @@ def prediction_rows(quick: bool) -> list[Row]:
             milliseconds(lambda model=model: model.predict_interval(one), 5 * repeats),
             milliseconds(lambda model=model: model.predict_interval(asked_rows), repeats),
             first,
-            milliseconds(lambda law=law: law.prob_greater(0, 1), 5 * repeats),
+            milliseconds(lambda dist=dist: dist.prob_greater(0, 1), 5 * repeats),
             milliseconds(lambda model=model: model.sample(asked_rows, DRAWS, random_state=0), repeats),
         )
         rows += [row(f"{what}, {members} members", ASKED[what][place], m) for what, m in zip(ASKED, measured)]
@@ -141,9 +141,9 @@ def many_labels_rows(quick: bool) -> list[Row]:
     generator = torch.Generator().manual_seed(0)
     exponents = 20.0 * torch.rand(4, 65, labels, generator=generator, dtype=torch.float64) ** 3
     readout = torch.randn(4, 32, 65, generator=generator, dtype=torch.float64).abs()
-    law = SnefySimplex(exponents, readout, torch.randn(100, 4, 65, generator=generator, dtype=torch.float64))
+    dist = SnefySimplex(exponents, readout, torch.randn(100, 4, 65, generator=generator, dtype=torch.float64))
     start = time.perf_counter()
-    law.quantiles([0.05, 0.95])
+    dist.quantiles([0.05, 0.95])
     seconds = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     what = f"quantiles of {labels} labels, 4 members, 100 rows"

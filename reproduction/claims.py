@@ -77,7 +77,7 @@ METRICS = {
     "cos": Metric("Cos", True),
     "inter": Metric("Inter", True),
 }
-#: With the mean log density at the test labels, which judges the whole law and not its mean alone.
+#: With the mean log density at the test labels, which judges the whole distribution and not its mean alone.
 MEASURES = METRICS | {"log_likelihood": Metric("Log-likelihood", True)}
 
 

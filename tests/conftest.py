@@ -1,4 +1,4 @@
-"""What the tests share: builders of laws, and quadrature on the simplex as an oracle that knows no closed form."""
+"""What the tests share: builders of distributions, and quadrature on the simplex, an oracle without closed forms."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def random_snefy(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
 ) -> SnefySimplex:
-    """A law with signed readout and concentrations α_ii log-uniform in a range."""
+    """A distribution with signed readout and concentrations α_ii log-uniform in a range."""
     rng = torch.Generator().manual_seed(seed)
     stack = (members,) if members else ()
 
@@ -71,13 +71,13 @@ def random_snefy(
 
 @pytest.fixture(scope="session")
 def snefy() -> Callable[..., SnefySimplex]:
-    """Builder of random signed laws."""
+    """Builder of random signed distributions."""
     return random_snefy
 
 
 @pytest.fixture(scope="session")
 def cancelling() -> Callable[[int], SnefySimplex]:
-    """Builder of laws whose weights nearly cancel, Σ|c| above 30: two almost equal neurons, subtracted."""
+    """Builder of distributions whose weights nearly cancel, Σ|c| above 30: two almost equal neurons, subtracted."""
 
     def build(n_labels: int) -> SnefySimplex:
         first = torch.linspace(0.5, 2.0, n_labels, dtype=torch.float64)

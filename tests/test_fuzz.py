@@ -263,7 +263,7 @@ def log_prob_counts(rng: np.random.Generator) -> Any:
     return fitted(pick(rng, ["shares", "counts"])).log_prob(features(rng, 6), counts=counts(rng, 6))
 
 
-def law_log_prob(rng: np.random.Generator) -> Any:
+def dist_log_prob(rng: np.random.Generator) -> Any:
     return any_model(rng).predict_dist(np.zeros((6, N_FEATURES))).log_prob(shares(rng, 6))
 
 
@@ -329,51 +329,51 @@ KNOWN: list[Any] = [{0: 0.2}, {}, {"x": 0.1}, {0: 0.9, 1: 0.9}, {0: 0.0}, None, 
 RATIOS: list[Any] = [{(0, 1): 2.0}, {}, {(0, 0): 1.0}, {0: 1.0}, None, {(0, 1): 1j}, {(0, 1): 2.0, (1, 2): 0.5}]
 
 
-def any_law(rng: np.random.Generator) -> SnefySimplex:
+def any_dist(rng: np.random.Generator) -> SnefySimplex:
     return fitted(pick(rng, ["shares", "zeros"])).predict_dist(rng.normal(size=(4, N_FEATURES)))
 
 
-def law_marginal(rng: np.random.Generator) -> Any:
-    share = any_law(rng).marginal(pick(rng, [0, pick(rng, LABELS)]))
+def dist_marginal(rng: np.random.Generator) -> Any:
+    share = any_dist(rng).marginal(pick(rng, [0, pick(rng, LABELS)]))
     answer = getattr(share, pick(rng, ["cdf", "icdf", "log_prob"]))(pick(rng, VALUES))
     assert not torch.isnan(answer).any()
     return 0.0
 
 
-def law_parts(rng: np.random.Generator) -> Any:
-    law = any_law(rng)
+def dist_parts(rng: np.random.Generator) -> Any:
+    dist = any_dist(rng)
     questions: list[Callable[[], Any]] = [
-        lambda: law.amalgamate(pick(rng, GROUPS)).mean,
-        lambda: law.subcomposition(pick(rng, [[0, 1], pick(rng, LABELS)])).mean,
-        lambda: law.posterior(counts(rng, 4)).mean,
-        lambda: law.prob_greater(pick(rng, LABELS), pick(rng, LABELS)),
-        lambda: law.expand(pick(rng, SHAPES)).mean,
+        lambda: dist.amalgamate(pick(rng, GROUPS)).mean,
+        lambda: dist.subcomposition(pick(rng, [[0, 1], pick(rng, LABELS)])).mean,
+        lambda: dist.posterior(counts(rng, 4)).mean,
+        lambda: dist.prob_greater(pick(rng, LABELS), pick(rng, LABELS)),
+        lambda: dist.expand(pick(rng, SHAPES)).mean,
         lambda: (
-            law.given_support(pick(rng, [[1, 1, 0], None, "x", [True], np.ones(3, bool), [0, 0, 0], [np.nan]])).mean
+            dist.given_support(pick(rng, [[1, 1, 0], None, "x", [True], np.ones(3, bool), [0, 0, 0], [np.nan]])).mean
         ),
     ]
     return pick(rng, questions)()
 
 
-def law_questions(rng: np.random.Generator) -> Any:
-    law = any_law(rng)
+def dist_questions(rng: np.random.Generator) -> Any:
+    dist = any_dist(rng)
     questions: list[Callable[[], Any]] = [
-        lambda: law.quantiles(pick(rng, LEVELS)),
-        lambda: law.sample(pick(rng, SHAPES)),
-        lambda: law.condition(pick(rng, [*KNOWN, {0: pick(rng, VALUES)}])).mean,
-        lambda: law.condition_ratios(pick(rng, RATIOS)).mean,
-        lambda: law.rosenblatt(shares(rng, 4)),
-        lambda: law.inverse_rosenblatt(contained(spoil(rng.random((4, 2)), rng), rng)),
+        lambda: dist.quantiles(pick(rng, LEVELS)),
+        lambda: dist.sample(pick(rng, SHAPES)),
+        lambda: dist.condition(pick(rng, [*KNOWN, {0: pick(rng, VALUES)}])).mean,
+        lambda: dist.condition_ratios(pick(rng, RATIOS)).mean,
+        lambda: dist.rosenblatt(shares(rng, 4)),
+        lambda: dist.inverse_rosenblatt(contained(spoil(rng.random((4, 2)), rng), rng)),
     ]
     return pick(rng, questions)()
 
 
-def law_known(rng: np.random.Generator) -> Any:
-    answer = any_law(rng).log_prob_known(shares(rng, 4))
+def dist_known(rng: np.random.Generator) -> Any:
+    answer = any_dist(rng).log_prob_known(shares(rng, 4))
     return torch.where(torch.isinf(answer), 0.0, answer)  # minus infinity for a zero where there can be none
 
 
-def law_made(rng: np.random.Generator) -> Any:
+def dist_made(rng: np.random.Generator) -> Any:
     large = pick(rng, [1.0, 1.0, 1e3, 1e6, 1e10, 1e30, np.nan, np.inf, 0.0, -1.0])
     kind = pick(rng, [torch.float32, torch.float64, torch.float16, torch.int64])
     W, V, h = rng.random((3, 3)) * pick(rng, [1.0, large]), rng.normal(size=(2, 3)), rng.normal(size=(4, 3))
@@ -383,8 +383,8 @@ def law_made(rng: np.random.Generator) -> Any:
         lambda: SnefySimplex(W, V, h),
         lambda: SnefySimplex.from_mixture(torch.softmax(h.double(), -1), 1.0 + 2.0 * W.double()),
     ]
-    law = pick(rng, makers)()
-    return pick(rng, [lambda: law.mean, lambda: law.quantiles([0.1, 0.9]), lambda: law.sample((3,))])()
+    dist = pick(rng, makers)()
+    return pick(rng, [lambda: dist.mean, lambda: dist.quantiles([0.1, 0.9]), lambda: dist.sample((3,))])()
 
 
 def contained_tensor(table: np.ndarray, kind: torch.dtype) -> torch.Tensor:
@@ -394,19 +394,19 @@ def contained_tensor(table: np.ndarray, kind: torch.dtype) -> torch.Tensor:
         return torch.zeros(1, 1)
 
 
-CALLS = [fit_shares, fit_counts, go_on, predict, quantiles, interval, log_prob, log_prob_counts, law_log_prob, sample]
+CALLS = [fit_shares, fit_counts, go_on, predict, quantiles, interval, log_prob, log_prob_counts, dist_log_prob, sample]
 CALLS += [entropy, update, next_vote, votes_needed, conformal, ask, learn, measure]
-CALLS += [law_marginal, law_parts, law_questions, law_known, law_made]
+CALLS += [dist_marginal, dist_parts, dist_questions, dist_known, dist_made]
 #: The entries that check most get most of the cases.
 REPEATS = {
     fit_shares: 4,
     fit_counts: 3,
     log_prob: 3,
     log_prob_counts: 2,
-    law_log_prob: 2,
+    dist_log_prob: 2,
     learn: 2,
     conformal: 2,
-    law_parts: 2,
+    dist_parts: 2,
 }
 
 
@@ -443,10 +443,10 @@ def test_every_call_works_or_says_why_not(call: Callable[[np.random.Generator], 
 # -- found by a longer run ---------------------------------------------------------------------------------------------
 
 
-def test_infinite_shares_of_a_law_are_refused() -> None:
-    law = fitted("shares").predict_dist(np.zeros((2, N_FEATURES)))
+def test_infinite_shares_of_a_distribution_are_refused() -> None:
+    dist = fitted("shares").predict_dist(np.zeros((2, N_FEATURES)))
     with pytest.raises(InputError, match="infinity"):
-        law.marginal(0).cdf(torch.tensor(math.inf))
+        dist.marginal(0).cdf(torch.tensor(math.inf))
 
 
 def test_huge_limits_and_whole_numbers_do_no_harm() -> None:

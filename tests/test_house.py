@@ -159,8 +159,8 @@ def test_the_rules_see_what_they_forbid() -> None:
     tree = ast.parse(
         "from other import _helper\n"
         "class A:\n"
-        "    def f(self, law):\n"
-        "        self._mine = law._weights + law._mine + super()._base_weights\n"
+        "    def f(self, dist):\n"
+        "        self._mine = distribution._weights + distribution._mine + super()._base_weights\n"
     )
     assert sorted(name for _, name in private_reads(tree)) == ["_helper", "_weights"]
 

@@ -127,7 +127,9 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             raise InputError(f'guides={self.guides!r}: use "auto", or a list of {", ".join(GUIDES)}, each once.')
 
     def _guide_names(self) -> list[str]:
-        return list(GUIDES) if isinstance(self.guides, str) and self.guides == "auto" else list(self.guides)
+        if isinstance(self.guides, (list, tuple)):
+            return list(self.guides)
+        return list(GUIDES) if isinstance(self.guides, str) and self.guides == "auto" else []
 
     #: No backbone lies before the density: the explorer and the service ask.
     backbone = None
