@@ -12,6 +12,7 @@ import torch
 
 from integration_models import CITY, fitted
 from snefy_ldl import SnefyLDL
+from snefy_ldl.apps.serve.explorer.rows import label_names
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError
 
@@ -32,15 +33,16 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of stores in folders, and of MLflow's own parts
-def test_a_run_keeps_the_model(store: Path) -> None:
-    model, X, _ = fitted("plain")
+@pytest.mark.parametrize("kind", ["plain", "ratios"])
+def test_a_run_keeps_the_model(kind: str, store: Path) -> None:
+    model, X, _ = fitted(kind)
     with mlflow.start_run():
         info = log_model(model, "city")
     np.testing.assert_array_equal(load_model(info.model_uri).predict(X), model.predict(X))
     served = mlflow.pyfunc.load_model(info.model_uri)
     answer = served.predict(X, params={"confidence_level": 0.8})
     ends = model.predict_interval(X, 0.8)
-    for r, label in enumerate(model.label_names_):
+    for r, label in enumerate(label_names(model)):
         np.testing.assert_allclose(answer[label], model.predict(X)[:, r])
         np.testing.assert_allclose(answer[f"{label}_low"], ends[:, r, 0])
         np.testing.assert_allclose(answer[f"{label}_high"], ends[:, r, 1])

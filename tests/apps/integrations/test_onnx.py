@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from commands import fail, run
-from integration_models import CITY, fitted, moving
+from integration_models import CITY, fitted
 from snefy_ldl import SnefyHead, SnefyLDL
 from snefy_ldl.apps.integrations.graph import LEVELS, ModelGraph
 from snefy_ldl.apps.integrations.onnx import describe, export_onnx
@@ -19,14 +19,15 @@ from snefy_ldl.errors import InputError
 
 
 @pytest.mark.slow
-def test_onnxruntime_answers_as_the_model(tmp_path: Path) -> None:
-    """Of a model with gaps in its features; a law with zeros and a centre: tests/test_law_cases.py."""
+@pytest.mark.parametrize("kind", ["guides", "gaps"])
+def test_onnxruntime_answers_as_the_model(kind: str, tmp_path: Path) -> None:
+    """Of a model with base learners, trees among them, and of one with gaps in its features."""
     for package in ("onnx", "onnxscript"):
         pytest.importorskip(package, reason="ONNX files need the extra onnx")
     runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
-    model, X, _ = fitted("gaps")
+    model, X, _ = fitted(kind)
     file = export_onnx(model, tmp_path / "model.onnx", dtype="float32")
-    X = X.astype(np.float32)
+    X = X.astype(np.float32)  # the model then sees the same numbers
     session = runtime.InferenceSession(file)
     assert [one.name for one in session.get_outputs()] == ["mean", "variance", "quantiles"]
     mean, variance, quantiles = session.run(None, {"features": X})
@@ -68,23 +69,6 @@ def test_a_network_of_ones_own_and_its_pixels(tmp_path: Path) -> None:
     np.testing.assert_allclose(mean, model.predict(images), atol=1e-5)
     np.testing.assert_allclose(variance, model.predict_var(images), atol=1e-5)
     assert "uint8 (rows, 1, 6, 6)" in session.get_modelmeta().custom_metadata_map["input"]
-
-
-@pytest.mark.slow
-def test_a_law_that_moves(tmp_path: Path) -> None:
-    """Its guides are exported, too: both kinds of them, and what moves the law."""
-    for package in ("onnx", "onnxscript"):
-        pytest.importorskip(package, reason="ONNX files need the extra onnx")
-    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
-    model, X = moving(True)
-    session = runtime.InferenceSession(export_onnx(model, tmp_path / "model.onnx"))
-    mean, variance = session.run(None, {"features": X[:10]})
-    np.testing.assert_allclose(mean, model.predict(X[:10]), atol=1e-6)
-    np.testing.assert_allclose(variance, model.predict_var(X[:10]), atol=1e-6)
-    words = session.get_modelmeta().custom_metadata_map
-    assert "only mean and variance" in words["left_out"]
-    assert words["dtype"] == "float64"
-    assert session.get_inputs()[0].type == "tensor(double)"
 
 
 def test_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,9 @@ import pytest
 
 from snefy_ldl.apps.serve.app import create_app
 from snefy_ldl.apps.serve.batching import Lane
-from snefy_ldl.apps.serve.guard import Log
 from snefy_ldl.apps.serve.limits import Limits, Overload
 from snefy_ldl.apps.serve.server import make_server
+from snefy_ldl.apps.serve.transport import Log
 
 
 def test_requests_that_come_together_are_answered_together() -> None:

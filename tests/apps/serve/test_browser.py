@@ -24,7 +24,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.model_files import load_calibration
 from snefy_ldl.apps.serve.app import create_app
 from snefy_ldl.apps.serve.explorer import PageRows
-from snefy_ldl.apps.serve.guard import Log
+from snefy_ldl.apps.serve.transport import Log
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.learners import SABFGS, TreesLDL
 

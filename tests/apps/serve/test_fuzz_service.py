@@ -14,8 +14,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from snefy_ldl.apps.serve.app import create_app
-from snefy_ldl.apps.serve.guard import Log
 from snefy_ldl.apps.serve.schemas import QUESTIONS, make_examples
+from snefy_ldl.apps.serve.transport import Log
 
 ROUNDS = 600
 ODD: list[Any] = [

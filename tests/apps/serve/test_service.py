@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from starlette.testclient import TestClient
 
-from snefy_ldl import SnefyLDL
+from snefy_ldl import LogRatioLDL, SnefyLDL
 from snefy_ldl._internal.model_files import load_calibration
 from snefy_ldl.active import query
 from snefy_ldl.apps.serve.app import create_app
-from snefy_ldl.apps.serve.guard import Log
 from snefy_ldl.apps.serve.limits import Limits
 from snefy_ldl.apps.serve.schemas import make_examples
+from snefy_ldl.apps.serve.server import make_server
+from snefy_ldl.apps.serve.transport import Log
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.votes import next_vote
 
@@ -47,6 +54,12 @@ def ask(client: TestClient, path: str, body: Any, status: int = 200) -> Any:
     answer = client.post(f"/v1/{path}", json=body)
     assert answer.status_code == status, answer.text
     return answer.json()
+
+
+def example_of(methods: Any) -> Any:
+    """The example body in a description, or None."""
+    content = methods["post"]["requestBody"]["content"]["application/json"]
+    return content["examples"]["typical"]["value"] if "examples" in content else None
 
 
 # -- answers against the library ---------------------------------------------------------------------------------------
@@ -124,12 +137,7 @@ def test_next_and_query_are_the_librarys(client: TestClient, rows: Any, small: S
 
 def test_examples_of_the_description_run(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
-    examples = {
-        path: content["requestBody"]["content"]["application/json"]["examples"]["typical"]["value"]
-        for path, methods in paths.items()
-        for content in [methods.get("post", {})]
-        if content
-    }
+    examples = {path: example_of(methods) for path, methods in paths.items() if "post" in methods}
     assert len(examples) == 7
     for path, body in examples.items():
         answer = client.post(path, json=body)
@@ -143,8 +151,8 @@ def test_models_card_and_counters(client: TestClient, small: SnefyLDL) -> None:
     assert card["labels"] == LABELS
     assert card["trained_on"]["rows"] == small.training_["rows"]
     assert card["intervals"]["calibrated_levels"] == [0.8]
-    assert client.get("/healthz").json() == {"status": "alive"}
-    assert client.get("/readyz").status_code == 200
+    assert card["distribution"]["exact"]
+    assert client.get("/healthz").json() == client.get("/readyz").json() == {"status": "ready"}
     text = client.get("/metrics").text
     assert 'snefy_ldl_requests_total{route="/healthz",status="200"}' in text
     assert "snefy_ldl_batch_requests_bucket" in text
@@ -211,7 +219,7 @@ def test_a_wrong_question_names_its_field(client: TestClient, rows: Any, path: s
 
 def test_what_the_library_refuses_is_422(client: TestClient, rows: Any) -> None:
     known = {"business": 0.7, "education": 0.2}
-    assert "leave at least two labels unknown" in ask(client, "condition", {"rows": rows, "known": known}, 422)["error"]
+    assert "leave two labels unknown" in ask(client, "condition", {"rows": rows, "known": known}, 422)["error"]
     assert "strategy='luck'" in ask(client, "query", {"rows": rows, "strategy": "luck"}, 422)["error"]
 
 
@@ -229,19 +237,12 @@ def test_other_bodies_paths_and_models(client: TestClient, rows: Any) -> None:
 # -- limits, tokens, models that change --------------------------------------------------------------------------------
 
 
-def test_limits_on_body_rows_and_queue(folder: Path, rows: Any) -> None:
+def test_limits_on_body_and_rows(folder: Path, rows: Any) -> None:
     limits = Limits(body_bytes=2000, rows=5)
     app = create_app([folder], limits=limits, log=Log(io.StringIO()))
     with TestClient(app) as client:
         assert client.post("/v1/predict", content=b" " * 3000).status_code == 413
         assert "at most 5" in ask(client, "predict", {"rows": [[1, 2, 3, 4, 5]] * 6}, 422)["error"]
-    guard = create_app([folder], log=Log(io.StringIO()))
-    guard._is_full = lambda path: True
-    with TestClient(guard) as client:
-        answer = client.post("/v1/predict", json={"rows": rows})
-        assert answer.status_code == 503
-        assert answer.headers["retry-after"] == "1"
-        assert client.get("/healthz").status_code == 200
 
 
 @pytest.mark.slow
@@ -266,7 +267,6 @@ def test_a_changed_folder_is_read_again_and_a_damaged_one_is_not(
     place = small.save(tmp_path / "model")
     events = io.StringIO()
     app = create_app([place], log=Log(events))
-    app.service.wait()
     store = app.service.store
     first = store.get()
     assert store.refresh() == []
@@ -276,17 +276,13 @@ def test_a_changed_folder_is_read_again_and_a_damaged_one_is_not(
     (place / "model.json").write_text(config + " ", encoding="utf-8")
     assert store.refresh() == []
     assert store.get() is first
-    other = SnefyLDL(n_neurons=8, epochs=1, guides=None, centre=None, random_state=1).fit(*city)
+    other = SnefyLDL(n_neurons=8, epochs=1, guides=None, random_state=1).fit(*city)
     other.save(place)
     assert store.refresh() == ["model"]
     assert store.get().version != first.version
     np.testing.assert_allclose(store.get().model.predict(city[0]), other.predict(city[0]))
     logged = [json.loads(line)["event"] for line in events.getvalue().splitlines()]
-    # a model is prepared before it replaces the one that answers
-    assert [event for event in logged if event != "ready"] == [
-        *("loaded", "preparing", "prepared"),
-        *("load failed", "preparing", "prepared", "loaded"),
-    ]
+    assert logged == ["loaded", "load failed", "loaded"]
 
 
 def test_two_models_answer_by_name(tmp_path: Path, folder: Path, small: SnefyLDL, rows: Any) -> None:
@@ -303,7 +299,7 @@ def test_columns_of_text_and_gaps_are_read_by_the_models_own_reader(
     X = city[0].copy()
     X["quarter"] = np.where(X["night_bus_lines"] > 3, "old", np.where(X["mean_rent_eur_per_m2"] > 17, "new", "outer"))
     X.loc[::7, "mean_rent_eur_per_m2"] = np.nan
-    model = SnefyLDL(n_neurons=8, epochs=1, guides=None, centre=None, random_state=0).fit(X, city[1])
+    model = SnefyLDL(n_neurons=8, epochs=1, guides=None, random_state=0).fit(X, city[1])
     place = model.save(tmp_path / "text")
     rows = json.loads(X[:9].to_json(orient="records"))  # gaps are null
     with TestClient(create_app([place], log=Log(io.StringIO()))) as client:
@@ -318,32 +314,76 @@ def test_columns_of_text_and_gaps_are_read_by_the_models_own_reader(
             ask(client, path, body)
 
 
-@pytest.mark.slow
-def test_every_question_to_a_law_that_moves_is_answered(tmp_path: Path, moving: Any) -> None:
-    model, X = moving
-    place = model.save(tmp_path / "moving")
-    labels = [str(label) for label in model.label_names_]
-    with TestClient(create_app([place], log=Log(io.StringIO()))) as client:
-        answer = ask(client, "predict", {"rows": X[:2].tolist()})
-        np.testing.assert_allclose(answer["zero"], model.predict_zero(X[:2]), atol=1e-9)
-        for path, body in make_examples(labels, X[0].tolist()).items():
-            ask(client, path, body)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", [{"centre": "geometric"}, {"zeros": "model"}])
-def test_every_question_to_the_wider_family_is_answered(
-    tmp_path: Path, city: tuple[pd.DataFrame, pd.DataFrame], settings: dict[str, Any]
+def test_a_log_ratio_model_answers_and_names_what_it_does_not_support(
+    ratio_folder: Path, ratios: LogRatioLDL, rows: Any
 ) -> None:
-    shares = city[1].to_numpy(copy=True)
-    if "zeros" in settings:
-        shares[::3, 0] = 0.0
-        shares /= shares.sum(1, keepdims=True)
-    model = SnefyLDL(**{"centre": None, **settings}, n_neurons=8, epochs=1, guides=None, random_state=0).fit(
-        city[0], shares
-    )
-    place = model.save(tmp_path / "wide")
-    with TestClient(create_app([place], log=Log(io.StringIO()))) as client:
-        labels = client.get("/v1/model").json()["labels"]
-        for path, body in make_examples(labels, city[0].iloc[0].to_dict()).items():
-            ask(client, path, body)
+    dist = ratios.predict_dist(pd.DataFrame(rows))
+    with TestClient(create_app([ratio_folder], log=Log(io.StringIO()))) as client:
+        answer = ask(client, "predict", {"rows": rows, "levels": [0.9]})
+        np.testing.assert_allclose(answer["mean"], dist.mean)
+        np.testing.assert_allclose(answer["zero"], dist.prob_zero())
+        np.testing.assert_allclose(np.array(answer["interval"])[:, :, 0], dist.quantiles([0.05, 0.95]))
+        answer = ask(client, "groups", {"rows": rows, "groups": {"work": ["education", "business"]}})
+        ends = dist.marginal([0, 2]).quantiles([0.05, 0.95])
+        np.testing.assert_allclose(np.array(answer["interval"])[:, 0, 0], ends)
+        answer = ask(client, "condition", {"rows": rows, "known": {"business": 0.4}})
+        assert np.max(answer["standard_error"]) > 0.0
+        refused = ask(client, "update", {"rows": rows, "votes": [{"business": 1}] * 3}, 422)
+        assert "does not support votes" in refused["error"]
+        card = client.get("/v1/model").json()
+        assert not card["distribution"]["exact"]
+        assert any("votes" in limit for limit in card["limits"])
+        paths = client.get("/openapi.json").json()["paths"]
+        asked = [path for path, methods in paths.items() if "post" in methods]
+        shown = {path: body for path in asked for body in [example_of(paths[path])] if body is not None}
+        assert set(asked) - set(shown) == {"/v1/update", "/v1/next"}
+        for path, body in shown.items():
+            assert client.post(path, json=body).status_code == 200, path
+
+
+def test_the_page_is_made_once_and_served_under_its_policy(folder: Path, city: Any, tmp_path: Path) -> None:
+    file = tmp_path / "districts.csv"
+    city[0][:7].to_csv(file, index=False)
+    app = create_app([folder], data=file, log=Log(io.StringIO()))
+    with TestClient(app) as client:
+        first = client.get("/")
+        assert "script-src 'unsafe-inline'" in first.headers["content-security-policy"]
+        assert "<title>districts" in first.text
+        assert app.service.page(app.service.store.get()) is app.service.page(app.service.store.get())
+        assert client.get("/healthz").headers["content-security-policy"].startswith("default-src 'none'")
+        city[0][:7].drop(columns="night_bus_lines").to_csv(file, index=False)
+    with TestClient(create_app([folder], data=file, log=Log(io.StringIO()))) as client:
+        assert "night_bus_lines" in client.get("/").json()["error"]
+
+
+# -- as a process ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
+def test_after_sigterm_it_finishes_and_exits_with_status_0(folder: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "snefy_ldl", "serve", str(folder), "--port", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if '"listening"' in line:
+                break
+        until = time.monotonic() + 60.0
+        while time.monotonic() < until:
+            try:
+                assert httpx.get(f"http://127.0.0.1:{port}/healthz").json() == {"status": "ready"}
+                break
+            except httpx.ConnectError:
+                time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30.0) == 0
+        assert '"stopped"' in process.stderr.read()
+
+
+def test_connections_are_limited_by_uvicorn(folder: Path) -> None:
+    config = make_server(create_app([folder], limits=Limits(connections=7), log=Log(io.StringIO()))).config
+    assert config.limit_concurrency == 7
+    assert 0 < config.timeout_keep_alive <= 60

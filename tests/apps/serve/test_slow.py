@@ -30,10 +30,10 @@ from snefy_ldl.apps.serve import server as server_module
 from snefy_ldl.apps.serve.answers import Asked, answer_alone, answer_predictions
 from snefy_ldl.apps.serve.app import create_app
 from snefy_ldl.apps.serve.batching import Caller, slices
-from snefy_ldl.apps.serve.guard import Log
 from snefy_ldl.apps.serve.limits import Limits, Overload
 from snefy_ldl.apps.serve.schemas import Density, Predict
 from snefy_ldl.apps.serve.store import load_served
+from snefy_ldl.apps.serve.transport import Log
 
 Table = tuple[pd.DataFrame, pd.DataFrame]
 WAIT = 20.0  # seconds after which a test that waits for something gives up

@@ -67,8 +67,8 @@ def serve(
         raise ImportError(
             f"serving needs fastapi, uvicorn and others ({error.name} is missing): pip install 'snefy-ldl[serve]'"
         ) from None
-    from snefy_ldl.apps.serve.guard import Log
     from snefy_ldl.apps.serve.limits import Limits
+    from snefy_ldl.apps.serve.transport import Log
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     limits = Limits(rows=rows, body_bytes=int(body_mb * 1e6), seconds=seconds, queue=queue, batch_wait=batch_ms / 1e3)
@@ -106,7 +106,7 @@ def explore(
     not_an_input("--out", out, table)
     served = load_served(model, model.resolve().name, import_backbone(backbone))
     rows = PageRows.read(served.model, table, id_name)
-    page = make_page(served.model, rows, served.name, served.calibrated, verbose=1).encode()
+    page = make_page(served.model, rows, served.name, served.calibrated).encode()
     write_bytes(out, page)
     say(f"{len(rows):,} rows, {len(page) / 1e6:.1f} MB written to {out}; open it in a browser", "green")
 
@@ -140,20 +140,15 @@ def export(
           snefy-ldl export model/ model.onnx --levels 0.05,0.5,0.95
     """
     # torch, and what reads models: only when the command runs
-    from snefy_ldl.apps.integrations.graph import LEFT_OUT
     from snefy_ldl.apps.integrations.onnx import export_onnx
 
     if out.suffix.lower() != ".onnx":
         raise input_error(f"{out}: name a file that ends in .onnx.")
     wanted = None if levels is None else [number(part, "--levels") for part in split(levels) if part != "none"]
     fitted = load_model(model, backbone, "cpu")
-    if not hasattr(fitted, "net_"):
-        raise input_error(f"{model} holds a log-ratio density, which has no ONNX form; fit with --density snefy.")
     if dtype not in ("float64", "float32"):
         raise input_error(f"--dtype {dtype}: use float64 or float32.")
     export_onnx(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)
     say(f"{out.stat().st_size / 1e6:.1f} MB written to {out}", "green")
-    if fitted.inputs_ == "moving":
-        say(LEFT_OUT, "yellow")
     if fitted.columns_ is not None and not fitted.columns_.is_plain:
         say("text, dates and gaps: the file's metadata describes the numbers it takes", "yellow")

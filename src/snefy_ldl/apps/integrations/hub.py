@@ -13,11 +13,12 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.model_files import read_config, save_calibration
+from snefy_ldl._internal.model_files import read_head, save_calibration
 from snefy_ldl.apps.serve.explorer.rows import past_columns
 from snefy_ldl.apps.serve.store import ServedModel, load_intervals, model_card
 from snefy_ldl.errors import InputError
-from snefy_ldl.snefy import SnefyLDL
+from snefy_ldl.persistence import load
+from snefy_ldl.prediction import DistributionPredictor
 
 try:
     from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
@@ -41,10 +42,11 @@ class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, c
         license: of the model, as the Hub spells it ("mit", "cc-by-4.0").
 
     Raises:
-        InputError: the model is not a ``SnefyLDL``.
+        InputError: the model is not an estimator of this library.
         NotFittedError: before a fit.
 
     Example:
+        >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
@@ -63,9 +65,9 @@ class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, c
         measures: dict[str, float] | None = None,
         license: str | None = None,
     ) -> None:
-        if not isinstance(model, SnefyLDL):
-            raise InputError(f"only a SnefyLDL goes to the Hub; got {type(model).__name__}.")
-        check_is_fitted(model, "net_")
+        if not isinstance(model, DistributionPredictor):
+            raise InputError(f"only an estimator of this library goes to the Hub; got {type(model).__name__}.")
+        check_is_fitted(model)
         self.model, self.intervals = model, intervals
         self.data, self.measures, self.license = data, measures, license
         # config.json: without this, the mixin would write the model's parameters, too
@@ -82,7 +84,7 @@ class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, c
         if not folder.is_dir():
             names = ("revision", "cache_dir", "force_download", "local_files_only", "token")
             folder = Path(snapshot_download(model_id, **{name: settings.get(name) for name in names}))
-        model = SnefyLDL.load(folder, **{name: settings.get(name) for name in ("backbone", "device", "guides")})
+        model = load(folder, **{name: settings.get(name) for name in ("backbone", "device")})
         about = {name: settings.get(name) for name in ("data", "measures", "license")}
         return cls(model, load_intervals(folder, model), **about)
 
@@ -96,19 +98,18 @@ class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, c
             The Hub's card.
 
         Example:
-            >>> from snefy_ldl.datasets import make_city_districts
+            >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=60, random_state=0)
             >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
             >>> "## Limits" in HubModel(model).generate_model_card().text
             True
         """
         with tempfile.TemporaryDirectory() as place:
-            config = read_config(self.model.save(Path(place) / "model"))
-        name = (repo_id or "model").split("/")[-1]
-        version = config["weights"]["sha256"][:12]
-        served = ServedModel(
-            name, Path(name), self.model, past_columns(self.model), self.intervals, config, version, time.time()
-        )
+            head = read_head(Path(self.model.save(Path(place) / "model")))
+        name, version = (repo_id or "model").split("/")[-1], head.checksum[:12]
+        model, inner = past_columns(self.model)
+        served = ServedModel(name, Path(name), model, inner, self.intervals, head.config, version, time.time())
         return ModelCard(write_card(model_card(served), repo_id, self.data, self.measures, self.license))
 
 
@@ -136,7 +137,7 @@ def push_to_hub(
         The address of the commit.
 
     Raises:
-        InputError: the model is not a ``SnefyLDL``.
+        InputError: the model is not an estimator of this library.
         NotFittedError: before a fit.
 
     Example:
@@ -147,13 +148,13 @@ def push_to_hub(
     return str(wrapped.push_to_hub(repo_id, model_card_kwargs={"repo_id": repo_id}, **settings))
 
 
-def from_pretrained(name: str | Path, **settings: Any) -> SnefyLDL:
+def from_pretrained(name: str | Path, **settings: Any) -> Any:
     """Load a model from the Hub or from a folder, without executing any of its content.
 
     Args:
         name: "user/name", or a folder.
         settings: of ``ModelHubMixin.from_pretrained`` (``revision``, ``token``, ``local_files_only`` ...) and of
-            :meth:`snefy_ldl.SnefyLDL.load` (``backbone``, ``guides``, ``device``).
+            :func:`snefy_ldl.load` (``backbone``, ``device``).
 
     Returns:
         The fitted model; :meth:`HubModel.from_pretrained` also has its calibrated intervals.
@@ -195,11 +196,12 @@ def write_card(
         ...          "library_version": "0.2.0", "trained_on": {"rows": 80, "epochs": 5, "device": "cpu"},
         ...          "measured": {"mean_log_likelihood_of_rows_held_back": 1.5, "how": "some rows"},
         ...          "intervals": {"calibrated_levels": [], "calibration_rows": None},
-        ...          "law": {"members": 1, "neurons": 8}, "limits": ["Few rows."], "example_row": None}
+        ...          "distribution": {},
+        ...          "limits": ["Few rows."], "example_row": None}
         >>> print(write_card(facts).splitlines()[0])
         ---
     """
-    example, law, place = facts["example_row"], facts["law"], repo_id or "USER/NAME"
+    example, dist, place = facts["example_row"], facts["distribution"], repo_id or "USER/NAME"
     row = "...  # rows as the network takes them" if example is None else f"[{example!r}]"
     row = f"pandas.DataFrame({row})" if isinstance(example, dict) else row
     unnamed = f"{facts['n_features']} numbers without names" if facts["n_features"] is not None else None
@@ -207,8 +209,7 @@ def write_card(
         "license": f"license: {json.dumps(license)}\n" if license else "",
         "title": place.split("/")[-1] if repo_id else facts["name"],
         "version": facts["library_version"],
-        "members": "one network" if law["members"] == 1 else f"{law['members']} networks whose densities are averaged",
-        "neurons": law["neurons"],
+        "distribution": f"{dist['kind']}, {dist['members']} members" if "kind" in dist else "custom network",
         "labels": _listed(facts["labels"]),
         "features": _listed(facts["features"]) or unnamed or "the input of its custom network",
         "imports": "import pandas\n" if isinstance(example, dict) else "",

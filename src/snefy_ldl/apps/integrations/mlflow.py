@@ -12,10 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 from snefy_ldl._internal.model_files import save_calibration
 from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl._internal.version import __version__
+from snefy_ldl.apps.serve.explorer.rows import label_names
 from snefy_ldl.apps.serve.store import load_intervals
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError
-from snefy_ldl.snefy import SnefyLDL
+from snefy_ldl.persistence import load
+from snefy_ldl.prediction import DistributionPredictor
 
 try:
     with warnings.catch_warnings():
@@ -44,6 +46,7 @@ class IntervalModel:
         intervals: its conformal intervals, or None; at calibrated levels they replace the model's own.
 
     Example:
+        >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
@@ -51,7 +54,7 @@ class IntervalModel:
         ['label_0', 'label_0_low', 'label_0_high']
     """
 
-    def __init__(self, model: SnefyLDL, intervals: ConformalIntervals | None = None) -> None:
+    def __init__(self, model: Any, intervals: ConformalIntervals | None = None) -> None:
         self.model, self.intervals = model, intervals
 
     def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> Any:
@@ -68,6 +71,7 @@ class IntervalModel:
             InputError: the features do not fit the model, or the level lies outside (0, 1).
 
         Example:
+            >>> from snefy_ldl import SnefyLDL
             >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=60, random_state=0)
             >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
@@ -80,7 +84,7 @@ class IntervalModel:
             table = table.to_numpy()  # a server makes a DataFrame of every table; this model was fitted to an array
         mean, ends = np.asarray(self.model.predict(table)), self._ends(table, level)
         columns: dict[str, Any] = {}
-        for r, label in enumerate(self.model.label_names_):
+        for r, label in enumerate(label_names(self.model)):
             columns |= {f"{label}": mean[:, r], f"{label}_low": ends[:, r, 0], f"{label}_high": ends[:, r, 1]}
         return pd.DataFrame(columns, index=getattr(model_input, "index", None))
 
@@ -93,7 +97,7 @@ class IntervalModel:
 
 
 def save_model(
-    model: SnefyLDL,
+    model: Any,
     path: str | Path,
     intervals: ConformalIntervals | None = None,
     mlflow_model: Any = None,
@@ -110,11 +114,12 @@ def save_model(
             from the model's columns.
 
     Raises:
-        InputError: the model is not a ``SnefyLDL``, or has a custom network, whose code is not saved.
+        InputError: the model is not an estimator of this library, or has a custom network, whose code is not saved.
         NotFittedError: before a fit.
 
     Example:
         >>> import tempfile
+        >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
@@ -124,9 +129,9 @@ def save_model(
         >>> bool((again.predict(city.X) == model.predict(city.X)).all())
         True
     """
-    if not isinstance(model, SnefyLDL) or model.backbone is not None:
-        raise InputError("only a SnefyLDL without a custom network can be saved for MLflow: code is never saved.")
-    check_is_fitted(model, "net_")
+    if not isinstance(model, DistributionPredictor) or getattr(model, "backbone", None) is not None:
+        raise InputError("only an estimator without a custom network can be saved for MLflow: code is never saved.")
+    check_is_fitted(model)
     folder = Path(path)
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} exists already; name a new folder.")
@@ -144,7 +149,7 @@ def save_model(
     described.save(str(folder / "MLmodel"))
 
 
-def log_model(model: SnefyLDL, name: str = "model", intervals: ConformalIntervals | None = None, **more: Any) -> Any:
+def log_model(model: Any, name: str = "model", intervals: ConformalIntervals | None = None, **more: Any) -> Any:
     """Log a fitted model to the active run of MLflow.
 
     Args:
@@ -169,7 +174,7 @@ def log_model(model: SnefyLDL, name: str = "model", intervals: ConformalInterval
     return Model.log(None, flavor=flavor, name=name, model=model, intervals=intervals, **more)
 
 
-def load_model(model_uri: str) -> SnefyLDL:
+def load_model(model_uri: str) -> Any:
     """Load the fitted model itself, with its full distribution.
 
     Args:
@@ -184,20 +189,20 @@ def load_model(model_uri: str) -> SnefyLDL:
     Example:
         >>> model = load_model("models:/soil/3")  # doctest: +SKIP
     """
-    return SnefyLDL.load(Path(download_artifacts(artifact_uri=model_uri)) / FOLDER)
+    return load(Path(download_artifacts(artifact_uri=model_uri)) / FOLDER)
 
 
 def _load_pyfunc(path: str) -> IntervalModel:
     """What ``mlflow.pyfunc.load_model`` calls with the model folder."""
-    model = SnefyLDL.load(path)
+    model = load(path)
     return IntervalModel(model, load_intervals(Path(path), model))
 
 
-def _signature(model: SnefyLDL) -> ModelSignature:
+def _signature(model: Any) -> ModelSignature:
     """Names and types of inputs and outputs; no inputs if the model has no feature names."""
     names, inputs = getattr(model, "feature_names_in_", None), None
     if names is not None and (model.columns_ is None or model.columns_.is_plain):
         inputs = Schema([ColSpec(DataType.double, str(name)) for name in names])
-    outputs = [f"{label}{end}" for label in model.label_names_ for end in ("", "_low", "_high")]
+    outputs = [f"{label}{end}" for label in label_names(model) for end in ("", "_low", "_high")]
     params = ParamSchema([ParamSpec("confidence_level", DataType.double, LEVEL)])
     return ModelSignature(inputs, Schema([ColSpec(DataType.double, name) for name in outputs]), params)

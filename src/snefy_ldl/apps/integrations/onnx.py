@@ -18,6 +18,7 @@ from snefy_ldl._internal.files import write_bytes
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.apps.integrations.graph import ModelGraph, Precision
+from snefy_ldl.apps.serve.explorer.rows import label_names
 from snefy_ldl.errors import InputError
 
 #: Version of ONNX's operators; runtimes of 2024 and later know it.
@@ -36,19 +37,18 @@ def export_onnx(
 ) -> Path:
     """Write a fitted model as an ONNX file that gives mean, variance and quantiles.
 
-    Its input ``features`` is (B, d), NaN where the model was fitted with gaps, or what a network of the user's own
-    takes; its outputs are ``mean`` (B, L), ``variance`` (B, L) and ``quantiles`` (B, L, A), in float64. Names of labels
-    and features, levels and how a table was read are in the file's metadata. Means and variances
-    equal the model's to rounding (the network runs in float32), quantiles to 1e-5.
+    Its input ``features`` is (B, d), NaN where the model was fitted with gaps, or the input of a custom network; its
+    outputs are ``mean`` (B, L), ``variance`` (B, L) and ``quantiles`` (B, L, A), in float64. Names of labels and
+    features, levels and how a table was read are in the file's metadata. Means and variances equal the model's to
+    rounding (the network runs in float32), quantiles to 1e-5.
 
     Args:
-        model: a fitted :class:`~snefy_ldl.SnefyLDL`; with or without a centre, modelled zeros, members and the
-            library's guides. A network of the user's own must take single tensors.
+        model: a fitted :class:`~snefy_ldl.SnefyLDL`, or an :class:`~snefy_ldl.AutoLDL` that kept one. A custom network
+            must take single tensors.
         path: file to write, ending in .onnx; one that is there is replaced.
-        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them. The
-            law of a model whose guides move it gives means and variances alone, which ``left_out`` says in the file.
-        dtype: in which features come in, "float64" or "float32": a graph takes one of them. Whole numbers that a
-            network of the user's own takes, pixels say, keep their type.
+        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them.
+        dtype: in which features come in, "float64" or "float32": a graph takes one of them. Whole numbers that
+            a custom network takes, such as pixels, keep their type.
         verbose: 1 shows progress on stderr.
 
     Returns:
@@ -56,8 +56,8 @@ def export_onnx(
 
     Raises:
         ImportError: onnx or onnxscript is not installed.
-        InputError: where the file has another ending, a level lies outside (0, 1), or the model has parts that no graph
-            can hold; it says which, and what to do.
+        InputError: the file has another ending, a level lies outside (0, 1), or the model has parts that no graph can
+            hold; the message names them and what to do.
         NotFittedError: before a fit.
 
     Example:
@@ -126,10 +126,9 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
         graph: of it.
 
     Returns:
-        ``labels``, ``features`` (None where the model knows no names), ``n_features``, ``levels``, ``input`` (a
+        ``labels``, ``features`` (None if the model has no names), ``n_features``, ``levels``, ``input`` (a
         sentence), ``dtype`` (in which features must come),
-        ``left_out`` (what is missing, a sentence or None), ``columns`` (how text and dates became features,
-        or None) and ``library_version``.
+        ``columns`` (how text and dates became features, or None) and ``library_version``.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -140,13 +139,12 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
         [0.5]
     """
     return {
-        "labels": [str(label) for label in model.label_names_],
+        "labels": label_names(model),
         "features": graph.inputs.names,
         "n_features": graph.inputs.width,
         "levels": list(graph.levels),
         "input": graph.inputs.words(),
         "dtype": str(graph.inputs.example().dtype).removeprefix("torch."),
-        "left_out": graph.left_out,
         "columns": model.columns_.to_dict() if graph.inputs.encoded else None,
         "library_version": __version__,
     }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,18 +14,17 @@ from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.active.query import query
-from snefy_ldl.apps.serve.batching import Caller, slices
+from snefy_ldl.apps.serve.batching import slices
 from snefy_ldl.apps.serve.limits import Fault, Limits
 from snefy_ldl.apps.serve.schemas import Condition, Density, Groups, Next, Predict, Query, Question, Update
 from snefy_ldl.apps.serve.store import ServedModel
 from snefy_ldl.datasets.columns import TableEncoder
+from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
-from snefy_ldl.votes.allocation import next_vote
+from snefy_ldl.votes import next_vote
 
-#: Most rows per block; a condition that is answered by draws uses the same draws for all rows of a block.
-BLOCK_ROWS = 64
-#: Number of points of a density above which rows are computed one by one, and most points per slice.
-MANY_POINTS, MOST_POINTS = 1_000, 20_000
+#: Most rows of which distributions are held at a time, the same if each needs much work, and most rows times points.
+BLOCK_ROWS, HEAVY_ROWS, BLOCK_CELLS = 256, 64, 50_000
 
 
 @dataclass(frozen=True)
@@ -50,150 +49,105 @@ class Asked:
         question: checked.
         X: features (N, d).
         limits: of the service.
-        caller: who waits for the answer.
+        deadline: when nobody waits for the answer any more, on the clock of ``time.monotonic``.
     """
 
     served: ServedModel
     question: Question
-    X: Array
+    X: Any
     limits: Limits
-    caller: Caller
-
-    def slices(self, count: int, **sizes: Any) -> Iterator[slice]:
-        """Slices of the computation, as :func:`snefy_ldl.apps.serve.batching.slices` makes them."""
-        return slices(count, [self.caller], self.limits, **sizes)
+    deadline: float
 
 
-def prediction_key(asked: Asked) -> tuple[Any, ...]:
-    """The key of requests that can be predicted together.
+def prediction_key(asked: Asked) -> tuple[Any, ...] | None:
+    """The key of requests that can be answered together.
 
     Args:
-        asked: whose question is a :class:`Predict`.
+        asked: the question.
 
     Returns:
-        The model, the levels and the kind of intervals.
+        The model, the levels and the kind of intervals; None for a request that is answered alone.
     """
-    assert isinstance(asked.question, Predict)
-    return id(asked.served), tuple(asked.question.levels), asked.question.calibrated
+    question = asked.question
+    if not isinstance(question, Predict):
+        return None
+    return id(asked.served), tuple(question.levels), question.calibrated
 
 
-def answer_predictions(requests: Sequence[Asked]) -> list[Answer]:
-    """Answer predictions with the same key in one computation.
+def answer_together(requests: Sequence[Asked]) -> list[Answer]:
+    """Answer requests with the same key in one computation.
 
     Args:
-        requests: with questions of the class :class:`Predict`.
+        requests: predictions with one :func:`prediction_key`, or a single request of any kind.
 
     Returns:
         One answer each, in order.
 
     Raises:
-        Fault: 413, it would exceed the time limit.
+        Fault: 422, the request does not fit the model.
         Overload: the time of all clients is up.
-    """
-    served, question = requests[0].served, requests[0].question
-    assert isinstance(question, Predict)
-    X = joined_rows([asked.X for asked in requests])
-    parts = slices(len(X), [asked.caller for asked in requests], requests[0].limits)
-    known = _calibrated_levels(served, question)
-
-    def predictions(law: Any, part: slice) -> tuple[Any, ...]:
-        mean, variance = law.mean_and_variance()
-        return mean, variance, _intervals(served, law, X[part], question.levels, known), law.prob_zero()
-
-    with torch.no_grad():
-        values = _by_slices(parts, served, X, predictions)
-    columns = dict(zip(("mean", "variance", "interval", "zero"), values))
-    notes = {"levels": question.levels, "calibrated": [place is not None for place in known]}
-    answers, start = [], 0
-    for asked in requests:
-        part = slice(start, start + len(asked.X))
-        answers.append(Answer({name: values[part] for name, values in columns.items()}, notes))
-        start = part.stop
-    return answers
-
-
-def _calibrated_levels(served: ServedModel, question: Predict) -> list[int | None]:
-    """For every level its index among the calibrated levels, or None."""
-    if served.calibrated is None or not question.calibrated:
-        return [None] * len(question.levels)
-    state = served.calibrated.confidence_level
-    known = [float(level) for level in (state if isinstance(state, Sequence) else [state])]
-    return [known.index(level) if level in known else None for level in question.levels]
-
-
-def _intervals(served: ServedModel, law: Any, X: Array, levels: list[float], known: list[int | None]) -> Array:
-    """Ends (N, L, levels, 2), conformal where a level was calibrated."""
-    ends = _pairs(_array(law.quantiles(_tails(levels))))
-    if served.calibrated is not None and any(place is not None for place in known):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about intervals that span the whole range, which the answer shows
-            made = served.calibrated.predict_interval(X)
-        made = made if made.ndim == 4 else made[..., None]  # (N, L, 2, levels)
-        for place, source in enumerate(known):
-            if source is not None:
-                ends[:, :, place] = made[..., source]
-    return ends
-
-
-def answer_alone(asked: Asked) -> Answer:
-    """Answer any other request.
-
-    Args:
-        asked: the question with its rows.
-
-    Returns:
-        The answer.
-
-    Raises:
-        Fault: 422, the request does not fit the model; 413, it would exceed the time limit.
-        Overload: the time is up.
         InputError: the library rejects the input.
     """
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return _ANSWERS[type(asked.question)](asked, asked.question)
+        warnings.simplefilter("ignore")  # about intervals that span the whole range, which the answer shows
+        first = requests[0]
+        if len(requests) == 1:
+            return [_ANSWERS[type(first.question)](first, first.question)]
+        deadline = max(asked.deadline for asked in requests)
+        whole = _predict(replace(first, X=joined_rows([one.X for one in requests]), deadline=deadline), first.question)
+    answers, start = [], 0
+    for asked in requests:
+        part = slice(start, start + len(asked.X))
+        answers.append(Answer({name: values[part] for name, values in whole.columns.items()}, whole.notes))
+        start = part.stop
+    return answers
 
 
 # -- one question each -------------------------------------------------------------------------------------------------
 
 
+def _predict(asked: Asked, question: Any) -> Answer:
+    calibrated, levels, known = asked.served.calibrated, question.levels, [None] * len(question.levels)
+    if calibrated is not None and question.calibrated:
+        state = np.atleast_1d(calibrated.confidence_level).tolist()
+        known = [state.index(level) if level in state else None for level in levels]
+
+    def predictions(dist: SimplexDistribution, part: slice) -> tuple[Any, ...]:
+        ends = _intervals(dist, levels)
+        if calibrated is not None and any(place is not None for place in known):
+            made = calibrated.predict_interval(asked.X[part])
+            made = made if made.ndim == 4 else made[..., None]  # (N, L, 2, levels)
+            for place, source in enumerate(known):
+                if source is not None:
+                    ends[:, :, place] = made[..., source]
+        return *dist.mean_and_variance(), ends, dist.prob_zero()
+
+    notes = {"levels": levels, "calibrated": [place is not None for place in known]}
+    return Answer(_of_rows(asked, ("mean", "variance", "interval", "zero"), predictions), notes)
+
+
 def _density(asked: Asked, question: Density) -> Answer:
     if (question.points is None) == (question.labels is None) or (question.labels is None) != (question.at is None):
         raise Fault(422, "send either points, or labels together with at.", field="points")
-    size = len(asked.X) * len(question.points or question.at or [])
-    if size > asked.limits.cells:
+    count = len(question.points or question.at or [])
+    if len(asked.X) * count > asked.limits.cells:
+        size = len(asked.X) * count
         raise Fault(422, f"rows times points are {size:,}; at most {asked.limits.cells:,} at a time.", field="points")
+    most = max(1, BLOCK_CELLS // count)
     if question.points is not None:
         if any(len(point) != len(asked.served.labels) for point in question.points):
             raise Fault(422, f"every point needs {len(asked.served.labels)} shares.", field="points")
         checked, names = check_distributions(np.array(question.points, dtype=np.float64))
         points = torch.as_tensor(asked.served.model.zero_policy_.apply(checked, names=names))[:, None]
-        (values,) = _at_points(asked, points, lambda law: law, lambda law, some: (law.log_prob(some),))
-        return Answer({"log_density": values})
+        return Answer(_of_rows(asked, ("log_density",), lambda dist, part: (dist.log_prob(points).T,), most))
     labels = _known_labels(asked, question.labels or [], "labels")
     at = torch.tensor(question.at, dtype=torch.float64)[:, None]
-    density, below = _at_points(
-        *(asked, at, lambda law: law.marginal(labels)),
-        lambda share, some: (share.log_prob(some).exp(), share.cdf(some)),
-    )
-    return Answer({"density": density, "probability_below": below}, {"at": question.at})
 
+    def of_share(dist: SimplexDistribution, part: slice) -> tuple[Any, ...]:
+        share = dist.marginal(labels)
+        return share.log_prob(at).exp().T, share.cdf(at).T
 
-def _at_points(
-    asked: Asked, points: Any, share: Callable[[Any], Any], values: Callable[[Any, Any], tuple[Any, ...]]
-) -> list[Array]:
-    """Values (rows, points) of a law at points (P, 1, ...), sliced by points if there are many, else by rows."""
-    if len(points) <= MANY_POINTS:
-        return _of_rows(asked, lambda law, part: tuple(value.T for value in values(share(law), points)))
-    lines = []
-    for row in range(len(asked.X)):
-        law = share(asked.served.inner.predict_dist(asked.X[row : row + 1]))
-        parts = [
-            [_array(value)[:, 0] for value in values(law, points[part])]
-            for part in asked.slices(len(points), most=MOST_POINTS, what="points")
-        ]
-        lines.append([np.concatenate(pieces) for pieces in zip(*parts)])
-    return [np.stack(line) for line in zip(*lines)]
+    return Answer(_of_rows(asked, ("density", "probability_below"), of_share, most), {"at": question.at})
 
 
 def _groups(asked: Asked, question: Groups) -> Answer:
@@ -205,44 +159,37 @@ def _groups(asked: Asked, question: Groups) -> Answer:
             raise Fault(422, "a group may not hold all labels: its share is always one.", field="groups")
         member[number, group] = 1.0
 
-    alpha = _tails(question.levels)
+    def sums(dist: SimplexDistribution, part: slice) -> tuple[Any, ...]:
+        ends = np.stack([_intervals(dist.marginal(group), question.levels) for group in groups], 1)
+        return dist.mean @ member.T, member @ dist.covariance_matrix @ member.T, ends
 
-    def sums(law: Any, part: slice) -> tuple[Any, ...]:
-        ends = torch.stack([law.marginal(group).quantiles(alpha) for group in groups], 1)
-        return law.mean @ member.T, member @ law.covariance_matrix @ member.T, _pairs(_array(ends))
-
-    values = _of_rows(asked, sums)
-    columns = dict(zip(("mean", "covariance", "interval"), values))
-    return Answer(columns, {"groups": list(question.groups), "levels": question.levels})
+    notes = {"groups": list(question.groups), "levels": question.levels}
+    return Answer(_of_rows(asked, ("mean", "covariance", "interval"), sums), notes)
 
 
 def _condition(asked: Asked, question: Condition) -> Answer:
     _check_heavy(asked)
     known = dict(zip(_known_labels(asked, list(question.known), "known"), question.known.values()))
-    alpha = _tails(question.levels)
 
-    def conditioned(law: Any, part: slice) -> tuple[Any, ...]:
-        other = law.condition(known, generator=torch.Generator().manual_seed(0))
-        errors = [other.std_error] if hasattr(other, "std_error") else []
-        return other.mean, other.variance, _pairs(_array(other.quantiles(alpha))), *errors
+    def conditioned(dist: SimplexDistribution, part: slice) -> tuple[Any, ...]:
+        other = dist.condition(known, generator=torch.Generator().manual_seed(0))
+        error = getattr(other, "std_error", torch.zeros(()))  # zero where the answer is exact
+        return other.mean, other.variance, _intervals(other, question.levels), error.expand(other.mean.shape)
 
-    # rows of one block share their draws
-    values = _of_rows(asked, conditioned, least=1 if asked.served.moves else BLOCK_ROWS)
-    return Answer(dict(zip(("mean", "variance", "interval", "standard_error"), values)), {"levels": question.levels})
+    columns = _of_rows(asked, ("mean", "variance", "interval", "standard_error"), conditioned, HEAVY_ROWS)
+    return Answer(columns, {"levels": question.levels})
 
 
 def _update(asked: Asked, question: Update) -> Answer:
     _check_heavy(asked)
     votes = _vote_table(asked, question.votes)
 
-    alpha = _tails(question.levels)
+    def posterior(dist: SimplexDistribution, part: slice) -> tuple[Any, ...]:
+        after = dist.posterior(torch.as_tensor(votes[part]))
+        return *after.mean_and_variance(), _intervals(after, question.levels)
 
-    def posterior(law: Any, part: slice) -> tuple[Any, ...]:
-        after = law.posterior(torch.as_tensor(votes[part]))
-        return *after.mean_and_variance(), _pairs(_array(after.quantiles(alpha)))
-
-    values = _of_rows(asked, posterior)
-    return Answer(dict(zip(("mean", "variance", "interval"), values)), {"levels": question.levels})
+    columns = _of_rows(asked, ("mean", "variance", "interval"), posterior, HEAVY_ROWS)
+    return Answer(columns, {"levels": question.levels})
 
 
 def _next(asked: Asked, question: Next) -> Answer:
@@ -250,36 +197,21 @@ def _next(asked: Asked, question: Next) -> Answer:
     votes = None if question.votes is None else _vote_table(asked, question.votes)
     if question.n > len(asked.X) * question.max_per_item:
         raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
-
-    rows, values = next_vote(
-        asked.served.inner,
-        asked.X,
-        votes,
-        question.n,
-        criterion=question.criterion,
-        max_per_item=question.max_per_item,
-        new_item_cost=question.new_item_cost,
-        return_values=True,
-    )
-    return Answer({"item": np.asarray(rows), "expected_gain": np.asarray(values)})
+    settings = {name: getattr(question, name) for name in ("criterion", "max_per_item", "new_item_cost")}
+    rows, gains = next_vote(asked.served.inner, asked.X, votes, question.n, return_values=True, **settings)
+    return Answer({"item": np.asarray(rows), "expected_gain": np.asarray(gains)})
 
 
 def _query(asked: Asked, question: Query) -> Answer:
     if question.n > len(asked.X):
         raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
-    rows, scores = query(
-        question.strategy,
-        asked.X,
-        question.n,
-        model=asked.served.inner,
-        random_state=question.seed,
-        return_utilities=True,
-        verbose=False,
-    )
+    settings = {"model": asked.served.inner, "random_state": question.seed, "verbose": False}
+    rows, scores = query(question.strategy, asked.X, question.n, return_utilities=True, **settings)
     return Answer({"item": np.asarray(rows), "score": np.asarray(scores)[rows]}, {"strategy": question.strategy})
 
 
 _ANSWERS: dict[type[Question], Callable[[Asked, Any], Answer]] = {
+    Predict: _predict,
     Density: _density,
     Groups: _groups,
     Condition: _condition,
@@ -291,32 +223,25 @@ _ANSWERS: dict[type[Question], Callable[[Asked, Any], Answer]] = {
 # -- parts of answers --------------------------------------------------------------------------------------------------
 
 
-def _array(values: Any) -> Array:
-    return np.asarray(values.cpu().numpy() if isinstance(values, torch.Tensor) else values)
+def _of_rows(
+    asked: Asked,
+    names: Sequence[str],
+    answer: Callable[[SimplexDistribution, slice], tuple[Any, ...]],
+    most: int = BLOCK_ROWS,
+) -> dict[str, Array]:
+    """Values of all rows by name, computed some rows at a time from the distributions of these rows and their slice."""
+    parts = []
+    for part in slices(len(asked.X), min(most, BLOCK_ROWS), asked.deadline):
+        values = answer(asked.served.inner.predict_dist(asked.X[part]), part)
+        parts.append([np.asarray(value.cpu() if isinstance(value, torch.Tensor) else value) for value in values])
+    return {name: np.concatenate(pieces) for name, pieces in zip(names, zip(*parts))}
 
 
-def _by_slices(
-    parts: Iterable[slice], served: ServedModel, X: Array, answer: Callable[[Any, slice], tuple[Any, ...]]
-) -> list[Array]:
-    """Values of all rows, computed some rows at a time from the law of these rows and their slice."""
-    made = [[_array(value) for value in answer(served.inner.predict_dist(X[part]), part)] for part in parts]
-    return [np.concatenate(pieces) for pieces in zip(*made)]
-
-
-def _of_rows(asked: Asked, answer: Callable[[Any, slice], tuple[Any, ...]], least: int = 1) -> list[Array]:
-    """Values of all rows of one request."""
-    return _by_slices(asked.slices(len(asked.X), most=BLOCK_ROWS, least=least), asked.served, asked.X, answer)
-
-
-def _tails(levels: list[float]) -> Array:
+def _intervals(dist: Any, levels: list[float]) -> Array:
+    """Ends of central intervals (..., levels, 2)."""
     low = 0.5 * (1.0 - np.array(levels))
-    return np.concatenate([low, 1.0 - low])
-
-
-def _pairs(ends: Array) -> Array:
-    """Quantiles (..., 2 A), the lower ones first, as ends (..., A, 2)."""
-    half = ends.shape[-1] // 2
-    return np.stack([ends[..., :half], ends[..., half:]], -1)
+    ends: Array = dist.quantiles(np.concatenate([low, 1.0 - low])).cpu().numpy()
+    return np.stack([ends[..., : len(low)], ends[..., len(low) :]], -1)
 
 
 def _known_labels(asked: Asked, names: list[str], place: str) -> list[int]:
@@ -362,13 +287,13 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
 
     Example:
         >>> from types import SimpleNamespace
-        >>> served = SimpleNamespace(features=["a", "b"], model=SimpleNamespace(columns_=None), is_own=False)
+        >>> served = SimpleNamespace(features=["a", "b"], model=SimpleNamespace(columns_=None), is_custom=False)
         >>> feature_rows(served, [{"b": 2, "a": 1, "other": "x"}, [3, 4.5]])
         array([[1. , 2. ],
                [3. , 4.5]])
     """
-    if served.is_own:
-        return _own_rows(served, rows)
+    if served.is_custom:
+        return _custom_rows(served, rows)
     columns = served.model.columns_
     cells = _cells(served, rows)
     if columns is None or (columns.is_plain and not columns.has_gaps):
@@ -376,7 +301,7 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
     return _encoded(cells, served.features, columns)
 
 
-def _own_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
+def _custom_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
     """Rows for a custom network: an array of numbers, or the rows as they are if the network has a ``collate``."""
     if not served.takes_numbers:
         return list(rows)

@@ -19,15 +19,11 @@ class Limits:
         heavy_rows: most rows of a request that is computed row by row: ``update``, ``condition``, ``next``.
         cells: most numbers a density answer may hold, rows times points.
         votes: most votes on one item.
-        seconds: how long a request may wait and be computed before it fails with 503. A request that would take
-            longer, judging by its first rows, gets 413.
+        seconds: how long a request may wait and be computed before it fails with 503.
         queue: requests that may wait, per model; further ones get 503 at once.
         batch_rows: rows of waiting requests that are answered together.
         batch_wait: seconds to wait for further requests if the last batch had several.
-        head_seconds: how long a client may take to send the head of a request; then the connection is closed.
-        body_seconds: how long it may take to send the body.
-        connections: open at a time; beyond that only health checks are answered.
-        spare_connections: reserved for health checks.
+        connections: open at a time, requests in progress included; beyond that uvicorn answers 503.
 
     Raises:
         InputError: a limit is not above 0 (``batch_wait``: is below 0).
@@ -40,16 +36,13 @@ class Limits:
     body_bytes: int = 8 << 20
     rows: int = 10_000
     heavy_rows: int = 1_000
-    cells: int = 2_000_000
+    cells: int = 500_000
     votes: int = 10_000
     seconds: float = 10.0
     queue: int = 64
     batch_rows: int = 2_048
     batch_wait: float = 0.002
-    head_seconds: float = 5.0
-    body_seconds: float = 20.0
     connections: int = 512
-    spare_connections: int = 16
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -65,7 +58,7 @@ class Fault(Exception):
     """A request that cannot be answered, with the HTTP status and the reason.
 
     Args:
-        status: 401, 404, 408, 413, 415, 422 or 503; 499 if the client has disconnected.
+        status: 401, 404, 413, 415, 422 or 503; 499 if the client has disconnected.
         message: one sentence, which names the row and the field if there are any.
         row: number of the row, from 0, or None; by default the one that the message names.
         field: name of the field, or None.
@@ -117,18 +110,6 @@ class Overload(Fault):
 
     def __init__(self, message: str) -> None:
         super().__init__(503, message, retry_after=1)
-
-
-class HungUp(Fault):
-    """The client has disconnected, so nobody reads the answer.
-
-    Example:
-        >>> HungUp().status
-        499
-    """
-
-    def __init__(self) -> None:
-        super().__init__(499, "the client has disconnected.")
 
 
 def printable(text: str, most: int = 500) -> str:

@@ -104,12 +104,13 @@ QUESTIONS: dict[str, type[Question]] = {
 }
 
 
-def make_examples(labels: list[str], row: Any) -> dict[str, dict[str, Any]]:
+def make_examples(labels: list[str], row: Any, votes: bool = True) -> dict[str, dict[str, Any]]:
     """An example body for every path.
 
     Args:
         labels: names of at least two labels.
-        row: typical features, as a request holds them.
+        row: typical features, as a request holds them; None if a custom network decides.
+        votes: whether the model supports votes.
 
     Returns:
         Bodies by path.
@@ -123,21 +124,20 @@ def make_examples(labels: list[str], row: Any) -> dict[str, dict[str, Any]]:
         "predict": {"rows": [row], "levels": [0.5, 0.9]},
         "density": {"rows": [row], "labels": [first], "at": [0.25, 0.5]},
         "groups": {"rows": [row], "groups": {"group": labels[: max(1, len(labels) - 1)]}},
-        "condition": {"rows": [row], "known": {first: 0.4}},
-        "update": {"rows": [row], "votes": [{first: 3, last: 1}]},
-        "next": {"rows": [row, row], "votes": [{first: 3}, {}], "n": 1},
         "query": {"rows": [row, row], "n": 1, "strategy": "entropy"},
     }
-    if len(labels) < 3:
-        del examples["condition"]  # the other share would be known, too
-    return examples
+    if len(labels) > 2:  # of two, the other share would be known, too
+        examples["condition"] = {"rows": [row], "known": {first: 0.4}}
+    if votes:
+        examples["update"] = {"rows": [row], "votes": [{first: 3, last: 1}]}
+        examples["next"] = {"rows": [row, row], "votes": [{first: 3}, {}], "n": 1}
+    return {} if row is None else examples
 
 
 _FAULTS = {
     "401": "The token is missing or wrong.",
     "404": "There is no such model.",
-    "408": "The body did not arrive in time.",
-    "413": "The body is too long, or its rows would take too long; the message says how many rows are possible.",
+    "413": "The body is too long.",
     "415": "The body is not JSON.",
     "422": "The body breaks a rule; row and field are named.",
     "503": "The service is overloaded; try again after Retry-After seconds.",
@@ -149,25 +149,21 @@ _FAULT_SCHEMA = {
 }
 
 
-def describe(path: str, kind: type[Question], labels: list[str], row: Any) -> dict[str, Any]:
+def describe(kind: type[Question], example: dict[str, Any] | None) -> dict[str, Any]:
     """The OpenAPI description of one path.
 
     Args:
-        path: of the request.
-        kind: its class.
-        labels: of the model, for the example.
-        row: typical features, for the example.
+        kind: class of its requests.
+        example: of a body, or None.
 
     Returns:
         Request body and responses.
 
     Example:
-        >>> from snefy_ldl.apps.serve.schemas import Predict
-        >>> sorted(describe("predict", Predict, ["a", "b"], [0.0])["responses"])
-        ['200', '401', '404', '408', '413', '415', '422', '503']
+        >>> sorted(describe(Predict, None)["responses"])
+        ['200', '401', '404', '413', '415', '422', '503']
     """
     body: dict[str, Any] = {"schema": kind.model_json_schema()}
-    example = make_examples(labels, row).get(path)
     if example is not None:
         body["examples"] = {"typical": {"value": example}}
     answer = {"schema": {"type": "object", "required": ["model", "version", "labels"]}}

@@ -6,17 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from snefy_ldl._internal.model_files import CALIBRATION_FILE, CONFIG, load_calibration, read_head
-from snefy_ldl.apps.serve.explorer.rows import past_columns, typical_features
+from snefy_ldl.apps.serve.explorer.rows import label_names, past_columns, typical_features
 from snefy_ldl.apps.serve.limits import Fault
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.columns import TableEncoder, columns_of
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
+from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.persistence import load
 
@@ -31,7 +34,7 @@ class ServedModel:
     Args:
         name: of the folder.
         folder: where it came from.
-        model: fitted, a SnefyLDL or a LogRatioLDL.
+        model: fitted; of an estimator around a model the model inside.
         inner: the same model, for features that are already encoded.
         calibrated: its conformal intervals, or None.
         config: the folder's JSON configuration.
@@ -51,8 +54,7 @@ class ServedModel:
     @property
     def labels(self) -> list[str]:
         """Names of the labels."""
-        names = self.model.label_names_
-        return [f"label_{r}" for r in range(self.model.n_labels_)] if names is None else [str(name) for name in names]
+        return label_names(self.model)
 
     @property
     def features(self) -> list[str] | None:
@@ -60,7 +62,7 @@ class ServedModel:
         return columns_of(self.model)
 
     @property
-    def is_own(self) -> bool:
+    def is_custom(self) -> bool:
         """Whether it has a custom network, whose input format is unknown."""
         return self.model.backbone is not None
 
@@ -69,10 +71,14 @@ class ServedModel:
         """Whether rows are numbers, rather than what a network's ``collate`` takes."""
         return getattr(self.model.backbone, "collate", None) is None
 
-    @property
-    def moves(self) -> bool:
-        """Whether the components of the law differ between rows."""
-        return bool(getattr(self.model, "inputs_", None) == "moving")
+    @cached_property
+    def typical(self) -> SimplexDistribution | None:
+        """The distribution of a typical row; None if a custom network does not take plain numbers."""
+        row = typical_row(self)
+        if row is None:
+            return None
+        with torch.no_grad():
+            return self.inner.predict_dist(np.array([row]) if self.is_custom else typical_features(self.model))
 
 
 def load_intervals(folder: Path, model: Any) -> ConformalIntervals | None:
@@ -105,14 +111,16 @@ def load_served(folder: Path, name: str, backbone: Any = None) -> ServedModel:
     """
     for _ in range(5):
         head = read_head(folder)
-        model = load(folder, backbone if head.custom_backbone else None)
-        inner = past_columns(model)
+        model, inner = past_columns(load(folder, backbone if head.custom_backbone else None))
         calibrated = load_intervals(folder, inner)
         if read_head(folder).checksum == head.checksum:  # not overwritten in between
             break
     else:
         raise ModelFileError(f"{folder} is being overwritten repeatedly; it will be loaded when that ends.")
-    return ServedModel(name, folder, model, inner, calibrated, head.config, head.checksum[:12], time.time())
+    served = ServedModel(name, folder, model, inner, calibrated, head.config, head.checksum[:12], time.time())
+    if served.typical is not None:  # tables are made before the first request
+        served.typical.quantiles([0.05, 0.95])
+    return served
 
 
 class ModelStore:
@@ -121,7 +129,6 @@ class ModelStore:
     Args:
         folders: of the models; the first is the default. Their names must differ.
         on_event: called with an event's name and fields ("loaded", "load failed"), for logs and counters.
-        prepare: called with a reloaded model before it replaces the old one.
         backbone: custom network of models that were saved without its code, or None.
 
     Raises:
@@ -129,27 +136,23 @@ class ModelStore:
         InputError: there is no folder, or two have the same name.
     """
 
-    def __init__(
-        self,
-        folders: Sequence[Path],
-        on_event: Callable[..., None],
-        prepare: Callable[[ServedModel], None],
-        backbone: Any = None,
-    ) -> None:
-        self._backbone, self._event, self._prepare = backbone, on_event, prepare
-        names = [Path(folder).resolve().name or "model" for folder in folders]
+    def __init__(self, folders: Sequence[Path], on_event: Callable[..., None], backbone: Any = None) -> None:
+        self._backbone, self._event = backbone, on_event
+        names = [folder.resolve().name or "model" for folder in folders]
         if not names:
             raise InputError("name at least one model folder to serve.")
         if len(set(names)) < len(names):
             twice = next(name for k, name in enumerate(names) if name in names[:k])
-            raise InputError(f"two model folders are named {twice!r}; requests could not tell them apart.")
-        self._seen: dict[str, Fingerprint] = {}
-        self._models: dict[str, ServedModel] = {}
+            raise InputError(f"two model folders are named {twice!r}; requests could not distinguish them.")
         self._lock = threading.Lock()
-        for name, folder in zip(names, folders):
-            self._seen[name] = _fingerprint(Path(folder))
-            self._models[name] = load_served(Path(folder), name, backbone)
-            self._event("loaded", model=name, version=self._models[name].version)
+        self._seen = {name: _fingerprint(folder) for name, folder in zip(names, folders)}
+        self._models = {name: self._load(folder, name) for name, folder in zip(names, folders)}
+
+    def _load(self, folder: Path, name: str) -> ServedModel:
+        began = time.perf_counter()
+        served = load_served(folder, name, self._backbone)
+        self._event("loaded", model=name, version=served.version, seconds=round(time.perf_counter() - began, 3))
+        return served
 
     @property
     def models(self) -> list[ServedModel]:
@@ -186,16 +189,12 @@ class ModelStore:
                 now = _fingerprint(present.folder)
                 if now == self._seen[name]:
                     continue
+                self._seen[name] = now
                 try:
-                    fresh = load_served(present.folder, name, self._backbone)
-                    self._prepare(fresh)
+                    self._models[name] = self._load(present.folder, name)
+                    replaced.append(name)
                 except Exception as error:  # whatever a damaged folder raises, the model in memory stays
-                    self._seen[name] = now
                     self._event("load failed", model=name, version=present.version, reason=str(error)[:300])
-                    continue
-                self._models[name], self._seen[name] = fresh, now
-                self._event("loaded", model=name, version=fresh.version)
-                replaced.append(name)
         return replaced
 
 
@@ -220,7 +219,7 @@ def typical_row(served: ServedModel) -> Any:
         A dict by name, or a list if the model has no feature names; None if it has a custom network that does not take
         plain numbers.
     """
-    if served.is_own:
+    if served.is_custom:
         row = served.model.training_.get("row")
         return np.zeros(row["shape"]).tolist() if row is not None and served.takes_numbers else None
     columns = served.model.columns_
@@ -248,13 +247,16 @@ def model_card(served: ServedModel) -> dict[str, Any]:
     Returns:
         What it is, how it was trained and measured, and its limits.
     """
-    model, config = served.model, served.config
-    training, state = model.training_, served.calibrated
+    model, state, dist = served.model, served.calibrated, served.typical
+    training = model.training_
     losses = [loss for loss in training["validation_loss"] if loss is not None]
+    facts = {} if dist is None else {"kind": type(dist).__name__, "members": dist.n_members}
+    facts |= {} if dist is None else {"components": dist.n_components, "exact": not bool(dist.mean_error.any())}
+    cannot = [] if dist is None else sorted(set(dist.rows.why_not.values()))
     return {
         "name": served.name,
         "version": served.version,
-        "library_version": config["library_version"],
+        "library_version": served.config["library_version"],
         "loaded": served.loaded,
         "labels": served.labels,
         "features": served.features,
@@ -265,30 +267,13 @@ def model_card(served: ServedModel) -> dict[str, Any]:
             "how": "rows of the training table that chose the epoch; evaluate on other rows for an unbiased value",
         },
         "intervals": {
-            "exact_under_the_model": hasattr(model, "net_"),
             "calibrated_levels": [] if state is None else np.atleast_1d(state.confidence_level).tolist(),
             "calibration_rows": None if state is None else state.n_calibration_,
         },
-        "law": _law_facts(model),
-        "limits": _limits(served),
+        "distribution": {**facts, "chosen_because": training.get("choice", {}).get("reason")},
+        "limits": [
+            "It is fitted to rows like its training data; far from them its answers are extrapolations.",
+            *cannot,
+        ],
         "example_row": typical_row(served),
     }
-
-
-def _law_facts(model: Any) -> dict[str, Any]:
-    """What the predicted laws are made of."""
-    choice = {} if model.density_choice_ is None else {"chosen_because": model.density_choice_["reason"]}
-    if not hasattr(model, "net_"):
-        return {"density": "logratio", "members": len(model.net_centres_), "components": model.n_components, **choice}
-    net = model.net_
-    facts = {"members": net.n_members, "neurons": int(net.raw_exponents.shape[1]), "sees": model.inputs_}
-    return {**facts, **choice}
-
-
-def _limits(served: ServedModel) -> list[str]:
-    """What the model cannot answer, one sentence each."""
-    model = served.model
-    limits = ["It has seen only rows like its training data; far from them its answers are extrapolations."]
-    if not hasattr(model, "net_"):
-        return [*limits, "It knows no votes, no zeros and no joint law of sums; shares are answered by 4,096 draws."]
-    return limits

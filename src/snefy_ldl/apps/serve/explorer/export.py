@@ -1,9 +1,8 @@
-"""The explorer page of a fitted model: the network, the law's components and the rows as numbers, in one HTML document.
+"""The explorer page of a fitted model: its rows and their distributions as numbers, in one HTML document.
 
-What the page can compute depends on the model. ``law`` is "plain" (everything is exact), "centred", "zeros" or "moving"
-(moments are exact; the rest is integrals or draws that the browser makes, and exact intervals are exported for the
-first rows). ``network`` is None if features cannot be changed on the page; each row's parameters are then exported as
-``places``.
+A model of the squared family brings its network and components, from which the page computes exactly, changed features
+included. Any other model brings a fixed number of draws per row, and its own means, intervals and probabilities of
+zero: the page computes everything else from the draws.
 """
 
 from __future__ import annotations
@@ -13,41 +12,35 @@ import gzip
 import html
 import json
 import warnings
+from functools import singledispatch
 from importlib import resources
 from typing import Any
 
 import numpy as np
 import torch
 
-from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.apps.serve.explorer.rows import PageRows, make_controls, past_columns, typical_features
-from snefy_ldl.distributions.components import ComponentMoments
+from snefy_ldl.apps.serve.explorer.rows import PageRows, label_names, make_controls, past_columns, typical_features
+from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.backbones import StackedMLP
-from snefy_ldl.training.guides import Guides
+from snefy_ldl.snefy import SnefyLDL
 
+#: Most bytes of rows on a page; larger tables are thinned evenly.
+MOST_BYTES = 24_000_000
 #: Most numbers of trees' nodes on a page (about 4 bytes each).
 MOST_TREE_NUMBERS = 1_500_000
-#: Most feature cells on a page; larger tables are thinned evenly.
-MOST_CELLS = 6_000_000
-#: Most tabulated quantiles, or parameters of rows if the network cannot be exported.
-MOST_TABULATED = 1_500_000
-#: Rows with exact intervals where each takes a good part of a second.
-MOST_SLOW_ROWS = 20
-#: Most numbers in tables of component moments; beyond that correlations come from draws.
-MOST_MOMENTS = 1_200_000
-#: Pairs of neurons times labels up to which the browser itself computes intervals of a law with a centre.
-EXACT_WORK = 30_000
-#: Levels of the exported quantiles: the ends of all intervals that the page offers.
+#: Draws per row of a distribution that the page cannot compute, and the log share at which their code begins.
+DRAWS, LOWEST_LOG = 512, -30.0
+#: Levels whose quantiles come with these draws: the ends of all intervals that the page offers.
 QUANTILE_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
 
 
 def export_model(
-    model: Any, rows: PageRows | None, name: str = "model", intervals: Any = None, verbose: int = 0
+    model: Any, rows: PageRows | None, name: str = "model", intervals: Any = None
 ) -> tuple[dict[str, Any], str]:
     """Everything that the page needs of a model and some rows.
 
@@ -56,7 +49,6 @@ def export_model(
         rows: to be shown, or None for one typical row.
         name: of the model.
         intervals: its conformal intervals, which take encoded features, or None.
-        verbose: 1 shows progress on stderr where rows take long.
 
     Returns:
         The JSON content, and the arrays as text.
@@ -64,49 +56,56 @@ def export_model(
     Raises:
         InputError: the rows do not fit the model.
     """
+    model, inner = past_columns(model)
     pack, notes = Pack(), list[str]()
+    square = export_square(model, pack, notes)
+    levels = [] if intervals is None else np.atleast_1d(intervals.confidence_level).tolist()
     if rows is None:
-        encoded = typical_features(model)
-        rows = PageRows(encoded)
+        rows = PageRows(typical_features(model))
+        encoded = rows.table
     else:
-        rows = _thinned(model, rows, notes)
-        encoded = _encoded(model, rows.table)
-    law = past_columns(model).predict_dist(encoded)
-    mean, variance = law.mean_and_variance()
-    content: dict[str, Any] = {
-        "format": 1,
-        "library": __version__,
-        "name": name,
-        "labels": [str(label) for label in model.label_names_],
-        "law": "plain",
-        "controls": make_controls(model, encoded),
-        "rows": _rows(rows, encoded, pack),
-        "network": None,
-        "components": None,
-        "mean": pack.add(mean.cpu().numpy().astype(np.float32)),
-        "uncertainty": pack.add(variance.sum(-1).sqrt().cpu().numpy().astype(np.float32)),
-        "calibrated": None,
-        "notes": notes,
-    }
-    content["network"], content["components"] = _network(model, pack, notes), _components(law, pack)
-    if law.parts.scale is not None or law.has_atoms:
-        _add_law(law, content, pack, notes, verbose)
-    if content["network"] is None:
-        content["places"] = _places(law, pack, notes)
+        rows = _thinned(model, rows, square, len(levels), notes)
+        features = rows.table if model.columns_ is None else model.columns_.transform(rows.table)
+        encoded = np.asarray(features, dtype=np.float64)
+    with torch.no_grad():
+        dist = inner.predict_dist(encoded)
+        mean, variance = dist.mean_and_variance()
+        content: dict[str, Any] = {
+            "format": 2,
+            "library": __version__,
+            "title": rows.title or name,
+            "name": name,
+            "labels": label_names(model),
+            "controls": make_controls(model, encoded, square is not None and square["network"] is not None),
+            "rows": _rows(rows, encoded, pack),
+            "square": square,
+            "draws": None,
+            "mean": pack.add(_single(mean)),
+            "uncertainty": pack.add(_single(variance.sum(-1).sqrt())),
+            "calibrated": None,
+            "notes": notes,
+        }
+        if square is None:
+            content["draws"] = _draws(dist, pack)
+            notes.append(
+                "The means, intervals and chances of zero of a row are the model's. Everything else on this page is "
+                f"estimated from the {DRAWS} draws per row that it holds."
+            )
+        elif square["network"] is None:
+            square["scales"] = pack.add(dist.rows.flat_log_scale.cpu().numpy().astype(np.float64))
     if intervals is not None:
-        most = MOST_SLOW_ROWS if content["law"] == "moving" else len(encoded)
-        content["calibrated"] = _calibrated(intervals, encoded[:most], pack, notes)
+        content["calibrated"] = _calibrated(intervals, encoded, levels, pack, notes)
     return content, pack.text()
 
 
-def _calibrated(intervals: Any, encoded: Array, pack: Pack, notes: list[str]) -> dict[str, Any] | None:
-    """Conformal intervals of the first rows at all levels that were calibrated."""
-    levels = np.atleast_1d(intervals.confidence_level).tolist()
-    kept = max(1, MOST_TABULATED // (2 * intervals.n_labels_ * len(levels)))
+def _calibrated(
+    intervals: Any, encoded: Array, levels: list[float], pack: Pack, notes: list[str]
+) -> dict[str, Any] | None:
+    """Conformal intervals of every row at all levels that were calibrated."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about intervals that span the whole range, which the page shows
-            ends = intervals.predict_interval(encoded[:kept])
+            ends = intervals.predict_interval(encoded)
     except InputError:  # calibrated by groups or weights, which the table does not have
         notes.append("The model's calibrated intervals need groups or weights, so this page shows uncalibrated ones.")
         return None
@@ -114,15 +113,16 @@ def _calibrated(intervals: Any, encoded: Array, pack: Pack, notes: list[str]) ->
     return {"levels": levels, "ends": pack.add(ends.astype(np.float32))}
 
 
-def _encoded(model: Any, table: Any) -> Array:
-    features = model.columns_.transform(table) if model.columns_ is not None else np.asarray(table, dtype=np.float64)
-    return np.asarray(features, dtype=np.float64)
-
-
-def _thinned(model: Any, rows: PageRows, notes: list[str]) -> PageRows:
-    own = getattr(model, "n_features_in_", rows.table.shape[1])  # a network of the user's own takes what it takes
-    width = model.columns_.n_out if model.columns_ is not None else int(own)
-    most = max(1, MOST_CELLS // width)
+def _thinned(model: Any, rows: PageRows, square: Any, n_levels: int, notes: list[str]) -> PageRows:
+    """At most as many rows as there is room for, evenly spread over the table."""
+    n_labels = model.n_labels_
+    width = model.columns_.n_out if model.columns_ is not None else rows.table[:1].size
+    per_row = 8 * width + 8 * n_labels * (1 + n_levels)
+    if square is None:
+        per_row += n_labels * (2 * DRAWS + 4 * len(QUANTILE_LEVELS))
+    elif square["network"] is None:
+        per_row += 8 * int(np.prod(square["root"]["shape"]))
+    most = max(1, MOST_BYTES // per_row)
     if len(rows) <= most:
         return rows
     notes.append(f"This page shows {most:,} of {len(rows):,} rows, evenly spread.")
@@ -131,142 +131,91 @@ def _thinned(model: Any, rows: PageRows, notes: list[str]) -> PageRows:
 
 def _rows(rows: PageRows, encoded: Array, pack: Pack) -> dict[str, Any]:
     """Names of the rows, their features, and the cells of columns that are no numbers."""
-    entry: dict[str, Any] = {"count": len(rows), "id": rows.id_name, "ids": rows.ids}
-    entry["features"] = pack.add_numbers(encoded)
     texts: dict[str, Any] = {}
-    if hasattr(rows.table, "columns"):
-        for name in rows.table.columns:
-            column = rows.table[name]
-            if column.dtype.kind not in "fiub":
-                cells = ["" if cell is None or cell != cell else str(cell) for cell in column]
-                levels = sorted(set(cells))
-                code = {level: k for k, level in enumerate(levels)}
-                codes = np.array([code[cell] for cell in cells], dtype=np.int32)
-                texts[str(name)] = {"levels": levels, "codes": pack.add(codes)}
-    entry["texts"] = texts
-    return entry
+    for name in getattr(rows.table, "columns", ()):
+        column = rows.table[name]
+        if column.dtype.kind not in "fiub":
+            cells = ["" if cell is None or cell != cell else str(cell) for cell in column]
+            levels, codes = np.unique(cells, return_inverse=True)
+            texts[str(name)] = {"levels": levels.tolist(), "codes": pack.add(codes.astype(np.int32))}
+    features = pack.add_numbers(encoded)
+    return {"count": len(rows), "id": rows.id_name, "ids": rows.ids, "features": features, "texts": texts}
 
 
-def _network(model: Any, pack: Pack, notes: list[str]) -> dict[str, Any] | None:
-    """The network from features to the law's scales; None if the browser cannot run it."""
-    model = model.without_groups() if hasattr(model, "without_groups") else model
-    net, guides = model.net_, model.guides_
+# -- distributions -----------------------------------------------------------------------------------------------------
+
+
+def _draws(dist: SimplexDistribution, pack: Pack) -> dict[str, Any]:
+    """Draws of every row as whole numbers on the scale of log shares, 0 for a share of zero; and exact answers."""
+    logs = dist.draw_logs(DRAWS, torch.Generator().manual_seed(0)).transpose(0, 1).cpu().numpy()  # (N, S, L)
+    codes = np.where(np.isneginf(logs), 0.0, 1.0 + np.rint(65534.0 * (1.0 - np.maximum(logs, LOWEST_LOG) / LOWEST_LOG)))
+    zero = dist.prob_zero()
+    return {
+        "count": DRAWS,
+        "lowest": LOWEST_LOG,
+        "codes": pack.add(codes.astype(np.uint16)),
+        "levels": list(QUANTILE_LEVELS),
+        "quantiles": pack.add(_single(dist.quantiles(QUANTILE_LEVELS))),
+        "zero": pack.add(_single(zero)) if bool((zero > 0.0).any()) else None,
+    }
+
+
+@singledispatch
+def export_square(model: Any, pack: Pack, notes: list[str]) -> dict[str, Any] | None:
+    """Export components and network of a model of the squared family.
+
+    Args:
+        model: fitted.
+        pack: takes the arrays.
+        notes: takes what the page cannot do.
+
+    Returns:
+        Exponents, readouts, normalisers and the network; None for other models, which the page knows by draws.
+    """
+    return None
+
+
+@export_square.register(SnefyLDL)
+def _(model: SnefyLDL, pack: Pack, notes: list[str]) -> dict[str, Any]:
+    net = model.net_
+    with torch.no_grad():  # a background is the last neuron
+        family = net.law(torch.zeros(net.n_members, 1, net.raw_exponents.shape[1])).rows.family
+    return {
+        "exponents": pack.add_numbers(_plain(family.exponents)),
+        "readout": pack.add_numbers(_plain(family.readout)),
+        "root": pack.add(_plain(family.log_root_norm)),
+        "network": _network(model, net, pack, notes),
+    }
+
+
+def _network(model: SnefyLDL, net: Any, pack: Pack, notes: list[str]) -> dict[str, Any] | None:
+    """The network from features to the neurons' scales; None if the browser cannot run it."""
+    learners = [] if model.guides_ is None else model.guides_.learners
+    trees = [learner for learner in learners if type(learner) is TreesLDL]
+    reason = None
     if not isinstance(net.backbone, StackedMLP):
-        notes.append("The model has a custom network, so features cannot be changed on this page.")
+        reason = "The model has a custom network"
+    elif any(type(learner) not in (SABFGS, TreesLDL) for learner in learners):
+        reason = "The model has a base learner that runs in Python only"
+    elif sum(2 * len(learner.feature_) for learner in trees) > MOST_TREE_NUMBERS:
+        reason = "The model's trees are too large for a page"
+    if reason is not None:
+        notes.append(f"{reason}, so features cannot be changed on this page.")
         return None
-    if guides is not None:
-        numbers = guide_numbers(guides)
-        if numbers is None:
-            notes.append("The model has a guide that runs in Python only, so features cannot be changed here.")
-            return None
-        if numbers > MOST_TREE_NUMBERS:
-            notes.append("The model's trees are too large for a page, so features cannot be changed here.")
-            return None
     body = net.backbone
+    layers = [*zip(body.weights, body.biases), (net.head_weight, net.head_bias)]
     return {
         "inputs": model.inputs_,
-        "guides": None if guides is None else export_guides(guides, pack),
-        "mover": None,
+        "floor": None if model.guides_ is None else model.guides_.floor,
+        "guides": [_linear(one, pack) if type(one) is SABFGS else _trees(one, pack) for one in learners],
         "centre": pack.add(_plain(body.scaler.centre)),
         "scale": pack.add(_plain(body.scaler.scale)),
         "limit": [float(limit) if np.isfinite(limit) else None for limit in body.scaler.limit.cpu().numpy()],
-        "layers": [
-            {"weight": pack.add(_plain(weight)), "bias": pack.add(_plain(bias[:, 0]))}
-            for weight, bias in zip(body.weights, body.biases)
-        ],
-        "head": {"weight": pack.add(_plain(net.head_weight)), "bias": pack.add(_plain(net.head_bias[:, 0]))},
+        "layers": [{"weight": pack.add(_plain(weight)), "bias": pack.add(_plain(bias))} for weight, bias in layers],
         "balanced": bool(net.balanced),
         "log_odds": [float(odds) if np.isfinite(odds) else None for odds in net.log_odds.cpu().numpy()],
         "background": bool(net.has_background),
     }
-
-
-def _components(law: Any, pack: Pack) -> dict[str, Any]:
-    """Exponents, readouts and what belongs to labels that may be absent; a background is the last neuron."""
-    entry = {
-        "exponents": pack.add_numbers(_plain(law.exponents)),
-        "readout": pack.add_numbers(_plain(law.readout)),
-    }
-    if law.has_atoms:
-        entry["presence"] = pack.add_numbers(_plain(law.presence))
-        if not law.moves:  # otherwise each row has its own kernel
-            entry["kernel"] = pack.add(_plain(law.family.log_kernel))
-    if not law.moves or not law.has_atoms:
-        entry["root"] = pack.add(_plain(law.family.log_root_norm))
-    return entry
-
-
-def _add_law(law: Any, content: dict[str, Any], pack: Pack, notes: list[str], verbose: int) -> None:
-    """Add what a law needs that is not plain: its kind, its centre, tables, and exact intervals of the first rows."""
-    zeros = law.has_atoms
-    if law.moves:
-        content["law"], kept = "moving", MOST_SLOW_ROWS
-    else:
-        content["law"], kept = "zeros" if zeros else "centred", len(law)
-        even = torch.full((law.n_labels,), 1.0 / law.n_labels).double()
-        content["centre"] = (even if law.centre is None else law.centre).tolist()
-        if zeros:
-            content["tables"] = _zero_tables(law, pack)
-    kept = min(len(law), kept, max(1, MOST_TABULATED // (law.n_labels * len(QUANTILE_LEVELS))))
-    content["quantiles"] = pack.add(_quantiles(law[:kept], verbose))
-    content["levels"] = list(QUANTILE_LEVELS)
-    what = {
-        "moving": "The centre of this model's distribution depends on the features",
-        "centred": "Labels are of very unequal size, so the distribution has a centre",
-        "zeros": "Shares may be exactly zero",
-    }[content["law"]]
-    if zeros and content["law"] == "moving":
-        what += ", and shares may be exactly zero"
-    content["exact"] = not zeros and law.exponents[..., 0].numel() * law.exponents.shape[1] * law.n_labels <= EXACT_WORK
-    rows = "of the table's rows" if kept == len(law) else f"of the first {kept:,} rows"
-    which = (
-        "intervals are exact. Densities"
-        if content["exact"]
-        else f"intervals {rows} are exact. Other intervals, densities"
-    )
-    notes.append(
-        f"{what}: means, correlations and {which}, merged labels, votes and known shares come from several thousand "
-        "draws made on this page, which shows how accurate they are."
-    )
-
-
-def _quantiles(law: Any, verbose: int) -> Any:
-    """Quantiles (N, L, A) in float32; those of a law that moves cost up to a second per row, so progress is shown."""
-    if not law.moves:
-        return _single(law.quantiles(QUANTILE_LEVELS))
-    step = torch.get_num_threads()  # as many rows at a time as can be computed at once
-    with Progress("rows", len(law), show=bool(verbose)) as progress:
-        parts = []
-        for start in range(0, len(law), step):
-            parts.append(_single(law[start : start + step].quantiles(QUANTILE_LEVELS)))
-            progress.advance(len(parts[-1]))
-    return np.concatenate(parts)
-
-
-def _zero_tables(law: Any, pack: Pack) -> dict[str, Any]:
-    """Moments and probabilities of zero under every component, shared by all rows."""
-    parts = law.family.components.detached()
-    log_centre = torch.zeros(law.n_labels).double() if law.log_centre is None else law.log_centre[0].cpu()
-    moments = ComponentMoments(parts.alpha, log_centre, parts.log_odds)
-    tables = {"first": pack.add(_single(moments.first())), "zero": pack.add(_single(parts.prob_all_absent()))}
-    if law.n_components * law.n_labels * (law.n_labels + 1) // 2 <= MOST_MOMENTS:
-        tables["products"] = pack.add(_single(moments.products()))
-    return tables
-
-
-def _places(law: Any, pack: Pack, notes: list[str]) -> dict[str, Any]:
-    """Each row's parameters, for a page that cannot compute them from the features."""
-    scale = law.flat_log_scale
-    width = scale.shape[1] * scale.shape[2] + (2 * law.n_labels if law.moves else 0)
-    kept = max(1, MOST_TABULATED // width)
-    places = {"scales": pack.add(_plain(scale[:kept]).astype(np.float64))}
-    if law.moves:
-        places["centre"] = pack.add(_plain(law.log_centre[:kept]))
-        if law.shift is not None:
-            places["shift"] = pack.add(_plain(law.shift[:kept]).astype(np.float64))
-    if kept < len(law):
-        notes.append(f"Only the first {kept:,} rows can be opened; the table shows all rows.")
-    return places
 
 
 def _plain(tensor: Any) -> Any:
@@ -274,41 +223,7 @@ def _plain(tensor: Any) -> Any:
 
 
 def _single(tensor: Any) -> Any:
-    return tensor.detach().cpu().numpy().astype(np.float32)
-
-
-def guide_numbers(guides: Guides) -> int | None:
-    """Count the numbers that the guides need on a page.
-
-    Args:
-        guides: fitted.
-
-    Returns:
-        The number, or None if a guide is not one of the library's.
-    """
-    total = 0
-    for learner in guides.learners:
-        if type(learner) is SABFGS:
-            total += learner.coef_.size
-        elif type(learner) is TreesLDL:
-            total += 2 * len(learner.feature_)
-        else:
-            return None
-    return total
-
-
-def export_guides(guides: Guides, pack: Pack) -> dict[str, Any]:
-    """Export the guides.
-
-    Args:
-        guides: fitted.
-        pack: takes the arrays.
-
-    Returns:
-        Floor and learners.
-    """
-    entries = [_linear(one, pack) if type(one) is SABFGS else _trees(one, pack) for one in guides.learners]
-    return {"floor": guides.floor, "learners": entries}
+    return _plain(tensor).astype(np.float32)
 
 
 def _linear(learner: Any, pack: Pack) -> dict[str, Any]:
@@ -421,53 +336,43 @@ class Pack:
         return base64.b64encode(gzip.compress(b"".join(self._parts), 6, mtime=0)).decode("ascii")
 
 
-_SCRIPTS = (
-    *("special.js", "law.js", "moments.js", "draws.js", "smooth.js", "phases.js", "voted.js", "moved.js"),
-    *("network.js", "charts.js", "table.js", "app.js"),
-)
+#: The page's parts in the order in which each uses those before it.
+_SCRIPTS = ("special.js", "square.js", "draws.js", "network.js", "charts.js", "table.js", "app.js")
 
 
-def make_page(
-    model: Any, rows: PageRows | None = None, name: str = "model", intervals: Any = None, verbose: int = 0
-) -> str:
+def make_page(model: Any, rows: PageRows | None = None, name: str = "model", intervals: Any = None) -> str:
     """A self-contained HTML page that explores a model.
 
     Args:
         model: fitted.
         rows: to show; None for one typical row.
-        name: of the model, for the title.
+        name: of the model; the title if the rows have none.
         intervals: the model's :class:`~snefy_ldl.conformal.ConformalIntervals` on encoded features, which the page
             shows for unchanged rows; None for none.
-        verbose: 1 shows progress on stderr where rows take long.
 
     Returns:
         One HTML document, which loads nothing from other hosts.
 
     Raises:
-        InputError: the rows do not fit the model, or it has a log-ratio density.
+        InputError: the rows do not fit the model.
 
     Example:
-        >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(n_neurons=6, epochs=1, random_state=0).fit(city.X, city.D)
         >>> "<script src" in make_page(model, PageRows(city.X))
         False
     """
-    if not hasattr(model, "net_"):
-        raise InputError("the page cannot compute a log-ratio density in the browser; ask the model itself instead.")
-    content, arrays = export_model(model, rows, name, intervals, verbose)
+    content, arrays = export_model(model, rows, name, intervals)
     folder = resources.files(__package__) / "page"
     page = (folder / "page.html").read_text(encoding="utf-8")
-    script = "\n".join((folder / part).read_text(encoding="utf-8") for part in _SCRIPTS)
-    # a label named "</script>" would otherwise end the script
-    data = json.dumps(content, allow_nan=False).replace("<", "\\u003c")
     parts = {
-        "TITLE": html.escape(f"{name} · explorer".encode("utf-8", "replace").decode()),
+        "TITLE": html.escape(f"{content['title']} · explorer".encode("utf-8", "replace").decode()),
         "STYLE": (folder / "style.css").read_text(encoding="utf-8"),
-        "DATA": data,
+        # a label named "</script>" would otherwise end the script
+        "DATA": json.dumps(content, allow_nan=False).replace("<", "\\u003c"),
         "ARRAYS": arrays,
-        "SCRIPT": script,
+        "SCRIPT": "\n".join((folder / part).read_text(encoding="utf-8") for part in _SCRIPTS),
     }
     pieces = page.split("%%")
     return "".join(parts.get(piece, piece) if k % 2 else piece for k, piece in enumerate(pieces))

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import copy
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from snefy_ldl._internal.types import Array
+from snefy_ldl.auto import AutoLDL
 from snefy_ldl.datasets.columns import GapFiller, TableEncoder, columns_of
 from snefy_ldl.datasets.labelled import find_id
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
 from snefy_ldl.datasets.tables import TableSource
 from snefy_ldl.errors import InputError
-from snefy_ldl.networks.backbones import StackedMLP
+from snefy_ldl.prediction import ModelWrapper
+from snefy_ldl.snefy import SnefyLDL
 
 #: With fewer rows, sliders extend this many units of the fit's scaling to either side of its centre.
 FEW_ROWS, REACH = 20, 2.5
@@ -33,6 +36,7 @@ class PageRows:
         table: as the model takes it: a DataFrame, or an array (N, d).
         ids: names of the rows, or None for row numbers.
         id_name: column of the names.
+        title: of the table, or None.
 
     Example:
         >>> len(PageRows(np.zeros((3, 2))))
@@ -42,6 +46,7 @@ class PageRows:
     table: Any
     ids: list[str] | None = None
     id_name: str = "row"
+    title: str | None = None
 
     def __len__(self) -> int:
         return int(self.table.shape[0])
@@ -68,7 +73,7 @@ class PageRows:
             used = (column for column in model.columns_.columns if column.names_out)
             texts = [column.name for column in used if column.kind != "number"]
         if not names:
-            labels = [str(label) for label in model.label_names_]
+            labels = label_names(model)
             key = find_id(source.columns, id_name)
             names = [name for name in source.columns if name not in labels and name != key]
             wanted = getattr(model, "n_features_in_", len(names))  # a custom network may take any number
@@ -80,13 +85,13 @@ class PageRows:
         source.need([*names, *([] if id_name is None else [id_name])], "features of the model")
         key, others = find_id(source.columns, id_name, names), list[str]()
         if key is None:
-            taken = {*names, *(str(label) for label in model.label_names_)}
+            taken = {*names, *label_names(model)}
             others = [name for name in source.columns if name not in taken][:MOST_OTHERS]
         frame = source.whole([name for name in names if name not in texts], [*texts, *([key] if key else []), *others])
         if key is None:
             key = next((name for name in others if _names_rows(list(frame[name]))), None)
         ids = [str(cell) for cell in frame[key]] if key else None
-        return cls(frame[names], ids, key or "row")
+        return cls(frame[names], ids, key or "row", file.stem)
 
     def take(self, rows: Any) -> PageRows:
         """Some of the rows.
@@ -98,7 +103,7 @@ class PageRows:
             The rows in that order.
         """
         table = self.table.iloc[rows].reset_index(drop=True) if hasattr(self.table, "iloc") else self.table[rows]
-        return PageRows(table, None if self.ids is None else [self.ids[row] for row in rows], self.id_name)
+        return replace(self, table=table, ids=None if self.ids is None else [self.ids[row] for row in rows])
 
 
 def _names_rows(cells: list[str]) -> bool:
@@ -106,67 +111,83 @@ def _names_rows(cells: list[str]) -> bool:
     return len(set(cells)) == len(cells) and all(cell and not _FRACTION.fullmatch(cell) for cell in cells)
 
 
-def past_columns(model: Any) -> Any:
-    """A model that takes encoded features, and shares everything else.
+def past_columns(model: Any) -> tuple[Any, Any]:
+    """The fitted model itself, and a copy that takes encoded features and shares everything else.
+
+    Args:
+        model: fitted; of an estimator around a model, such as :class:`~snefy_ldl.AutoLDL`, the model inside.
+
+    Returns:
+        Both; the same one twice if there are no columns to encode.
+
+    Example:
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(n_neurons=6, epochs=1, random_state=0).fit(city.X, city.D)
+        >>> same, inner = past_columns(model)
+        >>> bool((inner.predict(city.X) == model.predict(city.X)).all())
+        True
+    """
+    while isinstance(model, (AutoLDL, ModelWrapper)):
+        model = model.model_
+    if model.columns_ is None:
+        return model, model
+    inner = copy.copy(model)
+    inner.n_features_in_, inner.columns_ = model.columns_.n_out, None
+    vars(inner).pop("feature_names_in_", None)
+    return model, inner
+
+
+def label_names(model: Any) -> list[str]:
+    """Names of a fitted model's labels; numbered ones if it was fitted without.
 
     Args:
         model: fitted.
 
     Returns:
-        The model itself if it has no columns to encode, else a copy.
-
-    Example:
-        >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> model = SnefyLDL(n_neurons=6, epochs=1, random_state=0).fit(city.X, city.D)
-        >>> bool((past_columns(model).predict(city.X) == model.predict(city.X)).all())
-        True
+        As many names as labels.
     """
-    if model.columns_ is None:
-        return model
-    inner = copy.copy(model)
-    inner.n_features_in_, inner.columns_ = model.columns_.n_out, None
-    vars(inner).pop("feature_names_in_", None)
-    return inner
+    names = model.label_names_
+    return [f"label_{r}" for r in range(model.n_labels_)] if names is None else [str(name) for name in names]
 
 
+@singledispatch
 def typical_features(model: Any) -> Array:
     """Encoded features (1, d) in the centre of the training data.
 
     Args:
-        model: fitted, with the library's own network.
+        model: fitted, without a custom network.
 
     Returns:
         Encoded features.
     """
+    return np.asarray(model.feature_mean_, dtype=np.float64)[None]
+
+
+@typical_features.register(SnefyLDL)
+def _(model: SnefyLDL) -> Array:
     n_features = model.columns_.n_out if model.columns_ is not None else int(model.n_features_in_)
-    if not hasattr(model, "net_"):  # a log-ratio density
-        middle = model.feature_mean_
-    elif model.inputs_ in ("features", "both"):
-        middle = model.net_.backbone.scaler.centre[0].cpu().double().numpy()[:n_features]
+    if model.inputs_ == "guides":
+        middle = getattr(model.guides_.learners[0], "feature_mean_", np.zeros(n_features))
     else:
-        middle = np.asarray(getattr(model.guides_.learners[0], "feature_mean_", np.zeros(n_features)))
+        middle = model.net_.backbone.scaler.centre[0].cpu().numpy()[:n_features]
     return np.asarray(middle, dtype=np.float64)[None]
 
 
-def make_controls(model: Any, encoded: Array) -> list[dict[str, Any]]:
+def make_controls(model: Any, encoded: Array, changes: bool) -> list[dict[str, Any]]:
     """The controls of the page: a slider per number, a menu per category.
 
     Args:
         model: fitted.
         encoded: encoded features of all rows (N, d).
+        changes: whether the page can change features, with the library's own network.
 
     Returns:
         One entry per column: its name, its kind, and which features it sets.
     """
     columns = model.columns_
-    if (
-        len(encoded) < FEW_ROWS
-        and model.inputs_ in ("features", "both")
-        and isinstance(model.net_.backbone, StackedMLP)
-    ):
-        # few rows say little about a feature's range; the fit's scaling knows more
+    if len(encoded) < FEW_ROWS and changes and model.inputs_ != "guides":
+        # few rows are a poor guide to a feature's range; the fit's scaling is a better one
         scaler = model.net_.backbone.scaler
         middle, unit = (part[0].cpu().double().numpy()[: encoded.shape[1]] for part in (scaler.centre, scaler.scale))
         if not scaler.is_identity():
@@ -174,7 +195,8 @@ def make_controls(model: Any, encoded: Array) -> list[dict[str, Any]]:
     if isinstance(columns, TableEncoder):
         return [entry for entry in _encoded_controls(columns, encoded) if entry is not None]
     known = getattr(model, "feature_names_in_", None)
-    n_columns = columns.n_in if isinstance(columns, GapFiller) else encoded.shape[1]
+    n_columns = columns.n_in if isinstance(columns, GapFiller) else encoded[:1].size
+    encoded = encoded.reshape(len(encoded), -1)
     names = [f"feature {k}" for k in range(n_columns)] if known is None else [str(name) for name in known]
     indicators = columns.indicators if isinstance(columns, GapFiller) else np.zeros(n_columns, dtype=bool)
     extra = n_columns + np.cumsum(indicators) - 1

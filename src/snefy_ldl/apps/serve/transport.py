@@ -1,8 +1,7 @@
-"""Between HTTP and the service: bodies and replies, and a middleware that checks, logs and counts every request."""
+"""Between HTTP and the service: bodies and replies, and a middleware that checks tokens, logs and counts."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import hmac
@@ -11,7 +10,7 @@ import secrets
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
 import numpy as np
@@ -22,19 +21,18 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
 from snefy_ldl.apps.serve.answers import Answer
-from snefy_ldl.apps.serve.limits import Fault, HungUp, Limits, Overload
+from snefy_ldl.apps.serve.limits import Fault, Limits
 from snefy_ldl.apps.serve.schemas import Question
 from snefy_ldl.apps.serve.store import ServedModel
 
 
-class Guard:
-    """ASGI middleware: checks each request before the application sees it, then logs and counts it.
+class Front:
+    """ASGI middleware: checks the token before the application sees a request, then logs and counts it.
 
     Args:
         app: the application.
         routes: its paths; requests to any other path are counted together.
         token: that requests must send, or None.
-        is_full: whether requests to a path are to be refused at once.
         telemetry: counts requests.
         log: writes one line per request.
     """
@@ -44,21 +42,10 @@ class Guard:
         (b"x-content-type-options", b"nosniff"),
         (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     )
-    #: Paths that connections beyond the limit may request.
-    spare_paths = frozenset(["/healthz", "/readyz"])
 
-    def __init__(
-        self,
-        app: Any,
-        routes: Iterable[str],
-        token: str | None,
-        is_full: Callable[[str], bool],
-        telemetry: Telemetry,
-        log: Log,
-    ) -> None:
-        self._app, self._routes, self._is_full = app, frozenset(routes), is_full
+    def __init__(self, app: Any, routes: Iterable[str], token: str | None, telemetry: Telemetry, log: Log) -> None:
+        self._app, self._routes, self._telemetry, self._log = app, frozenset(routes), telemetry, log
         self._token = None if token is None else token.encode("utf-8")
-        self._telemetry, self._log = telemetry, log
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Check a request and pass it on to the application."""
@@ -66,15 +53,13 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        began, status, started = time.perf_counter(), 500, False
+        began, status, number = time.perf_counter(), 0, secrets.token_hex(4)
         route = scope["path"] if scope["path"] in self._routes else "other"
-        number = secrets.token_hex(4)
 
         async def send_on(message: Any) -> None:
-            nonlocal status, started
+            nonlocal status
             if message["type"] == "http.response.start":
-                status, started = message["status"], True
-                headers = list(message.get("headers", []))
+                status, headers = message["status"], list(message.get("headers", []))
                 named = {name.lower() for name, _ in headers}
                 headers += [(name, value) for name, value in self.headers if name not in named]
                 message["headers"] = [*headers, (b"x-request-id", number.encode())]
@@ -82,32 +67,22 @@ class Guard:
 
         try:
             self._check_token(dict(scope["headers"]).get(b"authorization", b""))
-            if scope.get("state", {}).get("spare") and scope["path"] not in self.spare_paths:
-                raise Overload("too many connections are open; try again in a moment.")
-            if scope["method"] == "POST" and self._is_full(scope["path"]):
-                raise Overload("too many requests are waiting; try again in a moment.")
             await self._app(scope, receive, send_on)
         except Fault as fault:
             await fault_reply(fault)(scope, receive, send_on)
         except Exception as error:  # a bug: logged without the message, which may quote the request
             place = traceback.extract_tb(error.__traceback__)[-1]
             self._log("error", id=number, kind=type(error).__name__, where=f"{place.filename}:{place.lineno}")
-            if not started:
+            if not status:
                 reply = json_reply({"error": f"internal error; the log has it as {number}."}, 500)
                 await reply(scope, receive, send_on)
         finally:
-            seconds = time.perf_counter() - began
+            seconds, facts = time.perf_counter() - began, scope.get("state", {}).get("logged", {})
             self._telemetry.requests.labels(route, str(status)).inc()
             self._telemetry.seconds.labels(route).observe(seconds)
-            self._log(
-                "request",
-                id=number,
-                method=scope["method"] if scope["method"].isalpha() else "other",
-                route=route,
-                status=status,
-                ms=round(1e3 * seconds, 2),
-                **scope.get("state", {}).get("logged", {}),
-            )
+            method = scope["method"] if scope["method"].isalpha() else "other"
+            milliseconds = round(1e3 * seconds, 2)
+            self._log("request", id=number, method=method, route=route, status=status, ms=milliseconds, **facts)
 
     def _check_token(self, given: bytes) -> None:
         """Raise unless the request sends the token, as a bearer token or as the password of basic authentication."""
@@ -174,22 +149,12 @@ class Telemetry:
             "snefy_ldl_request_seconds", "Time from request to answer.", ["route"], buckets=_SECONDS, **kind
         )
         self.rows = Counter("snefy_ldl_rows", "Rows that were answered.", ["route"], **kind)
-        self._batch = Histogram(
+        self.batches = Histogram(
             "snefy_ldl_batch_requests", "Requests answered together.", buckets=(1, 2, 4, 8, 16, 32, 64), **kind
         )
-        self._work = Counter("snefy_ldl_work_seconds", "Time spent computing answers.", **kind)
+        self.work = Counter("snefy_ldl_work_seconds", "Time spent computing answers.", **kind)
         self.loads = Counter("snefy_ldl_model_loads", "Loads of a model.", ["model", "outcome"], **kind)
         self.waiting = Gauge("snefy_ldl_waiting_requests", "Requests in the queue.", **kind)
-
-    def batch(self, requests: int, seconds: float) -> None:
-        """Count requests that were answered together.
-
-        Args:
-            requests: how many.
-            seconds: time taken.
-        """
-        self._batch.observe(requests)
-        self._work.inc(seconds)
 
     def text(self) -> bytes:
         """All counters in Prometheus' text format."""
@@ -210,25 +175,17 @@ async def read_body(request: Request, limits: Limits) -> bytes:
         The bytes.
 
     Raises:
-        Fault: 413, it is longer than the limit; 408, it did not arrive in time.
-        HungUp: the client disconnected before it was complete.
+        Fault: 413, it is longer than the limit; 499, the client disconnected before it was complete.
     """
-
-    async def read() -> bytes:
-        parts, size = [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > limits.body_bytes:
-                raise Fault(413, f"the body is longer than {limits.body_bytes:,} bytes; send fewer rows at a time.")
-            parts.append(part)
-        return b"".join(parts)
-
+    body = bytearray()
     try:
-        return await asyncio.wait_for(read(), limits.body_seconds)
-    except asyncio.TimeoutError:
-        raise Fault(408, f"the body did not arrive within {limits.body_seconds:g} s.") from None
+        async for part in request.stream():
+            body += part
+            if len(body) > limits.body_bytes:
+                raise Fault(413, f"the body is longer than {limits.body_bytes:,} bytes; send fewer rows at a time.")
     except ClientDisconnect:
-        raise HungUp from None
+        raise Fault(499, "the client has disconnected.") from None
+    return bytes(body)
 
 
 def read_question(kind: type[Question], request: Request, body: bytes, limits: Limits) -> Question:
@@ -295,7 +252,7 @@ def fault_reply(fault: Fault) -> Response:
     headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
     if fault.status == 401:
         headers["WWW-Authenticate"] = 'Bearer, Basic realm="snefy-ldl", charset="UTF-8"'
-    if fault.status in (401, 408, 413):  # the rest of the body is not read
+    if fault.status in (401, 413):  # the rest of the body is not read
         headers["Connection"] = "close"
     return json_reply(fault.content(), fault.status, headers)
 
