@@ -132,10 +132,23 @@ def past_columns(model: Any) -> tuple[Any, Any]:
         model = model.model_
     if model.columns_ is None:
         return model, model
+    return model, _for_encoded(model)
+
+
+@singledispatch
+def _for_encoded(model: Any) -> Any:
+    """A copy of a model with columns that takes encoded features."""
     inner = copy.copy(model)
     inner.n_features_in_, inner.columns_ = model.columns_.n_out, None
     vars(inner).pop("feature_names_in_", None)
-    return model, inner
+    return inner
+
+
+@_for_encoded.register(SnefyLDL)
+def _(model: SnefyLDL) -> Any:
+    inner = copy.copy(model)
+    inner.fitted_ = replace(model.fitted_, columns=None, feature_names=None, n_features=model.columns_.n_out)
+    return inner
 
 
 def label_names(model: Any) -> list[str]:
