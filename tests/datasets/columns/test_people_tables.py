@@ -10,9 +10,9 @@ import pytest
 
 from commands import fail, succeed
 from people_tables import LABELS, TABLES, soil
-from snefy_ldl import SnefyLDL
+from snefy_ldl import load
 
-QUICK = ["--epochs", "2", "--quiet", "--set", "n_neurons=8", "--set", "guides=null", "--set", "device=cpu"]
+QUICK = ["--density", "snefy", "--epochs", "2", "--quiet", "--set", "n_neurons=8", "--set", "guides=null", "--set", "device=cpu"]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -42,16 +42,16 @@ def test_left_out_and_kept_columns_are_shown(tmp_path):
     assert "left out sample_id (id), bag (id), count (counter)" in shown
     named = ["--features", "sample_id,count,ph", "--drop", "count"]
     succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK, *named)
-    assert SnefyLDL.load(tmp_path / "model").columns_.names_out == ["sample_id", "ph"]
+    assert load(tmp_path / "model").columns_.names_out == ["sample_id", "ph"]
     succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK, "--drop", "wet", "--id", "sample_id")
-    assert SnefyLDL.load(tmp_path / "model").columns_.names_out == ["ph", "depth"]
+    assert load(tmp_path / "model").columns_.names_out == ["ph", "depth"]
 
 
 def test_settings_go_to_the_model(tmp_path):
     case = TABLES["forty_rows"](tmp_path)
     more = ["--set", "hidden_sizes=[7,5]", "--set", "standardize=unit", "--set", "patience=None"]
     succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK, *more)
-    model = SnefyLDL.load(tmp_path / "model")
+    model = load(tmp_path / "model")
     assert (model.n_neurons, model.hidden_sizes, model.standardize, model.patience) == (8, (7, 5), "unit", None)
     assert "--set neurons: no such setting" in fail("fit", *case.fit, "--out", tmp_path / "m", "--set", "neurons=8")
     assert "write NAME=VALUE" in fail("fit", *case.fit, "--out", tmp_path / "m", "--set", "epochs")
