@@ -16,7 +16,7 @@ from scipy.linalg import helmert
 from scipy.special import softmax
 
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import check_table, refuse_first
+from snefy_ldl._internal.validation import align_labels, check_table, refuse_first
 from snefy_ldl.datasets.cells import frame_of
 from snefy_ldl.errors import InputError
 
@@ -107,7 +107,7 @@ def refuse_zeros(zero: Mask, names: list[str] | None, what: str = "D") -> None:
         >>> refuse_zeros(np.zeros((1, 2), dtype=bool), None)
     """
     rule = f"{what} is zero at {{place}}, where log-ratios do not exist. Use "
-    rule += 'SnefyLDL(zeros="model"), which has room for zeros, or replace zeros by small shares first.'
+    rule += "LogRatioLDL, which models zeros, or replace zeros by small shares first."
     refuse_first(zero, zero, rule, names)
 
 
@@ -232,7 +232,7 @@ def ilr(D: Any, basis: Basis | None = None) -> Any:
     """Isometric log-ratios: coordinates in an orthonormal basis of log-contrasts.
 
     Args:
-        D: Positive parts (N, L).
+        D: Positive parts (N, L), aligned by name if the basis has names.
         basis: The basis; :func:`default_basis` by default.
 
     Returns:
@@ -245,7 +245,9 @@ def ilr(D: Any, basis: Basis | None = None) -> Any:
         >>> ilr([[0.25, 0.25, 0.5]]).round(3)
         array([[ 0.   , -0.566]])
     """
-    table, names = check_positive(D)
+    aligned = align_labels(D, None if basis is None else basis.part_names)
+    table, names = check_positive(aligned)
+    names = names if aligned is D or basis is None else list(basis.part_names or ())
     basis = default_basis(table.shape[1]) if basis is None else basis
     if basis.n_parts != table.shape[1]:
         raise InputError(f"the basis is for {basis.n_parts} parts; D has {table.shape[1]}.")
@@ -322,7 +324,7 @@ def partition_basis(partition: Any, part_names: Sequence[str] | None = None) -> 
 def _is_sign_table(partition: Any) -> bool:
     try:
         signs = np.asarray(partition, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return signs.ndim == 2 and len(signs) == signs.shape[1] - 1 and bool(np.isin(signs, (-1.0, 0.0, 1.0)).all())
 

@@ -230,7 +230,10 @@ def check_rows(rows: Any, n_rows: int, what: str) -> Index:
     >>> check_rows([True, False, True], 3, "split 0")
     array([0, 2])
     """
-    array = np.asarray(rows)
+    try:
+        array = np.asarray(rows)
+    except ValueError:  # lists of different lengths
+        array = np.zeros(0)
     if array.dtype == bool:
         if array.shape != (n_rows,):
             raise InputError(f"{what} is a mask of shape {array.shape}; it must have one entry per row ({n_rows}).")

@@ -104,10 +104,8 @@ def group_coverage(groups: Any, D: Any, intervals: Any, *, return_std_error: boo
         array([0.5, 1. ])
     """
     covered = covered_labels(D, intervals).astype(np.float64)
-    names = np.asarray(groups)
-    if names.shape != (len(covered),):
-        raise InputError(f"groups must hold one group per row: shape ({len(covered)},), got {names.shape}.")
-    return {name.item(): mean_over_rows(covered[names == name], return_std_error) for name in np.unique(names)}
+    names, which = _groups(groups, len(covered))
+    return {name: mean_over_rows(covered[which == k], return_std_error) for k, name in enumerate(names)}
 
 
 def worst_slab_coverage(
@@ -301,12 +299,24 @@ def coverage_gap_ceiling(groups: Any, level: float = 0.9) -> float:
         0.18
     """
     check_confidence(level, "level")
-    sizes = np.unique(np.asarray(groups), return_counts=True)[1]
+    sizes = np.bincount(_groups(groups)[1])
     gaps = [
         (np.abs(np.arange(size + 1) / size - level) * binom.pmf(np.arange(size + 1), size, level)).sum()
         for size in sizes
     ]
     return float(np.mean(gaps))
+
+
+def _groups(groups: Any, n_rows: int | None = None) -> tuple[list[Any], Groups]:
+    """Names of the groups, sorted, and the group of each row (N,)."""
+    try:
+        array = np.asarray(groups)
+        shape, (names, which) = array.shape, np.unique(array, return_inverse=True)
+    except (TypeError, ValueError):  # ragged, or names of kinds that cannot be sorted
+        names, shape = np.zeros(0), ()
+    if len(shape) != 1 or not len(names) or shape[0] != (n_rows or shape[0]):
+        raise InputError(f"groups must hold one name or number per row: shape ({n_rows or 'N'},), got {shape}.")
+    return names.tolist(), which
 
 
 def _features(X: Any, n_rows: int | None) -> Array:
@@ -447,7 +457,7 @@ def group_ceiling(groups: Any, level: float = 0.9) -> float:
         0.876
     """
     check_confidence(level, "level")
-    return _expected_minimum(np.unique(np.asarray(groups), return_inverse=True)[1], level)
+    return _expected_minimum(_groups(groups)[1], level)
 
 
 def _worst_group(covered: Mask, groups: Groups, with_error: bool) -> Any:

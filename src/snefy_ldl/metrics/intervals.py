@@ -209,8 +209,8 @@ def energy_score(D: Any, draws: Any, *, return_std_error: bool = False) -> Any:
 
 def _check_draws(D: Any, draws: Any) -> tuple[Array, Array]:
     """Observed shares (N, L) and draws (n, N, L), which their numbers of dimensions tell apart."""
-    samples, shares = (D, draws) if np.ndim(D) == 3 else (draws, D)
-    table = as_float(samples, "draws")
+    shares, table = as_float(D, "D"), as_float(draws, "draws")
+    shares, table = (table, shares) if shares.ndim == 3 else (shares, table)
     if table.ndim != 3 or len(table) < 2 or table.size == 0 or not np.isfinite(table).all():
         raise InputError(f"draws must be finite, of shape (n, N, L), with n >= 2; got shape {table.shape}.")
     return check_observed(shares, table.shape[1:]), table

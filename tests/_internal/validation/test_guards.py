@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse as sp
 import torch
 
-from snefy_ldl import SnefyLDL
+from snefy_ldl import SnefyLDL, logratios, metrics
 from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.validation import (
     PartialCounts,
     check_counts,
     check_distributions,
     check_features,
+    check_rows,
     common_denominator,
 )
 from snefy_ldl.conformal import ConformalIntervals
@@ -63,6 +66,53 @@ def test_cells_that_are_no_numbers(cell: object) -> None:
     table[3, 1] = cell
     with pytest.raises(InputError):
         check_distributions(table)
+
+
+COMPLEX = np.full((3, 2), 1.0 + 1.0j)
+ODD = {
+    "complex": COMPLEX,
+    "complex objects": COMPLEX.astype(object),
+    "complex frame": pd.DataFrame(COMPLEX),
+    "complex tensor": torch.tensor(COMPLEX),
+    "complex sparse": sp.csr_matrix(COMPLEX),
+    "text": np.array([["a", "b"]] * 3),
+    "lists of text": [["a", 1.0]] * 3,
+    "text of polars": pl.DataFrame({"a": ["x"] * 3, "b": ["y"] * 3}),
+    "ragged": [[1.0, 2.0], [3.0]],
+    "dates": np.zeros((3, 2), dtype="M8[D]"),
+    "one number": 3,
+    "0-d": torch.tensor(1.0),
+    "nothing": None,
+    "a word": "abc",
+    "a mapping": {"a": [1, 2]},
+    "an object": object(),
+    "no rows": np.zeros((0, 2)),
+    "three dimensions": np.zeros((2, 2, 3)),
+    "one dimension, sparse": sp.coo_array(np.ones(3)),
+    "beyond float64": [[10**400, 1.0]],
+}
+READERS = {
+    "features": check_features,
+    "distributions": check_distributions,
+    "counts": check_counts,
+    "rows": lambda odd: check_rows(odd, 2, "rows"),
+    "score": lambda odd: metrics.score(odd, odd),
+    "coverage": lambda odd: metrics.coverage(odd, np.zeros((3, 2, 2))),
+    "intervals": metrics.interval_width,
+    "draws": lambda odd: metrics.crps(np.full((3, 2), 0.5), odd),
+    "groups": lambda odd: metrics.group_coverage(odd, np.zeros((3, 2)), np.zeros((3, 2, 2))),
+    "slab": lambda odd: metrics.worst_slab_coverage(odd, np.zeros((3, 2)), np.zeros((3, 2, 2))),
+    "pit": metrics.joint_calibration_test,
+    "log-ratios": logratios.clr,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_odd_values_raise_one_clear_error(reader: str) -> None:
+    for what, odd in ODD.items():
+        with pytest.raises(InputError) as caught:
+            READERS[reader](odd)
+        assert 20 < len(str(caught.value)) < 600, what
 
 
 @pytest.mark.slow
