@@ -12,7 +12,8 @@ from commands import fail, succeed
 from people_tables import LABELS, TABLES, soil
 from snefy_ldl import load
 
-QUICK = ["--density", "snefy", "--epochs", "2", "--quiet", "--set", "n_neurons=8", "--set", "guides=null", "--set", "device=cpu"]
+SETTINGS = ("n_neurons=8", "guides=null", "device=cpu")
+QUICK = ["--density", "snefy", "--epochs", "2", "--quiet", *(word for one in SETTINGS for word in ("--set", one))]
 
 
 @pytest.mark.parametrize("name", TABLES)
