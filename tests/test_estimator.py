@@ -461,3 +461,60 @@ def test_columns_of_labels_are_told_by_their_names():
     ]
     for question in questions:
         np.testing.assert_array_equal(question(D, votes), question(swapped, votes[["c", "a", "b"]]))
+
+
+NAMES = ["u", "v", "w"]
+TURNED = ["w", "u", "v"]
+
+
+@pytest.fixture(scope="module")
+def named():
+    """Features and labels as frames, the first label much larger than the others."""
+    city = make_city_districts(n=120, random_state=0)
+    D = pd.DataFrame(np.random.default_rng(0).dirichlet([12.0, 3.0, 1.0], 120), columns=NAMES)
+    return pd.DataFrame(city.X), D, (100 * D).round()
+
+
+@pytest.mark.parametrize("how", ["partial_fit", "partial_fit of votes", "warm_start", "warm_start of votes"])
+def test_further_fits_align_labels_by_name(named, how):
+    X, D, votes = named
+    labels = {"counts": votes} if "votes" in how else {"D": D}
+    turned = {name: table[TURNED] for name, table in labels.items()}
+    models = [SnefyLDL(**SMALL, warm_start="warm" in how).fit(X, **labels) for _ in range(2)]
+    for model, given in zip(models, (labels, turned)):
+        (model.fit if "warm" in how else model.partial_fit)(X, **given)
+    pd.testing.assert_frame_equal(*(model.predict(X) for model in models), check_exact=True)
+    assert list(models[1].predict(X).columns) == NAMES
+    for wrong in ({name: table.rename(columns={"u": "x"}) for name, table in labels.items()},):
+        with pytest.raises(InputError, match=r"unknown: x; missing: u"):
+            (models[0].fit if "warm" in how else models[0].partial_fit)(X, **wrong)
+
+
+def test_scores_align_labels_by_name_and_refuse_others(named):
+    X, D, votes = named
+    model = SnefyLDL(**SMALL).fit(X, D)
+    assert model.score(X, D[TURNED]) == model.score(X, D)
+    assert model.score(X, counts=votes[TURNED]) == model.score(X, counts=votes)
+    with pytest.raises(InputError, match=r"unknown: x; missing: w"):
+        model.score(X, D.rename(columns={"w": "x"}))
+    plain = SnefyLDL(**SMALL).fit(X, D.to_numpy())
+    assert plain.score(X, D[TURNED]) == plain.score(X, D[TURNED].to_numpy()), "without names, columns go by position"
+
+
+@pytest.mark.parametrize("what", ["D", "counts", "sample_weight"])
+def test_indexes_in_another_order_are_refused(named, what):
+    X, D, votes = named
+    weights = pd.Series(np.ones(len(X)))
+    given = {"D": D, "sample_weight": weights} if what != "counts" else {"counts": votes}
+    given[what] = given[what].sample(frac=1.0, random_state=0)
+    with pytest.raises(InputError, match=f"X and {what} hold the same rows in another order"):
+        SnefyLDL(**SMALL).fit(X, **given)
+    given[what] = given[what].reset_index(drop=True)
+    SnefyLDL(**{**SMALL, "epochs": 1}).fit(X, **given)
+
+
+def test_y_is_another_name_of_D(named):
+    X, D, _ = named
+    pd.testing.assert_frame_equal(SnefyLDL(**SMALL).fit(X, y=D).predict(X), SnefyLDL(**SMALL).fit(X, D).predict(X))
+    with pytest.raises(TypeError, match="positional"):
+        SnefyLDL(64)

@@ -58,7 +58,7 @@ def test_conformal_prediction_and_active_learning(city, fitted):
     assert by_hand.shape == (40, 3, 2)
     assert ConformalRegion(fitted).conformalize(X, D).contains(X, D).shape == (40,)
     np.testing.assert_array_equal(
-        fitted.query(X, 4, "lcmd", random_state=0), query("lcmd", X, 4, model=fitted, random_state=0)
+        fitted.query(X, 4, "entropy", random_state=0), query("entropy", X, 4, model=fitted, random_state=0)
     )
     assert len(fitted.query(X, 4, "random", random_state=0)) == 4
     crossed = ConformalIntervals(clone(fitted), 0.8, cv=2).conformalize(X, D)

@@ -466,6 +466,10 @@ class ModelWrapper(DistributionPredictor, BaseEstimator):  # type: ignore[misc]
         return "model_" in vars(self)
 
     @property
+    def _labels_were_named(self) -> bool:  # type: ignore[override]
+        return bool(getattr(vars(self).get("model_"), "_labels_were_named", True))
+
+    @property
     def backbone(self) -> Any:
         """The custom network of the model, if it has one."""
         return getattr(vars(self).get("model_", getattr(self, "base", None)), "backbone", None)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import RegressorTags, Tags
@@ -31,6 +32,7 @@ from snefy_ldl._internal.validation import (
     check_names,
     check_rows,
     check_same_index,
+    known_labels,
 )
 from snefy_ldl.datasets.groups import GroupedRows, split_rows
 from snefy_ldl.datasets.objects import open_rows
@@ -397,7 +399,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, BaseEstimator):  
         return check_features(X, n_features=self.n_features_in_, largest=LARGEST_FEATURE)
 
     def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
-        stream, done = as_stream(X), 0
+        stream, done = None if hasattr(X, "shape") else as_stream(X), 0
         if stream is not None:
             for chunk in stream.chunks():
                 for block, dist in self._blocks(chunk.X, what):
@@ -405,10 +407,18 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, BaseEstimator):  
                 done += len(chunk)
             return
         features = self.encode(X)
-        for block in row_blocks(self, count_rows(features), what):
+        for block in row_blocks(self, features.shape[0] if self.backbone is None else count_rows(features), what):
             with torch.no_grad(), one_thread(self.backbone is None and block.stop - block.start <= SMALL_BATCH):
-                dist = self.net_(*network_inputs(self.net_, self.guides_, self.inputs_, features, block))
+                dist = self.net_(*self._seen(features, block))
             yield block, dist
+
+    def _seen(self, features: Any, rows: slice) -> tuple[Any, ...]:
+        """What the network takes of some rows of encoded features."""
+        if self.backbone is not None:
+            return network_inputs(self.net_, None, "features", features, rows)
+        table = features[rows] if self.guides_ is None else self.guides_.inputs(features[rows], self.inputs_)
+        table = table.toarray() if sp.issparse(table) else table
+        return (torch.as_tensor(np.require(table, np.float32, ["C", "W"]), device=self.net_.readout.device),)
 
     def predict_dist(self, X: Any) -> SnefySimplex:
         """The predicted distributions, from which every other prediction follows.
@@ -524,8 +534,10 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, BaseEstimator):  
 def row_blocks(model: SnefyLDL, n_rows: int, what: str) -> Iterator[slice]:
     """Consecutive blocks of rows that a fitted model predicts at a time, with progress shown for many of them."""
     step = max(256, PREDICTION_ROWS // model.net_.n_members) if model.backbone is None else BACKBONE_ROWS
-    starts = range(0, n_rows, step)
-    for start in track(starts, len(starts), what, show=bool(model.verbose) and len(starts) > MANY_BLOCKS):
+    starts: Iterable[int] = range(0, n_rows, step)
+    if model.verbose and n_rows > MANY_BLOCKS * step:
+        starts = track(starts, n_rows // step + 1, what)
+    for start in starts:
         yield slice(start, min(start + step, n_rows))
 
 
@@ -533,7 +545,7 @@ def join_blocks(model: Any, blocks: Iterator[tuple[slice, SnefySimplex]]) -> Sne
     """The distributions of all blocks as one, under the names of the model's labels where those had names."""
     parts = [dist for _, dist in blocks]
     dist = parts[0] if len(parts) == 1 else parts[0].joined(parts)
-    return dist.named(model.label_names_).checking()
+    return dist.named(known_labels(model)).checking()
 
 
 def _in_order(X: Any, D: Any, counts: Any, sample_weight: Any, start: FittedState | None) -> tuple[Any, Any]:

@@ -350,6 +350,11 @@ def text_names(table: Any) -> list[str] | None:
     return [str(name) for name in names] if names and all(isinstance(name, str) for name in names) else None
 
 
+def known_labels(model: Any) -> Any:
+    """Names of a fitted model's labels; None if its labels had none, or there is no model."""
+    return getattr(model, "label_names_", None) if getattr(model, "_labels_were_named", True) else None
+
+
 def align_labels(frame: Any, names: Sequence[Any] | None, what: str = "D") -> Any:
     """Values of labels in a known order: by the names of their columns, where they have names.
 
@@ -413,7 +418,7 @@ def _check_labels(
 ) -> tuple[Array, list[str] | None, Mask]:
     """Numbers >= 0 (N, L), zeros where one is missing; their names; and which are missing."""
     _refuse_one_column(values, what)
-    known = getattr(model, "label_names_", None)
+    known = known_labels(model)
     aligned = align_labels(values, known, what)
     table, names = check_table(aligned, what, "labels")
     names = column_names(values) if aligned is values else [str(name) for name in known]

@@ -1,13 +1,11 @@
 """Votes on a law: what one more vote is worth, how many are needed, and the counts a law predicts for a label.
 
 Votes k turn the components ``Dirichlet(α_p)`` into ``Dirichlet(α_p + k)``.
-The functions take a law, or any model with ``predict_dist``; for the models of this library the latter are methods, too
-(:class:`VotePredictor`).
+The functions take a distribution, or any model with ``predict_dist``.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -28,6 +26,7 @@ from snefy_ldl._internal.validation import (
     check_confidence,
     check_count,
     check_number,
+    known_labels,
     refuse_first,
 )
 from snefy_ldl.distributions import SnefySimplex
@@ -65,7 +64,7 @@ def check_votes(counts: Any, n_rows: int, n_labels: int, model: Any = None) -> A
         array([[2., 0.],
                [0., 0.]])
     """
-    table = as_float(align_labels(counts, getattr(model, "label_names_", None), "counts"), "counts")
+    table = as_float(align_labels(counts, known_labels(model), "counts"), "counts")
     if table.shape != (n_rows, n_labels):
         raise InputError(f"counts must have one row per item and one column per label: ({n_rows}, {n_labels}).")
     bad = ~np.isfinite(table) | (table < 0) | (table != np.round(table)) | (table > LARGEST_COUNT)
@@ -450,24 +449,3 @@ def votes_needed(
                 needed[rows] = np.maximum(needed[rows], for_label)
         parts.append(needed)
     return np.concatenate(parts)
-
-
-class VotePredictor(ABC):
-    """Answers about votes, for anything that predicts a law on the simplex.
-
-    Example:
-        >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.datasets import make_annotators
-        >>> items = make_annotators(n=60, votes=3, random_state=0)
-        >>> model = SnefyLDL(n_neurons=8, epochs=1, random_state=0).fit(items.X, counts=items.counts)
-        >>> isinstance(model, VotePredictor), tuple(model.update(items.X[:2], items.counts[:2]).batch_shape)
-        (True, (2,))
-    """
-
-    @abstractmethod
-    def predict_dist(self, X: Any) -> SnefySimplex:
-        """The whole conditional law: a torch distribution with batch (N,) and event (L,)."""
-
-    update = update
-    next_vote = next_vote
-    votes_needed = votes_needed
