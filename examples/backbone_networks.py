@@ -1,14 +1,21 @@
-"""Three small networks for the worked examples: one that sees tiles, one that reads words, one that walks on graphs."""
+"""Three small networks for the worked examples: one that sees tiles, one that reads words, one that walks on graphs.
+
+And graphs made of motifs, whose label distributions are known.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from snefy_ldl.datasets import SyntheticData, TrueConditional
 
 
 class TileCNN(nn.Module):
@@ -99,6 +106,86 @@ def make_gin(width: int = 32, layers: int = 3) -> nn.Module:
             return self.last(torch.cat(pooled, 1))
 
     return GIN()
+
+
+#: Edges of each motif; its node 0 is tied to the graph's trunk.
+MOTIFS = {
+    "triangle": [(0, 1), (1, 2), (2, 0)],
+    "square": [(0, 1), (1, 2), (2, 3), (3, 0)],
+    "star": [(0, 1), (0, 2), (0, 3), (0, 4)],
+}
+MOST_MOTIFS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class MotifGraph:
+    """A graph without loops.
+
+    Args:
+        n_nodes: its nodes are 0 to n_nodes - 1.
+        edge_index: both directions of every edge (2, E).
+    """
+
+    n_nodes: int
+    edge_index: np.ndarray
+
+    def degrees(self) -> np.ndarray:
+        """Neighbours of each node (n_nodes,)."""
+        return np.bincount(self.edge_index[0], minlength=self.n_nodes).astype(np.float64)
+
+
+def make_motif_graphs(n: int = 500, random_state: int = 0) -> tuple[list[MotifGraph], SyntheticData]:
+    """Graphs made of triangles, squares and stars on a trunk, and the mix of labels they give.
+
+    A trunk of 4 to 12 nodes carries 0 to 6 of each motif, at places and with node numbers left to chance. With ``k``
+    the motifs' numbers, ``ℓ ~ Dirichlet(1 + s m)``, ``m_r ∝ (k_r + 1)^1.5`` and ``s = 6 + 4 Σ k``: more motifs, less
+    doubt.
+
+    Args:
+        n: graphs.
+        random_state: seed or numpy Generator.
+
+    Returns:
+        The graphs, and a table of the motifs' numbers (n, 3) with the distribution of the labels.
+    """
+    rng = np.random.default_rng(random_state)
+    counts = rng.integers(0, MOST_MOTIFS + 1, (n, len(MOTIFS)))
+    graphs = [_build(row, rng) for row in counts]
+    X = counts.astype(np.float64)
+    truth = TrueConditional(_graph_distribution, len(MOTIFS), len(MOTIFS))
+    D = truth.sample(X, 1, rng)[0]
+    names = list(MOTIFS)
+    return graphs, SyntheticData(
+        X=X,
+        D=D,
+        label_names=names,
+        feature_names=[f"{name}s" for name in names],
+        name="motif_graphs",
+        truth=truth,
+        latent=D,
+    )
+
+
+def _graph_distribution(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One Dirichlet per graph: weights (N, 1) and concentrations (N, 1, 3)."""
+    shares = np.power(X + 1.0, 1.5)
+    shares /= shares.sum(1, keepdims=True)
+    alpha = 1.0 + (6.0 + 4.0 * X.sum(1, keepdims=True)) * shares
+    return np.ones((len(X), 1)), alpha[:, None]
+
+
+def _build(counts: np.ndarray, rng: np.random.Generator) -> MotifGraph:
+    trunk = int(rng.integers(4, 13))
+    edges = [(node, int(rng.integers(0, node))) for node in range(1, trunk)]  # a random tree
+    size = trunk
+    for pattern, times in zip(MOTIFS.values(), counts):
+        for _ in range(int(times)):
+            edges += [(size + a, size + b) for a, b in pattern]
+            edges.append((size, int(rng.integers(0, trunk))))
+            size += max(max(edge) for edge in pattern) + 1
+    numbers = rng.permutation(size)
+    pairs = numbers[np.array(edges)].T
+    return MotifGraph(size, np.concatenate([pairs, pairs[::-1]], 1).astype(np.int64))
 
 
 def as_graphs(graphs: list) -> list:

@@ -76,7 +76,8 @@ def test_an_active_learner_takes_the_votes_as_they_come_back():
 @pytest.mark.parametrize(
     ("work", "message"),
     [
-        (lambda: read_votes([{"data": {}}], ["a", "b"]), "row number"),
+        (lambda: read_votes([{"data": {}}], ["a", "b"]), r"every task needs data\['row'\]"),
+        (lambda: read_votes([{"data": {"row": "x"}, "annotations": [said(1, "a")]}], ["a", "b"]), "no row number"),
         (lambda: read_votes({"data": {}}, ["a", "b"]), "list of tasks"),
         (lambda: read_votes([], ["a"]), "label_names"),
         (

@@ -1,24 +1,21 @@
-"""Data sets: named public ones, tables of your own, labelled files, votes, and made-up ones whose law is known."""
+"""Data sets: named public ones, your own tables, labelled files, votes, and made-up ones of known distribution."""
 
 from __future__ import annotations
 
 from snefy_ldl.datasets.dataset import Dataset, cache_folder, dataset_names, load_dataset, load_table
 from snefy_ldl.datasets.groups import GroupedData, blocks, in_groups, make_groups
 from snefy_ldl.datasets.synthetic import (
-    MotifGraph,
     SyntheticData,
     draw_tiles,
     make_annotators,
     make_city_districts,
     make_city_tiles,
-    make_motif_graphs,
 )
 from snefy_ldl.datasets.truth import TrueConditional
 
 __all__ = [
     "Dataset",
     "GroupedData",
-    "MotifGraph",
     "SyntheticData",
     "TrueConditional",
     "blocks",
@@ -32,5 +29,4 @@ __all__ = [
     "make_city_districts",
     "make_city_tiles",
     "make_groups",
-    "make_motif_graphs",
 ]

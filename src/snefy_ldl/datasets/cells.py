@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -207,40 +206,6 @@ def cell_dates(column: Any, form: str | None) -> tuple[Any, Mask]:
     return dates, given & dates.isna().to_numpy()
 
 
-def is_polars(table: Any) -> bool:
-    """Whether something is a polars DataFrame; polars is not loaded to find out.
-
-    Args:
-        table: Anything.
-
-    Returns:
-        True for a polars DataFrame.
-
-    Example:
-        >>> is_polars([[1.0]])
-        False
-    """
-    polars = sys.modules.get("polars")  # who holds a polars frame has loaded polars
-    return polars is not None and isinstance(table, polars.DataFrame)
-
-
-def is_arrow(table: Any) -> bool:
-    """Whether something is a table of Arrow's; pyarrow is not loaded to find out.
-
-    Args:
-        table: Anything.
-
-    Returns:
-        True for a ``pyarrow.Table`` or ``RecordBatch``.
-
-    Example:
-        >>> is_arrow([[1.0]])
-        False
-    """
-    arrow = sys.modules.get("pyarrow")  # who holds a table of Arrow's has loaded pyarrow
-    return arrow is not None and isinstance(table, (arrow.Table, arrow.RecordBatch))
-
-
 def is_frame(table: Any) -> bool:
     """Whether something is a table with named columns, of pandas, polars or Arrow.
 
@@ -255,7 +220,7 @@ def is_frame(table: Any) -> bool:
         >>> is_frame(pandas.DataFrame({"a": [1]})), is_frame([[1]])
         (True, False)
     """
-    return hasattr(table, "columns") and (hasattr(table, "iloc") or is_polars(table) or is_arrow(table))
+    return hasattr(table, "columns") and (hasattr(table, "iloc") or hasattr(table, "to_pandas"))
 
 
 def as_pandas(table: Any) -> Any:
@@ -276,7 +241,7 @@ def as_pandas(table: Any) -> Any:
         >>> list(as_pandas(pandas.DataFrame({0: [1.0]})).columns)
         ['0']
     """
-    if is_polars(table) or is_arrow(table):
+    if not hasattr(table, "iloc"):
         try:
             table = table.to_pandas()
         except ImportError:
@@ -308,11 +273,12 @@ def frame_of(values: Any, names: Sequence[str], like: Any = None, kind: str | No
         >>> frame_of([[0.25, 0.75]], ["no", "yes"]).columns.tolist()
         ['no', 'yes']
     """
-    if kind == "polars" or (kind is None and is_polars(like)):
+    kind = kind or type(like).__module__.split(".")[0]  # nothing is imported to find out
+    if kind == "polars":
         import polars  # an extra of the caller's: loaded where tables of its kind are asked for
 
         return polars.DataFrame(values, schema=list(names), orient="row")
-    if kind == "arrow" or (kind is None and is_arrow(like)):
+    if kind in ("arrow", "pyarrow"):
         import pyarrow  # an extra of the caller's as above
 
         return pyarrow.table(dict(zip(names, np.asarray(values).T)))

@@ -159,23 +159,19 @@ def read_votes(
         >>> read_votes([{"data": {"row": 7}, "annotations": votes}], ["no", "yes"])
         (array([7]), array([[0., 2.]]))
     """
-    names = {str(name): r for r, name in enumerate(label_names)}
-    if len(names) < 2 or len(names) != len(label_names):
+    names = [str(name) for name in label_names]
+    if len(set(names)) < 2 or len(set(names)) < len(names):
         raise InputError("label_names must hold at least two different labels.")
-    counts: dict[int, Array] = {}
-    tasks = _tasks(source)
-    from_name = _control(tasks, from_name, list(names))
-    for k, task in enumerate(tasks):
-        row = task.get("data", {}).get(ROW)
-        if isinstance(row, bool) or not isinstance(row, int):
-            raise InputError(f"task {k + 1} has no row number in data[{ROW!r}]; it was not made by make_tasks.")
-        for _, choice in _choices(task, from_name):
-            if choice not in names:
-                known = ", ".join(names)
-                raise InputError(f"task {k + 1} (row {row}) holds the choice {choice!r}; the labels are {known}.")
-            counts.setdefault(row, np.zeros(len(names)))[names[choice]] += 1.0
+    columns, _ = read_choices(source, ROW, from_name=from_name, label_names=names)
+    counts: dict[str, Array] = {}
+    for row, choice in zip(columns["item"], columns["label"]):
+        if choice not in names:
+            raise InputError(f"row {row} holds the choice {choice!r}; the labels are {', '.join(names)}.")
+        counts.setdefault(row, np.zeros(len(names)))[names.index(choice)] += 1.0
+    if odd := [row for row in counts if not row.isdecimal()]:
+        raise InputError(f"{odd[0]!r} is no row number; the tasks were not made by make_tasks.")
     table = np.array(list(counts.values())).reshape(len(counts), len(names))
-    return np.array(list(counts), dtype=np.intp), table
+    return np.array([int(row) for row in counts], dtype=np.intp), table
 
 
 def read_choices(

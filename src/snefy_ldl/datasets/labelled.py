@@ -16,10 +16,10 @@ import numpy as np
 
 from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.text import in_file, shorten
-from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.label_studio import read_choices, read_names
 from snefy_ldl.datasets.shares import COMMAND, Unit, label_numbers, read_shares
-from snefy_ldl.datasets.tables import Progress, TableSource, cell_text, read_parts
+from snefy_ldl.datasets.tables import Progress, TableSource, read_parts
 from snefy_ldl.datasets.votes import VoteTable
 from snefy_ldl.errors import InputError
 
@@ -420,7 +420,7 @@ def join_features(
     id_name: str | None = None,
     progress: Progress | None = None,
 ) -> Labelled:
-    r"""Look up the features of labelled rows, by name, in a table that is read in parts.
+    r"""Look up the features of labelled rows, by name in a table.
 
     A table without a column of names is taken by row number, counting from 0, which is what ``query`` writes for it.
 
@@ -455,49 +455,26 @@ def join_features(
     source.need(feature_names, "features")
     same_column = rows.id_name if rows.id_name in source.columns and rows.id_name not in feature_names else None
     key = find_id(source.columns, id_name or same_column, feature_names)
-    table, places, seen = _look_up(rows.ids, source, key, feature_names, progress)
-    if not seen.any():
+    frame = source.whole(feature_names, [] if key is None else [key], progress)
+    wanted: dict[str, int] = dict.fromkeys(rows.ids, -1)
+    for row, name in enumerate(map(str, range(len(frame))) if key is None else frame[key]):
+        if wanted.get(name, -1) >= 0:
+            raise InputError(f"{source.file.name} has two rows named {name!r} (column {key!r}); names must be unique.")
+        if name in wanted:
+            wanted[name] = row
+    kept = [k for k, name in enumerate(rows.ids) if wanted[name] >= 0]
+    if not kept:
         column = f"column {key!r}" if key else "row numbers, as there is no column of names"
         raise InputError(
             f"not one row of {rows.source} is in {source.file.name}: {rows.source} names {rows.ids[0]!r}, "
             f"{source.file.name} goes by {column}. Name the right column with --id."
         )
-    missing = [name for name, has in zip(rows.ids, seen) if not has]
     remarks = rows.remarks
-    if missing:
+    if missing := [name for name in rows.ids if wanted[name] < 0]:
         remark = f"{len(missing)} labelled rows are not in {source.file.name} and were left out"
         remarks = (*remarks, f"{remark}: {shorten(missing, 5)}")
-    return replace(pick_rows(rows, np.sort(places)), features=table, remarks=(*remarks, *source.notes))
-
-
-def _look_up(
-    ids: list[str], source: TableSource, key: str | None, feature_names: list[str], progress: Progress | None
-) -> tuple[Any, Index, Mask]:
-    """Features of the rows that the table has, in the order of their places among these names, and which it has (N,).
-
-    The first part is a DataFrame (k, d), the second the places in the order of the table (k,).
-    """
-    where: dict[str, list[int]] = {}
-    for k, name in enumerate(ids):
-        where.setdefault(name, []).append(k)
-    seen, start = np.zeros(len(ids), dtype=bool), 0
-    parts, places, twice = [], [], []
-    for chunk in source.chunks(feature_names, [] if key is None else [key], progress, finite=False):
-        names = range(start, start + len(chunk)) if key is None else chunk[key]
-        texts = [cell_text(name) for name in names]
-        start += len(chunk)
-        hits = [(row, k) for row, text in enumerate(texts) for k in where.get(text, ())]
-        if hits:
-            here, there = (np.array(part) for part in zip(*hits))
-            times = np.bincount(there, minlength=len(seen)) + seen
-            twice += [ids[k] for k in np.flatnonzero(times > 1)]
-            seen[there] = True
-            parts.append(chunk[feature_names].iloc[here])
-            places.append(there)
-    if twice:
-        raise InputError(f"{source.file.name} has two rows named {twice[0]!r} (column {key!r}); names must be unique.")
-    order = np.concatenate(places) if places else np.zeros(0, dtype=np.intp)
-    return (stack_tables(parts, np.argsort(order)) if parts else None), order, seen
+    table = frame[feature_names].iloc[[wanted[rows.ids[k]] for k in kept]].reset_index(drop=True)
+    return replace(pick_rows(rows, kept), features=table, remarks=(*remarks, *source.notes))
 
 
 def stack_tables(parts: Sequence[Any], order: Index | None = None) -> Any:

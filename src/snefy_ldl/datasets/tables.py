@@ -301,13 +301,16 @@ class TableSource:
         if first == 1:
             raise InputError(f"{self.file.name} holds no rows.")
 
-    def whole(self, columns: list[str], as_text: list[str], progress: Progress | None = None) -> Any:
+    def whole(
+        self, columns: list[str], as_text: list[str], progress: Progress | None = None, narrow: Sequence[str] = ()
+    ) -> Any:
         """All rows in one frame.
 
         Args:
             columns: Columns to read, of the type they have.
             as_text: Columns to read as text, empty where the cell is.
             progress: Called with how much is done, and of how much.
+            narrow: Columns of a Parquet file whose numbers become float32 if they are very many.
 
         Returns:
             A frame with these columns.
@@ -316,7 +319,13 @@ class TableSource:
             InputError: There is no row.
         """
         wanted = list(dict.fromkeys([*as_text, *columns]))
-        parts = list(self._frames(wanted, set(as_text), progress))
+        parts, numbers = [], 0
+        for part in self._frames(wanted, set(as_text), progress):
+            parts.append(part)
+            numbers += len(part) * len(narrow)
+        if self.kind == "parquet" and numbers > SINGLE_NUMBERS:
+            kinds = {name: np.float32 for name in narrow if all(part[name].dtype.kind in "iuf" for part in parts)}
+            parts = [parts.pop(0).astype(kinds) for _ in range(len(parts))]
         if not sum(len(part) for part in parts):
             raise InputError(f"{self.file.name} holds no rows.")
         return self._stack(parts, as_text)
@@ -437,66 +446,6 @@ class TableSource:
             raise InputError(f"{self.file.name} cannot be read as a table: {error}") from None
 
 
-#: Rows taken over at a time: their part of the array stays in a processor's cache while column after column fills it.
-PART_ROWS = 8192
-
-
-def read_numbers(
-    source: TableSource, features: list[str], labels: list[str], progress: Progress | None = None
-) -> tuple[Any, Array] | None:
-    """Features and labels of Parquet files, each as one array.
-
-    Args:
-        source: The table.
-        features: Names of the feature columns (d).
-        labels: Names of the label columns (L).
-        progress: Called with how much is done, and of how much.
-
-    Returns:
-        Features (N, d), float64, or float32 where they are very many, and labels (N, L), float64; NaN where a cell is
-        empty. None where the file is no Parquet file, has no rows, or a column does not hold plain numbers: a frame
-        then tells what is wrong.
-
-    >>> import pandas, pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = pathlib.Path(folder) / "soil.parquet"
-    ...     pandas.DataFrame({"depth": [10, 20], "sand": [0.5, 0.25], "site": ["a", "b"]}).to_parquet(file)
-    ...     source = TableSource(file)
-    ...     read_numbers(source, ["depth"], ["sand"]), read_numbers(source, ["depth"], ["site"])
-    ((array([[10.],
-           [20.]]), array([[0.5 ],
-           [0.25]])), None)
-    """
-    if source.kind != "parquet":
-        return None
-    import pyarrow.parquet  # an extra, loaded where it is used
-    from pyarrow import types
-
-    every = [pyarrow.parquet.read_metadata(file) for file in source.files]
-    n_rows = sum(int(metadata.num_rows) for metadata in every)
-    schemas = [metadata.schema.to_arrow_schema() for metadata in every]
-    kinds = [schema.field(name).type for schema in schemas for name in (*features, *labels)]
-    if n_rows == 0 or not all(types.is_integer(kind) or types.is_floating(kind) for kind in kinds):
-        return None
-    single = n_rows * len(features) > SINGLE_NUMBERS
-    X = np.empty((n_rows, len(features)), dtype=np.float32 if single else np.float64)
-    Y = np.empty((n_rows, len(labels)))
-    start = 0
-    try:
-        for batch, _ in parquet_batches(source.files, PART_ROWS, [*features, *labels]):
-            stop = start + batch.num_rows
-            for table, names in ((X, features), (Y, labels)):
-                part = table[start:stop]
-                for k, name in enumerate(names):
-                    part[:, k] = batch.column(name).to_numpy(zero_copy_only=False)
-            start = stop
-            if progress is not None:
-                progress(start, n_rows)
-    except (ValueError, OSError):  # a damaged file
-        return None
-    return X, Y
-
-
 def read_parts(
     source: TableSource,
     features: list[str],
@@ -504,7 +453,7 @@ def read_parts(
     key: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Any, Any, list[str] | None]:
-    """Features, labels and names of the rows of a table; a Parquet file of numbers goes straight into arrays.
+    """Features, labels and names of the rows of a table.
 
     Args:
         source: The table.
@@ -526,17 +475,8 @@ def read_parts(
     ...     read_parts(TableSource(file), [], ["sand"], "site")[2]
     ['a']
     """
-    import pandas  # an extra, loaded by the table already
-
-    names = [] if key is None else [key]
-    numbers = read_numbers(source, features, labels, progress)
-    if numbers is None:
-        table = source.whole([*labels, *features], names, progress)
-        return table[features], table[labels], None if key is None else list(table[key])
-    X, Y = (
-        pandas.DataFrame(part, columns=part_names, copy=False) for part, part_names in zip(numbers, (features, labels))
-    )
-    return X, Y, None if key is None else list(source.whole([], names)[key])
+    table = source.whole([*labels, *features], [] if key is None else [key], progress, narrow=features)
+    return table[features], table[labels], None if key is None else list(table[key])
 
 
 #: Shares and intervals are written with this many decimals, those below the second number with this many digits.

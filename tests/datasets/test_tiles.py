@@ -1,11 +1,11 @@
-"""Pictures and graphs whose law is known: what the law depends on can be read off them."""
+"""Pictures whose label distribution is known: the features can be read off them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from snefy_ldl.datasets import draw_tiles, make_city_districts, make_city_tiles, make_motif_graphs
+from snefy_ldl.datasets import draw_tiles, make_city_districts, make_city_tiles
 from snefy_ldl.datasets.synthetic import BUS, MOST_LINES, STUDENT
 from snefy_ldl.errors import InputError
 
@@ -32,27 +32,3 @@ def test_tiles_are_those_of_their_districts():
     assert (draw_tiles(districts.X, 32, 0) != draw_tiles(districts.X, 32, 1)).any(), "places are left to chance"
     with pytest.raises(InputError, match="multiple of 8"):
         draw_tiles(districts.X, 33)
-
-
-def test_motifs_are_all_there():
-    graphs, data = make_motif_graphs(60, random_state=2)
-    for graph, (triangles, squares, stars) in zip(graphs, data.X):
-        links = np.zeros((graph.n_nodes, graph.n_nodes))
-        links[graph.edge_index[0], graph.edge_index[1]] = 1.0
-        assert (links == links.T).all()
-        assert links.trace() == 0.0
-        assert np.trace(links @ links @ links) / 6 == triangles, "no triangle but the motifs"
-        edges = links.sum() / 2
-        cycles = edges - graph.n_nodes + 1  # of a connected graph: one a triangle, one a square
-        assert cycles == triangles + squares
-        assert (graph.degrees() == links.sum(1)).all()
-        assert (links.sum(1) == 1).sum() >= 4 * stars, "four leaves a star"
-
-
-def test_the_law_of_the_graphs_is_the_one_described():
-    graphs, data = make_motif_graphs(3000, random_state=0)
-    assert len(graphs) == 3000
-    more = data.X.sum(1) > 9
-    np.testing.assert_allclose(data.D.mean(0), data.truth.mean(data.X).mean(0), atol=0.01)
-    away = ((data.D - data.truth.mean(data.X)) ** 2).sum(1)
-    assert away[more].mean() < away[~more].mean(), "more motifs, less doubt"
