@@ -31,7 +31,7 @@ from tampering import TookTooLong, deadline, pick
 PATIENCE = 30
 LABELS = "business,entertainment,education"
 SMALL = [f"--set={name}" for name in ("n_neurons=4", "n_readouts=2", "hidden_sizes=[4]", "guides=None")]
-SMALL += ["--epochs", "1", "--quiet"]
+SMALL += ["--set", "epochs=1", "--quiet"]
 SNEFY = ["--density", "snefy"]
 
 # -- what is passed ----------------------------------------------------------------------------------------------------
@@ -90,16 +90,13 @@ NAMES = ["code", "students_per_km2", "id", "item", *TEXTS]
 FORMS = ["auto", "long", "wide", "counts", "x", ""]
 LABEL_SETS = [LABELS, LABELS, "business,education", "business", "a,b,c", *TEXTS]
 SOURCE: dict[str, Any] = {
-    "--labels": LABEL_SETS,
-    "--features": NAMES,
-    "--counts": None,
     "--votes": FORMS,
     "--vote-file": TABLES,
-    "--vote-columns": ["item,annotator,label", "item,item,label", *TEXTS],
-    "--id": NAMES,
-    "--normalize": None,
     "--backbone": ["x", "os:getcwd", "os:nothing", ":", "no.such:thing"],
+    "--sheet": ["1", "9", "x", ""],
 }
+QUESTIONS = ["P(business > education)", "P(business = 0)", "log(business/education)", "quantiles(0.1,0.9)", "draws(3)"]
+QUESTIONS += ["P(business > 2 * education + 0.1)", "P()", "draws(0)", "quantiles(2)", "log(x/y)", *TEXTS]
 #: What stands in the folder of the cases.
 FILES = {name for name in (*TABLES, *MODELS, *OUTS, "no") if name.strip("-")}
 #: Positional arguments and options of each command; None is a flag.
@@ -109,31 +106,42 @@ COMMANDS: dict[str, tuple[list[Any], dict[str, Any]]] = {
         {
             "--out": ["out", "out", "out", "good.csv", "model", ""],
             "--features": NAMES,
+            "--category": NAMES,
+            "--number": NAMES,
             "--votes": FORMS,
             "--vote-file": TABLES,
             "--annotators": TABLES,
             "--append": TABLES,
             "--pool": TABLES,
             "--id": NAMES,
-            "--counts": None,
             "--normalize": None,
             "--drop": NAMES,
             "--groups": ["side", "code", *TEXTS],
-            "--members": COUNTS[:4],
             "--seed": COUNTS,
             "--density": ["auto", "snefy", "logratio", "x", ""],
             "--zeros": ["shrink", "error", "0.01", "0.9", "nan", "x", ""],
-            "--device": ["cpu", "cuda:7", "x", ""],
             "--set": SETTINGS,
             "--checkpoint": ["out/c", "good.csv"],
             "--stream": None,
+            "--sheet": ["1", "9", "x", ""],
         },
     ),
     "predict": (
         [MODELS, TABLES],
-        {"--out": OUTS, "--interval": LEVELS, "--keep": NAMES, "--uncalibrated": None, "--features": NAMES},
+        {
+            "--out": OUTS,
+            "--interval": LEVELS,
+            "--ask": QUESTIONS,
+            "--keep": NAMES,
+            "--unit": ["share", "percent", ""],
+            "--outside": None,
+            "--uncalibrated": None,
+            "--votes": TABLES,
+            "--ordered": None,
+            "--id": NAMES,
+        },
     ),
-    "evaluate": ([MODELS, TABLES], {"--interval": LEVELS, "--json": None, **SOURCE}),
+    "evaluate": ([MODELS, TABLES], {"--interval": LEVELS, "--watch": None, "--json": None, **SOURCE}),
     "conformalize": (
         [MODELS, TABLES],
         {
@@ -146,42 +154,25 @@ COMMANDS: dict[str, tuple[list[Any], dict[str, Any]]] = {
             **SOURCE,
         },
     ),
-    "watch": ([MODELS, TABLES], {"--alarm": LEVELS, "--picture": PICTURES, **SOURCE}),
     "query": (
         [MODELS, TABLES],
         {
             "--out": OUTS,
             "--n": COUNTS,
-            "--strategy": ["auto", "random", "entropy", "bait", "lcmd", "x", ""],
-            "--set": ["diagnosis=", "diagnosis=1", "draws=nan", "nonsense=1", "x", "n=3"],
+            "--strategy": ["auto", "random", "bait", "badge", "lcmd", "entropy", "x", ""],
+            "--set": ["diagnosis=", "diagnosis=1", "n_draws=nan", "nonsense=1", "x", "max_per_item=3", "criterion=x"],
             "--seed": COUNTS,
             "--skip": TABLES,
             "--labeled": TABLES,
             "--keep": NAMES,
             "--id": NAMES,
             "--label-studio": ["out.json", "good.csv", ""],
-        },
-    ),
-    "update": (
-        [MODELS, TABLES, TABLES],
-        {"--out": OUTS, "--interval": LEVELS, "--ordered": None, "--votes": FORMS, "--id": NAMES},
-    ),
-    "next": (
-        [MODELS, TABLES, TABLES],
-        {
-            "--out": OUTS,
-            "--n": COUNTS,
-            "--criterion": ["variance", "information", "x", ""],
-            "--max-per-item": COUNTS,
-            "--new-item-cost": LEVELS,
+            "--votes": TABLES,
             "--pairs": None,
             "--costs": TABLES,
-            "--target-error": LEVELS,
-            "--id": NAMES,
         },
     ),
-    "annotators": ([MODELS], {"--out": OUTS, "--plot": PICTURES, "--json": None, "--dpi": COUNTS}),
-    "info": ([MODELS], {"--json": None}),
+    "info": ([MODELS], {"--json": None, "--annotators": None, "--out": OUTS, "--plot": PICTURES}),
     "explain": (
         [MODELS, TABLES],
         {
@@ -191,59 +182,52 @@ COMMANDS: dict[str, tuple[list[Any], dict[str, Any]]] = {
             "--step": LEVELS,
             "--reference": LEVELS,
             "--level": LEVELS,
-            "--grid": COUNTS[:6],
             "--out": [*PICTURES, "out.csv"],
             "--json": None,
         },
     ),
-    "plot": (
-        [
-            ["ternary", "marginals", "intervals", "shares", "calibration", "pit", "joint", "importance", "x", ""],
-            MODELS,
-            TABLES,
-        ],
-        {
-            "--out": PICTURES,
-            "--rows": [*COUNTS, "0,1", "0:3"],
-            "--ternary": LABEL_SETS,
-            "--dpi": ["30", "0", "x"],
-            **SOURCE,
-        },
-    ),
-    "explore": ([MODELS, TABLES], {"--out": ["out.html", "good.csv", "parts", ""], "--id": NAMES}),
+    "explore": ([MODELS, TABLES], {"--out": ["out.html", "good.csv", "parts", ""]}),
     "compare": (
         [TABLES],
         {
             "--labels": LABEL_SETS,
             "--learners": ["AAKNN", "x", "", "AAKNN,AAKNN"],
+            "--drop": NAMES,
+            "--normalize": None,
+            "--votes": ["counts", "x"],
             "--folds": COUNTS[:6],
             "--measures": ["kl_divergence", "x", ""],
             "--seed": COUNTS,
-            "--counts": None,
             "--out": OUTS,
-            "--json": None,
         },
     ),
-    "report": ([MODELS, TABLES], {"--out": ["out", "good.csv", ""], "--train": TABLES, "--title": TEXTS, **SOURCE}),
+    "report": (
+        [MODELS, TABLES],
+        {
+            "--out": ["out", "good.csv", "", *PICTURES],
+            "--train": TABLES,
+            "--title": TEXTS,
+            "--picture": ["ternary", "marginals", "intervals", "shares", "calibration", "pit", "joint", "x", ""],
+            "--rows": [*COUNTS, "0,1", "0:3"],
+            "--ternary": LABEL_SETS,
+            **SOURCE,
+        },
+    ),
     "export": ([MODELS, ["out.onnx", "out.x", "parts", ""]], {"--levels": LEVELS, "--dtype": ["float32", "x", ""]}),
 }
 #: What a command is given so that it is quick.
 ALWAYS = {
     "fit": SMALL,
     "compare": ["--learners", "AAKNN", "--folds", "2", "--quiet"],
-    "explain": ["--max-rows", "20", "--grid", "3"],
     "report": ["--folds", "0"],
 }
 #: Arguments that go together; of any command the rest takes a model and a table.
 GOOD = {
     "fit": [["good.csv"], ["zeros.csv"], ["good.parquet"]],
     "compare": [["good.csv"]],
-    "update": [["people", "items.csv", "votes.csv"]],
-    "next": [["people", "items.csv", "votes.csv"]],
-    "annotators": [["people"]],
+    "query": [["model", "new.csv"], ["people", "items.csv", "--votes", "votes.csv"]],
     "info": [["model"], ["logratio"], ["zeros"]],
     "export": [["model", "out.onnx"]],
-    "plot": [[kind, "model", "new.csv"] for kind in ("ternary", "marginals", "intervals", "shares", "calibration")],
 }
 PAIRS = [["model", "new.csv"], ["zeros", "new.csv"], ["logratio", "new.csv"], ["counts", "counts.csv"]]
 #: Commands that take more than a second are tried less often.
@@ -289,7 +273,7 @@ def make_tables(folder: Path) -> None:
     fits: dict[str, tuple[str, ...]] = {
         "model": ("good.csv", *shares, *SMALL, *SNEFY),
         "zeros": ("zeros.csv", *shares, "--quiet", "--set=max_iter=5", "--set=n_trees=5"),
-        "counts": ("counts.csv", "--counts", *shares, *SMALL),
+        "counts": ("counts.csv", "--votes", "counts", *shares, *SMALL),
         "logratio": ("good.csv", *shares, "--density", "logratio", "--quiet"),
         "people": ("items.csv", "--vote-file", str(folder / "votes.csv"), "--votes", "long", *SMALL),
         "damaged": ("good.csv", *shares, *SMALL, *SNEFY),

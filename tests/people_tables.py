@@ -124,7 +124,7 @@ def excel(folder: Path) -> Case:
         "each row of sand, silt, clay was divided by its sum",
         "column 'taken' holds dates and became: year, day of year, days",
     ]
-    return Case([str(file), "--labels", ",".join(LABELS), "--normalize"], file, LABELS, notes, ["--normalize"])
+    return Case([str(file), "--labels", ",".join(LABELS), "--normalize"], file, LABELS, notes)
 
 
 def decimal_commas(folder: Path) -> Case:

@@ -148,7 +148,8 @@ def test_shown_commands_and_their_options_exist(page: Path) -> None:
     for name, *words in shown_commands(page):
         command = program.commands.get(name)
         assert command is not None, f"{page.name} calls snefy-ldl {name}"
-        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        parameters = [*program.params, *command.params]
+        known = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
         unknown = {word for word in words if word.startswith("--")} - known
         assert not unknown, f"{page.name}: snefy-ldl {name} {' '.join(words)}"
 

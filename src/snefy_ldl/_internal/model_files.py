@@ -502,7 +502,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         ModelFileError: where the folder or the file is missing, damaged, foreign, or of a newer version.
     """
     if not folder.is_dir():
-        raise ModelFileError(f"{folder} is not a folder; a model is saved as one (model.save(folder)).")
+        message = f"{folder} is not a folder; a model is saved as one"
+        command = f"{message} (snefy-ldl fit TABLE --out FOLDER)."
+        raise ModelFileError(f"{message} (model.save(folder)).", command=command)
     config = read_json(folder / CONFIG)
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ModelFileError(f"{folder / CONFIG} was not written by this library: no {FORMAT!r} in it.")

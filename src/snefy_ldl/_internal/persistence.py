@@ -140,9 +140,10 @@ def load_state(
         parameters = dict(config["parameters"])
         parameters["hidden_sizes"] = tuple(parameters["hidden_sizes"])
         if config["network"]["custom_backbone"] and backbone is None:
+            message = f"{folder} holds a model with a network of your own, whose code is not saved: "
             raise ModelFileError(
-                f"{folder} holds a model with a network of your own, whose code is not saved: "
-                "load(folder, backbone=...) needs the module, or the function that makes it."
+                f"{message}load(folder, backbone=...) needs the module, or the function that makes it.",
+                command=f"{message}name the function that makes it with --backbone MODULE:FUNCTION.",
             )
         if backbone is not None:
             backbone = _as_it_was(Backbone.of(backbone), tensors, config["network"]["n_members"])

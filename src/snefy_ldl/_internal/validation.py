@@ -81,7 +81,9 @@ def _without_percent(cells: NDArray[Any]) -> NDArray[Any]:
     return np.array(plain, dtype=object).reshape(cells.shape)
 
 
-def refuse_first(bad: Any, values: Any, rule: str, names: list[str] | None = None) -> None:
+def refuse_first(
+    bad: Any, values: Any, rule: str, names: list[str] | None = None, command: str | None = None
+) -> None:
     """Raise at the first cell, or row, that a mask marks.
 
     Args:
@@ -89,6 +91,7 @@ def refuse_first(bad: Any, values: Any, rule: str, names: list[str] | None = Non
         values: Of the same shape.
         rule: The message, ``{place}`` and ``{value}`` in the places of where it was broken and by what.
         names: Of the columns, where they have some.
+        command: The message on the command line, if that is another one.
 
     Raises:
         InputError: Something is marked.
@@ -101,7 +104,8 @@ def refuse_first(bad: Any, values: Any, rule: str, names: list[str] | None = Non
     if bad.any():
         at = np.argwhere(bad)[0].tolist()
         place = row_name(at[0], names) if len(at) == 1 else cell_name(at[0], at[1], names)
-        raise InputError(rule.format(place=place, value=values[tuple(at)]))
+        facts = {"place": place, "value": values[tuple(at)]}
+        raise InputError(rule.format(**facts), command=None if command is None else command.format(**facts))
 
 
 def check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[str] | None]:
@@ -658,7 +662,9 @@ class ZeroPolicy:
         if self.mode == "error":
             rule = "D is zero at {place}, and zeros='error' was asked for. "
             rule += 'Use zeros="shrink", a floor, or fit(X, counts=...), whose likelihood is exact with zeros.'
-            refuse_first(D <= 0.0, D, rule, names)
+            command = "a label is zero at {place}, and --zeros error was asked for. Use --zeros shrink, a number, or "
+            command += "--votes counts, whose likelihood is exact with zeros."
+            refuse_first(D <= 0.0, D, rule, names, command)
         if warn:
             held = f"a share below {self.floor:g}" if self.mode == "floor" else "a share of zero"
             advice = ""

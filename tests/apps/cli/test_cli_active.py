@@ -57,7 +57,7 @@ def pool(city: pd.DataFrame) -> pd.DataFrame:
 
 def fit_words(folder: Path, out: Path) -> tuple[object, ...]:
     labels = ("--labels", ",".join(LABELS))
-    settings = ("--epochs", 1, "--seed", 3, "--quiet", "--set", "guides=null", "--density", "snefy")
+    settings = ("--set", "epochs=1", "--seed", 3, "--quiet", "--set", "guides=null", "--density", "snefy")
     return ("fit", folder / "train.csv", *labels, *settings, "--out", out)
 
 
@@ -137,7 +137,7 @@ def test_auto_follows_what_the_labelled_rows_say(
     monkeypatch.setattr("snefy_ldl.active.will_it_help", says)
     words = ("query", folder / "model", folder / "pool.csv", "-n", 6, "--labeled", folder / "train.csv", "--out")
     said = succeed(*words, tmp_path / "auto.csv")
-    assert f"chosen by {taken}," in said.stderr
+    assert "6 of 180 rows" in said.stderr
     succeed(*words, tmp_path / "named.csv", "--strategy", taken)
     auto, named = (pd.read_csv(tmp_path / f"{name}.csv")["row"] for name in ("auto", "named"))
     assert list(auto) == list(named)
@@ -173,9 +173,8 @@ def test_query_with_a_model_that_knows_no_names(
 ) -> None:
     plain = SnefyLDL(n_neurons=8, n_readouts=4, epochs=1, random_state=0, device="cpu")
     plain.fit(city[features][:80].to_numpy(), city[LABELS][:80]).save(tmp_path / "plain")
-    bare = succeed("query", tmp_path / "plain", folder / "pool.csv", "--n", 3).stdout
-    chosen = succeed("query", tmp_path / "plain", folder / "pool.csv", "-n", 3, "--features", ",".join(features)).stdout
-    assert bare == chosen
+    chosen = pd.read_csv(io.StringIO(succeed("query", tmp_path / "plain", folder / "pool.csv", "--n", 3).stdout))
+    assert set(features) < set(chosen.columns)
 
 
 @pytest.mark.slow
@@ -250,7 +249,7 @@ def test_the_newer_label_wins(folder: Path, city: pd.DataFrame, features: list[s
     again[["code", *LABELS]].to_csv(tmp_path / "again.csv", index=False)
     result = succeed(
         *("fit", tmp_path / "train.csv", "--id", "code", "--labels", ",".join(LABELS), "--out", tmp_path / "m2"),
-        *("--epochs", 1, "--seed", 3, "-q", "--set", "guides=null", "--density", "snefy"),
+        *("--set", "epochs=1", "--seed", 3, "-q", "--set", "guides=null", "--density", "snefy"),
         *("--append", tmp_path / "again.csv"),
     )
     assert "3 labelled rows added, 3 of them in place" in result.stdout
@@ -266,7 +265,17 @@ def test_row_numbers_of_a_pool_are_not_names_of_train(folder: Path, city: pd.Dat
     pool = city[80:].reset_index(drop=True)
     pool[LABELS][:4].assign(row=range(4)).to_csv(tmp_path / "labels.csv", index=False)
     result = succeed(
-        *("fit", tmp_path / "train.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "m", "--epochs", 1, "-q"),
+        *(
+            "fit",
+            tmp_path / "train.csv",
+            "--labels",
+            ",".join(LABELS),
+            "--out",
+            tmp_path / "m",
+            "--set",
+            "epochs=1",
+            "-q",
+        ),
         *("--append", tmp_path / "labels.csv", "--pool", folder / "pool.csv"),
     )
     assert "4 labelled rows added\n84 rows (67 to" in result.stdout  # none replaced
@@ -367,7 +376,7 @@ def test_what_query_wrote_is_no_feature(folder: Path, city: pd.DataFrame, tmp_pa
     asked = pd.read_csv(tmp_path / "asked.csv")
     truth = city[80:].reset_index(drop=True).loc[asked["row"], LABELS].reset_index(drop=True)
     asked.assign(**truth).to_csv(tmp_path / "filled.csv", index=False)
-    words = ("--labels", ",".join(LABELS), "--out", tmp_path / "m", "--epochs", 1, "-q")
+    words = ("--labels", ",".join(LABELS), "--out", tmp_path / "m", "--set", "epochs=1", "-q")
     result = succeed("fit", tmp_path / "filled.csv", *words)
     assert "60 rows (48 to learn from, 12 held back for validation), 5 features" in result.stdout
     assert "not used as features" in result.stderr

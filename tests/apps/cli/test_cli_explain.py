@@ -31,12 +31,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_tables_and_a_picture(folder: Path) -> None:
     words = succeed("explain", folder / "model", folder / "rows.csv", "--feature", "night_bus_lines", "--step", 2,
-                    "--max-rows", 20, "--grid", 5, "--out", folder / "x.png")  # fmt: skip
+                    "--out", folder / "x.png")  # fmt: skip
     assert "night_bus_lines +2: fun" in words.stdout
     assert "what the members disagree on" in words.stdout
     assert (folder / "x.png").read_bytes()[:4] == b"\x89PNG"
     words = succeed("explain", folder / "model", folder / "rows.csv", "--feature", "zone", "--and", "night_bus_lines",
-                    "--of", "fun > school", "--max-rows", 20, "--grid", 5, "--out", folder / "map.svg")  # fmt: skip
+                    "--of", "fun > school", "--out", folder / "map.svg")  # fmt: skip
     assert "P(fun > school)" in words.stdout
     assert b"<svg" in (folder / "map.svg").read_bytes()
 

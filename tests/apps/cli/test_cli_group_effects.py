@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table[~held].to_csv(folder / "train.csv", index=False)
     table[held].to_csv(folder / "test.csv", index=False)
     table[held].drop(columns="child").to_csv(folder / "unknown.csv", index=False)
-    words = ("--labels", ",".join(LABELS), "--groups", "child", "--epochs", 20, "--members", 1, "-q")
+    words = ("--labels", ",".join(LABELS), "--groups", "child", "--set", "epochs=20", "--set", "n_members=1", "-q")
     words += ("--set", "guides=null")
     said = succeed("fit", folder / "train.csv", *words, "--out", folder / "model")
     assert "4 features, 3 labels" in said.stdout
@@ -82,12 +82,11 @@ def test_levels_come_in_several_columns(tmp_path: Path) -> None:
     data = make_groups(n_groups=12, n_rows=10, effect=0.8, random_state=3)
     table = pd.DataFrame(data.X).assign(farm=data.groups // 3, id=data.groups, **dict(zip(LABELS, data.D.T)))
     table.to_csv(tmp_path / "table.csv", index=False)
-    words = ("--labels", ",".join(LABELS), "--epochs", 1, "-q", "--set", "guides=null", "--set", "n_neurons=8")
-    words += ("--members", 1, "--out", tmp_path / "model")
-    for levels in (("--groups", "farm,id"), ("--groups", "farm", "--groups", "id")):
-        said = succeed("fit", tmp_path / "table.csv", *words, *levels)
-        assert "4 features" in said.stdout
-        assert "groups: 4 of farm, 12 of id;" in said.stdout
+    words = ("--labels", ",".join(LABELS), "--set", "epochs=1", "-q", "--set", "guides=null", "--set", "n_neurons=8")
+    words += ("--set", "n_members=1", "--out", tmp_path / "model")
+    said = succeed("fit", tmp_path / "table.csv", *words, "--groups", "farm,id")
+    assert "4 features" in said.stdout
+    assert "groups: 4 of farm, 12 of id;" in said.stdout
 
 
 def test_groups_that_cannot_be_used_raise(tmp_path: Path) -> None:
@@ -96,16 +95,6 @@ def test_groups_that_cannot_be_used_raise(tmp_path: Path) -> None:
     words = ("fit", file, "--labels", "a,b", "--out", tmp_path / "model", "--groups", "child")
     assert "--groups child: table.csv has no such column" in run(*words).stderr
     assert "--groups does not go with" in run(*words, "--density", "logratio").stderr
-
-
-@pytest.mark.slow
-def test_a_table_in_parts_has_no_groups(folder: Path, tmp_path: Path) -> None:
-    pd.read_csv(folder / "test.csv").to_parquet(tmp_path / "test.parquet")
-    said = succeed("predict", folder / "model", tmp_path / "test.parquet", "--out", tmp_path / "out")
-    assert "all rows are of unknown groups" in said.stderr
-    written = pd.concat([pd.read_parquet(file) for file in (tmp_path / "out").glob("*.parquet")])
-    X = pd.read_csv(folder / "test.csv")[["w", "x", "y", "z"]]
-    assert np.allclose(written[LABELS], SnefyLDL.load(folder / "model").predict(X), atol=2e-6)
 
 
 @pytest.mark.slow

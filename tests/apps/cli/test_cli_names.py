@@ -76,9 +76,13 @@ def test_a_kept_column_must_not_meet_an_interval(plain: Path, tmp_path: Path) ->
     succeed(*words)
 
 
-def test_update_refuses_columns_of_one_name(clash: Path, plain: Path) -> None:
-    assert "two columns named 'a_low'" in fail("update", clash / "model", clash / "city.csv", clash / "votes.csv")
-    assert "two columns named 'votes'" in fail("update", plain / "model", plain / "city.csv", plain / "votes.csv")
+def test_votes_refuse_columns_of_one_name(clash: Path, plain: Path) -> None:
+    assert "two columns named 'a_low'" in fail(
+        "predict", clash / "model", clash / "city.csv", "--votes", clash / "votes.csv"
+    )
+    assert "two columns named 'votes'" in fail(
+        "predict", plain / "model", plain / "city.csv", "--votes", plain / "votes.csv"
+    )
 
 
 def test_intervals_stand_under_their_labels(plain: Path, tmp_path: Path) -> None:
@@ -96,8 +100,8 @@ def test_intervals_stand_under_their_labels(plain: Path, tmp_path: Path) -> None
     "words",
     [
         ("predict", "model", "city.csv"),
-        ("update", "model", "city.csv", "votes.csv"),
-        ("next", "model", "city.csv", "votes.csv"),
+        ("predict", "model", "city.csv", "--votes", "votes.csv"),
+        ("query", "model", "city.csv", "--votes", "votes.csv", "--n", "2"),
         ("query", "model", "city.csv", "--n", "2"),
     ],
 )

@@ -24,7 +24,9 @@ def folder(tmp_path):
 
 def test_a_folder_becomes_a_model(folder):
     labels = ",".join(CITY.label_names)
-    text = succeed("fit", folder / "city", "--stream", "--labels", labels, "--out", folder / "m", "--epochs", 6).stdout
+    text = succeed(
+        "fit", folder / "city", "--stream", "--labels", labels, "--out", folder / "m", "--set", "epochs=6"
+    ).stdout
     assert text.startswith("600 rows (")
     assert "5 features, 3 labels" in text
     model = SnefyLDL.load(folder / "m")

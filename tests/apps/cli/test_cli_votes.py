@@ -84,7 +84,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, counts: pd.DataFrame) -> Pa
         ("items.csv", "--vote-file", "counts.csv", "--votes", "counts"),
         ("items.csv", "--vote-file", "counts.csv", "--labels", ",".join(LABELS)),
         ("counts_with_features.csv", "--votes", "counts", "--labels", ",".join(LABELS)),
-        ("counts_with_features.csv", "--counts", "--labels", ",".join(LABELS)),
         ("items.csv", "--vote-file", "export.json"),
     ],
     ids=" ".join,
@@ -94,7 +93,9 @@ def test_every_form_of_votes_gives_the_same_model(
 ) -> None:
     made = [folder / word if word.endswith((".csv", ".json")) else word for word in words]
     made = [",".join(features) if word == "FEATURES" else word for word in made]
-    result = succeed("fit", *made, "--out", tmp_path / "m", "--epochs", 1, "--set", "guides=null", "--seed", 2, "-q")
+    result = succeed(
+        "fit", *made, "--out", tmp_path / "m", "--set", "epochs=1", "--set", "guides=null", "--seed", 2, "-q"
+    )
     assert "70 rows (60 to learn from, 10 held back for validation), 4 features, 3 labels, votes" in result.stdout
     assert "on 70 items" in result.stderr  # the report before the fit
     assert "Krippendorff" in result.stderr
@@ -113,7 +114,7 @@ def test_what_is_odd_is_said(folder: Path, tmp_path: Path) -> None:
     odd.to_csv(tmp_path / "odd.csv", index=False)
     result = succeed(
         *("fit", folder / "items.csv", "--vote-file", tmp_path / "odd.csv", "--out", tmp_path / "m"),
-        *("--epochs", 1, "-q"),
+        *("--set", "epochs=1", "-q"),
     )
     assert "warning: 1 vote repeats an earlier one" in result.stderr
     assert "1 labelled rows are not in items.csv and were left out: 999" in result.stderr
@@ -129,7 +130,7 @@ def test_votes_are_appended_to_votes(folder: Path, features: list[str], tmp_path
     second.to_csv(tmp_path / "second.csv", index=False)
     result = succeed(
         *("fit", folder / "items.csv", "--vote-file", tmp_path / "first.csv", "--append", tmp_path / "second.csv"),
-        *("--out", tmp_path / "m", "--epochs", 1, "-q", "--seed", 2),
+        *("--out", tmp_path / "m", "--set", "epochs=1", "-q", "--seed", 2),
     )
     assert "second.csv: 25 labelled rows added, 5 of them in place of earlier ones" in result.stdout
     assert "70 rows" in result.stdout
@@ -160,7 +161,6 @@ def test_fit_failures_on_votes(folder: Path, features: list[str], tmp_path: Path
     for words in (
         ("fit", items, *out),
         ("fit", items, "--votes", "some", *out),
-        ("fit", items, "--votes", "long", "--counts", *out),
         ("fit", folder / "wide_with_features.csv", "--votes", "wide", *out),
     ):
         result = run(*words)
@@ -177,13 +177,16 @@ def _other(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["votes.csv", "wide.csv", "counts.csv", "export.json"])
-def test_update_is_the_law_given_features_and_votes(
+def test_votes_give_the_distribution_given_features_and_votes(
     folder: Path, counts: pd.DataFrame, features: list[str], tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Means and intervals against draws of the prior weighted by the chance of the votes, at 5.5 standard errors."""
     monkeypatch.setattr(cli_tables, "BLOCK_ITEMS", 32)
     out = tmp_path / "posterior.csv"
-    succeed("update", folder / "model", folder / "items.csv", folder / name, "--interval", 0.8, "--out", out)
+    succeed(
+        *("predict", folder / "model", folder / "items.csv", "--votes", folder / name),
+        *("--interval", 0.8, "--out", out),
+    )
     table = pd.read_csv(out, dtype={"item": str})
     ends = [f"{label}_{end}" for label in LABELS for end in ("low", "high")]
     assert set(table.columns) == {"item", "votes", *LABELS, *ends}
@@ -216,10 +219,10 @@ def test_tabulated_quantiles_are_those_of_every_row(folder: Path, counts: pd.Dat
     np.testing.assert_allclose(law.quantiles(levels), searched, atol=1e-6)
 
 
-def test_items_without_votes_keep_the_models_own_law(folder: Path, features: list[str], tmp_path: Path) -> None:
+def test_items_without_votes_keep_the_predicted_distribution(folder: Path, features: list[str], tmp_path: Path) -> None:
     (tmp_path / "few.csv").write_text("item,annotator,label\n003,ann,label_2\n003,bob,label_2\n777,bob,label_0\n")
     result = succeed(
-        "update", folder / "model", folder / "items.csv", tmp_path / "few.csv", "--out", tmp_path / "p.csv"
+        "predict", folder / "model", folder / "items.csv", "--votes", tmp_path / "few.csv", "--out", tmp_path / "p.csv"
     )
     assert "votes on 1 items that items.csv lacks: 777" in result.stderr
     table, X = pd.read_csv(tmp_path / "p.csv"), pd.read_csv(folder / "items.csv")[features]
@@ -241,7 +244,7 @@ def test_next_gives_the_items_whose_vote_is_worth_most(
     """The gain against what it means: total variance now, less its average over the outcomes of one more vote."""
     monkeypatch.setattr(cli_tables, "BLOCK_ITEMS", 32)
     out = tmp_path / "next.csv"
-    succeed("next", folder / "model", folder / "items.csv", folder / "votes.csv", "--n", 8, "--out", out)
+    succeed("query", folder / "model", folder / "items.csv", "--votes", folder / "votes.csv", "--n", 8, "--out", out)
     table = pd.read_csv(out, dtype={"item": str})
     items = pd.read_csv(folder / "items.csv", dtype={"item": str})
     model, votes = SnefyLDL.load(folder / "model"), np.array(counts, dtype=float)
@@ -258,33 +261,34 @@ def test_next_gives_the_items_whose_vote_is_worth_most(
     np.testing.assert_allclose(table[[f"predicted_{label}" for label in LABELS]], now.mean[order], atol=1e-5)
 
 
-def test_next_knows_new_items_and_costs(folder: Path) -> None:
-    words = ("next", folder / "model", folder / "items.csv")
-    fresh = succeed(*words, "--n", 3, "--criterion", "information").stdout.splitlines()
-    assert len(fresh) == 4
-    assert all(line.split(",")[1] == "0" for line in fresh[1:])
-    many = succeed(*words, folder / "votes.csv", "--n", 100, "--max-per-item", 2).stdout.splitlines()
+def test_costs_and_limits_are_settings(folder: Path) -> None:
+    words = ("query", folder / "model", folder / "items.csv", "--votes", folder / "votes.csv")
+    many = succeed(*words, "--n", 100, "--set", "max_per_item=2").stdout.splitlines()
     assert len(many) == 101
     assert "has 70 items" in fail(*words, "--n", 71)
-    assert "use variance or information" in fail(*words, "--criterion", "luck")
-    assert "above 0" in fail(*words, "--new-item-cost", 0)
+    assert "use variance or information" in fail(*words, "--set", "criterion=luck")
+    assert "above 0" in fail(*words, "--set", "new_item_cost=0")
+    assert "--set draws: with --votes use one of" in fail(*words, "--set", "draws=3")
+    assert "goes with --pairs" in fail(*words, "--set", "target_error=0.1")
+    assert "--skip does not go with --votes" in fail(*words, "--skip", folder / "votes.csv")
 
 
-def test_update_and_next_failures_are_one_line(folder: Path, tmp_path: Path) -> None:
+def test_failures_on_votes_are_one_line(folder: Path, tmp_path: Path) -> None:
     model, items, votes = folder / "model", folder / "items.csv", folder / "votes.csv"
-    assert "no file at" in fail("update", model, items, tmp_path / "none.csv")
-    assert "strictly between 0 and 1" in fail("update", model, items, votes, "--interval", 90)
-    assert "--votes some: use auto" in fail("update", model, items, votes, "--votes", "some")
-    assert "unknown ending" in fail("next", model, items, votes, "--out", tmp_path / "out.doc")
-    assert "no item of other.csv" in fail("update", model, items, _other(tmp_path))
-    assert "not among" in fail("next", model, items, _foreign(tmp_path))
+    update = ("predict", model, items, "--votes")
+    assert "no file at" in fail(*update, tmp_path / "none.csv")
+    assert "strictly between 0 and 1" in fail(*update, votes, "--interval", 90)
+    assert "unknown ending" in fail("query", model, items, "--votes", votes, "--out", tmp_path / "out.doc")
+    assert "no item of other.csv" in fail(*update, _other(tmp_path))
+    assert "not among" in fail("query", model, items, "--votes", _foreign(tmp_path))
     (tmp_path / "shares.csv").write_text("item,label_0,label_1,label_2\n001,0.5,0.25,0.25\n")
-    assert "need votes" in fail("update", model, items, tmp_path / "shares.csv")
+    assert "needs votes" in fail(*update, tmp_path / "shares.csv")
     (tmp_path / "unnamed.csv").write_text("label_0,label_1,label_2\n1,0,4\n")
-    assert "no column that names the items" in fail("update", model, items, tmp_path / "unnamed.csv")
+    assert "no column that names the items" in fail(*update, tmp_path / "unnamed.csv")
     doubled = items.read_text() + items.read_text().splitlines()[1] + "\n"
     (tmp_path / "doubled.csv").write_text(doubled)
-    assert "two items are named '000'" in fail("next", model, tmp_path / "doubled.csv", votes)
+    assert "two items are named '000'" in fail("query", model, tmp_path / "doubled.csv", "--votes", votes)
+    assert run(*update, votes, "--ask", "draws(2)").exit_code == 2
 
 
 def _foreign(tmp_path: Path) -> Path:
@@ -293,7 +297,7 @@ def _foreign(tmp_path: Path) -> Path:
 
 
 def test_help_is_there(tmp_path: Path) -> None:
-    for command in ("fit", "query", "update", "next"):
+    for command in ("fit", "query", "predict", "report"):
         text = succeed(command, "--help").stdout
         assert "Usage" in text
         assert f"snefy-ldl {command} " in text  # an example
@@ -304,9 +308,10 @@ def test_update_of_ratings_writes_what_one_more_vote_would_be(
 ) -> None:
     out = tmp_path / "posterior.csv"
     succeed(
-        "update",
+        "predict",
         folder / "model",
         folder / "items.csv",
+        "--votes",
         folder / "votes.csv",
         "--ordered",
         "--interval",
@@ -340,7 +345,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     facts.to_csv(folder / "facts.csv", index=False)
     result = succeed(
         *("fit", folder / "items.csv", "--vote-file", folder / "votes.csv", "--annotators", folder / "facts.csv"),
-        *("--out", folder / "model", "--epochs", 2, "--set", "n_neurons=8", "--seed", 1, "-q"),
+        *("--out", folder / "model", "--set", "epochs=2", "--set", "n_neurons=8", "--seed", 1, "-q"),
     )
     assert "3 labels, votes of 8 annotators" in result.stdout
     return folder
@@ -361,7 +366,7 @@ def test_fit_with_facts_is_the_library_fit(people: Path) -> None:
 
 @pytest.mark.slow
 def test_long_votes_learn_their_annotators_where_there_are_enough(people: Path, folder: Path, tmp_path: Path) -> None:
-    words = ("--votes", "long", "--out", tmp_path / "m", "--epochs", 1, "--set", "n_neurons=8", "-q")
+    words = ("--votes", "long", "--out", tmp_path / "m", "--set", "epochs=1", "--set", "n_neurons=8", "-q")
     result = succeed("fit", people / "items.csv", "--vote-file", people / "votes.csv", *words)
     assert "votes of 8 annotators" in result.stdout
     result = succeed("fit", folder / "items.csv", "--vote-file", folder / "votes.csv", *words)
@@ -371,26 +376,26 @@ def test_long_votes_learn_their_annotators_where_there_are_enough(people: Path, 
 @pytest.mark.slow
 def test_annotators_prints_writes_and_draws(people: Path, folder: Path, tmp_path: Path) -> None:
     table, picture = tmp_path / "people.csv", tmp_path / "people.png"
-    result = succeed("annotators", people / "model", "--out", table, "--plot", picture)
+    result = succeed("info", people / "model", "--annotators", "--out", table, "--plot", picture)
     assert "8 annotators" in result.stdout
     assert "spam" in result.stdout
     written = pd.read_csv(table)
     assert len(written) == 8
     assert {"annotator", "age", "votes", "agreement_low", "accuracy_label_0", "bias_label_2_high"} <= {*written}
     assert picture.stat().st_size > 1000
-    records = json.loads(succeed("annotators", people / "model", "--json").stdout)
+    records = json.loads(succeed("info", people / "model", "--annotators", "--json").stdout)
     assert sum(record["votes"] for record in records) == 300
-    assert "was not fitted to single votes" in fail("annotators", folder / "model")
+    assert "was not fitted to single votes" in fail("info", folder / "model", "--annotators")
     out = ("--out", tmp_path / "m")
     items, facts = folder / "items.csv", people / "facts.csv"
     counts = ("--vote-file", folder / "counts.csv", "--labels", ",".join(LABELS))
-    assert "do not say who" in fail("fit", items, *counts, "--annotators", facts, *out)
+    assert "no column of annotators" in fail("fit", items, *counts, "--annotators", facts, *out)
     assert "no row of facts" in fail("fit", items, "--vote-file", folder / "votes.csv", "--annotators", facts, *out)
 
 
 @pytest.mark.slow
 def test_next_names_whom_to_ask(people: Path, folder: Path, tmp_path: Path) -> None:
-    words = ("next", people / "model", people / "items.csv", people / "votes.csv", "--n", 6, "--pairs")
+    words = ("query", people / "model", people / "items.csv", "--votes", people / "votes.csv", "--n", 6, "--pairs")
     out = tmp_path / "next.csv"
     succeed(*words, "--out", out)
     table = pd.read_csv(out, dtype={"item": str, "annotator": str})
@@ -403,11 +408,12 @@ def test_next_names_whom_to_ask(people: Path, folder: Path, tmp_path: Path) -> N
     (tmp_path / "costs.csv").write_text(f"annotator,cost\n{first},1000000\n")
     succeed(*words, "--costs", tmp_path / "costs.csv", "--out", out)
     assert first not in set(pd.read_csv(out, dtype=str)["annotator"])
-    succeed(*words, "--target-error", 2, "--out", out)
+    succeed(*words, "--set", "target_error=2", "--out", out)
     assert len(pd.read_csv(out)) == 0
-    assert "knows no annotators" in fail("next", folder / "model", folder / "items.csv", "--n", 2, "--pairs")
-    assert "go with --pairs" in fail(*words[:-1], "--target-error", 1)
+    other = ("query", folder / "model", folder / "items.csv", "--votes", folder / "votes.csv", "--n", 2, "--pairs")
+    assert "was not fitted to annotators" in fail(*other)
+    assert "goes with --pairs" in fail(*words[:-1], "--set", "target_error=1")
     assert "needs the columns annotator and cost" in fail(*words, "--costs", people / "facts.csv")
     (tmp_path / "costs.csv").write_text(f"annotator,cost\n{first},dear\n")
     assert "data row 1: the cost is no number" in fail(*words, "--costs", tmp_path / "costs.csv")
-    assert "goes without --criterion" in fail(*words, "--new-item-cost", 2)
+    assert "goes without --pairs" in fail(*words, "--set", "new_item_cost=2")

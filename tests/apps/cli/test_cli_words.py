@@ -13,7 +13,7 @@ from commands import fail, succeed
 from snefy_ldl.metrics import MEASURES
 
 SIX = ["chebyshev", "clark", "canberra", "kl_divergence", "cosine", "intersection"]
-QUICK = ("--epochs", 2, "-q", "--set", "guides=null", "--set", "n_neurons=12")
+QUICK = ("--set", "epochs=2", "-q", "--set", "guides=null", "--set", "n_neurons=12")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def holes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_triangle_of_a_model_with_zeros_needs_no_python(holes: Path) -> None:
-    words = ("plot", "ternary", holes / "model", holes / "t.csv", "--out", holes / "t.png")
+    words = ("report", holes / "model", holes / "t.csv", "--picture", "ternary", "--out", holes / "t.png")
     said = succeed(*words).stderr
     assert (holes / "t.png").stat().st_size > 1000
     assert "are drawn among themselves; --ternary A,B,C picks other labels" in said
@@ -50,11 +50,25 @@ def test_texts_without_numbers_name_the_extra(tmp_path: Path) -> None:
     assert "pip install 'snefy-ldl[text]'" in line
 
 
-def test_compare_prints_six_measures_and_more_on_request(holes: Path) -> None:
-    words = ("compare", holes / "t.csv", "--labels", "a,b,c,d", "--learners", "SABFGS", "--folds", 2, "-q", "--json")
+def test_compare_has_six_measures_and_more_on_request(holes: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    words = (
+        "compare",
+        holes / "t.csv",
+        "--labels",
+        "a,b,c,d",
+        "--learners",
+        "SABFGS",
+        "--folds",
+        2,
+        "-q",
+        "--out",
+        out,
+    )
 
     def measures(*more: object) -> list[str]:
-        row = json.loads(succeed(*words, *more).stdout)["rows"][0]
+        succeed(*words, *more)
+        row = json.loads(out.read_text())["rows"][0]
         return [name for name in row if name in MEASURES]
 
     assert measures() == SIX

@@ -12,7 +12,6 @@ from snefy_ldl.apps.cli import (  # noqa: F401 - each registers its commands
     query,
     report,
     serve,
-    votes,
 )
 from snefy_ldl.apps.cli.entry import app, main
 

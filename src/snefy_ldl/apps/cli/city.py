@@ -16,7 +16,6 @@ from snefy_ldl.apps.reports.scores import dirichlet_log_prob, one_dirichlet
 from snefy_ldl.auto import AutoLDL
 from snefy_ldl.datasets import SyntheticData, make_city_districts
 from snefy_ldl.metrics import HIGHER_IS_BETTER, coverage, interval_width, score
-from snefy_ldl.snefy import SnefyLDL
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,12 @@ class Demo:
     measures: list[dict[str, Any]]
 
 
-def fit_city(n_train: int, n_test: int, n_members: int, epochs: int, random_state: int, verbose: int = 0) -> Demo:
+def fit_city(n_train: int, n_test: int, random_state: int, verbose: int = 0) -> Demo:
     """Draw the city, fit the model to some districts and score it on the others.
 
     Args:
         n_train: Districts to learn from.
         n_test: Districts to judge on.
-        n_members: Networks whose densities are averaged.
-        epochs: Passes over the training rows.
         random_state: Seed of the city and of the fit.
         verbose: 1 shows progress.
 
@@ -53,8 +50,7 @@ def fit_city(n_train: int, n_test: int, n_members: int, epochs: int, random_stat
     """
     city = make_city_districts(n=n_train + n_test, random_state=random_state)
     train, test = _rows(city, slice(0, n_train)), _rows(city, slice(n_train, None))
-    snefy = SnefyLDL(n_members=n_members, epochs=epochs)
-    model = AutoLDL(snefy=snefy, random_state=random_state, verbose=verbose)
+    model = AutoLDL(random_state=random_state, verbose=verbose)
     model.fit(as_frame(train.X, train.feature_names), as_frame(train.D, train.label_names))
     return Demo(model, train, test, _measures(model, train, test))
 

@@ -9,11 +9,11 @@ import contextlib
 import importlib
 import io
 import json
-import re
 import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,24 +24,25 @@ if TYPE_CHECKING:
 
 #: Endings of pictures.
 PICTURES = (".png", ".svg", ".pdf")
-#: Python expressions in the messages of the library, and what to write instead on the command line.
-COMMAND_LINE_WORDS = (
-    (r"zeros='(\w+)'", r"--zeros \1"),
-    (
-        r'Use zeros="shrink", a floor, or fit\(X, counts=\.\.\.\), whose',
-        "Use --zeros shrink, a number, or --votes counts, whose",
-    ),
-    (r"fit\(X, counts=\.\.\.\)", "--counts"),
-    (r"device='?([\w:-]+)'?", r"--device \1"),
-    (r"load\(folder, (--device \w+)\)", r"\1"),
-    (r"validation_fraction=([\d.]+)", r"--set validation_fraction=\1"),
-    (r"^D is zero", "a label is zero"),
-    (r"\(model\.save\(folder\)\)", "(snefy-ldl fit TABLE --out FOLDER)"),
-    (
-        r"load\(folder, backbone=\.\.\.\) needs the module, or the function that makes it",
-        "name the function that makes it with --backbone MODULE:FUNCTION",
-    ),
-)
+
+
+@dataclass
+class Given:
+    """Options of the program, which hold for any command.
+
+    Args:
+        quiet: Whether to leave out progress bars.
+        sheet: Sheet of the Excel files that are read; None takes the first.
+        backbone: Text of ``--backbone``, or None.
+    """
+
+    quiet: bool = False
+    sheet: str | None = None
+    backbone: str | None = None
+
+
+#: The options of this run.
+given = Given()
 
 
 # --- messages --------------------------------------------------------------------------------------------------
@@ -93,9 +94,7 @@ def explain(error: Exception) -> str:
 
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.strerror}: {error.filename}"
-    line = " ".join(str(error).split())
-    for python, command in COMMAND_LINE_WORDS:
-        line = re.sub(python, command, line)
+    line = " ".join((getattr(error, "command", None) or str(error)).split())
     if isinstance(error, (SnefyError, NotFittedError, OSError, ImportError)):
         return line
     return f"unexpected {type(error).__name__}: {line}. Run again with --debug and please report what it shows."
@@ -170,6 +169,9 @@ def progress_bar(what: str) -> Iterator[Progress]:
             last = now
             say(f"{what} {done / max(total, 1):.0%} {now - started:.0f} s", "")
 
+    if given.quiet:
+        yield lambda done, total: None
+        return
     if not console.is_terminal:
         yield print_line
         return
@@ -240,19 +242,18 @@ def new_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def write_picture(figure: Any, out: Path, dpi: int, **options: Any) -> None:
-    """Write a figure to a file, by its ending, all at once.
+def write_picture(figure: Any, out: Path, **options: Any) -> None:
+    """Write a figure to a file, format from the extension.
 
     Args:
         figure: Of matplotlib.
-        out: The file, whose folder is made where it is missing.
-        dpi: Dots per inch of a PNG file.
+        out: The file, whose folder is made if it is missing.
         options: Further arguments of ``savefig``.
     """
     from snefy_ldl._internal.files import write_bytes
 
     content = io.BytesIO()
-    figure.savefig(content, format=out.suffix[1:].lower(), dpi=dpi, bbox_inches="tight", **options)
+    figure.savefig(content, format=out.suffix[1:].lower(), dpi=150, bbox_inches="tight", **options)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(out, content.getvalue())
 
@@ -260,19 +261,16 @@ def write_picture(figure: Any, out: Path, dpi: int, **options: Any) -> None:
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
-def import_backbone(place: str | None) -> Any:
-    """The network that an option ``--backbone`` names; its code is imported, and found in the working folder, too.
-
-    Args:
-        place: ``module:function``; None where it was not given.
+def import_backbone() -> Any:
+    """The network that ``--backbone module:function`` names; its code may be in the working folder.
 
     Returns:
-        A module of torch or a :class:`snefy_ldl.Backbone`, what the function returned or the name itself stands for;
-        None for None.
+        A module of torch or a :class:`snefy_ldl.Backbone`; None if the option was not given.
 
     Raises:
         InputError: There is no such module or function, or the function returns something else.
     """
+    place = given.backbone
     if place is None:
         return None
     from torch import nn
@@ -302,13 +300,12 @@ def import_backbone(place: str | None) -> Any:
     return made
 
 
-def load_model(folder: Path, backbone: str | None, device: str | None = None) -> Any:
+def load_model(folder: Path, device: str | None = None) -> Any:
     """The model of a folder, as every command loads it.
 
     Args:
         folder: That ``fit`` or ``save`` wrote.
-        backbone: Text of ``--backbone``, or None.
-        device: Where to compute; None and "auto" take a GPU if available.
+        device: Where to compute; None takes a GPU if available.
 
     Returns:
         The fitted model; of an AutoLDL the model that it kept, whose ``training_`` records the choice.
@@ -319,7 +316,7 @@ def load_model(folder: Path, backbone: str | None, device: str | None = None) ->
     """
     from snefy_ldl.persistence import load
 
-    model = load(folder, import_backbone(backbone), None if device == "auto" else device)
+    model = load(folder, import_backbone(), device)
     return model.model_ if "choice_" in vars(model) else model
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snefy_ldl.apps.cli import options as opt
-from snefy_ldl.apps.cli.common import input_error, split, warnings_as_notes, write_picture
+from snefy_ldl.apps.cli.common import given, input_error, split, vote_columns, warnings_as_notes, write_picture
 from snefy_ldl.apps.cli.entry import command
+from snefy_ldl.apps.cli.tables import LabelReader, report_rows
 
 if TYPE_CHECKING:
     from snefy_ldl.learners.comparison import Comparison
@@ -24,8 +25,8 @@ ORDINAL = (
     "quadratic_form_distance",
     "cumulative_jensen_shannon",
 )
-#: The default learners: the density and the learners that are quick and good.
-USUAL = "SnefyLDL,SABFGS,LDLLRR,DFLDL,TreesLDL,AAKNN"
+#: The default learners: the library's own, and others that are quick and good.
+USUAL = "AutoLDL,SABFGS,LDLLRR,DFLDL,TreesLDL,AAKNN"
 ENDINGS = (".md", ".tex", ".csv", ".json", ".png", ".pdf", ".svg")
 
 
@@ -35,8 +36,10 @@ def compare(
     labels: Annotated[str, typer.Option()],
     learners: str = USUAL,
     features: str | None = None,
-    groups: list[str] | None = None,
-    counts: bool = False,
+    drop: str | None = None,
+    normalize: bool = False,
+    votes: str | None = None,
+    groups: str | None = None,
     folds: int = 10,
     repeats: int = 1,
     measures: str | None = None,
@@ -44,27 +47,24 @@ def compare(
     jobs: int = 1,
     checkpoint: Path | None = None,
     out: list[Path] | None = None,
-    as_json: opt.AsJson = False,
-    quiet: opt.Quiet = False,
 ) -> None:
-    """Compare learners by repeated cross-validation, with significance tests.
+    """Compare learners by repeated cross-validation, with significance tests; tables are read as fit reads them.
 
     Args:
-        tables (TABLE...): CSV, TSV or Parquet files.
-        labels (A,B,C): Label columns, each row summing to 1.
+        tables (TABLE...): CSV, TSV, Excel, Parquet or Feather files.
         learners (L1,L2): Names of learners, or all.
-        features (F1,F2): Feature columns; by default all others.
-        groups (COLUMN): Column of the group of each row, not a feature: folds are made of whole groups. Repeatable, for
-            several levels; of one table.
+        votes (counts): The label columns are numbers of votes.
+        groups (C1,C2): Columns of the group of each row, not features: folds are made of whole groups. Only with a
+            single TABLE.
         folds: Folds of a cross-validation.
-        repeats: Cross-validations, rows shuffled anew each time.
+        repeats: Cross-validations, each with its own shuffle of the rows.
         measures (M1,M2): Measures, all, or ordinal for ordered labels; by default six.
         jobs: Processes; -1 takes all cores.
         checkpoint: Folder for finished fits; a comparison that was stopped continues from it.
-        out: File to write, by its ending: md, tex, csv, json, png, pdf, svg.
+        out: File to write, format from the extension: md, tex, csv, json, png, pdf, svg. Repeatable.
 
     Examples:
-        Five learners on one table:
+        Six learners on one table:
           snefy-ldl compare soil.csv --labels sand,silt,clay
 
         How well rows of new children are predicted:
@@ -77,20 +77,24 @@ def compare(
     for file in out or []:
         if file.suffix.lower() not in ENDINGS:
             raise typer.BadParameter(f"--out {file}: end it in {', '.join(ENDINGS)}.")
-    from snefy_ldl.datasets import load_table
+    if votes not in (None, "counts"):
+        raise typer.BadParameter(f"--votes {votes}: use counts.")
     from snefy_ldl.learners.comparison import compare as compare_learners
 
-    chosen, levels = _learners(split(learners)), [name for text in groups or [] for name in split(text)]
-    columns = split(features) or None
-    sets: dict[str, Any] = {table.stem: load_table(table, split(labels), columns, counts) for table in tables}
-    if len(sets) < len(tables):
+    chosen, levels = _learners(split(learners)), split(groups)
+    if len({table.stem for table in tables}) < len(tables):
         raise typer.BadParameter("two tables have the same name; rename one.")
-    of_rows = None
-    if levels:
-        if len(tables) > 1:
-            raise typer.BadParameter("--groups names a column of one table; compare one table at a time.")
-        keys = load_table(tables[0], split(labels), levels, counts)
-        sets, of_rows = _take_groups(tables[0].stem, sets[tables[0].stem], keys, levels)
+    if levels and len(tables) > 1:
+        raise typer.BadParameter("--groups names a column of one table; compare one table at a time.")
+    sets, of_rows = {}, None
+    for table in tables:
+        no_columns = vote_columns(opt.VOTE_COLUMNS)
+        reader = LabelReader(split(labels), split(features) or None, split(drop), None, no_columns, normalize, levels)
+        rows = reader.shares(table, votes == "counts", False)
+        report_rows(rows)
+        D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
+        of_rows = rows.features[levels] if levels else None
+        sets[table.stem] = (_plain(rows.features.drop(columns=levels)), D)
     with warnings_as_notes():
         result = compare_learners(
             chosen,
@@ -101,13 +105,13 @@ def compare(
             checkpoint=checkpoint,
             n_jobs=jobs,
             random_state=seed,
-            verbose=0 if quiet else 1,
+            verbose=0 if given.quiet else 1,
             groups=of_rows,
         )
     for file in out or []:
         _write(result, file)
-    typer.echo(json.dumps(_facts(result), indent=2) if as_json else result.to_markdown(times=True), nl=as_json)
-    if len(tables) > 1 and len(chosen) > 1 and not result.errors and not as_json:
+    typer.echo(result.to_markdown(times=True), nl=False)
+    if len(tables) > 1 and len(chosen) > 1 and not result.errors:
         test = result.friedman()
         typer.echo(
             f"\nFriedman test over {len(tables)} tables by {result.measures[0]}: p = {test.p_value:.3g}; mean ranks "
@@ -116,26 +120,19 @@ def compare(
         )
 
 
-def _take_groups(name: str, data: Any, keys: Any, levels: list[str]) -> tuple[dict[str, Any], Any]:
-    """One table without its columns of groups, and those columns, which were read as its features."""
-    import pandas as pd
-
-    def frame(part: Any) -> Any:
-        return part.X if hasattr(part.X, "columns") else pd.DataFrame(part.X, columns=part.feature_names)
-
-    X = frame(data).drop(columns=levels, errors="ignore")
-    if not len(X.columns):
-        raise input_error("--groups leaves no column for the features.")
+def _plain(X: Any) -> Any:
+    """Features as learners take them: an array if all are numbers without gaps, else the DataFrame."""
     are_numbers = X.select_dtypes("number").shape == X.shape and not X.isna().any(axis=None)
-    return {name: (X.to_numpy(dtype=float) if are_numbers else X, data.D)}, frame(keys)[levels]
+    return X.to_numpy(dtype=float) if are_numbers else X.reset_index(drop=True)
 
 
 def _learners(names: list[str]) -> dict[str, Any]:
+    from snefy_ldl.auto import AutoLDL
     from snefy_ldl.learners import all_learners
     from snefy_ldl.logratio import LogRatioLDL
     from snefy_ldl.snefy import SnefyLDL
 
-    known: dict[str, Any] = {"SnefyLDL": SnefyLDL, "LogRatioLDL": LogRatioLDL, **all_learners()}
+    known: dict[str, Any] = {"AutoLDL": AutoLDL, "SnefyLDL": SnefyLDL, "LogRatioLDL": LogRatioLDL, **all_learners()}
     chosen = list(known) if names == ["all"] else names
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
@@ -176,4 +173,4 @@ def _write(result: Comparison, file: Path) -> None:
     elif kind in (".md", ".tex"):
         write_bytes(file, (result.to_markdown() if kind == ".md" else result.to_latex()).encode())
     else:
-        write_picture(result.plot().figure, file, 150)
+        write_picture(result.plot().figure, file)

@@ -15,8 +15,6 @@ from snefy_ldl.apps.cli.entry import command
 def demo(
     out: Path = Path("demo"),
     rows: Annotated[int, typer.Option(min=50)] = 2000,
-    members: Annotated[int, typer.Option(min=1)] = 3,
-    epochs: Annotated[int, typer.Option(min=1)] = 30,
     seed: int = 0,
 ) -> None:
     """Fit a made-up city, compare with the known truth, and write a page with pictures.
@@ -24,15 +22,13 @@ def demo(
     Args:
         out: Folder to write the page into.
         rows: Districts to learn from.
-        members: Networks to average.
-        epochs: Passes over the training rows.
     """
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.apps.cli.city import as_frame, fit_city, render, summary_table
 
     typer.echo(f"A made-up city: learning the mix of uses of {rows:,} districts ...")
     out.mkdir(parents=True, exist_ok=True)
-    city = fit_city(rows, max(25, rows // 4), members, epochs, seed, verbose=1)
+    city = fit_city(rows, max(25, rows // 4), seed, verbose=1)
     Console().print(summary_table(city))
     for name, data in (("train.csv", city.train), ("test.csv", city.test)):  # to try other commands with
         table = as_frame(data.X, data.feature_names).join(as_frame(data.D, data.label_names))

@@ -24,7 +24,7 @@ from typer.core import TyperGroup
 
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.apps.cli import options as shared
-from snefy_ldl.apps.cli.common import explain, say
+from snefy_ldl.apps.cli.common import explain, given, say
 
 #: New objects before garbage is looked for; Python's own 700 suit programs that load little.
 YOUNG_OBJECTS = 50_000
@@ -33,23 +33,24 @@ YOUNG_OBJECTS = 50_000
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 #: The commands in the order of the help page.
 ORDER = (
-    *("demo", "fit", "conformalize", "predict", "evaluate", "watch", "compare", "report", "plot", "explain", "info"),
-    *("query", "update", "next", "annotators", "serve", "explore", "export"),
+    *("demo", "fit", "conformalize", "predict", "evaluate", "report", "explain", "compare", "query", "info"),
+    *("serve", "explore", "export"),
 )
+#: Options of the program that may stand anywhere on the line: flags, and options with a value.
+FLAGS, VALUES = {"--debug", "--quiet", "-q"}, {"--backbone", "--sheet"}
 Command = Callable[..., None]
 
 
 class _Group(TyperGroup):
-    """Commands whose failures are one line, not a traceback; ``--debug`` may stand anywhere."""
+    """Commands whose failures are one line, not a traceback; options of the program may stand anywhere."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of the commands, in the order of the help page."""
         return sorted(super().list_commands(ctx), key=ORDER.index)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Let ``--debug`` follow the command, too."""
-        if "--debug" in args:
-            args = ["--debug", *(word for word in args if word != "--debug")]
+        """Let the program's options follow the command, too."""
+        args = _program_first(args)
         if not args:
             return super().parse_args(ctx, args)  # shows the help, which typer treats as an error
         try:
@@ -72,6 +73,23 @@ class _Group(TyperGroup):
             raise typer.Exit(1) from None
 
 
+def _program_first(words: list[str]) -> list[str]:
+    """The words of a command line, the program's own options first.
+
+    >>> _program_first(["fit", "t.xlsx", "--sheet", "2", "-q"])
+    ['--sheet', '2', '-q', 'fit', 't.xlsx']
+    """
+    first, rest, left = [], [], iter(words)
+    for word in left:
+        if word in FLAGS:
+            first.append(word)
+        elif word.partition("=")[0] in VALUES:
+            first += [word] if "=" in word else [word, *([value] if (value := next(left, None)) is not None else [])]
+        else:
+            rest.append(word)
+    return first + rest
+
+
 def _complain(error: Any) -> typer.Exit:
     """Print what is wrong with the options, and where they are described."""
     program = error.ctx.command_path if error.ctx else "snefy-ldl"
@@ -84,7 +102,7 @@ app = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Label distribution learning with a full probability density over the simplex.",
+    help="Predict shares that sum to 100 %, and how certain each one is.",
     epilog="Start with: snefy-ldl demo",
 )
 
@@ -186,6 +204,20 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback when something fails.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback if something fails.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress bars, and no log of good requests.")
+    ] = False,
+    sheet: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Sheet of an Excel file, its name or number; else the first.")
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="For a model with a custom network: the function that builds it. Runs that code; it must be trusted.",
+        ),
+    ] = None,
 ) -> None:
     """Label distribution learning with a full probability density over the simplex."""
+    given.quiet, given.sheet, given.backbone = quiet, sheet, backbone

@@ -22,7 +22,7 @@ from snefy_ldl.apps.cli.common import (
     write_picture,
 )
 from snefy_ldl.apps.cli.entry import command
-from snefy_ldl.apps.cli.tables import group_columns
+from snefy_ldl.apps.cli.tables import feature_names, group_columns, open_table, row_names
 from snefy_ldl.apps.rows import model_rows, table_groups
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Lines and labels of the dependence that are printed; --json holds all of them.
 MOST_LINES, MOST_LABELS = 60, 6
+#: Rows to average over, drawn at random from more.
+MOST_ROWS = 500
 
 
 @command("explain")
@@ -43,13 +45,8 @@ def explain_model(
     step: float | None = None,
     reference: str | None = None,
     level: float = 0.95,
-    grid: Annotated[int, typer.Option(min=2)] = 15,
-    max_rows: Annotated[int, typer.Option(min=1)] = 500,
     out: Path | None = None,
-    dpi: opt.Dpi = 150,
     as_json: opt.AsJson = False,
-    id_name: opt.IdColumn = None,
-    backbone: str | None = None,
 ) -> None:
     """Show what a feature does to the predictions: average effects, and how they change along it.
 
@@ -57,14 +54,12 @@ def explain_model(
     they are; labels are not needed. Effects on predictions are not causes.
 
     Args:
-        feature: Column whose effect is wanted.
+        feature: Feature to explain.
         second (COLUMN): A second column, for a map.
         of: mean, width (of intervals), "A>B" (probability) or "A/B" (log-ratio).
         step: How far to move a number; by default a standard deviation.
         reference: Level of a text column to compare others with; by default the most frequent.
         level: Confidence level of intervals and bands.
-        grid: Values along a numeric column.
-        max_rows: Rows to average over at most, drawn at random.
         out: Picture to write: .png, .svg or .pdf.
 
     Examples:
@@ -75,28 +70,27 @@ def explain_model(
           snefy-ldl explain model soil.csv --feature rain --and slope --of "sand>clay"
     """
     # torch, and what reads tables: only when the command runs
-    from snefy_ldl.apps.serve.explorer import PageRows
     from snefy_ldl.datasets.groups import in_groups
-    from snefy_ldl.datasets.tables import TableSource
     from snefy_ldl.explain import dependence, effects
 
     if out is not None:
         check_picture(out, table)
-    fitted = load_model(model, backbone)
-    frame = PageRows.read(fitted, table, id_name).table
-    names = [str(name) for name in frame.columns]
+    fitted = load_model(model)
+    source = open_table(table)
+    key = row_names(fitted, source.columns)
+    names = feature_names(fitted, source, (key,) if key else ())
+    frame = source.whole(names, [])
     wanted = [_column(name, names) for name in (feature, second) if name is not None]
     X = model_rows(fitted, frame, names)
     has_names = hasattr(X, "columns")
-    source = TableSource(table)
     if levels := group_columns(fitted, source):
         X = in_groups(X, table_groups(fitted, source.whole([], levels)))
     columns: list[Any] = wanted if has_names else [names.index(name) for name in wanted]
     asked = _quantity(of, [str(label) for label in fitted.label_names_])
-    common: dict[str, Any] = {"of": asked, "confidence_level": level, "max_rows": max_rows}
+    common: dict[str, Any] = {"of": asked, "confidence_level": level, "max_rows": MOST_ROWS}
     with warnings_as_notes():
         table_of_effects = effects(fitted, X, columns, step=step, reference=reference, **common)
-        curve = dependence(fitted, X, columns, grid=grid, **common)
+        curve = dependence(fitted, X, columns, **common)
     if as_json:
         content = {
             "effects": table_of_effects.frame.to_dict("records"),
@@ -109,7 +103,7 @@ def explain_model(
     else:
         _print(table_of_effects, curve)
     if out is not None:
-        write_picture(_figure(table_of_effects, curve), out, dpi)
+        write_picture(_figure(table_of_effects, curve), out)
         say(f"effects of {' and '.join(wanted)}: {out}", "green")
 
 

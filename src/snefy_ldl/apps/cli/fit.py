@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +10,7 @@ import typer
 
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import (
+    given,
     input_error,
     note,
     say,
@@ -21,7 +22,7 @@ from snefy_ldl.apps.cli.common import (
     warnings_as_notes,
 )
 from snefy_ldl.apps.cli.entry import command
-from snefy_ldl.apps.cli.tables import LabelReader, report_rows
+from snefy_ldl.apps.cli.tables import LabelReader, record_table, report_rows
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Labelled
@@ -38,6 +39,10 @@ def fit(
     out: Annotated[Path, typer.Option()],
     labels: str | None = None,
     features: str | None = None,
+    drop: str | None = None,
+    category: str | None = None,
+    as_number: Annotated[str | None, typer.Option("--number")] = None,
+    normalize: bool = False,
     votes: str | None = None,
     vote_file: Path | None = None,
     columns: opt.VoteColumns = opt.VOTE_COLUMNS,
@@ -45,50 +50,41 @@ def fit(
     id_name: opt.IdColumn = None,
     append: list[Path] | None = None,
     pool: Path | None = None,
-    counts: bool = False,
-    normalize: bool = False,
-    drop: str | None = None,
-    groups: list[str] | None = None,
-    members: int | None = None,
-    epochs: int = 30,
-    seed: int = 0,
+    groups: str | None = None,
     density: str = "auto",
     zeros: str | None = None,
-    device: str = "auto",
+    seed: int = 0,
     option: opt.Settings = None,
     checkpoint: Path | None = None,
     stream: bool = False,
-    quiet: opt.Quiet = False,
-    engine: str = "local",
-    address: str | None = None,
-    workers: Annotated[int, typer.Option(min=1)] = 2,
+    ray: str | None = None,
+    workers: opt.Workers = None,
 ) -> None:
     """Fit a model to a table of features and label distributions, or to votes.
 
+    How the table was read (unit, names of rows, votes) is recorded with the
+    model, and other commands read their tables in the same way.
+
     Args:
         out: Folder to write the model into.
-        labels (A,B,C): Label columns, each row summing to 1; for single votes, the labels.
-        features (F1,F2): Feature columns; by default all others.
+        labels (A,B,C): Label columns, each row summing to 1, 100 or another constant; for single votes, the labels.
+        category (C1,C2): Columns of numbers that are categories.
+        as_number (C1,C2): Columns of numbers that would be taken for something else.
         votes (counts|long|wide): Votes instead of shares: counts per label, one vote per row, or one column per
             annotator.
         annotators: Table of facts about the annotators, one row per person, with a column annotator.
         append: More labelled rows: a table, votes, or a Label Studio export (.json). Repeatable.
-        pool: Table to look up the features of appended rows in, by their id.
-        drop (C1,C2): Columns that are not features.
-        groups (COLUMN): Column of the group (child, field, person) of each row, not a feature. Repeatable, for
-            levels.
-        members: Networks to average; 6 is slower and better. By default 1 to 5, by the number of rows.
-        epochs: Passes over the rows.
+        pool: Table with the features of appended rows, by id.
+        groups (C1,C2): Columns of the group (child, field, person) of each row, not features; several are levels.
         density (auto|snefy|logratio): Distribution to fit: the squared neural family, log-ratios, or the one that
             makes held-out rows more likely.
         zeros (shrink|error|FLOOR): What the squared neural family does with shares of zero; log-ratios keep them.
         checkpoint: Folder for a checkpoint per epoch; a fit that was stopped continues from it.
-        stream: TABLE is a folder of Parquet files, read in parts, never as a whole.
-        engine (local|ray): ray trains on workers of a Ray cluster, as --stream reads rows.
-        workers: Workers that train together, with --engine ray.
+        stream: TABLE is a folder of Parquet files, read in chunks.
+        workers: Workers that train together on the Ray cluster, by default 2.
 
     Examples:
-        Shares, one column per label:
+        Shares or percentages, one column per label:
           snefy-ldl fit soil.csv --labels sand,silt,clay --out model
 
         Numbers of votes, one column per label:
@@ -101,10 +97,6 @@ def fit(
         with enough votes are learnt, too:
           snefy-ldl fit votes.csv --votes long --out model
 
-        The same with facts about the annotators (annotator, age, ...):
-          snefy-ldl fit items.csv --vote-file votes.csv
-          --annotators facts.csv --out model
-
         Further rounds of labels, features looked up by id:
           snefy-ldl fit train.csv --labels no,yes --append round1.csv
           --append round2.json --pool pool.csv --out model
@@ -115,52 +107,42 @@ def fit(
         A table of amounts, each row of which is divided by its sum:
           snefy-ldl fit rocks.csv --normalize --labels SiO2,Al2O3,Fe2O3 --out model
 
-        More rows than memory holds, a folder of Parquet files:
+        More rows than memory can take, a folder of Parquet files:
           snefy-ldl fit soil/ --stream --labels sand,silt,clay --out model
-
-        The same on four workers of a Ray cluster:
-          snefy-ldl fit soil/ --engine ray --address auto --workers 4
-          --labels sand,silt,clay --out model
     """
-    if counts and votes not in (None, "counts"):
-        raise typer.BadParameter(f"--counts and --votes {votes} exclude each other.")
-    form, alone = "counts" if counts else votes, vote_file is None
+    alone, form = vote_file is None, votes
     if form not in (None, "counts", "long", "wide"):
         raise typer.BadParameter(f"--votes {form}: use counts, long or wide.")
     if labels is None and alone and form in (None, "counts"):
         raise typer.BadParameter("name the label columns with --labels, or add --votes long for one vote per row.")
-    on_ray = opt.is_ray(engine, address)
-    if on_ray:
+    if ray is not None:
         from snefy_ldl.apps.cluster.ray import import_ray
 
-        import_ray()  # raises at once where Ray is missing
-    stream = stream or on_ray
+        import_ray()  # raises at once if Ray is missing
+    stream = stream or ray is not None
     if stream and (append or not alone or form not in (None, "counts")):
         raise typer.BadParameter("--stream takes shares or --votes counts in a folder of Parquet files only.")
-    density = _settle_density(density, {"--stream": stream, "--checkpoint": checkpoint, "--zeros": zeros})
     _check_files(out, pool, append)
     if annotators is not None and (append or stream or form not in (None, "long", "wide")):
         raise typer.BadParameter("--annotators goes with single votes (--votes long or wide), without --append.")
     if normalize and form is not None:
         raise typer.BadParameter("--normalize is for amounts; it does not go with votes.")
-    levels = [name for text in groups or [] for name in split(text)]
+    levels = split(groups)
     if levels and (stream or annotators is not None):
-        raise typer.BadParameter("--groups does not go with --stream, --engine ray or --annotators.")
-    density = _settle_density(density, {"--groups": levels, "--annotators": annotators, "--votes long": form == "long"})
+        raise typer.BadParameter("--groups does not go with --stream, --ray or --annotators.")
+    of_snefy = {"--stream": stream, "--checkpoint": checkpoint, "--zeros": zeros, "--groups": levels}
+    density = _settle_density(density, {**of_snefy, "--annotators": annotators, "--votes long": form == "long"})
     model = _make_model(
         density,
         dict(setting(text) for text in option or []),
-        n_members="auto" if members is None else members,
-        epochs=epochs,
         zeros=_zero_option("shrink" if zeros is None else zeros),
-        device=device,
         random_state=seed,
         checkpoint_dir=checkpoint,
-        verbose=0 if quiet else 1,
+        verbose=0 if given.quiet else 1,
     )
     wanted, chosen = split(labels), split(features) or None
     if stream:
-        trainer = _ray_training(address, workers, quiet) if on_ray else None
+        trainer = None if ray is None else _ray_training(opt.ray_address(ray), workers or 2)
         n_features = _fit_stream(model, table, wanted, chosen, form == "counts", trainer)
         summary = f"{n_features} features, {len(wanted)} labels: {table}, read as a stream"
     else:
@@ -172,16 +154,30 @@ def fit(
             rows = reader.votes(vote_file or table, kind, None if alone else table)
         report_rows(rows)
         words = {name: "feature" for name in chosen or [] if name not in [*split(drop), *levels]}
-        rows = _settle_columns(reader, rows, words, bool(append), levels)
+        words |= dict.fromkeys(split(category), "category") | dict.fromkeys(split(as_number), "number")
+        rows, names_rows = _settle_columns(reader, rows, words, bool(append), levels)
+        table_record = _record(rows, reader, names_rows)
         for file in append or []:
             rows = reader.append(rows, file, pool or (None if alone else table), table)
         people = None if append or levels else _single_votes(rows, form == "long", annotators, reader.columns[1])
         model = _fit(model.set_params(columns=words or "auto"), rows, people, levels)
+        record_table(model, table_record)
         votes_word = ", votes" if rows.are_counts else ""
         votes_word += f" of {len(people.annotators)} annotators" if people is not None else ""
         summary = f"{len(model.columns_.names_used)} features, {len(rows.label_names)} labels{votes_word}: {table}"
     model.save(out)
     _conclude(model.model_ if "choice_" in vars(model) else model, summary, out)
+
+
+def _record(rows: Labelled, reader: LabelReader, names_rows: str | None) -> dict[str, Any]:
+    """How the table was read, for the commands that read others for the same model."""
+    return {
+        "form": "votes" if rows.are_counts else "shares",
+        "unit": None if rows.unit is None else asdict(rows.unit),
+        "normalize": reader.normalize,
+        "id": reader.id_name or rows.id_name or names_rows,
+        "vote_columns": list(reader.columns),
+    }
 
 
 def _check_files(out: Path, pool: Path | None, append: list[Path] | None) -> None:
@@ -226,8 +222,8 @@ def _make_model(density: str, changes: dict[str, Any], **settings: Any) -> Any:
 
 def _settle_columns(
     reader: LabelReader, rows: Labelled, words: dict[str, str], further: bool, levels: list[str]
-) -> Labelled:
-    """Print what the columns are; files that follow need only the columns that are features."""
+) -> tuple[Labelled, str | None]:
+    """Print what the columns are, and return the one that names the rows; files that follow need only features."""
     from snefy_ldl.datasets.columns import TableEncoder
     from snefy_ldl.datasets.labelled import find_odd_rows
     from snefy_ldl.datasets.recognise import LIKELY_GROUP
@@ -243,10 +239,11 @@ def _settle_columns(
         note(f"{remark}{hint}")
     for remark in find_odd_rows(rows):
         note(f"{rows.source}: {remark}")
+    names_rows = next((one.name for one in encoder.columns if getattr(one, "reason", None) == "id"), None)
     if not further:
-        return rows
+        return rows, names_rows
     reader.features = [*encoder.names_used, *levels]
-    return replace(rows, features=rows.features[reader.features])
+    return replace(rows, features=rows.features[reader.features]), names_rows
 
 
 def _labels_differ(rows: Labelled, remark: str) -> bool:
@@ -267,7 +264,9 @@ def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str)
 
     known = rows.votes is not None and bool(rows.votes.annotators)
     if facts is not None and not known:
-        raise input_error("--annotators: the votes do not say who cast them; name their columns with --vote-columns.")
+        raise input_error(
+            "--annotators: the votes have no column of annotators; name their columns with --vote-columns."
+        )
     if not known or (facts is None and not wanted):
         return None
     assert rows.votes is not None
@@ -275,7 +274,7 @@ def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str)
     votes = Votes.of(rows.votes).on_items(rows.ids)
     each = len(votes) / len(votes.annotators)
     if facts is None and each < LEAST_VOTES:
-        note(f"{each:.0f} votes per annotator are too few to learn about them; votes are counted, whoever cast them")
+        note(f"{each:.0f} votes per annotator are too few to learn about them; votes are counted without names")
         return None
     if facts is None:
         return votes
@@ -324,11 +323,11 @@ def _fit_stream(
     return len(names)
 
 
-def _ray_training(address: str | None, workers: int, quiet: bool) -> Any:
+def _ray_training(address: str | None, workers: int) -> Any:
     """The engine that trains on a Ray cluster."""
     from snefy_ldl.apps.cluster.training import RayTraining
 
-    shown = None if quiet else lambda epoch, pids: say(f"epoch {epoch} done by {len(pids)} workers", "")
+    shown = None if given.quiet else lambda epoch, pids: say(f"epoch {epoch} done by {len(pids)} workers", "")
     return RayTraining(workers, address, on_epoch=shown)
 
 

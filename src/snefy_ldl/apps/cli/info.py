@@ -13,14 +13,34 @@ from rich.text import Text
 
 from snefy_ldl._internal.text import shorten
 from snefy_ldl.apps.cli import options as opt
-from snefy_ldl.apps.cli.common import level_list, load_model, make_table, training_kind, training_rows
+from snefy_ldl.apps.cli.common import (
+    check_picture,
+    input_error,
+    level_list,
+    load_model,
+    make_table,
+    training_kind,
+    training_rows,
+    write_picture,
+)
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.rows import calibrated_levels
 
 
 @command()
-def info(model: Path, as_json: opt.AsJson = False) -> None:
-    """Describe a saved model: labels, features, training, versions."""
+def info(
+    model: Path, annotators: bool = False, out: str | None = None, plot: Path | None = None, as_json: opt.AsJson = False
+) -> None:
+    """Describe a saved model: labels, features, training, versions; or the annotators it has learnt about.
+
+    Args:
+        annotators: Print each annotator's votes, agreement with others, accuracy per label, and the probability of
+            guessing (spam score), the highest first.
+        out: Table to write the annotators to, with 90 % intervals.
+        plot: Picture to draw the annotators into: .png, .svg or .pdf.
+    """
+    if annotators or out is not None or plot is not None:
+        return _show_annotators(model, out, plot, as_json)
     from snefy_ldl._internal.model_files import CONFIG, check_description, read_head
 
     head = read_head(model)
@@ -38,7 +58,7 @@ def info(model: Path, as_json: opt.AsJson = False) -> None:
 
 def _learner_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     """What a saved learner is, such as a LogRatioLDL."""
-    model = load_model(folder, None)
+    model = load_model(folder)
     training, names = getattr(model, "training_", None), model.label_names_
     written = f"written by snefy-ldl {config['library_version']} (format {config['format_version']})"
     lines = {
@@ -167,3 +187,31 @@ def _calibration_line(folder: Path) -> str:
     if state is None:
         return "not calibrated (snefy-ldl conformalize)"
     return f"calibrated by {state['method']}, level {level_list(calibrated_levels(state))}"
+
+
+def _show_annotators(model: Path, out: str | None, plot: Path | None, as_json: bool) -> None:
+    """Print what a fit to single votes learnt about its annotators."""
+    from snefy_ldl.datasets.tables import TableSink
+
+    if plot is not None:
+        check_picture(plot, option="--plot")
+    people = getattr(load_model(model), "annotators_", None)
+    if people is None:
+        raise input_error(f"{model} was not fitted to single votes; fit with --votes long or --annotators.")
+    frame = people.to_frame().sort_values("spam_score", ascending=False, kind="stable")
+    if out is not None:
+        with TableSink(out) as sink:
+            sink.write(frame.reset_index())
+    if plot is not None:
+        from snefy_ldl.plots.votes import plot_annotators
+
+        write_picture(plot_annotators(people).figure, plot)
+    if as_json:
+        return typer.echo(json.dumps(frame.reset_index().to_dict("records"), ensure_ascii=False))
+    shown = ["spam_score", "agreement", *(f"accuracy_{label}" for label in people.label_names)]
+    lines = [
+        [str(name), f"{row['votes']:.0f}", *(f"{row[one]:.2f}" for one in shown)] for name, row in frame.iterrows()
+    ]
+    heads = ["annotator", "votes", "spam", "agreement", *people.label_names]
+    title = f"{len(people)} annotators; accuracy per latent label (--out writes intervals and biases, too)"
+    Console().print(make_table(heads, lines, ["annotator"], title=title))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,8 +14,8 @@ from rich.text import Text
 
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import (
-    check_picture,
     distinct_columns,
+    given,
     input_error,
     level_list,
     load_model,
@@ -28,18 +29,24 @@ from snefy_ldl.apps.cli.common import (
     split,
     table_output,
     warnings_as_notes,
-    write_picture,
 )
 from snefy_ldl.apps.cli.entry import command
+from snefy_ldl.apps.cli.questions import Question, read_question
 from snefy_ldl.apps.cli.tables import (
+    Items,
+    describe_outside,
     feature_names,
     group_columns,
-    known_features,
     label_names,
     odd_cells,
+    open_table,
+    outside_rows,
     read_for_model,
+    recorded,
+    row_names,
 )
 from snefy_ldl.apps.rows import (
+    RATING_COLUMNS,
     calibrated_intervals,
     calibrated_levels,
     group_levels,
@@ -48,6 +55,7 @@ from snefy_ldl.apps.rows import (
     prediction_columns,
     table_groups,
     takes_gaps,
+    update_columns,
 )
 
 if TYPE_CHECKING:
@@ -61,65 +69,239 @@ def predict(
     tables: list[str],
     out: str = "-",
     interval: float | None = None,
+    ask: list[str] | None = None,
     keep: str | None = None,
+    unit: str | None = None,
+    outside: bool = False,
     uncalibrated: bool = False,
-    features: str | None = None,
-    device: str = "auto",
-    *,
-    engine: opt.EngineOptions,
-    backbone: str | None = None,
+    votes: Path | None = None,
+    ordered: bool = False,
+    id_name: opt.IdColumn = None,
+    ray: str | None = None,
+    workers: opt.Workers = None,
 ) -> None:
-    """Predict the label distributions of a table, a part at a time, however long it is.
+    """Predict the label distributions of a table of any size, in chunks.
 
-    With --engine ray, TABLE... are Parquet files, folders of them or
-    addresses such as s3://..., and --out is a folder for Parquet files.
+    Shares are written in the unit of the training table (percent, ppm, ...).
+    With --votes, each item's features are combined with its votes so far:
+    exact, and the model does not change. With --ray, TABLE... are Parquet
+    files, folders of them or addresses such as s3://..., and --out is a folder
+    for Parquet files.
 
     Args:
+        tables (TABLE...): CSV, TSV, Excel, Parquet or Feather file, or several Parquet files.
         interval (LEVEL): Also write each label's interval of this level, for example 0.9.
-        uncalibrated: The model's own intervals, even if it has been calibrated.
-    """
-    import pandas as pd
+        ask (QUESTION): Also write "P(A > 2 * B)", "P(A + B > 0.5)", "P(A = 0)", "log(A / B)", "quantiles(0.05, 0.5)"
+            or "draws(10)"; bounds are shares of 1. Repeatable.
+        unit (share): Write shares of 1, whatever the unit of the training table.
+        outside: Also write how far each row is outside the training range.
+        uncalibrated: Intervals of the model itself, even if it has been calibrated.
+        votes (VOTES): Votes so far, a table or a Label Studio export: predictions given the votes.
+        ordered: Labels are ordered ratings: also write quantiles of one further vote.
+        workers: Workers on the Ray cluster; by default one per core.
 
+    Examples:
+        Means and 90 % intervals:
+          snefy-ldl predict model new.csv --interval 0.9 --out predicted.csv
+
+        The probability of more than twice as much sand as clay, and of no silt:
+          snefy-ldl predict model new.csv --ask "P(sand > 2 * clay)" --ask "P(silt = 0)"
+
+        What is known of items that have votes (item, annotator, label):
+          snefy-ldl predict model items.csv --votes votes.csv --out posterior.csv
+    """
     from snefy_ldl._internal.validation import check_confidence
-    from snefy_ldl.apps.rows import map_in_order
-    from snefy_ldl.datasets.groups import in_groups
-    from snefy_ldl.datasets.tables import TableSink, TableSource
 
     if interval is not None:
         check_confidence(interval, "--interval")
-    kept = split(keep)
-    if engine.is_ray(tables, out, backbone):
-        return predict_with_ray(engine, model, tables, out, kept, features, device, interval, uncalibrated)
-    table = Path(tables[0])
-    table_output(out, table)
-    source = TableSource(table)
-    fitted = load_model(model, backbone, device)
-    names = feature_names(fitted, features, source)
-    source.need(kept, "--keep")
-    read = list(dict.fromkeys([*kept, *group_columns(fitted, source)]))
-    labels = label_names(fitted)
-    if taken := sorted(set(kept) & set(labels)):
-        raise input_error(f"--keep {taken[0]}: a predicted column has the same name; leave it out.")
-    distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
-    rows, odd, intervals = 0, list[Any](), None
+    if unit not in (None, "share"):
+        raise typer.BadParameter(f"--unit {unit}: use share, or leave it out for the unit of the training table.")
+    kept, one_table = split(keep), Path(tables[0])
+    if ray is not None:
+        if named := [name for name, value in (("--ask", ask), ("--outside", outside), ("--votes", votes)) if value]:
+            raise typer.BadParameter(f"{named[0]} does not go with --ray.")
+        return predict_with_ray(ray, workers, model, tables, out, kept, interval, uncalibrated)
+    if len(tables) > 1:
+        raise typer.BadParameter("name one TABLE, which may be a folder of Parquet files; several need --ray.")
+    table_output(out, one_table, votes)
+    fitted = load_model(model)
+    if votes is not None:
+        if named := [name for name, value in (("--ask", ask), ("--keep", kept), ("--outside", outside)) if value]:
+            raise typer.BadParameter(f"{named[0]} does not go with --votes.")
+        return predict_given_votes(fitted, one_table, votes, out, interval or 0.9, ordered, id_name)
+    if ordered or id_name is not None:
+        raise typer.BadParameter("--ordered and --id go with --votes.")
+    questions = [read_question(text, label_names(fitted)) for text in ask or []]
+    maker = None
     if interval is not None:
         calibrated = None if uncalibrated else calibrated_maker(fitted, model, interval)
-        intervals = calibrated or (lambda X: fitted.predict_interval(X, interval))
+        maker = calibrated or (lambda X: fitted.predict_interval(X, interval))
+    Predictor(fitted, one_table, kept, maker, questions, unit == "share", outside).write(out)
 
-    def answer_to(chunk: Any) -> Any:
-        odd.extend(odd_cells(fitted, chunk, names))
-        X = in_groups(model_rows(fitted, chunk, names), table_groups(fitted, chunk))
-        numbers = pd.DataFrame(prediction_columns(fitted, X, intervals), index=chunk.index)
-        return pd.concat([chunk[kept], numbers], axis=1) if kept else numbers
 
-    # parts are answered by several threads, which share the filters of warnings: odd cells are added up here
-    with warnings_as_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
-        for answer in map_in_order(answer_to, source.chunks(names, read, progress, finite=not takes_gaps(fitted))):
-            sink.write(answer)
-            rows += len(answer)
-    print_odd_cells(odd)
+@dataclass
+class Predictor:
+    """Predictions of a table, a part at a time.
+
+    Args:
+        model: The fitted model.
+        table: The table.
+        keep: Columns to copy.
+        intervals: Features to intervals (N, L, 2), or None.
+        questions: Further columns.
+        as_shares: Whether to write shares of 1, whatever the unit of the training table.
+        outside: Whether to write how far rows are outside the training range.
+    """
+
+    model: Any
+    table: Path
+    keep: list[str]
+    intervals: Callable[[Any], Any] | None
+    questions: list[Question]
+    as_shares: bool
+    outside: bool
+
+    def __post_init__(self) -> None:
+        self.source = open_table(self.table)
+        self.names = feature_names(self.model, self.source, tuple(self.keep))
+        self.source.need(self.keep, "--keep")
+        self.odd: list[Any] = []
+        self.far: list[Any] = []
+        self.factor, self.header = written_unit(self.model, self.as_shares)
+        written = [self.header[label] for label in label_names(self.model)]
+        if taken := sorted(set(self.keep) & set(written)):
+            raise input_error(f"--keep {taken[0]}: a predicted column has the same name; leave it out.")
+        ends = interval_columns(written) if self.intervals is not None else []
+        asked = [name for question in self.questions for name in question.columns]
+        distinct_columns([*self.keep, *written, *ends, *asked, *(["outside"] if self.outside else [])])
+
+    def write(self, out: str) -> None:
+        """Write the predictions; prints what is odd about the table.
+
+        Args:
+            out: File, or ``-`` for standard output.
+        """
+        from snefy_ldl.apps.rows import map_in_order
+        from snefy_ldl.datasets.tables import TableSink
+
+        rows, read = 0, list(dict.fromkeys([*self.keep, *group_columns(self.model, self.source)]))
+        # parts are answered by several threads, which share the filters of warnings: odd cells are added up here
+        with warnings_as_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
+            chunks = self.source.chunks(self.names, read, progress, finite=not takes_gaps(self.model))
+            for answer in map_in_order(self._answer, _numbered(chunks)):
+                sink.write(answer)
+                rows += len(answer)
+        print_odd_cells(self.odd)
+        self._note_outside()
+        if out != "-":
+            unit = f", in {self.unit_name}" if self.factor != 1.0 else ""
+            say(f"{rows:,} rows written to {out}{unit}", "green")
+
+    @property
+    def unit_name(self) -> str:
+        """Of the columns with shares."""
+        return str((recorded(self.model, "unit") or {}).get("name", "shares"))
+
+    def _answer(self, numbered: tuple[int, Any]) -> Any:
+        import pandas as pd
+
+        from snefy_ldl.datasets.groups import in_groups
+        from snefy_ldl.datasets.tables import round_shares
+
+        start, chunk = numbered
+        self.odd.extend(odd_cells(self.model, chunk, self.names))
+        X = in_groups(model_rows(self.model, chunk, self.names), table_groups(self.model, chunk))
+        columns = {
+            self._renamed(name): round_shares(values * self.factor)
+            for name, values in prediction_columns(self.model, X, self.intervals).items()
+        }
+        if self.questions:
+            dist = self.model.predict_dist(X).double()
+            for question in self.questions:
+                table = question.answer(dist, start).double().cpu().numpy()
+                table = round_shares(table * self.factor) if question.are_shares else table.round(8)
+                columns |= dict(zip(map(self._renamed, question.columns), table.T))
+        far = outside_rows(self.model, X)
+        if far is not None:
+            self.far.append((start, far))
+            if self.outside:
+                columns["outside"] = far.distance.round(3)
+        numbers = pd.DataFrame(columns, index=chunk.index)
+        return pd.concat([chunk[self.keep], numbers], axis=1) if self.keep else numbers
+
+    def _renamed(self, column: str) -> str:
+        """A column of a label under the name that the label has in the output."""
+        old = max((label for label in self.header if column.startswith(label)), key=len, default="")
+        return self.header.get(old, old) + column[len(old) :]
+
+    def _note_outside(self) -> None:
+        """Print how many rows are outside the training range, and where the first is."""
+        if self.far:
+            parts = [far for _, far in sorted(self.far, key=lambda part: part[0])]
+            if words := describe_outside(self.model, parts):
+                note(words + ("" if self.outside else " (--outside writes how far)"))
+        elif self.outside:
+            note("the model does not record the range of its training rows: no column outside was written")
+
+
+def _numbered(chunks: Any) -> Any:
+    """Parts of a table, each with the number of its first row."""
+    start = 0
+    for chunk in chunks:
+        yield start, chunk
+        start += len(chunk)
+
+
+def written_unit(model: Any, as_shares: bool = False) -> tuple[float, dict[str, str]]:
+    """What shares are multiplied by when they are written, and what the columns of the labels are called.
+
+    Args:
+        model: A fitted model.
+        as_shares: Whether to write shares of 1, whatever the unit of the training table.
+
+    Returns:
+        The factor of the recorded unit, and the header of each label: without its unit if shares are written.
+    """
+    from snefy_ldl.datasets.shares import strip_unit
+
+    unit, labels = recorded(model, "unit"), label_names(model)
+    if unit is None:
+        return 1.0, {label: label for label in labels}
+    if not as_shares:
+        return float(unit["factor"]), {label: label for label in labels}
+    plain = [strip_unit(label)[0] for label in labels]
+    return 1.0, dict(zip(labels, plain if len(set(plain)) == len(labels) else labels))
+
+
+def predict_given_votes(
+    model: Any, items: Path, votes: Path, out: str, interval: float, ordered: bool, id_name: str | None
+) -> None:
+    """``predict --votes``: means and intervals given the features and the votes so far.
+
+    Args:
+        model: The fitted model.
+        items: Table with the items' names and features.
+        votes: Their votes.
+        out: File to write, or ``-``.
+        interval: Level of the intervals.
+        ordered: Whether labels are ordered ratings.
+        id_name: Text of ``--id``, or None.
+    """
+    import pandas as pd
+
+    from snefy_ldl.datasets.tables import TableSink
+
+    reader = Items(model, items, votes, id_name)
+    ratings = RATING_COLUMNS if ordered else ()
+    distinct_columns([reader.id_name, "votes", *reader.labels, *interval_columns(reader.labels), *ratings])
+    rows = 0
+    with warnings_as_notes(tables=True), progress_bar("predict") as progress, TableSink(out) as sink:
+        for ids, X, counts in reader.blocks(progress):
+            columns = update_columns(model, X, counts, interval, ordered)
+            sink.write(pd.DataFrame({reader.id_name: ids, **columns}))
+            rows += len(ids)
     if out != "-":
-        say(f"{rows:,} rows written to {out}", "green")
+        say(f"{rows:,} items written to {out}", "green")
 
 
 def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[Any], Any] | None:
@@ -131,8 +313,8 @@ def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[A
         level: Confidence level.
 
     Returns:
-        A function of features; None where the folder holds no calibration of that level. A note is printed where it
-        holds one of other levels.
+        A function of features; None if the folder has no calibration of that level. A note is printed if it has one of
+        other levels.
     """
     from snefy_ldl._internal.model_files import load_calibration
 
@@ -149,20 +331,23 @@ def evaluate(
     interval: float = 0.9,
     *,
     source: opt.LabelOptions,
+    watch: bool = False,
     as_json: opt.AsJson = False,
-    backbone: str | None = None,
 ) -> None:
     """Score a model on a table whose labels, or votes, are known.
 
     Args:
         interval (LEVEL): Level of the intervals to check.
+        watch: Test instead whether the rows, in their order, are still like those that calibrated the model.
     """
     from snefy_ldl._internal.validation import check_confidence
     from snefy_ldl.apps.reports.scores import evaluate as score_model
 
     check_confidence(interval, "--interval")
-    fitted = load_model(model, backbone)
+    fitted = load_model(model)
     rows, X = read_for_model(fitted, table, source)
+    if watch:
+        return _watch(fitted, model, rows, X)
     with warnings_as_notes(tables=True):
         known = rows.labels if rows.are_counts else rows.labels / rows.labels.sum(axis=1, keepdims=True)
         report = score_model(fitted, X, **{"counts" if rows.are_counts else "D": known}, level=interval)
@@ -193,8 +378,8 @@ def _show(report: dict[str, Any], as_json: bool, model: Path, table: Path) -> No
         return typer.echo(json.dumps(report, indent=2))
     interval, level = report["interval"], report["interval"]["level"]
     entries = {name.replace("_", " "): entry for name, entry in report["metrics"].items()}
-    entries["mean log likelihood"] = report["log_likelihood"]
-    for words, ends in (("the model's own", interval), ("calibrated", interval.get("calibrated") or {})):
+    entries[f"mean log likelihood ({report['log_likelihood']['of']})"] = report["log_likelihood"]
+    for words, ends in (("uncalibrated", interval), ("calibrated", interval.get("calibrated") or {})):
         for what in ("coverage", "width"):
             entries[f"{what} of {level:.0%} intervals, {words}"] = ends.get(what)
     lines = [
@@ -205,8 +390,8 @@ def _show(report: dict[str, Any], as_json: bool, model: Path, table: Path) -> No
     caption = None
     if interval["coverage"] is None:
         caption = (
-            "No coverage: the intervals are about the shares behind the votes, which votes do not show. "
-            "The log likelihood is that of the counts, multinomial coefficient included."
+            "No coverage: the intervals are about the shares behind the votes, which are not identifiable from votes. "
+            "The log likelihood includes the multinomial coefficient."
         )
     elif not interval.get("calibrated"):
         caption = "Not calibrated for this level: run snefy-ldl conformalize on rows that fit has not seen."
@@ -227,7 +412,6 @@ def conformalize(
     new_groups: str | None = None,
     *,
     source: opt.LabelOptions,
-    backbone: str | None = None,
 ) -> None:
     """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them.
 
@@ -236,8 +420,8 @@ def conformalize(
         method: auto (compares the next four), outlying, beta, chebyshev, absolute, cdf or quantile.
         simultaneous: Cover all labels of a row at once.
         conditional_on (A,B): Columns along which coverage must hold as well: text by group, numbers by splines.
-        rectified: Follow these columns approximately: narrower where rows are few.
-        new_groups (COLUMN): Column of groups: intervals hold for rows of groups that were never seen.
+        rectified: Follow these columns approximately: narrower if rows are few.
+        new_groups (COLUMN): Column of groups: intervals are valid for rows of groups that were never seen.
     """
     from snefy_ldl._internal.model_files import save_calibration
     from snefy_ldl._internal.seen import MOST_SEEN, count_seen
@@ -246,7 +430,7 @@ def conformalize(
     levels = [number(part, "--level") for part in split(level)]
     if not levels:
         raise input_error(f"--level {level!r}: give a number between 0 and 1, or several with commas between them.")
-    fitted = load_model(model, backbone)
+    fitted = load_model(model)
     rows, X = read_for_model(fitted, table, source, new_groups)
     if rows.are_counts:
         note("calibrated on proportions of votes: the intervals cover what annotators would say, not the true shares")
@@ -266,8 +450,8 @@ def conformalize(
     seen = count_seen(fitted, X, D)
     if seen > MOST_SEEN * len(D):
         raise input_error(
-            f"{seen:,} of the {len(D):,} rows of {table} trained this model: it is surer of them than of new rows, so "
-            "intervals calibrated on them would be too narrow. Hold rows back: split the table in two, fit on one part "
+            f"{seen:,} of the {len(D):,} rows of {table} trained this model: it is more certain of them than of new "
+            "rows, so intervals calibrated on them would be too narrow. Hold rows back: split it, fit on one part "
             "and conformalize with the other."
         )
     with warnings_as_notes(tables=True), progress_bar("conformalize") as progress:
@@ -301,88 +485,66 @@ def _bases(rows: Labelled, names: list[str]) -> list[Any]:
     return bases
 
 
-# -- watch -------------------------------------------------------------------------------------------------------------
-
-
-@command("watch")
-def watch_rows(
-    model: Path,
-    table: Path,
-    alarm: float = 100.0,
-    picture: Path | None = None,
-    *,
-    source: opt.LabelOptions,
-    backbone: str | None = None,
-) -> None:
-    """Test whether new labelled rows are still like those that calibrated a model, in the order of the table.
-
-    Args:
-        alarm: Evidence that raises the alarm; false with probability 1/ALARM.
-        picture: File for a picture of the evidence, .svg or .png.
-    """
+def _watch(model: Any, folder: Path, rows: Labelled, X: Any) -> None:
+    """Print the evidence that rows are no longer like those that calibrated the model."""
     from snefy_ldl._internal.model_files import load_calibration
     from snefy_ldl.conformal import ConformalIntervals, watch
 
-    fitted = load_model(model, backbone)
-    state = load_calibration(model)
+    state = load_calibration(folder)
     if state is None:
-        raise input_error(f"{model} holds no calibration; make one first: snefy-ldl conformalize {model} TABLE.")
-    if not 1.0 < alarm < float("inf"):
-        raise input_error(f"--alarm {alarm:g}: give a number above 1, such as 100.")
-    if picture is not None:
-        check_picture(picture, table, option="--picture")
+        raise input_error(f"{folder} has no calibration; make one first: snefy-ldl conformalize {folder} TABLE.")
     with warnings_as_notes(tables=True):
-        rows, X = read_for_model(fitted, table, source)
         D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
-        result = watch(ConformalIntervals.from_dict(fitted, state), X, D, alarm=alarm)
-    typer.echo(str(result))
-    if picture is not None:
-        from snefy_ldl.plots.conformal import plot_watch
-
-        write_picture(plot_watch(result).figure, picture, 150)
-        typer.echo(f"picture written to {picture}")
+        typer.echo(str(watch(ConformalIntervals.from_dict(model, state), X, D)))
 
 
 def predict_with_ray(
-    engine: opt.EngineOptions,
+    address: str,
+    workers: int | None,
     model: Path,
     tables: list[str],
     out: str,
     keep: list[str],
-    features: str | None,
-    device: str,
     interval: float | None,
     uncalibrated: bool,
 ) -> None:
     """``predict`` on a Ray cluster; a column that names the rows is always kept.
 
     Args:
-        engine: The cluster.
+        address: Text of ``--ray``.
+        workers: Number of workers, or None.
         model: Folder of the model.
         tables: Parquet files, folders of them, and addresses.
         out: Folder to write to.
         keep: Columns to copy.
-        features: Text of ``--features``, or None.
-        device: Where workers put the model.
         interval: Level of the intervals, or None.
         uncalibrated: Whether to ignore a calibration.
     """
+    from snefy_ldl.apps.cluster.ray import import_ray
+
+    if out == "-" or Path(out).suffix:
+        raise typer.BadParameter("a cluster writes many files: name a folder for them with --out.")
+    if given.backbone is not None:
+        raise input_error("--backbone does not work with --ray: its code is not sent to workers.")
+    import_ray()  # raises at once if Ray is missing
     from snefy_ldl.apps.cluster.parquet import ParquetTable
     from snefy_ldl.apps.cluster.prediction import ModelFiles, predict_on_ray
-    from snefy_ldl.datasets.labelled import find_id
 
-    table, files = ParquetTable(tables), ModelFiles.read(model, device)
+    table, files = ParquetTable(tables), ModelFiles.read(model, "auto")
     fitted, calibration = files.load()
+    fitted = getattr(fitted, "model_", fitted)
     if group_levels(fitted):
         note("a cluster reads tables without their groups: all rows are of unknown groups")
+    if written_unit(fitted)[0] != 1.0:
+        note("a cluster writes shares of 1, whatever the unit of the training table")
     table.need(keep, "--keep")
-    key, labels = find_id(table.columns, None, known_features(fitted, features)), label_names(fitted)
+    key, labels = row_names(fitted, table.columns), label_names(fitted)
     kept = list(dict.fromkeys([*([key] if key else []), *keep]))
     # these Parquet files have all of a table on disk that is asked for here
-    names = feature_names(fitted, features, cast(Any, table), kept)
+    names = feature_names(fitted, cast(Any, table), tuple(kept))
     distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
     if interval is not None and calibration is not None and not uncalibrated:
         note_other_levels(calibrated_levels(calibration), interval)
     work = {"model": files, "features": names, "keep": kept, "interval": interval, "uncalibrated": uncalibrated}
-    predict_on_ray(work, table, out, engine.address, engine.workers)
+    predict_on_ray(work, table, out, opt.ray_address(address), workers)
     say(f"{table.n_rows:,} rows written to {out}", "green")

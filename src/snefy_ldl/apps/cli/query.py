@@ -1,4 +1,4 @@
-"""The command ``query``: which rows of a pool people should label next."""
+"""The command ``query``: which rows of a pool people should label next, and which items should get more votes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import (
     feature_names,
     group_columns,
-    known_features,
     label_names,
+    open_table,
+    row_names,
 )
+from snefy_ldl.apps.cli.votes import next_votes
 from snefy_ldl.apps.rows import model_rows, table_groups, takes_gaps
 
 if TYPE_CHECKING:
@@ -52,30 +54,36 @@ def query(
     labeled: Path | None = None,
     keep: str | None = None,
     label_studio: Path | None = None,
-    features: str | None = None,
-    backbone: str | None = None,
+    votes: Path | None = None,
+    pairs: bool = False,
+    costs: Path | None = None,
 ) -> None:
-    """Choose the rows of a pool that are most worth labelling, however long the pool is.
+    """Choose the rows of a pool of any size that are most worth labelling.
 
     Each chosen row is written with its name (or its number, counting from
     0), its query_score, an empty column per label to fill in, its features,
-    and the shares that the model expects (predicted_... columns). With
-    tasks for Label Studio, the set-up of their page is written, too (.xml).
+    and the expected shares (predicted_... columns). With tasks for Label
+    Studio, the set-up of their page is written, too (.xml). With --votes,
+    the items are written that gain most by one more vote, with their number
+    of votes, the expected gain and the expected shares.
 
     Args:
         pool (POOL): Unlabelled rows: CSV, TSV or Parquet, or a folder of Parquet files.
-        n: How many rows to choose.
-        strategy: auto (lcmd, or random rows if those are as good by --labeled), lcmd, bait, badge, entropy, random.
+        n: How many rows, or votes, to allocate.
+        strategy: auto (lcmd, or random rows if --labeled shows that they are as good), lcmd, bait, badge, entropy or
+            random.
+        option (NAME=VALUE): A setting of the strategy; with --votes: criterion=variance (or information),
+            max_per_item=1, new_item_cost=1, target_error=0. Repeatable.
         skip: Table or Label Studio file with rows that must not be chosen again. Repeatable.
         labeled: Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed.
         label_studio (TASKS.json): Also write tasks to import into Label Studio.
+        votes (VOTES): Votes so far on the items of the pool: choose items for one more vote.
+        pairs: With --votes: also choose the annotator to ask; gains are per unit of cost.
+        costs: With --pairs: table of the cost of a vote (columns annotator, cost); 1 if absent.
 
     Examples:
         The 100 rows most worth a label:
           snefy-ldl query model pool.csv --n 100 --out to_label.csv
-
-        By the paper's entropy:
-          snefy-ldl query model pool.csv --strategy entropy -n 50
 
         A further round, as tasks for Label Studio:
           snefy-ldl query model pool.csv --skip round1.csv
@@ -83,20 +91,31 @@ def query(
 
         Then fit again with the new labels:
           snefy-ldl fit train.csv --labels no,yes --append to_label.csv ...
+
+        Fifty items for one more vote:
+          snefy-ldl query model items.csv --votes votes.csv --n 50
     """
+    fitted = load_model(model)
+    if votes is not None:
+        if named := [name for name, value in (("--skip", skip), ("--labeled", labeled), ("--keep", keep)) if value]:
+            raise input_error(f"{named[0]} does not go with --votes.")
+        return next_votes(
+            fitted, pool, votes, out, n, dict(setting(text) for text in option or []), id_name, pairs, costs
+        )
+    if pairs or costs is not None:
+        raise input_error("--pairs and --costs go with --votes.")
     from snefy_ldl.active import Auto
     from snefy_ldl.active.query import make_strategy
     from snefy_ldl.active.query import query as choose
-    from snefy_ldl.datasets.tables import TableSource
 
     settings = dict(setting(text) for text in option or [])
     if "diagnosis" in settings:
         raise input_error("--set diagnosis: the command makes it itself, of the labelled rows that --labeled names.")
     chosen = make_strategy(strategy, settings)
     _check_outputs(out, label_studio, pool, labeled, *(skip or []))
-    source, fitted = TableSource(pool), load_model(model, backbone)
-    columns = _find_columns(fitted, source, id_name, split(keep), features)
-    diagnosis = None if labeled is None else _whether_it_helps(fitted, TableSource(labeled), source, columns)
+    source = open_table(pool)
+    columns = _find_columns(fitted, source, id_name, split(keep))
+    diagnosis = None if labeled is None else _whether_it_helps(fitted, open_table(labeled), source, columns)
     if diagnosis is not None:
         say(str(diagnosis), "")
     if isinstance(chosen, Auto):
@@ -107,7 +126,7 @@ def query(
             lambda: _blocks(source, columns, fitted),
             n,
             model=fitted,
-            X_labeled=None if labeled is None else _table(TableSource(labeled), columns, fitted),
+            X_labeled=None if labeled is None else _table(open_table(labeled), columns, fitted),
             random_state=seed,
             return_utilities=True,
             exclude=_skipped(skip or [], source, columns.key, id_name),
@@ -151,7 +170,7 @@ def _whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, co
             rows = columns.rows(model, table)
             return will_it_help(model, rows, shares, lambda: _blocks(pool, columns, model))
     except (InputError, ValueError) as error:
-        note(f"whether choosing rows pays cannot be told from {known.file.name}: {error}")
+        note(f"the benefit of choosing rows cannot be estimated from {known.file.name}: {error}")
         return None
 
 
@@ -196,18 +215,15 @@ class _Columns:
         return in_groups(model_rows(model, table, self.features), table_groups(model, table))
 
 
-def _find_columns(
-    model: SnefyLDL, source: TableSource, id_name: str | None, keep: list[str], features: str | None
-) -> _Columns:
+def _find_columns(model: SnefyLDL, source: TableSource, id_name: str | None, keep: list[str]) -> _Columns:
     """Columns of the pool, all of which must be there, and none of which may have the name of a written one."""
-    from snefy_ldl.datasets.labelled import ID_NAMES, find_id, is_answer
+    from snefy_ldl.datasets.labelled import ID_NAMES, is_answer
 
     ids = [] if id_name is None else [id_name]
     source.need(ids, "--id")
     source.need(keep, "--keep")
-    named = known_features(model, features) or []
-    key = find_id(source.columns, id_name, named)
-    names = feature_names(model, features, source, (*ids, *([key] if key else []), *keep))
+    key = row_names(model, source.columns, id_name)
+    names = feature_names(model, source, (*ids, *([key] if key else []), *keep))
     groups = [name for name in group_columns(model, source) if name not in names]
     kept = [name for name in keep if name not in (key, *names, *groups)]
     labels = label_names(model)

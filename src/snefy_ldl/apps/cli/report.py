@@ -1,4 +1,4 @@
-"""The commands ``report`` and ``plot``: a page, or one picture, of a model on rows with known labels."""
+"""The command ``report``: a page, or one picture, of a model on rows with known labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from snefy_ldl.apps.cli.common import (
     write_picture,
 )
 from snefy_ldl.apps.cli.entry import command
-from snefy_ldl.apps.cli.tables import read_for_model
+from snefy_ldl.apps.cli.tables import describe_outside, outside_rows, read_for_model
 from snefy_ldl.apps.rows import calibrated_levels
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ KINDS = {
     "marginals": "density of each label's share",
     "intervals": "interval of each label, one panel per row",
     "shares": "how the shares of each label spread over the rows",
-    "calibration": "coverage against the level asked for",
+    "calibration": "coverage against the nominal level",
     "pit": "histograms of the probability transform",
     "joint": "joint calibration of all shares",
     "importance": "what shuffling each column costs",
@@ -50,22 +50,27 @@ ROW_KINDS = {"ternary": 1, "marginals": 1, "intervals": 12}
 def report(
     model: Path,
     table: Path,
-    out: Path = Path("report"),
+    out: Path | None = None,
     train: Path | None = None,
     folds: Annotated[int | None, typer.Option(min=0)] = None,
-    ternary: str | None = None,
     title: str | None = None,
+    ternary: str | None = None,
+    picture: str | None = None,
+    rows: str | None = None,
     *,
     source: opt.LabelOptions,
-    backbone: str | None = None,
 ) -> None:
-    """Write a page about a model: how good it is, what matters, and where it fails.
+    """Write a page about a model: how good it is, what matters, and where it fails; or one picture.
 
     Args:
-        out: Folder to write index.html into.
+        out: Folder to write index.html into, by default report; with --picture a file: .png, .svg or .pdf.
         train: Table that trained the model; the simple rivals learn from it, too.
         folds: Folds of a cross-validation; by default 5 if TABLE trained the model, else none.
         title: Headline of the page.
+        ternary (A,B,C): Labels at the corners of the triangles, or groups of labels: A+B,C,D.
+        picture (KIND): Draw one picture: ternary, marginals, intervals, shares, calibration, pit, joint or
+            importance.
+        rows (1,5,9): Rows in the picture, counted from 1; ternary draws up to 6.
 
     Examples:
         A page about rows that the fit has not seen:
@@ -76,72 +81,75 @@ def report(
 
         Only one table, which trained the model: judged by cross-validation:
           snefy-ldl report model all.csv --out report
+
+        Density of the rows 3 and 8 over three groups of labels:
+          snefy-ldl report model test.csv --picture ternary --rows 3,8
+          --ternary sand,silt+loam,clay --out rows.png
     """
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.apps.cli.report_page import render_report
     from snefy_ldl.apps.reports import make_report
 
+    if picture is not None:
+        return _draw(picture, model, table, out, rows, ternary, source)
+    if rows is not None:
+        raise typer.BadParameter("--rows goes with --picture.")
+    folder = Path("report") if out is None else out
     if folds == 1:
         raise typer.BadParameter("--folds 1: use at least 2, or 0 to judge the model itself.")
-    if out.exists() and not out.is_dir():
-        raise input_error(f"--out {out} is a file; name a folder for the page.")
-    fitted = load_model(model, backbone)
-    rows = _judged_rows(fitted, table, source)
+    if folder.exists() and not folder.is_dir():
+        raise input_error(f"--out {folder} is a file; name a folder for the page.")
+    fitted = load_model(model)
+    judged = _judged_rows(fitted, table, source)
     others = None if train is None else _judged_rows(fitted, train, source)
-    folds, notes = _how_to_judge(fitted, rows, folds)
-    calibration = None if folds or rows.counts is not None else _stored_calibration(fitted, model)
+    folds, notes = _how_to_judge(fitted, judged, folds)
+    notes += _outside_note(fitted, judged)
+    calibration = None if folds or judged.counts is not None else _stored_calibration(fitted, model)
     with warnings_as_notes():
-        made = make_report(fitted, rows, train=others, folds=folds, calibration=calibration)
+        made = make_report(fitted, judged, train=others, folds=folds, calibration=calibration)
     commands = [
-        f"snefy-ldl report {model} {table}" + (f" --train {train}" if train else "") + f" --out {out}",
+        f"snefy-ldl report {model} {table}" + (f" --train {train}" if train else "") + f" --out {folder}",
         f"snefy-ldl predict {model} {table.name} --interval 0.9 --out predictions.csv",
         f"snefy-ldl conformalize {model} calibration.csv     # rows that fit has not seen",
     ]
-    page = out / "index.html"
-    out.mkdir(parents=True, exist_ok=True)
+    page = folder / "index.html"
+    folder.mkdir(parents=True, exist_ok=True)
     text = render_report(made, table=table.name, title=title, ternary=ternary, notes=notes, commands=commands)
     write_bytes(page, text.encode())
-    say(f"{len(rows):,} rows judged; the page: {page}   (open it in a browser)", "green")
+    say(f"{len(judged):,} rows judged; the page: {page}   (open it in a browser)", "green")
 
 
-@command()
-def plot(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of: {', '.join(KINDS)}.")],
+def _draw(
+    kind: str,
     model: Path,
     table: Path,
-    out: Annotated[Path, typer.Option()],
-    rows: str | None = None,
-    ternary: str | None = None,
-    dpi: opt.Dpi = 150,
-    *,
+    out: Path | None,
+    rows: str | None,
+    ternary: str | None,
     source: opt.LabelOptions,
-    backbone: str | None = None,
 ) -> None:
-    """Draw one picture of a model on a table whose labels are known: a density, intervals, calibration, ...
-
-    Args:
-        out: File to write: .png, .svg or .pdf.
-        rows (1,5,9): Rows to draw, counted from 1; ternary draws up to 6.
-
-    Examples:
-        Density of the rows 3 and 8 over three groups of labels:
-          snefy-ldl plot ternary model test.csv --rows 3,8 --ternary sand,silt+loam,clay --out rows.png
-
-        Which columns matter:
-          snefy-ldl plot importance model test.csv --out columns.svg
-    """
+    """Write one picture."""
     if kind not in KINDS:
         raise typer.BadParameter(f"there is no picture {kind!r}; use one of {', '.join(KINDS)}.")
+    if out is None:
+        raise typer.BadParameter("name the file of the picture with --out.")
     check_picture(out, table)
-    fitted = load_model(model, backbone)
+    fitted = load_model(model)
     judged = _judged_rows(fitted, table, source)
     chosen = _chosen(rows, kind, len(judged))
     from snefy_ldl.apps.cli.report_page import Painter
 
     with warnings_as_notes():
         figure = Painter(fitted, judged, chosen, ternary).figure(kind)
-    write_picture(figure, out, dpi, pad_inches=0.08)
+    write_picture(figure, out, pad_inches=0.08)
     say(f"{KINDS[kind]}: {out}", "green")
+
+
+def _outside_note(model: Any, rows: JudgedRows) -> list[str]:
+    """A sentence about rows outside the training range, if there are any."""
+    far = outside_rows(model, rows.X)
+    words = "" if far is None else describe_outside(model, [far])
+    return [f"{words[0].upper()}{words[1:]}."] if words else []
 
 
 def _chosen(text: str | None, kind: str, n_rows: int) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from snefy_ldl.apps.cli import options as opt
-from snefy_ldl.apps.cli.common import import_backbone, input_error, load_model, not_an_input, number, say, split
+from snefy_ldl.apps.cli.common import given, import_backbone, input_error, load_model, not_an_input, number, say, split
 from snefy_ldl.apps.cli.entry import command
 
 
@@ -25,8 +25,6 @@ def serve(
     seconds: float = 10.0,
     queue: Annotated[int, typer.Option(min=1)] = 64,
     batch_ms: Annotated[float, typer.Option(min=0.0)] = 2.0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
-    backbone: str | None = None,
 ) -> None:
     """Answer questions about a model over HTTP, and show its page at /.
 
@@ -44,7 +42,6 @@ def serve(
         seconds: Longest time per request; requests that would take longer are refused.
         queue: Requests that may wait per model; others get 503.
         batch_ms: How long to wait for requests to answer together.
-        quiet: Log only requests that failed.
 
     Examples:
         One model on this machine, its page at http://127.0.0.1:8000/:
@@ -72,8 +69,8 @@ def serve(
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     limits = Limits(rows=rows, body_bytes=int(body_mb * 1e6), seconds=seconds, queue=queue, batch_wait=batch_ms / 1e3)
-    own = import_backbone(backbone)
-    app = create_app(models, token=token or None, limits=limits, data=data, log=Log(quiet=quiet), backbone=own)
+    own = import_backbone()
+    app = create_app(models, token=token or None, limits=limits, data=data, log=Log(quiet=given.quiet), backbone=own)
     run(app, host, port)
 
 
@@ -83,7 +80,6 @@ def explore(
     table: Path,
     out: Path = Path("explorer.html"),
     id_name: opt.IdColumn = None,
-    backbone: str | None = None,
 ) -> None:
     """Write a page that explores a model in any browser, without a server or the internet.
 
@@ -104,7 +100,7 @@ def explore(
     if out.is_dir():
         raise input_error(f"--out {out} is a folder; name a file in it.")
     not_an_input("--out", out, table)
-    served = load_served(model, model.resolve().name, import_backbone(backbone))
+    served = load_served(model, model.resolve().name, import_backbone())
     rows = PageRows.read(served.model, table, id_name)
     page = make_page(served.model, rows, served.name, served.calibrated).encode()
     write_bytes(out, page)
@@ -117,7 +113,6 @@ def export(
     out: Path,
     levels: str | None = None,
     dtype: str = "float64",
-    backbone: str | None = None,
 ) -> None:
     """Write a model as a file that gives mean, variance and quantiles without Python.
 
@@ -145,7 +140,7 @@ def export(
     if out.suffix.lower() != ".onnx":
         raise input_error(f"{out}: name a file that ends in .onnx.")
     wanted = None if levels is None else [number(part, "--levels") for part in split(levels) if part != "none"]
-    fitted = load_model(model, backbone, "cpu")
+    fitted = load_model(model, "cpu")
     if dtype not in ("float64", "float32"):
         raise input_error(f"--dtype {dtype}: use float64 or float32.")
     export_onnx(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)

@@ -12,7 +12,7 @@ import typer
 
 from snefy_ldl._internal.text import shorten
 from snefy_ldl.apps.cli import options as opt
-from snefy_ldl.apps.cli.common import input_error, load_model, note, progress_bar, say, split, vote_columns
+from snefy_ldl.apps.cli.common import given, input_error, note, progress_bar, say, vote_columns
 from snefy_ldl.apps.rows import group_levels, model_rows, table_groups, takes_gaps
 
 if TYPE_CHECKING:
@@ -51,39 +51,90 @@ def label_names(model: SnefyLDL) -> list[str]:
     return [f"label_{r}" for r in range(model.n_labels_)] if names is None else [str(label) for label in names]
 
 
-def known_features(model: SnefyLDL, option: str | None) -> list[str] | None:
-    """The feature columns of a model, as far as they are known by name.
+def open_table(file: Path) -> TableSource:
+    """A table to read, of a workbook the sheet that ``--sheet`` names.
+
+    Args:
+        file: The table.
+
+    Returns:
+        Its reader.
+    """
+    from snefy_ldl.datasets.tables import TableSource
+
+    return TableSource(file, sheet_of(file))
+
+
+def sheet_of(file: Path) -> str | None:
+    """The sheet to read of a file: that of ``--sheet`` if the file is a workbook, else None.
+
+    Args:
+        file: The table.
+    """
+    return given.sheet if file.suffix.lower().startswith(".xls") else None
+
+
+def recorded(model: Any, name: str) -> Any:
+    """What ``fit`` recorded about the table that it read.
 
     Args:
         model: A fitted model.
-        option: Text of ``--features``, or None.
+        name: "id", "form", "normalize", "vote_columns" or "unit".
 
     Returns:
-        The names in the option, else those the model was fitted with, else None.
+        The recorded value; None for a model that the command line did not fit.
+    """
+    return model.training_.get("table", {}).get(name)
+
+
+def record_table(model: Any, how: dict[str, Any]) -> None:
+    """Record how the training table was read, in what is saved with a model.
+
+    Args:
+        model: A fitted model, or one that is wrapped around another.
+        how: Plain values by name, as :func:`recorded` returns them.
+    """
+    while "model_" in vars(model):
+        model = model.model_
+    model.training_ = {**model.training_, "table": how}
+
+
+def row_names(model: Any, columns: list[str], wanted: str | None = None) -> str | None:
+    """The column that names the rows of a table.
+
+    Args:
+        model: A fitted model.
+        columns: Of the table.
+        wanted: Text of ``--id``, or None.
+
+    Returns:
+        The column that was asked for, the one that named the rows of the training table, or item, id or row; None if
+        the table has none of them.
     """
     from snefy_ldl.datasets.columns import columns_of
+    from snefy_ldl.datasets.labelled import find_id
 
-    return split(option) or columns_of(model)
+    return find_id(columns, wanted or recorded(model, "id"), columns_of(model))
 
 
-def feature_names(model: SnefyLDL, option: str | None, source: TableSource, others: tuple[str, ...] = ()) -> list[str]:
+def feature_names(model: SnefyLDL, source: TableSource, others: tuple[str, ...] = ()) -> list[str]:
     """The columns of a table to feed a model.
 
     Args:
         model: A fitted model.
-        option: Text of ``--features``, or None.
         source: The table.
-        others: Columns that are no features; they matter where neither the option nor the model names any.
+        others: Columns that are no features, for a model that does not know its columns by name.
 
     Returns:
-        The names in the option, or those the model knows, or all columns but the labels and the others.
+        The names the model knows, or all columns but the labels and the others.
 
     Raises:
         InputError: The table lacks one of them, or their number is wrong.
     """
+    from snefy_ldl.datasets.columns import columns_of
     from snefy_ldl.datasets.labelled import is_answer
 
-    names = known_features(model, option)
+    names = columns_of(model)
     if names is None:
         labels = label_names(model)
         others = (*labels, *others, *group_levels(model))
@@ -91,11 +142,11 @@ def feature_names(model: SnefyLDL, option: str | None, source: TableSource, othe
     source.need(names, "features of the model")
     if model.backbone is not None:  # only the user's own network knows what it takes
         return names
-    wanted = len(known_features(model, None) or []) if takes_gaps(model) else model.n_features_in_
+    wanted = len(columns_of(model) or []) if takes_gaps(model) else model.n_features_in_
     if len(names) != wanted:
         raise input_error(
-            f"{source.file.name}: the model takes {wanted} features, but there are {len(names)} columns "
-            "for them. Name the right ones with --features."
+            f"{source.file.name}: the model takes {wanted} features without names, but there are {len(names)} columns "
+            "for them. Leave the others out of the table, or fit to a table whose columns have names."
         )
     return names
 
@@ -152,9 +203,8 @@ class LabelReader:
         """A table with features and one column per label; where further files follow, it need not name its rows."""
         from snefy_ldl.datasets.dataset import column_list
         from snefy_ldl.datasets.labelled import find_id, names_groups
-        from snefy_ldl.datasets.tables import TableSource
 
-        source = TableSource(table)
+        source = open_table(table)
         self.labels = column_list(self.labels or [], "--labels", source.columns)
         if self.id_name is not None and not further:
             source.need([self.id_name], "--id")
@@ -174,10 +224,9 @@ class LabelReader:
     def votes(self, file: Path, form: Form, items: Path | None) -> Labelled:
         """Votes, with their features in the same table or in another one."""
         from snefy_ldl.datasets.labelled import find_id, join_features
-        from snefy_ldl.datasets.tables import TableSource
 
-        columns = [] if file.suffix.lower() == ".json" else TableSource(file).columns
-        table = None if items is None else TableSource(items)
+        columns = [] if file.suffix.lower() == ".json" else open_table(file).columns
+        table = None if items is None else open_table(items)
         if form in ("auto", "long"):
             self.columns = _detected_columns(file, self.columns, form, self.labels, self.id_name, items)
         key = find_id(columns, self.id_name, self.features)
@@ -206,7 +255,7 @@ class LabelReader:
         from snefy_ldl.datasets.labelled import read_labelled
 
         options: dict[str, Any] = {"id_name": self.id_name, "vote_columns": self.columns, "normalize": self.normalize}
-        rows = read_labelled(file, labels, features, form=form, **options, **more)
+        rows = read_labelled(file, labels, features, form=form, sheet=sheet_of(file), **options, **more)
         if form not in ("auto", "shares") and not rows.are_counts:
             raise input_error(f"{file.name} holds shares, not votes; leave out --votes.")
         return rows
@@ -263,7 +312,7 @@ def report_rows(rows: Labelled) -> None:
 def read_for_model(
     model: SnefyLDL, file: Path, options: opt.LabelOptions, new_groups: str | None = None
 ) -> tuple[Labelled, Any]:
-    """Labelled rows, and their features as a model takes them.
+    """Labelled rows, and their features as a model takes them, read as the training table was.
 
     Args:
         model: A fitted model.
@@ -272,27 +321,26 @@ def read_for_model(
         new_groups: Column with the groups of the rows; by default the columns by which the model knows groups.
 
     Returns:
-        The rows, and a table (N, d) for the model, with the rows' groups where the model knows groups by a column of
+        The rows, and a table (N, d) for the model, with the rows' groups if the model knows groups by a column of
         the file.
 
     Raises:
         InputError: A file lacks a column, or a label breaks a rule; the message names row and column.
     """
     from snefy_ldl.datasets.groups import in_groups
-    from snefy_ldl.datasets.labelled import find_id, join_features, read_labelled
-    from snefy_ldl.datasets.tables import TableSource
+    from snefy_ldl.datasets.labelled import join_features, read_labelled
 
-    form: Any = options.form
+    form: Any = options.votes
     if form not in ("auto", "shares", "counts", "long", "wide"):
         raise input_error(f"--votes {form}: use counts, long or wide.")
-    labels = _named_labels(split(options.labels), label_names(model))
-    table, alone = TableSource(file), options.vote_file is None
-    columns, labelled = vote_columns(options.columns), options.vote_file or file
+    labels, id_name = label_names(model), recorded(model, "id")
+    table, alone = open_table(file), options.vote_file is None
+    columns: Any = tuple(recorded(model, "vote_columns") or vote_columns(opt.VOTE_COLUMNS))
+    labelled = options.vote_file or file
     if form in ("auto", "long") and not (alone and set(labels) <= set(table.columns)):
-        columns = _detected_columns(labelled, columns, form, labels, options.id_name, None if alone else file)
-    same = columns[0] if columns[0] in table.columns else None
-    key = find_id(table.columns, options.id_name or same, known_features(model, options.features))
-    names = feature_names(model, options.features, table, (*labels, *columns, *([key] if key else [])))
+        columns = _detected_columns(labelled, columns, form, labels, id_name, None if alone else file)
+    key = row_names(model, table.columns, columns[0] if columns[0] in table.columns else None)
+    names = feature_names(model, table, (*columns, *([key] if key else [])))
     groups = group_columns(model, table) if new_groups is None else [new_groups]
     table.need(groups, "--new-groups")
     wanted = [*names, *(name for name in groups if name not in names)]
@@ -301,33 +349,19 @@ def read_for_model(
         labels,
         wanted if alone else None,
         form=form,
-        id_name=options.id_name,
+        id_name=id_name,
         vote_columns=columns,
-        normalize=options.normalize,
+        prefer_counts=recorded(model, "form") == "votes",
+        normalize=form in ("auto", "shares") and bool(recorded(model, "normalize")),
+        sheet=sheet_of(labelled),
     )
     if rows.features is None:
         with progress_bar("join") as progress:
-            rows = join_features(rows, file, wanted, options.id_name, progress)
+            rows = join_features(rows, file, wanted, id_name if id_name in table.columns else None, progress)
     report_rows(rows)
     groups_of = table_groups(model, rows.features) if new_groups is None else rows.features[groups]
     X = in_groups(model_rows(model, rows.features, names), groups_of)
     return (replace(rows, features=rows.features[names]) if groups else rows), X
-
-
-def _named_labels(named: list[str], known: list[str]) -> list[str]:
-    """The label columns in the model's order: a model's own names may be typed in any, other names stand in its order.
-
-    >>> _named_labels(["b", "a"], ["a", "b"]), _named_labels(["x", "y"], ["a", "b"]), _named_labels([], ["a", "b"])
-    (['a', 'b'], ['x', 'y'], ['a', 'b'])
-    """
-    if not named or (set(named) == set(known) and len(named) == len(known)):
-        return known
-    if len(set(named)) < len(named) or len(named) != len(known):
-        raise input_error(
-            f"--labels {','.join(named)}: name {len(known)} different columns, one for each label of the model "
-            f"({shorten(known, 10)}), in this order."
-        )
-    return named
 
 
 def group_columns(model: SnefyLDL, source: TableSource) -> list[str]:
@@ -338,7 +372,7 @@ def group_columns(model: SnefyLDL, source: TableSource) -> list[str]:
         source: The table.
 
     Returns:
-        The columns, none where the model was fitted without groups.
+        The columns, none if the model was fitted without groups.
     """
     levels = group_levels(model)
     there = [name for name in levels if name in source.columns]
@@ -369,7 +403,7 @@ def _detected_columns(
     return columns
 
 
-#: Items whose laws are computed at a time.
+#: Items whose distributions are computed at a time.
 BLOCK_ITEMS = 4096
 
 
@@ -377,28 +411,22 @@ class Items:
     """Items with their features and votes, read a block at a time; all checks come first.
 
     Args:
-        model: Folder of a saved model.
+        model: A fitted model.
         items: Table with the items' names and features.
-        votes: Votes so far, a table or a Label Studio export; None where there are none.
-        options: How the votes are written down.
-        backbone: Text of ``--backbone``, for a model with a custom network.
+        votes: Votes so far, a table or a Label Studio export.
+        id_name: Text of ``--id``, or None.
 
     Raises:
-        InputError: An option, the items or the votes break a rule.
+        InputError: The items or the votes break a rule.
     """
 
-    def __init__(
-        self, model: Path, items: Path, votes: Path | None, options: opt.VoteOptions, backbone: str | None = None
-    ) -> None:
-        from snefy_ldl.datasets.labelled import ID_NAMES, find_id
-        from snefy_ldl.datasets.tables import TableSource
+    def __init__(self, model: Any, items: Path, votes: Path, id_name: str | None = None) -> None:
+        from snefy_ldl.datasets.labelled import ID_NAMES
 
-        if options.form not in ("auto", "long", "wide", "counts"):
-            raise input_error(f"--votes {options.form}: use auto, long, wide or counts.")
-        self.source, self.model = TableSource(items), load_model(model, backbone)
-        self.labels = label_names(self.model)
-        key = find_id(self.source.columns, options.id_name, known_features(self.model, None))
-        self._features = feature_names(self.model, options.features, self.source, (key,) if key else ())
+        self.source, self.model = open_table(items), model
+        self.labels = label_names(model)
+        key = row_names(model, self.source.columns, id_name)
+        self._features = feature_names(model, self.source, (key,) if key else ())
         self._key, self.id_name = key, key or ID_NAMES[-1]
         names = self.source.whole([] if key else self._features[:1], [key] if key else [])
         ids = [str(row) for row in range(len(names))] if key is None else list(names[key])
@@ -406,9 +434,9 @@ class Items:
         if len(set(ids)) < len(ids):
             twice = next(name for name, times in Counter(ids).items() if times > 1)
             raise input_error(f"{items.name}: two items are named {twice!r} (column {key!r}); names must be unique.")
-        rows = None if votes is None else read_votes(votes, self.labels, options, set(ids), items.name, key)
-        self._votes = {} if rows is None else dict(zip(rows.ids or (), rows.labels))
-        self.single_votes = None if rows is None else rows.votes
+        rows = read_votes(model, votes, id_name, set(ids), items.name, key)
+        self._votes = dict(zip(rows.ids or (), rows.labels))
+        self.single_votes = rows.votes
 
     def blocks(self, progress: Progress) -> Iterator[tuple[list[str], Any, Any]]:
         """Some items at a time, in the order of the table.
@@ -433,34 +461,31 @@ class Items:
             yield ids, model_rows(self.model, chunk, self._features), counts
 
 
-def read_votes(
-    file: Path, labels: list[str], options: opt.VoteOptions, items: set[str], table: str, key: str | None
-) -> Labelled:
+def read_votes(model: Any, file: Path, id_name: str | None, items: set[str], table: str, key: str | None) -> Labelled:
     """Votes on items; prints on standard error what is odd about them.
 
     Args:
+        model: A fitted model.
         file: A table, or a Label Studio export.
-        labels: Names of the labels (L).
-        options: How the votes are written down.
+        id_name: Text of ``--id``, or None.
         items: Names of all items.
         table: Name of the table of the items, for messages.
-        key: Its column of names; None where items go by their row number.
+        key: Its column of names; None if items go by their row number.
 
     Returns:
-        Numbers of votes per item, with the items' names, and the single votes where the file holds those.
+        Numbers of votes per item, with the items' names, and the single votes if the file holds those.
 
     Raises:
         InputError: The file holds no votes, or none on these items.
     """
     from snefy_ldl.datasets.labelled import ID_NAMES, last_of_each, read_labelled
 
-    form: Any = options.form
-    columns = vote_columns(options.columns)
-    rows = last_of_each(
-        read_labelled(file, labels, form=form, id_name=options.id_name, vote_columns=columns, prefer_counts=True)
-    )
+    labels, columns = label_names(model), recorded(model, "vote_columns") or vote_columns(opt.VOTE_COLUMNS)
+    id_name = id_name or recorded(model, "id")
+    read = read_labelled(file, labels, id_name=id_name, vote_columns=tuple(columns), prefer_counts=True)
+    rows = last_of_each(read)
     if not rows.are_counts:
-        raise input_error(f"{file.name} holds shares; update and next need votes.")
+        raise input_error(f"{file.name} holds shares; --votes needs votes.")
     if rows.ids is None:
         raise input_error(f"{file.name} has no column that names the items (item, id or row); name it with --id.")
     report_rows(rows)
@@ -473,3 +498,31 @@ def read_votes(
     if missing:
         note(f"votes on {len(missing)} items that {table} lacks: {shorten(missing, 5)}")
     return rows
+
+
+def outside_rows(model: Any, X: Any) -> Any:
+    """How far rows are outside the training range, or None if the model does not record that.
+
+    Args:
+        model: A fitted model.
+        X: Features as the model takes them, with or without groups.
+    """
+    from snefy_ldl.datasets.groups import split_rows
+
+    return None if model.columns_ is None else model.columns_.outside(split_rows(X)[0])
+
+
+def describe_outside(model: Any, parts: list[Any]) -> str:
+    """One sentence on the rows that are outside the training range, empty if none is.
+
+    Args:
+        model: A fitted model.
+        parts: What :func:`outside_rows` gave of each part of the rows, in order.
+    """
+    import numpy as np
+
+    from snefy_ldl.datasets.training_range import OutsideRows
+
+    rows = [np.concatenate([getattr(part, name) for part in parts]) for name in ("beyond", "distance", "flags")]
+    whole = OutsideRows(*rows, cells=np.sum([part.cells for part in parts], axis=0))
+    return whole.describe(getattr(model.columns_, "names_out", None))

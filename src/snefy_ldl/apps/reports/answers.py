@@ -204,23 +204,22 @@ def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 
         if rows.counts is None:
             fitted = _refit(model, rows, learn) if type(model) is SnefyLDL else fit_folds(model, rows.X, rows.D, learn)
         else:
-            fitted = list(fit_many(model, rows.X, None, learn, counts=rows.counts))
+            alone = model.model_ if "model_" in vars(model) else model  # annotators do not matter for numbers of votes
+            fitted = list(fit_many(alone, rows.features, None, learn, counts=rows.counts))
     return [Part(one, test) for one, (_, test) in zip(fitted, splits)]
 
 
 def _refit(model: SnefyLDL, rows: JudgedRows, learn: Sequence[Index]) -> list[SnefyLDL]:
     """One model per fold, of the candidate that the given one chose if it is fitted."""
     if not hasattr(model, "net_"):
-        return fit_many(model, rows.X, rows.D, learn)
+        return fit_many(model, rows.features, rows.D, learn)
     chosen: dict[str, Any] = {"standardize": False if model.scaling_ == "none" else model.scaling_}
     if model.inputs_ == "features":
         chosen["guides"] = None
     settled = clone(model).set_params(**chosen)
-    if rows.features is not rows.X:
-        return fit_many(settled, rows.X, rows.D, learn)
-    data = TrainingData(rows.X, rows.D, None, None, settled.backbone, settled.columns)
+    data = TrainingData(rows.features, rows.D, None, None, settled.backbone, settled.columns)
     if model.guides_ is None or (data.columns is not None and (data.columns.has_gaps or not data.columns.is_plain)):
-        return fit_many(settled, rows.X, rows.D, learn)
+        return fit_many(settled, rows.features, rows.D, learn)
     jobs = [Job(settled.settings(), data, fold, warn=False) for fold in learn]
     # what is over soon is not worth processes of its own, which load the library first
     n_jobs = 1 if model.training_["seconds"] < SHORT_FIT else None
