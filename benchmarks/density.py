@@ -38,8 +38,8 @@ import density_nets as nets
 import density_peers as peers
 import density_report
 import density_selftest
-from density_data import COMPOSITION, LDL, load, split, variants
-from snefy_ldl import SnefyLDL, fit_density
+from density_data import COMPOSITION, LDL, VOTES, load, split, variants
+from snefy_ldl import AutoLDL, SnefyLDL
 from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl.learners import SABFGS, DirichletLDL
 from snefy_ldl.logratio import LogRatioLDL
@@ -49,6 +49,7 @@ from snefy_ldl.metrics import coverage, interval_width, kl_divergence
 VERSION = 1
 FOLDER = common.RESULTS / "density"
 DRAWS = 512
+EVERY_TABLE = LDL + COMPOSITION + VOTES
 LEVEL = 0.9
 #: Entries of draws that are held at a time.
 BLOCK = 4_000_000
@@ -75,29 +76,24 @@ class Ours:
         return self.model.log_prob(X, D)
 
     def mean_and_interval(self, X):
-        mean = self.model.predict(X)
-        if not isinstance(self.model, SnefyLDL):
-            return mean, self.model.predict_interval(X[:INTERVAL_ROWS], LEVEL)
-        self.chosen = {"inputs": self.model.inputs_, "zeros": self.model.zero_policy_.mode}
-        return mean, self.model.predict_interval(X[:INTERVAL_ROWS], LEVEL)
+        for name in ("inputs_", "scaling_", "n_iter_", "guide_weights_", "shape_"):
+            if (value := getattr(self.model, name, None)) is not None:
+                self.chosen[name] = np.round(value, 4).tolist() if isinstance(value, np.ndarray) else value
+        return self.model.predict(X), self.model.predict_interval(X[:INTERVAL_ROWS], LEVEL)
 
 
 class Auto(Ours):
-    """The density that :func:`snefy_ldl.fit_density` chooses; both have the seeds of the other methods."""
+    """The distribution that :class:`snefy_ldl.AutoLDL` chooses; both have the seeds of the other methods."""
 
     def __init__(self, seed):
-        super().__init__(None)
-        self.seed = seed
-
-    def fit(self, X, D, keep):
-        snefy, logratio = SnefyLDL(random_state=self.seed, device="cpu"), LogRatioLDL(random_state=self.seed)
-        self.model = fit_density(X, D, random_state=self.seed, snefy=snefy, logratio=logratio)
-        return self
+        super().__init__(
+            AutoLDL(snefy=SnefyLDL(random_state=seed, device="cpu"), logratio=LogRatioLDL(random_state=seed))
+        )
 
     def mean_and_interval(self, X):
         answers = super().mean_and_interval(X)
-        choice = self.model.density_choice_
-        self.chosen = {key: choice[key] for key in ("kept", "rows", "difference", "standard_error")}
+        choice = self.model.choice_
+        self.chosen = {key: getattr(choice, key) for key in ("kept", "rows", "difference", "standard_error")}
         return answers
 
 
@@ -116,11 +112,7 @@ class Point:
 
 
 def snefy(variant, has_zeros, seed, **changes):
-    """SnefyLDL with what this version knows of the changes; the zero policy is named where it matters."""
-    known = SnefyLDL().get_params()
-    if variant in ZEROS:
-        raise peers.LeftOut("SnefyLDL does not model zeros")
-    changes = {key: value for key, value in changes.items() if key in known}
+    """SnefyLDL with some changes to its defaults."""
     return Ours(SnefyLDL(random_state=seed, device="cpu", **changes))
 
 
@@ -136,10 +128,10 @@ def trees(seed):
 DENSE, ZEROS = ("plain", "jitter"), ("zeros", "zeros jitter")
 EVERY = DENSE + ZEROS
 METHODS = {
-    "SnefyLDL": (snefy, EVERY),
+    "SnefyLDL": (snefy, DENSE),
     "SnefyLDL as 0.1": (old_snefy, DENSE),
-    "LogRatioLDL": (lambda v, z, s: Ours(LogRatioLDL(random_state=s)), DENSE),
-    "auto": (lambda v, z, s: Auto(s), DENSE),
+    "LogRatioLDL": (lambda v, z, s: Ours(LogRatioLDL(random_state=s)), EVERY),
+    "AutoLDL": (lambda v, z, s: Auto(s), EVERY),
     "zuko NSF": (lambda v, z, s: peers.NetworkPeer(nets.SplineFlow, s), DENSE),
     "zuko GMM": (lambda v, z, s: peers.NetworkPeer(nets.ZukoMixture, s), DENSE),
     "MDN, logistic normals": (lambda v, z, s: peers.NetworkPeer(nets.LogisticNormals, s), DENSE),
@@ -157,7 +149,7 @@ METHODS = {
 }
 NEEDS = {"zuko NSF": "zuko", "zuko GMM": "zuko", "NGBoost Gaussian": "ngboost", "XGBoostLSS Dirichlet": "xgboostlss"}
 #: The methods that take longest, which start first.
-SLOW = ("auto", "zuko NSF", "NGBoost Gaussian", "distributional forest", "XGBoostLSS Dirichlet")
+SLOW = ("AutoLDL", "zuko NSF", "NGBoost Gaussian", "distributional forest", "XGBoostLSS Dirichlet")
 
 
 def by_draws(model, X, n_labels):
@@ -306,7 +298,7 @@ def seeds_of(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("run", "report", "selftest"))
-    parser.add_argument("--data", nargs="+", choices=LDL + COMPOSITION, default=LDL + COMPOSITION)
+    parser.add_argument("--data", nargs="+", choices=EVERY_TABLE, default=EVERY_TABLE)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--variants", nargs="+", choices=EVERY, default=EVERY)
     parser.add_argument("--seeds", type=seeds_of, default=seeds_of("0..4"))
