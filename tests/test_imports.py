@@ -121,7 +121,7 @@ def test_votes_names_every_public_thing_and_no_other() -> None:
 
 
 #: Scripts that are still being adapted.
-WAITING = {"density.py", "service.py"}
+WAITING = {"service.py"}
 BESIDE = [
     path
     for name in ("benchmarks", "examples", "reproduction", "tools")

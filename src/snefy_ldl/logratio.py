@@ -123,7 +123,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
     def _check_params(self) -> None:
         super()._check_params()
         names = self._guide_names()
-        if not names or len(set(names)) < len(names) or not set(names) <= set(GUIDES):
+        if not names or sorted(set(names) & set(GUIDES)) != sorted(names):
             raise InputError(f'guides={self.guides!r}: use "auto", or a list of {", ".join(GUIDES)}, each once.')
 
     def _guide_names(self) -> list[str]:
@@ -318,7 +318,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             shape = choose_shape(squares, log_dets, frames.size, np.ones(n_rows), *choices)
         self.shape_ = np.array([shape.shrinkage, shape.freedom, shape.spread])
         values, axes = np.linalg.eigh(shrink(flat[0], shape.shrinkage))
-        self.back_ = np.ascontiguousarray((axes * np.sqrt(values))[:, ::-1])
+        self.back_ = (axes * np.sqrt(values))[:, ::-1].copy()  # a view turned round is no tensor
         frames = Frames.empty(
             n_rows, n_labels - 1 if supports.complete else min(n_labels - 1, MOST_AXES), supports.complete
         )
