@@ -12,17 +12,18 @@ from snefy_ldl.apps.serve.explorer import PageRows, make_page
 
 #: The page's answer for some rows, as plain values.
 ANSWERS = """rows => rows.map(row => {
-  explorer.state.row = row; explorer.state.moved = false;
-  const answer = explorer.answerAt(explorer.rows.x(row)), list = values => values ? Array.from(values) : null;
+  explorer.state.row = row; explorer.state.moved = false; explorer.state.x = explorer.rows.x(row);
+  const answer = explorer.answerAt(explorer.state.x), list = values => values ? Array.from(values) : null;
   return {mean: list(answer.mean), low: list(answer.low), high: list(answer.high), zero: list(answer.zero),
-          covariance: list(answer.covariance()), greater: answer.greater(0, 1)};
+          covariance: list(answer.covariance()), greater: answer.greater(0, 1), calibrated: answer.calibrated};
 })"""
 
 
-def open_page(browser: Any, folder: Path, model: Any, rows: Any, name: str = "model", **options: Any) -> Any:
+def open_page(browser: Any, folder: Path, model: Any, rows: Any, intervals: Any = None, **options: Any) -> Any:
     """A page of the model in a new tab, once it has drawn its first answer."""
-    file = folder / f"{name}.html"
-    file.write_text(make_page(model, rows if isinstance(rows, PageRows) else PageRows(rows), name), encoding="utf-8")
+    file = folder / f"page-{len(list(folder.iterdir()))}.html"
+    rows = rows if isinstance(rows, PageRows) else PageRows(rows)
+    file.write_text(make_page(model, rows, "model", intervals), encoding="utf-8")
     return open_file(browser, file.as_uri(), **options)
 
 

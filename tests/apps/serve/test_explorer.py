@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from commands import fail, succeed
-from snefy_ldl import SnefyLDL
+from snefy_ldl import LogRatioLDL, SnefyLDL
 from snefy_ldl.apps.serve.explorer import PageRows, export, make_page
 from snefy_ldl.apps.serve.explorer.export import export_model
 from snefy_ldl.apps.serve.store import load_served
@@ -30,7 +33,7 @@ def test_the_page_names_no_other_place(small: SnefyLDL, city: Table) -> None:
 def test_sixty_four_neurons_and_six_labels_stay_below_one_and_a_half_megabytes() -> None:
     random = np.random.default_rng(0)
     X, D = random.normal(size=(2000, 5)), random.dirichlet(np.ones(6), size=2000)
-    model = SnefyLDL(epochs=1, centre=None, guides=None, random_state=0).fit(X[:200], D[:200])
+    model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(X[:200], D[:200])
     assert len(make_page(model, PageRows(X)).encode()) < 1.5e6
 
 
@@ -40,17 +43,35 @@ def test_without_rows_there_is_a_typical_one(small: SnefyLDL) -> None:
     assert all(control["low"] < control["high"] for control in content["controls"])
 
 
-def test_too_many_cells_are_thinned_and_too_many_trees_left_out(city: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"n_neurons": 6, "epochs": 1, "centre": None, "random_state": 0}
-    model = SnefyLDL(guides=[TreesLDL(n_trees=5, random_state=0)], **settings).fit(*city)
-    monkeypatch.setattr(export, "MOST_CELLS", 50)
-    monkeypatch.setattr(export, "MOST_TREE_NUMBERS", 10)
-    monkeypatch.setattr(export, "MOST_TABULATED", 7 * model.net_.n_members * 4)
-    content, _ = export_model(model, PageRows(city[0]))
+def test_large_tables_are_thinned_and_large_forests_left_out(
+    small: SnefyLDL, ratios: LogRatioLDL, city: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "MOST_BYTES", 10 * (8 * 5 + 8 * 3 + 3 * (2 * export.DRAWS + 4 * 8)))
+    content, _ = export_model(ratios, PageRows(city[0]))
     assert content["rows"]["count"] == 10
-    assert content["network"] is None
-    assert content["places"]["scales"]["shape"][0] == 4
-    assert [note.split()[0] for note in content["notes"]] == ["This", "The", "Only"]
+    assert content["draws"]["codes"]["shape"] == [10, export.DRAWS, 3]
+    assert content["notes"][0] == "This page shows 10 of 160 rows, evenly spread."
+    assert export_model(small, PageRows(city[0]))[0]["rows"]["count"] == 160
+    forest = [TreesLDL(n_trees=5, random_state=0)]
+    model = SnefyLDL(guides=forest, n_neurons=6, epochs=1, random_state=0).fit(*city)
+    monkeypatch.setattr(export, "MOST_TREE_NUMBERS", 10)
+    content, _ = export_model(model, PageRows(city[0]))
+    assert content["square"]["network"] is None
+    assert content["square"]["scales"]["shape"][0] == content["rows"]["count"]
+    assert content["notes"][0].startswith("The model's trees are too large")
+
+
+def test_draws_are_coded_to_a_twentieth_of_a_percent(ratios: LogRatioLDL, city: Table) -> None:
+    pack = export.Pack()
+    dist = ratios.predict_dist(city[0][:3])
+    export._draws(dist, pack)
+    size = 3 * export.DRAWS * 3
+    codes = np.frombuffer(gzip.decompress(base64.b64decode(pack.text())), dtype="<u2")[:size].astype(float)
+    shares = np.where(codes > 0, np.exp(export.LOWEST_LOG * (1.0 - (codes - 1.0) / 65534.0)), 0.0)
+    drawn = dist.draw_logs(export.DRAWS, torch.Generator().manual_seed(0)).exp().transpose(0, 1).flatten().numpy()
+    assert ((shares == 0.0) == (drawn == 0.0)).all()
+    assert (drawn == 0.0).any()
+    np.testing.assert_allclose(shares, drawn, rtol=5e-4, atol=1e-12)
 
 
 def test_the_command_refuses_what_it_cannot_write_or_read(folder: Path, city: Table, tmp_path: Path) -> None:

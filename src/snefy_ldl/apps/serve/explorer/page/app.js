@@ -1,61 +1,47 @@
 // The page: what is chosen, what follows from it, and the pictures of that.
 
 const explorer = { ready: false, frames: [] };
-const FEW_DRAWS = 200;
 
 async function start() {
   const content = JSON.parse(byId("data").textContent), array = await unpack(byId("arrays").textContent);
-  const model = new Model(content, array), plain = model.kind === "plain", canMove = Boolean(content.network);
+  const model = new Model(content, array), exact = Boolean(model.square), canMove = Boolean(model.network);
   const state = {
-    row: 0, x: null, moved: false, votes: new Array(model.nLabels).fill(0), parts: model.labels.map((_, r) => [r]),
-    known: null, level: startLevel(content.calibrated), pending: false,
+    row: 0, x: null, moved: false, parts: model.labels.map((_, r) => [r]), known: null, level: startLevel(content.calibrated), pending: false,
   };
   const rows = new Rows(model, content, array, row => { choose(row); byId("mix").focus(); });
-  const partName = part => part.map(r => model.labels[r]).join(" + ");
-  const names = () => state.parts.map(partName);
+  const names = () => state.parts.map(part => part.map(r => model.labels[r]).join(" + "));
 
   // -- answers ----------------------------------------------------------------------------------------------------
 
-  const placeAt = x => canMove ? model.place(x) : model.rowPlace(state.row);
-
-  // The law of the chosen parts after the votes. While something moves laws that draw take fewer draws.
-  function lawAt(x, quick = false) {
-    const place = placeAt(x);
-    if (!place) return null;
-    let law = model.law(place);
-    law.quick = quick;
-    const after = state.votes.some(count => count > 0) ? law.posterior(state.votes) : law;
-    law = after || law;
-    if (state.parts.length < model.nLabels) law = law.merged(state.parts);
-    law.withoutVotes = !after;
-    return law;
+  // The distribution of the chosen parts.
+  function distributionAt(x) {
+    const dist = model.distribution(x, state.row);
+    return state.parts.length < model.nLabels ? dist.merged(state.parts) : dist;
   }
 
-  function answerAt(x, quick = false) {
-    const law = lawAt(x, quick), count = state.parts.length;
-    if (!law) return null;
-    byId("votes-note").textContent = law.withoutVotes ? "No draw is compatible with these votes, so they are ignored." : "";
-    let other = law, order = [...Array(count).keys()];
+  function answerAt(x) {
+    const dist = distributionAt(x), count = state.parts.length, all = [...Array(count).keys()];
+    let other = dist, order = all;
     if (state.known) {
-      other = law.knowing(state.known.part, state.known.share);
-      if (!other) { byId("known-note").textContent = "The law has no density at that share."; other = law; }
-      else order = order.filter(part => part !== state.known.part);
+      other = dist.knowing(state.known.part, state.known.share);
+      if (!other) {
+        byId("known-note").textContent = exact ? "The distribution has no density at that share." : "Too few draws lie near that share; ask the model in Python (dist.condition).";
+        other = dist;
+      } else order = order.filter(part => part !== state.known.part);
     }
-    const known = other === law ? -1 : state.known.part, place = part => order.indexOf(part);
+    const known = other === dist ? -1 : state.known.part, place = part => order.indexOf(part);
     const spread = (values, fixed) => Float64Array.from({ length: count }, (_, part) => part === known ? fixed : values[place(part)]);
     const shares = new Map(), share = part => {
       if (!shares.has(part)) shares.set(part, other.share(place(part)));
       return shares.get(part);
     };
-    const tail = 0.5 * (1 - state.level), all = [...Array(count).keys()], zero = plain ? null : other.zero();
-    const asGiven = other === law && !state.moved && x === state.x && count === model.nLabels && !state.votes.some(count => count > 0);
-    const conformal = asGiven ? calibratedEnds() : null;
-    const tabled = other === law && law instanceof MovedLaw ? tabledQuantile() : null;
-    const at = level => part => part === known ? state.known.share : tabled ? tabled(part, level) : share(part).quantile(level);
+    const tail = 0.5 * (1 - state.level), whole = known < 0 && count === model.nLabels, asGiven = whole && x === state.x && !state.moved;
+    const calibrated = asGiven ? calibratedEnds() : null, ends = calibrated || (whole && !exact ? tabledEnds() : null);
+    const end = (side, level) => part => part === known ? state.known.share : ends ? ends(side, part) : share(part).quantile(level);
+    const zero = exact || content.draws.zero === null ? null : whole ? rowOf(content.draws.zero) : other.zero();
     return {
-      names: names(), mean: spread(other.mean(), state.known && state.known.share), known, zero: zero && spread(zero, 0), law: other,
-      calibrated: Boolean(conformal), low: all.map(conformal ? conformal(0) : at(tail)), high: all.map(conformal ? conformal(1) : at(1 - tail)), quantile: (part, level) => at(level)(part), exactEnds: plain || Boolean(conformal || tabled || other.exactShares),
-      endError: () => Math.max(...all.filter(part => part !== known).flatMap(part => [share(part).error(tail), share(part).error(1 - tail)])),
+      names: names(), known, dist: other, calibrated: Boolean(calibrated), low: all.map(end(0, tail)), high: all.map(end(1, 1 - tail)),
+      mean: known < 0 && !exact ? merged(rows.means(state.row)) : spread(other.mean(), state.known && state.known.share), zero: zero && spread(zero, 0),
       hasCurve: part => part !== known, curve: (part, quick) => share(part).curve(quick), withoutCurves: "This share is known.",
       covariance: () => {
         const inner = other.covariance(), table = new Float64Array(count * count);
@@ -72,20 +58,22 @@ async function start() {
     };
   }
 
-  // Exact quantiles that came with a row of the table; null for other rows, moved features and merged labels.
-  function tabledQuantile() {
-    const levels = content.levels, quantiles = array(content.quantiles), width = model.nLabels * levels.length;
-    if (state.moved || state.parts.length < model.nLabels || (state.row + 1) * width > quantiles.length) return null;
-    return (part, level) => quantiles[state.row * width + part * levels.length + levels.findIndex(one => Math.abs(one - level) < 1e-9)];
-  }
+  const merged = values => Float64Array.from(state.parts, part => part.reduce((sum, r) => sum + values[r], 0));
+  const rowOf = entry => array(entry).subarray(state.row * model.nLabels, (state.row + 1) * model.nLabels);
 
-  // Conformal intervals that came with a row of the table, at levels that were calibrated.
+  // Conformal intervals of a row of the table, at levels that were calibrated.
   function calibratedEnds() {
     if (!content.calibrated) return null;
     const { levels, ends } = content.calibrated, place = levels.findIndex(one => Math.abs(one - state.level) < 1e-9);
-    const values = array(ends), width = model.nLabels * 2 * levels.length;
-    if (place < 0 || (state.row + 1) * width > values.length) return null;
-    return side => part => values[state.row * width + (part * 2 + side) * levels.length + place];
+    const values = array(ends), start = state.row * model.nLabels * 2 * levels.length;
+    return place < 0 ? null : (side, part) => values[start + (part * 2 + side) * levels.length + place];
+  }
+
+  // The model's own intervals of a row that the page knows by draws.
+  function tabledEnds() {
+    const { levels, quantiles } = content.draws, values = array(quantiles), start = state.row * model.nLabels * levels.length;
+    const place = side => levels.findIndex(one => Math.abs(one - (side ? 0.5 + 0.5 * state.level : 0.5 - 0.5 * state.level)) < 1e-9);
+    return place(0) < 0 ? null : (side, part) => values[start + part * levels.length + place(side)];
   }
 
   // -- pictures ---------------------------------------------------------------------------------------------------
@@ -96,11 +84,9 @@ async function start() {
 
   function draw() {
     state.pending = false;
-    // integrals and many draws wait until nothing moves
-    const began = performance.now(), quick = began - lastDraw < RESTING || (!plain && state.moved), answer = answerAt(state.x, quick);
+    const began = performance.now(), quick = exact && began - lastDraw < RESTING, answer = answerAt(state.x);
     lastDraw = began;
     show(answer, quick);
-    if (!answer) { explorer.resting = true; return; }
     if (!explorer.frames.length) performance.mark("first view");
     explorer.frames.push(performance.now() - began);
     if (explorer.frames.length > 500) explorer.frames.shift();
@@ -109,35 +95,20 @@ async function start() {
 
   function show(answer, quick) {
     explorer.answer = answer;
-    byId("mix-note").textContent = answer ? mixNote(answer) : "This page holds no distribution for this row; choose an earlier one.";
-    if (!answer) return;
+    byId("mix-note").textContent = mixNote(answer);
     drawBars(answer);
     drawDensities(answer, densityParts(answer), quick);
     drawTriangle(answer, quick);
     drawComparison(answer);
   }
 
-  // How far another set of draws would put a number, in words.
-  const giveOrTake = error => error < 0.0005 ? "±0.1 % or less" : `±${percent(error)}`;
-
-  // What on this page comes from draws, and how good that is.
-  function drawsNote({ law, exactEnds, endError }) {
-    if (law instanceof MovedLaw) {
-      const count = law.drawn.count.toLocaleString("en");
-      return exactEnds ? `Means and intervals are exact; densities are smoothed from ${count} draws.`
-        : `Means are exact. Intervals come from ${count} draws: their ends are accurate to about ${giveOrTake(endError())}.`;
-    }
-    return `All of this comes from ${law.count.toLocaleString("en")} weighted draws, as good as ${Math.round(law.effective).toLocaleString("en")} equal ones: `
-      + `means to about ${giveOrTake(Math.max(...law.meanErrors()))}, ends of intervals to about ${giveOrTake(endError())}.`
-      + (law.effective < FEW_DRAWS ? " That is rough: what you set is far from what the model expects." : "");
-  }
-
   function mixNote(answer) {
-    const notes = plain ? [] : [drawsNote(answer)];
+    const notes = [];
+    if (!exact && answer.known >= 0) notes.push(`From ${Math.round(answer.dist.effective)} of the ${content.draws.count} draws, those near the known share.`);
     if (content.calibrated) {
       const levels = content.calibrated.levels.map(level => `${shortNumber(100 * level)} %`).join(", ");
       notes.push(answer.calibrated ? "Intervals are calibrated (conformal)."
-        : `Intervals are not calibrated. Calibrated ones exist for unchanged rows at ${levels}, without votes, known shares or merged parts.`);
+        : `Intervals are not calibrated. Calibrated ones exist for unchanged rows at ${levels}, without known shares or merged parts.`);
     }
     return notes.join(" ");
   }
@@ -160,13 +131,12 @@ async function start() {
     if (new Set(corners).size < 3) return clearTernary("Choose three different parts.");
     const made = answer.ternary(corners);
     if (!made) return clearTernary("The share of one of these parts is known; choose three others.");
-    const points = triangle(quick ? 30 : 60), densities = made.densities(points);
+    const points = triangle(quick ? 30 : 60), densities = made(points);
     const total = corners.reduce((sum, part) => sum + answer.mean[part], 0);
     drawTernary(corners.map(part => answer.names[part]), densities, corners.map(part => answer.mean[part] / total), points);
     const notes = [answer.names.length === 3 ? "The stronger the colour, the more probable; the ring is the mean."
       : "Proportions among these three: the stronger the colour, the more probable; the ring is the mean."];
-    if (!made.exact) notes.push("Smoothed from draws.");
-    if (made.inside < 0.9995) notes.push(`All three are above zero in ${percent(made.inside)} of the draws; the picture shows those.`);
+    if (!exact) notes.push("Smoothed from draws.");
     byId("ternary-note").textContent = notes.join(" ");
   }
 
@@ -175,9 +145,8 @@ async function start() {
     const chance = first === second ? null : answer.greater(first, second);
     explorer.greater = chance;
     byId("larger").textContent = first === second ? "(choose two)" : percent(chance);
-    const drawn = !plain && first !== second && !(answer.law instanceof MovedLaw && answer.law.exactlyGreater());
-    const count = drawn ? (answer.law.drawn || answer.law).effective : 0;
-    byId("larger-note").textContent = drawn ? `From draws, accurate to about ${giveOrTake(Math.sqrt(Math.max(chance * (1 - chance), 0) / count))}.` : "";
+    const error = exact || first === second ? 0 : Math.sqrt(Math.max(chance * (1 - chance), 0) / answer.dist.effective);
+    byId("larger-note").textContent = error ? `Estimated from draws, with a standard error of ${percent(error)}.` : "";
   }
 
   // What is slower, or only read at rest, waits until nothing moves.
@@ -185,12 +154,9 @@ async function start() {
   function later(answer, quick) {
     clearTimeout(timer);
     timer = setTimeout(() => {
-      if (quick && plain) {
+      if (quick) {
         drawDensities(answer, densityParts(answer));
         drawTriangle(answer);
-      } else if (quick) {
-        answer = answerAt(state.x);
-        show(answer);
       }
       drawCorrelations(answer.names, answer.names.length <= 60 ? answer.covariance() : null);
       drawFeature(answer);
@@ -199,7 +165,7 @@ async function start() {
     }, 90);
   }
 
-  // Laws along a feature take a while: some at a time, until something else is chosen.
+  // Distributions along a feature take a while: some at a time, until something else is chosen.
   const TURN = 25;
   let featureRun = 0;
 
@@ -216,8 +182,7 @@ async function start() {
       if (points.length <= steps) { setTimeout(work, 0); return; }
       explorer.dependence = points;
       drawDependence(control.name, answer.names[part], part, points, state.x[control.at], value => shortNumber(value));
-      const exact = plain || (answer.law instanceof MovedLaw && answer.law.pairWork <= BAND_WORK);
-      byId("dependence-note").textContent = `The band is ${content.calibrated ? "the uncalibrated" : "the"} ${shortNumber(100 * state.level)} % interval${exact ? "" : ", from draws"}; other features stay.`;
+      byId("dependence-note").textContent = `The band is ${content.calibrated ? "the uncalibrated" : "the"} ${shortNumber(100 * state.level)} % interval; other features stay as they are.`;
       rest();
     };
     work();
@@ -227,11 +192,11 @@ async function start() {
     const value = control.low + (control.high - control.low) * along, x = state.x.slice();
     setNumber(x, control, value);
     if (state.known) {
-      const one = answerAt(x, true);
+      const one = answerAt(x);
       return { x: value, mean: one.mean[part], low: one.low[part], high: one.high[part] };
     }
-    const law = lawAt(x, true), share = law.bandShare(part);
-    return { x: value, mean: law.mean()[part], low: share.quantile(tail), high: share.quantile(1 - tail) };
+    const dist = distributionAt(x), share = dist.share(part);
+    return { x: value, mean: dist.mean()[part], low: share.quantile(tail), high: share.quantile(1 - tail) };
   }
 
   function update() {
@@ -253,7 +218,6 @@ async function start() {
     state.x = rows.x(state.row); state.moved = false;
     rows.current = state.row;
     byId("row").value = state.row;
-    byId("row-name").textContent = content.rows.ids ? rows.name(state.row) : "";
     byId("mix-row").textContent = content.rows.ids ? `${content.rows.id} ${rows.name(state.row)}` : `row ${state.row}`;
     byId("reset").disabled = true;
     showFeatures(); showLabel(); rows.draw(); update();
@@ -393,22 +357,6 @@ async function start() {
     update();
   }
 
-  function makeVotes() {
-    byId("votes").append(...model.labels.map((label, r) => {
-      const input = element("input", { type: "number", min: 0, max: 10000, step: 1, value: 0 });
-      input.addEventListener("input", () => {
-        state.votes[r] = Math.min(10000, Math.max(0, Math.floor(Number(input.value)) || 0));
-        update();
-      });
-      return element("label", {}, label, input);
-    }));
-    byId("votes-clear").addEventListener("click", () => {
-      state.votes.fill(0);
-      byId("votes").querySelectorAll("input").forEach(input => { input.value = 0; });
-      update();
-    });
-  }
-
   // -- labels -----------------------------------------------------------------------------------------------------
 
   const labelInputs = model.labels.map(label => element("input", { type: "number", min: 0, step: "any", ariaLabel: `Label: ${label}` }));
@@ -439,8 +387,8 @@ async function start() {
 
   // -- wiring -----------------------------------------------------------------------------------------------------
 
-  byId("title").textContent = content.name;
-  byId("summary").textContent = `${model.nLabels} labels, ${content.controls.length} features, ${rows.count.toLocaleString("en")} row${rows.count === 1 ? "" : "s"}`;
+  byId("title").textContent = content.title;
+  byId("summary").textContent = `Model ${content.name}: ${model.nLabels} labels, ${content.controls.length} features, ${rows.count.toLocaleString("en")} row${rows.count === 1 ? "" : "s"}`;
   byId("footer").textContent = `Made by snefy-ldl ${content.library}. Everything on this page is computed in your browser; nothing is sent anywhere.`;
   byId("notes").append(...content.notes.map(note => element("li", { textContent: note })));
   byId("notes").hidden = content.notes.length === 0;
@@ -454,7 +402,7 @@ async function start() {
   byId("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
   dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
   theme(dark.matches ? "dark" : "light");
-  makeFeatures(); makeVotes(); showParts();
+  makeFeatures(); showParts();
   const known = content.calibrated ? content.calibrated.levels : [], isKnown = level => known.some(one => Math.abs(one - level) < 1e-9);
   const offered = [...[0.5, 0.8, 0.9, 0.95].filter(level => !isKnown(level)), ...known].sort((a, b) => a - b);
   byId("level").append(...offered.map(level => new Option(`${shortNumber(100 * level)} %${isKnown(level) ? ", calibrated" : ""}`, level, false, level === state.level)));
@@ -478,7 +426,7 @@ async function start() {
   byId("label-keep").addEventListener("click", keepLabel);
   byId("label-drop").addEventListener("click", () => { rows.kept.delete(state.row); rows.draw(); showLabel(); });
   byId("label-download").addEventListener("click", () => { unsaved = false; });
-  Object.assign(explorer, { model, state, rows, answerAt, lawAt, ready: true });
+  Object.assign(explorer, { model, state, rows, answerAt, distributionAt, ready: true });
   choose(rows.order.length && byId("sort").value === "uncertainty" ? rows.order[0] : 0);
 }
 

@@ -101,26 +101,31 @@ function smoothPath(points) {
   }).join("");
 }
 
-// Where a curve lies: shares between which nearly all of its mass is, and how high it is away from its ends.
-function frame(points, answer, part) {
-  let mass = 0, low = points[0][0], high = points[points.length - 1][0];
-  const sums = points.map(([t, p], at) => mass += at ? 0.5 * (p + points[at - 1][1]) * (t - points[at - 1][0]) : 0);
-  for (let at = 0; at < points.length; at++) {
-    if (sums[at] < 0.002 * mass) low = points[at][0];
-    if (sums[at] < 0.998 * mass) high = points[Math.min(at + 1, points.length - 1)][0];
-  }
+// Mass outside which a curve is not drawn: a density may grow without bound where hardly any mass is.
+const TAIL = 1e-4;
+
+// A curve without its ends, and its frame: shares between which nearly all of its mass is, and its height away from them.
+function frame(curve, answer, part) {
+  let mass = 0;
+  const sums = curve.map(([t, p], at) => mass += at ? 0.5 * (p + curve[at - 1][1]) * (t - curve[at - 1][0]) : 0);
+  const kept = curve.filter((_, at) => sums[at] >= TAIL * mass && sums[at] <= (1 - TAIL) * mass), points = kept.length > 1 ? kept : curve;
+  let low = points[0][0], high = points[points.length - 1][0];
+  curve.forEach(([t], at) => {
+    if (sums[at] < 0.002 * mass) low = Math.max(low, t);
+    if (sums[at] < 0.998 * mass && at + 1 < curve.length) high = Math.min(points[points.length - 1][0], curve[at + 1][0]);
+  });
   low = Math.min(low, answer.low[part], answer.mean[part]); high = Math.max(high, answer.high[part], answer.mean[part]);
   const room = 0.04 * (high - low);
   low = low < 0.3 * high ? 0 : Math.max(low - room, 0); high = Math.min(high + room, 1);
-  // a density may grow without bound at the ends; the picture stops at what the middle reaches
+  // the picture stops at the height that the middle reaches
   const edge = 0.03 * (high - low), inner = points.filter(([t]) => t > low + edge && t < high - edge).map(point => point[1]);
   const whole = Math.max(...points.filter(([t]) => t >= low && t <= high).map(point => point[1]));
   const most = inner.length ? Math.max(...inner) : whole;
-  return { low, high, most: whole > 1.3 * most ? 1.15 * most : whole, whole };
+  return { points, low, high, most: whole > 1.3 * most ? 1.15 * most : whole, whole };
 }
 
 function drawDensities(answer, wanted, quick) {
-  const svg = byId("density"), shown = wanted.filter(answer.hasCurve).map(part => ({ part, points: answer.curve(part, quick) })).filter(one => one.points.length > 1);
+  const svg = byId("density"), shown = wanted.filter(answer.hasCurve).map(part => ({ part, curve: answer.curve(part, quick) })).filter(one => one.curve.length > 2);
   if (!shown.length) {
     stretch(svg, 10);
     svg.setAttribute("aria-label", answer.withoutCurves);
@@ -133,9 +138,9 @@ function drawDensities(answer, wanted, quick) {
   const lines = Math.ceil(shown.length / columns), across = Math.ceil(shown.length / lines);
   const total = stretch(svg, lines * height), width = (total - gap * (across - 1)) / across;
   let cut = 0;
-  shown.forEach(({ part, points }, k) => {
+  shown.forEach(({ part, curve }, k) => {
     const left = (k % across) * (width + gap), top = Math.floor(k / across) * height + 24, bottom = top + height - 24 - FOOT - 10;
-    const { low, high, most, whole } = frame(points, answer, part), { ticks, format } = percentTicks(low, high, Math.min(5, width / 64));
+    const { points, low, high, most, whole } = frame(curve, answer, part), { ticks, format } = percentTicks(low, high, Math.min(5, width / 64));
     const x = t => width * (t - low) / (high - low), y = p => (bottom - top) * (1 - 0.96 * Math.min(p / most, 3));
     axis(svg, left, left + width, top, bottom, low, high, ticks, "", format);
     shape(svg, "rect", { x: left, y: top - 19, width: 11, height: 11, rx: 3, fill: colour(part) });
@@ -155,7 +160,7 @@ function drawDensities(answer, wanted, quick) {
       shape(svg, "text", { x: left + Math.min(Math.max(at, 8), width - 8), y: top + 11, "text-anchor": "middle", class: "cut" }, "▲");
     }
   });
-  byId("density-note").textContent = `Shaded: the interval; dashed: the mean.${alone ? "" : " Each picture has scales of its own."}${cut ? " ▲ The density goes on above the picture." : ""}`;
+  byId("density-note").textContent = `Shaded: the interval; dashed: the mean.${alone ? "" : " Scales differ between panels."}${cut ? " ▲ The density continues above the picture." : ""}`;
   svg.setAttribute("aria-label", `Densities of ${shown.map(({ part }) => `${answer.names[part]}, mean ${percent(answer.mean[part])}`).join("; ")}`);
 }
 

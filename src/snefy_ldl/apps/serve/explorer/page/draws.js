@@ -1,296 +1,133 @@
-// Exact draws of shares, and a law that answers from draws with the same methods as one that computes.
-//
-// A draw takes a pair of neurons by its positive weight, gammas of that pair's concentrations, and is kept with the
-// probability p / p+ (p+ without the negative weights). Pairs' concentrations do not depend on the row, so their gammas
-// are drawn once, seeded by the pair: the same features always give the same draws, and draws move little with features.
+// A distribution that is known by draws: it answers as Square does, by averages over them.
 
-const POOL_NUMBERS = 6e6;        // numbers kept in pools; with more they are made again
-const MOST_PROPOSALS = 60000;    // proposals a law, however few are kept
-const LEAST_SHARE = 1e-300;      // a share that is there is above zero
-const MOST_SUPPORTS = 3e6;       // numbers kept in tables of supports
+const FEWEST = 25;         // equal draws that a known share must leave
+const CURVE_POINTS = 140;
 
-// Small fast counter generator (sfc32) with normal and gamma numbers.
-class Random {
-  constructor(...seeds) {
-    this.state = Uint32Array.from([seeds[0] || 0, seeds[1] || 0, seeds[2] || 0, 1]);
-    this.spare = null;
-    for (let k = 0; k < 15; k++) this.bits();
+// The bandwidth of a normal kernel for weighted values (Scott's rule).
+function bandwidth(values, weights, effective) {
+  let mean = 0, square = 0;
+  values.forEach((value, s) => { mean += weights[s] * value; });
+  values.forEach((value, s) => { square += weights[s] * (value - mean) ** 2; });
+  return Math.max(1.06 * Math.sqrt(square) * Math.max(effective, 2) ** -0.2, 1e-6);
+}
+
+const logit = share => Math.log(share) - Math.log1p(-share);
+
+class Drawn {
+  constructor(shares, nLabels, weights = null, left = 1) {
+    this.shares = shares; this.nLabels = nLabels; this.left = left;  // what the labels share out
+    this.count = shares.length / nLabels;
+    this.weights = weights || new Float64Array(this.count).fill(1 / this.count);
+    this.effective = 1 / this.weights.reduce((sum, w) => sum + w * w, 0);
   }
 
-  bits() {
-    const s = this.state, t = (s[0] + s[1] + s[3]) >>> 0;
-    s[3] += 1;
-    s[0] = s[1] ^ (s[1] >>> 9);
-    s[1] = s[2] + (s[2] << 3);
-    s[2] = ((s[2] << 21) | (s[2] >>> 11)) + t;
-    return t;
-  }
+  values(label) { return Float64Array.from({ length: this.count }, (_, s) => this.shares[s * this.nLabels + label]); }
+  average(value) { return this.weights.reduce((sum, w, s) => sum + w * value(s), 0); }
 
-  uniform() { return (this.bits() + 0.5) / 4294967296; }
+  mean() { return Float64Array.from({ length: this.nLabels }, (_, r) => this.left * this.average(s => this.shares[s * this.nLabels + r])); }
+  zero() { return Float64Array.from({ length: this.nLabels }, (_, r) => this.average(s => this.shares[s * this.nLabels + r] === 0)); }
 
-  normal() {
-    if (this.spare !== null) { const value = this.spare; this.spare = null; return value; }
-    let a, b, s;
-    do { a = 2 * this.uniform() - 1; b = 2 * this.uniform() - 1; s = a * a + b * b; } while (s >= 1 || s === 0);
-    const size = Math.sqrt(-2 * Math.log(s) / s);
-    this.spare = b * size;
-    return a * size;
-  }
-
-  // Logarithm of a gamma number (Marsaglia and Tsang); below one by the power of a uniform number.
-  logGamma(shape) {
-    const d = (shape < 1 ? shape + 1 : shape) - 1 / 3, c = 1 / Math.sqrt(9 * d);
-    const less = shape < 1 ? Math.log(this.uniform()) / shape : 0;
-    for (;;) {
-      const z = this.normal(), root = 1 + c * z;
-      if (root <= 0) continue;
-      const v = root * root * root, log = Math.log(v);
-      if (Math.log(this.uniform()) < 0.5 * z * z + d - d * v + d * log) return Math.log(d) + log + less;
+  covariance() {
+    const L = this.nLabels, mean = this.mean(), table = new Float64Array(L * L);
+    for (let s = 0; s < this.count; s++) for (let r = 0; r < L; r++) {
+      const apart = this.weights[s] * (this.left * this.shares[s * L + r] - mean[r]);
+      for (let q = 0; q < L; q++) table[r * L + q] += apart * (this.left * this.shares[s * L + q] - mean[q]);
     }
+    return table;
+  }
+
+  greater(first, second) { return this.average(s => this.shares[s * this.nLabels + first] > this.shares[s * this.nLabels + second]); }
+
+  mapped(count, value, weights = this.weights, left = this.left) {
+    const shares = new Float64Array(this.count * count);
+    for (let s = 0; s < this.count; s++) for (let g = 0; g < count; g++) shares[s * count + g] = value(s * this.nLabels, g);
+    return new Drawn(shares, count, weights, left);
+  }
+
+  merged(groups) { return this.mapped(groups.length, (at, g) => groups[g].reduce((sum, r) => sum + this.shares[at + r], 0)); }
+
+  // The other labels when the share of one is known: draws near it count more; null if too few are near.
+  knowing(label, share) {
+    const own = this.values(label), inside = own.map(value => value > 0 && value < 1);
+    const z = own.map((value, s) => inside[s] ? logit(value) : 0), total = this.weights.reduce((sum, w, s) => sum + w * inside[s], 0);
+    const width = bandwidth(z.filter((_, s) => inside[s]), this.weights.filter((_, s) => inside[s]).map(w => w / total), this.effective * total);
+    const near = this.weights.map((w, s) => inside[s] ? w * Math.exp(-0.5 * ((z[s] - logit(share)) / width) ** 2) : 0);
+    const sum = near.reduce((a, b) => a + b, 0);
+    if (!(sum > 0)) return null;
+    const others = [...Array(this.nLabels).keys()].filter(r => r !== label);
+    const rest = this.mapped(others.length, (at, g) => this.shares[at + others[g]] / Math.max(1 - this.shares[at + label], 1e-12), near.map(w => w / sum), 1 - share);
+    return rest.effective < FEWEST ? null : rest;
+  }
+
+  share(label) { return new DrawnShare(this.values(label), this.weights, this.effective, this.left); }
+
+  ternary(corners) {
+    const totals = this.mapped(1, at => corners.reduce((sum, r) => sum + this.shares[at + r], 0)).shares;
+    const three = this.mapped(3, (at, k) => this.shares[at + corners[k]] / Math.max(totals[at / this.nLabels], 1e-300));
+    return points => smoothTriangle(three, points);
   }
 }
 
-// What draws of one pair of neurons need: logarithms of gammas, uniform numbers, and the neurons' terms.
-class Pool {
-  constructor(pools, k, i, j) {
-    this.pools = pools; this.k = k; this.i = i; this.j = j; this.count = 0;
-    this.random = new Random(1 + k, 1 + i, 1 + j);
-    this.logs = new Float64Array(0); this.level = new Float64Array(0); this.terms = new Float64Array(0); this.chance = new Float32Array(0);
+// One share in draws; it may be exactly zero, or all there is.
+class DrawnShare {
+  constructor(values, weights, effective, left) {
+    this.values = values; this.weights = weights; this.effective = effective; this.left = left;
+    this.order = Array.from(values.keys()).sort((a, b) => values[a] - values[b]);
   }
 
-  // At least so many draws.
-  grow(wanted) {
-    if (wanted <= this.count) return;
-    const { model } = this.pools, L = model.nLabels, n = model.neurons, half = model.half[this.k], absent = Boolean(model.presence);
-    const size = Math.max(16, Math.ceil(1.5 * wanted)), bigger = (old, width) => { const next = new old.constructor(size * width); next.set(old); return next; };
-    this.logs = bigger(this.logs, L); this.level = bigger(this.level, 1);
-    if (absent) this.chance = bigger(this.chance, 2 * L + 1); else this.terms = bigger(this.terms, n);
-    for (let s = this.count; s < size; s++) {
-      for (let r = 0; r < L; r++) this.logs[s * L + r] = this.random.logGamma(half[this.i * L + r] + half[this.j * L + r]);
-      this.level[s] = this.random.uniform();
-      if (absent) for (let c = 0; c < 2 * L + 1; c++) this.chance[s * (2 * L + 1) + c] = this.random.uniform();
-      else this.fill(s, half, L, n);
-    }
-    this.pools.numbers += (size - this.count) * (L + 1 + (absent ? L : n));
-    this.count = size;
+  quantile(level) {
+    let sum = 0;
+    const place = this.order.find(s => (sum += this.weights[s]) >= level - 1e-9);
+    return this.left * this.values[place ?? this.order[this.order.length - 1]];
   }
 
-  // Closed shares, and exp of every neuron's term over the largest one.
-  fill(s, half, L, n) {
-    const root = this.pools.model.root[this.k];
-    close(this.logs, s * L, L);
-    let top = -Infinity;
-    for (let i = 0; i < n; i++) {
-      let term = -root[i];
-      for (let r = 0; r < L; r++) term += (half[i * L + r] - 0.5) * this.logs[s * L + r];
-      this.terms[s * n + i] = term;
-      if (term > top) top = term;
-    }
-    for (let i = 0; i < n; i++) this.terms[s * n + i] = Math.exp(this.terms[s * n + i] - top);
+  below(share) { return this.weights.reduce((sum, w, s) => sum + w * (this.left * this.values[s] <= share), 0); }
+
+  // Points of the density between zero and one, smoothed on the scale of logits.
+  curve() {
+    const inside = this.order.filter(s => this.values[s] > 1e-9 && this.values[s] < 1 - 1e-6);
+    const total = inside.reduce((sum, s) => sum + this.weights[s], 0);
+    if (inside.length < 2 || !(total > 1e-3)) return [];
+    const z = inside.map(s => logit(this.values[s])), weights = inside.map(s => this.weights[s] / total);
+    const width = bandwidth(z, weights, this.effective * total), low = z[0] - 3 * width, high = z[z.length - 1] + 3 * width;
+    return Array.from({ length: CURVE_POINTS + 1 }, (_, p) => {
+      const at = low + (high - low) * p / CURVE_POINTS, t = logistic(at);
+      const height = z.reduce((sum, one, k) => sum + weights[k] * Math.exp(-0.5 * ((at - one) / width) ** 2), 0);
+      return [this.left * t, total * height / (width * Math.sqrt(2 * Math.PI)) / (t * (1 - t)) / this.left];
+    }).filter(([t]) => t > 1e-7 * this.left && t < (1 - 1e-7) * this.left);
   }
 }
 
-// Logarithms less that of the sum of their exponentials; -Infinity stays.
-function close(logs, start, L) {
-  let top = -Infinity, sum = 0;
-  for (let r = start; r < start + L; r++) if (logs[r] > top) top = logs[r];
-  for (let r = start; r < start + L; r++) sum += Math.exp(logs[r] - top);
-  const total = top + Math.log(sum);
-  for (let r = start; r < start + L; r++) logs[r] -= total;
+// Densities on a triangle's points from draws of three proportions: a smoothed count over its grid, with what smoothing
+// loses at the border given back.
+function smoothTriangle(three, { grid, logs, number }) {
+  const size = grid + 1, counts = new Float64Array(size * size), area = new Float64Array(size * size), cov = three.covariance();
+  for (let s = 0; s < three.count; s++) {
+    const x = three.shares[3 * s] * grid, y = three.shares[3 * s + 1] * grid, i = Math.min(Math.floor(x), grid - 1), j = Math.min(Math.floor(y), grid - 1);
+    const fx = x - i, fy = y - j, weight = three.weights[s];
+    counts[i * size + j] += weight * (1 - fx) * (1 - fy); counts[(i + 1) * size + j] += weight * fx * (1 - fy);
+    counts[i * size + j + 1] += weight * (1 - fx) * fy; counts[(i + 1) * size + j + 1] += weight * fx * fy;
+  }
+  for (let i = 0; i <= grid; i++) for (let j = 0; i + j <= grid; j++) area[i * size + j] = i + j === grid || i === 0 || j === 0 ? 0.5 : 1;
+  const widths = [0, 1].map(k => Math.max(0.7, 0.8 * grid * Math.sqrt(Math.max(cov[4 * k], 0)) * Math.max(three.effective, 2) ** (-1 / 6)));
+  blur(counts, size, widths); blur(area, size, widths);
+  const answer = new Float64Array(logs.length / 3);
+  for (let i = 0; i <= grid; i++) for (let j = 0; i + j <= grid; j++) answer[number.get(i * size + j)] = counts[i * size + j] / area[i * size + j];
+  return answer;
 }
 
-class Pools {
-  constructor(model) {
-    this.model = model; this.pairs = new Map(); this.numbers = 0; this.kernels = new Map();
-    const random = new Random(3, 5, 7);
-    this.places = Float64Array.from({ length: MOST_PROPOSALS }, () => random.uniform());
-    // p+ and p- differ by pairs with a negative product; the neurons of those decide about most proposals
-    this.few = model.gram.map(gram => {
-      const n = model.neurons, few = [];
-      for (let i = 0; i < n; i++) if (gram.subarray(i * n, (i + 1) * n).some(value => value < 0)) few.push(i);
-      return few;
-    });
-  }
-
-  pool(k, i, j, wanted) {
-    const key = (k * this.model.neurons + i) * this.model.neurons + j;
-    if (!this.pairs.has(key)) this.pairs.set(key, new Pool(this, k, i, j));
-    const pool = this.pairs.get(key);
-    pool.grow(wanted);
-    return pool;
-  }
-
-  // Draws of a row's law: shares (S * L), as many as wanted on average.
-  draw(place, wanted) {
-    if (this.numbers > POOL_NUMBERS) { this.pairs.clear(); this.numbers = 0; }
-    const { model } = this, n = model.neurons, L = model.nLabels, features = model.features(place), steps = [];
-    let mass = 0;
-    features.forEach((e, k) => {
-      for (let i = 0; i < n; i++) for (let j = i; j < n; j++) {
-        const c = (i === j ? 1 : 2) * place.forms[k][i * n + j] * e[i] * e[j];
-        if (c > 0) { mass += c; steps.push({ k, i, j, end: mass }); }
-      }
-    });
-    const tries = Math.min(Math.ceil(wanted * mass), MOST_PROPOSALS), shares = new Float64Array(tries * L), made = new Float64Array(L);
-    const judges = features.map((e, k) => new Judge(this, place, e, k));
-    let kept = 0, done = 0;
-    for (const { k, i, j, end } of steps) {
-      // one proposal in every equal part of the positive mass
-      const first = done;
-      while (done < tries && (done + this.places[done]) * mass < end * tries) done += 1;
-      if (done === first) continue;
-      const pool = this.pool(k, i, j, done - first), judge = judges[k];
-      const chances = model.presence ? presenceChances(model, place, k, i, j) : null;
-      for (let s = 0; s < done - first; s++) {
-        if (chances) presentLogs(pool, s, chances, made); else for (let r = 0; r < L; r++) made[r] = pool.logs[s * L + r];
-        if (!judge.keeps(pool, s, made)) continue;
-        if (place.centre) for (let r = 0; r < L; r++) made[r] += place.centre[r];
-        close(made, 0, L);
-        for (let r = 0; r < L; r++) shares[kept * L + r] = made[r] === -Infinity ? 0 : Math.max(Math.exp(made[r]), LEAST_SHARE);
-        kept += 1;
+// A table smoothed along both of its directions by normal kernels.
+function blur(table, size, widths) {
+  widths.forEach((width, direction) => {
+    const reach = Math.min(Math.ceil(3.5 * width), size - 1), along = direction === 0 ? size : 1, across = direction === 0 ? 1 : size;
+    const kernel = Float64Array.from({ length: reach + 1 }, (_, d) => Math.exp(-0.5 * (d / width) ** 2)), line = new Float64Array(size);
+    for (let c = 0; c < size; c++) {
+      for (let i = 0; i < size; i++) line[i] = table[c * across + i * along];
+      for (let i = 0; i < size; i++) {
+        let sum = 0;
+        for (let j = Math.max(0, i - reach); j <= Math.min(size - 1, i + reach); j++) sum += line[j] * kernel[Math.abs(i - j)];
+        table[c * across + i * along] = sum;
       }
     }
-    return shares.subarray(0, kept * L);
-  }
-
-  // Gamma functions that a density holds beside its powers, times the readout's products: a table of the neurons' pairs
-  // and the root of its diagonal, taken off. One for every set of labels that are there.
-  kernel(k, key, make, positive = false) {
-    const name = `${k} ${key}`;
-    if (!this.kernels.has(name)) {
-      const n = this.model.neurons, gram = this.model.gram[k], root = new Float64Array(n), table = new Float64Array(n * n), log = make();
-      if ((this.kernels.size + 1) * n * n > MOST_SUPPORTS) this.kernels.clear();
-      for (let i = 0; i < n; i++) root[i] = 0.5 * log(i, i);
-      for (let i = 0; i < n; i++) for (let j = 0; j <= i; j++) {
-        const sign = positive ? Math.max(gram[i * n + j], 0) : gram[i * n + j];
-        table[i * n + j] = table[j * n + i] = sign && sign * Math.exp(log(i, j) - root[i] - root[j]);
-      }
-      this.kernels.set(name, { root, table });
-    }
-    return this.kernels.get(name);
-  }
-
-  // The total concentration of some labels under every neuron.
-  totals(k, labels) {
-    const { half, neurons, nLabels } = this.model, total = new Float64Array(neurons);
-    for (let i = 0; i < neurons; i++) for (const r of labels) total[i] += half[k][i * nLabels + r];
-    return total;
-  }
-
-  // The kernel of a density where these labels are there and no other may be absent.
-  support(k, labels) {
-    return this.kernel(k, labels.join(","), () => {
-      const total = this.totals(k, labels);
-      return (i, j) => logGamma(total[i] + total[j]);
-    });
-  }
-
-  // What proposals after votes have in place of it, the totals of groups of labels left open; no negative products.
-  voted(k, groups, half, votes) {
-    return this.kernel(k, `${votes.join(",")}/${groups.join("|")}`, () => {
-      const { neurons, nLabels } = this.model, totals = groups.map(group => Float64Array.from({ length: neurons }, (_, i) =>
-        group.reduce((sum, r) => sum + half[i * nLabels + r], 0)));
-      return (i, j) => totals.reduce((log, total) => log + logGamma(total[i] + total[j]), 0);
-    }, true);
-  }
-
-  // The kernel of the proportions among some labels and among the others that are there, their totals left open.
-  split(k, inside, outside) {
-    return this.kernel(k, `${inside.join(",")}|${outside.join(",")}`, () => {
-      const a = this.totals(k, inside), b = this.totals(k, outside);
-      return (i, j) => logGamma(a[i] + a[j]) + logGamma(b[i] + b[j]);
-    });
-  }
-}
-
-// Decides which proposals of one member are kept.
-class Judge {
-  constructor(pools, place, e, k) {
-    const n = this.n = e.length;
-    this.pools = pools; this.model = pools.model; this.k = k; this.e = e; this.v = new Float64Array(n);
-    this.few = pools.few[k]; this.all = [...Array(n).keys()].filter(i => e[i] > 0);
-    this.few = this.few.filter(i => e[i] > 0);
-    this.gram = this.model.gram[k];
-    this.base = this.model.presence ? e.map((value, i) => Math.log(value) - place.roots[k][i]) : null;
-  }
-
-  keeps(pool, s, logs) {
-    const { n, v, few } = this;
-    if (!few.length) return true;
-    let table = this.gram;
-    if (this.base) table = this.presentTerms(logs);
-    else for (let i = 0; i < n; i++) v[i] = this.e[i] * pool.terms[s * n + i];
-    const [size, sum] = this.forms(table, few), below = 0.5 * (size - sum), level = pool.level[s];
-    if (level * (0.5 * (size + sum)) < 0.5 * (size + sum) * (1 - 1e-12) - below) return true;
-    const [whole, signed] = this.forms(table, this.all);
-    return level * (0.5 * (whole + signed)) <= signed;
-  }
-
-  // Neurons' terms where some labels are absent, and the kernel of those that are there.
-  presentTerms(logs) {
-    const { model, k, n, v } = this, L = model.nLabels, there = [];
-    for (let r = 0; r < L; r++) if (logs[r] !== -Infinity) there.push(r);
-    const kernel = this.pools.support(k, there), half = model.half[k], presence = model.presence[k];
-    let top = -Infinity;
-    for (let i = 0; i < n; i++) {
-      let term = this.base[i] + kernel.root[i];
-      for (const r of there) term += (half[i * L + r] - 0.5) * logs[r] + presence[i * L + r];
-      v[i] = term;
-      if (term > top) top = term;
-    }
-    for (let i = 0; i < n; i++) v[i] = Math.exp(v[i] - top);
-    return kernel.table;
-  }
-
-  // Sums of |m_ij| v_i v_j and of m_ij v_i v_j over some neurons.
-  forms(table, list) {
-    const { n, v } = this;
-    let size = 0, sum = 0;
-    for (let a = 0; a < list.length; a++) {
-      const i = list[a], row = i * n, vi = v[i];
-      if (vi === 0) continue;
-      let one = 0, two = 0;
-      for (let b = 0; b < a; b++) {
-        const term = table[row + list[b]] * v[list[b]];
-        one += Math.abs(term); two += term;
-      }
-      const diagonal = table[row + i] * vi;
-      size += (2 * one + diagonal) * vi; sum += (2 * two + diagonal) * vi;
-    }
-    return [size, sum];
-  }
-}
-
-// Chances that labels are there under one pair of neurons, and those of the first label that is.
-function presenceChances(model, place, k, i, j) {
-  const L = model.nLabels, n = model.neurons, at = (i * n - i * (i - 1) / 2 + j - i) * L, chance = new Float64Array(L), first = new Float64Array(L);
-  let before = 0, top = -Infinity, sum = 0;
-  for (let r = 0; r < L; r++) {
-    const odds = withinLimit(model.pairOdds[k][at + r] + (place.shift ? place.shift[r] : 0));
-    chance[r] = logistic(odds);
-    before += softplus(odds);
-    first[r] = odds - before;
-    top = Math.max(top, first[r]);
-  }
-  for (let r = 0; r < L; r++) { first[r] = sum += Math.exp(first[r] - top); }
-  for (let r = 0; r < L; r++) first[r] /= sum;
-  return { chance, first };
-}
-
-// Logarithms of the closed gammas of the labels that are there; -Infinity for the others.
-function presentLogs(pool, s, { chance, first }, made) {
-  const L = chance.length, start = s * (2 * L + 1), level = pool.chance;
-  let some = false;
-  for (let r = 0; r < L; r++) {
-    const there = level[start + r] < chance[r];
-    made[r] = there ? pool.logs[s * L + r] : -Infinity;
-    some = some || there;
-  }
-  if (!some) {
-    // given that one is there: the first by its chance, those behind it each by itself
-    let label = 0;
-    while (label < L - 1 && first[label] <= level[start + 2 * L]) label++;
-    for (let r = label; r < L; r++) if (r === label || level[start + L + r] < chance[r]) made[r] = pool.logs[s * L + r];
-  }
-  close(made, 0, L);
+  });
 }

@@ -1,10 +1,10 @@
-// The law of a row: a signed mixture of Dirichlets with concentrations half_i + half_j, a block a member.
+// The distribution of a row: a signed mixture of Dirichlets with concentrations half_i + half_j, a block a member.
 //
 //   p(l) = sum_ij c_ij Dirichlet(l; half_i + half_j),  sum c = 1
 //
-// The components do not depend on the row, so whatever is made of them alone is made once (Components); a law is its
-// components and the weights c of its row. Merging labels, leaving some out, adding votes and knowing shares all lead
-// to another such law, and every answer is a quadratic form.
+// The components do not depend on the row, so tables of them are made once (Components); a distribution is its
+// components and the weights c of its row. Merging labels, leaving some out and knowing a share all lead to another such
+// distribution, and every answer is a quadratic form.
 
 const NEGLIGIBLE = 1e-11;       // neurons with less weight than this are left out of a row's sums
 const MOST_EDGES = 1.2e7;       // numbers of tabulated probabilities; with more, densities are summed up a row at a time
@@ -50,24 +50,6 @@ class Components {
   }
 
   among(labels) { return this.mapped(`among ${labels}`, labels.length, (half, at, place) => half[at + labels[place]]); }
-
-  voted(votes) { return this.mapped(`voted ${votes}`, this.nLabels, (half, at, r) => half[at + r] + votes[r] / 2); }
-
-  // Logarithms of what votes do to every pair's weight, a table a member.
-  voteFactors(votes) {
-    return this.once(`factors ${votes}`, () => {
-      const L = this.nLabels, all = votes.reduce((a, b) => a + b, 0);
-      return this.pairs((k, i, j) => {
-        const half = this.halves[k], a0 = this.totals[k][i] + this.totals[k][j];
-        let value = logGamma(a0) - logGamma(a0 + all);
-        for (let r = 0; r < L; r++) if (votes[r]) {
-          const a = half[i * L + r] + half[j * L + r];
-          value += logGamma(a + votes[r]) - logGamma(a);
-        }
-        return value;
-      });
-    });
-  }
 
   pairs(value) {
     return this.halves.map((_, k) => {
@@ -122,7 +104,7 @@ class Components {
   share(label) { return this.once(`share ${label}`, () => new ShareTable(this, label)); }
 }
 
-class Law {
+class Square {
   constructor(components, weights, left = 1) {
     this.components = components; this.weights = weights;
     this.left = left;  // what the labels share out: less than one where some shares are known
@@ -192,8 +174,8 @@ class Law {
   }
 
   // Sums of labels, and proportions among some labels.
-  merged(groups) { return new Law(this.components.merged(groups), this.weights, this.left); }
-  among(labels) { return new Law(this.components.among(labels), this.weights); }
+  merged(groups) { return new Square(this.components.merged(groups), this.weights, this.left); }
+  among(labels) { return new Square(this.components.among(labels), this.weights); }
 
   // Every weight times the exponential of something of its pair; then they sum to one again.
   reweighted(logFactor) {
@@ -212,13 +194,7 @@ class Law {
     return weights;
   }
 
-  // After votes: every concentration grows by them.
-  posterior(votes) {
-    const factors = this.components.voteFactors(votes);
-    return new Law(this.components.voted(votes), this.reweighted((k, at) => factors[k][at]));
-  }
-
-  // The law of the other labels when the share of one is known; null where the law has no density there.
+  // The other labels when the share of one is known; null if there is no density at that share.
   knowing(label, share) {
     const logShare = Math.log(share), logRest = Math.log1p(-share), n = this.components.n;
     const pair = this.components.share(label).pair, { logs } = pair.kernel;
@@ -228,17 +204,18 @@ class Law {
     });
     if (!weights) return null;
     const others = [...Array(this.nLabels).keys()].filter(r => r !== label);
-    return new Law(this.components.among(others), weights, 1 - share);
+    return new Square(this.components.among(others), weights, 1 - share);
   }
 
   share(label) { return new Share(this.components.share(label), this); }
-  bandShare(label) { return this.share(label); }
 
-  // P(one share is larger than another); with a centre the border is not one half.
-  greater(first, second, border = 0.5) { return 1 - this.among([first, second]).share(0).below(border); }
+  // P(one share is larger than another).
+  greater(first, second) { return 1 - this.among([first, second]).share(0).below(0.5); }
+
+  zero() { return null; }
 
   // Densities of the proportions among three labels, on the points of a triangle.
-  ternary(corners) { return { exact: true, densities: points => this.among(corners).densities(points.logs) }; }
+  ternary(corners) { return points => this.among(corners).densities(points.logs); }
 
   // Densities at points given by the logarithms of their shares (S * L).
   densities(points) {
@@ -344,12 +321,12 @@ class ShareTable {
   }
 }
 
-// The law of one share in one row.
+// One share in one row.
 class Share {
-  constructor(table, law) {
-    this.table = table; this.law = law; this.left = law.left;
+  constructor(table, square) {
+    this.table = table; this.square = square; this.left = square.left;
     const { inverse } = table.pair.kernel;
-    this.forms = law.weights.map((weight, k) => law.form(weight, inverse[k], k));
+    this.forms = square.weights.map((weight, k) => square.form(weight, inverse[k], k));
     this.density = new Float64Array(table.z.length);
     this.known = new Uint8Array(table.edges.length - 1);  // panels whose densities are there
     this.cumulated = table.below ? this.fromEdges() : this.fromDensities();
@@ -357,8 +334,8 @@ class Share {
 
   fromEdges() {
     const panels = this.table.edges.length - 1, n = this.table.pair.n, sums = new Float64Array(panels + 1);
-    this.law.weights.forEach((weight, k) => {
-      const below = this.table.below[k], active = this.law.active[k];
+    this.square.weights.forEach((weight, k) => {
+      const below = this.table.below[k], active = this.square.active[k];
       for (let a = 0; a < active.length; a++) for (let b = 0; b <= a; b++) {
         const i = active[a], j = active[b], c = (a === b ? 1 : 2) * weight[i * n + j], start = (i * (i + 1) / 2 + j) * panels;
         if (c !== 0) for (let g = 0; g < panels; g++) sums[g + 1] += c * below[start + g];
@@ -384,7 +361,7 @@ class Share {
     if (this.known[g]) return;
     this.known[g] = 1;
     this.forms.forEach((form, k) => {
-      addForms(this.density, this.table.neurons[k], form, this.law.active[k], this.table.pair.n, 8 * g, 8 * g + 8);
+      addForms(this.density, this.table.neurons[k], form, this.square.active[k], this.table.pair.n, 8 * g, 8 * g + 8);
     });
   }
 
@@ -423,7 +400,7 @@ class Share {
     const step = quick ? 8 : 1;
     const { z } = this.table, heights = new Float64Array(z.length), points = [];
     this.forms.forEach((form, k) => {
-      const table = this.table.neurons[k], active = this.law.active[k];
+      const table = this.table.neurons[k], active = this.square.active[k];
       addForms(heights, table, form, active, this.table.pair.n, quick ? 3 : 0, heights.length, step);
     });
     for (let at = quick ? 3 : 0; at < z.length; at += step) {
@@ -440,7 +417,7 @@ function panelEdges({ halves, n }) {
   let first = Infinity, last = -Infinity, sharpest = 0;
   for (const half of halves) for (let i = 0; i < n; i++) {
     const a = 2 * half[2 * i], c = 2 * half[2 * i + 1], log = logBeta(a, c);
-    // below x a Beta law has at most about x^a / (a B) of its mass
+    // below x a Beta has at most about x^a / (a B) of its mass
     first = Math.min(first, (LOG_TAIL + Math.log(a) + log) / a);
     last = Math.max(last, -(LOG_TAIL + Math.log(c) + log) / c);
     sharpest = Math.max(sharpest, a + c);

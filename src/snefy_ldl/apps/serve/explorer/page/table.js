@@ -33,6 +33,7 @@ class Rows {
   }
 
   name(row) { return this.content.rows.ids ? this.content.rows.ids[row] : String(row); }
+  means(row) { return this.mean.subarray(row * this.L, (row + 1) * this.L); }
   x(row) { return Float64Array.from(this.features.subarray(row * this.width, (row + 1) * this.width)); }
 
   arrange() {
@@ -92,7 +93,7 @@ class Rows {
     box.addEventListener("change", () => { box.checked ? this.selected.add(row) : this.selected.delete(row); this.draw(); });
     const choose = element("button", { type: "button", textContent: this.name(row) + (this.kept.has(row) ? " ✓" : "") });
     choose.addEventListener("click", () => this.onChoose(row));
-    const shares = Array.from(this.mean.subarray(row * this.L, (row + 1) * this.L));
+    const shares = Array.from(this.means(row));
     const cells = this.shownLabels ? shares.map(percent)
       : [shares.map((share, r) => [share, r]).sort((a, b) => b[0] - a[0]).slice(0, 3).map(([share, r]) => `${this.labels[r]} ${percent(share)}`).join(", ")];
     const line = element("tr", { className: row === this.current ? "current" : "" }, element("td", {}, box), element("td", {}, choose),
@@ -118,7 +119,7 @@ class Rows {
     const rows = this.order.filter(row => this.selected.has(row));
     this.selected.forEach(row => { if (!rows.includes(row)) rows.push(row); });
     return csv([head, ...rows.map(row => [this.name(row), this.uncertainty[row].toPrecision(7), ...this.cells(row),
-      ...Array.from(this.mean.subarray(row * this.L, (row + 1) * this.L), share => share.toFixed(6))])]);
+      ...Array.from(this.means(row), share => share.toFixed(6))])]);
   }
 
   labelledCsv() {
