@@ -344,16 +344,13 @@ class TableEncoder:
         if len(frame) == 0:
             raise InputError("X is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
         # networks compute in float32, and a copy of very many numbers in float64 may be more than a machine holds
-        single = len(frame) * self.n_out > SINGLE_NUMBERS and all(kind == np.float32 for kind in frame.dtypes)
-        if single and self.is_plain and [str(name) for name in frame.columns] == self.names_in:
-            numbers = check_features(frame, largest=LARGEST_FEATURE, missing=True)
-            if not np.isnan(numbers.sum(dtype=np.float64)):  # no gap: the frame's own numbers, without a copy
-                return numbers
-        features, start, odd = np.empty((len(frame), self.n_out), dtype=np.float32 if single else np.float64), 0, []
-        if self._takes_as_it_is(frame):
-            features[:] = frame.to_numpy()
+        single = frame.size > SINGLE_NUMBERS and all(kind == np.float32 for kind in frame.dtypes)
+        dtype = np.float32 if single else np.float64
+        if self.is_plain and [str(name) for name in frame.columns] == self.names_in and _holds_floats(frame):
+            features = frame.to_numpy() if single else np.array(frame.to_numpy(), dtype=dtype, order="C")
             if features.min() >= -LARGEST_FEATURE and features.max() <= LARGEST_FEATURE:  # and no gap: NaN is neither
                 return features
+        features, start, odd = np.empty((len(frame), self.n_out), dtype=dtype), 0, []
         for column in self.columns:
             if column.names_out:
                 part, strange = column.encode(frame[column.name])
@@ -363,13 +360,6 @@ class TableEncoder:
         if odd and warn:
             warnings.warn(TableNote(describe_odd_cells(odd), odd), stacklevel=4)
         return features
-
-    def _takes_as_it_is(self, frame: Any) -> bool:
-        """Whether a frame holds the columns of the fit as plain numbers, which need not be looked at one by one."""
-        if frame.size > SINGLE_NUMBERS:  # pandas may copy them all first
-            return False
-        plain = all(isinstance(kind, np.dtype) and kind.kind == "f" for kind in set(frame.dtypes))
-        return plain and self.is_plain and [str(name) for name in frame.columns] == self.names_in
 
     def tell_left_out(self, stacklevel: int = 3) -> None:
         """Tell of columns that became no feature without the user's word, and of those that perhaps should not be one.
@@ -426,13 +416,12 @@ class TableEncoder:
         if sp.issparse(table):
             return features
         used = [k for k, column in enumerate(self.columns) if column.names_out]
-        numbers = [column for column in self.columns if isinstance(column, NumberColumn)]
-        fills, indicators = (np.array([getattr(column, name) for column in numbers]) for name in ("fill", "indicator"))
-        filled = fill_gaps(features if len(used) == self.n_in else features[:, used], fills, indicators)
-        if not indicators.any():
-            return filled
-        places = np.concatenate([np.arange(len(numbers)), np.flatnonzero(indicators) + 0.5])  # each after its column
-        return filled[:, np.argsort(places)]
+        if len(used) == self.n_in and self.is_plain and not np.isnan(features.sum(dtype=np.float64)):
+            return features
+        import pandas  # who fitted a frame has it
+
+        frame = pandas.DataFrame(features[:, used], columns=self.names_used)
+        return np.hstack([self.columns[k].encode(frame[self.columns[k].name])[0] for k in used])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, which :func:`read_encoder` takes.
@@ -528,6 +517,10 @@ def columns_of(model: Any) -> list[str] | None:
     columns = getattr(model, "columns_", None)
     names = getattr(columns, "names_used", getattr(model, "feature_names_in_", None))
     return None if names is None else [str(name) for name in names]
+
+
+def _holds_floats(frame: Any) -> bool:
+    return all(isinstance(kind, np.dtype) and kind.kind == "f" for kind in set(frame.dtypes))
 
 
 def _check_words(words: Any, names: list[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from snefy_ldl._internal.text import shorten
-from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, ROUNDING_TOLERANCE, UNITS, check_counts, divide_shares
 from snefy_ldl.datasets.cells import cell_numbers
 from snefy_ldl.errors import InputError
@@ -155,7 +155,8 @@ def read_shares(
     if len(names) < 2:
         raise InputError(f"there is one label column ({', '.join(names)}); a label distribution needs at least 2.")
     numbers: Index = np.arange(1, len(table) + 1, dtype=np.intp) if rows is None else rows
-    _check_cells(table, names, numbers)
+    for bad, rule in ((~np.isfinite(table), "no finite number"), (table < 0, "negative, and no share can be")):
+        _refuse_cell(bad, table, names, numbers, f"{{value:g}} is {rule}. Correct the cell, or drop the row.")
     sums, columns = table.sum(axis=1), shorten(names, 4)
     whole = bool((table == np.round(table)).all())
     if normalize:
@@ -215,28 +216,22 @@ def label_numbers(frame: Any, columns: list[str], gaps: bool = True) -> Array:
         >>> label_numbers(pandas.DataFrame({"no": ["25 %"], "yes": ["75 %"]}), ["no", "yes"])
         array([[25., 75.]])
     """
-    table = np.empty((len(frame), len(columns)))
-    for k, name in enumerate(columns):
-        table[:, k], wrong = cell_numbers(frame[name])
-        if wrong.any():
-            row = int(wrong.argmax())
-            text = str(frame[name].iloc[row])
-            raise InputError(f"data row {row + 1}, column {name!r}: {text!r} is no number. Correct the cell.")
-    if not gaps and np.isnan(table).any():
-        row, column = np.argwhere(np.isnan(table))[0]
-        raise InputError(f"data row {row + 1}, column {columns[column]!r}: empty. Fill it in, or drop the row.")
+    read = [cell_numbers(frame[name]) for name in columns]
+    table, wrong = (np.column_stack(part) for part in zip(*read))
+    rows = np.arange(1, len(table) + 1)
+    _refuse_cell(
+        wrong, frame[columns].to_numpy(dtype=object), columns, rows, "{value!r} is no number. Correct the cell."
+    )
+    _refuse_cell(np.isnan(table) & (not gaps), table, columns, rows, "empty. Fill it in, or drop the row.")
     return table
 
 
-def _check_cells(table: Array, names: Sequence[str], rows: Index) -> None:
-    for wrong, rule in ((~np.isfinite(table), "no finite number"), (table < 0, "negative, and no share can be")):
-        if wrong.any():
-            row, column = np.argwhere(wrong)[0]
-            value = table[row, column]
-            raise InputError(
-                f"data row {rows[row]}, column {names[column]!r}: {value:g} is {rule}. Correct the cell, or leave the "
-                "row out."
-            )
+def _refuse_cell(bad: Mask, table: Any, names: Sequence[str], rows: Index, rule: str) -> None:
+    """Raise at the first cell (N, L) that breaks a rule."""
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        value = table[row, column]
+        raise InputError(f"data row {rows[row]}, column {names[column]!r}: {rule.format(value=value)}")
 
 
 def _divide(table: Array, sums: Array, rows: Index, names: Sequence[str]) -> Reading:
@@ -250,13 +245,9 @@ def _divide(table: Array, sums: Array, rows: Index, names: Sequence[str]) -> Rea
 
 
 def _votes(table: Array, names: Sequence[str], rows: Index, advice: Advice) -> Array:
-    wrong = table != np.round(table)
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        raise InputError(
-            f"data row {rows[row]}, column {names[column]!r}: {table[row, column]:g} is no whole number, and votes are "
-            f"counted in whole numbers. Leave {advice.counts} out if these are shares."
-        )
+    rule = "{value:g} is no whole number, and votes are counted in whole numbers. "
+    rule += f"Leave {advice.counts} out if these are shares."
+    _refuse_cell(table != np.round(table), table, names, rows, rule)
     empty = table.sum(axis=1) == 0
     if empty.any():
         raise InputError(f"data row {rows[int(empty.argmax())]} holds no vote at all. Drop the row.")
