@@ -52,7 +52,7 @@ LOOKS, PAUSE = 10, 0.02
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """A temporary file beside ``path`` that takes its place when the block ends well, and vanishes when it does not.
+    """A temporary file next to ``path`` that takes its place when the block ends well, and vanishes when it does not.
 
     A reader sees the old file or the new one, never a part.
 
@@ -80,7 +80,7 @@ def replace_file(path: Path) -> Iterator[Path]:
             os.fsync(content.fileno())  # the name must not point at content that a crash could still lose
         if os.name == "nt":
             file.close()  # an open file cannot be renamed there
-        retry(lambda: os.replace(name, path), PermissionError)  # Windows refuses while somebody reads the old file
+        retry(lambda: os.replace(name, path), PermissionError)  # Windows refuses while it is read
     except BaseException as error:
         file.close()
         with contextlib.suppress(OSError):  # the first error is the one to report
@@ -93,7 +93,7 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 
 def _open_temporary(path: Path) -> Any:
-    """A new temporary file beside ``path``, locked while it is open: no process takes it for a leftover."""
+    """A new temporary file next to ``path``, locked while it is open: no process takes it for a leftover."""
     for _ in range(ATTEMPTS):
         # with the rights that the user's umask gives any new file; it is closed when it has its final name
         file = (path.parent / f".{path.name}.{secrets.token_hex(4)}.part").open("x+b")
@@ -119,7 +119,7 @@ def remove_leftovers(folder: Path, *names: str) -> None:
         ending = TEMPORARY.search(entry.name, len(entry.name) - len(".12345678.part"))
         if ending is None or not any(fnmatch.fnmatchcase(entry.name[1 : ending.start()], name) for name in names):
             continue
-        with contextlib.suppress(OSError):  # somebody else may remove it first, or not let us
+        with contextlib.suppress(OSError):  # another process may remove it first, or not let us
             if os.name == "nt":
                 os.unlink(entry.path)
                 continue
@@ -426,5 +426,5 @@ def read_checked(path: Path, checksum: Any) -> bytes:
     """
     content = read_regular(path)
     if hashlib.sha256(content).hexdigest() != checksum:
-        raise ModelFileError(f"{path} is damaged: its checksum is not the one in the JSON file beside it.")
+        raise ModelFileError(f"{path} is damaged: its checksum is not the one in the JSON file next to it.")
     return content

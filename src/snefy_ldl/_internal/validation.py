@@ -48,7 +48,7 @@ def row_name(row: int, names: list[str] | None) -> str:
 
 def as_float(values: Any, what: str) -> Array:
     """Numbers in any container as a float64 array; a copy. What a masked array hides is NaN."""
-    if hasattr(values, "detach"):  # a tensor, told by what it can do: checks start without torch
+    if hasattr(values, "detach"):  # a tensor; torch is not imported to find out
         values = values.detach().cpu()
         values = values.to_dense() if values.is_sparse else values
         values = values.resolve_conj().resolve_neg() if values.is_complex() else values.double()

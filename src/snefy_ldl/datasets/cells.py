@@ -14,13 +14,13 @@ from snefy_ldl.errors import InputError
 #: Cells that stand for nothing, in lower case; in columns of numbers also signs that no number could be.
 NOTHING = frozenset({"", "na", "n/a", "#n/a", "#na", "nan", "-nan", "null", "<na>", "#null!"})
 NO_NUMBER = NOTHING | {"none", "-", "--", "–", "—", "?", ".", "n.a.", "missing", "#div/0!", "#value!", "#ref!"}
-#: How dates are written, the likeliest first.
+#: How dates are written, the most common first.
 DATE_FORMATS = (
     *("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S", "%Y/%m/%d", "%d.%m.%Y", "%d.%m.%y"),
     *("%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%d-%m-%Y"),
     *("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y"),
 )
-#: Groups of three digits, by the decimal sign beside them.
+#: Groups of three digits, by the decimal sign that goes with them.
 GROUPED = {
     ".": re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?"),
     ",": re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+(,\d*)?"),
@@ -154,7 +154,7 @@ def fitting_formats(texts: list[str]) -> list[str]:
         texts: Cells of one column, none of them empty.
 
     Returns:
-        The ways, the likeliest first; none where the texts are no dates.
+        The ways, the most common first; none where the texts are no dates.
 
     Example:
         >>> fitting_formats(["31.12.2020", "1.1.2021"])

@@ -203,7 +203,7 @@ class TableEncoder:
 
     Args:
         columns: What each column is, learned by :meth:`fit`; or read from a file.
-        notes: What a person should know about how the table was read.
+        notes: Notes on how the table was read.
         training_range: The range of the rows of the fit, where it is known.
 
     Attributes:

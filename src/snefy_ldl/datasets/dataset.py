@@ -36,7 +36,7 @@ class Dataset:
         feature_names: The d features, in the order of X's columns.
         name: Short name of the set.
         source: Where it comes from.
-        licence: Under what terms, as far as the source says.
+        licence: Under what terms, as far as the source states.
         unit: In which the label columns of a table came; None for shares of one and votes.
 
     >>> Dataset(X=np.eye(2), D=np.full((2, 2), 0.5), label_names=["no", "yes"], feature_names=["a", "b"], name="tiny")
@@ -102,8 +102,8 @@ def load_table(
     :class:`~snefy_ldl.errors.TableNote`.
 
     Args:
-        path: The file; its ending (``.csv``, ``.tsv``, also ``.gz``, ``.xlsx``, ``.parquet``, ``.feather``) says how to
-            read it. Separator, decimal sign and encoding of a text are found out.
+        path: The file, in the format of its extension: ``.csv``, ``.tsv``, also ``.gz``, ``.xlsx``, ``.parquet`` or
+            ``.feather``. Separator, decimal sign and encoding of text are detected.
         labels: Columns that hold the label distribution, as a list or a comma-separated string.
         features: Columns to use as features; by default every other column that does not name the rows.
         counts: The label columns hold vote counts ``k``; ``D`` becomes the proportions ``k / Σ k``.
@@ -319,7 +319,7 @@ def load_dataset(name: str) -> Dataset:
 
     Raises:
         InputError: The name is unknown, or a local file is not the file that was published.
-        DataNotFoundError: The file is nowhere and could not be fetched; the message says where to put it.
+        DataNotFoundError: The file is nowhere and could not be fetched; the message names the folder for it.
 
     >>> load_dataset("sjafe")
     Traceback (most recent call last):

@@ -24,11 +24,11 @@ KINDS = {
 }
 #: Bytes of a text file that are looked at, and lines.
 SAMPLE_BYTES, SAMPLE_LINES = 1 << 22, 200
-#: Signs between cells, the likeliest first.
+#: Signs between cells, the most common first.
 SEPARATORS = (",", ";", "\t", "|")
 COMMA_NUMBER = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
 POINT_NUMBER = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
-#: 1.234,5: points between thousands beside a decimal comma.
+#: 1.234,5: points between thousands, with a decimal comma.
 GROUPED_NUMBER = re.compile(r"[-+]?\d{1,3}(\.\d{3})+(,\d+)?")
 #: Text that spreadsheet programs take for a formula, also behind quotes of its own; and numbers, which are none.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")

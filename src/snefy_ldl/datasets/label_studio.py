@@ -38,7 +38,7 @@ def make_tasks(
     Args:
         rows: row numbers of the pool (n,), as ``query`` gives them.
         data: what annotators see, one dict per row (``{"text": ...}``, ``{"image": url}``).
-        predicted: predicted label distributions (n, L): shown, and the likeliest label suggested.
+        predicted: predicted label distributions (n, L): shown, and the most probable label suggested.
         utilities: scores of these rows (n,).
         label_names: the L labels, as the labelling set-up spells its choices.
 

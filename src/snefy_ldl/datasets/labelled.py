@@ -23,7 +23,7 @@ from snefy_ldl.datasets.tables import Progress, TableSource, read_parts
 from snefy_ldl.datasets.votes import VoteTable
 from snefy_ldl.errors import InputError
 
-#: What ``query`` writes beside a row's features: its score and, with this prefix, the predicted shares.
+#: Columns that ``query`` adds to a row's features: its score and, with this prefix, the predicted shares.
 SCORE, PREDICTED = "query_score", "predicted_"
 #: Columns that name rows unless the user names one, the first that is there.
 ID_NAMES = ("item", "id", "row")
@@ -49,7 +49,7 @@ class Labelled:
         features: a DataFrame (N, d), or None where they must be looked up.
         id_name: column the names came from.
         votes: single votes, where these were given.
-        remarks: what a person should know about how the file was read.
+        remarks: notes on how the file was read.
         unit: of the label columns; None for shares of one, votes, and amounts with different sums.
     """
 
@@ -90,7 +90,7 @@ def find_id(columns: list[str], wanted: str | None = None, features: list[str] |
 
     Args:
         columns: of the table.
-        wanted: the column somebody named, or None.
+        wanted: the column named by the user, or None.
         features: columns that are features, and so name nothing.
 
     Returns:
@@ -286,7 +286,7 @@ def _from_wide(
 
 
 def _from_label_studio(file: Path, labels: list[str] | None, id_name: str | None, control: str) -> Labelled:
-    # the usual name of the third column says nothing about which control is meant
+    # the usual name of the third column does not identify the control
     named = None if control == "label" else control
     columns, key = read_choices(file, id_name, from_name=named, label_names=labels)
     if not columns["label"]:
@@ -320,7 +320,7 @@ def names_groups(rows: Labelled) -> bool:
 
 
 def find_odd_rows(rows: Labelled) -> list[str]:
-    """What a person should know about labelled rows before a model is fitted to them.
+    """Potential problems of labelled rows before a fit.
 
     Args:
         rows: labelled rows, with features or without.
@@ -357,7 +357,7 @@ def last_of_each(rows: Labelled) -> Labelled:
         rows: labelled rows.
 
     Returns:
-        Rows whose names are all different; a remark says how many others there were.
+        Rows whose names are all different; a remark counts the others.
     """
     if rows.ids is None or not names_groups(rows):
         return rows
@@ -432,7 +432,7 @@ def join_features(
         progress: Called with how much of the table is read, and how much there is.
 
     Returns:
-        The rows that the table has; a remark says how many it lacks.
+        The rows that the table has; a remark counts those it lacks.
 
     Raises:
         InputError: The rows have no names, the table lacks a column or names a row twice, or not one row is in it.
@@ -485,7 +485,7 @@ def stack_tables(parts: Sequence[Any], order: Index | None = None) -> Any:
         order: Rows of all of them in the order wanted; as they come by default.
 
     Returns:
-        One DataFrame, its rows numbered anew.
+        One DataFrame, with new row numbers.
 
     >>> import pandas
     >>> stack_tables([pandas.DataFrame({"a": [1]}), pandas.DataFrame({"a": [2]})])["a"].tolist()

@@ -253,8 +253,8 @@ def split_labels(X: Any, D: Any = None, counts: Any = None) -> tuple[Any, Any, A
 
     Args:
         X: what ``fit`` was given.
-        D: label distributions that were given beside it, or None.
-        counts: votes that were given beside it, or None.
+        D: label distributions passed with it, or None.
+        counts: votes passed with it, or None.
 
     Returns:
         X, label distributions and counts; whole numbers that are no shares are counts.
@@ -293,7 +293,7 @@ def shares_of(X: Any, D: Any = None) -> Any:
 
     Args:
         X: rows of any kind.
-        D: label distributions beside it, or None.
+        D: label distributions passed with it, or None.
 
     Returns:
         Label distributions (N, L).
@@ -307,7 +307,7 @@ def shares_of(X: Any, D: Any = None) -> Any:
     """
     shares = split_labels(X, D)[1]
     if shares is None:
-        raise InputError("the label distributions are missing: give them beside X, or X as a data set of (x, shares).")
+        raise InputError("the label distributions are missing: pass them with X, or X as a data set of (x, shares).")
     return shares
 
 
@@ -325,7 +325,7 @@ def _read_labels(source: Any) -> tuple[Any, bool]:
         if not isinstance(row, (tuple, list)) or len(row) != 2:
             raise InputError(
                 f"fit needs the labels: row {number} of the data set is no pair (x, shares) or (x, counts) but "
-                f"{describe(row)}. Give the labels beside it: fit(X, D) or fit(X, counts=K)."
+                f"{describe(row)}. Pass the labels: fit(X, D) or fit(X, counts=K)."
             )
         label = label_array(row[1])
         if label.ndim != 1 or label.dtype.kind not in "iufb" or (rows and len(label) != len(rows[0])):

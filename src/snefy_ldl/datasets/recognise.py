@@ -424,7 +424,7 @@ MOSTLY = 0.8
 
 
 def names_rows(name: str) -> bool:
-    """Whether a column's name says that it names rows.
+    """Whether a column's name is one for identifiers of rows.
 
     Args:
         name: Of the column.
@@ -440,19 +440,19 @@ def names_rows(name: str) -> bool:
 
 
 def recognise(name: str, column: Any, word: str = "auto", keep_constant: bool = False) -> tuple[Column, list[str]]:
-    """What a column is, learned from its cells, and what a person should know about that.
+    """What a column is, learned from its cells, and notes.
 
     Args:
         name: Of the column.
         column: A pandas Series (N,).
-        word: What the user says it is, one of :data:`WORDS`; "auto" looks at it.
+        word: The user's choice, one of :data:`WORDS`; "auto" looks at it.
         keep_constant: Whether a column that holds one value only is kept: more rows will come.
 
     Returns:
         The column, and notes.
 
     Raises:
-        InputError: The word is unknown, or the cells are not what it says.
+        InputError: The word is unknown, or does not fit the cells.
 
     Example:
         >>> import pandas
@@ -591,7 +591,7 @@ def _far_value_note(name: str, present: Array) -> list[str]:
 def fixed_group_notes(columns: Sequence[Column], features: Array, notes: Sequence[str]) -> list[str]:
     """Notes on columns of whole numbers in whose groups of rows another column of numbers never changes.
 
-    Such as ``school`` beside the size of the school: numbers of groups that new rows will have others of.
+    Such as ``school`` next to the size of the school: new rows will have other groups.
 
     Args:
         columns: Of a table, as they were learned.

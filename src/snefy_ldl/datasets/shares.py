@@ -1,4 +1,4 @@
-"""Label columns as people have them: shares, percentages, numbers of votes or amounts, told by their sums."""
+"""Label columns as people have them: shares, percentages, numbers of votes or amounts, recognised by their sums."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LabelForm = Literal["auto", "shares", "counts"]
 
 @dataclass(frozen=True)
 class Advice:
-    """How a user says what label columns hold.
+    """Options that choose the meaning of label columns.
 
     Args:
         counts: That they are numbers of votes.
@@ -138,14 +138,14 @@ def read_shares(
         form: "shares" or "counts" where the user said so; "auto" looks at the sums.
         normalize: Whether each row is to be divided by its sum, whatever that is.
         prefer_counts: How to read whole numbers that are shares as well as votes: ones and zeros, hundreds.
-        advice: How the user says what the columns hold, for messages.
+        advice: The options that choose it, for messages.
 
     Returns:
         Shares or votes, and notes.
 
     Raises:
         InputError: A number is negative or infinite, a row is empty, or the sums make no sense; the message names row
-            and columns, and says what to do.
+            and columns, and what to do.
 
     Example:
         >>> reading = read_shares(np.array([[20.0, 80.0], [55.0, 45.0]]), ["sand", "clay"])

@@ -1,4 +1,4 @@
-"""Streams of rows that are read in chunks, each epoch anew: loaders, iterable data sets, folders of Parquet files."""
+"""Streams of rows that are read in chunks, again each epoch: loaders, iterable data sets, folders of Parquet files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Chunk:
 
 
 class Stream:
-    """Rows for ``fit`` and ``predict_*`` that are read as they come, a chunk at a time; each epoch reads them anew.
+    """Rows for ``fit`` and ``predict_*`` that are read as they come, a chunk at a time; each epoch reads them again.
 
     Args:
         source: an iterable data set of pairs (x, labels), a loader of batches of such pairs, or a function that returns

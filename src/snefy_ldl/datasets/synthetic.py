@@ -19,10 +19,10 @@ from snefy_ldl.errors import InputError
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class SyntheticData(Dataset):
-    """A :class:`~snefy_ldl.datasets.dataset.Dataset` whose law is known.
+    """A :class:`~snefy_ldl.datasets.dataset.Dataset` of known distribution.
 
     Args:
-        truth: The conditional law of the label distribution.
+        truth: The conditional distribution of the label distribution.
         latent: The label distributions that were drawn, (N, L); differs from ``D`` when only votes were seen.
         votes: Columns ``item``, ``annotator``, ``label`` of the single votes, where they were asked for.
     """
@@ -58,7 +58,7 @@ def make_city_districts(n: int = 600, noise: float = 1.0, random_state: Any = 0,
         n_labels: 3 (business, entertainment, education) to 6 (also residential, industry, green).
 
     Returns:
-        The districts with the law they were drawn from.
+        The districts with the distribution they were drawn from.
 
     Raises:
         InputError: A number is out of its range.
@@ -85,7 +85,7 @@ def make_city_districts(n: int = 600, noise: float = 1.0, random_state: Any = 0,
     buses = rng.poisson(0.5 + 9.0 * centrality).astype(np.float64)
     rent = np.maximum(6.0, 9.0 + 16.0 * centrality + rng.normal(0.0, 1.5, n))
     X = np.column_stack([distance, offices, students, buses, rent])
-    truth = TrueConditional(partial(_district_law, n_labels=n_labels, noise=float(noise)), X.shape[1], n_labels)
+    truth = TrueConditional(partial(_districts, n_labels=n_labels, noise=float(noise)), X.shape[1], n_labels)
     D = truth.sample(X, 1, rng)[0]
     return SyntheticData(
         X=X,
@@ -98,8 +98,8 @@ def make_city_districts(n: int = 600, noise: float = 1.0, random_state: Any = 0,
     )
 
 
-def _district_law(X: Array, *, n_labels: int, noise: float) -> tuple[Array, Array]:
-    """Weights (N, L + 1) and concentrations (N, L + 1, L) of the city's law; the last component is the even mix."""
+def _districts(X: Array, *, n_labels: int, noise: float) -> tuple[Array, Array]:
+    """Weights (N, L + 1) and concentrations (N, L + 1, L) of the city; the last component is the even mix."""
     distance, offices, students, buses, rent = X.T
     centrality = np.exp(-distance / 4.0)
     campus = np.tanh(students / 1500.0)
@@ -135,19 +135,19 @@ def make_city_tiles(
 ) -> tuple[NDArray[np.uint8], SyntheticData]:
     """Aerial pictures of city districts, and the districts themselves (:func:`make_city_districts`).
 
-    A tile shows what the law depends on: the ground turns from green to grey toward the centre, blue cells are offices
-    (the more floor, the brighter), each magenta line is a night bus, yellow dots are students, and roofs are the redder
-    the higher the rent. Where cells, lines and dots lie is chance.
+    A tile shows all features: the ground turns from green to grey toward the centre, blue cells are offices (brighter
+    with more floors), each magenta line is a night bus, yellow dots are students, and roofs are redder where rents are
+    higher. The places of cells, lines and dots are random.
 
     Args:
         n: tiles.
         size: pixels along a side; a multiple of 8, at least 32.
-        noise: of the law, as for the districts.
+        noise: of the distribution, as for the districts.
         random_state: seed or numpy Generator.
         n_labels: 3 to 6 uses of the city.
 
     Returns:
-        Tiles (n, 3, size, size), 8-bit, and the districts with the law they were drawn from.
+        Tiles (n, 3, size, size), 8-bit, and the districts with the distribution they were drawn from.
 
     Raises:
         InputError: A number is out of its range.
@@ -236,7 +236,7 @@ def make_annotators(
 ) -> SyntheticData:
     """Items that annotators vote on: a hidden label distribution for each item, unequal numbers of votes.
 
-    The hidden ``ℓ_i ~ p(ℓ | x_i)`` follows a known law with one component per label, votes are
+    The hidden ``ℓ_i ~ p(ℓ | x_i)`` follows a known distribution with one component per label; votes are
     ``k_i ~ Multinomial(n_i, ℓ_i)`` with ``n_i`` uniform on the range ``votes``. ``D`` holds the observed proportions,
     ``latent`` the hidden distributions, ``counts`` the votes.
 
@@ -244,13 +244,13 @@ def make_annotators(
         n: Items.
         n_labels: Labels, at least 2.
         votes: Fewest and most votes an item gets, or one number for all.
-        random_state: Seed or numpy Generator; it also draws the law itself.
+        random_state: Seed or numpy Generator; it also draws the distribution itself.
         n_features: Features an item has.
         n_annotators: Size of the pool of annotators, none of whom sees an item twice; by default twice the most votes.
         long_table: Also give the single votes, ``.votes`` with columns ``item``, ``annotator``, ``label``.
 
     Returns:
-        The items with their votes and the law the hidden distributions were drawn from.
+        The items with their votes and the distribution of the hidden ones.
 
     Raises:
         InputError: A number is out of its range.
@@ -269,7 +269,7 @@ def make_annotators(
     rng = np.random.default_rng(random_state)
     slopes = rng.normal(0.0, 1.5 / np.sqrt(n_features), (n_features, n_labels))
     X = rng.normal(size=(n, n_features))
-    truth = TrueConditional(partial(_annotator_law, slopes=slopes), n_features, n_labels)
+    truth = TrueConditional(partial(_item_mixture, slopes=slopes), n_features, n_labels)
     latent = truth.sample(X, 1, rng)[0]
     totals = rng.integers(fewest, most, size=n, endpoint=True)
     counts = rng.multinomial(totals, latent).astype(np.float64)
@@ -288,7 +288,7 @@ def make_annotators(
     )
 
 
-def _annotator_law(X: Array, *, slopes: Array) -> tuple[Array, Array]:
+def _item_mixture(X: Array, *, slopes: Array) -> tuple[Array, Array]:
     """One component per label; the first feature makes items clear (concentrated) or open to dispute."""
     n_labels = slopes.shape[1]
     weights: Array = softmax(X @ slopes, axis=1)

@@ -195,7 +195,7 @@ class TableSource:
     UTF-8 with or without a mark, UTF-16 or Latin-1: its first lines tell.
 
     Args:
-        file: The table; its ending says how to read it. Or a folder of Parquet files.
+        file: The table, in the format of its extension. Or a folder of Parquet files.
         sheet: Sheet of a workbook, its name or its number from 1; the first by default.
 
     Attributes:
@@ -203,7 +203,7 @@ class TableSource:
         files: The table itself, or the Parquet files of a folder.
         kind: ``"csv"``, ``"tsv"``, ``"parquet"``, ``"feather"`` or ``"excel"``.
         text: The signs of a text file, None for other kinds.
-        notes: What a person should know about how the file is read.
+        notes: Notes on how the file is read.
         columns: Its columns, without the index that pandas may have stored in a Parquet file.
 
     Raises:
@@ -510,7 +510,7 @@ class TableSink:
     text that would be one (:func:`snefy_ldl.datasets.formats.escape_cell`).
 
     Args:
-        out: The file, whose ending says how to write it; ``-`` is CSV on standard output.
+        out: The file, in the format of its extension; ``-`` is CSV on standard output.
 
     Raises:
         InputError: The ending is unknown.
@@ -640,7 +640,7 @@ def _excel_bytes(frame: Any, file: Path) -> Any:
 
 
 def _store_as_text(sheet: Any) -> None:
-    """Let a sheet's cells that openpyxl took for formulas or errors be text, also after somebody edits them."""
+    """Let a sheet's cells that openpyxl took for formulas or errors be text, also after an edit."""
     for row in sheet.iter_rows():
         for cell in row:
             if cell.data_type in ("f", "e"):

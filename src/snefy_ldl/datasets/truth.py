@@ -1,4 +1,4 @@
-"""A conditional law that is known exactly: a mixture of Dirichlets whose parameters depend on the features.
+"""A conditional distribution that is known exactly: a mixture of Dirichlets whose parameters depend on the features.
 
     p(ℓ | x) = Σ_j π_j(x) · Dirichlet(ℓ; α_j(x))
 
@@ -24,7 +24,7 @@ QUANTILE_TOLERANCE = 1e-13
 
 @dataclass(frozen=True, eq=False)
 class TrueConditional:
-    """The law the data were drawn from: ``p(ℓ|x) = Σ_j π_j(x) Dirichlet(ℓ; α_j(x))``.
+    """The distribution the data were drawn from: ``p(ℓ|x) = Σ_j π_j(x) Dirichlet(ℓ; α_j(x))``.
 
     Args:
         parameters: Maps X (N, d) to the weights ``π`` (N, J) and the concentrations ``α`` (N, J, L).
@@ -122,7 +122,7 @@ class TrueConditional:
         return second - np.einsum("nj,njl->nl", weights, alpha / total) ** 2
 
     def cdf(self, X: Any, D: Any) -> Array:
-        """Marginal cdf ``P(ℓ_r ≤ d_r | x)`` of each share; uniform when D follows the law.
+        """Marginal cdf ``P(ℓ_r ≤ d_r | x)`` of each share; uniform if D follows the distribution.
 
         Args:
             X: Features (N, d).
@@ -176,7 +176,7 @@ class TrueConditional:
         return self.quantiles(X, [tail, 1.0 - tail])
 
     def sample(self, X: Any, n: int, random_state: Any = None) -> Array:
-        """Draws from the law.
+        """Draws from the distribution.
 
         Args:
             X: Features (N, d).

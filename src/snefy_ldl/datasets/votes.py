@@ -292,7 +292,7 @@ def read_vote_cells(file: Path) -> Any:
     """A CSV, TSV or Parquet file with every cell as text, so that ``007`` stays ``007``.
 
     Args:
-        file: the file, its kind told by its ending.
+        file: the file, in the format of its extension.
 
     Returns:
         A DataFrame of strings; None where a cell is empty.
@@ -400,7 +400,7 @@ ROLES = {
 
 
 def _role(name: str) -> str:
-    """What the name of a column says it holds: worker_id is an annotator, image_label a label."""
+    """Role of a column by its name: worker_id is an annotator, image_label a label."""
     words = set(re.split(r"[\W_]+", re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower()))
     return next((role for role, vocabulary in ROLES.items() if words & set(vocabulary.split())), "")
 
@@ -471,7 +471,7 @@ def find_vote_columns(
         items: The items' own table, where there is one.
 
     Returns:
-        The columns, and what a person should know about them; an empty text for nothing.
+        The columns, and a note; an empty text without one.
 
     Raises:
         InputError: The form is "long", and no three columns look like it; the message lists the columns.
@@ -502,7 +502,7 @@ def find_vote_columns(
             )
         return wanted, ""
     who = f", annotator {guess[1]!r}" if guess[1] else ""
-    words = f"one vote per row: item {guess[0]!r}{who}, label {guess[2]!r} (--vote-columns says otherwise)"
+    words = f"one vote per row: item {guess[0]!r}{who}, label {guess[2]!r} (--vote-columns overrides this)"
     return (guess[0], guess[1] or wanted[1], guess[2]), words
 
 

@@ -1,4 +1,4 @@
-"""Joint calibration: are all shares of a row together where the model says, not only each on its own?"""
+"""Joint calibration: are the shares of a row jointly distributed as predicted?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import align_labels, as_float, check_distributions
 from snefy_ldl.errors import InputError
 
-#: Fewest rows on which the test says anything: below, the p-values of rank correlations are no good.
+#: Fewest rows of the test; with fewer the p-values of rank correlations are unreliable.
 FEWEST_ROWS = 20
 
 
@@ -65,7 +65,7 @@ def joint_pit(model: Any, X: Any, D: Any, *, random_state: Any = 0) -> Array:
 
 @dataclass(frozen=True)
 class JointCalibration:
-    """What :func:`joint_calibration_test` says.
+    """Result of :func:`joint_calibration_test`.
 
     Attributes:
         p_value: Chance of figures at least this odd from a model that is right.
