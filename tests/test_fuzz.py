@@ -1,11 +1,13 @@
 """Anything a user may pass: every call works with finite numbers, or raises one of the library's own errors.
 
 Cases are drawn from a fixed seed: shapes, types, containers, values and arguments, each a little wrong now and then.
+SNEFY_LDL_FUZZ=10 runs ten times as many.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import traceback
 import warnings
 from collections.abc import Callable
@@ -18,7 +20,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from snefy_ldl import SnefyLDL, SnefySimplex
+from snefy_ldl import LogRatioLDL, SimplexDistribution, SnefyLDL, SnefySimplex
 from snefy_ldl import votes as voting
 from snefy_ldl.active import query
 from snefy_ldl.conformal import ConformalIntervals
@@ -27,8 +29,9 @@ from snefy_ldl.learners import AAKNN, SABFGS
 from snefy_ldl.metrics import score
 
 SIZES: dict[str, Any] = {"n_neurons": 4, "n_readouts": 2, "hidden_sizes": (4,), "epochs": 1}
+FEW_STEPS: dict[str, Any] = {"n_components": 1, "guides": ["ridge"], "n_members": 2, "max_iter": 3}
 N_FEATURES, N_LABELS = 3, 3
-CASES_EACH = 21
+CASES_EACH = 21 * int(os.environ.get("SNEFY_LDL_FUZZ", "1"))
 #: Where torch checks the parameters of every distribution, and where they are to be evaluated.
 TORCH_CHECKS = "torch/distributions/distribution.py"
 
@@ -202,20 +205,20 @@ def arguments(rng: np.random.Generator) -> dict[str, Any]:
 
 
 @lru_cache
-def fitted(on: str) -> SnefyLDL:
+def fitted(on: str) -> Any:
     rng = np.random.default_rng(1)
     X, D = rng.normal(size=(30, N_FEATURES)), rng.dirichlet(np.ones(N_LABELS), 30)
     model = SnefyLDL(**SIZES, guides=None, random_state=0)
-    if on == "zeros":
+    if on == "log-ratios":
         D[::3, 0] = 0.0
-        return model.set_params(zeros=1e-4).fit(X, D / D.sum(1, keepdims=True))
+        return LogRatioLDL(**FEW_STEPS, random_state=0).fit(X, D / D.sum(1, keepdims=True))
     if on == "counts":
         return model.fit(X, counts=rng.multinomial(9, [0.2, 0.3, 0.5], size=30))
     return model.fit(X, D)
 
 
-def any_model(rng: np.random.Generator) -> SnefyLDL:
-    return fitted(pick(rng, ["shares", "shares", "counts"]))
+def any_model(rng: np.random.Generator) -> Any:
+    return fitted(pick(rng, ["shares", "shares", "counts", "log-ratios"]))
 
 
 def fit_shares(rng: np.random.Generator) -> Any:
@@ -230,6 +233,25 @@ def fit_shares(rng: np.random.Generator) -> Any:
 def fit_counts(rng: np.random.Generator) -> Any:
     rows = pick(rng, [12, 20, 5])
     model = SnefyLDL(**arguments(rng)).fit(features(rng, rows), counts=counts(rng, rows))
+    if model.n_features_in_ == N_FEATURES:
+        return model.predict(pd.DataFrame(np.zeros((2, 3)), columns=getattr(model, "feature_names_in_", None)))
+    return 0.0
+
+
+def fit_log_ratios(rng: np.random.Generator) -> Any:
+    rows = pick(rng, [12, 20, 2, 5])
+    odd = {
+        "n_components": NUMBERS[:8],
+        "guides": ["x", 3, [], ["ridge"], ["ridge", "ridge"], None],
+        "n_members": [2, 1, 0, "x", "auto"],
+        "max_iter": NUMBERS[:8],
+        "random_state": [None, 0, -1, "x", np.random.default_rng(0)],
+    }
+    settings = {**FEW_STEPS, "random_state": 0}
+    if rng.random() < 0.4:
+        name = pick(rng, list(odd))
+        settings[name] = pick(rng, odd[name])
+    model = LogRatioLDL(**settings).fit(features(rng, rows), shares(rng, rows))
     if model.n_features_in_ == N_FEATURES:
         return model.predict(pd.DataFrame(np.zeros((2, 3)), columns=getattr(model, "feature_names_in_", None)))
     return 0.0
@@ -329,8 +351,8 @@ KNOWN: list[Any] = [{0: 0.2}, {}, {"x": 0.1}, {0: 0.9, 1: 0.9}, {0: 0.0}, None, 
 RATIOS: list[Any] = [{(0, 1): 2.0}, {}, {(0, 0): 1.0}, {0: 1.0}, None, {(0, 1): 1j}, {(0, 1): 2.0, (1, 2): 0.5}]
 
 
-def any_dist(rng: np.random.Generator) -> SnefySimplex:
-    return fitted(pick(rng, ["shares", "zeros"])).predict_dist(rng.normal(size=(4, N_FEATURES)))
+def any_dist(rng: np.random.Generator) -> SimplexDistribution:
+    return fitted(pick(rng, ["shares", "log-ratios"])).predict_dist(rng.normal(size=(4, N_FEATURES)))
 
 
 def dist_marginal(rng: np.random.Generator) -> Any:
@@ -396,7 +418,7 @@ def contained_tensor(table: np.ndarray, kind: torch.dtype) -> torch.Tensor:
 
 CALLS = [fit_shares, fit_counts, go_on, predict, quantiles, interval, log_prob, log_prob_counts, dist_log_prob, sample]
 CALLS += [entropy, update, next_vote, votes_needed, conformal, ask, learn, measure]
-CALLS += [dist_marginal, dist_parts, dist_questions, dist_known, dist_made]
+CALLS += [dist_marginal, dist_parts, dist_questions, dist_known, dist_made, fit_log_ratios]
 #: The entries that check most get most of the cases.
 REPEATS = {
     fit_shares: 4,

@@ -160,7 +160,7 @@ def test_the_rules_see_what_they_forbid() -> None:
         "from other import _helper\n"
         "class A:\n"
         "    def f(self, dist):\n"
-        "        self._mine = distribution._weights + distribution._mine + super()._base_weights\n"
+        "        self._mine = dist._weights + dist._mine + super()._base_weights\n"
     )
     assert sorted(name for _, name in private_reads(tree)) == ["_helper", "_weights"]
 
