@@ -30,10 +30,10 @@ import builtins, importlib, os, pkgutil, signal, socket, sys, tempfile
 import joblib, numpy, scipy.stats, sklearn.linear_model, torch, typer.testing
 modules, names = {modules!r}, {names!r}
 usual = builtins.__import__
-def without(name, globals=None, *more):
+def without(name, globals=None, *more, **named):
     if name.partition(".")[0] in modules and (globals or {{}}).get("__name__", "").startswith("snefy_ldl"):
         raise ImportError(f"no module named {{name!r}}", name=name)
-    return usual(name, globals, *more)
+    return usual(name, globals, *more, **named)
 builtins.__import__ = without
 class Without:
     def __init__(self, module, gone):
