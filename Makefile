@@ -64,6 +64,7 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/python tools/check_words.py
 	$(BIN)/lint-imports
 
 types: $(VENV)/.installed

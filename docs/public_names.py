@@ -38,6 +38,7 @@ SUBJECTS: dict[str, list[str]] = {
 }
 #: Internal packages, and what they are for.
 INTERNAL: dict[str, str] = {
+    "prediction": "what estimators that predict distributions share",
     "networks": "parts of the model; Backbone and SnefyHead are exported at the top",
     "training": "how a fit is done; SnefyLDL.fit calls it",
 }
@@ -45,7 +46,6 @@ INTERNAL: dict[str, str] = {
 CONSTANTS: dict[str, str] = {
     "FLAVOR": "Name of the flavour in an MLflow model.",
     "HIGHER_IS_BETTER": "Name of each of the six measures of Geng (2016), and whether higher is better.",
-    "KERNELS": "Name of every kernel that strategies choose rows on, and its class.",
     "LABEL_COLORS": "Colours of labels, in order: those of Okabe and Ito, distinguishable with any colour vision.",
     "LEVEL": "Confidence level of the intervals of a report.",
     "MEASURES": "Name of every measure of point predictions, and whether higher is better.",

@@ -18,6 +18,7 @@ import pytest
 from importlinter.cli import lint_imports
 
 import snefy_ldl
+from tools import counts
 
 ROOT = Path(snefy_ldl.__file__).parent
 SETTINGS = Path(__file__).parent.parent / "pyproject.toml"
@@ -147,6 +148,27 @@ def test_algorithms_of_learners_use_the_core_alone() -> None:
 def test_no_module_imports_the_package_it_stands_in() -> None:
     graph = grimp.build_graph("snefy_ldl", cache_dir=None)
     assert graph.find_modules_that_directly_import("snefy_ldl") == set()
+
+
+@pytest.fixture(scope="module")
+def sizes() -> dict[str, int]:
+    return counts.counts()
+
+
+@pytest.mark.parametrize("name", counts.BUDGET)
+def test_nothing_is_larger_than_its_budget(sizes: dict[str, int], name: str) -> None:
+    limit = counts.LIMITS.get(name, counts.BUDGET[name])
+    assert sizes[name] <= limit, "make it smaller; python tools/counts.py prints all sizes"
+
+
+def test_every_module_is_counted_once(sizes: dict[str, int]) -> None:
+    assert sum(sizes[name] for name in counts.PACKAGES) == sizes["code"]
+
+
+def test_lines_of_code_are_neither_comments_nor_docstrings() -> None:
+    docstring = "'What,\\nin two lines.'".replace("'", 3 * "'")
+    text = f"'About.'\n\n# why\ndef f():\n    {docstring}\n    return {{  # so\n        1: 'a # b',\n    }}\n"
+    assert counts.code_lines(text) == 4
 
 
 def test_no_two_test_files_share_a_name() -> None:

@@ -29,6 +29,7 @@ PACKAGES = {
         "ensemble.py",
         "pipeline.py",
         "tuning.py",
+        "prediction.py",
     ),
     "learners": ("learners",),
     "datasets": ("datasets",),
@@ -58,7 +59,25 @@ BUDGET = {
     "words": 24_000,
 }
 #: Where the budget is not reached yet: the size that must not be exceeded until it is.
-LIMITS: dict[str, int] = {}
+LIMITS: dict[str, int] = {
+    "distributions": 3_750,
+    "networks and training": 5_750,
+    "estimators": 2_250,
+    "learners": 3_500,
+    "datasets": 3_400,
+    "conformal": 2_550,
+    "active": 1_200,
+    "votes, explain, metrics, plots": 4_300,
+    "persistence and internals": 2_350,
+    "applications": 6_400,
+    "code": 35_250,
+    "tests": 25_200,
+    "public names": 305,
+    "commands": 18,
+    "options": 205,
+    "pages": 55,
+    "words": 46_800,
+}
 TOKENS_WITHOUT_CODE = (
     tokenize.COMMENT,
     tokenize.NL,

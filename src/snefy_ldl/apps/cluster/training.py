@@ -27,7 +27,7 @@ from snefy_ldl.training.checkpoint import FILE_NAME
 from snefy_ldl.training.settings import BATCH_LIMITS, LARGEST_BATCH, Parameters, Settings
 from snefy_ldl.training.stream import ProcessGroup, StreamFit
 
-__all__ = ["Coordinator", "ParquetRows", "RayTraining"]
+__all__ = ["ParquetRows", "RayTraining"]
 
 
 @dataclass(frozen=True)
