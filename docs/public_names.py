@@ -30,6 +30,7 @@ SUBJECTS: dict[str, list[str]] = {
         "snefy_ldl.apps.integrations.onnx",
         "snefy_ldl.apps.integrations.hub",
         "snefy_ldl.apps.integrations.mlflow",
+        "snefy_ldl.apps.integrations.label_studio",
     ],
     "Services and clusters": [
         "snefy_ldl.apps.serve.app",

@@ -10,8 +10,9 @@ import pytest
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import ActiveLearner
+from snefy_ldl.apps.integrations.label_studio import make_config, make_tasks, write_tasks
 from snefy_ldl.datasets import make_annotators
-from snefy_ldl.datasets.label_studio import make_config, make_tasks, read_choices, read_votes, write_tasks
+from snefy_ldl.datasets.label_studio import read_choices, read_votes
 from snefy_ldl.errors import InputError
 
 LABELS = ["work", "play", "learn"]

@@ -310,7 +310,7 @@ def _write_tasks(
     import numpy as np
 
     from snefy_ldl._internal.files import write_bytes
-    from snefy_ldl.datasets.label_studio import make_config, write_tasks
+    from snefy_ldl.apps.integrations.label_studio import make_config, write_tasks
 
     with warnings_as_notes():
         predicted = np.asarray(model.predict(columns.rows(model, frame)))
