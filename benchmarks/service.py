@@ -241,7 +241,7 @@ def explorer(folder: Path, seconds: float = 5.0) -> dict[str, Any]:
             X = random_rows.normal(size=(2000, 6))
             shares = np.exp(X @ random_rows.normal(size=(6, n_labels)) * 0.5)
             D = shares / shares.sum(1, keepdims=True)
-            model = SnefyLDL(guides=None, centre=None, random_state=0).fit(X[:500], D[:500])
+            model = SnefyLDL(guides=None, random_state=0).fit(X[:500], D[:500])
             file = folder / f"page{n_labels}.html"
             file.write_text(make_page(model, PageRows(X), "bench"), encoding="utf-8")
             tab = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -303,7 +303,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         guides = "auto" if options.guides else None
-        model = SnefyLDL(guides=guides, centre=None, random_state=0).fit(X, D).save(folder / "city")
+        model = SnefyLDL(guides=guides, random_state=0).fit(X, D).save(folder / "city")
         requests = one_row_requests(X)
         server = Server(model) if set(wanted) - {"explorer"} else None
         for part in wanted:

@@ -120,13 +120,10 @@ def test_votes_names_every_public_thing_and_no_other() -> None:
         _ = votes.ballots
 
 
-#: Scripts that are still being adapted.
-WAITING = {"service.py"}
 BESIDE = [
     path
     for name in ("benchmarks", "examples", "reproduction", "tools")
     for path in sorted((ROOT / name).rglob("*.py"))
-    if path.name not in WAITING
 ]
 
 

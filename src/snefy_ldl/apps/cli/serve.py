@@ -24,7 +24,6 @@ def serve(
     body_mb: float = 8.0,
     seconds: float = 10.0,
     queue: Annotated[int, typer.Option(min=1)] = 64,
-    batch_ms: Annotated[float, typer.Option(min=0.0)] = 2.0,
 ) -> None:
     """Answer questions about a model over HTTP, and show its page at /.
 
@@ -36,12 +35,11 @@ def serve(
         host: Address to listen on; 0.0.0.0 is all of them.
         port: Port to listen on.
         data (TABLE): Rows that the page at / shows.
-        token: Token that every request must carry; better set as a variable than typed.
+        token: Token that every request must carry; prefer the environment variable.
         rows: Most rows per request.
         body_mb: Largest body of a request, in megabytes.
-        seconds: Longest time per request; requests that would take longer are refused.
+        seconds: Longest time per request; slower requests get 503.
         queue: Requests that may wait per model; others get 503.
-        batch_ms: How long to wait for requests to answer together.
 
     Examples:
         One model on this machine, its page at http://127.0.0.1:8000/:
@@ -68,7 +66,7 @@ def serve(
     from snefy_ldl.apps.serve.transport import Log
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    limits = Limits(rows=rows, body_bytes=int(body_mb * 1e6), seconds=seconds, queue=queue, batch_wait=batch_ms / 1e3)
+    limits = Limits(rows=rows, body_bytes=int(body_mb * 1e6), seconds=seconds, queue=queue)
     own = import_backbone()
     app = create_app(models, token=token or None, limits=limits, data=data, log=Log(quiet=given.quiet), backbone=own)
     run(app, host, port)
@@ -83,9 +81,9 @@ def explore(
 ) -> None:
     """Write a page that explores a model in any browser, without a server or the internet.
 
-    Pick a row or change its features: the page computes the density itself.
-    Add votes, merge labels, set what is known; label rows and download
-    them for fit --append.
+    Pick a row: the page shows its shares with intervals, densities and
+    comparisons. Merge labels, fix a share, change features; label rows and
+    download them for fit --append.
 
     Args:
         out: HTML file to write.

@@ -20,7 +20,6 @@ from snefy_ldl.apps.serve.schemas import Condition, Density, Groups, Next, Predi
 from snefy_ldl.apps.serve.store import ServedModel
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.distributions import SimplexDistribution
-from snefy_ldl.errors import InputError
 from snefy_ldl.votes import next_vote
 
 #: Most rows of which distributions are held at a time, the same if each needs much work, and most rows times points.
@@ -93,8 +92,9 @@ def answer_together(requests: Sequence[Asked]) -> list[Answer]:
         first = requests[0]
         if len(requests) == 1:
             return [_ANSWERS[type(first.question)](first, first.question)]
-        deadline = max(asked.deadline for asked in requests)
-        whole = _predict(replace(first, X=joined_rows([one.X for one in requests]), deadline=deadline), first.question)
+        deadline, parts = max(asked.deadline for asked in requests), [asked.X for asked in requests]
+        X = [row for part in parts for row in part] if isinstance(first.X, list) else np.concatenate(parts)
+        whole = _predict(replace(first, X=X, deadline=deadline), first.question)
     answers, start = [], 0
     for asked in requests:
         part = slice(start, start + len(asked.X))
@@ -118,8 +118,7 @@ def _predict(asked: Asked, question: Any) -> Answer:
             made = calibrated.predict_interval(asked.X[part])
             made = made if made.ndim == 4 else made[..., None]  # (N, L, 2, levels)
             for place, source in enumerate(known):
-                if source is not None:
-                    ends[:, :, place] = made[..., source]
+                ends[:, :, place] = ends[:, :, place] if source is None else made[..., source]
         return *dist.mean_and_variance(), ends, dist.prob_zero()
 
     notes = {"levels": levels, "calibrated": [place is not None for place in known]}
@@ -294,11 +293,18 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
     """
     if served.is_custom:
         return _custom_rows(served, rows)
-    columns = served.model.columns_
-    cells = _cells(served, rows)
-    if columns is None or (columns.is_plain and not columns.has_gaps):
-        return _numbers(cells, served.features)
-    return _encoded(cells, served.features, columns)
+    columns, cells = served.model.columns_, _cells(served, rows)
+    if isinstance(columns, TableEncoder) and not (columns.is_plain and not columns.has_gaps):
+        return _encoded(cells, columns, served.features or [])
+    kinds = (int, float) if columns is None or not columns.has_gaps else (int, float, type(None))
+    for number, line in enumerate(cells):
+        for place, cell in enumerate(line):
+            if type(cell) not in kinds or (cell is not None and not abs(cell) <= LARGEST_FEATURE):  # also NaN
+                field = str(place) if served.features is None else served.features[place]
+                message = f"row {number}, field {field!r} is not a number within ±{LARGEST_FEATURE:g}."
+                raise Fault(422, message, number, field)
+    table = np.array(cells, dtype=np.float64)
+    return table if columns is None else columns.transform(table)
 
 
 def _custom_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
@@ -308,103 +314,44 @@ def _custom_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
     try:
         table = np.array(rows, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise Fault(422, "rows for this custom network must be lists of numbers, all of the same shape.") from None
+        table = np.full(1, np.nan)
     if not np.isfinite(table).all():
-        raise Fault(422, "rows hold numbers that are not finite.")
+        raise Fault(422, "rows for this custom network must be lists of finite numbers, all of the same shape.")
     return table
 
 
 def _cells(served: ServedModel, rows: Sequence[Any]) -> list[Sequence[Any]]:
-    names = served.features
+    """The cells of every row in the order of the model's columns."""
+    names, cells = served.features, list[Sequence[Any]]()
     n_features = len(names) if names is not None else int(served.model.n_features_in_)
-    cells: list[Sequence[Any]] = []
     for number, row in enumerate(rows):
-        if isinstance(row, dict):
-            if names is None:
-                raise Fault(422, f"row {number}: this model has no feature names; send {n_features} numbers per row.")
-            try:
-                cells.append([row[name] for name in names])
-            except KeyError as missing:
-                name = missing.args[0]
-                raise Fault(422, f"row {number} lacks the field {name!r}.", number, name) from None
-        elif isinstance(row, (list, tuple)):
-            if len(row) != n_features:
-                raise Fault(422, f"row {number} has {len(row)} cells; the model takes {n_features}.", number)
+        if isinstance(row, dict) and names is not None:
+            missing = next((name for name in names if name not in row), None)
+            if missing is not None:
+                raise Fault(422, f"row {number} lacks the field {missing!r}.", number, missing)
+            cells.append([row[name] for name in names])
+        elif isinstance(row, list) and len(row) == n_features:
             cells.append(row)
         else:
-            raise Fault(422, f"row {number} must be an object with the fields, or a list of cells.", number)
+            either = "" if names is None else "an object with the fields, or "
+            raise Fault(422, f"row {number} must be {either}a list of {n_features} cells.", number)
     return cells
 
 
-def _numbers(cells: list[Sequence[Any]], names: list[str] | None) -> Array:
-    wrong = {kind for line in cells for kind in map(type, line)} - {int, float}
-    if wrong:
-        _name_cell(cells, names, lambda cell: type(cell) not in (int, float), "is not a number")
-    try:
-        table = np.array(cells, dtype=np.float64).reshape(len(cells), -1)
-    except OverflowError:
-        _name_cell(cells, names, lambda cell: abs(cell) > LARGEST_FEATURE, f"is beyond ±{LARGEST_FEATURE:g}")
-        raise
-    if not bool((np.abs(table) <= LARGEST_FEATURE).all()):  # also true for NaN
-        _name_cell(cells, names, lambda cell: not abs(cell) <= LARGEST_FEATURE, f"is not within ±{LARGEST_FEATURE:g}")
-    return table
-
-
-def _name_cell(cells: list[Sequence[Any]], names: list[str] | None, is_wrong: Any, rule: str) -> None:
-    for number, line in enumerate(cells):
-        for place, cell in enumerate(line):
-            if is_wrong(cell):
-                field = str(place) if names is None else names[place]
-                raise Fault(422, f"row {number}, field {field!r} {rule}.", number, field)
-
-
-def _encoded(cells: list[Sequence[Any]], names: list[str] | None, columns: Any) -> Array:
+def _encoded(cells: list[Sequence[Any]], columns: TableEncoder, names: list[str]) -> Array:
     """Cells of any kind as features; a cell that cannot be read is named."""
-    _name_cell(cells, names, lambda cell: not isinstance(cell, (int, float, str, type(None))), "is no number or text")
-    if not isinstance(columns, TableEncoder):  # an array with gaps
-        _name_cell(cells, names, lambda cell: type(cell) not in (int, float, type(None)), "is not a number")
-        return _in_words(columns.transform, np.array(cells, dtype=np.float64))
     import pandas as pd  # an extra: only tables with other cells than numbers need it
 
-    assert names is not None
     kinds, parts = {column.name: column for column in columns.columns}, []
     for place, name in enumerate(names):
-        series = pd.Series([line[place] for line in cells], dtype=object)
-        part, odd = _in_words(kinds[name].encode, series)
+        kind, series = kinds[name], pd.Series([line[place] for line in cells], dtype=object)
+        for number, cell in enumerate(series):
+            if not isinstance(cell, (int, float, str, type(None))):
+                raise Fault(422, f"row {number}, field {name!r} is not a number or a text.", number, name)
+        part, odd = kind.encode(series)
         if any(one.what == "unreadable" for one in odd):
             for number in range(len(cells)):
-                _, alone = kinds[name].encode(series[number : number + 1])
-                if any(one.what == "unreadable" for one in alone):
-                    raise Fault(422, f"row {number}, field {name!r} is not a {kinds[name].kind}.", number, name)
+                if any(one.what == "unreadable" for one in kind.encode(series[number : number + 1])[1]):
+                    raise Fault(422, f"row {number}, field {name!r} is not a {kind.kind}.", number, name)
         parts.append(part)
     return np.hstack(parts)
-
-
-def _in_words(read: Any, cells: Any) -> Any:
-    """Apply a reader to cells; its errors become faults of the request."""
-    try:
-        return read(cells)
-    except InputError as error:
-        raise Fault(422, " ".join(str(error).split())) from None
-    except (ValueError, TypeError, OverflowError) as error:
-        raise Fault(422, f"a cell cannot be read ({type(error).__name__}).") from None
-
-
-def joined_rows(parts: Sequence[Any]) -> Any:
-    """Rows of several requests as one table.
-
-    Args:
-        parts: features (n_k, d) of each, or lists.
-
-    Returns:
-        (Σ n_k, d), or one list.
-
-    Example:
-        >>> joined_rows([np.zeros((1, 2)), np.ones((2, 2))]).shape
-        (3, 2)
-    """
-    if len(parts) == 1:
-        return parts[0]
-    if isinstance(parts[0], list):
-        return [row for part in parts for row in part]
-    return np.concatenate(list(parts))

@@ -203,26 +203,19 @@ def read_question(kind: type[Question], request: Request, body: bytes, limits: L
     Raises:
         Fault: 415 for another type, 422 where the body breaks a rule.
     """
-    media = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if media not in (JSON, "text/json"):
+    if request.headers.get("content-type", "").split(";")[0].strip().lower() != JSON:
         raise Fault(415, f"the content type must be {JSON}.")
     try:
         question = kind.model_validate_json(body)
-    except ValidationError as error:
-        raise _first_fault(error) from None
+    except ValidationError as error:  # the first error, without the values that were sent
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = [str(part) for part in first["loc"] if not str(part).startswith(("dict[", "list["))]
+        row = next((part for part in first["loc"] if isinstance(part, int)), None)
+        named, in_rows = f"field {'.'.join(place)!r}: " if place else "", place[:1] in (["rows"], ["votes"])
+        raise Fault(422, f"{named}{first['msg']}", row if in_rows else None, ".".join(place) or None) from None
     if len(question.rows) > limits.rows:
         raise Fault(422, f"{len(question.rows):,} rows; at most {limits.rows:,} at a time.", field="rows")
     return question
-
-
-def _first_fault(error: ValidationError) -> Fault:
-    """The first error, without the values that were sent."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = [str(part) for part in first["loc"] if not str(part).startswith(("dict[", "list["))]
-    row = next((int(part) for part in first["loc"] if isinstance(part, int)), None)
-    named = f"field {'.'.join(place)!r}: " if place else ""
-    in_rows = len(place) > 1 and place[0] in ("rows", "votes")
-    return Fault(422, f"{named}{first['msg']}", row if in_rows else None, ".".join(place) or None)
 
 
 def json_reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -268,13 +261,6 @@ def reply(answer: Answer, served: ServedModel) -> Response:
         The response.
     """
     notes = {"model": served.name, "version": served.version, "labels": served.labels, **answer.notes}
-    columns = [f"{json.dumps(name)}:[{','.join(_lines(values))}]" for name, values in answer.columns.items()]
-    head = json.dumps(notes, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Response(f"{head[:-1]},{','.join(columns)}}}".encode("utf-8", "replace"), 200, None, JSON)
-
-
-def _lines(values: Any) -> list[str]:
-    """One text per row: writing millions of numbers at once would block all other threads."""
-    finite = np.isfinite(values)
-    rows: Any = values if finite.all() else np.where(finite, values, None)  # JSON has no infinity and no NaN
-    return [json.dumps(row, allow_nan=False, separators=(",", ":")) for row in rows.tolist()]
+    # JSON has no infinity and no NaN
+    columns = {k: np.where(np.isfinite(v), v.astype(object), None).tolist() for k, v in answer.columns.items()}
+    return json_reply({**notes, **columns})
