@@ -29,9 +29,10 @@ import torch
 from safetensors.torch import load as parse
 from safetensors.torch import save as format_tensors
 
-from snefy_ldl import SnefyLDL
-from snefy_ldl.datasets import make_city_districts
+from snefy_ldl import AnnotatorLDL, GroupedLDL, LogRatioLDL, SnefyLDL, Votes, load
+from snefy_ldl.datasets import make_annotators, make_city_districts, make_groups
 from snefy_ldl.errors import SnefyError
+from snefy_ldl.prediction import takes_groups
 
 #: Seconds that loading and predicting may take.
 PATIENCE = 10
@@ -92,7 +93,15 @@ def write_models(folder: Path) -> list[Path]:
     }
     for name, (settings, D) in fits.items():
         SnefyLDL(**SMALL, **settings, random_state=3).fit(city.X, D).save(folder / name)
-    return [folder / name for name in fits]
+    data = make_groups(n_groups=12, n_rows=10, n_features=5, effect=1.0, random_state=0)
+    grouped = GroupedLDL(SnefyLDL(**SMALL, random_state=3)).fit(data.X, data.D, groups=data.groups)
+    assert grouped.group_effects_ is not None
+    grouped.save(folder / "groups")
+    items = make_annotators(n=40, n_features=5, votes=4, n_annotators=6, long_table=True, random_state=0)
+    people = AnnotatorLDL(SnefyLDL(**SMALL, guides=None, random_state=3))
+    people.fit(items.X, Votes.from_long(items.votes)).save(folder / "annotators")
+    LogRatioLDL(n_trees=4, max_iter=20, random_state=3).fit(city.X, city.D).save(folder / "logratio")
+    return [folder / name for name in (*fits, "groups", "annotators", "logratio")]
 
 
 def rows() -> Any:
@@ -254,11 +263,12 @@ def try_case(source: Path, place: Path, seed: int) -> str:
         with deadline(PATIENCE), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                model = SnefyLDL.load(folder)
+                model = load(folder)
             except SnefyError as error:
                 refusal = str(error)
             else:
-                answer = np.asarray(model.predict(rows()))
+                asked = {"groups": [0, 1, 2, 3, 4, "new"]} if takes_groups(model) else {}
+                answer = np.asarray(model.predict(rows(), **asked))
     except BaseException as error:
         trace = "".join(traceback.format_exception(error)[-3:])
         raise AssertionError(f"{case}: {type(error).__name__}: {error}\n{trace}") from None

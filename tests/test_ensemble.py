@@ -196,7 +196,7 @@ def test_files(bag, city, tmp_path):
     np.testing.assert_array_equal(other.samples_, bag.samples_)
     bag.save(tmp_path / "bag")  # over itself
     config = json.loads((tmp_path / "bag" / "ensemble.json").read_text())
-    for change in ({"format": "tea"}, {"format_version": 99}, {"n_members": 7}, {"density": 5}, {"samples": "x"}):
+    for change in ({"format": "tea"}, {"format_version": 99}, {"n_members": 7}, {"samples": "x"}):
         (tmp_path / "bag" / "ensemble.json").write_text(json.dumps(config | change))
         with pytest.raises(ModelFileError):
             DensityWeightedBagging.load(tmp_path / "bag")

@@ -142,7 +142,7 @@ def test_algorithms_of_learners_use_the_core_alone() -> None:
     modules = [f"snefy_ldl.learners.{module.name}" for module in pkgutil.iter_modules([str(ROOT / "learners")])]
     algorithms = [module for module in modules if module not in layers]
     used = {name for module in algorithms for name in graph.find_modules_directly_imported_by(module)}
-    assert {name for name in used if name.split(".")[1] not in (*core, "prediction")} == set()
+    assert {name for name in used if name.split(".")[1] not in (*core, "persistence", "prediction")} == set()
 
 
 def test_no_module_imports_the_package_it_stands_in() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +20,6 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from snefy_ldl._internal.laws import draw_laws
-from snefy_ldl._internal.persistence import save_state
 from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, NamedTable
@@ -28,9 +27,11 @@ from snefy_ldl._internal.validation import check_number
 from snefy_ldl.datasets.votes import VoteTable
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError, ModelFileError, TableNote
+from snefy_ldl.persistence import Asked, save
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, fit_many
 from snefy_ldl.training.data import fit_dirichlet_multinomial
+from snefy_ldl.training.stored import naming
 from snefy_ldl.votes.confusion import Annotators, GroupComparison, fact_matrix, fact_values
 from snefy_ldl.votes.crowd import (
     DRAWS,
@@ -57,6 +58,8 @@ ROUNDS, FOLDS = 3, 3
 QUICK: dict[str, Any] = {"epochs": 10, "n_neurons": 32, "n_readouts": 16, "n_members": 1, "guides": None}
 #: Draws behind quantiles of votes; their share below a quantile has a standard error of at most .011.
 QUANTILE_DRAWS = 2048
+#: What names of annotators' arrays start with in a file.
+PEOPLE = "annotator."
 
 
 class AnnotatorLDL(ModelWrapper):
@@ -158,11 +161,6 @@ class AnnotatorLDL(ModelWrapper):
             base.set_params(random_state=derive_seed(seed, 40) % 2**31)
         self.model_ = base.fit(take_rows(items, has), counts=NamedTable.of(counts[has], votes.label_names))
         self.annotators_ = describe_crowd(crowd, votes, ballots, facts, item_mean)
-        return self
-
-    def around(self, model: Any, people: Annotators) -> AnnotatorLDL:
-        """Become the estimator around a fitted model and what is known of annotators, as files hold them."""
-        self.model_, self.annotators_ = model, people
         return self
 
     def with_annotators(self, X: Any, votes: VoteTable) -> AnnotatorLDL:
@@ -378,8 +376,23 @@ class AnnotatorLDL(ModelWrapper):
         check_is_fitted(self)
         if not isinstance(self.model_, SnefyLDL):
             raise ModelFileError(f"an AnnotatorLDL around a {type(self.model_).__name__} cannot be saved.")
-        state = replace(self.model_.fitted_, annotators=self.annotators_)
-        return save_state(Path(folder), self.model_.get_params(deep=False), state)
+        return save(self, "AnnotatorLDL", folder)
+
+    def pack(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """What JSON holds of the model; its arrays are put into a dict (:mod:`snefy_ldl.persistence`)."""
+        plain, tables = self.annotators_.pack()
+        arrays |= {f"{PEOPLE}{name}": table for name, table in tables.items()}
+        return {**self.model_.pack(arrays), "annotators": plain}
+
+    @classmethod
+    def unpack(cls, config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -> AnnotatorLDL:
+        """The model that :meth:`pack` packed."""
+        base = SnefyLDL.unpack(config, arrays, asked, (f"{PEOPLE}*",))
+        model = cls(base)
+        tables = {name.removeprefix(PEOPLE): value.numpy() for name, value in arrays.items() if name.startswith(PEOPLE)}
+        with naming(f"the annotators in {asked.folder}", "are"):
+            model.model_, model.annotators_ = base, Annotators.unpack(config["annotators"], tables)
+        return model
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners.base import Learner, close_rows, mean_kl, seeded_clone
-from snefy_ldl.snefy import SnefyLDL
+from snefy_ldl.persistence import load
 
 __all__ = ["DensityWeightedBagging"]
 
@@ -288,7 +288,7 @@ def _write(bag: DensityWeightedBagging, path: Path) -> Path:
     if path.exists() and not (path / CONFIG_FILE).is_file() and (path.is_file() or any(path.iterdir())):
         raise ModelFileError(f"{path} exists and holds no saved ensemble; it was left alone.")
     for part in [*bag.members_, *([] if bag.density_ is None else [bag.density_])]:
-        if not isinstance(part, (Learner, SnefyLDL)):
+        if not hasattr(part, "save"):
             raise ModelFileError(f"{type(part).__name__} cannot be saved; save needs this library's own models.")
     (path / CONFIG_FILE).unlink(missing_ok=True)
     shutil.rmtree(path / "members", ignore_errors=True)
@@ -304,8 +304,6 @@ def _write(bag: DensityWeightedBagging, path: Path) -> Path:
         "format": FILE_FORMAT,
         "format_version": FILE_VERSION,
         **{name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()},
-        "members_are_snefy": isinstance(bag.members_[0], SnefyLDL),
-        "density": None if bag.density_ is None else "snefy" if isinstance(bag.density_, SnefyLDL) else "learner",
         "n_features": bag.n_features_in_,
         "n_labels": bag.n_labels_,
         "label_names": bag.label_names_,
@@ -325,10 +323,8 @@ def _read(cls: type[DensityWeightedBagging], path: Path) -> DensityWeightedBaggi
     if not isinstance(description.get("format_version"), int) or description["format_version"] > FILE_VERSION:
         raise ModelFileError(f"{path} has file version {description.get('format_version')!r}; upgrade snefy-ldl.")
     try:
-        member_kind: Any = SnefyLDL if description["members_are_snefy"] else Learner
-        members = [member_kind.load(path / "members" / f"{k:04d}") for k in range(description["n_members"])]
-        density_kind: Any = SnefyLDL if description["density"] == "snefy" else Learner
-        density = None if description["density"] is None else density_kind.load(path / "density")
+        members = [load(path / "members" / f"{k:04d}") for k in range(description["n_members"])]
+        density = load(path / "density") if (path / "density").is_dir() else None
         bag = cls(clone(members[0]), density, **{name: description[name] for name in PARAMETERS})
         bag.members_, bag.density_ = members, density
         bag.samples_ = np.array(description["samples"], dtype=np.intp)

@@ -13,19 +13,21 @@ import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.persistence import save_state
 from snefy_ldl._internal.rows import count_rows
+from snefy_ldl._internal.schema import n_encoded
 from snefy_ldl._internal.validation import check_choice, check_counts, check_distributions
 from snefy_ldl.datasets.groups import GroupedRows, in_groups, read_groups, split_rows
 from snefy_ldl.datasets.streams import as_stream
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.persistence import CONFIG, Asked, save
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, join_blocks, row_blocks
 from snefy_ldl.training import FittedState, Job, TrainingData, network_inputs
-from snefy_ldl.training.effects import GroupEffects
+from snefy_ldl.training.effects import GroupEffects, pack_effects, unpack_effects
 from snefy_ldl.training.fit import fit
 from snefy_ldl.training.groups import forget_groups
+from snefy_ldl.training.stored import naming, pack_state
 
 __all__ = ["GroupedLDL"]
 
@@ -251,5 +253,25 @@ class GroupedLDL(ModelWrapper):
         check_is_fitted(self)
         if not isinstance(self.model_, SnefyLDL):
             raise ModelFileError("save the fitted base: model.model_.save(folder); it has no group effects.")
-        state = replace(self.model_.fitted_, net=self.net_, effects=self.group_effects_)
-        return save_state(Path(folder), self.model_.get_params(deep=False), state)
+        return save(self, "GroupedLDL", folder)
+
+    def pack(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """What JSON holds of the model; its arrays are put into a dict (:mod:`snefy_ldl.persistence`)."""
+        state = replace(self.model_.fitted_, net=self.net_)
+        description = pack_state(self.model_.get_params(deep=False), state, arrays)
+        if self.group_effects_ is not None:
+            description["effects"], more = pack_effects(self.group_effects_, self.guides_)
+            arrays |= more
+        return description | {"base": {"effects": self.effects}}
+
+    @classmethod
+    def unpack(cls, config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -> GroupedLDL:
+        """The model that :meth:`pack` packed."""
+        base, effects = SnefyLDL.unpack(config, arrays, asked, ("effect.*",)), None
+        if config.get("effects") is not None:
+            own = {name: value.numpy() for name, value in arrays.items() if name.startswith("effect.")}
+            with naming(f"the group effects in {asked.folder}", "are", f"{asked.folder} cannot be loaded: "):
+                width = n_encoded(config, asked.folder / CONFIG)
+                effects = unpack_effects(config["effects"], own, base.guides_, width, base.n_labels_)
+        model = cls(base, effects=(config.get("base") or {}).get("effects", "auto"))
+        return model.adopt(base, replace(base.fitted_, effects=effects))

@@ -11,13 +11,11 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from snefy_ldl._internal.files import read_json, read_regular, write_bytes, write_json
-from snefy_ldl._internal.model_files import FORMAT_VERSION, check_version, make_head
 from snefy_ldl._internal.rows import take_rows
 from snefy_ldl.active.query import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.learners.base import Learner
-from snefy_ldl.snefy import SnefyLDL
+from snefy_ldl.persistence import FORMAT_VERSION, check_version, load, make_head
 from snefy_ldl.training.guides import distrusted_types
 
 __all__ = ["LDLPipeline"]
@@ -265,16 +263,15 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             True
         """
         place, model = Path(folder), self.model_
-        if not isinstance(model, (SnefyLDL, Learner)):
-            raise ModelFileError(f"the last step is a {type(model).__name__}; save writes SnefyLDL and learners.")
+        if not hasattr(model, "pack"):
+            raise ModelFileError(f"the last step is a {type(model).__name__}; save writes models of this library.")
         content = _transformer_bytes(self.steps[:-1])
         place.mkdir(parents=True, exist_ok=True)
         if content is not None:
             write_bytes(place / TRANSFORMERS, content)
         model.save(place / MODEL)
         steps = {"transformers": [name for name, _ in self.steps[:-1]], "model": self.steps[-1][0]}
-        kind = "SnefyLDL" if isinstance(model, SnefyLDL) else "learner"
-        write_json(place / CONFIG, {**make_head(FORMAT), **steps, "kind": kind})
+        write_json(place / CONFIG, {**make_head(FORMAT), **steps})
         return place
 
     @classmethod
@@ -297,12 +294,11 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
         if not isinstance(config, dict) or config.get("format") != FORMAT:
             raise ModelFileError(f"{place / CONFIG} was not written by LDLPipeline.save: no {FORMAT!r} in it.")
         check_version(config, FORMAT_VERSION, place)
-        names, last, kind = config.get("transformers"), config.get("model"), config.get("kind")
-        if not isinstance(names, list) or not isinstance(last, str) or kind not in ("SnefyLDL", "learner"):
+        names, last = config.get("transformers"), config.get("model")
+        if not isinstance(names, list) or not isinstance(last, str):
             raise ModelFileError(f"{place / CONFIG} is damaged: it does not name the steps.")
         transformers = _read_transformers(place / TRANSFORMERS, len(names)) if names else []
-        model: Any = (SnefyLDL if kind == "SnefyLDL" else Learner).load(place / MODEL)
-        return cls([*zip([str(name) for name in names], transformers), (last, model)])
+        return cls([*zip([str(name) for name in names], transformers), (last, load(place / MODEL))])
 
 
 def _skops() -> Any:

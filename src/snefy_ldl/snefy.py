@@ -17,7 +17,6 @@ from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._internal.limits import BACKBONE_ROWS, LARGEST_FEATURE, PREDICTION_ROWS, SMALL_BATCH
-from snefy_ldl._internal.persistence import load_state, put_on_device, save_state
 from snefy_ldl._internal.progress import track
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.threads import one_thread
@@ -41,10 +40,12 @@ from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
+from snefy_ldl.persistence import Asked, read_model, save
 from snefy_ldl.prediction import DistributionPredictor, takes_groups
 from snefy_ldl.training import FittedState, Job, Settings, TrainingData, network_inputs
 from snefy_ldl.training import fit as training
 from snefy_ldl.training.settings import Parameters
+from snefy_ldl.training.stored import pack_state, put_on_device, unpack_state
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -467,7 +468,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, BaseEstimator):  
             True
         """
         check_is_fitted(self, "fitted_")
-        return save_state(Path(folder), self.get_params(deep=False), self.fitted_)
+        return save(self, "SnefyLDL", folder)
 
     @classmethod
     def load(
@@ -491,24 +492,26 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, BaseEstimator):  
         Raises:
             ModelFileError: a file is missing, damaged, foreign or of a newer version, or a backbone is needed.
         """
-        parameters, state = load_state(Path(folder), backbone, guides)
-        if state.effects is not None or state.annotators is not None:
-            kind = "GroupedLDL" if state.annotators is None else "AnnotatorLDL"
-            raise ModelFileError(f"{folder} holds a {kind}: snefy_ldl.load(folder) reads it.")
-        return cls.restore(folder, parameters, state, backbone, device)
+        config, arrays = read_model(Path(folder))
+        if config["kind"] != "SnefyLDL":
+            raise ModelFileError(f"{folder} holds a {config['kind']}: snefy_ldl.load(folder) reads it.")
+        return cls.unpack(config, arrays, Asked(Path(folder), backbone, device, guides))
+
+    def pack(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """What JSON holds of the model; its arrays are put into a dict (:mod:`snefy_ldl.persistence`)."""
+        return pack_state(self.get_params(deep=False), self.fitted_, arrays)
 
     @classmethod
-    def restore(
-        cls, folder: str | Path, parameters: dict[str, Any], state: FittedState, backbone: Any, device: str | None
-    ) -> Self:
-        """The model of a state that was read from a folder."""
+    def unpack(cls, config: dict[str, Any], arrays: dict[str, Any], asked: Asked, free: tuple[str, ...] = ()) -> Self:
+        """The model that :meth:`pack` packed; ``free`` are patterns of arrays that are not its own."""
+        parameters, state = unpack_state(config, arrays, asked, free)
         try:
-            model = cls(**parameters, backbone=backbone)
+            model = cls(**parameters, backbone=asked.backbone)
         except TypeError as error:
-            raise ModelFileError(f"{folder} is damaged: {error}.") from None
-        if device is not None:
-            model.device = device
-        put_on_device(state, model.device, folder)
+            raise ModelFileError(f"{asked.folder} is damaged: {error}.") from None
+        if asked.device is not None:
+            model.device = asked.device
+        put_on_device(state, model.device, asked.folder)
         return model.adopt(state)
 
     # -- scikit-learn ------------------------------------------------------------------------------------------------

@@ -18,10 +18,11 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from snefy_ldl.errors import ModelFileError
@@ -247,11 +248,17 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], meta: dict[str, str] | 
     write_bytes(path, format_tensors(tensors, meta))
 
 
-def format_tensors(tensors: dict[str, Tensor], meta: dict[str, str] | None = None) -> bytes:
-    """Named tensors as the content of a safetensors file."""
-    from safetensors.torch import save  # loads torch, which JSON files and tables do without
+def format_tensors(tensors: Mapping[str, Any], meta: dict[str, str] | None = None) -> bytes:
+    """Named tensors or arrays as the content of a safetensors file."""
+    import torch  # which JSON files and tables do without
+    from safetensors.torch import save
 
-    return save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, meta)
+    def plain(value: Any) -> Tensor:
+        if isinstance(value, torch.Tensor):
+            return value.detach().cpu().contiguous()
+        return torch.from_numpy(np.require(value, requirements=["C", "W"]))
+
+    return save({name: plain(value) for name, value in tensors.items()}, meta)
 
 
 def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:

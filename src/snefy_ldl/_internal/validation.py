@@ -81,9 +81,7 @@ def _without_percent(cells: NDArray[Any]) -> NDArray[Any]:
     return np.array(plain, dtype=object).reshape(cells.shape)
 
 
-def refuse_first(
-    bad: Any, values: Any, rule: str, names: list[str] | None = None, command: str | None = None
-) -> None:
+def refuse_first(bad: Any, values: Any, rule: str, names: list[str] | None = None, command: str | None = None) -> None:
     """Raise at the first cell, or row, that a mask marks.
 
     Args:

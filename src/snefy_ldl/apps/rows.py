@@ -157,7 +157,7 @@ def calibrated_levels(state: dict[str, Any]) -> list[float]:
     """Levels of a stored calibration.
 
     Args:
-        state: what :func:`snefy_ldl._internal.model_files.load_calibration` gives.
+        state: what :func:`snefy_ldl.persistence.load_calibration` gives.
 
     Returns:
         Its confidence levels, also where there is only one.

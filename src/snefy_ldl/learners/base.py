@@ -18,14 +18,16 @@ from scipy.special import rel_entr
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from snefy_ldl._internal.model_files import n_encoded, read_arrays, write_arrays
+from snefy_ldl._internal.files import is_empty
 from snefy_ldl._internal.random import numpy_random
+from snefy_ldl._internal.schema import n_encoded
 from snefy_ldl._internal.threads import few_threads
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_choice, check_count, check_distributions, check_features, check_number
 from snefy_ldl.datasets.cells import frame_of, is_frame
 from snefy_ldl.datasets.columns import Encoder, GapFiller, TableEncoder, has_gaps, learn_columns, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
+from snefy_ldl.persistence import Asked, read_model, save
 
 #: Every learner class by name; a saved name outside it is refused.
 REGISTRY: dict[str, type[Learner]] = {}
@@ -40,30 +42,6 @@ MAY_HAVE_GAPS = ("out_of_bag_",)
 #: No learner predicts a smaller share than this, so that logarithms of predictions always exist.
 PREDICTED_SHARE_FLOOR = 1e-12
 Self = TypeVar("Self", bound="Learner")
-
-
-def read_learner(folder: Path) -> Learner:
-    """Read a learner back.
-
-    Args:
-        folder: Where.
-
-    Returns:
-        A fitted learner.
-
-    Raises:
-        ModelFileError: A folder that is missing, damaged, foreign or written by a newer version.
-    """
-    description, arrays = read_arrays(folder)
-    try:
-        learner = unpack_learner(description, arrays)
-        if not hasattr(learner, "n_labels_"):
-            raise ModelFileError("n_labels_ is missing.")
-        return learner
-    except ModelFileError as error:
-        raise ModelFileError(f"{folder} is damaged: {error}") from None
-    except Exception as error:  # what a damaged learner meets depends on the learner
-        raise ModelFileError(f"{folder} is damaged: {type(error).__name__}: {error}.") from None
 
 
 def is_fitted_name(name: str) -> bool:
@@ -465,9 +443,29 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
             ModelFileError: The folder holds something else, or a hyperparameter cannot be written.
         """
         check_is_fitted(self, "n_labels_")
-        arrays: dict[str, Any] = {}
-        write_arrays(Path(folder), pack_learner(self, arrays, ""), arrays)
-        return Path(folder)
+        place = Path(folder)
+        if place.is_dir() and not (place / "model.json").is_file() and not is_empty(place):
+            raise ModelFileError(f"{folder} exists and holds no saved model; it was left alone. Choose another folder.")
+        return save(self, "Learner", place)
+
+    def pack(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """What JSON holds of the learner; its arrays are put into a dict (:mod:`snefy_ldl.persistence`)."""
+        return {"learner": pack_learner(self, arrays, "")}
+
+    @classmethod
+    def unpack(cls: type[Self], config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -> Self:
+        """The learner that :meth:`pack` packed; raises for one of another class."""
+        try:
+            learner = unpack_learner(config["learner"], {name: value.numpy() for name, value in arrays.items()})
+            if not hasattr(learner, "n_labels_"):
+                raise ModelFileError("n_labels_ is missing.")
+        except ModelFileError as error:
+            raise ModelFileError(f"{asked.folder} is damaged: {error}") from None
+        except Exception as error:  # what a damaged learner meets depends on the learner
+            raise ModelFileError(f"{asked.folder} is damaged: {type(error).__name__}: {error}.") from None
+        if not isinstance(learner, cls):
+            raise ModelFileError(f"{asked.folder} holds a {type(learner).__name__}, not a {cls.__name__}.")
+        return learner
 
     @classmethod
     def load(cls: type[Self], folder: str | os.PathLike[str]) -> Self:
@@ -482,10 +480,10 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         Raises:
             ModelFileError: The folder is missing, damaged, foreign, of a newer version or of another learner.
         """
-        learner = read_learner(Path(folder))
-        if not isinstance(learner, cls):
-            raise ModelFileError(f"{folder} holds a {type(learner).__name__}, not a {cls.__name__}.")
-        return learner
+        config, arrays = read_model(Path(folder))
+        if config["kind"] != "Learner":
+            raise ModelFileError(f"{folder} holds a {config['kind']}, not a {cls.__name__}.")
+        return cls.unpack(config, arrays, Asked(Path(folder)))
 
 
 def shorten_text(value: Any) -> str:

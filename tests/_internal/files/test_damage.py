@@ -22,10 +22,10 @@ from sklearn.multioutput import MultiOutputRegressor
 
 from commands import fail
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.model_files import load_calibration, read_arrays, write_arrays
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.learners import AAKNN, SABFGS, TreesLDL
+from snefy_ldl.persistence import load, load_calibration
 
 OLD = Path(__file__).parent / "fixtures" / "shares-0.1.0"
 SMALL = {"n_neurons": 5, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "random_state": 0}
@@ -279,11 +279,11 @@ def test_folders_of_learners(tmp_path: Path, learner: Any, place: str, value: An
     if "." in place:
         edit_json(file, place, value)
     else:
-        arrays = file.parent / json.loads(file.read_text())["arrays"]
+        arrays = file.parent / json.loads(file.read_text())["weights"]["file"]
         tensors = load_file(arrays)
         tensors[place].fill_(value)
         arrays.write_bytes(payload := save(tensors))
-        edit_json(file, "arrays_sha256", hashlib.sha256(payload).hexdigest())
+        edit_json(file, "weights.sha256", hashlib.sha256(payload).hexdigest())
     with pytest.raises(ModelFileError, match=match):
         type(learner).load(tmp_path / "m")
 
@@ -393,14 +393,51 @@ def test_calibrations_that_are_wrong(tmp_path: Path, place: str, value: Any, mat
         load_calibration(folder)
 
 
+def make_earlier(folder: Path) -> Path:
+    """Put a learner's folder into the form of version 0.1."""
+    file = folder / "model.json"
+    content = json.loads(file.read_text())
+    weights = content.pop("weights")
+    name = f"arrays-{weights['sha256'][:16]}.safetensors"
+    (folder / weights["file"]).rename(folder / name)
+    del content["kind"]
+    content |= {"format": "snefy_ldl.learner", "arrays": name, "arrays_sha256": weights["sha256"]}
+    file.write_text(json.dumps(content))
+    return file
+
+
+def test_learners_of_an_earlier_version(tmp_path: Path) -> None:
+    city = make_city_districts(n=30, random_state=0)
+    learner = TreesLDL(4, random_state=0).fit(city.X, city.D)
+    file = make_earlier(learner.save(tmp_path / "m"))
+    for again in (TreesLDL.load(file.parent), load(file.parent)):
+        assert (again.predict(city.X) == learner.predict(city.X)).all()
+    learner.save(file.parent)
+    assert not list(file.parent.glob("arrays-*")), "the arrays of the earlier form are removed"
+    make_earlier(file.parent)
+    for place, value in (("format_version", 0), ("arrays", ".."), ("arrays", "/etc/hosts"), ("arrays_sha256", 3)):
+        before = file.read_text()
+        edit_json(file, place, value)
+        with pytest.raises(ModelFileError, match="is damaged"):
+            load(file.parent)
+        file.write_text(before)
+
+
 @pytest.mark.parametrize(
-    ("place", "value"), [("format_version", 0), ("format_version", True), ("arrays", ".."), ("arrays", "/etc/hosts")]
+    ("place", "value", "match"),
+    [
+        ("kind", "Surprise", "kind is 'Surprise'"),
+        ("kind", ["os"], "kind is"),
+        ("kind", "GroupedLDL", "damaged|holds a GroupedLDL"),
+        ("kind", "AnnotatorLDL", "damaged|holds a AnnotatorLDL"),
+        ("kind", "Learner", "holds a Learner|damaged"),
+        ("kind", "LDLPipeline", "kind is 'LDLPipeline'"),
+    ],
 )
-def test_folders_of_arrays_too(tmp_path: Path, place: str, value: Any) -> None:
-    write_arrays(tmp_path / "t", {}, {})
-    edit_json(tmp_path / "t" / "model.json", place, value)
-    with pytest.raises(ModelFileError, match="is damaged"):
-        read_arrays(tmp_path / "t")
+def test_kinds_that_are_wrong(plain: Path, tmp_path: Path, place: str, value: Any, match: str) -> None:
+    folder = copied(plain, tmp_path)
+    edit_json(folder / "model.json", place, value)
+    one_sentence(folder, match)
 
 
 @pytest.mark.parametrize("what", ["centre", "zeros", "moves"])

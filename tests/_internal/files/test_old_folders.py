@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.model_files import load_calibration, read_config
 from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.persistence import load_calibration, read_config
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CLOSE = {"rtol": 0.0, "atol": 1e-7}  # products in float32 differ between processors

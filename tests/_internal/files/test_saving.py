@@ -15,16 +15,14 @@ from children import Child
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal import files
 from snefy_ldl._internal.files import write_bytes
-from snefy_ldl._internal.model_files import (
-    load_calibration,
-    read_arrays,
-    read_model,
-    save_calibration,
-    write_arrays,
-    write_model,
-)
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import ModelFileError
+from snefy_ldl.persistence import (
+    load_calibration,
+    read_model,
+    save_calibration,
+    write_model,
+)
 
 SAVES = 12
 
@@ -217,9 +215,9 @@ def test_threads_that_write_arrays_take_turns(tmp_path: Path) -> None:
     def write(number: int) -> None:
         try:
             for _ in range(10):
-                write_arrays(tmp_path / "t", {"number": number}, {"x": np.full(3, number)})
-                description, arrays = read_arrays(tmp_path / "t")
-                assert set(arrays["x"]) == {description["number"]}
+                write_model(tmp_path / "t", {"number": number}, {"x": np.full(3, number)})
+                description, arrays = read_model(tmp_path / "t")
+                assert set(arrays["x"].tolist()) == {description["number"]}
         except Exception as error:  # a thread's own errors are printed, not raised
             errors.append(error)
 

@@ -318,7 +318,7 @@ def test_unexpected_errors_ask_for_a_report(folder: Path, monkeypatch: pytest.Mo
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr("snefy_ldl._internal.model_files.read_config", broken)
+    monkeypatch.setattr("snefy_ldl.persistence.read_config", broken)
     line = fail("info", folder / "model")
     assert "unexpected ZeroDivisionError: by nothing" in line
     assert "please report" in line

@@ -17,11 +17,11 @@ import pytest
 from commands import fail, succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal import files
-from snefy_ldl._internal.model_files import save_calibration
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.conformal.report import COLUMNS, CoverageReport
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.datasets.tables import TableSink, TableSource
+from snefy_ldl.persistence import save_calibration
 
 SMALL = {"n_neurons": 5, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "random_state": 0, "guides": None}
 

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from snefy_ldl import LogRatioLDL, SnefyLDL
-from snefy_ldl._internal.model_files import save_calibration
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.persistence import save_calibration
 
 Table = tuple[pd.DataFrame, pd.DataFrame]
 

@@ -22,12 +22,12 @@ import law_cases
 from commands import succeed
 from integration_models import KINDS, fitted, table
 from snefy_ldl import LogRatioLDL, SnefyLDL
-from snefy_ldl._internal.model_files import load_calibration
 from snefy_ldl.apps.serve.app import create_app
 from snefy_ldl.apps.serve.explorer import PageRows
 from snefy_ldl.apps.serve.explorer.export import DRAWS
 from snefy_ldl.apps.serve.transport import Log
 from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.persistence import load_calibration
 
 pytestmark = pytest.mark.browser
 

@@ -21,7 +21,6 @@ import torch
 from starlette.testclient import TestClient
 
 from snefy_ldl import LogRatioLDL, SnefyLDL
-from snefy_ldl._internal.model_files import load_calibration
 from snefy_ldl.active import query
 from snefy_ldl.apps.serve.app import create_app
 from snefy_ldl.apps.serve.limits import Limits
@@ -29,6 +28,7 @@ from snefy_ldl.apps.serve.schemas import make_examples
 from snefy_ldl.apps.serve.server import make_server
 from snefy_ldl.apps.serve.transport import Log
 from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.persistence import load_calibration
 from snefy_ldl.votes import next_vote
 
 LABELS = ["business", "entertainment", "education"]

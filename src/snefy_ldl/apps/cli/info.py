@@ -41,7 +41,8 @@ def info(
     """
     if annotators or out is not None or plot is not None:
         return _show_annotators(model, out, plot, as_json)
-    from snefy_ldl._internal.model_files import CONFIG, check_description, read_head
+    from snefy_ldl._internal.schema import check_description
+    from snefy_ldl.persistence import CONFIG, read_head
 
     head = read_head(model)
     config = head.config
@@ -181,7 +182,7 @@ def _column_lines(columns: dict[str, Any] | None) -> dict[str, str]:
 
 
 def _calibration_line(folder: Path) -> str:
-    from snefy_ldl._internal.model_files import load_calibration
+    from snefy_ldl.persistence import load_calibration
 
     state = load_calibration(folder)
     if state is None:

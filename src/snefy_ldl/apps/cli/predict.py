@@ -316,7 +316,7 @@ def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[A
         A function of features; None if the folder has no calibration of that level. A note is printed if it has one of
         other levels.
     """
-    from snefy_ldl._internal.model_files import load_calibration
+    from snefy_ldl.persistence import load_calibration
 
     state = load_calibration(folder)
     if state is None or note_other_levels(calibrated_levels(state), level):
@@ -423,9 +423,9 @@ def conformalize(
         rectified: Follow these columns approximately: narrower if rows are few.
         new_groups (COLUMN): Column of groups: intervals are valid for rows of groups that were never seen.
     """
-    from snefy_ldl._internal.model_files import save_calibration
     from snefy_ldl._internal.seen import MOST_SEEN, count_seen
     from snefy_ldl.conformal import ConformalIntervals, NewGroupIntervals
+    from snefy_ldl.persistence import save_calibration
 
     levels = [number(part, "--level") for part in split(level)]
     if not levels:
@@ -487,8 +487,8 @@ def _bases(rows: Labelled, names: list[str]) -> list[Any]:
 
 def _watch(model: Any, folder: Path, rows: Labelled, X: Any) -> None:
     """Print the evidence that rows are no longer like those that calibrated the model."""
-    from snefy_ldl._internal.model_files import load_calibration
     from snefy_ldl.conformal import ConformalIntervals, watch
+    from snefy_ldl.persistence import load_calibration
 
     state = load_calibration(folder)
     if state is None:

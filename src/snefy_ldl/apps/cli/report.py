@@ -205,9 +205,9 @@ def _judged_rows(model: SnefyLDL, file: Path, source: opt.LabelOptions) -> Judge
 
 def _stored_calibration(model: SnefyLDL, folder: Path) -> Any:
     """Conformalized intervals that the model folder holds, of the report's level; None where there are none."""
-    from snefy_ldl._internal.model_files import load_calibration
     from snefy_ldl.apps.reports import LEVEL
     from snefy_ldl.conformal import ConformalIntervals
+    from snefy_ldl.persistence import load_calibration
 
     state = load_calibration(folder)
     if state is None or note_other_levels(calibrated_levels(state), LEVEL):

@@ -73,13 +73,15 @@ class ModelFiles:
         """The model, and its calibration if it has one.
 
         Returns:
-            A fitted model, and what :func:`snefy_ldl._internal.model_files.load_calibration` gives.
+            A fitted model, and what :func:`snefy_ldl.persistence.load_calibration` gives.
 
         Raises:
             ModelFileError: a file is missing or damaged, or the model needs a backbone, whose code is not saved.
         """
-        from snefy_ldl._internal.model_files import load_calibration
-        from snefy_ldl.persistence import load  # loads torch
+        from snefy_ldl.persistence import (
+            load,  # loads torch
+            load_calibration,
+        )
 
         with tempfile.TemporaryDirectory() as place:
             self.write(Path(place))

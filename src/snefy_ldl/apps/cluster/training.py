@@ -15,7 +15,6 @@ import torch
 
 from snefy_ldl._internal.files import write_bytes
 from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
-from snefy_ldl._internal.persistence import load_state
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl.apps.cluster.parquet import ParquetTable
 from snefy_ldl.apps.cluster.prediction import ModelFiles
@@ -247,7 +246,7 @@ class RayTraining:
             raise EngineError("the workers ended without a model; run it again, with --checkpoint it goes on.")
         with tempfile.TemporaryDirectory() as place:
             files.write(Path(place))
-            return model.adopt(load_state(Path(place), settings.backbone)[1])
+            return model.adopt(SnefyLDL.load(place, settings.backbone).fitted_)
 
     def _train(self, ray: Any, task: dict[str, Any], folder: str | None) -> tuple[str, ModelFiles | None]:
         """Run Ray Train in a thread and watch its progress."""

@@ -13,11 +13,10 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.model_files import read_head, save_calibration
 from snefy_ldl.apps.serve.explorer.rows import past_columns
 from snefy_ldl.apps.serve.store import ServedModel, load_intervals, model_card
 from snefy_ldl.errors import InputError
-from snefy_ldl.persistence import load
+from snefy_ldl.persistence import load, read_head, save_calibration
 from snefy_ldl.prediction import DistributionPredictor
 
 try:

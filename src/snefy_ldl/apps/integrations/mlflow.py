@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.model_files import save_calibration
 from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.apps.serve.explorer.rows import label_names
 from snefy_ldl.apps.serve.store import load_intervals
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError
-from snefy_ldl.persistence import load
+from snefy_ldl.persistence import load, save_calibration
 from snefy_ldl.prediction import DistributionPredictor
 
 try:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from snefy_ldl._internal.model_files import CALIBRATION_FILE, CONFIG, load_calibration, read_head
 from snefy_ldl.apps.serve.explorer.rows import label_names, past_columns, typical_features
 from snefy_ldl.apps.serve.limits import Fault
 from snefy_ldl.conformal import ConformalIntervals
@@ -21,7 +20,7 @@ from snefy_ldl.datasets.columns import TableEncoder, columns_of
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.persistence import load
+from snefy_ldl.persistence import CALIBRATION_FILE, CONFIG, load, load_calibration, read_head
 
 #: Modification times, sizes and inodes of a folder's files.
 Fingerprint = tuple[tuple[int, int, int] | None, ...]

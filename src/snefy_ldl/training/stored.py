@@ -1,12 +1,13 @@
-"""Saving and loading of estimators: from a fitted state to a model folder and back."""
+"""The fitted state of a SnefyLDL as a model folder holds it, and back."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,7 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.limits import LARGEST_FEATURE
-from snefy_ldl._internal.model_files import (
-    CONFIG,
-    check_description,
-    check_shapes,
-    n_encoded,
-    read_model,
-    require,
-    write_model,
-)
+from snefy_ldl._internal.schema import check_description, check_shapes, n_encoded, require
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN
 from snefy_ldl._internal.validation import ZeroPolicy
@@ -33,10 +26,9 @@ from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import Features
 from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.persistence import CONFIG, Asked
 from snefy_ldl.training import FittedState, resolve_device
-from snefy_ldl.training.effects import pack_effects, unpack_effects
 from snefy_ldl.training.guides import pack_guides, unpack_guides
-from snefy_ldl.votes.confusion import Annotators
 
 #: Weights of a fit stay far below this; above it, float32 overflows after a few layers.
 LARGEST_WEIGHT = 1e6
@@ -53,20 +45,18 @@ BOUNDS = {
 INFINITE = {"log_odds": -torch.inf, "backbone.scaler.limit": torch.inf}
 #: Name of the fingerprints among the weights.
 SEEN = "seen_rows"
-#: What names of annotators' arrays start with among the weights.
-PEOPLE = "annotator."
 
 
-def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) -> Path:
-    """Write a fitted model into a folder, replacing one that is there.
+def pack_state(parameters: Mapping[str, Any], state: FittedState, arrays: dict[str, Any]) -> dict[str, Any]:
+    """A fitted state as plain JSON values, its arrays put beside others.
 
     Args:
-        folder: made where it is missing.
         parameters: of the estimator; the backbone is left out, since code is never saved.
         state: what the fit returned.
+        arrays: where its arrays go.
 
     Returns:
-        The folder.
+        What :func:`unpack_state` takes.
     """
     net = state.net
     description = {
@@ -93,72 +83,67 @@ def save_state(folder: Path, parameters: Mapping[str, Any], state: FittedState) 
         "candidates": state.candidates,
         "inputs": state.inputs,
         "self_check": state.self_check,
+        "columns": None if state.columns is None else state.columns.to_dict(),
     }
-    tensors, more = net.state_dict(), dict[str, Any]()
+    arrays |= net.state_dict()
     if state.seen is not None:
         description["seen_rows"] = state.seen.rows
-        tensors[SEEN] = torch.as_tensor(state.seen.prints.view(np.int64))
-    description["columns"] = None if state.columns is None else state.columns.to_dict()
+        arrays[SEEN] = state.seen.prints.view(np.int64)
     if state.guides is not None:
-        description["guides"], arrays = pack_guides(state.guides)
-        more |= arrays
-    if state.effects is not None:
-        description["effects"], arrays = pack_effects(state.effects, state.guides)
-        more |= arrays
-    if state.annotators is not None:
-        description["annotators"], people = state.annotators.pack()
-        more |= {f"{PEOPLE}{name}": array for name, array in people.items()}
-    tensors |= {name: torch.as_tensor(np.ascontiguousarray(array)) for name, array in more.items()}
-    return write_model(folder, description, tensors)
+        description["guides"], more = pack_guides(state.guides)
+        arrays |= more
+    return description
 
 
-def load_state(
-    folder: Path, backbone: BackboneLike | None = None, guides: Sequence[Any] | None = None
+def unpack_state(
+    config: dict[str, Any], arrays: dict[str, Any], asked: Asked, free: tuple[str, ...] = ()
 ) -> tuple[dict[str, Any], FittedState]:
-    """Read a fitted model back.
+    """The fitted state that :func:`pack_state` described, on the CPU.
 
     Args:
-        folder: where it is.
-        backbone: needed again when the model was fitted with one.
-        guides: fitted guides, needed again where they could not be saved.
+        config: the JSON of the folder.
+        arrays: all its tensors.
+        asked: the folder, and what else the caller gave.
+        free: patterns of names of tensors that are not the state's.
 
     Returns:
-        The estimator's parameters without its backbone, and the fitted state, on the CPU.
+        The estimator's parameters without its backbone, and the state.
 
     Raises:
-        ModelFileError: where a file is missing, damaged, foreign, of a newer version, or needs a backbone.
+        ModelFileError: a place or a tensor is missing, damaged or does not fit the others, or a backbone is needed.
     """
-    config, tensors = read_model(folder)
-    _refuse_what_left(config, tensors, folder)
+    folder, backbone = asked.folder, asked.backbone
+    _refuse_what_left(config, arrays, folder)
     check_description(config, folder / CONFIG)
-    seen_rows = _read_seen(config, tensors, folder)
-    people = _read_annotators(config, tensors, folder)
-    free = ("guide.*", "backbone.*") if config["network"]["custom_backbone"] else ("guide.*", "effect.*")
-    check_shapes({name: tuple(t.shape) for name, t in tensors.items()}, _expected_shapes(config), free, folder)
-    check_values(tensors, config["network"]["exponent_form"], folder)
-    try:
+    seen = _read_seen(config, arrays, folder)
+    tensors = {name: value for name, value in arrays.items() if not any(fnmatchcase(name, one) for one in free)}
+    network = config["network"]
+    check_shapes(
+        {name: tuple(t.shape) for name, t in tensors.items()},
+        _expected_shapes(config),
+        ("guide.*", "backbone.*") if network["custom_backbone"] else ("guide.*",),
+        folder,
+    )
+    check_values(tensors, network["exponent_form"], folder)
+    if network["custom_backbone"] and backbone is None:
+        message = f"{folder} holds a model with a network of your own, whose code is not saved: "
+        raise ModelFileError(
+            f"{message}load(folder, backbone=...) needs the module, or the function that makes it.",
+            command=f"{message}name the function that makes it with --backbone MODULE:FUNCTION.",
+        )
+    with naming(str(folder / CONFIG), "is"):
         parameters = dict(config["parameters"])
         parameters["hidden_sizes"] = tuple(parameters["hidden_sizes"])
-        if config["network"]["custom_backbone"] and backbone is None:
-            message = f"{folder} holds a model with a network of your own, whose code is not saved: "
-            raise ModelFileError(
-                f"{message}load(folder, backbone=...) needs the module, or the function that makes it.",
-                command=f"{message}name the function that makes it with --backbone MODULE:FUNCTION.",
-            )
         if backbone is not None:
-            backbone = _as_it_was(Backbone.of(backbone), tensors, config["network"]["n_members"])
+            backbone = _as_it_was(Backbone.of(backbone), tensors, network["n_members"])
         net = _build_net(config, backbone)
-        _fill(net, {name: tensors[name] for name in tensors if not name.startswith(("guide.", "effect."))}, folder)
-        fitted, effects = None, None
-        arrays = {name: tensors[name].numpy() for name in tensors if name.startswith(("guide.", "effect."))}
-        n_labels = config["network"]["n_labels"]
+        _fill(net, {name: tensors[name] for name in tensors if not name.startswith("guide.")}, folder)
+        guides = None
         if config.get("guides") is not None:
-            with _naming("the guides", folder):
-                fitted = unpack_guides(config["guides"], arrays, n_encoded(config, folder / CONFIG), n_labels, guides)
-        if config.get("effects") is not None:
-            with _naming("the group effects", folder):
-                n_features = n_encoded(config, folder / CONFIG)
-                effects = unpack_effects(config["effects"], arrays, fitted, n_features, n_labels)
+            with naming(f"the guides in {folder}", "are", f"{folder} cannot be loaded: "):
+                own = {name: value.numpy() for name, value in tensors.items() if name.startswith("guide.")}
+                width = n_encoded(config, folder / CONFIG)
+                guides = unpack_guides(config["guides"], own, width, network["n_labels"], asked.guides)
         return parameters, FittedState(
             net=net.eval(),
             scaling=config["scaling"],
@@ -170,18 +155,25 @@ def load_state(
             n_features=config["n_features"],
             feature_names=config["feature_names"],
             inputs=config.get("inputs", "features"),
-            guides=fitted,
+            guides=guides,
             columns=read_encoder(config.get("columns")),
-            candidates=config.get("candidates", []),  # older models do not say
-            seen=seen_rows,
+            candidates=config.get("candidates", []),  # 0.1 wrote none
+            seen=seen,
             self_check=config.get("self_check"),
-            effects=effects,
-            annotators=people,
         )
-    except SnefyError:
-        raise
-    except Exception as error:  # what a damaged entry meets depends on the entry
-        raise ModelFileError(f"{folder / CONFIG} is damaged: {type(error).__name__} {error}.") from None
+
+
+@contextmanager
+def naming(what: str, verb: str, start: str = "") -> Iterator[None]:
+    """Name the part of a folder that could not be read: what a damaged entry meets depends on the entry."""
+    try:
+        yield
+    except SnefyError as error:
+        if not start or str(error).startswith(start):
+            raise
+        raise ModelFileError(f"{start}{error}") from None
+    except Exception as error:
+        raise ModelFileError(f"{what} {verb} damaged: {type(error).__name__} {error}.") from None
 
 
 def _refuse_what_left(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
@@ -209,27 +201,6 @@ def _read_seen(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path)
     fits = prints.dtype == torch.int64 and prints.ndim == 1 and len(prints) <= config.get("seen_rows", 0)
     require(fits, folder, f"{SEEN} does not hold one fingerprint per training row.")
     return SeenRows(prints.numpy().view(np.uint64), config["seen_rows"])
-
-
-def _read_annotators(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> Annotators | None:
-    """What the fit learnt about its annotators, its arrays taken out of the tensors; None where it saw none."""
-    arrays = {name: tensors.pop(name).numpy() for name in [*tensors] if name.startswith(PEOPLE)}
-    plain: Any = config.get("annotators")
-    if plain is None and not arrays:
-        return None
-    with _naming("the annotators", folder):
-        return Annotators.unpack(plain, {name.removeprefix(PEOPLE): array for name, array in arrays.items()})
-
-
-@contextmanager
-def _naming(what: str, folder: Path) -> Iterator[None]:
-    """Name the part of a folder that could not be read: what a damaged entry meets depends on the entry."""
-    try:
-        yield
-    except ModelFileError as error:
-        raise ModelFileError(f"{folder} cannot be loaded: {error}") from None
-    except Exception as error:
-        raise ModelFileError(f"{what} in {folder} are damaged: {type(error).__name__} {error}.") from None
 
 
 def _as_it_was(backbone: Backbone, tensors: Mapping[str, Tensor], n_members: int) -> Backbone:
@@ -280,18 +251,9 @@ def _fill(net: SnefyNet, tensors: dict[str, Tensor], folder: Path) -> None:
 
 
 def check_values(tensors: Mapping[str, Tensor], exponent_form: str, folder: Path) -> None:
-    """Raise where weights hold numbers that no fit leaves behind.
-
-    Args:
-        tensors: the weights by name, of the right shapes.
-        exponent_form: "log" or "clip".
-        folder: for the message.
-
-    Raises:
-        ModelFileError: a number is not finite, outside the bounds that fits keep, or a readout is zero everywhere.
-    """
+    """Raise if weights of the right shapes hold numbers that no fit leaves behind, or a readout is zero everywhere."""
     for name, tensor in tensors.items():
-        if name.startswith(("guide.", "effect.", "backbone.copies.")):
+        if name.startswith(("guide.", "backbone.copies.")):
             continue
         require(tensor.is_floating_point(), folder, f"{name} does not hold real numbers.")
         low, high = BOUNDS.get(name, (-LARGEST_WEIGHT, LARGEST_WEIGHT))
@@ -328,16 +290,7 @@ def _plain(value: Any) -> Any:
 
 
 def put_on_device(state: FittedState, device: str, folder: str | Path) -> None:
-    """Move the network of a state that was read from a folder.
-
-    Args:
-        state: as it was read.
-        device: where to.
-        folder: for the message.
-
-    Raises:
-        ModelFileError: there is no such device here.
-    """
+    """Move the network of a state that was read from a folder; raises if there is no such device here."""
     try:
         state.net.to(resolve_device(device))
     except (InputError, RuntimeError, AssertionError, TypeError):  # which one depends on the device
