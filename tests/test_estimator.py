@@ -301,7 +301,8 @@ def _bad_cases():
 @pytest.mark.parametrize("case", _bad_cases())
 def test_bad_input(case, monkeypatch):
     X, D, message = _bad_cases()[case]
-    monkeypatch.setattr("snefy_ldl.training.race.Trainer", lambda *a, **k: pytest.fail("work began before the check"))
+    began = "work began before the check"
+    monkeypatch.setattr("snefy_ldl.training.train.TrainingLoop", lambda *a, **k: pytest.fail(began))
     with pytest.raises(InputError, match=message):
         SnefyLDL(**SMALL).fit(X, D)
 

@@ -28,9 +28,9 @@ from snefy_ldl.training.effects import (
     posterior_means,
     unpack_effects,
 )
-from snefy_ldl.training.plan import Job
-from snefy_ldl.training.race import train_jobs
+from snefy_ldl.training.prepare import Task as Job
 from snefy_ldl.training.settings import Settings
+from snefy_ldl.training.train import train as train_problems
 
 
 def dirichlet_log_prob(D, alpha):
@@ -260,7 +260,7 @@ def test_redrawn_effects_vary_as_much_as_groups_and_are_no_longer_alike():
 def test_the_last_step_holds_back_rows_of_all_groups_in_all_ways(data, parts, monkeypatch):
     train, jobs = parts[0], []
     monkeypatch.setattr(
-        last_step, "train_jobs", lambda given, progress: jobs.extend(given) or train_jobs(given, progress)
+        last_step, "train", lambda given, progress: jobs.extend(given) or train_problems(given, progress)
     )
     model = GroupedLDL(SnefyLDL(random_state=0, epochs=5)).fit(data.X[train], data.D[train], groups=data.groups[train])
     n, groups = int(train.sum()), data.groups[train]

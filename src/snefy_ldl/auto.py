@@ -23,6 +23,7 @@ from snefy_ldl.errors import InputError, TrainingWarning
 from snefy_ldl.logratio import LogRatioLDL
 from snefy_ldl.prediction import DistributionPredictor
 from snefy_ldl.snefy import SnefyLDL
+from snefy_ldl.training.select import is_better, paired_lead
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -295,10 +296,8 @@ def compare_held_out(snefy: Array, logratio: Array, labels: Array, seconds: dict
     if not rows.any():
         raise InputError("both fits need validation rows: leave SnefyLDL's validation_fraction above 0.")
     snefy = snefy + np.log(whole.mean())  # as log-ratios carry the probability that every label is there
-    gain = (logratio - snefy)[rows]
-    difference = float(gain.mean())
-    error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.inf
-    kept = "LogRatioLDL" if difference > LEAST_LEAD * error else "SnefyLDL"
+    difference, error = paired_lead(logratio[rows], snefy[rows])
+    kept = "LogRatioLDL" if is_better(logratio[rows], snefy[rows], LEAST_LEAD) else "SnefyLDL"
     apart = f"{abs(difference):.3f} ± {error:.3f} nats per row"
     if kept == "LogRatioLDL":
         reason = f"held-out rows are more likely under log-ratios, by {apart}"

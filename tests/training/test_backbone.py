@@ -17,6 +17,7 @@ from snefy_ldl.errors import InputError, TrainingError
 from snefy_ldl.snefy import fit_many
 from snefy_ldl.training.checkpoint import BestWeights, Snapshot
 from snefy_ldl.training.optimiser import make_optimizer
+from snefy_ldl.training.policy import Schedule
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (60, 1, 6, 6), dtype=np.uint8)
@@ -234,7 +235,7 @@ def weights(fitted, member=0):
 
 def test_own_rate_and_decay():
     fitted = model(learning_rate=3e-4, weight_decay=0.2).fit(IMAGES, SHARES)
-    optimizer = make_optimizer(fitted.net_, 5e-3, 20.0, 1.0)
+    optimizer = make_optimizer(fitted.net_, Schedule(1, 1, 5e-3, weight_decay=1.0))
     places = {id(p): group for group in optimizer.param_groups for p in group["params"]}
     copies = dict(fitted.net_.backbone.copies.named_parameters())
     assert {(places[id(p)]["peak"], places[id(p)]["weight_decay"]) for p in copies.values() if p.dim() > 1} == {
@@ -324,7 +325,7 @@ def test_members_share_one_backbone_or_have_their_own(tmp_path):
 
 def test_the_best_epoch_brings_its_own_statistics():
     net = model().fit(IMAGES, SHARES).net_
-    best, undo = BestWeights(net), Snapshot(net, make_optimizer(net, 1e-3, 1.0, 0.0))
+    best, undo = BestWeights(net), Snapshot(net, make_optimizer(net, Schedule(1, 1, 1e-3)))
     mean = net.backbone.copies[0][1].running_mean
     first = mean.clone()
     before = undo.take()

@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from snefy_ldl.training.loop import GraphedStep
+from snefy_ldl.training.steps import GraphedStep
 
 
 def test_a_failed_capture_is_noted_once_and_in_plain_words(

@@ -16,17 +16,17 @@ from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.scaling import _moments_by_parts, column_moments
 from snefy_ldl.snefy import fit_many
-from snefy_ldl.training import search
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.settings import Settings, make_recipe
+from snefy_ldl.training.policy import POLICY
+from snefy_ldl.training.settings import Settings
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "hidden_sizes": (6,), "epochs": 2, "random_state": 0}
 
 
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "LARGE_ROWS", 300)
-    monkeypatch.setattr(search, "SAMPLE_ROWS", 120)
+    monkeypatch.setitem(vars(POLICY), "large_rows", 300)
+    monkeypatch.setitem(vars(POLICY), "sample_rows", 120)
 
 
 @pytest.mark.slow
@@ -45,9 +45,9 @@ def test_a_large_fit_is_the_fit_of_what_its_sample_chose() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_are_many")
 def test_guides_that_win_by_far_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "SAMPLE_ROWS", 200)
-    monkeypatch.setattr(search, "FEW_ROWS", 100)
-    monkeypatch.setattr(search, "PREDICTION_ROWS", 64)
+    monkeypatch.setitem(vars(POLICY), "sample_rows", 200)
+    monkeypatch.setitem(vars(POLICY), "few_rows", 100)
+    monkeypatch.setattr("snefy_ldl.training.fit.PREDICTION_ROWS", 64)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3)).astype(np.float32)
     D = np.where(np.prod(np.sign(X), 1)[:, None] > 0, [[0.8, 0.15, 0.05]], [[0.05, 0.15, 0.8]])
@@ -62,13 +62,13 @@ def test_guides_that_win_by_far_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
         def _predict(self, X: np.ndarray) -> np.ndarray:
             return np.where(np.prod(np.sign(X), 1)[:, None] > 0, [[0.8, 0.15, 0.05]], [[0.05, 0.15, 0.8]])
 
-    monkeypatch.setattr("snefy_ldl.training.search.default_guides", lambda *_: [Sign()])
+    monkeypatch.setattr("snefy_ldl.training.policy.default_guides", lambda *_: [Sign()])
     model = SnefyLDL(**SMALL).fit(X, D)
     assert model.inputs_ in ("guides", "both")
     assert model.guides_.learners[0].seen_ == 200
     assert model.training_["rows"] == 170  # the guides' own rows are left out, and validation rows
     assert model.predict(X[:5]).shape == (5, 3)
-    monkeypatch.setattr(search, "GUIDE_GAIN", 1e6)
+    monkeypatch.setitem(vars(POLICY), "guide_gain", 1e6)
     assert SnefyLDL(**SMALL).fit(X, D).inputs_ == "features"
 
 
@@ -114,7 +114,7 @@ def test_a_part_of_the_data_has_its_rows() -> None:
 
 
 def test_more_rows_take_larger_batches() -> None:
-    sizes = [make_recipe(Settings(), rows).batch_size for rows in (100, 1_000, 20_000, 60_000, 10**6)]
+    sizes = [POLICY.schedule(Settings(), rows).batch_size for rows in (100, 1_000, 20_000, 60_000, 10**6)]
     assert sizes == sorted(sizes)
     assert sizes[-1] > 256
 

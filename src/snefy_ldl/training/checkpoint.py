@@ -1,12 +1,14 @@
-"""Copies of a fit: its best weights so far, what undoes an epoch, and the file from which a killed fit goes on."""
+"""The course of a fit, copies of its best weights, and the file from which a killed fit continues."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, field, fields
+from itertools import zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,13 +20,71 @@ from snefy_ldl.errors import TrainingError
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.optimiser import StackedAdamW, copy_of_member
-from snefy_ldl.training.plan import Job
-from snefy_ldl.training.state import Run
+
+if TYPE_CHECKING:
+    from snefy_ldl.training.prepare import Task
 
 #: Settings that do not change what is learnt.
-PASSING = ("verbose", "checkpoint_dir", "warm_start", "columns")
+PASSING = ("verbose", "checkpoint_dir", "warm_start", "columns", "guides", "candidates")
 #: Name of the file in ``checkpoint_dir``.
 FILE_NAME = "checkpoint.safetensors"
+
+
+@dataclass
+class Run:
+    """The course of a fit.
+
+    Args:
+        best_loss: smallest validation loss of each member (K); infinite where there was none.
+        best_epoch: its epoch (K); -1 where there was none.
+        epochs: one record per epoch: ``loss`` and ``validation_loss`` of each member (K) and ``seconds``; of streams
+            also ``rows`` and ``steps``.
+        repairs: how often an epoch was undone.
+    """
+
+    best_loss: list[float]
+    best_epoch: list[int]
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    repairs: int = 0
+
+    @property
+    def next_epoch(self) -> int:
+        """Epochs done."""
+        return len(self.epochs)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in epochs."""
+        return float(sum(record["seconds"] for record in self.epochs))
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """One record per epoch: ``epoch``, ``loss``, ``validation_loss`` and ``seconds``, losses as member means."""
+        return [
+            {"epoch": float(number)}
+            | {k: float(np.mean(value)) if isinstance(value, list) else value for k, value in record.items()}
+            for number, record in enumerate(self.epochs)
+        ]
+
+    def of(self, members: list[int]) -> Run:
+        """The part that concerns some of the members; time is shared out evenly."""
+        part, epochs = len(members) / len(self.best_loss), []
+        for record in self.epochs:
+            own = {k: [value[m] for m in members] for k, value in record.items() if isinstance(value, list)}
+            epochs.append({**record, **own, "seconds": part * record["seconds"]})
+        best = [self.best_loss[k] for k in members], [self.best_epoch[k] for k in members]
+        return Run(*best, epochs, self.repairs)
+
+    def joined(self, other: Run) -> Run:
+        """The course of these members and others, trained after them."""
+        epochs = []
+        for mine, theirs in zip_longest(self.epochs, other.epochs):
+            if mine is None or theirs is None:  # members that ran out of patience
+                epochs.append(mine or theirs)
+            else:
+                epochs.append({k: mine[k] + theirs[k] for k in mine})
+        best = self.best_loss + other.best_loss, self.best_epoch + other.best_epoch
+        return Run(*best, epochs, self.repairs + other.repairs)
 
 
 def changing_tensors(net: SnefyNet) -> Iterator[tuple[str, Tensor]]:
@@ -159,31 +219,16 @@ class Checkpoint:
         return Run(**json.loads(meta["run"])), float(meta["rate_factor"])
 
 
-def checkpoint_of(job: Job) -> Checkpoint | None:
-    """The checkpoint of a job, or None where none is wanted.
-
-    Args:
-        job: whose settings name the folder.
-
-    Returns:
-        The checkpoint; its file may not be there yet.
-    """
-    folder = job.settings.checkpoint_dir
-    if folder is None or job.one_pass:
-        return None
-    return Checkpoint(Path(folder) / FILE_NAME, _fingerprint(job))
-
-
-def _fingerprint(job: Job) -> str:
-    """A digest of a job's settings, seed and data."""
+def fingerprint(task: Task, what: str) -> str:
+    """A digest of a task's settings, seed and data, and of the candidate in words."""
     digest = hashlib.blake2b(digest_size=16)
-    names = [field.name for field in fields(job.settings) if field.name not in PASSING]
-    settings = {name: repr(getattr(job.settings, name)) for name in names}
-    if job.settings.backbone is not None:
-        settings["backbone"] = repr(Backbone.of(job.settings.backbone))
-    digest.update(json.dumps([settings, job.seed], sort_keys=True).encode())
-    data = job.data
-    parts = [data.labels, job.rows]
+    names = [field.name for field in fields(task.settings) if field.name not in PASSING]
+    settings = {name: repr(getattr(task.settings, name)) for name in names}
+    if task.settings.backbone is not None:
+        settings["backbone"] = repr(Backbone.of(task.settings.backbone))
+    digest.update(json.dumps([settings, task.seed, what], sort_keys=True).encode())
+    data = task.data
+    parts = [data.labels, task.rows]
     if data.partial is not None:
         parts += [data.partial.named, data.partial.sets]
     if data.weights is not None:

@@ -36,7 +36,7 @@ from snefy_ldl._internal.validation import (
     spread_rest,
 )
 from snefy_ldl.datasets.columns import Encoder, TableEncoder, learn_columns
-from snefy_ldl.datasets.groups import Groups, read_groups
+from snefy_ldl.datasets.groups import read_groups
 from snefy_ldl.datasets.objects import Objects, open_rows, split_labels
 from snefy_ldl.errors import InputError, MissingLabelWarning
 from snefy_ldl.networks.custom import Backbone
@@ -61,6 +61,7 @@ class TrainingData:
         columns: an encoder that was learned before, or what the user says of some columns; "auto" learns one.
         keep_constant: whether columns that hold one value only are kept: more rows will come.
         groups: the group of each row (N,), or one column per level (N, k); None where rows do not come in groups.
+        blocks: a number per row (N,): rows of one block never part in validation splits and folds; None for no blocks.
 
     Attributes:
         features: X, checked, as numbers (N, d').
@@ -75,6 +76,7 @@ class TrainingData:
         feature_names: names of the features, or None where they had none.
         weights: row weights (N,) with mean one, or None.
         groups: of the rows (:class:`snefy_ldl.datasets.groups.Groups`), or None.
+        blocks: a number per row (N,), or None.
         note: what the labels suggest, for ``training_["note"]``, or None.
         completed: whether the second half of the rows holds the votes of the first, completed; see
             :meth:`with_completed`.
@@ -93,6 +95,7 @@ class TrainingData:
         columns: Any = "auto",
         keep_constant: bool = False,
         groups: Any = None,
+        blocks: Index | None = None,
     ) -> None:
         backbone = None if custom is None or custom is False else Backbone.of(custom)
         if backbone is not None:
@@ -134,14 +137,26 @@ class TrainingData:
         self.has_gaps = not self.are_counts and bool(np.isnan(self.labels).any())
         self.weights = check_sample_weight(sample_weight, self.n_rows)
         self.groups = None if groups is None else read_groups(groups, self.n_rows)
+        self.blocks = blocks if self.groups is None else self.groups.first
         if isinstance(self.columns, TableEncoder) and self.columns is not columns:
             self.columns.tell_left_out(stacklevel=4)
 
-    def with_features(self, features: Any, groups: Groups | None = None) -> TrainingData:
-        """These rows and labels with other features (N, d'), and perhaps other groups."""
+    def with_features(self, features: Any) -> TrainingData:
+        """These rows and labels with other features (N, d')."""
         other = copy.copy(self)
-        other.features, other.groups = features, groups or self.groups
+        other.features = features
         return other
+
+    @property
+    def has_whole_shares(self) -> bool:
+        """Whether labels are shares without gaps."""
+        return not (self.are_counts or self.has_gaps)
+
+    def votes_per_item(self, rows: Index) -> float:
+        """Mean number of votes for single labels of some rows; infinite for shares, and for votes with gaps."""
+        if not self.are_counts or self.partial is not None or np.isnan(self.labels).any():
+            return math.inf
+        return float(self.labels[rows].sum(1).mean())
 
     def take(self, rows: Index) -> TrainingData:
         """Some of the rows, features, labels and weights; not where votes name sets of labels."""
@@ -149,6 +164,7 @@ class TrainingData:
         other.features, other.labels, other.n_rows = take_rows(self.features, rows), self.labels[rows], len(rows)
         other.weights = None if self.weights is None else self.weights[rows]
         other.groups = None if self.groups is None else self.groups.take(rows)
+        other.blocks = None if self.blocks is None else self.blocks[rows]
         other.has_gaps = not self.are_counts and bool(np.isnan(other.labels).any())
         return other
 

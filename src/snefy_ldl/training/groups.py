@@ -15,7 +15,9 @@ features, rows are fitted as if they had no groups.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -41,10 +43,15 @@ from snefy_ldl.training.effects import (
     posterior_means,
 )
 from snefy_ldl.training.guides import Guides, best_weights, fit_guides
-from snefy_ldl.training.loop import evaluate
-from snefy_ldl.training.plan import Job, make_objective
-from snefy_ldl.training.race import train_jobs
-from snefy_ldl.training.state import FittedState, lead
+from snefy_ldl.training.policy import POLICY
+from snefy_ldl.training.prepare import GuideTable, Problem, Task, guide_labels, make_objective, prepare, prepare_guides
+from snefy_ldl.training.select import paired_lead
+from snefy_ldl.training.settings import CandidateSpec
+from snefy_ldl.training.steps import evaluate
+from snefy_ldl.training.train import train
+
+if TYPE_CHECKING:
+    from snefy_ldl.training.model import FittedModel
 
 #: Folds of the rows of every group: the effect that a row is shown comes from the other folds.
 FOLDS = 5
@@ -55,6 +62,9 @@ SHOWN_LESS = 0.3
 PULL, PULL_OF_ZEROS = 0.1, 0.2
 #: Epochs of the last step, as a part of those of the fit; and with many rows.
 EPOCHS, FEWER_EPOCHS, MANY_ROWS = 0.6, 0.4, 20_000
+#: Epochs of the network before it sees groups, as a part of those of a fit: all of them gained nothing on two splits of
+#: stools of children each, by rows and by child.
+EPOCHS_BEFORE_GROUPS = 1.0 / 3.0
 #: Standard errors by which rows held back must gain from what is known of a row's group.
 LEAST_GAIN = 1.0
 #: Trees of the forests by which it is seen whether groups tell more than features do, and the part of what groups tell
@@ -70,24 +80,62 @@ class Shown:
     """What a network was shown of rows of unknown groups.
 
     Args:
-        job: its job, under the zero policy that was chosen.
+        task: its task, under the zero policy that was chosen.
         data: what it saw of all rows.
         base: point learners, fitted; from their predictions residuals are taken.
         log_centre: logarithm of what shares were divided by for them (L,), or None.
     """
 
-    job: Job
+    task: Task
     data: TrainingData
     base: Guides
     log_centre: Array | None
 
 
-def wants_effects(job: Job) -> bool:
+def wants_effects(task: Task) -> bool:
     """Whether a job has groups whose effects may be learnt: a table of features, and groups that repeat."""
-    settings, data = job.settings, job.data
+    settings, data = task.settings, task.data
     if data.groups is None or settings.group_effects is None or settings.backbone is not None or settings.is_paper:
         return False
-    return data.partial is None and job.start is None and not job.one_pass and settings.validation_fraction > 0
+    return data.partial is None and task.start is None and not task.one_pass and settings.validation_fraction > 0
+
+
+def fit_grouped(task: Task, choose: Callable[..., FittedModel], progress: Progress) -> FittedModel:
+    """Fit a model of rows in groups.
+
+    Args:
+        task: for which :func:`wants_effects` holds.
+        choose: fits a task, given the progress and the fitted guides.
+        progress: where to show how far it is.
+
+    Returns:
+        The model, with group effects if they help.
+    """
+    groups, guided, no_effects, measured = task.data.groups, None, None, None
+    assert groups is not None
+    plain = task
+    if POLICY.guides(task):
+        progress.update(progress.completed, "looking at groups")
+        no_effects = why_no_effects(task, *guide_labels(task)[:2])
+        if no_effects == TOLD_BY_FEATURES:
+            data = copy.copy(task.data)
+            data.groups = data.blocks = None
+            return without_effects(choose(replace(task, data=data), progress), groups.take(task.rows), no_effects)
+        progress.update(progress.completed, "fitting guides")
+        guided = prepare_guides(task)
+        if no_effects is None:
+            measured = measure_effects(task, guided.table, guided.labels, guided.guides)
+        if measured is not None:
+            epochs = max(1, round(EPOCHS_BEFORE_GROUPS * task.settings.epochs))
+            settings = replace(task.settings, epochs=epochs, candidates=[CandidateSpec("guides")])
+            plain = replace(task, settings=settings)
+    model = choose(plain, progress, guided)
+    if guided is None:
+        base, table = base_learners(task, task.rows)
+        guided = GuideTable(base, table, task.rows, task.labels.shares, None)
+        measured = measure_effects(task, table, guided.labels, None)
+    assert model.shown is not None
+    return add_effects(model, Shown(task, model.shown.data, guided.guides, guided.log_centre), measured, progress)
 
 
 def pull_of(labels: Array) -> float:
@@ -95,12 +143,12 @@ def pull_of(labels: Array) -> float:
     return PULL_OF_ZEROS if bool((labels <= 0.0).any()) else PULL
 
 
-def base_learners(job: Job, rows: Index) -> tuple[Guides, Array]:
+def base_learners(task: Task, rows: Index) -> tuple[Guides, Array]:
     """Point learners for residuals where the network has no guides, and their predictions without each row's group."""
-    groups = job.data.groups
+    groups = task.data.groups
     assert groups is not None
-    seed = derive_seed(job.seed, 14)
-    return fit_guides([SABFGS()], job.data.features, job.labels.shares, rows, 1e-6, seed, groups.first)
+    seed = derive_seed(task.seed, 14)
+    return fit_guides([SABFGS()], task.data.features, task.labels.shares, rows, 1e-6, seed, groups.first)
 
 
 @dataclass(frozen=True)
@@ -126,11 +174,11 @@ class Measured:
     table: Array | None = None
 
 
-def measure_effects(job: Job, table: Array, labels: Array, guides: Guides | None) -> Measured | None:
+def measure_effects(task: Task, table: Array, labels: Array, guides: Guides | None) -> Measured | None:
     """Measure how much the groups of a job's rows differ.
 
     Args:
-        job: with groups.
+        task: with groups.
         table: predictions of all rows, each without the row's group (N, B L).
         labels: label distributions of all rows as the learners know them (N, L).
         guides: point learners whose like are to see the effects beside the features; None for none.
@@ -138,56 +186,56 @@ def measure_effects(job: Job, table: Array, labels: Array, guides: Guides | None
     Returns:
         The effects, or None where groups do not differ by more than chance.
     """
-    assert job.data.groups is not None
-    groups, table, labels = job.data.groups.take(job.rows), table[job.rows], labels[job.rows]
+    assert task.data.groups is not None
+    groups, table, labels = task.data.groups.take(task.rows), table[task.rows], labels[task.rows]
     pull = pull_of(labels)
     mix = best_weights(table, labels)
     residuals = log_residuals(table, labels, mix, pull)
-    model = fit_mixed_model(residuals, groups, derive_seed(job.seed, 15) % 2**31)
+    model = fit_mixed_model(residuals, groups, derive_seed(task.seed, 15) % 2**31)
     if model is None:
         return None
     scores, sizes = model.scores(residuals), [len(part) for part in groups.names]
-    columns = _columns_without_own(model, scores, groups.codes, sizes, derive_seed(job.seed, 16))
+    columns = _columns_without_own(model, scores, groups.codes, sizes, derive_seed(task.seed, 16))
     measured = Measured(model, scores, mix, pull, columns)
     if guides is None:
         return measured
-    X = beside(job.data.features[job.rows], columns[:, :-1])
+    X = beside(task.data.features[task.rows], columns[:, :-1])
     learners, everyone = [clone(learner) for learner in guides.learners], np.arange(len(labels))
-    known, seen = fit_guides(learners, X, labels, everyone, guides.floor, derive_seed(job.seed, 17))
+    known, seen = fit_guides(learners, X, labels, everyone, guides.floor, derive_seed(task.seed, 17))
     return replace(measured, guides=known, table=seen)
 
 
-def why_no_effects(job: Job, labels: Array, floor: float) -> str | None:
+def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
     """Why the groups of a job have no effects worth learning, as a small forest sees them.
 
     What a row's group tells is measured twice: of the residuals of trees that have seen no row of the group, and of
     those that have seen the others. Trees of the second kind know what features tell of a group.
 
     Args:
-        job: with groups.
+        task: with groups.
         labels: label distributions of all rows as guides learn them (N, L).
         floor: to which guides' predictions are lifted.
 
     Returns:
         One of the reasons above, or None where effects are to be learnt.
     """
-    assert job.data.groups is not None
-    groups, D, seed = job.data.groups.take(job.rows), labels[job.rows], derive_seed(job.seed, 19)
+    assert task.data.groups is not None
+    groups, D, seed = task.data.groups.take(task.rows), labels[task.rows], derive_seed(task.seed, 19)
     scout = TreesLDL(n_trees=SCOUT_TREES, max_features="sqrt", random_state=seed % 2**31)
 
     def told(first: Index | None) -> float:
         """Nats that a group tells of a row."""
-        table = fit_guides([scout], job.data.features, labels, job.rows, floor, seed, first)[1][job.rows]
+        table = fit_guides([scout], task.data.features, labels, task.rows, floor, seed, first)[1][task.rows]
         model = fit_mixed_model(log_residuals(table, D, np.ones(1), pull_of(D)), groups, seed % 2**31)
         return 0.0 if model is None else 0.5 * float(np.log1p(model.ratios.sum(0)).sum())
 
-    of_new_groups = told(job.data.groups.first)
+    of_new_groups = told(task.data.groups.first)
     if not of_new_groups:
         return NO_DIFFERENCE
     return None if told(None) >= LEAST_PART * of_new_groups else TOLD_BY_FEATURES
 
 
-def add_effects(state: FittedState, shown: Shown, measured: Measured | None, progress: Progress) -> FittedState:
+def add_effects(state: FittedModel, shown: Shown, measured: Measured | None, progress: Progress) -> FittedModel:
     """The state with group effects, where they help.
 
     Args:
@@ -199,9 +247,9 @@ def add_effects(state: FittedState, shown: Shown, measured: Measured | None, pro
     Returns:
         The state as it was, or one whose network sees groups; its summary says which.
     """
-    job = shown.job
-    assert job.data.groups is not None
-    groups = job.data.groups.take(job.rows)
+    task = shown.task
+    assert task.data.groups is not None
+    groups = task.data.groups.take(task.rows)
     if measured is None:
         return without_effects(state, groups, NO_DIFFERENCE)
     progress.update(progress.completed, "fitting group effects")
@@ -237,7 +285,7 @@ def _cells(codes: Index) -> Index:
     return cells
 
 
-def without_effects(state: FittedState, groups: Groups, why: str) -> FittedState:
+def without_effects(state: FittedModel, groups: Groups, why: str) -> FittedModel:
     """The state, whose summary now says why it has no group effects."""
     summary = {"groups": [len(names) for names in groups.names], "levels": list(groups.levels), "effects": why}
     return replace(state, summary={**state.summary, "group_effects": summary})
@@ -264,65 +312,68 @@ def _columns_without_own(model: MixedModel, scores: Array, codes: Index, sizes: 
     return columns
 
 
-def _seen_with_groups(state: FittedState, shown: Shown, measured: Measured) -> tuple[Array, Guides | None]:
+def _seen_with_groups(state: FittedModel, shown: Shown, measured: Measured) -> tuple[Array, Guides | None]:
     """What the network sees of the rows beside their groups (n, d'), and the guides that say so."""
-    features = shown.job.data.features[shown.job.rows]
+    features = shown.task.data.features[shown.task.rows]
     dense = features.toarray() if hasattr(features, "toarray") else features
     if state.guides is None or measured.guides is None or measured.table is None:
-        seen = shown.data.features[shown.job.rows]
+        seen = shown.data.features[shown.task.rows]
         return (seen.toarray() if hasattr(seen, "toarray") else seen), None
     table = measured.table
     return (np.hstack([dense, table]) if state.inputs == "both" else table), measured.guides
 
 
 def _train(
-    state: FittedState,
+    state: FittedModel,
     shown: Shown,
     effects: GroupEffects,
     columns: Array,
     seen: Array,
     progress: Progress,
-) -> FittedState:
+) -> FittedModel:
     """Go on with training on rows of unknown and of known groups, and keep the effects where rows held back gain."""
-    job, rows, n = shown.job, shown.job.rows, len(shown.job.rows)
-    assert job.data.groups is not None
+    task, rows, n = shown.task, shown.task.rows, len(shown.task.rows)
+    assert task.data.groups is not None
     before = shown.data.features[rows]
     before = before.toarray() if hasattr(before, "toarray") else before
     unknown = np.zeros_like(columns)
     unknown[:, -1] = 1.0
     inputs = [np.hstack([before, unknown]), np.hstack([seen, columns])]
-    shifted = _shifted_labels(job, effects)
+    shifted = _shifted_labels(task, effects)
     n_ways = 2 if shifted is None else 3
     both = np.vstack([*inputs, inputs[0]][:n_ways])
     # a row is held back in all ways, whatever its group: known groups are those that the network learns from
-    ways = Groups(np.tile(np.arange(n), n_ways)[:, None], ((),), ("row",))
-    data = job.data.take(np.tile(rows, n_ways)).with_features(both, ways)
+    data = task.data.take(np.tile(rows, n_ways)).with_features(both)
+    data.groups, data.blocks = None, np.tile(np.arange(n), n_ways)
     if shifted is not None:
         data.labels = np.concatenate([data.labels[: 2 * n], shifted])
-    epochs = max(1, round((FEWER_EPOCHS if n >= MANY_ROWS else EPOCHS) * job.settings.epochs))
-    settings = replace(job.settings, guides=None, checkpoint_dir=None, patience=None, epochs=epochs)
+    epochs = max(1, round((FEWER_EPOCHS if n >= MANY_ROWS else EPOCHS) * task.settings.epochs))
+    settings = replace(task.settings, guides=None, checkpoint_dir=None, patience=None, epochs=epochs)
     wide = widen(state.net, columns)
     start = replace(state, net=wide, guides=None, columns=None, n_features=both.shape[1])
-    further = Job(settings, data, start=start, policy=state.zero_policy, warn=False, seed=job.seed)
-    done = train_jobs([further], progress)[0]
-    known = torch.stack([member.valid[member.valid // n == 1] for member in further.members])
-    with_group, without = _log_prob(done.net, further, known), _log_prob(done.net, further, known - n)
+    further = Task(settings, data, start=start, policy=state.zero_policy, warn=False, seed=task.seed)
+    problems = [prepare(spec, further) for spec in POLICY.specs(further)]
+    (done,) = train(problems, progress)
+    assert done.net is not None
+    known = torch.stack([member.valid[member.valid // n == 1] for member in done.problem.members])
+    with_group, without = _log_prob(done.net, done.problem, known), _log_prob(done.net, done.problem, known - n)
     report = {
         "groups": [len(names) for names in effects.names],
         "levels": list(effects.levels),
         "directions": effects.model.ratios.shape[1],
         "gain": float((with_group - without).mean()),
     }
-    if lead(with_group, without) < LEAST_GAIN:
+    gain, error = paired_lead(with_group.numpy().ravel(), without.numpy().ravel())
+    if gain < LEAST_GAIN * error:
         state = replace(state, net=forget_groups(done.net, effects.n_columns))
-        return without_effects(state, job.data.groups, "no gain on rows held back")
+        return without_effects(state, task.data.groups, "no gain on rows held back")
     summary = {
         **state.summary,
         "group_effects": {**report, "effects": "kept"},
-        "seconds": round(state.summary["seconds"] + done.summary["seconds"], 3),
-        "background_share": done.summary["background_share"],
-        "epochs": state.summary["epochs"] + done.summary["epochs"],
-        "best_epoch": [state.summary["epochs"] + epoch for epoch in done.summary["best_epoch"]],
+        "seconds": round(state.summary["seconds"] + done.run.seconds, 3),
+        "background_share": [round(share, 6) for share in torch.sigmoid(done.net.log_odds).tolist()],
+        "epochs": state.summary["epochs"] + done.run.next_epoch,
+        "best_epoch": [state.summary["epochs"] + epoch for epoch in done.run.best_epoch],
         "validation_loss": (-with_group.double().mean(1)).tolist(),
         "rows": n - known.shape[1],
         "validation_rows": known.shape[1],
@@ -330,27 +381,27 @@ def _train(
     return replace(state, net=done.net, effects=effects, summary=summary)
 
 
-def _shifted_labels(job: Job, effects: GroupEffects) -> Array | None:
+def _shifted_labels(task: Task, effects: GroupEffects) -> Array | None:
     """Label distributions that the rows might have had in other groups (n, L); None of votes and of shares with gaps.
 
     The rows' own groups are few, and a network that has seen no others takes what they have in common for a rule.
     """
-    data = job.data
+    data = task.data
     if data.are_counts or data.has_gaps:
         return None
     assert data.groups is not None
-    random = np.random.default_rng(derive_seed(job.seed, 18))
-    factors = np.exp(effects.redraw(data.groups.take(job.rows).codes, random) @ effects.model.directions.T)
-    shares = data.labels[job.rows] * factors
+    random = np.random.default_rng(derive_seed(task.seed, 18))
+    factors = np.exp(effects.redraw(data.groups.take(task.rows).codes, random) @ effects.model.directions.T)
+    shares = data.labels[task.rows] * factors
     closed: Array = shares / shares.sum(1, keepdims=True)
     return closed
 
 
-def _log_prob(net: SnefyNet, job: Job, rows: Tensor) -> Tensor:
+def _log_prob(net: SnefyNet, problem: Problem, rows: Tensor) -> Tensor:
     """Log density of each member's rows (K, V)."""
     device = net.readout.device
-    objective = make_objective(net, job.members, device)
-    return evaluate(net, job.data.tensor(device), objective, rows.to(device)).cpu()
+    objective = make_objective(net, [problem], device)
+    return evaluate(net, problem.data.tensor(device), objective, rows.to(device)).cpu()
 
 
 def widen(net: SnefyNet, columns: Array) -> SnefyNet:

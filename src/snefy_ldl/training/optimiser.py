@@ -10,6 +10,7 @@ from torch import Tensor
 
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.training.policy import Schedule
 
 #: Decay of Adam's two moments, and what is added to the root of the second.
 FIRST_DECAY, SECOND_DECAY, ROOT_MARGIN = 0.9, 0.999, 1e-8
@@ -103,9 +104,7 @@ class StackedAdamW:
 
 def make_optimizer(
     net: SnefyNet,
-    learning_rate: float,
-    exponent_rate: float,
-    weight_decay: float,
+    schedule: Schedule,
     rates: tuple[Tensor, Tensor] | None = None,
 ) -> StackedAdamW:
     """AdamW with decay on the network's matrices, and a rate of their own for the exponents.
@@ -114,14 +113,13 @@ def make_optimizer(
 
     Args:
         net: what to train.
-        learning_rate: of all members.
-        exponent_rate: the exponents' rate, in units of the others'.
-        weight_decay: of all members.
+        schedule: rates and decay of all members.
         rates: learning rate and weight decay of each member (K,), where they differ.
 
     Returns:
         The optimiser, its moments zero.
     """
+    learning_rate, weight_decay = schedule.learning_rate, schedule.weight_decay
     exponents: list[tuple[str, Tensor]] = []
     matrices: list[tuple[str, Tensor]] = []
     rest: list[tuple[str, Tensor]] = []
@@ -134,7 +132,11 @@ def make_optimizer(
     device = net.readout.device
     base = learning_rate if rates is None else 1.0
     groups: list[dict[str, Any]] = []
-    for named, decay, factor in ((matrices, weight_decay, 1.0), (rest, 0.0, 1.0), (exponents, 0.0, exponent_rate)):
+    for named, decay, factor in (
+        (matrices, weight_decay, 1.0),
+        (rest, 0.0, 1.0),
+        (exponents, 0.0, schedule.exponent_rate),
+    ):
         if not named:
             continue
         group: dict[str, Any] = {"params": [parameter for _, parameter in named], "peak": base * factor}

@@ -14,8 +14,8 @@ from snefy_ldl._internal.laws import draw_from, to_numpy
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Index
 from snefy_ldl.errors import SelfCheckWarning
-from snefy_ldl.training.plan import Job
-from snefy_ldl.training.state import FittedState, network_inputs
+from snefy_ldl.training.model import FittedModel, network_inputs
+from snefy_ldl.training.prepare import Task
 
 #: Rows of the check, evenly spaced over the training rows, and draws per row.
 ROWS, DRAWS = 4, 1000
@@ -27,25 +27,25 @@ FALSE_ALARM = 1e-6
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
 
 
-def finish(state: FittedState, job: Job) -> FittedState:
-    """What every fit ends with: fingerprints of its rows, and the self-check of its law.
+def finish(model: FittedModel, task: Task) -> FittedModel:
+    """What every fit ends with: fingerprints of its rows, and the self-check of its distribution.
 
     Args:
-        state: What training returned.
-        job: What the fit was given.
+        model: what training returned.
+        task: what the fit was given.
 
     Returns:
-        The state with ``seen`` and ``self_check``, and the number of rows in its summary.
+        The model with ``seen`` and ``self_check``, and the number of rows in its summary.
     """
-    data, rows = job.given, job.rows
+    data, rows = task.data, task.rows
     seen = SeenRows.of(data.features, data.labels, rows)
-    if state.seen is not None:
-        seen = state.seen.joined(seen)
+    if model.seen is not None:
+        seen = model.seen.joined(seen)
     some = rows[np.unique(np.linspace(0, len(rows) - 1, ROWS).astype(np.intp))]
     with torch.no_grad():
-        law = state.net(*network_inputs(state.net, state.guides, state.inputs, data.features, some, state.effects))
-        check = check_law(law, some, state.label_names)
-    return replace(state, seen=seen, self_check=check, summary={**state.summary, "given_rows": len(rows)})
+        law = model.net(*network_inputs(model.net, model.guides, model.inputs, data.features, some, model.effects))
+        check = check_law(law, some, model.label_names)
+    return replace(model, seen=seen, self_check=check, summary={**model.summary, "given_rows": len(rows)})
 
 
 def check_law(law: Any, rows: Index, label_names: list[str]) -> dict[str, Any]:
@@ -99,13 +99,13 @@ def check_law(law: Any, rows: Index, label_names: list[str]) -> dict[str, Any]:
     }
 
 
-def warn_if_failed(state: FittedState) -> None:
+def warn_if_failed(model: FittedModel) -> None:
     """Warn where the self-check of a fit failed.
 
     Args:
-        state: A fitted state.
+        model: a fitted model.
     """
-    check = state.self_check
+    check = model.self_check
     if check is None or check["passed"]:
         return
     failures = check["failures"]

@@ -1,9 +1,8 @@
-"""Parameters of a fit, checked, and the recipe that follows from them: rates, batches and the start on votes."""
+"""Parameters of a fit, checked, and where training on votes differs."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,17 +16,50 @@ from snefy_ldl.networks.scaling import Scaling
 
 #: Point learners whose predictions the network may see: "auto" tries the library's own; None uses none.
 GuideOption = Literal["auto"] | None | Any
-#: Exponents learn this many times faster than the rest.
-EXPONENT_RATE = 20.0
-#: A pass of ``partial_fit`` runs at this share of the learning rate.
-ONE_PASS_RATE = 0.2
-#: Largest numbers of rows for which a step takes 16, 32, ... of them; beyond the last it takes LARGEST_BATCH.
-#: (From 100,000 rows on larger batches were better on new rows: 7.37, 7.45, 7.51 and 7.52 nats with 256, 512, 1,024
-#: and 2,048 of a million synthetic rows after 10 epochs; 3.44 and 3.56 with 256 and 1,024 of 300,000 others.)
-BATCH_LIMITS = {16: 200, 32: 500, 64: 10_000, 128: 40_000, 256: 85_000, 1024: 400_000}
-LARGEST_BATCH = 2048
-#: Of shares, steps of 64 rows become steps of 128 at so many times the rate: as good, in two thirds of the time.
-DOUBLED_BATCH, DOUBLED_RATE = 64, 1.6
+
+
+#: What a network sees.
+Inputs = Literal["features", "guides", "both"]
+#: What a candidate is called after its inputs.
+TITLES: dict[Inputs, str] = {"features": "features", "guides": "guides", "both": "features and guides"}
+
+
+@dataclass(frozen=True)
+class CandidateSpec:
+    """One way to fit a model.
+
+    Args:
+        inputs: what the network sees: the ``"features"``, the ``"guides"`` (predictions of quick learners), or
+            ``"both"``.
+        scaling: how these are scaled; see :mod:`snefy_ldl.networks.scaling`.
+        n_members: networks that are compared; the policy sets it.
+        folds: whether each member leaves out another part of the rows, so that every row is a validation row, and all
+            stop at one common epoch; the policy sets it.
+
+    Raises:
+        InputError: inputs or scaling are none of these.
+
+    Example:
+        >>> CandidateSpec("both", "pooled").name
+        'features and guides, pooled scaling'
+    """
+
+    inputs: Inputs = "features"
+    scaling: Scaling = "unit"
+    n_members: int = 1
+    folds: bool = False
+
+    def __post_init__(self) -> None:
+        if self.inputs not in TITLES or self.scaling not in ("unit", "pooled", "none"):
+            raise InputError(
+                f"no candidate sees inputs={self.inputs!r} with scaling={self.scaling!r}: inputs are "
+                f'{", ".join(map(repr, TITLES))}, scalings "unit", "pooled" or "none".'
+            )
+
+    @property
+    def name(self) -> str:
+        """The candidate in words."""
+        return TITLES[self.inputs] + (", pooled scaling" if self.scaling == "pooled" else "")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -55,6 +87,7 @@ class Parameters:
     warm_start: bool = False
     checkpoint_dir: str | Path | None = None
     columns: Any = "auto"
+    candidates: Sequence[Any] | None = None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -93,6 +126,10 @@ class Settings(Parameters):
         is_text = isinstance(self.guides, str)
         if (is_text and self.guides != "auto") or not isinstance(self.guides, (Iterable, type(None))):
             raise InputError(f'guides={self.guides!r}: use "auto", None or a list of regressors.')
+        if self.candidates is not None and not all(isinstance(one, CandidateSpec) for one in self.candidates):
+            raise InputError(
+                'candidates: give a list such as [CandidateSpec("guides"), CandidateSpec("both", "pooled")].'
+            )
         resolve_device(self.device)
         if not isinstance(self.hidden_sizes, Iterable):
             raise InputError(f"hidden_sizes={self.hidden_sizes!r}: give one whole number per layer, (64,) say.")
@@ -108,17 +145,6 @@ class Settings(Parameters):
     def is_paper(self) -> bool:
         """Whether the model is trained as the paper describes it."""
         return self.recipe == "paper"
-
-    @property
-    def scalings(self) -> list[Scaling]:
-        """The feature scalings to try; the validation rows decide where there are two."""
-        if self.backbone is not None or self.standardize in (False, None):
-            return ["none"]
-        if self.standardize == "pooled":
-            return ["pooled"]
-        if self.standardize == "auto" and self.validation_fraction > 0:
-            return ["unit", "pooled"]
-        return ["unit"]
 
     @property
     def torch_device(self) -> torch.device:
@@ -195,84 +221,4 @@ def vote_settings(votes: float) -> VoteSettings:
         exponent_rate=float(round(1.0 + 19.0 * (votes - 1.0) / (votes + 10.0))),
         sharpness=min(16.0, 4.0 * votes**2),
         concentration_range=(min(1.0, 0.5 * votes), max(1.0, min(32.0, votes**2))),
-    )
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to train: everything about the optimiser.
-
-    Args:
-        epochs: passes over the training rows.
-        batch_size: rows per step.
-        learning_rate: the peak rate.
-        exponent_rate: the exponents' rate in units of ``learning_rate``; they live on a log scale and must travel far.
-        weight_decay: AdamW's, on the network's matrices only.
-        schedule: ``"one_cycle"`` (warm up, then cosine to zero) or ``"constant"``.
-        patience: epochs without a better validation likelihood before a member stops; None never stops early.
-        warm_up: part of the epochs in which a one-cycle rate grows.
-
-    Example:
-        >>> [round(Recipe(epochs=1, batch_size=1, learning_rate=1.0).rate(p), 2) for p in (0.0, 0.15, 0.3, 0.65)]
-        [0.04, 0.5, 1.0, 0.5]
-    """
-
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    exponent_rate: float = EXPONENT_RATE
-    weight_decay: float = 0.0
-    schedule: Literal["one_cycle", "constant"] = "one_cycle"
-    patience: int | None = None
-    warm_up: float = 0.3
-
-    def rate(self, progress: float) -> float:
-        """Share of the peak rate at ``progress`` in [0, 1)."""
-        if self.schedule == "constant":
-            return 1.0
-        if progress < self.warm_up:
-            return max(0.04, progress / self.warm_up)
-        return max(1e-3, 0.5 * (1.0 + math.cos(math.pi * (progress - self.warm_up) / (1.0 - self.warm_up))))
-
-
-def make_recipe(
-    settings: Settings,
-    n_rows: int,
-    votes: VoteSettings | None = None,
-    one_pass: bool = False,
-) -> Recipe:
-    """The recipe of some settings.
-
-    Args:
-        settings: of the model.
-        n_rows: rows that the model may see.
-        votes: where votes are trained on, how.
-        one_pass: for one pass at a constant rate (``partial_fit``).
-
-    Returns:
-        The recipe.
-
-    Example:
-        >>> make_recipe(Settings(), 1000).batch_size, make_recipe(Settings(), 100).batch_size
-        (128, 16)
-    """
-    size = settings.batch_size
-    rate, exponent_rate = (1.0, 1.0) if settings.is_paper else (ONE_PASS_RATE if one_pass else 1.0, EXPONENT_RATE)
-    if size == "auto":
-        rows = n_rows * (1.0 - settings.validation_fraction)
-        size = next((size for size, limit in BATCH_LIMITS.items() if rows < limit), LARGEST_BATCH)
-        plain = votes is None and settings.backbone is None and not (settings.is_paper or one_pass)
-        if size == DOUBLED_BATCH and plain:
-            size, rate = 2 * size, DOUBLED_RATE
-    if votes is not None and not settings.is_paper:
-        # Votes are a noisier teacher than shares, and a few of them say nothing about concentrations.
-        rate, exponent_rate = votes.rate * rate, votes.exponent_rate
-    return Recipe(
-        epochs=1 if one_pass else int(settings.epochs),
-        batch_size=int(size),
-        learning_rate=float(settings.learning_rate) * rate,
-        exponent_rate=exponent_rate,
-        weight_decay=float(settings.weight_decay),
-        schedule="constant" if settings.is_paper or one_pass else "one_cycle",
-        patience=settings.patience,
     )

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, distributed
 
 from snefy_ldl._internal.limits import STREAM_ROWS
-from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Mask
@@ -22,16 +21,17 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import ScaledFeatures
-from snefy_ldl.training.checkpoint import BestWeights, Snapshot, checkpoint_of
+from snefy_ldl.training.checkpoint import FILE_NAME, BestWeights, Checkpoint, Run, Snapshot, fingerprint
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.loop import BackboneSteps, Steps, count_repair, diagnose, evaluate, is_sound, seeded
+from snefy_ldl.training.model import FittedModel
 from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.optimiser import copy_of_member, make_optimizer
-from snefy_ldl.training.plan import Job, build_net, make_objective
-from snefy_ldl.training.race import conclude
+from snefy_ldl.training.policy import POLICY
+from snefy_ldl.training.prepare import Task, build_net, checkpoint_folder, make_objective, prepare
 from snefy_ldl.training.selfcheck import finish
-from snefy_ldl.training.settings import Recipe, Settings
-from snefy_ldl.training.state import FittedState, Run
+from snefy_ldl.training.settings import Settings
+from snefy_ldl.training.steps import BackboneSteps, Steps, evaluate, seeded
+from snefy_ldl.training.train import Fit, count_repair, diagnose, is_sound, keep_best, out_of_patience, thaw
 
 #: Rows a step of a stream takes where nothing else says.
 BATCH_ROWS = 256
@@ -101,12 +101,7 @@ class StreamFit:
     ) -> None:
         self.stream, self.columns, self.exchange = shard or stream, columns, exchange
         simple = {"auto": "unit"}.get(str(settings.standardize), settings.standardize)
-        self.settings = replace(
-            settings,
-            standardize=simple,
-            guides=None,
-            validation_fraction=0.0,
-        )
+        self.settings = replace(settings, standardize=simple, guides=None, candidates=None, validation_fraction=0.0)
         self.fraction, self.device = settings.validation_fraction, settings.torch_device
         first = next(stream.chunks())
         if first.labels is None:
@@ -114,18 +109,18 @@ class StreamFit:
                 f"the stream holds no pairs (x, labels), which a fit needs; its rows are {type(first.X).__name__}."
             )
         self.counts = first.split(stream.counts)[1] is not None
-        self.job = Job(self.settings, self._data(first))
-        self.columns = columns if self.job.data.columns is None else self.job.data.columns
+        task = Task(self.settings, self._data(first))
+        self.problem = prepare(*POLICY.specs(task), task)
+        self.columns = columns if task.data.columns is None else task.data.columns
         size = settings.batch_size if settings.batch_size != "auto" else stream.batch_size or BATCH_ROWS
-        self.recipe: Recipe = replace(self.job.recipe, batch_size=int(size))
-        self.net = build_net(self.job.members).to(self.device)
-        self.state = conclude(self.job, self.net, self._blank(), None, None)
-        self.optimizer = make_optimizer(
-            self.net, self.recipe.learning_rate, self.recipe.exponent_rate, self.recipe.weight_decay
-        )
+        self.schedule = replace(task.schedule, batch_size=int(size))
+        self.net = build_net([self.problem]).to(self.device)
+        self.teams, self.run = self.problem.teams, self._blank()
+        self.start = FittedModel.of(Fit(self.problem, "trained", self.run, self.net), [])
+        self.optimizer = make_optimizer(self.net, self.schedule)
         if exchange is not None:
             self.optimizer.before_step = self._average_gradients
-        self.snapshot, self.best, self.run = Snapshot(self.net, self.optimizer), BestWeights(self.net), self._blank()
+        self.snapshot, self.best = Snapshot(self.net, self.optimizer), BestWeights(self.net)
         self.rate_factor, self.steps_done, self.rows_seen = 1.0, 0, 0
         self.length = self.stream.n_rows
         self.masks: list[Mask] = []  # which rows of each chunk are held back
@@ -133,12 +128,14 @@ class StreamFit:
         self.seen: SeenRows | None = None
         self.first_pass = True
         self.left_out: list[float] | None = None
-        self.checkpoint = checkpoint_of(self.job)
-        if self.checkpoint is not None:
+        folder = checkpoint_folder(self.problem, alone=True)
+        self.checkpoint = None
+        if folder is not None:
+            self.checkpoint = Checkpoint(folder / FILE_NAME, fingerprint(task, self.problem.name))
             self._resume()
 
     def _blank(self) -> Run:
-        members = len(self.job.members)
+        members = len(self.problem.members)
         return Run([math.inf] * members, [-1] * members)
 
     def _average_gradients(self) -> None:
@@ -152,9 +149,9 @@ class StreamFit:
         if progress is None:
             return
         self.run, self.rate_factor = progress
-        if self.run.history:
-            self.length = self.rows_seen = int(self.run.history[-1]["rows"])
-            self.steps_done = int(sum(record["steps"] for record in self.run.history))
+        if self.run.epochs:
+            self.length = self.rows_seen = int(self.run.epochs[-1]["rows"])
+            self.steps_done = int(sum(record["steps"] for record in self.run.epochs))
         for number, chunk in enumerate(self.stream.chunks()):  # the held rows again, as the first epoch took them
             if sum(int(mask.sum()) for mask in self.masks) >= MOST_HELD:
                 break
@@ -163,9 +160,12 @@ class StreamFit:
     @property
     def finished(self) -> bool:
         """Whether every epoch is done, or patience has run out."""
-        done, patience = self.run.next_epoch, self.recipe.patience
-        waited = patience is not None and all(e >= 0 and done - 1 - e >= patience for e in self.run.best_epoch)
-        return done >= self.recipe.epochs or waited
+        return self.run.next_epoch >= self.schedule.epochs or all(self.stopped)
+
+    @property
+    def stopped(self) -> list[bool]:
+        """Whether each member has run out of patience (K)."""
+        return out_of_patience(self.run, self.schedule.patience)
 
     # -- chunks ------------------------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class StreamFit:
         """The rows of a chunk that are trained on; the first epoch holds some back, later ones leave out the same."""
         if number == len(self.masks):
             room = MOST_HELD - sum(int(mask.sum()) for mask in self.masks)
-            draw = np.random.default_rng(derive_seed(self.job.seed, 11, number)).random(len(chunk))
+            draw = np.random.default_rng(self.problem.task.seed_of(11, number)).random(len(chunk))
             mask = (draw < self.fraction) & (np.cumsum(draw < self.fraction) <= room)
             mask &= np.cumsum(~mask) > 1  # rows to train on remain
             self.masks.append(mask)
@@ -195,23 +195,24 @@ class StreamFit:
 
     def _labels(self, chunk: Chunk) -> tuple[Any, Objective, Tensor]:
         """What the net reads of a chunk, what it must explain, and the rows in each member's order (K, b)."""
-        job = Job(
+        task = Task(
             self.settings,
             self._data(chunk),
-            start=self.state,
+            start=self.start,
             one_pass=True,
-            policy=self.state.zero_policy,
+            policy=self.start.zero_policy,
             warn=False,
-            seed=derive_seed(self.job.seed, self.run.next_epoch, self.steps_done),
+            seed=self.problem.task.seed_of(self.run.next_epoch, self.steps_done),
         )
+        problem = prepare(self.problem.spec, task)
         if self.first_pass:
-            prints = SeenRows.of(job.data.features, job.data.labels)
+            prints = SeenRows.of(problem.data.features, problem.data.labels)
             self.seen = prints if self.seen is None or prints is None else self.seen.joined(prints)
-        order = torch.stack([member.train for member in job.members]).to(self.device)
-        return job.data.tensor(self.device), make_objective(self.net, job.members, self.device), order
+        order = torch.stack([member.train for member in problem.members]).to(self.device)
+        return problem.data.tensor(self.device), make_objective(self.net, [problem], self.device), order
 
     def _hold(self, chunk: Chunk) -> Held:
-        if len(chunk) < 2:  # a job has at least two rows
+        if len(chunk) < 2:  # a task has at least two rows
             chunk = self._take(chunk, np.zeros(2, dtype=np.intp))
         X, objective, order = self._labels(chunk)
         return Held(X, objective, order)
@@ -220,10 +221,8 @@ class StreamFit:
 
     def epoch(self) -> None:
         """One pass over the stream."""
-        started, number = time.perf_counter(), self.run.next_epoch
-        backbone = self.net.backbone
-        if isinstance(backbone, CustomBackbone) and backbone.freeze(number < backbone.settings.freeze_epochs):
-            self.optimizer.forget_layout()
+        started = time.perf_counter()
+        thaw(self, self.run.next_epoch)
         loss, rows, steps_before = torch.zeros(self.net.n_members, dtype=torch.float64), 0, self.steps_done
         seen = 0
         for place, chunk in enumerate(self.stream.chunks()):
@@ -237,14 +236,12 @@ class StreamFit:
         if self.exchange is not None:  # running statistics of a backbone
             buffers = [value for name, value in self.net.named_buffers() if copy_of_member(name) is not None]
             self.exchange.average([value for value in buffers if value.is_floating_point()])
-        record = {"epoch": float(number), "loss": float(loss.mean()) / max(rows, 1), "rows": float(seen)}
+        record: dict[str, Any] = {"loss": (loss / max(rows, 1)).tolist(), "rows": float(seen)}
         record |= {"steps": float(self.steps_done - steps_before), "seconds": time.perf_counter() - started}
         self.rows_seen = seen
         if self.held:
-            self._validate(record)
-        self.run.history.append(record)
-        self.run.seconds += record["seconds"]
-        self.run.next_epoch += 1
+            record["validation_loss"] = self._validate()
+        self.run.epochs.append(record)
         if self.checkpoint is not None:
             self.checkpoint.save(self.snapshot, self.best, self.run, self.rate_factor)
 
@@ -253,7 +250,7 @@ class StreamFit:
         X, objective, order = self._labels(chunk)
         if isinstance(self.net.backbone, StackedMLP):
             X = ScaledFeatures.of(self.net.backbone.scaler, X)
-        size = min(self.recipe.batch_size, order.shape[1])
+        size = min(self.schedule.batch_size, order.shape[1])
         n_steps = math.ceil(order.shape[1] / size)
         rows = torch.cat([order, order[:, : n_steps * size - order.shape[1]]], 1)
         make = BackboneSteps if isinstance(self.net.backbone, CustomBackbone) else Steps
@@ -261,7 +258,7 @@ class StreamFit:
         steps.step = steps.update  # a chunk is over before a captured graph pays
         before = self.snapshot.take()
         self.net.train()
-        with seeded(derive_seed(self.job.seed, 2, self.steps_done), self.device):
+        with seeded(self.problem.task.seed_of(2, self.steps_done), self.device):
             loss = steps.run(rows, [self._rate(step, seen) * self.rate_factor for step in range(n_steps)])
         self.steps_done += n_steps
         if self.exchange is not None:  # all find it sound, or none
@@ -269,7 +266,7 @@ class StreamFit:
         if not is_sound(self.net, loss, None):
             self.snapshot.put_back(before)
             self.rate_factor *= 0.5
-            count_repair(self.run, loss, diagnose(self.net, X, self.recipe.learning_rate * self.rate_factor))
+            count_repair(self.run, loss, diagnose(self.net, X, self.schedule.learning_rate * self.rate_factor))
             loss = torch.zeros_like(loss)
         steps.release()
         return loss.double().cpu()
@@ -277,27 +274,21 @@ class StreamFit:
     def _rate(self, step: int, seen: int) -> float:
         """Share of the peak rate at a step of the present chunk."""
         if self.length is not None:
-            progress = (self.run.next_epoch + min(seen / self.length, 1.0)) / self.recipe.epochs
-            return self.recipe.rate(min(progress, 1.0 - 1e-9))
+            progress = (self.run.next_epoch + min(seen / self.length, 1.0)) / self.schedule.epochs
+            return self.schedule.rate(min(progress, 1.0 - 1e-9))
         done = self.steps_done + step + 1
         return min(1.0, done / WARM_UP) * min(1.0, math.sqrt(PLATEAU / done))
 
-    def _validate(self, record: dict[str, float]) -> None:
+    def _validate(self) -> list[float]:
+        """Validation loss of each member (K,), whose best weights are kept."""
         if self.left_out is None:
             self.left_out = self._mean_left_out()
         parts = [evaluate(self.net, held.X, held.objective, held.index) for held in self.held]
         losses = -torch.cat(parts, 1).mean(1).double()
         if self.exchange is not None:  # each holds back as many rows as the others
             self.exchange.average([losses])
-        losses = losses.cpu()
-        if isinstance(self.net.backbone, CustomBackbone) and self.net.backbone.shared:
-            losses = losses.mean().expand_as(losses)
-        record["validation_loss"] = float(losses.mean())
-        better = [loss < best for loss, best in zip(losses.tolist(), self.run.best_loss)]
-        for k, is_better in enumerate(better):
-            if is_better:
-                self.run.best_loss[k], self.run.best_epoch[k] = float(losses[k]), self.run.next_epoch
-        self.best.keep(better)
+        keep_best(self, losses.tolist())
+        return losses.tolist()
 
     def _mean_left_out(self) -> list[float] | None:
         """What the validation losses leave out of the log likelihood, one figure per member; None for nothing."""
@@ -310,8 +301,8 @@ class StreamFit:
             self.exchange.average([total])
         return [float(part) for part in total]
 
-    def conclude(self) -> FittedState:
-        """The fitted state: best validated weights, the background's share settled on the rows held back."""
+    def conclude(self) -> FittedModel:
+        """The fitted model: best validated weights, the background's share settled on the rows held back."""
         if isinstance(self.net.backbone, CustomBackbone):
             self.net.backbone.freeze(False)
         net: SnefyNet = self.net.eval()
@@ -322,11 +313,12 @@ class StreamFit:
                 backgrounds = [held.objective.background_of(held.index) for held in self.held]
                 known = [background for background in backgrounds if background is not None]
                 net.refine_background(torch.cat([log_p for _, log_p in pairs], 1), torch.cat(known, 1))
-        run = self.run if self.left_out is None else self.run.with_left_out(self.left_out)
-        state = conclude(self.job, net, run, None, None)
+        left_out = self.left_out or [0.0] * net.n_members
+        run = replace(self.run, best_loss=[loss - part for loss, part in zip(self.run.best_loss, left_out)])
+        model = FittedModel.of(Fit(self.problem, "trained", run, net), [])
         held = sum(int(mask.sum()) for mask in self.masks)
         workers = 1 if self.exchange is None else self.exchange.n_workers
         about = {"rows": workers * (self.rows_seen - held), "validation_rows": workers * held, "streamed": True}
-        summary = state.summary | about | ({} if workers == 1 else {"workers": workers})
+        summary = model.summary | about | ({} if workers == 1 else {"workers": workers})
         seen = None if self.seen is None else replace(self.seen, rows=workers * self.seen.rows)
-        return replace(finish(state, self.job), summary=summary, seen=seen)
+        return replace(finish(model, self.problem.task), summary=summary, seen=seen)

@@ -23,7 +23,8 @@ from snefy_ldl.datasets.streams import Stream
 from snefy_ldl.errors import SnefyError, TrainingError
 from snefy_ldl.snefy import SnefyLDL
 from snefy_ldl.training.checkpoint import FILE_NAME
-from snefy_ldl.training.settings import BATCH_LIMITS, LARGEST_BATCH, Parameters, Settings
+from snefy_ldl.training.policy import POLICY
+from snefy_ldl.training.settings import Parameters, Settings
 from snefy_ldl.training.stream import ProcessGroup, StreamFit
 
 __all__ = ["ParquetRows", "RayTraining"]
@@ -109,7 +110,7 @@ class ParquetRows:
 
 
 #: Rows per step of all workers together, and the number of rows from which it is taken: half as many exchanges of
-#: gradients as with ``LARGEST_BATCH``, and a likelihood 0.014 nat higher on two million synthetic rows.
+#: gradients as with the largest batch of one process, and a likelihood 0.014 nat higher on two million synthetic rows.
 CLUSTER_BATCH, CLUSTER_ROWS = 4096, 2_000_000
 #: How often workers may be lost before a fit fails.
 MOST_LOSSES = 20
@@ -357,7 +358,7 @@ def worker_batch(settings: Settings, n_rows: int | None, workers: int) -> int | 
     if size == "auto":
         if n_rows is None:
             return "auto"
-        size = next((size for size, limit in BATCH_LIMITS.items() if n_rows < limit), LARGEST_BATCH)
+        size = next((size for size, limit in POLICY.batch_limits if n_rows < limit), POLICY.largest_batch)
         size = CLUSTER_BATCH if n_rows >= CLUSTER_ROWS else size
     return max(1, int(size) // workers)
 

@@ -1,0 +1,423 @@
+"""From a task and a candidate to a problem that :func:`snefy_ldl.training.train.train` solves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from snefy_ldl._internal.random import derive_seed, seed_from
+from snefy_ldl._internal.rows import take_rows
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import ZeroPolicy, check_features
+from snefy_ldl.datasets.groups import split_groups
+from snefy_ldl.datasets.objects import Objects
+from snefy_ldl.errors import InputError
+from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
+from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.networks.scaling import column_moments, scaling_of
+from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, paper_init, prototype_init
+from snefy_ldl.training.data import Labels, TrainingData, complete_votes, prepare_shares, prepare_votes
+from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean
+from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
+from snefy_ldl.training.policy import POLICY, Schedule
+from snefy_ldl.training.settings import CandidateSpec, Settings
+
+if TYPE_CHECKING:
+    from snefy_ldl.training.model import FittedModel
+
+#: Share of the background Dirichlet while training; the validation rows settle it afterwards.
+BACKGROUND_SHARE = 0.02
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Task:
+    """One model to fit.
+
+    Args:
+        settings: of the model.
+        data: features and labels of all rows.
+        rows: numbers of the rows it may see; all by default.
+        start: a fitted model to continue from; its network is trained further, in place.
+        one_pass: train for one pass at a constant rate, without validation rows, and keep the optimiser.
+        policy: what happens to shares of zero; settled on the rows by default.
+        warn: whether to warn of shrunk labels.
+        seed: of the fit; drawn from ``settings.random_state`` by default.
+
+    Raises:
+        InputError: there are too few rows, or the data do not have the shape of ``start``.
+    """
+
+    settings: Settings
+    data: TrainingData
+    rows: Index
+    start: FittedModel | None
+    one_pass: bool
+    policy: ZeroPolicy | None
+    warn: bool
+    seed: int
+
+    def __init__(
+        self,
+        settings: Settings,
+        data: TrainingData,
+        rows: Index | None = None,
+        *,
+        start: FittedModel | None = None,
+        one_pass: bool = False,
+        policy: ZeroPolicy | None = None,
+        warn: bool = True,
+        seed: int | None = None,
+    ) -> None:
+        rows = np.arange(data.n_rows) if rows is None else rows
+        seed = seed_from(settings.random_state) if seed is None else seed
+        vars(self).update(settings=settings, data=data, rows=rows, start=start, one_pass=one_pass)
+        vars(self).update(policy=policy, warn=warn, seed=seed)
+        fraction, start = self.settings.validation_fraction, self.start
+        needed = 2 if fraction == 0 else 4
+        if len(rows) < needed:
+            raise InputError(
+                f"X has {len(rows)} row(s) ({len(rows)} sample(s)); a fit with "
+                f"validation_fraction={fraction:g} needs at least {needed}."
+            )
+        if start is not None:
+            if self.data.n_labels != start.n_labels:
+                raise InputError(f"D has {self.data.n_labels} labels, but the model was fitted with {start.n_labels}.")
+            if self.settings.backbone is None:
+                check_features(self.data.features, n_features=start.n_inputs)
+        policy = self.labels.policy  # labels that break a rule fail before any work starts
+        if not data.are_counts:
+            policy.apply(data.labels[rows], warn=warn, names=data.label_names)
+
+    @cached_property
+    def labels(self) -> Labels:
+        """Labels of all rows, as every candidate uses them."""
+        data, zeros = self.data, self.settings.zeros
+        if data.are_counts:
+            return prepare_votes(data, self.rows, zeros, self.seed)
+        policy = self.policy or ZeroPolicy.from_data(data.labels[self.rows], zeros)
+        return prepare_shares(data, self.rows, policy)
+
+    def seed_of(self, *parts: int) -> int:
+        """A seed for one part of the fit."""
+        return derive_seed(self.seed, *parts)
+
+    @property
+    def passes_done(self) -> int:
+        """Passes of ``partial_fit`` before this one."""
+        return len(self.start.history) if self.one_pass and self.start is not None else 0
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """How its networks train."""
+        return POLICY.schedule(self.settings, len(self.rows), self.labels.votes, self.one_pass)
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One network to train: its training and validation rows, and the seeds of its weights and of its row order.
+
+    No validation rows mean that the last weights stay.
+    """
+
+    train: Tensor
+    valid: Tensor
+    start_seed: int
+    shuffle_seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What there is to train for one candidate.
+
+    Args:
+        task: the model.
+        spec: the candidate.
+        data: rows as its networks see them.
+        labels: of these rows.
+        members: its networks, all with as many rows.
+        schedule: how they train.
+        guides: the fitted guides whose predictions are among the inputs, or None.
+        net: a network to continue from; a new one by default.
+    """
+
+    task: Task
+    spec: CandidateSpec
+    data: TrainingData
+    labels: Labels
+    members: tuple[Member, ...]
+    schedule: Schedule
+    guides: Guides | None = None
+    net: SnefyNet | None = None
+
+    @property
+    def name(self) -> str:
+        """The candidate in words."""
+        return self.spec.name if self.task.settings.backbone is None else "backbone"
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What problems must have in common to be trained in one stack."""
+        settings, how, first = self.task.settings, self.schedule, self.members[0]
+        sizes = len(first.train), len(first.valid), min(how.batch_size, len(first.train))
+        widths = settings.n_neurons, settings.n_readouts, tuple(settings.hidden_sizes), settings.recipe
+        same = replace(how, batch_size=0, learning_rate=0.0, weight_decay=0.0)
+        return id(self.data.features), self.spec, sizes, widths, same
+
+    @cached_property
+    def teams(self) -> list[int]:
+        """For each member the first of those that stop at the same epoch as it does."""
+        together = self.spec.folds or self.task.settings.shares_backbone
+        return [0 if together else k for k in range(len(self.members))]
+
+
+@dataclass(frozen=True)
+class GuideTable:
+    """Guides and their predictions of the rows of a task.
+
+    Args:
+        guides: fitted.
+        table: centred logs of their predictions of all rows, out of sample (N, G L).
+        seen: the rows they learnt from.
+        labels: label distributions of all rows as the guides learnt them (N, L).
+        log_centre: logarithm of what shares were divided by (L,), or None.
+    """
+
+    guides: Guides
+    table: Array
+    seen: Index
+    labels: Array
+    log_centre: Array | None
+
+
+def guide_labels(task: Task) -> tuple[Array, float, Array | None]:
+    """Label distributions of all rows for guides (N, L), their floor, and the logarithm of their centre, if any."""
+    data, seen = task.data, learnt_rows(task)
+    labels = data.labels if data.has_whole_shares else task.labels.proportions
+    floor, log_centre = task.labels.policy.floor, None
+    there = labels[seen] > 0.0
+    means = np.log(labels[seen], out=np.zeros_like(labels[seen]), where=there).sum(0) / np.maximum(there.sum(0), 1)
+    if means.min() < math.log(POLICY.small_part):
+        log_centre = means
+        labels = labels / np.exp(log_centre)
+        labels /= labels.sum(1, keepdims=True)
+        floor = ZeroPolicy.from_data(labels[seen], "shrink").floor
+    floor = min(floor, 1e-3)
+    if (votes := data.votes_per_item(task.rows)) < math.inf:
+        floor = POLICY.part_of_vote / (votes + data.n_labels)
+    return labels, floor, log_centre
+
+
+def learnt_rows(task: Task) -> Index:
+    """Rows of a task from which guides learn: those that count."""
+    weights = task.data.weights
+    return task.rows if weights is None else task.rows[weights[task.rows] > 0]
+
+
+def prepare_guides(task: Task, light: bool = False) -> GuideTable:
+    """Fit the guides of a task, and predict every row without having seen its label.
+
+    Args:
+        task: one with guides.
+        light: whether memory counts for more than their accuracy.
+
+    Returns:
+        The guides and what they predict.
+    """
+    data, seen, (labels, floor, log_centre) = task.data, learnt_rows(task), guide_labels(task)
+    learners = POLICY.guides(task, light)
+    guides, table = fit_guides(learners, data.features, labels, seen, floor, task.seed_of(9), data.blocks)
+    return GuideTable(guides, table, seen, labels, log_centre)
+
+
+def prepare(spec: CandidateSpec, task: Task, guided: GuideTable | None = None, first: int = 0) -> Problem:
+    """What there is to train for one candidate.
+
+    Args:
+        spec: the candidate.
+        task: the model.
+        guided: the task's guides; None where the candidate sees features alone.
+        first: number of its first member; those before it were trained earlier.
+
+    Returns:
+        The problem.
+    """
+    data = task.data if task.start is None else task.start.guided(task.data)
+    labels, schedule = task.labels, task.schedule
+    if guided is not None:
+        table = guided.table
+        if data.blocks is None and data.votes_per_item(task.rows) < POLICY.single_votes:
+            weights = best_weights(table[guided.seen], guided.labels[guided.seen])
+            rng = np.random.default_rng(task.seed_of(13))
+            completed = complete_votes(data.labels, mixed_mean(table, weights), POLICY.completed_votes, rng)
+            data, table = data.with_completed(completed), np.vstack([table, table])
+            labels = prepare_votes(data, data.learnt_rows(task.rows), task.settings.zeros, task.seed)
+            schedule = POLICY.schedule(task.settings, len(task.rows), labels.votes)
+        if spec.inputs == "guides":
+            data = data.with_features(table)
+        elif spec.inputs == "both":
+            data = data.with_features(np.hstack([_dense(data.features), table]))
+    guides = None if guided is None or spec.inputs == "features" else guided.guides
+    members = make_members(task, spec, data, first)
+    net = None if task.start is None else task.start.net
+    return Problem(task, spec, data, labels, members, schedule, guides, net)
+
+
+def _dense(X: Any) -> Any:
+    return X.toarray() if sp.issparse(X) else X
+
+
+def make_members(task: Task, spec: CandidateSpec, data: TrainingData, first: int = 0) -> tuple[Member, ...]:
+    """The members of a candidate, numbered from ``first``: the same rows for every candidate of a task."""
+    fraction, n_rows = task.settings.validation_fraction, len(task.rows)
+    n_held = min(max(1, round(fraction * n_rows)), n_rows - 2) if fraction > 0 and not task.one_pass else 0
+    numbers = range(first, first + spec.n_members)
+    same = [0 if task.settings.shares_backbone else k for k in numbers]  # members of one backbone see the same rows
+    if spec.folds:
+        parts = fold_rows(task.rows, task.seed, POLICY.folds)
+        splits = {k: parts[k % POLICY.folds] for k in set(same)}
+    else:
+        splits = {k: _split(task, data, task.seed_of(4, k), n_held) for k in set(same)}
+    if data.blocks is not None:  # blocks differ in size, and members of one stack have as many rows each
+        sizes = [min(len(split[part]) for split in splits.values()) for part in (0, 1)]
+        splits = {k: (train[: sizes[0]], valid[: sizes[1]]) for k, (train, valid) in splits.items()}
+    members = []
+    for k, at in zip(numbers, same):
+        shuffle = task.seed_of(7, at)
+        if task.one_pass:  # each pass in another order
+            shuffle = derive_seed(shuffle, task.passes_done)
+        members.append(Member(*splits[at], task.seed_of(5, k), shuffle))
+    return tuple(members)
+
+
+def _split(task: Task, data: TrainingData, seed: int, n_held: int) -> tuple[Tensor, Tensor]:
+    """Training and validation rows, without a block in common."""
+    draw = torch.Generator().manual_seed(seed)
+    rows = torch.as_tensor(task.rows)[torch.randperm(len(task.rows), generator=draw)]
+    if data.blocks is None or not n_held:
+        return data.learnt_rows(rows[n_held:]), rows[:n_held]
+    train, valid = split_groups(data.blocks, task.settings.validation_fraction, rows.numpy(), seed % 2**63)
+    return torch.as_tensor(train), torch.as_tensor(valid)
+
+
+def fold_rows(rows: Index, seed: int, n_folds: int) -> list[tuple[Tensor, Tensor]]:
+    """Training and validation rows of each fold, all of one size.
+
+    Args:
+        rows: to be divided.
+        seed: of the fit.
+        n_folds: how many.
+
+    Returns:
+        Pairs: every row is a validation row once, some are twice.
+
+    Example:
+        >>> [valid.tolist() for _, valid in fold_rows(np.arange(7), 0, 5)]
+        [[4, 1], [1, 3], [3, 2], [5, 6], [6, 0]]
+    """
+    draw = torch.Generator().manual_seed(derive_seed(seed, 4))
+    mixed = torch.as_tensor(rows)[torch.randperm(len(rows), generator=draw)]
+    n_held = math.ceil(len(rows) / n_folds)
+    turned = [mixed.roll(-(k * len(rows) // n_folds)) for k in range(n_folds)]
+    return [(part[n_held:], part[:n_held]) for part in turned]
+
+
+# -- networks and objectives -----------------------------------------------------------------------------------------
+
+
+def build_net(problems: Sequence[Problem]) -> SnefyNet:
+    """A stack of freshly initialised members.
+
+    Args:
+        problems: of one shape; their members in this order.
+
+    Returns:
+        The net, on the CPU.
+    """
+    task, data = problems[0].task, problems[0].data
+    settings, n_members = task.settings, sum(len(problem.members) for problem in problems)
+    body: StackedMLP | CustomBackbone
+    if settings.backbone is None:
+        body = StackedMLP(n_members, data.features.shape[1], tuple(int(width) for width in settings.hidden_sizes))
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(task.seed_of(3))
+            rows = torch.arange(min(2, data.n_rows))
+            fetched = isinstance(data.features, Objects)
+            example = data.features.batch(rows) if fetched else take_rows(data.features, rows)
+            body = CustomBackbone(n_members, settings.backbone, example)
+    net = SnefyNet(
+        body,
+        data.n_labels,
+        int(settings.n_neurons),
+        int(settings.n_readouts),
+        exponent_form="clip" if settings.is_paper else "log",
+        balanced=not settings.is_paper,
+    )
+    members = [(problem, member) for problem in problems for member in problem.members]
+    for k, (problem, member) in enumerate(members):
+        _initialise(net, k, problem, member)
+    return net
+
+
+def _initialise(net: SnefyNet, k: int, problem: Problem, member: Member) -> None:
+    """Start one member: its neurons at training labels, the scaling of its features, and its background."""
+    labels, rows = problem.labels, member.train.numpy()
+    shares = torch.as_tensor(labels.prototypes[rows])
+    shares = shares / shares.sum(-1, keepdim=True)
+    generator = torch.Generator().manual_seed(member.start_seed)
+    if problem.task.settings.is_paper:
+        paper_init(net, k, shares, generator)
+    else:
+        concentration = label_concentration(shares)
+        prototype_init(net, k, shares, generator, labels.concentration_range, concentration)
+        if labels.prior is not None:
+            background = torch.as_tensor(labels.prior)
+        else:
+            background = fit_dirichlet(shares.log().mean(0), shares.mean(0) * max(concentration, 1.0))
+        net.set_background(k, background, BACKGROUND_SHARE)
+    if isinstance(net.backbone, StackedMLP) and problem.spec.scaling != "none":
+        moments = column_moments(problem.data.features[rows])
+        net.backbone.scaler.set(k, *scaling_of(*moments, problem.spec.scaling))
+
+
+def make_objective(net: SnefyNet, problems: Sequence[Problem], device: torch.device) -> Objective:
+    """What the members must explain.
+
+    Args:
+        net: the stack of exactly these members, on the device.
+        problems: of one shape, on the same data.
+        device: where to train.
+
+    Returns:
+        The objective, on the device.
+    """
+    data = problems[0].data
+    if data.are_counts:
+        counts = torch.as_tensor(data.labels, device=device)
+        named = None if data.partial is None else torch.as_tensor(data.partial.named, device=device)
+        sets = None if data.partial is None else torch.as_tensor(data.partial.sets, device=device)
+        return Counts(counts, net, named, sets)
+    known = [problem.labels.known for problem in problems]
+    # Most data hold no zeros, and then every problem sees the same shares.
+    same = all(np.array_equal(other, known[0], equal_nan=True) for other in known[1:])
+    tables = [torch.as_tensor(table, device=device) for table in (known[:1] if same else known)]
+    which = [0 if same else k for k, problem in enumerate(problems) for _ in problem.members]
+    group = torch.tensor(which, device=device)
+    return Gaps(tables, net, group) if data.has_gaps else Shares(torch.stack(tables).log(), net, group)
+
+
+def checkpoint_folder(problem: Problem, alone: bool) -> Path | None:
+    """Where a problem's checkpoint goes, or None: candidates and further members each have another folder."""
+    folder = problem.task.settings.checkpoint_dir
+    if folder is None or problem.task.one_pass:
+        return None
+    return Path(folder) if alone else Path(folder) / f"{problem.spec.inputs}-{problem.spec.scaling}"
