@@ -80,8 +80,7 @@ class FittedParts:
     @property
     def validation_log_prob_(self) -> Any:
         """Log density of every training row by networks that did not learn from it; None if none was held back."""
-        held = self.fitted_.validation
-        return None if held is None else held.by_row()
+        return self.fitted_.held_log_prob
 
     @property
     def n_features_in_(self) -> int:
@@ -137,6 +136,8 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, BaseEstimator):  
         guides: quick point learners whose cross-fitted predictions the network may see: "auto" (SA-BFGS and extremely
             randomised trees, if validation rows favour them over, or next to, the features), None, or a list of your
             own regressors, so that any tuned model becomes a full density.
+        candidates: what to compare instead of the library's own choice, such as ``[CandidateSpec("both", "pooled")]``
+            (:class:`snefy_ldl.training.CandidateSpec`); not written to files.
         device: "auto" (a GPU where there is one), "cpu", "cuda", ...
         random_state: seed, NumPy generator or None; the same seed gives the same bits on one machine.
         verbose: 1 shows progress on stderr.
@@ -152,8 +153,8 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, BaseEstimator):  
         inputs_: what the network sees: "features", "guides" or "both".
         scaling_: how features are scaled: "unit", "pooled" or "none".
         history_: one record per epoch: ``epoch``, ``loss``, ``seconds``, and ``validation_loss`` where rows were held.
-        candidates_: what the fit tried, one dict per candidate: ``name``, ``log_likelihood`` and ``kl`` on validation
-            rows, ``epochs``, ``networks``, ``seconds``, and ``outcome``: "kept", "not chosen", "dropped early" or
+        candidates_: what the fit tried, one dict per candidate: ``name``, ``log_likelihood`` on validation rows,
+            ``epochs``, ``networks``, ``seconds``, and ``outcome``: "kept", "not chosen", "dropped early" or
             "failed". Empty for streams and for models saved by older versions.
         training_: what the fit did: rows, epochs, best epoch and validation loss of each member, repairs, seconds, ...
             The validation loss is minus the mean log likelihood of the rows held back, as ``log_prob`` has it: of

@@ -19,9 +19,7 @@ from snefy_ldl._internal.validation import PartialCounts
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
 from snefy_ldl.snefy import fit_many
-from snefy_ldl.training import Job, Settings, TrainingData
 from snefy_ldl.training.data import fill_missing, fit_dirichlet_multinomial
-from snefy_ldl.training.fit import fit
 from snefy_ldl.training.kernels.counts import (
     INTERVAL_STEP,
     MOST_VOTES,
@@ -591,6 +589,6 @@ def test_a_stream_of_votes_reports_the_same_likelihood() -> None:
     X = rng.normal(size=(200, 2))
     counts = np.array([rng.multinomial(12, rng.dirichlet([2.0, 3.0, 1.0])) for _ in range(200)])
     settings = {"n_neurons": 6, "n_readouts": 3, "epochs": 1, "validation_fraction": 0.5, "random_state": 0}
-    model = SnefyLDL(**settings).fit(Pairs(X, counts))
+    model = fit_stream(SnefyLDL(**settings), Pairs(X, counts))
     # the rows held back are half of all: their mean is near that of all, and 7 nats from one without coefficients
     assert -model.training_["validation_loss"][0] == pytest.approx(model.score(X, counts=counts), abs=1.0)

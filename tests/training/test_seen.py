@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError, SeenRowsWarning
 from snefy_ldl.learners.classification import LabelDecision
-from snefy_ldl.snefy import fit_many
+from snefy_ldl.snefy import fit_many, fit_stream
 
 QUICK = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "guides": None, "random_state": 0}
 
@@ -125,7 +126,7 @@ def test_old_folders_load_and_say_nothing(city, model, tmp_path):
     config = read_json(folder / "model.json")
     assert config["seen_rows"] == 100
     old = SnefyLDL.load(folder)
-    old.seen_rows_ = old.self_check_ = None  # what a model of an older version has
+    old.fitted_ = replace(old.fitted_, seen=None, self_check=None)  # what a model of an older version has
     older = SnefyLDL.load(old.save(tmp_path / "old"))
     assert "seen_rows" not in read_json(tmp_path / "old" / "model.json")
     assert older.seen_rows_ is None
@@ -155,7 +156,7 @@ def test_further_fits_and_streams_add_their_rows(city):
         model.partial_fit(city.X[part], city.D[part])
     assert model.seen_rows_.rows == 100
     assert count_seen(model, city.X, city.D) == 100
-    streamed = SnefyLDL(**QUICK).fit(Pairs(city.X[:100], city.D[:100]))
+    streamed = fit_stream(SnefyLDL(**QUICK), Pairs(city.X[:100], city.D[:100]))
     assert streamed.training_["streamed"]
     assert count_seen(streamed, city.X, city.D) == 100
 

@@ -43,7 +43,7 @@ def test_the_best_epoch_is_kept(city):
     model = SnefyLDL(**{**SMALL, "epochs": 12, "standardize": "unit"}).fit(city.X, city.D)
     losses = [record["validation_loss"] for record in model.history_]
     assert model.training_["best_epoch"] == [int(np.argmin(losses))]
-    assert model.training_["validation_loss"][0] == pytest.approx(min(losses), abs=0.02)  # of the background share that they settled
+    assert model.training_["validation_loss"][0] == pytest.approx(min(losses), abs=0.02)
     assert [record["epoch"] for record in model.history_] == list(range(12))
 
 

@@ -96,7 +96,7 @@ def fit_one(task: Task, progress: Progress) -> FittedModel:
 def _fit_in_process(task: Task) -> FittedModel:
     """Fit one model in another process, with one thread and nothing to show."""
     torch.set_num_threads(1)
-    return replace(fit_one(task, Progress("fit", 0, show=False)), shown=None)
+    return fit_one(task, Progress("fit", 0, show=False))
 
 
 def choose(task: Task, progress: Progress, guided: GuideTable | None = None) -> FittedModel:

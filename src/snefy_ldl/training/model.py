@@ -32,7 +32,7 @@ from snefy_ldl.votes.confusion import Annotators
 
 @dataclass(frozen=True)
 class Shown:
-    """What the networks of a fit were shown; kept for those who continue a fit, never saved.
+    """What the networks of a fit were shown: the group effects of rows continue from it.
 
     Args:
         task: the rows, seed and labels of the fit.
@@ -72,7 +72,7 @@ class FittedModel:
         self_check: what :func:`snefy_ldl.training.selfcheck.check_law` found; None in an old file.
         effects: what is known of the groups of rows; None where rows came without groups, or groups do not matter.
         annotators: what a fit to single votes learnt about who cast them; None for other fits.
-        shown: what the networks were shown; None for a model from a file.
+        shown: what the networks were shown, as long as a fit lasts.
     """
 
     net: SnefyNet

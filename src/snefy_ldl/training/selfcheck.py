@@ -45,7 +45,8 @@ def finish(model: FittedModel, task: Task) -> FittedModel:
     with torch.no_grad():
         law = model.net(*network_inputs(model.net, model.guides, model.inputs, data.features, some, model.effects))
         check = check_law(law, some, model.label_names)
-    return replace(model, seen=seen, self_check=check, summary={**model.summary, "given_rows": len(rows)})
+    summary = {**model.summary, "given_rows": len(rows)}
+    return replace(model, seen=seen, self_check=check, summary=summary, shown=None)  # the data are the caller's
 
 
 def check_law(law: Any, rows: Index, label_names: list[str]) -> dict[str, Any]:

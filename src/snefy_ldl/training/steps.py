@@ -331,7 +331,7 @@ class Steps:
 
 
 class BackboneSteps(Steps):
-    """Updates of a net whose backbone is the user's; see :class:`~snefy_ldl.training.loop.Steps`.
+    """Updates of a net whose backbone is the user's; see :class:`Steps`.
 
     A step may work on its rows in parts, one after the other: gradients add up, and memory is that of one part.
     """

@@ -271,7 +271,8 @@ def check_values(tensors: Mapping[str, Tensor], exponent_form: str, folder: Path
 
 def _is_written(name: str, value: Any) -> bool:
     """Whether a parameter has a place in the file: code has none, neither a backbone's nor a guide's."""
-    return name != "backbone" and not (name == "guides" and value is not None and not isinstance(value, str))
+    own_guides = name == "guides" and value is not None and not isinstance(value, str)
+    return name not in ("backbone", "candidates") and not own_guides
 
 
 def _plain(value: Any) -> Any:
