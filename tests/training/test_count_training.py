@@ -18,7 +18,7 @@ from snefy_ldl._internal.special import log_beta
 from snefy_ldl._internal.validation import PartialCounts
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
-from snefy_ldl.snefy import fit_many
+from snefy_ldl.snefy import fit_many, fit_stream
 from snefy_ldl.training.data import fill_missing, fit_dirichlet_multinomial
 from snefy_ldl.training.kernels.counts import (
     INTERVAL_STEP,
