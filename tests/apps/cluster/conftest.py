@@ -1,4 +1,4 @@
-"""A Ray cluster of two workers for the tests of engines; skipped with a reason where Ray is not installed."""
+"""A Ray cluster of two workers for the tests of clusters; skipped with a reason if Ray is not installed."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 def test_predict_on_a_cluster_writes_what_it_writes_here(cluster_address, folder, tmp_path):
     words = ("predict", folder / "model")
     succeed(*words, folder / "all.parquet", "--keep", "id", "--interval", 0.9, "--out", tmp_path / "here.parquet")
-    ray = ("--interval", 0.9, "--engine", "ray", "--address", cluster_address)
+    ray = ("--interval", 0.9, "--ray", cluster_address)
     succeed(*words, folder / "a.parquet", folder / "b.parquet", "--out", tmp_path / "ray", *ray)
     here, there = pd.read_parquet(tmp_path / "here.parquet"), pd.read_parquet(tmp_path / "ray")
     pd.testing.assert_frame_equal(there, here, atol=1e-6, rtol=0)  # in the order of the rows
@@ -38,7 +38,7 @@ def test_a_wrong_row_is_named(cluster_address, folder, tmp_path):
     frame.loc[57, FEATURES[1]] = float("inf")
     frame.to_parquet(tmp_path / "wrong.parquet", row_group_size=400)
     words = ("predict", folder / "model", tmp_path / "wrong.parquet", "--out", tmp_path / "out")
-    line = fail(*words, "--engine", "ray", "--address", cluster_address)
+    line = fail(*words, "--ray", cluster_address)
     assert "wrong.parquet" in line
     assert FEATURES[1] in line
 

@@ -33,7 +33,7 @@ from snefy_ldl.apps.serve.transport import (
 )
 from snefy_ldl.errors import InputError, SnefyError
 
-__all__ = ["Service", "create_app"]
+__all__ = ["create_app"]
 
 #: Bytes of a body, and numbers of an answer, above which a thread reads or writes them.
 LONG_BODY, LONG_ANSWER = 1 << 16, 20_000
