@@ -86,7 +86,7 @@ def test_a_folder_of_parquet_files_is_one_table(folder, tmp_path):
     assert "c.parquet lacks" in fail("evaluate", folder / "model", tmp_path / "rows")
 
 
-@pytest.mark.parametrize("words", [["--ray", "local", "--out", "-"], ["--ray", "local", "--votes", "v.csv", "--out", "o"], []])
+@pytest.mark.parametrize("words", [["--ray", "local", "--out", "-"], ["--ray", "local", "--votes", "v.csv"], []])
 def test_options_that_do_not_go_together(folder, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     tables = [folder / "a.parquet", *([] if words else [folder / "b.parquet"])]
