@@ -41,7 +41,7 @@ class Advice:
     normalize: str
 
 
-COMMAND = Advice("--counts", "--normalize")
+COMMAND = Advice("--votes counts", "--normalize")
 PYTHON = Advice("counts=True", "normalize=True")
 
 
