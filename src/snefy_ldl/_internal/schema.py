@@ -60,7 +60,7 @@ def _is_candidate(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     words = all(isinstance(value.get(name), str) for name in ("name", "outcome"))
-    scores = all(value.get(name) is None or _number(value[name]) for name in ("log_likelihood", "kl"))
+    scores = all(value.get(name) is None or _number(value[name]) for name in ("log_likelihood",))
     sizes = all(_whole(value.get(name), 0) for name in ("epochs", "networks"))
     return words and scores and sizes and _number(value.get("seconds"))
 

@@ -129,9 +129,9 @@ def _grid(lines: dict[str, str]) -> Table:
 
 def _candidate_table(candidates: list[dict[str, Any]]) -> Table:
     """What the fit tried, and what became of it; scores are those of the rows held back."""
-    forms = {"log_likelihood": "{:.4f}", "kl": "{:.4f}", "epochs": "{}", "seconds": "{:.1f}"}
+    forms = {"log_likelihood": "{:.4f}", "epochs": "{}", "seconds": "{:.1f}"}
     view: Table = make_table(
-        ("name", "log likelihood", "KL", "epochs", "seconds", "outcome"),
+        ("name", "log likelihood", "epochs", "seconds", "outcome"),
         [
             (
                 one["name"],
