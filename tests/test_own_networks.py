@@ -161,7 +161,7 @@ def test_commands_take_the_code_by_name(model: SnefyLDL, folder: Path, table: Pa
     succeed("predict", folder, table, "--out", out, "--interval", 0.9, "--backbone", code)
     answers = pd.read_csv(out)
     np.testing.assert_allclose(answers[NAMES], model.predict(CITY.X), atol=1e-6)
-    assert "a training loop of your own" in succeed("info", folder).output
+    assert "a custom training loop" in succeed("info", folder).output
     scores = succeed("evaluate", folder, table, "--backbone", code, "--json").output
     assert '"log_likelihood"' in scores
 
@@ -191,11 +191,6 @@ def test_every_command_that_loads_a_model_takes_the_code(
     command = [places.get(str(word), word) for word in words]
     assert "--backbone MODULE:FUNCTION" in fail(*command)
     succeed(*command, "--backbone", code)
-
-
-def test_parts_of_tables_refuse_the_code(folder: Path, table: Path, code: str, tmp_path: Path) -> None:
-    words = ("predict", folder, table, "--out", tmp_path / "parts", "--backbone", code)
-    assert "--backbone works with one table only" in fail(*words)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ __all__ = [
     "NotConformalizedError",
     "NotFittedError",
     "SeenRowsWarning",
-    "SelfCheckWarning",
     "SnefyError",
     "TableNote",
     "TrainingError",
@@ -85,10 +84,6 @@ class TableNote(UserWarning):
 
 class TrainingWarning(UserWarning):
     """Training met trouble and repaired it."""
-
-
-class SelfCheckWarning(UserWarning):
-    """After a fit, quantiles of the fitted law disagree with its own draws: an error in the library."""
 
 
 class SeenRowsWarning(UserWarning):

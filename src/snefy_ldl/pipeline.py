@@ -46,6 +46,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
 
     Example:
         >>> from sklearn.preprocessing import StandardScaler
+        >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=80, random_state=0)
         >>> pipeline = LDLPipeline([("scale", StandardScaler()), ("model", SnefyLDL(epochs=1, random_state=0))])
@@ -72,6 +73,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             InputError: where the last step refuses its data.
 
         Example:
+            >>> from snefy_ldl import SnefyLDL
             >>> from snefy_ldl.datasets import make_annotators
             >>> votes = make_annotators(n=60, random_state=0)
             >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))])
@@ -99,6 +101,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             What the last transformer gives.
 
         Example:
+            >>> from snefy_ldl import SnefyLDL
             >>> import numpy as np
             >>> from sklearn.preprocessing import FunctionTransformer
             >>> half = FunctionTransformer(lambda X: X / 2)
@@ -117,6 +120,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             Numbers (N, d).
 
         Example:
+            >>> from snefy_ldl import SnefyLDL
             >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=60, random_state=0)
             >>> LDLPipeline([("model", SnefyLDL(epochs=1))]).fit(city.X, city.D).encode(city.X).shape
@@ -157,6 +161,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             The score, higher is better.
 
         Example:
+            >>> from snefy_ldl import SnefyLDL
             >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=60, random_state=0)
             >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))]).fit(city.X, city.D)
@@ -179,6 +184,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             Fitted clones, in the order of the splits.
 
         Example:
+            >>> from snefy_ldl import SnefyLDL
             >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=60, random_state=0)
             >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))])
@@ -204,6 +210,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             InputError: where data or settings break a rule.
 
         Example:
+            >>> from snefy_ldl import SnefyLDL
             >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=90, random_state=0)
             >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))]).fit(city.X[:60], city.D[:60])
@@ -228,6 +235,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             InputError: where pool or settings break a rule.
 
         Example:
+            >>> from snefy_ldl import SnefyLDL
             >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=90, random_state=0)
             >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))]).fit(city.X[:60], city.D[:60])
@@ -253,6 +261,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             ImportError: skops is not installed.
 
         Example:
+            >>> from snefy_ldl import SnefyLDL
             >>> import tempfile
             >>> from snefy_ldl.datasets import make_city_districts
             >>> city = make_city_districts(n=60, random_state=0)

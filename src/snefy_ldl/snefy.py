@@ -66,7 +66,7 @@ class FittedParts:
     net_, guides_, columns_, inputs_ = _part("net"), _part("guides"), _part("columns"), _part("inputs")
     scaling_, history_, candidates_ = _part("scaling"), _part("history"), _part("candidates")
     n_labels_, label_names_, zero_policy_ = _part("n_labels"), _part("label_names"), _part("zero_policy")
-    seen_rows_, self_check_, _labels_were_named = _part("seen"), _part("self_check"), _part("labels_were_named")
+    seen_rows_, _labels_were_named = _part("seen"), _part("labels_were_named")
 
     @property
     def training_(self) -> dict[str, Any]:
@@ -163,7 +163,6 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, BaseEstimator):  
         label_names_: names of the labels (L); made up where they had none.
         zero_policy_: what happens to shares of zero, as settled by the fit.
         seen_rows_: fingerprints of the training rows (:class:`snefy_ldl._internal.seen.SeenRows`), or None.
-        self_check_: whether quantiles of the fitted law agree with its draws, a dict; None in an old file.
         n_features_in_: d; not with a custom backbone.
         feature_names_in_: names of the features (d,); only where X had some.
 

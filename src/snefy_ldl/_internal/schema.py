@@ -110,7 +110,6 @@ DESCRIPTION: dict[str, Rule] = {
     "guides?": (_optional(_is(dict)), "an object or null"),
     "columns?": (_optional(_is(dict)), "an object or null"),
     "seen_rows?": COUNT,
-    "self_check?": (_optional(_is(dict)), "an object or null"),
     "effects?": (_optional(_is(dict)), "an object or null"),
     "effects.n_columns?": COUNT,
 }

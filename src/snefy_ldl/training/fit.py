@@ -24,7 +24,6 @@ from snefy_ldl.training.model import FittedModel
 from snefy_ldl.training.policy import POLICY
 from snefy_ldl.training.prepare import GuideTable, Problem, Task, prepare, prepare_guides
 from snefy_ldl.training.select import select
-from snefy_ldl.training.selfcheck import finish, warn_if_failed
 from snefy_ldl.training.settings import CandidateSpec, Settings
 from snefy_ldl.training.stream import StreamFit
 from snefy_ldl.training.train import Fit, train
@@ -33,7 +32,7 @@ from snefy_ldl.training.train import Fit, train
 def fit(tasks: Sequence[Task], n_jobs: int | None = 1) -> list[FittedModel]:
     """Fit some models; each is what it would be alone. Tasks without guides are trained together.
 
-    Every fit ends with fingerprints of its rows and a check of its distribution.
+    Every fit ends with fingerprints of its rows.
 
     Args:
         tasks: on one and the same data and device. A task that continues from a model or makes one pass must be the
@@ -47,7 +46,6 @@ def fit(tasks: Sequence[Task], n_jobs: int | None = 1) -> list[FittedModel]:
         TrainingError: losses stay infinite after several repairs.
 
     Warns:
-        SelfCheckWarning: a fitted distribution disagrees with its own draws.
         TrainingWarning: a fit did not learn.
 
     Example:
@@ -65,9 +63,8 @@ def fit(tasks: Sequence[Task], n_jobs: int | None = 1) -> list[FittedModel]:
     else:
         with Progress("fit", 0, show=settings.verbose >= 1 and not tasks[0].one_pass) as progress:
             models = _fit_together(tasks, progress, n_jobs) if together else [fit_one(task, progress) for task in tasks]
-    for model in models:
-        warn_if_failed(model)
-        if not together:
+    if not together:
+        for model in models:
             _warn_if_nothing_was_learnt(model)
     return models
 
@@ -80,17 +77,17 @@ def _fit_together(tasks: Sequence[Task], progress: Progress, n_jobs: int | None)
     for task in tasks:
         own = [fit for fit in fits if fit.problem.task is task]
         best = select(own)
-        models.append(finish(FittedModel.of(best, [fit.record(fit is best) for fit in own]), task))
+        models.append(FittedModel.of(best, [fit.record(fit is best) for fit in own]).finished(task))
     return models
 
 
 def fit_one(task: Task, progress: Progress) -> FittedModel:
-    """Fit one model, whatever there is to choose, with fingerprints of its rows and a check of its distribution."""
+    """Fit one model, whatever there is to choose, with fingerprints of its rows."""
     started = time.perf_counter()
     model = fit_grouped(task, choose, progress) if wants_effects(task) else choose(task, progress)
     # the guides and the candidates that were not chosen took their time, too
     seconds = max(model.summary["seconds"], round(time.perf_counter() - started, 3))
-    return finish(replace(model, summary={**model.summary, "seconds": seconds}), task)
+    return replace(model, summary={**model.summary, "seconds": seconds}).finished(task)
 
 
 def _fit_in_process(task: Task) -> FittedModel:
@@ -236,6 +233,4 @@ def fit_stream(settings: Settings, stream: Stream, columns: Any = "auto") -> Fit
         while not part.finished:
             part.epoch()
             progress.update(part.run.next_epoch, f"loss {part.run.history[-1]['loss']:.3f}")
-    model = part.conclude()
-    warn_if_failed(model)
-    return model
+    return part.conclude()

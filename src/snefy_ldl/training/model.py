@@ -69,7 +69,6 @@ class FittedModel:
             rows), ``epochs``, ``networks``, ``seconds`` and ``outcome``: "kept", "not chosen", "dropped early" or
             "failed".
         seen: fingerprints of the training rows; None where features are not numbers, or an old file has none.
-        self_check: what :func:`snefy_ldl.training.selfcheck.check_law` found; None in an old file.
         effects: what is known of the groups of rows; None where rows came without groups, or groups do not matter.
         annotators: what a fit to single votes learnt about who cast them; None for other fits.
         shown: what the networks were shown, as long as a fit lasts.
@@ -91,7 +90,6 @@ class FittedModel:
     held_log_prob: Array | None = None
     candidates: list[dict[str, Any]] = field(default_factory=list)
     seen: SeenRows | None = None
-    self_check: dict[str, Any] | None = None
     effects: GroupEffects | None = None
     annotators: Annotators | None = None
     shown: Shown | None = None
@@ -106,7 +104,7 @@ class FittedModel:
             guided: the guides that were fitted, or None.
 
         Returns:
-            The model, without fingerprints and self-check.
+            The model, without fingerprints.
         """
         problem, net, log_prob = fit.problem, fit.net, fit.log_prob
         assert net is not None
@@ -162,6 +160,13 @@ class FittedModel:
         """
         run = Run([math.inf] * net.n_members, [-1] * net.n_members)
         return cls(net, "none", [], summarise(net, run, 0, 0, "none"), policy, label_names, named)
+
+    def finished(self, task: Task) -> FittedModel:
+        """This model as a fit to these rows leaves it: with their fingerprints, and without the rows themselves."""
+        seen = SeenRows.of(task.data.features, task.data.labels, task.rows)
+        if self.seen is not None:
+            seen = self.seen.joined(seen)
+        return replace(self, seen=seen, summary={**self.summary, "given_rows": len(task.rows)}, shown=None)
 
     def guided(self, data: TrainingData) -> TrainingData:
         """Rows as this model's network sees them: through its guides, and with their groups, where it has some."""

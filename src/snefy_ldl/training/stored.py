@@ -82,7 +82,6 @@ def pack_state(parameters: Mapping[str, Any], state: FittedState, arrays: dict[s
         "history": state.history,
         "candidates": state.candidates,
         "inputs": state.inputs,
-        "self_check": state.self_check,
         "columns": None if state.columns is None else state.columns.to_dict(),
     }
     arrays |= net.state_dict()
@@ -159,7 +158,6 @@ def unpack_state(
             columns=read_encoder(config.get("columns")),
             candidates=config.get("candidates", []),  # 0.1 wrote none
             seen=seen,
-            self_check=config.get("self_check"),
         )
 
 

@@ -28,7 +28,6 @@ from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.optimiser import copy_of_member, make_optimizer
 from snefy_ldl.training.policy import POLICY
 from snefy_ldl.training.prepare import Task, build_net, checkpoint_folder, make_objective, prepare
-from snefy_ldl.training.selfcheck import finish
 from snefy_ldl.training.settings import Settings
 from snefy_ldl.training.steps import BackboneSteps, Steps, evaluate, seeded
 from snefy_ldl.training.train import Fit, count_repair, diagnose, is_sound, keep_best, out_of_patience, thaw
@@ -321,4 +320,4 @@ class StreamFit:
         about = {"rows": workers * (self.rows_seen - held), "validation_rows": workers * held, "streamed": True}
         summary = model.summary | about | ({} if workers == 1 else {"workers": workers})
         seen = None if self.seen is None else replace(self.seen, rows=workers * self.seen.rows)
-        return replace(finish(model, self.problem.task), summary=summary, seen=seen)
+        return replace(model, summary=summary, seen=seen, shown=None)

@@ -493,7 +493,3 @@ def test_rows_that_trained_the_model_neither_calibrate_nor_judge_it(folder: Path
     assert judged.exit_code == 0
     assert "120 of the 120 rows trained this model" in " ".join(judged.stderr.split())
     assert "trained this model" not in run("evaluate", folder / "model", folder / "new.csv").stderr
-
-
-def test_info_shows_the_self_check(folder: Path) -> None:
-    assert "passed (the distribution against 1,000 draws of 4 rows)" in succeed("info", folder / "model")

@@ -111,7 +111,7 @@ def warnings_as_notes(tables: bool = False) -> Iterator[None]:
     from snefy_ldl import errors
 
     shown: tuple[type[Warning], ...] = (
-        *(errors.CalibrationWarning, errors.ClosureNote, errors.SeenRowsWarning, errors.SelfCheckWarning),
+        *(errors.CalibrationWarning, errors.ClosureNote, errors.SeenRowsWarning),
         *(errors.TrainingWarning, errors.ZeroLabelWarning),
     )
     odd: list[Any] = []

@@ -113,7 +113,6 @@ def _model_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
         "scaling": config["scaling"],
         "zeros": f"{config['zero_policy']['mode']}, floor {config['zero_policy']['floor']:.3g}",
         "weights": f"{weights.name}, {size}",
-        "self-check": _self_check_line(config.get("self_check")),
         "intervals": _calibration_line(folder),
     }
 
@@ -149,18 +148,6 @@ def _candidate_table(candidates: list[dict[str, Any]]) -> Table:
     for one, row in zip(candidates, view.rows):
         row.style = "bold" if one["outcome"] == "kept" else None
     return view
-
-
-def _self_check_line(check: dict[str, Any] | None) -> str:
-    """What the check at the end of the fit found; older models and custom training loops have none."""
-    if check is None:
-        return "not run"
-    rows = f"{len(check['rows'])} row{'s' * (len(check['rows']) != 1)}"
-    about = f"the distribution against {check['draws']:,} draws of {rows}"
-    if check["passed"]:
-        return f"passed ({about})"
-    labels = shorten(list(dict.fromkeys(failure["label"] for failure in check["failures"])))
-    return f"FAILED ({about}): labels {labels}; intervals may be wrong, please report it"
 
 
 def _column_lines(columns: dict[str, Any] | None) -> dict[str, str]:
