@@ -32,7 +32,7 @@ from common import RESULTS, area_under_curve, machine
 from snefy_ldl import SnefyLDL, load_dataset
 from snefy_ldl._internal.files import write_json
 from snefy_ldl.active import query
-from snefy_ldl.errors import ZeroLabelWarning
+from snefy_ldl.errors import LabelWarning
 from snefy_ldl.learners import DirichletLDL
 from snefy_ldl.metrics import score
 from snefy_ldl.plots.active import paired_interval
@@ -97,7 +97,7 @@ def ask(name, kind, n, X, D, labeled, pool, model, seed):
 
 def run_repeat(run, data_name, kind, repeat, names, plan, folder):
     """All strategies of one repeat: 90/10 split, first labels, then rounds; the file is written after every round."""
-    warnings.simplefilter("ignore", ZeroLabelWarning)
+    warnings.simplefilter("ignore", LabelWarning)
     torch.set_num_threads(1)
     first, last, step = plan
     path = Path(folder) / f"{run}-{data_name}-{kind}-{repeat:03d}.json"
@@ -318,7 +318,7 @@ def publish(args, name, lines, text):
 
 def speed(args):
     """Entropy of Movie's pool: time and error of each estimator, against many exact draws."""
-    warnings.simplefilter("ignore", ZeroLabelWarning)
+    warnings.simplefilter("ignore", LabelWarning)
     torch.set_num_threads(args.threads)
     data = load_dataset("movie")
     model = SnefyLDL(random_state=0, device="cpu").fit(data.X[:400], data.D[:400])
@@ -380,7 +380,7 @@ def million(args):
                 arrays = [pa.array(column.astype(np.float32)) for column in block.T]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
         temporary.replace(path)
-    warnings.simplefilter("ignore", ZeroLabelWarning)
+    warnings.simplefilter("ignore", LabelWarning)
     torch.set_num_threads(args.threads)
     model = SnefyLDL(random_state=0, device="cpu").fit(data.X[:500], data.D[:500])
     lines = []

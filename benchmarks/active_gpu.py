@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from scipy.special import rel_entr
+from snefy_ldl.training.search import _guidance as guidance
 
 from active_study import (
     CHOOSING,
@@ -42,7 +43,6 @@ from active_study import (
 from snefy_ldl import SnefyLDL
 from snefy_ldl.snefy import fit_many
 from snefy_ldl.training import Job, TrainingData
-from snefy_ldl.training.search import _guidance as guidance
 
 SIZE, BATCHES = 54, 8
 #: Splits whose networks are trained together, in the order in which they matter.

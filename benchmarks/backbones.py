@@ -28,6 +28,9 @@ from torch.utils.data import IterableDataset
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 sys.path.insert(0, str(Path(__file__).parent))
+from snefy_ldl.training.loop import BackboneSteps
+from snefy_ldl.training.plan import build_net, make_objective
+
 from backbone_networks import TileCNN, Vocabulary, WordTransformer, as_graphs, make_gin, make_motif_graphs
 from common import machine
 from snefy_ldl import Backbone, SnefyLDL
@@ -35,9 +38,7 @@ from snefy_ldl.datasets import draw_tiles, make_city_districts
 from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.training import Job, TrainingData
 from snefy_ldl.training.checkpoint import Snapshot
-from snefy_ldl.training.loop import BackboneSteps
 from snefy_ldl.training.optimiser import make_optimizer
-from snefy_ldl.training.plan import build_net, make_objective
 
 
 def distance(model, X, truth, features, D):

@@ -41,7 +41,7 @@ from common import machine, stamp
 from snefy_ldl import SnefyLDL, load_dataset, metrics
 from snefy_ldl.conformal import ConformalIntervals, Splines
 from snefy_ldl.datasets import dataset_names
-from snefy_ldl.errors import CalibrationWarning, ZeroLabelWarning
+from snefy_ldl.errors import CalibrationWarning, LabelWarning
 from snefy_ldl.learners import DirichletLDL
 
 sys.path.append(str(Path(__file__).parent.parent))
@@ -191,7 +191,7 @@ def run_figure(part, repeat, device):
 def work(task, device):
     """A record of one task: (data set, split), or ("figureA1", split, setting)."""
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore", ZeroLabelWarning)
+    warnings.simplefilter("ignore", LabelWarning)
     warnings.simplefilter("ignore", CalibrationWarning)  # rows at the rim get [0, 1]: counted as "whole"
     name, seed = task[:2]
     record = run_figure(task[2], seed, device) if name == "figureA1" else run_split(name, seed, device)

@@ -33,7 +33,7 @@ from snefy_ldl import SnefyLDL, metrics
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.conformal.regions import zero_policy
 from snefy_ldl.conformal.thresholds import rank
-from snefy_ldl.errors import ZeroLabelWarning
+from snefy_ldl.errors import LabelWarning
 
 DATA = ("GEMAS_texture", "yeast_spo5")
 LEVEL, DRAWS, SIZE_DRAWS, CLUSTERS = 0.8, 100, 100, 5
@@ -83,7 +83,7 @@ def squared_gap(features, calibration_features, covered):
 
 def run_split(name, seed, path):
     """Fit once, calibrate every method, and measure it; the record is written to ``path``."""
-    warnings.simplefilter("ignore", ZeroLabelWarning)
+    warnings.simplefilter("ignore", LabelWarning)
     data = load_rows(name)
     train, cal, test = split_rows(len(data.D), seed)
     model = SnefyLDL(random_state=seed, device="cpu").fit(data.X[train], data.D[train])

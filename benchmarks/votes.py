@@ -205,9 +205,10 @@ def speed():
     One thread, so on an idle machine that is the time it takes; on a busy one the two are at least comparable. Medians,
     and the ratio of the fastest rounds as well.
     """
-    from snefy_ldl.training import Job, TrainingData
     from snefy_ldl.training.loop import TrainingLoop
     from snefy_ldl.training.plan import build_net, make_objective
+
+    from snefy_ldl.training import Job, TrainingData
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)

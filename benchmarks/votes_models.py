@@ -23,7 +23,7 @@ from torch import nn
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators
-from snefy_ldl.errors import ZeroLabelWarning
+from snefy_ldl.errors import LabelWarning
 from snefy_ldl.metrics import cumulative_absolute_distance, ranked_probability_score
 from snefy_ldl.networks.scaling import column_moments, scaling_of
 from snefy_ldl.training.settings import Recipe
@@ -188,7 +188,7 @@ def fit_and_score(method, X, counts, X_test, k_test, seed, settings, ordinal=Fal
     guides = None if method.endswith("no guides") else "auto"
     model = SnefyLDL(random_state=seed, device="cpu", guides=guides, **settings)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ZeroLabelWarning)
+        warnings.simplefilter("ignore", LabelWarning)
         if method.startswith("counts"):
             model.fit(X, counts=counts)
         elif method == "proportions":

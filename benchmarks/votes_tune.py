@@ -16,7 +16,7 @@ from scipy import stats
 import common
 import votes_models as models
 from snefy_ldl import SnefyLDL
-from snefy_ldl.errors import ZeroLabelWarning
+from snefy_ldl.errors import LabelWarning
 from snefy_ldl.training import data as training_data
 from snefy_ldl.training.settings import VoteSettings
 from snefy_ldl.votes import brier_score, log_likelihood
@@ -155,7 +155,7 @@ def fit_candidate(candidate, X, few, seed, tiny=False):
     settings = {"random_state": seed, "device": "cpu"} | changes | ({"epochs": 3, "n_neurons": 8} if tiny else {})
     model = SnefyLDL(**settings)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ZeroLabelWarning)
+        warnings.simplefilter("ignore", LabelWarning)
         if candidate == "proportions":
             return model.fit(X, few / few.sum(1, keepdims=True))
         if candidate in ANCHORS:

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.datasets import make_annotators, make_city_districts
-from snefy_ldl.errors import InputError, ZeroLabelWarning
+from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.votes import next_vote, update, votes_needed
 
@@ -368,7 +368,7 @@ def test_bad_queries(fitted, city):
 def test_zeros_are_shrunk_with_one_warning(city):
     D = city.D.copy()
     D[:7] = [1.0, 0.0, 0.0]
-    with pytest.warns(ZeroLabelWarning, match="7 of 240"):
+    with pytest.warns(LabelWarning, match="7 of 240"):
         model = SnefyLDL(**SMALL).fit(city.X, D)
     assert np.isfinite(model.log_prob(city.X, D)).all()
     assert np.isfinite(model.predict(city.X)).all()
@@ -384,7 +384,7 @@ def test_hard_data_never_gives_nan():
     two = np.eye(2)[rng.integers(0, 2, 60)]
     same = np.tile([0.2, 0.3, 0.5], (60, 1))
     for D in (one_hot, two, same):
-        with pytest.warns(ZeroLabelWarning) if (D == 0).any() else _nothing():
+        with pytest.warns(LabelWarning) if (D == 0).any() else _nothing():
             model = SnefyLDL(**{**SMALL, "epochs": 8, "zeros": "shrink"}).fit(X, D)
         far = np.vstack([X[:3], X[:3] * 1e6])
         for values in (

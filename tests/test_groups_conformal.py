@@ -7,12 +7,13 @@ import json
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 
 from snefy_ldl.conformal import ConformalIntervals, NewGroupIntervals
 from snefy_ldl.conformal.grouped import group_weights
 from snefy_ldl.datasets import in_groups, make_groups
 from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.errors import InputError
 
 
 class Flat:
@@ -82,7 +83,7 @@ def test_cross_intervals_with_one_model_equal_split_ones():
 
 def test_the_wrong_use_is_refused():
     X, D, g = rows(12, 4, 0)
-    with pytest.raises(NotConformalizedError):
+    with pytest.raises(NotFittedError):
         NewGroupIntervals(Flat()).predict_interval(X)
     with pytest.raises(InputError, match="needs the group"):
         NewGroupIntervals(Flat()).conformalize(X, D)

@@ -59,7 +59,7 @@ def test_rates_members_and_sizes_may_differ(city):
         _assert_same(model, lone, city)
 
 
-@pytest.mark.filterwarnings("ignore::snefy_ldl.errors.ZeroLabelWarning")
+@pytest.mark.filterwarnings("ignore::snefy_ldl.errors.LabelWarning")
 def test_zero_policies_stay_apart(city):
     D = city.D.copy()
     D[:3] = [1.0, 0.0, 0.0]

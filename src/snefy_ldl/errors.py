@@ -1,26 +1,23 @@
-"""Every exception and warning the library raises on purpose."""
+"""Every exception and warning that the library raises on purpose.
+
+Before a fit, and before ``conformalize``, methods raise :class:`sklearn.exceptions.NotFittedError`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from sklearn.exceptions import NotFittedError
-
 __all__ = [
     "CalibrationWarning",
-    "ClosureNote",
     "DataNotFoundError",
     "InputError",
+    "LabelWarning",
     "ModelFileError",
-    "NotConformalizedError",
-    "NotFittedError",
-    "SeenRowsWarning",
     "SnefyError",
     "TableNote",
     "TrainingError",
     "TrainingWarning",
-    "ZeroLabelWarning",
 ]
 
 
@@ -50,31 +47,19 @@ class DataNotFoundError(SnefyError, FileNotFoundError):
 
 
 class TrainingError(SnefyError, RuntimeError):
-    """Training could not go on; the message holds a diagnosis."""
+    """Training could not continue; the message holds a diagnosis."""
 
 
-class NotConformalizedError(SnefyError, NotFittedError):  # type: ignore[misc]
-    """``predict_interval`` was called before ``conformalize``."""
-
-
-class ZeroLabelWarning(UserWarning):
-    """Some label distributions hold exact zeros and were shrunk toward the uniform."""
-
-
-class MissingLabelWarning(UserWarning):
-    """Some label distributions hold unknown shares (NaN) and count by the density of what is known."""
-
-
-class ClosureNote(UserWarning):
-    """Label distributions came as percentages or as rounded shares, and were divided by their sums."""
+class LabelWarning(UserWarning):
+    """Label distributions were changed or are incomplete: zeros shrunk, percentages divided, shares missing."""
 
 
 class TableNote(UserWarning):
     """How a table was read: columns left out, cells unlike those of the fit.
 
     Args:
-        words: What to tell.
-        odd_cells: The odd cells behind the words, so that notes on parts of one table can be added up.
+        words: The message.
+        odd_cells: The odd cells behind it, so that notes on parts of one table can be added up.
     """
 
     def __init__(self, words: str, odd_cells: Sequence[Any] = ()) -> None:
@@ -86,9 +71,5 @@ class TrainingWarning(UserWarning):
     """Training met trouble and repaired it."""
 
 
-class SeenRowsWarning(UserWarning):
-    """A model was scored on rows that it learned from."""
-
-
 class CalibrationWarning(UserWarning):
-    """A guarantee could be kept only by an uninformative answer, or only in a weaker form."""
+    """A guarantee or a score means less than it seems: the answer is uninformative, or rows were seen in training."""

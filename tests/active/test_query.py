@@ -7,10 +7,11 @@ import inspect
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import STRATEGIES, Entropy, Pool, ScoreStrategy, Strategy, make_strategy, query
-from snefy_ldl.errors import InputError, NotFittedError
+from snefy_ldl.errors import InputError
 
 NAMES = ("auto", "badge", "bait", "entropy", "lcmd", "random")
 

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from known_laws import BetaModel, DirichletModel, KnownLaw, NormalLaw
 from scipy import stats
+from sklearn.exceptions import NotFittedError
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl.conformal import ConformalRegion
 from snefy_ldl.conformal.thresholds import Calibration, rank
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
+from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.plots.conformal import plot_region
 
 LEVEL_SETS = ("density", "hpd", "mahalanobis")
@@ -278,7 +279,7 @@ def test_wrong_order_and_bad_settings():
         lambda: plot_region(region, X),
         region.to_dict,
     ):
-        with pytest.raises(NotConformalizedError):
+        with pytest.raises(NotFittedError):
             call()
     for make, message in (
         (lambda: ConformalRegion(object()), "predict_dist"),

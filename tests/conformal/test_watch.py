@@ -9,13 +9,14 @@ import pandas as pd
 import pytest
 from known_laws import DirichletModel, LinearModel, ZeroModel, linear_data
 from scipy import stats
+from sklearn.exceptions import NotFittedError
 from typer.testing import CliRunner
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.apps.cli.entry import app
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, watch
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.errors import InputError
 from snefy_ldl.plots.conformal import plot_watch
 
 
@@ -75,7 +76,7 @@ def test_groups_zeros_and_refusals():
         watch(ci, X[150:], D[150:])
     with pytest.raises(InputError, match="above 1"):
         watch(ci, X[150:], D[150:], groups=groups[150:], alarm=1.0)
-    with pytest.raises(NotConformalizedError):
+    with pytest.raises(NotFittedError):
         watch(ConformalIntervals(model), X, D)
     X, D = linear_data(40, seed=5)
     with pytest.raises(InputError, match="without cv"):

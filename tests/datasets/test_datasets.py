@@ -18,7 +18,7 @@ import scipy.io
 
 from snefy_ldl.datasets import Dataset, cache_folder, dataset_names, load_dataset, load_table
 from snefy_ldl.datasets import dataset as datasets
-from snefy_ldl.errors import ClosureNote, DataNotFoundError, InputError, TableNote
+from snefy_ldl.errors import DataNotFoundError, InputError, LabelWarning, TableNote
 
 needs_data = pytest.mark.skipif(not os.environ.get("SNEFY_LDL_DATA"), reason="SNEFY_LDL_DATA is not set")
 
@@ -208,7 +208,7 @@ def test_bad_tables_are_named(table, tmp_path):
         load_table(file, labels=["sand", "silt"], features="ph,sand", counts=True)
     with pytest.raises(InputError, match="more than once"):
         load_table(file, labels=["sand", "sand"], counts=True)
-    with pytest.warns(ClosureNote, match="sum to 2 to 4 per row: read as numbers of votes"):
+    with pytest.warns(LabelWarning, match="sum to 2 to 4 per row: read as numbers of votes"):
         assert load_table(file, labels=["sand", "silt"]).counts is not None
     with pytest.raises(InputError, match="needs at least 2"):
         load_table(file, labels=["sand"], counts=True)

@@ -12,7 +12,7 @@ from snefy_ldl.datasets import load_table
 from snefy_ldl.datasets.formats import TextFormat, sniff_text, table_kind
 from snefy_ldl.datasets.tables import TableSource
 from snefy_ldl.datasets.votes import guess_vote_columns
-from snefy_ldl.errors import ClosureNote, InputError, TableNote
+from snefy_ldl.errors import InputError, LabelWarning, TableNote
 from snefy_ldl.votes import load_votes
 
 ROWS = "größe{s}sand{s}clay\n1{d}5{s}0{d}25{s}0{d}75\n2{d}5{s}0{d}5{s}0{d}5\n"
@@ -46,12 +46,12 @@ def test_bytes_that_are_no_text(tmp_path):
 
 def test_percentages_are_said_in_python_too(tmp_path):
     (tmp_path / "t.csv").write_text("x,sand,clay\n1,20,80\n2,55.5,44.5\n")
-    with pytest.warns(ClosureNote, match="sand, clay sum to 100 in every row: read as percentages"):
+    with pytest.warns(LabelWarning, match="sand, clay sum to 100 in every row: read as percentages"):
         assert load_table(tmp_path / "t.csv", "sand,clay").D[0].tolist() == [0.2, 0.8]
     (tmp_path / "t.csv").write_text("x,sand,clay\n1,2.5,80\n2,55.5,4.5\n")
     with pytest.raises(InputError, match=r"t\.csv, data row 1: sand, clay sum to 82\.5.*use normalize=True"):
         load_table(tmp_path / "t.csv", "sand,clay")
-    with pytest.warns(ClosureNote, match="divided by its sum"):
+    with pytest.warns(LabelWarning, match="divided by its sum"):
         assert load_table(tmp_path / "t.csv", "sand,clay", normalize=True).D[1, 0] == 55.5 / 60
 
 

@@ -16,7 +16,7 @@ from snefy_ldl.datasets.columns import GapFiller, TableEncoder, learn_columns, r
 from snefy_ldl.datasets.labelled import read_labelled
 from snefy_ldl.datasets.shares import Unit, read_shares, strip_unit
 from snefy_ldl.datasets.tables import TableSource
-from snefy_ldl.errors import ClosureNote, InputError, ModelFileError, TableNote
+from snefy_ldl.errors import InputError, LabelWarning, ModelFileError, TableNote
 
 SHARES = np.array([[0.25, 0.75], [0.5, 0.5], [0.9, 0.1]])
 
@@ -59,13 +59,13 @@ def test_units_in_names(name, parts):
 def test_percent_signs_in_label_cells(tmp_path):
     frame = pd.DataFrame({"x": [1, 2], "sand": ["55.9%", "20 %"], "clay": ["44.1%", "80%"]})
     frame.to_csv(tmp_path / "soil.csv", index=False)
-    with pytest.warns(ClosureNote, match="percentages"):
+    with pytest.warns(LabelWarning, match="percentages"):
         table = load_table(tmp_path / "soil.csv", ["sand", "clay"])
     np.testing.assert_allclose(table.D[:, 0], [0.559, 0.2])
     assert table.unit == Unit("percent", 100.0, "%")
     assert table.label_names == ["sand", "clay"]
     assert read_labelled(tmp_path / "soil.csv", ["sand", "clay"]).unit == table.unit
-    with pytest.warns(ClosureNote, match="percentages"):
+    with pytest.warns(LabelWarning, match="percentages"):
         np.testing.assert_allclose(check_distributions(frame[["sand", "clay"]])[0], table.D)
 
 

@@ -17,7 +17,7 @@ from learner_cases import (
 )
 from scipy.optimize import approx_fprime
 
-from snefy_ldl.errors import InputError, ZeroLabelWarning
+from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.learners import (
     AAKNN,
     DirichletLDL,
@@ -94,13 +94,13 @@ def test_dirichlet_regression_recovers_its_own_law() -> None:
 def test_dirichlet_zero_policy() -> None:
     labels = D.copy()
     labels[0] = [0.0, 0.5, 0.3, 0.2]
-    with pytest.warns(ZeroLabelWarning, match="1 of 120"):
+    with pytest.warns(LabelWarning, match="1 of 120"):
         model = DirichletLDL().fit(X, labels)
     assert np.isfinite(model.log_prob(X, labels)).all()
     with pytest.raises(InputError, match="row 0, column 0"):
         DirichletLDL(zeros="error").fit(X, labels)
     floored = DirichletLDL(zeros=1e-4)
-    with pytest.warns(ZeroLabelWarning):
+    with pytest.warns(LabelWarning):
         floored.fit(X, labels)
     assert floored.zero_floor_ == 1e-4
 

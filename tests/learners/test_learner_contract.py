@@ -29,7 +29,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import snefy_ldl.learners as package
-from snefy_ldl.errors import InputError, TrainingError, ZeroLabelWarning
+from snefy_ldl.errors import InputError, LabelWarning, TrainingError
 from snefy_ldl.learners import (
     SABFGS,
     SAIIS,
@@ -185,7 +185,7 @@ def test_exact_zeros_in_labels_are_ordinary(case: Case) -> None:
     labels[:, 3] = 0.0
     labels /= labels.sum(axis=1, keepdims=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ZeroLabelWarning)
+        warnings.simplefilter("ignore", LabelWarning)
         P = make(case, **case.quick).fit(X, labels).predict(X)
     assert np.isfinite(np.log(P)).all()
 
@@ -273,7 +273,7 @@ def test_a_label_that_no_row_uses_gets_next_to_nothing(case: Case) -> None:
     D_unused[:, 1] = 0.0
     D_unused /= D_unused.sum(axis=1, keepdims=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ZeroLabelWarning)
+        warnings.simplefilter("ignore", LabelWarning)
         P = make(case).fit(X[TRAIN], D_unused[TRAIN]).predict(X[TEST])
     assert np.isfinite(P).all()
     assert (P[:, 1] < case.unused).all()

@@ -19,7 +19,7 @@ from scipy.spatial import distance
 
 from snefy_ldl import metrics
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.errors import ClosureNote, InputError
+from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.metrics import (
     coverage,
     crps,
@@ -92,7 +92,7 @@ def test_frames_are_aligned_by_the_names_of_their_labels(name):
 def test_score_aligns_names_once():
     true = pd.DataFrame([[0.2, 0.3, 0.5]], columns=["u", "v", "w"])
     assert score(true, true[["w", "u", "v"]])["kl_divergence"] == 0.0
-    with pytest.warns(ClosureNote) as notes:
+    with pytest.warns(LabelWarning) as notes:
         score(true * 100, true)
     assert len(notes) == 1
 

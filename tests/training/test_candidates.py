@@ -11,7 +11,7 @@ import pytest
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.errors import InputError, TrainingError, TrainingWarning, ZeroLabelWarning
+from snefy_ldl.errors import InputError, LabelWarning, TrainingError, TrainingWarning
 from snefy_ldl.snefy import fit_many
 from snefy_ldl.training import CandidateSpec, Task, TrainingData
 from snefy_ldl.training import fit as fit_module
@@ -298,13 +298,13 @@ def test_many_zeros_are_shrunk_with_one_sentence_on_what_models_them(city):
     X, D = city[0][:240], city[1][:240].copy()
     D[:60, 0] = 0.0
     D /= D.sum(1, keepdims=True)
-    with pytest.warns(ZeroLabelWarning, match="60 of 240.*LogRatioLDL.*AutoLDL") as caught:
+    with pytest.warns(LabelWarning, match="60 of 240.*LogRatioLDL.*AutoLDL") as caught:
         model = SnefyLDL(**QUICK).fit(X, D)
     assert len(caught) == 1
     assert caught[0].filename == __file__
     assert model.zero_policy_.mode == "shrink"
     few = city[1][:240].copy()
     few[:3] = [0.0, 0.5, 0.5]
-    with pytest.warns(ZeroLabelWarning, match="3 of 240") as caught:
+    with pytest.warns(LabelWarning, match="3 of 240") as caught:
         SnefyLDL(**QUICK).fit(X, few)
     assert "LogRatioLDL" not in str(caught[0].message)

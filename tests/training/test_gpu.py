@@ -31,7 +31,7 @@ def test_estimator_on_cuda() -> None:
     assert np.isfinite(model.entropy(X[:5], n=50)).all()
 
 
-@pytest.mark.filterwarnings("ignore::snefy_ldl.errors.MissingLabelWarning")
+@pytest.mark.filterwarnings("ignore::snefy_ldl.errors.LabelWarning")
 @pytest.mark.parametrize("kind", ["counts", "counts with gaps", "sets", "unknown shares"])
 def test_learning_from_votes_and_gaps_agrees(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     data = make_annotators(n=300, n_labels=3, votes=(2, 12), random_state=0)

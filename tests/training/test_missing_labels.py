@@ -13,7 +13,7 @@ from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl._internal.laws import log_prob_votes
 from snefy_ldl._internal.validation import ZeroPolicy, check_distributions
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.errors import InputError, MissingLabelWarning, TrainingError, ZeroLabelWarning
+from snefy_ldl.errors import InputError, LabelWarning, TrainingError
 from snefy_ldl.networks import SnefyNet, StackedMLP
 from snefy_ldl.snefy import fit_many
 from snefy_ldl.training import Task, TrainingData
@@ -23,7 +23,7 @@ from snefy_ldl.training.prepare import build_net, make_objective, prepare
 from snefy_ldl.votes import PartialCounts
 
 NAN = np.nan
-pytestmark = pytest.mark.filterwarnings("ignore::snefy_ldl.errors.MissingLabelWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::snefy_ldl.errors.LabelWarning")
 
 
 def integrated(law: SnefySimplex, row: list[float], quadrature: Callable) -> Tensor:
@@ -202,7 +202,7 @@ def test_many_models_with_gaps_equal_lone_fits(city) -> None:
 def test_known_shares_that_leave_nothing() -> None:
     D = np.array([[0.6, 0.4, NAN, NAN], [0.1, 0.2, 0.3, 0.4], [0.2, NAN, NAN, 0.0]])
     policy = ZeroPolicy.from_data(D, "shrink")
-    with pytest.warns(ZeroLabelWarning, match="2 of 3"):
+    with pytest.warns(LabelWarning, match="2 of 3"):
         lifted = policy.apply(D, warn=True)
     np.testing.assert_array_equal(np.isnan(lifted), np.isnan(D))
     np.testing.assert_array_equal(lifted[1], D[1])
@@ -262,6 +262,6 @@ def test_unknown_shares_are_told_once():
     city = make_city_districts(n=60, random_state=0)
     D = city.D.copy()
     D[:7, :2] = NAN
-    with pytest.warns(MissingLabelWarning, match="7 of 60") as told:
+    with pytest.warns(LabelWarning, match="7 of 60") as told:
         SnefyLDL(n_neurons=4, n_readouts=2, epochs=1, random_state=0).fit(city.X, D)
     assert len(told) == 1

@@ -19,7 +19,7 @@ from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl._internal.seen import SeenRows, count_seen
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.datasets import make_annotators, make_city_districts
-from snefy_ldl.errors import InputError, SeenRowsWarning
+from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.learners.classification import LabelDecision
 from snefy_ldl.snefy import fit_many, fit_stream
 
@@ -162,7 +162,7 @@ def test_further_fits_and_streams_add_their_rows(city):
 
 
 def test_evaluate_warns_on_training_rows(city, model):
-    with pytest.warns(SeenRowsWarning, match="100 of the 200 rows trained this model"):
+    with pytest.warns(CalibrationWarning, match="100 of the 200 rows trained this model"):
         evaluate(model, city.X, city.D)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

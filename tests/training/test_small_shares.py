@@ -11,7 +11,7 @@ from commands import succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.special import log_share
 from snefy_ldl._internal.validation import ZeroPolicy, check_distributions, spread_rest
-from snefy_ldl.errors import ClosureNote, InputError
+from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.learners import SABFGS, LDLForest
 from snefy_ldl.learners.base import PREDICTED_SHARE_FLOOR
 
@@ -53,7 +53,7 @@ def test_rows_with_exact_zeros_shrink_beside_tiny_ones():
 @pytest.mark.parametrize("size", [1e-40, 1e-300, 5e-324])
 def test_closing_makes_no_zeros(size):
     D = np.array([[60.0, 40.05, size]])
-    with pytest.warns(ClosureNote, match="percentages"):
+    with pytest.warns(LabelWarning, match="percentages"):
         closed = check_distributions(D)[0]
     assert 0.0 < closed[0, 2] <= size
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl.errors import ClosureNote, InputError, ZeroLabelWarning
+from snefy_ldl.errors import InputError, LabelWarning
 
 #: How messages about names of columns start, in the words of scikit-learn.
 NAMES_DIFFER = "The feature names should match those that were passed during fit.\n"
@@ -460,7 +460,7 @@ def check_distributions(
            [0.25,  nan,  nan]])
 
     Percentages and shares per mille are divided, and rounded shares re-closed, with a
-    :class:`~snefy_ldl.errors.ClosureNote`.
+    :class:`~snefy_ldl.errors.LabelWarning`.
 
     >>> check_distributions([[0.2, 0.3, 0.9]])
     Traceback (most recent call last):
@@ -521,7 +521,7 @@ def _note_rounding(sums: Array, what: str, names: list[str] | None) -> None:
 
 
 def _note(words: str) -> None:
-    warnings.warn(words, ClosureNote, stacklevel=5)
+    warnings.warn(words, LabelWarning, stacklevel=5)
 
 
 def common_denominator(D: Array, most: int = MOST_SUGGESTED) -> int | None:
@@ -671,7 +671,7 @@ class ZeroPolicy:
             warnings.warn(
                 f"{int(low.sum())} of {len(D)} label distributions hold {held}; those rows were shrunk toward the "
                 f"uniform so that their smallest share is {self.floor:.3g} (zeros={self.mode!r}).{advice}",
-                ZeroLabelWarning,
+                LabelWarning,
                 stacklevel=5,
             )
         out = D.copy()

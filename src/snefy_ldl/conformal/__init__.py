@@ -2,7 +2,7 @@
 
 Any model with ``predict_dist(X)`` serves: :class:`~snefy_ldl.SnefyLDL`, ``DirichletLDL``, or your own. The order is
 fit, ``conformalize`` on rows the model has not seen, then ask; asking first raises
-:class:`~snefy_ldl.errors.NotConformalizedError`. The model is never changed.
+:class:`~sklearn.exceptions.NotFittedError`. The model is never changed.
 
 - :class:`ConformalIntervals`: an interval for each label's share.
 - :class:`NewGroupIntervals`: intervals for rows of groups that nobody has seen.

@@ -154,7 +154,7 @@ class NewGroupIntervals(ConformalIntervals):
             Ends inside [0, 1], (N, L, 2); (N, L, 2, n_levels) when there are several levels.
 
         Raises:
-            NotConformalizedError: ``conformalize`` was not called.
+            NotFittedError: ``conformalize`` was not called.
             InputError: Further arguments.
         """
         if args or options:

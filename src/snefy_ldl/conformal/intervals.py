@@ -374,7 +374,7 @@ class ConformalIntervals(Conformalized):
             Scores, (N, L), or (N, 1) when simultaneous; smaller is more typical.
 
         Raises:
-            NotConformalizedError: ``conformalize`` was not called.
+            NotFittedError: ``conformalize`` was not called.
             InputError: Rows or labels that break a rule.
         """
         self._ready()
@@ -414,7 +414,7 @@ class ConformalIntervals(Conformalized):
             Ends inside [0, 1], (N, L, 2); (N, L, 2, n_levels) when there are several levels.
 
         Raises:
-            NotConformalizedError: ``conformalize`` was not called.
+            NotFittedError: ``conformalize`` was not called.
             InputError: Groups or weights that do not fit the calibration.
         """
         X, names, weights = self._new_rows(X, groups, sample_weight)
@@ -495,7 +495,7 @@ class ConformalIntervals(Conformalized):
             A dictionary that ``json.dumps`` can write.
 
         Raises:
-            NotConformalizedError: ``conformalize`` was not called.
+            NotFittedError: ``conformalize`` was not called.
         """
         calibration = self._ready()
         return {

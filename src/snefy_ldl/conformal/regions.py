@@ -351,7 +351,7 @@ class ConformalRegion(Conformalized):
             Shares in [0, 1], (N,); a pair of arrays with ``return_std_error``.
 
         Raises:
-            NotConformalizedError: ``conformalize`` was not called.
+            NotFittedError: ``conformalize`` was not called.
             InputError: Rows, groups, weights or settings that break a rule.
         """
         check_choice("proposal", proposal, ("adapted", "uniform"))
@@ -387,7 +387,7 @@ class ConformalRegion(Conformalized):
             draw hits.
 
         Raises:
-            NotConformalizedError: ``conformalize`` was not called.
+            NotFittedError: ``conformalize`` was not called.
             InputError: Rows, groups or weights that break a rule.
         """
         X, names, q = self._thresholds(X, groups, sample_weight)
@@ -419,7 +419,7 @@ class ConformalRegion(Conformalized):
             Truth values, (S, N).
 
         Raises:
-            NotConformalizedError: ``conformalize`` was not called.
+            NotFittedError: ``conformalize`` was not called.
             InputError: Rows, points, groups or weights that break a rule.
         """
         X, names, q = self._thresholds(X, groups, sample_weight)
@@ -441,7 +441,7 @@ class ConformalRegion(Conformalized):
             Truth values, (N,).
 
         Raises:
-            NotConformalizedError: ``conformalize`` was not called.
+            NotFittedError: ``conformalize`` was not called.
             InputError: Rows, labels, groups or weights that break a rule.
         """
         X, names, q = self._thresholds(X, groups, sample_weight)
@@ -461,7 +461,7 @@ class ConformalRegion(Conformalized):
             Scores, (N,).
 
         Raises:
-            NotConformalizedError: ``conformalize`` was not called.
+            NotFittedError: ``conformalize`` was not called.
             InputError: Rows or labels that break a rule.
         """
         self._ready()
@@ -500,7 +500,7 @@ class ConformalRegion(Conformalized):
             p-values in (0, 1], (N,).
 
         Raises:
-            NotConformalizedError: ``conformalize`` was not called.
+            NotFittedError: ``conformalize`` was not called.
             InputError: Rows, labels, groups or weights that break a rule.
         """
         X, names, weights = self._new_rows(X, groups, sample_weight)
@@ -522,7 +522,7 @@ class ConformalRegion(Conformalized):
             A dictionary that ``json.dumps`` can write.
 
         Raises:
-            NotConformalizedError: ``conformalize`` was not called.
+            NotFittedError: ``conformalize`` was not called.
         """
         calibration = self._ready()
         return {

@@ -23,7 +23,7 @@ from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import QuantileScore
 from snefy_ldl.conformal.thresholds import check_groups, check_levels, check_model
-from snefy_ldl.errors import InputError, ZeroLabelWarning
+from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.metrics.joint import FEWEST_ROWS
 
@@ -189,7 +189,7 @@ def _joint_calibration(model: Any, X: Any, D: Array) -> metrics.JointCalibration
     rows = np.linspace(0, len(D) - 1, min(len(D), JOINT_ROWS)).astype(np.intp)
     part = X if len(rows) == len(D) else take_rows(X, rows)
     with warnings.catch_warnings():  # the fit has said already how it treats zeros
-        warnings.simplefilter("ignore", ZeroLabelWarning)
+        warnings.simplefilter("ignore", LabelWarning)
         return metrics.joint_calibration_test(metrics.joint_pit(model, part, D[rows]))
 
 

@@ -17,11 +17,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
 
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_confidence
-from snefy_ldl.errors import CalibrationWarning, InputError, NotConformalizedError
+from snefy_ldl.errors import CalibrationWarning, InputError
 
 SmallGroups = Literal["full", "pool", "error"]
 
@@ -551,7 +552,7 @@ class Conformalized(ABC):
         """Do nothing once ``conformalize`` was called.
 
         Raises:
-            NotConformalizedError: It was not.
+            NotFittedError: It was not.
         """
         self._ready()
 
@@ -569,7 +570,7 @@ class Conformalized(ABC):
             Scores (n, C), and groups (n,) or None.
 
         Raises:
-            NotConformalizedError: ``conformalize`` was not called.
+            NotFittedError: ``conformalize`` was not called.
             InputError: A calibration with ``cv`` or weights, whose scores are not exchangeable with those of new rows.
         """
         calibration = self._ready()
@@ -583,7 +584,7 @@ class Conformalized(ABC):
 
     def _ready(self) -> Calibration:
         if self._calibration is None:
-            raise NotConformalizedError(
+            raise NotFittedError(
                 f"this {type(self).__name__} was used before conformalize; call conformalize(X_cal, D_cal) with rows "
                 "the model was not fitted on."
             )

@@ -91,7 +91,7 @@ def watch(
         p-values, evidence and whether the alarm was raised.
 
     Raises:
-        NotConformalizedError: ``conformalize`` was not called.
+        NotFittedError: ``conformalize`` was not called.
         InputError: Rows, labels or groups that break a rule; a calibration with ``cv`` or weights.
 
     Example:

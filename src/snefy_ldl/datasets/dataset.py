@@ -21,7 +21,7 @@ from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets.recognise import LeftOutColumn, recognise
 from snefy_ldl.datasets.shares import Unit, label_numbers, read_shares
 from snefy_ldl.datasets.tables import Progress, TableSource, read_parts
-from snefy_ldl.errors import ClosureNote, DataNotFoundError, InputError, TableNote
+from snefy_ldl.errors import DataNotFoundError, InputError, LabelWarning, TableNote
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -98,7 +98,7 @@ def load_table(
     r"""A table of your own as a :class:`Dataset`: text, Excel, Parquet or Feather.
 
     Percentages, numbers of votes and rounded shares are recognised by their sums, with a
-    :class:`~snefy_ldl.errors.ClosureNote`; columns that name the rows are left out, with a
+    :class:`~snefy_ldl.errors.LabelWarning`; columns that name the rows are left out, with a
     :class:`~snefy_ldl.errors.TableNote`.
 
     Args:
@@ -149,7 +149,7 @@ def load_table(
     except InputError as error:
         raise InputError(in_file(file.name, str(error))) from None
     for note in reading.notes:
-        warnings.warn(f"{file.name}: {note}.", ClosureNote, stacklevel=2)
+        warnings.warn(f"{file.name}: {note}.", LabelWarning, stacklevel=2)
     if features is None:
         feature_names = _without_ids(table, file.name)
     votes = reading.labels if reading.are_counts else None

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.exceptions import NotFittedError
 
 from snefy_ldl._internal.laws import draw_from, law_blocks, to_numpy
 from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_confidence, check_count, check_distributions
-from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.errors import InputError
 
 __all__ = ["LabelDecision", "prob_largest"]
 
@@ -143,9 +144,9 @@ class LabelDecision:
             True where a label is in the set, (N, L).
 
         Raises:
-            NotConformalizedError: ``conformalize`` comes first.
+            NotFittedError: ``conformalize`` comes first.
         """
         if not hasattr(self, "threshold_"):
-            raise NotConformalizedError("call conformalize(X, D) on rows the model has not seen, then predict_set.")
+            raise NotFittedError("call conformalize(X, D) on rows the model has not seen, then predict_set.")
         p = self.probabilities(X)
         return (1.0 - p <= self.threshold_) | (p == p.max(axis=1, keepdims=True))

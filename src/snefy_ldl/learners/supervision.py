@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.errors import InputError, TrainingWarning, ZeroLabelWarning
+from snefy_ldl.errors import InputError, LabelWarning, TrainingWarning
 from snefy_ldl.learners.base import Learner, close_rows, seeded_clone
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.neighbours import AAKNN
@@ -63,7 +63,7 @@ class DensityLearner(Learner):
     def _fit_density(self, seed: int, X: Array, D: Array | None = None, **given: Any) -> None:
         """Fit the density; warnings about labels that the user did not give are of no use to anybody."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZeroLabelWarning)
+            warnings.simplefilter("ignore", LabelWarning)
             warnings.simplefilter("ignore", TrainingWarning)
             self._density = self._new_density(seed).fit(X, D, **given)
 

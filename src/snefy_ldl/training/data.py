@@ -38,7 +38,7 @@ from snefy_ldl._internal.validation import (
 from snefy_ldl.datasets.columns import Encoder, TableEncoder, learn_columns
 from snefy_ldl.datasets.groups import read_groups
 from snefy_ldl.datasets.objects import Objects, open_rows, split_labels
-from snefy_ldl.errors import InputError, MissingLabelWarning
+from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.starts import CONCENTRATION_RANGE
 from snefy_ldl.training.kernels.counts import MOST_VOTES
@@ -231,7 +231,7 @@ def _tell_gaps(D: Any) -> None:
         warnings.warn(
             f"{rows} of {len(gaps)} label distributions hold unknown shares (NaN); each counts by the exact density of "
             "what is known. Drop those rows if NaN was not meant so.",
-            MissingLabelWarning,
+            LabelWarning,
             stacklevel=4,
         )
 

@@ -20,7 +20,7 @@ from snefy_ldl._internal.validation import (
     common_denominator,
 )
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.errors import CalibrationWarning, ClosureNote, InputError, MissingLabelWarning, ZeroLabelWarning
+from snefy_ldl.errors import CalibrationWarning, InputError, LabelWarning
 from snefy_ldl.training import Settings
 from snefy_ldl.votes import counts_from_shares
 
@@ -119,14 +119,14 @@ def test_odd_values_raise_one_clear_error(reader: str) -> None:
 def test_one_known_zero_and_the_rest_unknown() -> None:
     known = np.full((24, 3), np.nan)
     known[:, 0] = 0.0
-    with pytest.warns(MissingLabelWarning), pytest.warns(ZeroLabelWarning):
+    with pytest.warns(LabelWarning):
         model = small(zeros="shrink").fit(X, known)
     assert np.isfinite(model.predict(X)).all()
 
 
 @pytest.mark.parametrize(("unit", "words"), [(100.0, "percentages"), (1000.0, "per mille")])
 def test_units_are_recognised(unit: float, words: str) -> None:
-    with pytest.warns(ClosureNote, match=words):
+    with pytest.warns(LabelWarning, match=words):
         table, _ = check_distributions(D * unit)
     np.testing.assert_allclose(table, D, rtol=1e-12)
     with pytest.raises(InputError, match="row 1 sums to"):  # some rows only: no unit of the table
@@ -135,14 +135,14 @@ def test_units_are_recognised(unit: float, words: str) -> None:
 
 def test_percentages_with_unknown_shares() -> None:
     given = np.vstack([D[:2] * 100.0, [[30.0, np.nan, np.nan]]])
-    with pytest.warns(ClosureNote, match="percentages"):
+    with pytest.warns(LabelWarning, match="percentages"):
         table, _ = check_distributions(given, missing=True)
     assert table[2, 0] == pytest.approx(0.3)
 
 
 def test_rounded_shares_are_closed_with_a_note() -> None:
     table = np.array([[0.33, 0.33, 0.33], [0.2, 0.3, 0.5]])
-    with pytest.warns(ClosureNote, match="1 of 2 rows"):
+    with pytest.warns(LabelWarning, match="1 of 2 rows"):
         closed, _ = check_distributions(table)
     np.testing.assert_allclose(closed.sum(1), 1.0)
     with pytest.raises(InputError, match=r"row 0 sums to 0.97"):

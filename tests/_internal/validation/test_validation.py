@@ -72,7 +72,7 @@ def test_bad_weights(weights):
     [np.arange(30) % 3, np.array(list("abc") * 10), list("abc") * 10, (np.arange(30) % 3)[:, None]],
     ids=["numbers", "texts", "list", "column"],
 )
-@pytest.mark.filterwarnings("ignore::snefy_ldl.errors.ZeroLabelWarning")
+@pytest.mark.filterwarnings("ignore::snefy_ldl.errors.LabelWarning")
 def test_classes_in_place_of_shares_get_advice_that_works(classes, as_counts):
     X, what = np.random.default_rng(0).normal(size=(30, 2)), "counts" if as_counts else "D"
     model = SnefyLDL(epochs=1, guides=None, random_state=0)

@@ -9,12 +9,13 @@ import scipy.special
 import scipy.stats
 import torch
 from scipy.interpolate import CubicHermiteSpline
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 
 from integration_models import CITY, KINDS, LEVELS, fitted, table
 from snefy_ldl import AutoLDL, SnefyLDL
 from snefy_ldl.apps.integrations.graph import ModelGraph, share_grid
-from snefy_ldl.errors import InputError, NotFittedError
+from snefy_ldl.errors import InputError
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "paper"])

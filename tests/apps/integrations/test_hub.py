@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 
 from integration_models import CITY, fitted
 from snefy_ldl import SnefyLDL
 from snefy_ldl.apps.serve.explorer.rows import label_names
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.errors import InputError, ModelFileError, NotFittedError
+from snefy_ldl.errors import InputError, ModelFileError
 
 pytest.importorskip("huggingface_hub", reason="the Hub needs the extra hub")
 from huggingface_hub import HfApi, ModelCard

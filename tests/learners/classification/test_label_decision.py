@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import betainc
+from sklearn.exceptions import NotFittedError
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.errors import InputError, NotConformalizedError
+from snefy_ldl.errors import InputError
 from snefy_ldl.learners import SABFGS, DirichletLDL
 from snefy_ldl.learners.classification import LabelDecision, prob_largest
 
@@ -46,7 +47,7 @@ def test_decisions_and_rejections() -> None:
 def test_sets_cover_the_largest_label() -> None:
     model = DirichletLDL().fit(CITY.X[:150], CITY.D[:150])
     decision = LabelDecision(model)
-    with pytest.raises(NotConformalizedError, match="conformalize"):
+    with pytest.raises(NotFittedError, match="conformalize"):
         decision.predict_set(CITY.X)
     random, covered, sizes = np.random.default_rng(0), [], []
     for _ in range(20):

@@ -90,7 +90,9 @@ def explain(error: Exception) -> str:
     Returns:
         The line.
     """
-    from snefy_ldl.errors import NotFittedError, SnefyError
+    from sklearn.exceptions import NotFittedError
+
+    from snefy_ldl.errors import SnefyError
 
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.strerror}: {error.filename}"
@@ -110,10 +112,7 @@ def warnings_as_notes(tables: bool = False) -> Iterator[None]:
     """
     from snefy_ldl import errors
 
-    shown: tuple[type[Warning], ...] = (
-        *(errors.CalibrationWarning, errors.ClosureNote, errors.SeenRowsWarning),
-        *(errors.TrainingWarning, errors.ZeroLabelWarning),
-    )
+    shown: tuple[type[Warning], ...] = (errors.CalibrationWarning, errors.LabelWarning, errors.TrainingWarning)
     odd: list[Any] = []
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:

@@ -16,7 +16,7 @@ from snefy_ldl._internal.laws import law_blocks, log_probs, tensor_for, to_numpy
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.groups import group_folds, read_groups, split_rows
-from snefy_ldl.errors import SnefyError, TableNote, TrainingWarning, ZeroLabelWarning
+from snefy_ldl.errors import LabelWarning, SnefyError, TableNote, TrainingWarning
 from snefy_ldl.metrics import joint_pit
 from snefy_ldl.snefy import SnefyLDL, fit_folds, fit_many
 from snefy_ldl.training import Job, TrainingData
@@ -199,7 +199,7 @@ def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 
     splits = rows.folds(folds, random_state)
     learn = [train for train, _ in splits]
     with warnings.catch_warnings():  # the fit on all rows has warned already of what is odd about them
-        for category in (ZeroLabelWarning, TableNote, TrainingWarning):
+        for category in (LabelWarning, TableNote, TrainingWarning):
             warnings.simplefilter("ignore", category)
         if rows.counts is None:
             fitted = _refit(model, rows, learn) if type(model) is SnefyLDL else fit_folds(model, rows.X, rows.D, learn)

@@ -22,7 +22,7 @@ from snefy_ldl._internal.validation import ZeroPolicy, check_confidence, check_c
 from snefy_ldl.apps.reports.answers import Answers, JudgedRows, density_kind
 from snefy_ldl.datasets.groups import in_groups, split_rows
 from snefy_ldl.datasets.streams import make_stream
-from snefy_ldl.errors import ClosureNote, InputError, SeenRowsWarning, TableNote
+from snefy_ldl.errors import CalibrationWarning, InputError, LabelWarning, TableNote
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.networks.starts import fit_dirichlet, label_concentration
@@ -324,7 +324,7 @@ def evaluate(
         InputError: where there are no labels, or they do not fit the rows.
 
     Warns:
-        SeenRowsWarning: where more than a tenth of the rows trained the model.
+        CalibrationWarning: where more than a tenth of the rows trained the model.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -369,7 +369,7 @@ def warn_if_seen(seen: int, rows: int) -> None:
         rows: How many there are.
 
     Warns:
-        SeenRowsWarning: More than a tenth of the rows did.
+        CalibrationWarning: More than a tenth of the rows did.
 
     Example:
         >>> warn_if_seen(1, 100)
@@ -378,7 +378,7 @@ def warn_if_seen(seen: int, rows: int) -> None:
         warnings.warn(
             f"{seen:,} of the {rows:,} rows trained this model, which looks better on them than on new rows; evaluate "
             "it on rows that fit has not seen.",
-            SeenRowsWarning,
+            CalibrationWarning,
             stacklevel=3,
         )
 
@@ -388,7 +388,7 @@ def _answers(model: Any, X: Any, D: Any, counts: Any, level: float) -> tuple[Arr
     votes = counts is not None
     densities = model.log_prob(X, counts=counts) if votes else model.log_prob(X, D)  # refuses what does not fit
     with warnings.catch_warnings():
-        for note in (TableNote, ClosureNote):
+        for note in (TableNote, LabelWarning):
             warnings.simplefilter("ignore", note)  # log_prob has warned already
         labels = (check_counts(counts, model=model) if votes else check_distributions(D, model=model))[0]
         predicted, ends = np.asarray(model.predict(X)), np.asarray(model.predict_interval(X, level))

@@ -32,7 +32,7 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count, check_distributions, check_features
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups
-from snefy_ldl.errors import ClosureNote, InputError, ModelFileError, TrainingWarning, ZeroLabelWarning
+from snefy_ldl.errors import InputError, LabelWarning, ModelFileError, TrainingWarning
 from snefy_ldl.learners.base import Learner, close_rows, seeded_clone, share_floor
 from snefy_ldl.learners.comparison.result import Comparison
 from snefy_ldl.prediction import takes_groups
@@ -309,7 +309,7 @@ def _score_folds(unit: Unit, n_jobs: int | None) -> Record:
     predict_seconds, started = [], time.perf_counter()
     try:
         with warnings.catch_warnings():
-            for kind in (TrainingWarning, ZeroLabelWarning, ClosureNote):
+            for kind in (TrainingWarning, LabelWarning):
                 warnings.simplefilter("ignore", kind)  # would be repeated for every fold
             models = fit_folds(unit.model, everything, data.labels, [train for train, _ in folds], n_jobs)
             fit_seconds = [(time.perf_counter() - started) / len(folds)] * len(folds)
