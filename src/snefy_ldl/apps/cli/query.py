@@ -29,6 +29,7 @@ from snefy_ldl.apps.cli.tables import (
     group_columns,
     label_names,
     open_table,
+    recorded,
     row_names,
 )
 from snefy_ldl.apps.cli.votes import next_votes
@@ -295,7 +296,9 @@ def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, column
     )
     with warnings_as_notes(tables=True):
         shares = np.asarray(model.predict(columns.rows(model, frame)))
-    predicted = pd.DataFrame(round_shares(shares), columns=[f"{PREDICTED}{label}" for label in label_names(model)])
+    unit = recorded(model, "unit") or {"factor": 1.0}
+    names = [f"{PREDICTED}{label}" for label in label_names(model)]
+    predicted = pd.DataFrame(round_shares(shares * unit["factor"]), columns=names)
     copied = [*columns.kept, *columns.groups, *columns.features]
     taken = {*first.columns, *copied}
     empty = {label: np.full(len(frame), np.nan) for label in label_names(model) if label not in taken}

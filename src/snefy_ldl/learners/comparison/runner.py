@@ -31,6 +31,8 @@ from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count, check_distributions, check_features
 from snefy_ldl._internal.version import __version__
+from snefy_ldl.datasets.cells import is_frame
+from snefy_ldl.datasets.columns import has_gaps, learn_columns
 from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups
 from snefy_ldl.errors import InputError, LabelWarning, ModelFileError, TrainingWarning
 from snefy_ldl.learners.base import Learner, close_rows, seeded_clone, share_floor
@@ -227,7 +229,8 @@ def check_sets(X: Any, D: Any) -> list[TestSet]:
 
 def _check_set(name: str, X: Any, D: Any) -> TestSet:
     X = as_rows(X)
-    features = check_features(X)
+    columns = learn_columns(X) if is_frame(X) or has_gaps(X) else None
+    features = check_features(X) if columns is None else columns.transform(X)
     labels, _ = check_distributions(D, n_rows=features.shape[0])
     dense = sp.csr_matrix(features).toarray() if sp.issparse(features) else np.ascontiguousarray(features)
     digest = hashlib.sha256(repr((dense.shape, labels.shape)).encode() + dense.tobytes() + labels.tobytes())
