@@ -272,7 +272,7 @@ def left(name: str, seed: int) -> dict[str, Any]:
     Residuals of log-ratios come from three fits that leave out a third of the training rows each; the linear mixed
     model makes shrunken shifts of them, of which a part moves the distribution that was fitted to all training rows.
     """
-    from snefy_ldl.datasets.groups import read_groups
+    from snefy_ldl.datasets.grouping import read_groups
     from snefy_ldl.training.effects import fit_mixed_model, posterior_means
 
     X, D, g = load(name)

@@ -11,7 +11,14 @@ from scipy.stats import dirichlet
 from snefy_ldl import GroupedLDL, SnefyLDL, blocks, load
 from snefy_ldl.active import ActiveLearner, diagnosis, query, will_it_help
 from snefy_ldl.datasets import make_groups
-from snefy_ldl.datasets.groups import group_folds, in_groups, labels_differ, leave_groups_out, read_groups, split_groups
+from snefy_ldl.datasets.grouping import (
+    group_folds,
+    in_groups,
+    labels_differ,
+    leave_groups_out,
+    read_groups,
+    split_groups,
+)
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.explain import dependence, effects, group_variance, permutation_importance
 from snefy_ldl.explain.importance import sum_up

@@ -24,7 +24,7 @@ from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, NamedTable
 from snefy_ldl._internal.validation import check_number
-from snefy_ldl.datasets.votes import VoteTable
+from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError, ModelFileError, TableNote
 from snefy_ldl.persistence import Asked, save

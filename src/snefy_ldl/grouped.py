@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from snefy_ldl._internal.rows import count_rows
 from snefy_ldl._internal.schema import n_encoded
 from snefy_ldl._internal.validation import check_choice, check_counts, check_distributions
-from snefy_ldl.datasets.groups import GroupedRows, in_groups, read_groups, split_rows
+from snefy_ldl.datasets.grouping import GroupedRows, in_groups, read_groups, split_rows
 from snefy_ldl.datasets.streams import as_stream
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError

@@ -33,7 +33,7 @@ from snefy_ldl._internal.validation import (
     check_same_index,
     known_labels,
 )
-from snefy_ldl.datasets.groups import GroupedRows, split_rows
+from snefy_ldl.datasets.grouping import GroupedRows, split_rows
 from snefy_ldl.datasets.objects import open_rows
 from snefy_ldl.datasets.streams import as_stream
 from snefy_ldl.distributions import SnefySimplex

@@ -24,7 +24,7 @@ from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count, check_rows
-from snefy_ldl.datasets.groups import leave_groups_out
+from snefy_ldl.datasets.grouping import leave_groups_out
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.snefy import SnefyLDL, fit_many
 from snefy_ldl.training import TrainingData

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from snefy_ldl.datasets import load_table, tables
+from snefy_ldl.datasets import load_table, table_files
 from snefy_ldl.datasets.formats import table_kind
-from snefy_ldl.datasets.tables import TableSink, TableSource
+from snefy_ldl.datasets.table_files import TableSink, TableSource
 from snefy_ldl.errors import DataNotFoundError, InputError
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq")
@@ -40,7 +40,7 @@ def write(frame: pd.DataFrame, file: Path) -> Path:
 def test_what_is_written_is_read_back(
     tmp_path: Path, soil: pd.DataFrame, ending: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "CHUNK_ROWS", rows)
+    monkeypatch.setattr(table_files, "CHUNK_ROWS", rows)
     source = TableSource(write(soil, tmp_path / f"soil{ending}"))
     assert source.columns == list(soil.columns)
     whole = source.whole(["depth", "sand"], ["site"])
@@ -74,7 +74,7 @@ def test_names_like_na_stay_names_and_numbers_may_be_missing(tmp_path: Path) -> 
 
 
 def test_text_that_comes_late_is_found(tmp_path: Path, soil: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(table_files, "CHUNK_ROWS", 3)
     broken = soil.astype({"depth": object})
     broken.loc[5, "depth"] = "deep"
     broken.to_csv(tmp_path / "soil.csv", index=False)

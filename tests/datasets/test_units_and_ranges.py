@@ -15,7 +15,7 @@ from snefy_ldl.datasets.cells import cell_numbers
 from snefy_ldl.datasets.columns import GapFiller, TableEncoder, learn_columns, read_encoder
 from snefy_ldl.datasets.labelled import read_labelled
 from snefy_ldl.datasets.shares import Unit, read_shares, strip_unit
-from snefy_ldl.datasets.tables import TableSource
+from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError, LabelWarning, ModelFileError, TableNote
 
 SHARES = np.array([[0.25, 0.75], [0.5, 0.5], [0.9, 0.1]])

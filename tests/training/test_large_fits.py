@@ -153,7 +153,7 @@ def test_moments_of_a_large_table_take_no_copy_of_it() -> None:
 
 
 def test_a_parquet_file_is_read_as_a_frame_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from snefy_ldl.datasets import load_table, tables
+    from snefy_ldl.datasets import load_table, table_files
 
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(500, 3)), columns=["a", "b", "c"]).astype({"b": "float32"})
@@ -161,7 +161,7 @@ def test_a_parquet_file_is_read_as_a_frame_would_be(tmp_path: Path, monkeypatch:
     frame[["x", "y"]] = rng.dirichlet([1.0, 2.0], 500)
     frame.to_parquet(tmp_path / "t.parquet", row_group_size=130)
     straight = load_table(tmp_path / "t.parquet", "x,y")
-    monkeypatch.setattr(tables, "SINGLE_NUMBERS", 100)
+    monkeypatch.setattr(table_files, "SINGLE_NUMBERS", 100)
     monkeypatch.setattr("snefy_ldl._internal.validation.SINGLE_NUMBERS", 100)
     done: list[tuple[int, int]] = []
     single = load_table(tmp_path / "t.parquet", "x,y", progress=lambda *step: done.append(step))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snefy_ldl.datasets import make_annotators
-from snefy_ldl.datasets.votes import VoteTable
+from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import DataNotFoundError, InputError
 from snefy_ldl.votes import Votes, load_votes
 

@@ -16,7 +16,7 @@ from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.active.batches import lcmd
 from snefy_ldl.active.kernels import best_kernel, make_kernel
 from snefy_ldl.active.pool import Pool, dense_table
-from snefy_ldl.datasets.groups import group_folds, in_groups, read_groups, split_rows
+from snefy_ldl.datasets.grouping import group_folds, in_groups, read_groups, split_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.trees import TreesLDL
 

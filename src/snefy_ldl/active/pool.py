@@ -22,8 +22,8 @@ from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Index
 from snefy_ldl._internal.validation import check_features
-from snefy_ldl.datasets.groups import GroupedRows, in_groups, split_rows
-from snefy_ldl.datasets.tables import TableSource
+from snefy_ldl.datasets.grouping import GroupedRows, in_groups, split_rows
+from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError
 
 #: A pool of at least this many rows shows a progress bar on a terminal.

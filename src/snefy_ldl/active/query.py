@@ -20,7 +20,7 @@ from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.datasets.columns import columns_of
-from snefy_ldl.datasets.groups import in_groups
+from snefy_ldl.datasets.grouping import in_groups
 from snefy_ldl.errors import InputError
 
 #: Strategies by name; a class enters itself when it is defined.

@@ -52,7 +52,7 @@ def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float, ordered: 
     """
     import numpy as np
 
-    from snefy_ldl.datasets.tables import round_shares
+    from snefy_ldl.datasets.table_files import round_shares
     from snefy_ldl.votes import vote_quantiles
 
     labels, tail = [str(label) for label in model.label_names_], 0.5 * (1.0 - level)
@@ -204,7 +204,7 @@ def prediction_columns(model: SnefyLDL, X: Any, intervals: Callable[[Any], Any] 
     """
     import numpy as np
 
-    from snefy_ldl.datasets.tables import round_shares
+    from snefy_ldl.datasets.table_files import round_shares
 
     labels = [str(label) for label in model.label_names_]
     columns = dict(zip(labels, np.asarray(model.predict(X)).T))

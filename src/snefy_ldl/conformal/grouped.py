@@ -21,7 +21,7 @@ from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod, fold_models
 from snefy_ldl.conformal.scores import BetaScore
 from snefy_ldl.conformal.thresholds import Calibration
-from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups, split_rows
+from snefy_ldl.datasets.grouping import in_groups, leave_groups_out, read_groups, split_rows
 from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.errors import InputError
 from snefy_ldl.prediction import takes_groups

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snefy_ldl.datasets.dataset import Dataset, cache_folder, dataset_names, load_dataset, load_table
-from snefy_ldl.datasets.groups import GroupedData, blocks, in_groups, make_groups
+from snefy_ldl.datasets.grouping import GroupedData, blocks, in_groups, make_groups
 from snefy_ldl.datasets.synthetic import (
     SyntheticData,
     draw_tiles,

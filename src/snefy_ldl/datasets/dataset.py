@@ -20,7 +20,7 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets.recognise import LeftOutColumn, recognise
 from snefy_ldl.datasets.shares import Unit, label_numbers, read_shares
-from snefy_ldl.datasets.tables import Progress, TableSource, read_parts
+from snefy_ldl.datasets.table_files import Progress, TableSource, read_parts
 from snefy_ldl.errors import DataNotFoundError, InputError, LabelWarning, TableNote
 
 

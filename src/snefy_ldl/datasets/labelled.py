@@ -19,8 +19,8 @@ from snefy_ldl._internal.text import in_file, shorten
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.label_studio import read_choices, read_names
 from snefy_ldl.datasets.shares import COMMAND, Unit, label_numbers, read_shares
-from snefy_ldl.datasets.tables import Progress, TableSource, read_parts
-from snefy_ldl.datasets.votes import VoteTable
+from snefy_ldl.datasets.table_files import Progress, TableSource, read_parts
+from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import InputError
 
 #: Columns that ``query`` adds to a row's features: its score and, with this prefix, the predicted shares.

@@ -13,7 +13,7 @@ import numpy as np
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
-from snefy_ldl.datasets.groups import in_groups
+from snefy_ldl.datasets.grouping import in_groups
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.features import Feature, Table, choose_rows
 from snefy_ldl.explain.quantities import (

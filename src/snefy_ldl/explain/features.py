@@ -13,7 +13,7 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.datasets.cells import as_pandas, cell_numbers, is_frame
 from snefy_ldl.datasets.columns import TableEncoder
-from snefy_ldl.datasets.groups import in_groups, split_rows
+from snefy_ldl.datasets.grouping import in_groups, split_rows
 from snefy_ldl.errors import InputError
 
 #: Levels of a text column at most, the most frequent ones, unless a grid names more.

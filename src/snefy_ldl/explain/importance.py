@@ -18,7 +18,7 @@ from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, move_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions
-from snefy_ldl.datasets.groups import in_groups, read_groups, split_rows
+from snefy_ldl.datasets.grouping import in_groups, read_groups, split_rows
 from snefy_ldl.datasets.objects import Objects, describe, open_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.features import Table, choose_rows, column_names

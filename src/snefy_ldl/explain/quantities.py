@@ -16,7 +16,7 @@ from snefy_ldl._internal.laws import law_blocks, to_numpy
 from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
-from snefy_ldl.datasets.groups import read_groups
+from snefy_ldl.datasets.grouping import read_groups
 from snefy_ldl.errors import InputError, TableNote
 
 

@@ -12,7 +12,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count
-from snefy_ldl.datasets.groups import group_folds
+from snefy_ldl.datasets.grouping import group_folds
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners.base import Learner
 

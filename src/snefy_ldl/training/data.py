@@ -36,7 +36,7 @@ from snefy_ldl._internal.validation import (
     spread_rest,
 )
 from snefy_ldl.datasets.columns import Encoder, TableEncoder, learn_columns
-from snefy_ldl.datasets.groups import read_groups
+from snefy_ldl.datasets.grouping import read_groups
 from snefy_ldl.datasets.objects import Objects, open_rows, split_labels
 from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.networks.custom import Backbone
@@ -75,7 +75,7 @@ class TrainingData:
         label_names: names of the labels, or None where they had none.
         feature_names: names of the features, or None where they had none.
         weights: row weights (N,) with mean one, or None.
-        groups: of the rows (:class:`snefy_ldl.datasets.groups.Groups`), or None.
+        groups: of the rows (:class:`snefy_ldl.datasets.grouping.Groups`), or None.
         blocks: a number per row (N,), or None.
         note: what the labels suggest, for ``training_["note"]``, or None.
         completed: whether the second half of the rows holds the votes of the first, completed; see

@@ -28,7 +28,7 @@ from scipy.sparse.linalg import splu
 from scipy.stats import norm
 
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl.datasets.groups import Groups
+from snefy_ldl.datasets.grouping import Groups
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.training.guides import Guides, mixed_mean, pack_guides, unpack_guides
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl.datasets.groups import Groups
+from snefy_ldl.datasets.grouping import Groups
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.backbones import StackedMLP

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import entr
 
 from snefy_ldl._internal.text import shorten
-from snefy_ldl.datasets.votes import VoteTable
+from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import InputError
 
 Level = Literal["nominal", "ordinal", "interval"]

@@ -27,7 +27,7 @@ from scipy.special import expit, log_softmax, logit, logsumexp, softmax
 
 from snefy_ldl._internal.laws import draw_laws
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl.datasets.votes import VoteTable
+from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
 from snefy_ldl.votes.confusion import ARRAYS, Annotators, effective_counts

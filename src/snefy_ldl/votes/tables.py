@@ -1,7 +1,7 @@
 """Annotator tables: single votes to counts and back, how far annotators agree, and what looks odd before a fit.
 
 ``SnefyLDL.fit(X, votes=votes)`` learns about items and annotators, ``fit(X, counts=votes.counts)`` about items alone.
-How tables are read is in :mod:`snefy_ldl.datasets.votes`, scores of predicted votes are in
+How tables are read is in :mod:`snefy_ldl.datasets.vote_table`, scores of predicted votes are in
 :mod:`snefy_ldl.votes.scores`, and where to send the next annotator is in :mod:`snefy_ldl.votes.allocation`.
 """
 
@@ -22,8 +22,8 @@ from snefy_ldl._internal.validation import (
     check_distributions,
     common_denominator,
 )
-from snefy_ldl.datasets.tables import TableSink
-from snefy_ldl.datasets.votes import (
+from snefy_ldl.datasets.table_files import TableSink
+from snefy_ldl.datasets.vote_table import (
     VoteForm,
     VoteRepeats,
     VoteTable,

@@ -21,7 +21,7 @@ import snefy_ldl
 from snefy_ldl import SnefyLDL
 from snefy_ldl.apps import cli
 from snefy_ldl.conformal import ConformalIntervals, Splines
-from snefy_ldl.datasets import make_annotators, make_city_districts, tables
+from snefy_ldl.datasets import make_annotators, make_city_districts, table_files
 from snefy_ldl.errors import CalibrationWarning
 from snefy_ldl.metrics.points import kl_divergence
 
@@ -121,7 +121,7 @@ def test_predict_in_parts_gives_the_same(
     folder: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = succeed("predict", folder / "model", folder / name, "--interval", 0.9, "--keep", "code")
-    monkeypatch.setattr(tables, "CHUNK_ROWS", 50)
+    monkeypatch.setattr(table_files, "CHUNK_ROWS", 50)
     out = tmp_path / "parts.parquet"
     succeed("predict", folder / "model", folder / name, "--interval", 0.9, "--keep", "code", "--out", out)
     (tmp_path / "whole.csv").write_text(whole)
@@ -287,7 +287,7 @@ def test_bad_columns_and_cells_are_named(folder: Path, tmp_path: Path, districts
 def test_a_failed_predict_keeps_the_old_output(
     folder: Path, tmp_path: Path, districts: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "CHUNK_ROWS", 50)
+    monkeypatch.setattr(table_files, "CHUNK_ROWS", 50)
     out = tmp_path / "out.csv"
     out.write_text("precious")
     broken = districts.copy()

@@ -14,7 +14,7 @@ import pytest
 from commands import fail, succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import query
-from snefy_ldl.datasets import make_city_districts, tables
+from snefy_ldl.datasets import make_city_districts, table_files
 from snefy_ldl.datasets.labelled import append_rows, join_features, read_labelled
 from snefy_ldl.errors import InputError
 
@@ -101,7 +101,7 @@ def test_query_in_parts_gives_the_same(folder: Path, tmp_path: Path, monkeypatch
         return pd.read_csv(io.StringIO(succeed(*words).stdout))
 
     whole = table(*words)
-    monkeypatch.setattr(tables, "CHUNK_ROWS", 41)
+    monkeypatch.setattr(table_files, "CHUNK_ROWS", 41)
     pd.testing.assert_frame_equal(table(*words), whole)
     assert list(table(*words[:-1], 5)["row"]) != list(whole["row"])
 

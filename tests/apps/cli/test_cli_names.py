@@ -20,7 +20,7 @@ from snefy_ldl._internal import files
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.conformal.report import COLUMNS, CoverageReport
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.datasets.tables import TableSink, TableSource
+from snefy_ldl.datasets.table_files import TableSink, TableSource
 from snefy_ldl.persistence import save_calibration
 
 SMALL = {"n_neurons": 5, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "random_state": 0, "guides": None}

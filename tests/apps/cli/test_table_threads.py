@@ -53,7 +53,7 @@ def test_an_error_of_a_part_is_raised_and_threads_are_put_back() -> None:
 
 
 def test_predict_writes_what_the_model_says_of_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snefy_ldl.datasets.tables.CHUNK_ROWS", 64)
+    monkeypatch.setattr("snefy_ldl.datasets.table_files.CHUNK_ROWS", 64)
     city = make_city_districts(n=300, random_state=0)
     frame = pd.DataFrame(city.X, columns=city.feature_names)
     labels = pd.DataFrame(city.D, columns=city.label_names)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from snefy_ldl.datasets.tables import Progress
+    from snefy_ldl.datasets.table_files import Progress
 
 #: Endings of pictures.
 PICTURES = (".png", ".svg", ".pdf")

@@ -162,7 +162,7 @@ def _facts(result: Comparison) -> dict[str, Any]:
 
 def _write(result: Comparison, file: Path) -> None:
     from snefy_ldl._internal.files import write_bytes, write_json
-    from snefy_ldl.datasets.tables import TableSink
+    from snefy_ldl.datasets.table_files import TableSink
 
     kind = file.suffix.lower()
     if kind == ".json":

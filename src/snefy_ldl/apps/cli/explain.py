@@ -70,7 +70,7 @@ def explain_model(
           snefy-ldl explain model soil.csv --feature rain --and slope --of "sand>clay"
     """
     # torch, and what reads tables: only when the command runs
-    from snefy_ldl.datasets.groups import in_groups
+    from snefy_ldl.datasets.grouping import in_groups
     from snefy_ldl.explain import dependence, effects
 
     if out is not None:

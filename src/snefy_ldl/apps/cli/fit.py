@@ -250,7 +250,7 @@ def _labels_differ(rows: Labelled, remark: str) -> bool:
     """Whether labels are more alike within the groups that a remark names than between them; 1 in 100 by chance."""
     import numpy as np
 
-    from snefy_ldl.datasets.groups import labels_differ
+    from snefy_ldl.datasets.grouping import labels_differ
 
     name = next(name for name in rows.features.columns if remark.startswith(f"column {name!r} has"))
     whole = np.isfinite(rows.labels).all(axis=1) & (rows.labels.sum(axis=1) > 0)
@@ -259,7 +259,7 @@ def _labels_differ(rows: Labelled, remark: str) -> bool:
 
 def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str) -> Any:
     """Single votes where annotators are to be learnt; None where only the numbers of votes matter."""
-    from snefy_ldl.datasets.votes import read_vote_cells
+    from snefy_ldl.datasets.vote_table import read_vote_cells
     from snefy_ldl.votes.tables import Votes
 
     known = rows.votes is not None and bool(rows.votes.annotators)
@@ -306,7 +306,7 @@ def _fit_stream(
 ) -> int:
     """Fit the model to a folder of Parquet files, here or by an engine; returns the number of features."""
     from snefy_ldl.apps.cluster.training import ParquetRows
-    from snefy_ldl.datasets.tables import TableSource
+    from snefy_ldl.datasets.table_files import TableSource
     from snefy_ldl.snefy import fit_stream
 
     source = TableSource(folder)

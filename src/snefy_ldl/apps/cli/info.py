@@ -179,7 +179,7 @@ def _calibration_line(folder: Path) -> str:
 
 def _show_annotators(model: Path, out: str | None, plot: Path | None, as_json: bool) -> None:
     """Print what a fit to single votes learnt about its annotators."""
-    from snefy_ldl.datasets.tables import TableSink
+    from snefy_ldl.datasets.table_files import TableSink
 
     if plot is not None:
         check_picture(plot, option="--plot")

@@ -182,7 +182,7 @@ class Predictor:
             out: File, or ``-`` for standard output.
         """
         from snefy_ldl.apps.rows import map_in_order
-        from snefy_ldl.datasets.tables import TableSink
+        from snefy_ldl.datasets.table_files import TableSink
 
         rows, read = 0, list(dict.fromkeys([*self.keep, *group_columns(self.model, self.source)]))
         # parts are answered by several threads, which share the filters of warnings: odd cells are added up here
@@ -205,8 +205,8 @@ class Predictor:
     def _answer(self, numbered: tuple[int, Any]) -> Any:
         import pandas as pd
 
-        from snefy_ldl.datasets.groups import in_groups
-        from snefy_ldl.datasets.tables import round_shares
+        from snefy_ldl.datasets.grouping import in_groups
+        from snefy_ldl.datasets.table_files import round_shares
 
         start, chunk = numbered
         self.odd.extend(odd_cells(self.model, chunk, self.names))
@@ -289,7 +289,7 @@ def predict_given_votes(
     """
     import pandas as pd
 
-    from snefy_ldl.datasets.tables import TableSink
+    from snefy_ldl.datasets.table_files import TableSink
 
     reader = Items(model, items, votes, id_name)
     ratings = RATING_COLUMNS if ordered else ()

@@ -37,7 +37,7 @@ from snefy_ldl.apps.rows import model_rows, table_groups, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.active import Diagnosis
-    from snefy_ldl.datasets.tables import TableSource
+    from snefy_ldl.datasets.table_files import TableSource
     from snefy_ldl.snefy import SnefyLDL
 
 
@@ -211,7 +211,7 @@ class _Columns:
 
     def rows(self, model: SnefyLDL, table: Any) -> Any:
         """Rows of a table as the model takes them, with their groups where it knows groups."""
-        from snefy_ldl.datasets.groups import in_groups
+        from snefy_ldl.datasets.grouping import in_groups
 
         return in_groups(model_rows(model, table, self.features), table_groups(model, table))
 
@@ -289,7 +289,7 @@ def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, column
     import pandas as pd
 
     from snefy_ldl.datasets.labelled import ID_NAMES, PREDICTED, SCORE
-    from snefy_ldl.datasets.tables import TableSink, round_shares
+    from snefy_ldl.datasets.table_files import TableSink, round_shares
 
     first = pd.DataFrame(
         {columns.key or ID_NAMES[-1]: rows if columns.key is None else frame[columns.key], SCORE: scores}

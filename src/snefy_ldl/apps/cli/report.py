@@ -190,7 +190,7 @@ def _judged_rows(model: SnefyLDL, file: Path, source: opt.LabelOptions) -> Judge
     import pandas as pd
 
     from snefy_ldl.apps.reports import JudgedRows
-    from snefy_ldl.datasets.groups import in_groups, split_rows
+    from snefy_ldl.datasets.grouping import in_groups, split_rows
 
     rows, X = read_for_model(model, file, source)
     X, groups = split_rows(X)

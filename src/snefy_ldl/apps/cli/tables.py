@@ -17,7 +17,7 @@ from snefy_ldl.apps.rows import group_levels, model_rows, table_groups, takes_ga
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Form, Labelled
-    from snefy_ldl.datasets.tables import Progress, TableSource
+    from snefy_ldl.datasets.table_files import Progress, TableSource
     from snefy_ldl.snefy import SnefyLDL
 
 
@@ -60,7 +60,7 @@ def open_table(file: Path) -> TableSource:
     Returns:
         Its reader.
     """
-    from snefy_ldl.datasets.tables import TableSource
+    from snefy_ldl.datasets.table_files import TableSource
 
     return TableSource(file, sheet_of(file))
 
@@ -327,7 +327,7 @@ def read_for_model(
     Raises:
         InputError: A file lacks a column, or a label breaks a rule; the message names row and column.
     """
-    from snefy_ldl.datasets.groups import in_groups
+    from snefy_ldl.datasets.grouping import in_groups
     from snefy_ldl.datasets.labelled import join_features, read_labelled
 
     form: Any = options.votes
@@ -393,7 +393,7 @@ def _detected_columns(
     items: Path | None,
 ) -> tuple[str, str, str]:
     """Columns of a table with one vote per row; prints how they were recognised."""
-    from snefy_ldl.datasets.votes import find_vote_columns
+    from snefy_ldl.datasets.vote_table import find_vote_columns
 
     if file.suffix.lower() == ".json":
         return columns
@@ -449,7 +449,7 @@ class Items:
         """
         import numpy as np
 
-        from snefy_ldl.datasets.tables import cell_text
+        from snefy_ldl.datasets.table_files import cell_text
 
         start, no_votes = 0, np.zeros(len(self.labels))
         keep, finite = [self._key] if self._key else [], not takes_gaps(self.model)
@@ -507,7 +507,7 @@ def outside_rows(model: Any, X: Any) -> Any:
         model: A fitted model.
         X: Features as the model takes them, with or without groups.
     """
-    from snefy_ldl.datasets.groups import split_rows
+    from snefy_ldl.datasets.grouping import split_rows
 
     return None if model.columns_ is None else model.columns_.outside(split_rows(X)[0])
 

@@ -40,7 +40,7 @@ def next_votes(
         InputError: An option, the items or the votes break a rule.
     """
     from snefy_ldl.datasets.labelled import PREDICTED
-    from snefy_ldl.datasets.tables import TableSink
+    from snefy_ldl.datasets.table_files import TableSink
 
     settings = _check_settings(changes, pairs, costs)
     most = settings["max_per_item"]
@@ -84,7 +84,7 @@ def _read_costs(file: Path | None) -> dict[str, float]:
     """What a vote of each annotator costs, by name."""
     import pandas as pd
 
-    from snefy_ldl.datasets.votes import read_vote_cells
+    from snefy_ldl.datasets.vote_table import read_vote_cells
 
     if file is None:
         return {}
@@ -101,7 +101,7 @@ def _choose_pairs(reader: Items, X: Any, ids: list[str], n: int, settings: dict[
     """Rows, annotators and gains of the n best pairs among some items."""
     import numpy as np
 
-    from snefy_ldl.datasets.votes import VoteTable
+    from snefy_ldl.datasets.vote_table import VoteTable
 
     votes = reader.single_votes
     if votes is None:
@@ -118,7 +118,7 @@ def _best_votes(reader: Items, n: int, max_per_item: int, settings: dict[str, An
 
     from snefy_ldl._internal.rows import take_rows
     from snefy_ldl.datasets.labelled import PREDICTED
-    from snefy_ldl.datasets.tables import round_shares
+    from snefy_ldl.datasets.table_files import round_shares
     from snefy_ldl.votes import next_vote
     from snefy_ldl.votes import update as update_by_votes
 

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from snefy_ldl._internal.text import shorten
-from snefy_ldl.datasets.tables import need_columns
+from snefy_ldl.datasets.table_files import need_columns
 from snefy_ldl.errors import DataNotFoundError, InputError
 
 __all__ = ["ParquetTable", "find_parquet", "open_address"]

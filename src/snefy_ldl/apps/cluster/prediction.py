@@ -151,7 +151,7 @@ class Predictor:
         """
         import pyarrow
 
-        from snefy_ldl.datasets.tables import check_finite, check_numbers  # loads pandas
+        from snefy_ldl.datasets.table_files import check_finite, check_numbers  # loads pandas
 
         frame = table.select(self.features).to_pandas()
         file = Path(table.column("path")[0].as_py()).name if "path" in table.column_names else "table"

@@ -15,7 +15,7 @@ from sklearn.model_selection import KFold
 from snefy_ldl._internal.laws import law_blocks, log_probs, tensor_for, to_numpy
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl.datasets.groups import group_folds, read_groups, split_rows
+from snefy_ldl.datasets.grouping import group_folds, read_groups, split_rows
 from snefy_ldl.errors import LabelWarning, SnefyError, TableNote, TrainingWarning
 from snefy_ldl.metrics import joint_pit
 from snefy_ldl.snefy import SnefyLDL, fit_folds, fit_many

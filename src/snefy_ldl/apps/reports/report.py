@@ -16,7 +16,7 @@ from snefy_ldl.apps.reports.answers import FEWEST_ROWS, LEVEL, Answers, JudgedRo
 from snefy_ldl.apps.reports.scores import FOLDS, Difference, ScoreLine, fit_rivals, measure_doubling, score_lines
 from snefy_ldl.conformal.choice import FEWEST_COMPARED
 from snefy_ldl.conformal.report import conditional_rows, spaced_rows
-from snefy_ldl.datasets.groups import group_folds
+from snefy_ldl.datasets.grouping import group_folds
 from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.explain.effects import group_variance
 from snefy_ldl.explain.features import column_names

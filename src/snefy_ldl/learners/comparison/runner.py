@@ -33,7 +33,7 @@ from snefy_ldl._internal.validation import check_count, check_distributions, che
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.datasets.cells import is_frame
 from snefy_ldl.datasets.columns import has_gaps, learn_columns
-from snefy_ldl.datasets.groups import in_groups, leave_groups_out, read_groups
+from snefy_ldl.datasets.grouping import in_groups, leave_groups_out, read_groups
 from snefy_ldl.errors import InputError, LabelWarning, ModelFileError, TrainingWarning
 from snefy_ldl.learners.base import Learner, close_rows, seeded_clone, share_floor
 from snefy_ldl.learners.comparison.result import Comparison

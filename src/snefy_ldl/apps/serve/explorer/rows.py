@@ -16,7 +16,7 @@ from snefy_ldl.auto import AutoLDL
 from snefy_ldl.datasets.columns import GapFiller, TableEncoder, columns_of
 from snefy_ldl.datasets.labelled import find_id
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
-from snefy_ldl.datasets.tables import TableSource
+from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL

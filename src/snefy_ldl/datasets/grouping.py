@@ -17,7 +17,7 @@ from scipy.special import gammaln, logsumexp, softmax
 
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_number
-from snefy_ldl.datasets.tables import cell_text
+from snefy_ldl.datasets.table_files import cell_text
 from snefy_ldl.errors import InputError
 
 #: Random regroupings of a test, and how many rows it looks at.
