@@ -170,15 +170,14 @@ def test_commands_take_the_code_by_name(model: SnefyLDL, folder: Path, table: Pa
 @pytest.mark.parametrize(
     "words",
     [
-        ("plot", "marginals", "FOLDER", "TABLE", "--out", "p.png", "--dpi", 30),
-        ("explain", "FOLDER", "TABLE", "--feature", "f0", "--grid", 2, "--max-rows", 5),
+        ("explain", "FOLDER", "TABLE", "--feature", "f0"),
         ("report", "FOLDER", "TABLE", "--out", "report", "--folds", 0),
         ("query", "FOLDER", "TABLE", "--n", 2),
-        ("next", "FOLDER", "TABLE", "--n", 2),
-        ("update", "FOLDER", "TABLE", "VOTES", "--votes", "counts"),
+        ("query", "FOLDER", "TABLE", "--n", 2, "--votes", "VOTES"),
+        ("predict", "FOLDER", "TABLE", "--votes", "VOTES"),
         ("explore", "FOLDER", "TABLE", "--out", "page.html"),
     ],
-    ids=lambda words: words[0],
+    ids=lambda words: "-".join(map(str, words[::3])),
 )
 def test_every_command_that_loads_a_model_takes_the_code(
     folder: Path, table: Path, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...]

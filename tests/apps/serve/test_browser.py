@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import socket
 import threading
 import time
@@ -25,7 +24,6 @@ from snefy_ldl import LogRatioLDL, SnefyLDL
 from snefy_ldl.apps.serve.app import create_app
 from snefy_ldl.apps.serve.explorer import PageRows
 from snefy_ldl.apps.serve.explorer.export import DRAWS
-from snefy_ldl.apps.serve.transport import Log
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.persistence import load_calibration
 
@@ -367,7 +365,7 @@ def test_labels_made_in_the_page_go_back_into_a_fit(tab: Any, city: Table, tmp_p
     table.to_csv(tmp_path / "train.csv", index=False)
     done = succeed(
         *("fit", tmp_path / "train.csv", "--labels", ",".join(city[1].columns), "--append", file),
-        *("--out", tmp_path / "again", "--epochs", 1, "--quiet", "--density", "snefy"),
+        *("--out", tmp_path / "again", "--set", "epochs=1", "--density", "snefy", "--quiet"),
     )
     assert "2 labelled rows added" in done.output
 
@@ -538,7 +536,7 @@ def test_calibrated_intervals_are_shown_where_there_are_some(
 def test_the_service_shows_the_page_under_its_policy(browser: Any, folder: Path, city: Table, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     city[0][:20].to_csv(file, index=False)
-    app = create_app([folder], data=file, log=Log(io.StringIO()))
+    app = create_app([folder], data=file)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -255,8 +255,8 @@ def test_the_command(tmp_path: Path) -> None:
     assert "SABFGS" in shown.stdout
     assert "fit s" in shown.stdout
     assert all(out.stat().st_size > 100 for out in outs)
-    assert '"learner": "AAKNN"' in succeed(*words, "--json").stdout
+    assert '"learner": "AAKNN"' in (tmp_path / "t.json").read_text()
     frame.head(60).to_csv(tmp_path / "village.csv", index=False)
     assert "Friedman" in succeed(*words[:2], tmp_path / "village.csv", *words[2:]).stdout
-    assert "names from SnefyLDL" in fail(*words[:-3], "--learners", "Oracle")
+    assert "names from AutoLDL" in fail(*words[:-3], "--learners", "Oracle")
     assert run(*words, "--out", "t.doc").exit_code == 2

@@ -21,9 +21,9 @@ def serve(
     data: Path | None = None,
     token: Annotated[str | None, typer.Option(envvar="SNEFY_LDL_TOKEN")] = None,
     rows: Annotated[int, typer.Option(min=1)] = 10_000,
-    body_mb: float = 8.0,
-    seconds: float = 10.0,
-    queue: Annotated[int, typer.Option(min=1)] = 64,
+    body_mb: Annotated[float, typer.Option(min=0.001)] = 8.0,
+    seconds: Annotated[float, typer.Option(min=0.001)] = 10.0,
+    connections: Annotated[int, typer.Option(min=1)] = 512,
 ) -> None:
     """Answer questions about a model over HTTP, and show its page at /.
 
@@ -39,7 +39,7 @@ def serve(
         rows: Most rows per request.
         body_mb: Largest body of a request, in megabytes.
         seconds: Longest time per request; slower requests get 503.
-        queue: Requests that may wait per model; others get 503.
+        connections: Open connections, waiting requests included; others get 503.
 
     Examples:
         One model on this machine, its page at http://127.0.0.1:8000/:
@@ -52,24 +52,20 @@ def serve(
         A model with a custom network, built by code in mynets.py:
           snefy-ldl serve model --backbone mynets:make_backbone
     """
-    # an extra, and torch: only this command needs them
-    try:
-        from snefy_ldl.apps.serve.app import create_app
-        from snefy_ldl.apps.serve.server import run
+    try:  # an extra, and torch: only this command needs them
+        from snefy_ldl.apps.serve.app import create_app, run
     except ImportError as error:
         if error.name and error.name.startswith("snefy_ldl"):
             raise
         raise ImportError(
-            f"serving needs fastapi, uvicorn and others ({error.name} is missing): pip install 'snefy-ldl[serve]'"
+            f"serving needs fastapi and uvicorn ({error.name} is missing): pip install 'snefy-ldl[serve]'"
         ) from None
     from snefy_ldl.apps.serve.limits import Limits
-    from snefy_ldl.apps.serve.transport import Log
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    limits = Limits(rows=rows, body_bytes=int(body_mb * 1e6), seconds=seconds, queue=queue)
-    own = import_backbone()
-    app = create_app(models, token=token or None, limits=limits, data=data, log=Log(quiet=given.quiet), backbone=own)
-    run(app, host, port)
+    limits = Limits(rows=rows, body_bytes=int(body_mb * 1e6), seconds=seconds, connections=connections)
+    app = create_app(models, token=token or None, limits=limits, data=data, backbone=import_backbone())
+    run(app, host, port, given.quiet)
 
 
 @command()

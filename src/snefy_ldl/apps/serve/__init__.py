@@ -1,5 +1,5 @@
 """An HTTP service that answers questions about predicted distributions, and a web page that explores a model.
 
-``create_app`` (:mod:`snefy_ldl.apps.serve.app`) and ``run`` (in ``server``) need the extra ``serve``;
-the page (:mod:`snefy_ldl.apps.serve.explorer`) needs nothing beyond the library.
+``create_app`` (:mod:`snefy_ldl.apps.serve.app`) needs the extra ``serve``; the page
+(:mod:`snefy_ldl.apps.serve.explorer`) needs nothing beyond the library.
 """

@@ -1,10 +1,11 @@
-"""The computations of the service: rows of a request, checked cell by cell, to arrays with one entry per row."""
+"""The computations of the service: rows of a request, checked cell by cell, to values with one entry per row."""
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.active.query import query
-from snefy_ldl.apps.serve.batching import slices
 from snefy_ldl.apps.serve.limits import Fault, Limits
 from snefy_ldl.apps.serve.schemas import Condition, Density, Groups, Next, Predict, Query, Question, Update
 from snefy_ldl.apps.serve.store import ServedModel
@@ -26,135 +26,155 @@ from snefy_ldl.votes import next_vote
 BLOCK_ROWS, HEAVY_ROWS, BLOCK_CELLS = 256, 64, 50_000
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The answer to a request.
-
-    Args:
-        columns: arrays with one entry per row, or per chosen item (N, ...), by name.
-        notes: plain values about the whole answer.
-    """
-
-    columns: dict[str, Any]
-    notes: dict[str, Any] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, eq=False)
 class Asked:
     """A question with its rows, ready to be answered.
 
     Args:
         served: the model when the request arrived; reloading does not affect it.
-        question: checked.
-        X: features (N, d).
+        X: features (N, d), or what a custom network takes.
         limits: of the service.
         deadline: when nobody waits for the answer any more, on the clock of ``time.monotonic``.
     """
 
     served: ServedModel
-    question: Question
     X: Any
     limits: Limits
     deadline: float
 
+    def of_rows(
+        self,
+        names: Sequence[str],
+        compute: Callable[[SimplexDistribution, slice], tuple[Any, ...]],
+        most: int = BLOCK_ROWS,
+    ) -> dict[str, Array]:
+        """Values of all rows by name, computed some rows at a time from their distributions and their slice."""
+        parts, size = [], max(1, min(most, BLOCK_ROWS))
+        for start in range(0, len(self.X), size):
+            if time.monotonic() > self.deadline:
+                raise Fault(503, "the time for this request is up; send fewer rows or points at a time.")
+            part = slice(start, start + size)
+            values = compute(self.served.inner.predict_dist(self.X[part]), part)
+            parts.append([np.asarray(value.cpu() if isinstance(value, torch.Tensor) else value) for value in values])
+        return {name: np.concatenate(pieces) for name, pieces in zip(names, zip(*parts))}
 
-def prediction_key(asked: Asked) -> tuple[Any, ...] | None:
-    """The key of requests that can be answered together.
+    def places(self, names: list[str], field: str) -> list[int]:
+        """Numbers of labels, each of which may be named once."""
+        labels = self.served.labels
+        for name in names:
+            if name not in labels:
+                raise Fault(422, f"there is no label {name!r}; the labels are: {', '.join(labels[:20])}.", field=field)
+        if len(set(names)) < len(names):
+            raise Fault(422, "each label may be named once.", field=field)
+        return [labels.index(name) for name in names]
+
+    def vote_table(self, votes: list[dict[str, int]]) -> Array:
+        """Numbers of votes (N, L)."""
+        if len(votes) != len(self.X):
+            raise Fault(422, f"there are votes for {len(votes)} rows, but {len(self.X)} rows.", field="votes")
+        table = np.zeros((len(votes), len(self.served.labels)))
+        for number, counts in enumerate(votes):
+            if sum(counts.values()) > self.limits.votes:
+                raise Fault(422, f"row {number} has more than {self.limits.votes:,} votes.", number, "votes")
+            for place, count in zip(self.places(list(counts), f"votes.{number}"), counts.values()):
+                table[number, place] = count
+        return table
+
+
+def answer(served: ServedModel, question: Question, limits: Limits) -> dict[str, Any]:
+    """Answer a question; the questions to a model are answered one after another.
 
     Args:
-        asked: the question.
+        served: the model.
+        question: checked, except for its rows.
+        limits: of the service.
 
     Returns:
-        The model, the levels and the kind of intervals; None for a request that is answered alone.
-    """
-    question = asked.question
-    if not isinstance(question, Predict):
-        return None
-    return id(asked.served), tuple(question.levels), question.calibrated
-
-
-def answer_together(requests: Sequence[Asked]) -> list[Answer]:
-    """Answer requests with the same key in one computation.
-
-    Args:
-        requests: predictions with one :func:`prediction_key`, or a single request of any kind.
-
-    Returns:
-        One answer each, in order.
+        Lists with one entry per row or chosen item, and what else the answer states, as plain values by name.
 
     Raises:
-        Fault: 422, the request does not fit the model.
-        Overload: the time of all clients is up.
+        Fault: 422, the request does not fit the model; 503, its time is up.
         InputError: the library rejects the input.
     """
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about intervals that span the whole range, which the answer shows
-        first = requests[0]
-        if len(requests) == 1:
-            return [_ANSWERS[type(first.question)](first, first.question)]
-        deadline, parts = max(asked.deadline for asked in requests), [asked.X for asked in requests]
-        X = [row for part in parts for row in part] if isinstance(first.X, list) else np.concatenate(parts)
-        whole = _predict(replace(first, X=X, deadline=deadline), first.question)
-    answers, start = [], 0
-    for asked in requests:
-        part = slice(start, start + len(asked.X))
-        answers.append(Answer({name: values[part] for name, values in whole.columns.items()}, whole.notes))
-        start = part.stop
-    return answers
+    deadline = time.monotonic() + limits.seconds
+    if len(question.rows) > limits.rows:
+        raise Fault(422, f"{len(question.rows):,} rows; at most {limits.rows:,} at a time.", field="rows")
+    compute, is_heavy = _ANSWERS[type(question)]
+    if is_heavy and len(question.rows) > limits.heavy_rows:
+        raise Fault(422, f"at most {limits.heavy_rows:,} rows at a time for this question.", field="rows")
+    asked = Asked(served, feature_rows(served, question.rows), limits, deadline)
+    if not served.lock.acquire(timeout=limits.seconds):
+        raise Fault(503, "too many requests are waiting; try again in a moment.")
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about intervals that span the whole range, which the answer shows
+            made = compute(asked, question)
+    finally:
+        served.lock.release()
+    return {name: _plain(value) if isinstance(value, np.ndarray) else value for name, value in made.items()}
+
+
+def _plain(values: Array) -> Any:
+    """Lists of numbers; JSON has no infinity and no NaN."""
+    if values.dtype.kind != "f" or np.isfinite(values).all():
+        return values.tolist()
+    cells: Any = values.astype(object)
+    cells[~np.isfinite(values)] = None
+    return cells.tolist()
 
 
 # -- one question each -------------------------------------------------------------------------------------------------
 
 
-def _predict(asked: Asked, question: Any) -> Answer:
-    calibrated, levels, known = asked.served.calibrated, question.levels, [None] * len(question.levels)
-    if calibrated is not None and question.calibrated:
-        state = np.atleast_1d(calibrated.confidence_level).tolist()
-        known = [state.index(level) if level in state else None for level in levels]
+def _predict(asked: Asked, question: Predict) -> dict[str, Any]:
+    calibrated, levels = asked.served.calibrated, question.levels
+    stored = (
+        [] if calibrated is None or not question.calibrated else np.atleast_1d(calibrated.confidence_level).tolist()
+    )
+    known = [stored.index(level) if level in stored else None for level in levels]
 
     def predictions(dist: SimplexDistribution, part: slice) -> tuple[Any, ...]:
         ends = _intervals(dist, levels)
-        if calibrated is not None and any(place is not None for place in known):
+        if calibrated is not None and known != [None] * len(known):
             made = calibrated.predict_interval(asked.X[part])
             made = made if made.ndim == 4 else made[..., None]  # (N, L, 2, levels)
             for place, source in enumerate(known):
                 ends[:, :, place] = ends[:, :, place] if source is None else made[..., source]
         return *dist.mean_and_variance(), ends, dist.prob_zero()
 
-    notes = {"levels": levels, "calibrated": [place is not None for place in known]}
-    return Answer(_of_rows(asked, ("mean", "variance", "interval", "zero"), predictions), notes)
+    columns = asked.of_rows(("mean", "variance", "interval", "zero"), predictions)
+    return {"levels": levels, "calibrated": [place is not None for place in known], **columns}
 
 
-def _density(asked: Asked, question: Density) -> Answer:
+def _density(asked: Asked, question: Density) -> dict[str, Any]:
     if (question.points is None) == (question.labels is None) or (question.labels is None) != (question.at is None):
         raise Fault(422, "send either points, or labels together with at.", field="points")
     count = len(question.points or question.at or [])
     if len(asked.X) * count > asked.limits.cells:
-        size = len(asked.X) * count
-        raise Fault(422, f"rows times points are {size:,}; at most {asked.limits.cells:,} at a time.", field="points")
-    most = max(1, BLOCK_CELLS // count)
+        most = f"at most {asked.limits.cells:,} at a time."
+        raise Fault(422, f"rows times points are {len(asked.X) * count:,}; {most}", field="points")
+    most_rows = BLOCK_CELLS // count
     if question.points is not None:
         if any(len(point) != len(asked.served.labels) for point in question.points):
             raise Fault(422, f"every point needs {len(asked.served.labels)} shares.", field="points")
         checked, names = check_distributions(np.array(question.points, dtype=np.float64))
         points = torch.as_tensor(asked.served.model.zero_policy_.apply(checked, names=names))[:, None]
-        return Answer(_of_rows(asked, ("log_density",), lambda dist, part: (dist.log_prob(points).T,), most))
-    labels = _known_labels(asked, question.labels or [], "labels")
+        return asked.of_rows(("log_density",), lambda dist, part: (dist.log_prob(points).T,), most_rows)
+    labels = asked.places(question.labels or [], "labels")
     at = torch.tensor(question.at, dtype=torch.float64)[:, None]
 
     def of_share(dist: SimplexDistribution, part: slice) -> tuple[Any, ...]:
         share = dist.marginal(labels)
         return share.log_prob(at).exp().T, share.cdf(at).T
 
-    return Answer(_of_rows(asked, ("density", "probability_below"), of_share, most), {"at": question.at})
+    return {"at": question.at, **asked.of_rows(("density", "probability_below"), of_share, most_rows)}
 
 
-def _groups(asked: Asked, question: Groups) -> Answer:
-    groups = [_known_labels(asked, labels, f"groups.{name}") for name, labels in question.groups.items()]
-    n_labels = len(asked.served.labels)
-    member = torch.zeros(len(groups), n_labels, dtype=torch.float64)
+def _groups(asked: Asked, question: Groups) -> dict[str, Any]:
+    groups = [asked.places(labels, f"groups.{name}") for name, labels in question.groups.items()]
+    member = torch.zeros(len(groups), len(asked.served.labels), dtype=torch.float64)
     for number, group in enumerate(groups):
-        if len(group) == n_labels:
+        if len(group) == len(asked.served.labels):
             raise Fault(422, "a group may not hold all labels: its share is always one.", field="groups")
         member[number, group] = 1.0
 
@@ -162,112 +182,69 @@ def _groups(asked: Asked, question: Groups) -> Answer:
         ends = np.stack([_intervals(dist.marginal(group), question.levels) for group in groups], 1)
         return dist.mean @ member.T, member @ dist.covariance_matrix @ member.T, ends
 
-    notes = {"groups": list(question.groups), "levels": question.levels}
-    return Answer(_of_rows(asked, ("mean", "covariance", "interval"), sums), notes)
+    columns = asked.of_rows(("mean", "covariance", "interval"), sums)
+    return {"groups": list(question.groups), "levels": question.levels, **columns}
 
 
-def _condition(asked: Asked, question: Condition) -> Answer:
-    _check_heavy(asked)
-    known = dict(zip(_known_labels(asked, list(question.known), "known"), question.known.values()))
+def _condition(asked: Asked, question: Condition) -> dict[str, Any]:
+    known = dict(zip(asked.places(list(question.known), "known"), question.known.values()))
 
     def conditioned(dist: SimplexDistribution, part: slice) -> tuple[Any, ...]:
         other = dist.condition(known, generator=torch.Generator().manual_seed(0))
         error = getattr(other, "std_error", torch.zeros(()))  # zero where the answer is exact
         return other.mean, other.variance, _intervals(other, question.levels), error.expand(other.mean.shape)
 
-    columns = _of_rows(asked, ("mean", "variance", "interval", "standard_error"), conditioned, HEAVY_ROWS)
-    return Answer(columns, {"levels": question.levels})
+    names = ("mean", "variance", "interval", "standard_error")
+    return {"levels": question.levels, **asked.of_rows(names, conditioned, HEAVY_ROWS)}
 
 
-def _update(asked: Asked, question: Update) -> Answer:
-    _check_heavy(asked)
-    votes = _vote_table(asked, question.votes)
+def _update(asked: Asked, question: Update) -> dict[str, Any]:
+    votes = torch.as_tensor(asked.vote_table(question.votes))
 
     def posterior(dist: SimplexDistribution, part: slice) -> tuple[Any, ...]:
-        after = dist.posterior(torch.as_tensor(votes[part]))
+        after = dist.posterior(votes[part])
         return *after.mean_and_variance(), _intervals(after, question.levels)
 
-    columns = _of_rows(asked, ("mean", "variance", "interval"), posterior, HEAVY_ROWS)
-    return Answer(columns, {"levels": question.levels})
+    return {"levels": question.levels, **asked.of_rows(("mean", "variance", "interval"), posterior, HEAVY_ROWS)}
 
 
-def _next(asked: Asked, question: Next) -> Answer:
-    _check_heavy(asked)
-    votes = None if question.votes is None else _vote_table(asked, question.votes)
+def _next(asked: Asked, question: Next) -> dict[str, Any]:
+    votes = None if question.votes is None else asked.vote_table(question.votes)
     if question.n > len(asked.X) * question.max_per_item:
         raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
     settings = {name: getattr(question, name) for name in ("criterion", "max_per_item", "new_item_cost")}
     rows, gains = next_vote(asked.served.inner, asked.X, votes, question.n, return_values=True, **settings)
-    return Answer({"item": np.asarray(rows), "expected_gain": np.asarray(gains)})
+    return {"item": np.asarray(rows), "expected_gain": np.asarray(gains)}
 
 
-def _query(asked: Asked, question: Query) -> Answer:
+def _query(asked: Asked, question: Query) -> dict[str, Any]:
     if question.n > len(asked.X):
         raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
     settings = {"model": asked.served.inner, "random_state": question.seed, "verbose": False}
     rows, scores = query(question.strategy, asked.X, question.n, return_utilities=True, **settings)
-    return Answer({"item": np.asarray(rows), "score": np.asarray(scores)[rows]}, {"strategy": question.strategy})
+    return {"item": np.asarray(rows), "score": np.asarray(scores)[rows], "strategy": question.strategy}
 
 
-_ANSWERS: dict[type[Question], Callable[[Asked, Any], Answer]] = {
-    Predict: _predict,
-    Density: _density,
-    Groups: _groups,
-    Condition: _condition,
-    Update: _update,
-    Next: _next,
-    Query: _query,
+#: Function of each question, and whether it computes row by row.
+_ANSWERS: dict[type[Question], tuple[Callable[[Asked, Any], dict[str, Any]], bool]] = {
+    Predict: (_predict, False),
+    Density: (_density, False),
+    Groups: (_groups, False),
+    Condition: (_condition, True),
+    Update: (_update, True),
+    Next: (_next, True),
+    Query: (_query, False),
 }
-
-# -- parts of answers --------------------------------------------------------------------------------------------------
-
-
-def _of_rows(
-    asked: Asked,
-    names: Sequence[str],
-    answer: Callable[[SimplexDistribution, slice], tuple[Any, ...]],
-    most: int = BLOCK_ROWS,
-) -> dict[str, Array]:
-    """Values of all rows by name, computed some rows at a time from the distributions of these rows and their slice."""
-    parts = []
-    for part in slices(len(asked.X), min(most, BLOCK_ROWS), asked.deadline):
-        values = answer(asked.served.inner.predict_dist(asked.X[part]), part)
-        parts.append([np.asarray(value.cpu() if isinstance(value, torch.Tensor) else value) for value in values])
-    return {name: np.concatenate(pieces) for name, pieces in zip(names, zip(*parts))}
 
 
 def _intervals(dist: Any, levels: list[float]) -> Array:
     """Ends of central intervals (..., levels, 2)."""
     low = 0.5 * (1.0 - np.array(levels))
     ends: Array = dist.quantiles(np.concatenate([low, 1.0 - low])).cpu().numpy()
-    return np.stack([ends[..., : len(low)], ends[..., len(low) :]], -1)
+    return np.stack(np.split(ends, 2, axis=-1), -1)
 
 
-def _known_labels(asked: Asked, names: list[str], place: str) -> list[int]:
-    labels = asked.served.labels
-    for name in names:
-        if name not in labels:
-            raise Fault(422, f"there is no label {name!r}; the labels are: {', '.join(labels[:20])}.", field=place)
-    if len(set(names)) < len(names):
-        raise Fault(422, "each label may be named once.", field=place)
-    return [labels.index(name) for name in names]
-
-
-def _vote_table(asked: Asked, votes: list[dict[str, int]]) -> Array:
-    if len(votes) != len(asked.X):
-        raise Fault(422, f"there are votes for {len(votes)} rows, but {len(asked.X)} rows.", field="votes")
-    table = np.zeros((len(votes), len(asked.served.labels)))
-    for number, counts in enumerate(votes):
-        if sum(counts.values()) > asked.limits.votes:
-            raise Fault(422, f"row {number} has more than {asked.limits.votes:,} votes.", number, "votes")
-        for place, count in zip(_known_labels(asked, list(counts), f"votes.{number}"), counts.values()):
-            table[number, place] = count
-    return table
-
-
-def _check_heavy(asked: Asked) -> None:
-    if len(asked.X) > asked.limits.heavy_rows:
-        raise Fault(422, f"at most {asked.limits.heavy_rows:,} rows at a time for this question.", field="rows")
+# -- rows --------------------------------------------------------------------------------------------------------------
 
 
 def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
@@ -292,7 +269,7 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
                [3. , 4.5]])
     """
     if served.is_custom:
-        return _custom_rows(served, rows)
+        return _custom_rows(rows) if served.takes_numbers else list(rows)
     columns, cells = served.model.columns_, _cells(served, rows)
     if isinstance(columns, TableEncoder) and not (columns.is_plain and not columns.has_gaps):
         return _encoded(cells, columns, served.features or [])
@@ -307,10 +284,8 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
     return table if columns is None else columns.transform(table)
 
 
-def _custom_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
-    """Rows for a custom network: an array of numbers, or the rows as they are if the network has a ``collate``."""
-    if not served.takes_numbers:
-        return list(rows)
+def _custom_rows(rows: Sequence[Any]) -> Array:
+    """Rows of numbers for a custom network."""
     try:
         table = np.array(rows, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -343,15 +318,18 @@ def _encoded(cells: list[Sequence[Any]], columns: TableEncoder, names: list[str]
     import pandas as pd  # an extra: only tables with other cells than numbers need it
 
     kinds, parts = {column.name: column for column in columns.columns}, []
+
+    def unreadable(odd: Sequence[Any]) -> bool:
+        return any(one.what == "unreadable" for one in odd)
+
     for place, name in enumerate(names):
         kind, series = kinds[name], pd.Series([line[place] for line in cells], dtype=object)
         for number, cell in enumerate(series):
             if not isinstance(cell, (int, float, str, type(None))):
                 raise Fault(422, f"row {number}, field {name!r} is not a number or a text.", number, name)
         part, odd = kind.encode(series)
-        if any(one.what == "unreadable" for one in odd):
-            for number in range(len(cells)):
-                if any(one.what == "unreadable" for one in kind.encode(series[number : number + 1])[1]):
-                    raise Fault(422, f"row {number}, field {name!r} is not a {kind.kind}.", number, name)
+        if unreadable(odd):
+            number = next(k for k in range(len(cells)) if unreadable(kind.encode(series[k : k + 1])[1]))
+            raise Fault(422, f"row {number}, field {name!r} is not a {kind.kind}.", number, name)
         parts.append(part)
     return np.hstack(parts)

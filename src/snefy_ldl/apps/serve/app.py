@@ -1,150 +1,56 @@
-"""The service as an ASGI application: routes, queues, models and their reloading."""
+"""The service: routes, token, limits, and the process that serves them."""
 
 from __future__ import annotations
 
-import asyncio
+import base64
+import binascii
+import hmac
+import json
+import logging
+import signal
+import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.apps.serve.answers import Asked, answer_together, feature_rows, prediction_key
-from snefy_ldl.apps.serve.batching import Lane
+from snefy_ldl.apps.serve.answers import answer
 from snefy_ldl.apps.serve.explorer import PageRows, make_page
 from snefy_ldl.apps.serve.limits import Fault, Limits
-from snefy_ldl.apps.serve.schemas import QUESTIONS, Question, describe, make_examples
-from snefy_ldl.apps.serve.store import ModelStore, ServedModel, model_card, typical_row
-from snefy_ldl.apps.serve.transport import (
-    Front,
-    Log,
-    Telemetry,
-    fault_reply,
-    json_reply,
-    read_body,
-    read_question,
-    reply,
-)
+from snefy_ldl.apps.serve.schemas import QUESTIONS, Question
+from snefy_ldl.apps.serve.store import ModelStore, ServedModel, model_card
 from snefy_ldl.errors import InputError, SnefyError
 
 __all__ = ["create_app"]
 
-#: Bytes of a body, and numbers of an answer, above which a thread reads or writes them.
-LONG_BODY, LONG_ANSWER = 1 << 16, 20_000
-#: Security policy of the page: its own script and style, nothing from other hosts.
+#: How long an idle connection is kept, and how often folders are looked at, in seconds.
+KEEP_ALIVE_SECONDS, RELOAD_SECONDS = 30, 2.0
+#: Headers of every reply, and the security policy of the page: its own script and style, nothing from other hosts.
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+}
 PAGE_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "connect-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
 
-class Service:
-    """What the routes share: models, queues, counters, pages.
+class _Json(Response):
+    """JSON in ASCII, which also holds text that is not valid Unicode."""
 
-    Args:
-        folders: of the models, the default first.
-        limits: on requests and queue.
-        data: table whose rows the page at ``/`` shows, or None.
-        log: writes log lines.
-        backbone: custom network of models that were saved without its code, or None.
-    """
+    media_type = "application/json"
 
-    def __init__(
-        self, folders: Sequence[Path], limits: Limits, data: Path | None, log: Log, backbone: Any = None
-    ) -> None:
-        self.limits, self.log, self.telemetry, self._data = limits, log, Telemetry(), data
-        self.store = ModelStore(folders, self._loaded, backbone)
-        self._pages: dict[str, tuple[str, str]] = {}
-        self._page_lock = threading.Lock()
-        # two queues per model: neither another model nor a slow question delays predictions
-        self.lanes = {
-            (served.name, quick): Lane(f"{served.name}: {'predictions' if quick else 'questions'}", limits, self._batch)
-            for served in self.store.models
-            for quick in (True, False)
-        }
-        self.telemetry.waiting.set_function(lambda: float(sum(len(lane) for lane in self.lanes.values())))
-
-    def _loaded(self, event: str, **fields: Any) -> None:
-        self.telemetry.loads.labels(fields["model"], event).inc()
-        self.log(event, **fields)
-
-    def _batch(self, requests: int, seconds: float) -> None:
-        self.telemetry.batches.observe(requests)
-        self.telemetry.work.inc(seconds)
-
-    def close(self) -> None:
-        """Answer the accepted requests, then stop."""
-        end = time.monotonic() + self.limits.seconds + 5.0
-        for lane in self.lanes.values():
-            lane.close(0.0)
-        for lane in self.lanes.values():
-            lane.close(max(end - time.monotonic(), 0.0))
-
-    async def answer(self, path: str, kind: type[Question], request: Request) -> Response:
-        """Read, compute and answer a request.
-
-        Args:
-            path: of the request.
-            kind: its class.
-            request: as it arrived.
-
-        Returns:
-            The response.
-
-        Raises:
-            Fault: it cannot be answered.
-        """
-        deadline = time.monotonic() + self.limits.seconds
-        body = await read_body(request, self.limits)
-
-        def read() -> Asked:
-            question = read_question(kind, request, body, self.limits)
-            served = self.store.get(question.model)
-            return Asked(served, question, feature_rows(served, question.rows), self.limits, deadline)
-
-        asked = await _aside(len(body) > LONG_BODY, read)
-        served, rows, key = asked.served, len(asked.X), prediction_key(asked)
-        request.state.logged = {"rows": rows, "model": served.name, "version": served.version}
-        try:
-            made = await self.lanes[served.name, key is not None].ask(key, asked, rows, answer_together)
-        except SnefyError as error:
-            raise Fault(422, " ".join(str(error).split())) from None
-        self.telemetry.rows.labels(f"/v1/{path}").inc(rows)
-        is_long = sum(values.size for values in made.columns.values()) > LONG_ANSWER
-        return await _aside(is_long, lambda: reply(made, served))
-
-    def page(self, served: ServedModel) -> str:
-        """The explorer page of a model's current version, made once.
-
-        Args:
-            served: the model.
-
-        Returns:
-            One HTML document.
-
-        Raises:
-            InputError: the rows of the table do not fit the model, or the model has a custom network.
-        """
-        if served.is_custom:
-            raise InputError("the page cannot run a custom network in the browser; use /v1/predict instead.")
-        with self._page_lock:
-            version, page = self._pages.get(served.name, ("", ""))
-            if version != served.version:
-                rows = None if self._data is None else PageRows.read(served.model, self._data)
-                page = make_page(served.model, rows, served.name, served.calibrated)
-                self._pages[served.name] = (served.version, page)
-        return page
-
-
-async def _aside(is_long: bool, work: Callable[[], Any]) -> Any:
-    """Run something, in a thread if it takes long."""
-    return await asyncio.to_thread(work) if is_long else work()
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 def create_app(
@@ -153,23 +59,19 @@ def create_app(
     token: str | None = None,
     limits: Limits | None = None,
     data: str | Path | None = None,
-    reload_seconds: float = 2.0,
-    log: Log | None = None,
     backbone: Any = None,
-) -> Any:
+) -> FastAPI:
     """The service as an ASGI application.
 
     Args:
         folders: of saved models; the first is the default one.
         token: that every request must send (``Authorization: Bearer ...``); None for no authentication.
-        limits: on requests and queue; the defaults of :class:`Limits` if None.
+        limits: on requests; the defaults of :class:`Limits` if None.
         data: table whose rows the page at ``/`` shows; by default one typical row.
-        reload_seconds: between two checks whether a folder has changed.
-        log: writes one line per event; to standard error by default.
         backbone: custom network of models that were saved without its code, as for ``SnefyLDL.load``.
 
     Returns:
-        The application; its :class:`Service` is ``.service``.
+        The application; its models are ``app.state.store``.
 
     Raises:
         ModelFileError: a folder holds no whole model.
@@ -181,21 +83,19 @@ def create_app(
             ...
         snefy_ldl.errors.InputError: name at least one model folder to serve.
     """
-    table = None if data is None else Path(data)
-    service = Service([Path(folder) for folder in folders], limits or Limits(), table, log or Log(), backbone)
+    store, limits = ModelStore([Path(folder) for folder in folders], backbone), limits or Limits()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stopped = threading.Event()
 
         def watch() -> None:
-            while not stopped.wait(reload_seconds):
-                service.store.refresh()
+            while not stopped.wait(RELOAD_SECONDS):
+                store.refresh()
 
         threading.Thread(target=watch, name="watch", daemon=True).start()
         yield
         stopped.set()
-        await asyncio.to_thread(service.close)
 
     app = FastAPI(
         title="SNEFY-LDL",
@@ -205,69 +105,156 @@ def create_app(
         docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
     )
-    app.add_exception_handler(Fault, _show_fault)
-    app.add_exception_handler(HTTPException, _show_http)
-    _add_questions(app, service)
-    _add_pages(app, service)
-    routes = [getattr(route, "path", "") for route in app.routes]
-    front = Front(app, routes, token, service.telemetry, service.log)
-    front.service = service  # type: ignore[attr-defined]
-    return front
+    app.state.store, app.state.limits = store, limits
+    for kind, handler in {
+        Fault: lambda request, error: _refuse(error),
+        SnefyError: lambda request, error: _refuse(Fault(422, " ".join(str(error).split()))),
+        RequestValidationError: lambda request, error: _refuse(_first_error(error)),
+        HTTPException: lambda request, error: _Json({"error": str(error.detail)}, error.status_code, error.headers),
+    }.items():
+        app.add_exception_handler(kind, handler)
+
+    @app.middleware("http")
+    async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        length = request.headers.get("content-length", "0" if request.method == "GET" else "")
+        if token is not None and not _is_right(request.headers.get("authorization", ""), token):
+            made: Response = _refuse(Fault(401, "send the token: Authorization: Bearer TOKEN."))
+        elif not length.isdigit():
+            made = _refuse(Fault(411, "send the length of the body (Content-Length)."))
+        elif int(length) > limits.body_bytes:
+            most = f"the body is longer than {limits.body_bytes:,} bytes"
+            made = _refuse(Fault(413, f"{most}; send fewer rows at a time."))
+        else:
+            made = await call_next(request)
+        for name, value in HEADERS.items():
+            made.headers.setdefault(name, value)
+        return made
+
+    for path, question in QUESTIONS.items():
+        app.post(f"/v1/{path}", response_model=None)(_route(path, question, store, limits))
+    _add_pages(app, store, None if data is None else Path(data))
+    return app
 
 
-async def _show_fault(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Fault)
-    return fault_reply(error)
+def _route(path: str, kind: type[Question], store: ModelStore, limits: Limits) -> Callable[..., Response]:
+    def route(question: Any) -> Response:
+        served = store.get(question.model)
+        named = {"model": served.name, "version": served.version, "labels": served.labels}
+        return _Json({**named, **answer(served, question, limits)})
+
+    route.__name__, route.__doc__ = path, kind.__doc__
+    route.__annotations__["question"] = kind
+    return route
 
 
-async def _show_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return json_reply({"error": str(error.detail)}, error.status_code, error.headers)
+def _refuse(fault: Fault) -> Response:
+    """The reply to a request that cannot be answered."""
+    headers = {
+        401: {"WWW-Authenticate": 'Bearer, Basic realm="snefy-ldl", charset="UTF-8"', "Connection": "close"},
+        413: {"Connection": "close"},  # the body is not read
+        503: {"Retry-After": "1"},
+    }
+    return _Json(fault.content(), fault.status, headers.get(fault.status))
 
 
-def _add_questions(app: FastAPI, service: Service) -> None:
-    def route_of(path: str, kind: type[Question]) -> Callable[[Request], Awaitable[Response]]:
-        async def route(request: Request) -> Response:
-            return await service.answer(path, kind, request)
-
-        route.__name__, route.__doc__ = path, kind.__doc__
-        return route
-
-    served = service.store.get()
-    votes = served.typical is not None and served.typical.supports("posterior")
-    examples = make_examples(served.labels, typical_row(served), votes)
-    for path, kind in QUESTIONS.items():
-        extra = describe(kind, examples.get(path))
-        app.post(f"/v1/{path}", openapi_extra=extra, response_model=None)(route_of(path, kind))
+def _first_error(error: RequestValidationError) -> Fault:
+    """The first rule that a body breaks, without the values that were sent."""
+    first = error.errors()[0]
+    place = [part for part in first["loc"][1:] if not str(part).startswith(("dict[", "list["))]
+    row = next((part for part in place if isinstance(part, int)), None) if place[:1] in (["rows"], ["votes"]) else None
+    field = ".".join(map(str, place))
+    return Fault(422, f"field {field!r}: {first['msg']}" if field else first["msg"], row, field or None)
 
 
-def _add_pages(app: FastAPI, service: Service) -> None:
-    @app.get("/v1/models")
+def _is_right(given: str, token: str) -> bool:
+    """Whether a request sends the token, as a bearer token or as the password of basic authentication."""
+    scheme, _, text = given.strip().partition(" ")
+    value = text.strip().encode("latin-1")  # as the header was sent
+    if scheme.lower() == "basic":
+        try:
+            value = base64.b64decode(value, validate=True).partition(b":")[2]
+        except binascii.Error:
+            return False
+    return scheme.lower() in ("basic", "bearer") and hmac.compare_digest(value, token.encode())
+
+
+def _add_pages(app: FastAPI, store: ModelStore, data: Path | None) -> None:
+    pages: dict[str, tuple[str, str]] = {}
+    lock = threading.Lock()
+
+    def make(served: ServedModel) -> str:
+        """The explorer page of a model's current version, made once."""
+        if served.is_custom:
+            raise InputError("the page cannot run a custom network in the browser; use /v1/predict instead.")
+        with lock:
+            if pages.get(served.name, ("", ""))[0] != served.version:
+                rows = None if data is None else PageRows.read(served.model, data)
+                pages[served.name] = served.version, make_page(served.model, rows, served.name, served.calibrated)
+            return pages[served.name][1]
+
+    @app.get("/v1/models", response_model=None)
     async def models() -> Response:
         """The models by name."""
-        return json_reply({"models": [{"name": one.name, "version": one.version} for one in service.store.models]})
+        return _Json({"models": [{"name": one.name, "version": one.version} for one in store.models]})
 
-    @app.get("/v1/model")
+    @app.get("/v1/model", response_model=None)
     async def model(name: str | None = None) -> Response:
         """A model's card: training data, measures and limitations."""
-        return json_reply(model_card(service.store.get(name)))
+        return _Json(model_card(store.get(name)))
 
-    @app.get("/healthz")
-    @app.get("/readyz")
+    @app.get("/healthz", response_model=None)
     async def healthz() -> Response:
         """Whether the service takes requests: it starts only after all models are loaded."""
-        return json_reply({"status": "ready"})
+        return _Json({"status": "ready"})
 
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        """Counters in Prometheus' text format."""
-        return Response(service.telemetry.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    @app.get("/", response_class=HTMLResponse)
-    async def explorer(model: str | None = None) -> Response:
+    @app.get("/", response_model=None, response_class=HTMLResponse)
+    def explorer(model: str | None = None) -> Response:
         """The page that explores a model."""
         try:
-            page = await asyncio.to_thread(service.page, service.store.get(model))
+            return HTMLResponse(make(store.get(model)), headers={"content-security-policy": PAGE_POLICY})
         except SnefyError as error:  # for example, rows that do not fit the model
             raise Fault(404, f"there is no page of this model: {' '.join(str(error).split())}") from None
-        return HTMLResponse(page, headers={"Content-Security-Policy": PAGE_POLICY})
+
+
+def make_server(app: FastAPI, host: str = "127.0.0.1", port: int = 8000, quiet: bool = False) -> uvicorn.Server:
+    """Create a server with limits on connections, without starting it.
+
+    Args:
+        app: what :func:`create_app` returned.
+        host: address to listen on.
+        port: to listen on; 0 takes a free one.
+        quiet: whether to leave out the log of requests.
+
+    Returns:
+        The server; ``run()`` starts it.
+    """
+    limits = app.state.limits
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            access_log=not quiet,
+            limit_concurrency=limits.connections,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=int(limits.seconds) + 5,
+            server_header=False,
+        )
+    )
+
+
+def run(app: FastAPI, host: str, port: int, quiet: bool = False) -> None:
+    """Serve until the process is stopped; requests accepted by then are answered, and it exits with status 0.
+
+    Args:
+        app: what :func:`create_app` returned.
+        host: address to listen on.
+        port: to listen on.
+        quiet: whether to leave out the log of requests.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn stops, then raises the signal again for this handler
+        signal.signal(number, lambda *_: sys.exit(0))
+    server = make_server(app, host, port, quiet)
+    for served in app.state.store.models:
+        logging.getLogger("uvicorn.error").info("model %s, version %s", served.name, served.version)
+    server.run()

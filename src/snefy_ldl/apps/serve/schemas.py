@@ -1,4 +1,4 @@
-"""The requests that the service accepts, examples that run on the served model, and their OpenAPI description."""
+"""The requests that the service accepts."""
 
 from __future__ import annotations
 
@@ -102,72 +102,3 @@ QUESTIONS: dict[str, type[Question]] = {
     "next": Next,
     "query": Query,
 }
-
-
-def make_examples(labels: list[str], row: Any, votes: bool = True) -> dict[str, dict[str, Any]]:
-    """An example body for every path.
-
-    Args:
-        labels: names of at least two labels.
-        row: typical features, as a request holds them; None if a custom network decides.
-        votes: whether the model supports votes.
-
-    Returns:
-        Bodies by path.
-
-    Example:
-        >>> make_examples(["a", "b"], [0.5])["predict"]
-        {'rows': [[0.5]], 'levels': [0.5, 0.9]}
-    """
-    first, last = labels[0], labels[-1]
-    examples: dict[str, dict[str, Any]] = {
-        "predict": {"rows": [row], "levels": [0.5, 0.9]},
-        "density": {"rows": [row], "labels": [first], "at": [0.25, 0.5]},
-        "groups": {"rows": [row], "groups": {"group": labels[: max(1, len(labels) - 1)]}},
-        "query": {"rows": [row, row], "n": 1, "strategy": "entropy"},
-    }
-    if len(labels) > 2:  # of two, the other share would be known, too
-        examples["condition"] = {"rows": [row], "known": {first: 0.4}}
-    if votes:
-        examples["update"] = {"rows": [row], "votes": [{first: 3, last: 1}]}
-        examples["next"] = {"rows": [row, row], "votes": [{first: 3}, {}], "n": 1}
-    return {} if row is None else examples
-
-
-_FAULT: dict[str, Any] = {
-    "description": "What is wrong, with row and field if known; after a 503, try again in Retry-After seconds.",
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "properties": {"error": {"type": "string"}, "row": {"type": "integer"}, "field": {"type": "string"}},
-                "required": ["error"],
-            }
-        }
-    },
-}
-
-
-def describe(kind: type[Question], example: dict[str, Any] | None) -> dict[str, Any]:
-    """The OpenAPI description of one path.
-
-    Args:
-        kind: class of its requests.
-        example: of a body, or None.
-
-    Returns:
-        Request body and responses.
-
-    Example:
-        >>> sorted(describe(Predict, None)["responses"])
-        ['200', '4XX', '503']
-    """
-    body: dict[str, Any] = {"schema": kind.model_json_schema()}
-    if example is not None:
-        body["examples"] = {"typical": {"value": example}}
-    answer = {"schema": {"type": "object", "required": ["model", "version", "labels"]}}
-    whole = {"description": "The answer.", "content": {"application/json": answer}}
-    return {
-        "requestBody": {"required": True, "content": {"application/json": body}},
-        "responses": {"200": whole, "4XX": _FAULT, "503": _FAULT},
-    }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.persistence import CALIBRATION_FILE, CONFIG, load, load_calibration, read_head
 
-#: Modification times, sizes and inodes of a folder's files.
-Fingerprint = tuple[tuple[int, int, int] | None, ...]
+#: The log of uvicorn, which prints events on standard error.
+_log = logging.getLogger("uvicorn.error")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +40,7 @@ class ServedModel:
         config: the folder's JSON configuration.
         version: first digits of the weights' checksum.
         loaded: when, in seconds since 1970.
+        lock: held while it computes.
     """
 
     name: str
@@ -48,7 +50,8 @@ class ServedModel:
     calibrated: ConformalIntervals | None
     config: dict[str, Any]
     version: str
-    loaded: float
+    loaded: float = field(default_factory=time.time)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def labels(self) -> list[str]:
@@ -116,7 +119,7 @@ def load_served(folder: Path, name: str, backbone: Any = None) -> ServedModel:
             break
     else:
         raise ModelFileError(f"{folder} is being overwritten repeatedly; it will be loaded when that ends.")
-    served = ServedModel(name, folder, model, inner, calibrated, head.config, head.checksum[:12], time.time())
+    served = ServedModel(name, folder, model, inner, calibrated, head.config, head.checksum[:12])
     if served.typical is not None:  # tables are made before the first request
         served.typical.quantiles([0.05, 0.95])
     return served
@@ -127,7 +130,6 @@ class ModelStore:
 
     Args:
         folders: of the models; the first is the default. Their names must differ.
-        on_event: called with an event's name and fields ("loaded", "load failed"), for logs and counters.
         backbone: custom network of models that were saved without its code, or None.
 
     Raises:
@@ -135,23 +137,15 @@ class ModelStore:
         InputError: there is no folder, or two have the same name.
     """
 
-    def __init__(self, folders: Sequence[Path], on_event: Callable[..., None], backbone: Any = None) -> None:
-        self._backbone, self._event = backbone, on_event
-        names = [folder.resolve().name or "model" for folder in folders]
-        if not names:
+    def __init__(self, folders: Sequence[Path], backbone: Any = None) -> None:
+        self._backbone = backbone
+        places = {folder.resolve().name or "model": folder for folder in folders}
+        if not folders:
             raise InputError("name at least one model folder to serve.")
-        if len(set(names)) < len(names):
-            twice = next(name for k, name in enumerate(names) if name in names[:k])
-            raise InputError(f"two model folders are named {twice!r}; requests could not distinguish them.")
-        self._lock = threading.Lock()
-        self._seen = {name: _fingerprint(folder) for name, folder in zip(names, folders)}
-        self._models = {name: self._load(folder, name) for name, folder in zip(names, folders)}
-
-    def _load(self, folder: Path, name: str) -> ServedModel:
-        began = time.perf_counter()
-        served = load_served(folder, name, self._backbone)
-        self._event("loaded", model=name, version=served.version, seconds=round(time.perf_counter() - began, 3))
-        return served
+        if len(places) < len(folders):
+            raise InputError("two model folders have the same name; requests could not distinguish them.")
+        self._seen = {name: _fingerprint(folder) for name, folder in places.items()}
+        self._models = {name: load_served(folder, name, backbone) for name, folder in places.items()}
 
     @property
     def models(self) -> list[ServedModel]:
@@ -171,7 +165,7 @@ class ModelStore:
             Fault: 404, there is no such model.
         """
         if name is None:
-            return next(iter(self._models.values()))
+            return self.models[0]
         if name not in self._models:
             raise Fault(404, f"there is no model {name!r}; the models are: {', '.join(self._models)}.", field="model")
         return self._models[name]
@@ -183,29 +177,24 @@ class ModelStore:
             Names of the models that were replaced.
         """
         replaced = []
-        with self._lock:
-            for name, present in list(self._models.items()):
+        for name, present in list(self._models.items()):
+            try:
                 now = _fingerprint(present.folder)
                 if now == self._seen[name]:
                     continue
                 self._seen[name] = now
-                try:
-                    self._models[name] = self._load(present.folder, name)
-                    replaced.append(name)
-                except Exception as error:  # whatever a damaged folder raises, the model in memory stays
-                    self._event("load failed", model=name, version=present.version, reason=str(error)[:300])
+                self._models[name] = load_served(present.folder, name, self._backbone)
+                replaced.append(name)
+                _log.info("model %s loaded again, version %s", name, self._models[name].version)
+            except Exception as error:  # whatever a damaged folder raises, the model in memory stays
+                _log.warning("model %s stays at version %s: %.300s", name, present.version, error)
         return replaced
 
 
-def _fingerprint(folder: Path) -> Fingerprint:
-    marks: list[tuple[int, int, int] | None] = []
-    for name in (CONFIG, CALIBRATION_FILE):
-        try:
-            state = (folder / name).stat()
-            marks.append((state.st_mtime_ns, state.st_size, state.st_ino))
-        except OSError:
-            marks.append(None)
-    return tuple(marks)
+def _fingerprint(folder: Path) -> list[tuple[int, int, int]]:
+    """Modification times, sizes and inodes of a folder's files."""
+    states = [path.stat() for path in (folder / CONFIG, folder / CALIBRATION_FILE) if path.exists()]
+    return [(state.st_mtime_ns, state.st_size, state.st_ino) for state in states]
 
 
 def typical_row(served: ServedModel) -> Any:
@@ -224,9 +213,7 @@ def typical_row(served: ServedModel) -> Any:
     columns = served.model.columns_
     if isinstance(columns, TableEncoder):
         return {column.name: _typical_cell(column) for column in columns.columns if column.names_out}
-    middle = typical_features(served.model)[0]
-    if columns is not None:
-        middle = middle[: columns.n_in]
+    middle = typical_features(served.model)[0][: None if columns is None else columns.n_in]
     values = [float(f"{value:.4g}") for value in middle]
     return values if served.features is None else dict(zip(served.features, values))
 
@@ -249,9 +236,7 @@ def model_card(served: ServedModel) -> dict[str, Any]:
     model, state, dist = served.model, served.calibrated, served.typical
     training = model.training_
     losses = [loss for loss in training["validation_loss"] if loss is not None]
-    facts = {} if dist is None else {"kind": type(dist).__name__, "members": dist.n_members}
-    facts |= {} if dist is None else {"components": dist.n_components, "exact": not bool(dist.mean_error.any())}
-    cannot = [] if dist is None else sorted(set(dist.rows.why_not.values()))
+    kind = {} if dist is None else {"kind": type(dist).__name__, "exact": not bool(dist.mean_error.any())}
     return {
         "name": served.name,
         "version": served.version,
@@ -269,10 +254,10 @@ def model_card(served: ServedModel) -> dict[str, Any]:
             "calibrated_levels": [] if state is None else np.atleast_1d(state.confidence_level).tolist(),
             "calibration_rows": None if state is None else state.n_calibration_,
         },
-        "distribution": {**facts, "chosen_because": training.get("choice", {}).get("reason")},
+        "distribution": {**kind, "chosen_because": training.get("choice", {}).get("reason")},
         "limits": [
             "It is fitted to rows like its training data; far from them its answers are extrapolations.",
-            *cannot,
+            *([] if dist is None else sorted(set(dist.rows.why_not.values()))),
         ],
         "example_row": typical_row(served),
     }
