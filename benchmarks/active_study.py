@@ -42,7 +42,7 @@ from common import RESULTS, area_under_curve, stamp
 from density_data import load
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import query, will_it_help
-from snefy_ldl.active.batches import bait, lcmd, maxdet
+from snefy_ldl.active.batches import bait, lcmd
 from snefy_ldl.plots.active import paired_interval
 from snefy_ldl.votes import next_vote
 
@@ -553,7 +553,6 @@ def peer(args):
     sigma = {"noise_sigma": noise**0.5}
     both = {
         "lcmd": (lcmd, theirs("LargestClusterMaxDistSelectionMethod")),
-        "maxdet": (maxdet, theirs("MaxDetFeatureSpaceSelectionMethod", **sigma)),
         "bait": (bait, theirs("BaitFeatureSpaceSelectionMethod", root, overselection_factor=2.0, **sigma)),
     }
     for name, (ours, other) in both.items():

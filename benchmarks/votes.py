@@ -1,10 +1,8 @@
 """Learning from votes: counts against smoothed proportions, against two other count models, and fewer votes by choice.
 
-    python benchmarks/votes.py tune --jobs 16                      # settings, compared on development rows
     python benchmarks/votes.py study --jobs 16 --seeds 100..109    # held-out figures on splits
     python benchmarks/votes.py report                              # tables and pictures from what is there
     python benchmarks/votes.py next                                # those of the replay alone, the others stay
-    python benchmarks/votes.py speed                               # training steps on counts and on proportions
     python benchmarks/votes.py study --seeds 0..0 --tiny           # everything once, small, to see that it runs
 
 Everything is resumable: one JSON a case in ``--folder``; ``--minutes`` starts no further case after that time.
@@ -28,7 +26,6 @@ from scipy.special import xlogy
 
 import common
 import votes_report
-import votes_tune
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.files import write_json
 from snefy_ldl.votes import noise_ceiling, vote_value
@@ -121,7 +118,7 @@ def replay(dist, truth, queue, how, budget, rng):
             rows = np.argsort(-np.where(seen.sum(1) < lengths, value, -np.inf), kind="stable")[:batch]
         for i in rows[seen[rows].sum(1) < lengths[rows]]:
             seen[i, queue[i][int(seen[i].sum())]] += 1
-        after = law_rows(dist, rows).posterior(torch.as_tensor(seen[rows]))
+        after = dist[torch.as_tensor(rows)].posterior(torch.as_tensor(seen[rows]))
         mean[rows] = after.mean.numpy()
         if how != "uniform":
             value[rows] = vote_value(after, how)
@@ -129,12 +126,6 @@ def replay(dist, truth, queue, how, budget, rng):
         if how == "uniform":
             curves["uniform, votes alone"].append([(spent + batch) / size, *accuracy(smoothed(seen, 0.5), truth)])
     return curves
-
-
-def law_rows(dist, rows):
-    from snefy_ldl import SnefySimplex
-
-    return SnefySimplex(dist.exponents, dist.readout, dist.log_scale[torch.as_tensor(rows)], validate_args=False)
 
 
 STUDIES = {"methods": (study_methods, DATA), "subsample": (study_subsample, SUBSAMPLED)}
@@ -151,17 +142,6 @@ def run_one(folder, study, name, seed, tiny):
         if saved.get("version") == VERSION:
             record = saved
     STUDIES[study][0](name, seed, tiny, record, lambda: write_json(path, record))
-
-
-def tune_one(folder, name, votes, seed, candidate, tiny):
-    """One candidate on one case; nothing to do where its file is."""
-    torch.set_num_threads(1)
-    path = Path(folder) / "tune" / f"{name}-{votes}-{seed}-{candidate.replace(' ', '_').replace(',', '')}.json"
-    if path.exists() and json.loads(path.read_text()).get("version") == VERSION:
-        return
-    found = votes_tune.score(name, votes, seed, candidate, tiny)
-    record = {"version": VERSION, "data": name, "votes": votes, "seed": seed, "candidate": candidate, "found": found}
-    write_json(path, record)
 
 
 def run_all(work, tasks, jobs, minutes):
@@ -184,71 +164,6 @@ def _until(stop, work, task):
         work(*task)
 
 
-# -- speed -----------------------------------------------------------------------------------------------------------
-
-
-def cpu_seconds(works, rounds=40, repeats=10):
-    """Processor time of some pieces of work, taken in turns: of each, one figure per round (W, rounds)."""
-    found = np.empty((len(works), rounds))
-    for number in range(-2, rounds):  # the first two warm up
-        for work, row in zip(works, found):
-            started = time.process_time()
-            for _ in range(repeats):
-                work()
-            row[number] = (time.process_time() - started) / repeats
-    return found
-
-
-def speed():
-    """Processor time of a training step on counts and on proportions: n = 64, L = 5, batch 64, up to 110 votes.
-
-    One thread, so on an idle machine that is the time it takes; on a busy one the two are at least comparable. Medians,
-    and the ratio of the fastest rounds as well.
-    """
-    from snefy_ldl.training.loop import TrainingLoop
-    from snefy_ldl.training.plan import build_net, make_objective
-
-    from snefy_ldl.training import Job, TrainingData
-
-    torch.set_num_threads(1)
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2000, 8))
-    table = rng.multinomial(rng.integers(93, 111, 2000), rng.dirichlet(np.full(5, 0.7), 2000)).astype(float)
-    rows = []
-    for standardize, members in (("unit", 1), ("auto", 2)):
-        steps = []
-        for kind in ("proportions", "counts"):
-            model = SnefyLDL(random_state=0, standardize=standardize, device="cpu", batch_size=64)
-            shares = None if kind == "counts" else smoothed(table, 0.5)
-            data = TrainingData(X, shares, table if kind == "counts" else None, None, False)
-            job, device = Job(model.settings(), data), torch.device("cpu")
-            net = build_net(job.members)
-            objective = make_objective(net, job.members, device)
-            splits = [(member.train, member.valid) for member in job.members]
-            seeds = [member.shuffle_seed for member in job.members]
-            loop = TrainingLoop(net, data.tensor(device), objective, splits, job.recipe, seeds)
-            place = iter(range(10**6))
-
-            def step(loop=loop, place=place):
-                first = (next(place) % 25) * 64
-                loop.steps.index.copy_(loop.train_rows[:, first : first + 64])
-                loop.steps.step()
-
-            steps.append(step)
-        plain, votes = cpu_seconds(steps)
-        rows.append(
-            {
-                "members": members,
-                "proportions, ms": round(1e3 * float(np.median(plain)), 2),
-                "counts, ms": round(1e3 * float(np.median(votes)), 2),
-                "ratio": round(float(np.median(votes / plain)), 2),
-                "ratio of the fastest rounds": round(float(votes.min() / plain.min()), 2),
-            }
-        )
-    facts = {"machine": common.machine(1), "rows": rows}
-    common.write("votes_speed", facts, "# A training step on counts\n\n" + common.markdown(rows))
-
-
 # -- commands --------------------------------------------------------------------------------------------------------
 
 
@@ -260,9 +175,8 @@ def seed_range(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("tune", "study", "report", "next", "speed"))
+    parser.add_argument("command", choices=("study", "report", "next"))
     parser.add_argument("--seeds", type=seed_range, help='splits, as "100..109"')
-    parser.add_argument("--round", type=int, default=1, choices=(1, 2), help="of tune: all settings, or the best ones")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=8.0, help="start no further case after this time")
     parser.add_argument("--studies", nargs="+", default=list(STUDIES), choices=list(STUDIES))
@@ -271,13 +185,7 @@ def main():
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     folder = options.folder / "tiny" if options.tiny else options.folder
-    if options.command == "speed":
-        speed()
-    elif options.command == "tune":
-        cases = votes_tune.cases(options.round, options.seeds or votes_tune.SEEDS[options.round])
-        tasks = [(folder, *case, options.tiny) for case in cases if case[0] in options.data]
-        run_all(tune_one, tasks, options.jobs, options.minutes)
-    elif options.command == "study":
+    if options.command == "study":
         places = [(study, name) for study in options.studies for name in STUDIES[study][1] if name in options.data]
         places.sort(key=lambda place: (place[1] != "KonIQ10k", place[0] != "subsample"))  # the long ones first
         tasks = [(folder, *place, seed, options.tiny) for place in places for seed in options.seeds or range(100, 110)]

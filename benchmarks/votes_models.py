@@ -26,7 +26,6 @@ from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import LabelWarning
 from snefy_ldl.metrics import cumulative_absolute_distance, ranked_probability_score
 from snefy_ldl.networks.scaling import column_moments, scaling_of
-from snefy_ldl.training.settings import Recipe
 from snefy_ldl.votes import brier_score, evaluate, log_likelihood
 
 TRAIN_SHARE = 0.7
@@ -124,17 +123,16 @@ def fit_rival(kind, X, counts, seed, epochs):
             torch.manual_seed(seed)
             net = Rival(X.shape[1], counts.shape[1], kind)
             optimizer = torch.optim.AdamW(net.parameters(), lr=5e-3, weight_decay=decay)
-            recipe = Recipe(epochs, size, 5e-3)
             steps = max(1, len(rows) // size)
-            for epoch in range(epochs):
+            rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=epochs * steps)
+            for _ in range(epochs):
                 shuffled = rng.permutation(rows)
                 for step in range(steps):
-                    for group in optimizer.param_groups:
-                        group["lr"] = 5e-3 * recipe.rate((epoch * steps + step) / (epochs * steps))
                     batch = shuffled[step * size : (step + 1) * size]
                     optimizer.zero_grad()
                     (-net.log_prob(x[batch], k[batch]).mean()).backward()
                     optimizer.step()
+                    rate.step()
                 with torch.no_grad():
                     value = float(net.log_prob(x[held], k[held]).mean())
                 if value > best[0]:

@@ -9,7 +9,6 @@ import numpy as np
 from scipy import stats
 
 import common
-import votes_tune
 from votes_models import METHODS
 
 DATA = ("LIDC", "ChaosNLI_SNLI", "KonIQ10k")
@@ -49,11 +48,6 @@ def report(folder, version, name="votes"):
     text += report_subsample(records(folder, "subsample", version), facts, name)
     text += report_next(records(folder, "next", version), facts, name)
     common.write(name, facts, "\n".join(text))
-    tuned = [json.loads(path.read_text()) for path in sorted((Path(folder) / "tune").glob("*.json"))]
-    tuned = [record for record in tuned if record.get("version") == version]
-    if tuned:
-        text, facts = votes_tune.report(tuned)
-        common.write(f"{name}_tune", facts, "\n".join(text))
 
 
 def report_methods(done, facts):

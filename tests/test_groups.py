@@ -531,7 +531,7 @@ def test_queries_use_the_groups_of_rows(data, parts, model, strategy):
     train, seen, _ = parts
     X, groups = data.X[seen], data.groups[seen]
     known = in_groups(data.X[train], data.groups[train])
-    chosen, values = query(strategy, X, 5, model, known, random_state=0, return_utilities=True, groups=groups)
+    chosen, values = query(strategy, in_groups(X, groups), 5, model, known, random_state=0, return_utilities=True)
     blocks = [in_groups(X[part], groups[part]) for part in (slice(0, 50), slice(50, len(X)))]
     again = query(strategy, lambda: iter(blocks), 5, model, known, random_state=0)
     assert chosen.tolist() == again.tolist()
@@ -539,17 +539,12 @@ def test_queries_use_the_groups_of_rows(data, parts, model, strategy):
     assert not np.allclose(values, without)
 
 
-def test_groups_of_a_pool_that_is_read_in_parts_are_refused(data, model):
-    with pytest.raises(InputError, match="groups= needs X_pool as a table"):
-        query("entropy", lambda: iter([data.X]), 2, model, groups=data.groups)
-
-
 @pytest.mark.slow
 def test_a_diagnosis_and_a_loop_split_by_group(data, parts, model, monkeypatch):
     monkeypatch.setattr(diagnosis, "TREES", 25)
     train = parts[0]
     X, D, groups = data.X[train], data.D[train], data.groups[train]
-    assert will_it_help(model, X, D, groups=groups).errors[-1] > will_it_help(model, X, D).errors[-1]
+    assert will_it_help(model, in_groups(X, groups), D).errors[-1] > will_it_help(model, X, D).errors[-1]
     small = GroupedLDL(SnefyLDL(epochs=1, guides=None, n_members=1, random_state=0))
     loop = ActiveLearner(
         small, in_groups(X, groups), lambda rows: D[rows], "entropy", budget=160, batch_size=10, initial=150

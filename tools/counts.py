@@ -66,7 +66,7 @@ LIMITS: dict[str, int] = {
     "learners": 3_500,
     "datasets": 3_400,
     "conformal": 2_550,
-    "active": 1_200,
+    "active": 920,
     "votes, explain, metrics, plots": 4_300,
     "persistence and internals": 2_350,
     "applications": 6_400,

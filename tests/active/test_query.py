@@ -26,7 +26,7 @@ def test_these_strategies_are_there():
     assert tuple(sorted(STRATEGIES)) == NAMES
 
 
-@pytest.mark.parametrize("kind", ["model", "logratio"])
+@pytest.mark.parametrize("kind", ["model", "single", "logratio", "auto"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_strategy_keeps_its_contract(name, kind, pool, city, request):
     model = request.getfixturevalue(kind)
@@ -167,18 +167,10 @@ def test_the_bad_row_is_named(name, pool, model, small_blocks):
         ask(name, bad, 5, model)
 
 
-def test_unfitted_models_and_single_members_are_refused(pool, city):
+def test_a_single_member_without_trees_has_nothing_for_auto(pool, single):
     with pytest.raises(NotFittedError):
         query("entropy", pool, 3, model=SnefyLDL())
-    plain = {"epochs": 1, "guides": None, "n_members": 1, "n_neurons": 4, "n_readouts": 2}
-    single = SnefyLDL(**plain, random_state=0).fit(city.X[:60], city.D[:60])
-    with pytest.raises(InputError, match="one member only: use random rows"):
-        query("lcmd", pool, 3, model=single)
-    with pytest.raises(InputError, match="n_members=4"):
-        query("lcmd", pool, 3, model=single, kernel="members")
     with pytest.raises(InputError, match="feature-based forest"):
         query("lcmd", pool, 3, model=single, kernel="trees")
-    other = SnefyLDL(**plain, random_state=1).fit(city.X[:60], city.D[:60])
-    assert len(query("lcmd", pool, 3, model=[single, other])) == 3
     by_chance = query("random", pool, 3, model=single, random_state=4)
     np.testing.assert_array_equal(query("auto", pool, 3, model=single, random_state=4), by_chance)

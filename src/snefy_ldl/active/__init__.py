@@ -20,8 +20,7 @@ from snefy_ldl.active.batches import BADGE, BAIT, LCMD, Auto, KernelStrategy
 from snefy_ldl.active.diagnosis import Diagnosis, will_it_help
 from snefy_ldl.active.loop import ActiveLearner
 from snefy_ldl.active.pool import Pool
-from snefy_ldl.active.query import STRATEGIES, RandomSampling, Strategy, make_strategy, query
-from snefy_ldl.active.scores import Entropy, ScoreStrategy
+from snefy_ldl.active.query import STRATEGIES, Entropy, RandomSampling, ScoreStrategy, Strategy, make_strategy, query
 
 __all__ = [
     "BADGE",

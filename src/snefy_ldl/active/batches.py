@@ -20,7 +20,7 @@ from snefy_ldl._internal.limits import COMPARED_ELEMENTS
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
-from snefy_ldl.active.kernels import KERNELS, best_kernel, make_kernel
+from snefy_ldl.active.kernels import KERNELS, has_disagreement, make_kernel
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.query import RandomSampling, Strategy, free_rows
 from snefy_ldl.errors import InputError
@@ -134,62 +134,42 @@ def bait(
         >>> sorted(bait(Z, 2)[0].tolist())
         [1, 3]
     """
-    table, posterior = torch.as_tensor(Z), _Posterior(Z, labeled, noise)
-    rows = [table] if labeled is None or not len(labeled) else [table, torch.as_tensor(labeled)]
-    target = sum((part.T @ part).double() for part in rows) / sum(map(len, rows))  # F
-    assert isinstance(target, Tensor)
-    variance = posterior.quadratic(table, posterior.covariance)
-    lowered = posterior.quadratic(table, posterior.covariance @ target @ posterior.covariance)
-    utilities = lowered / (posterior.noise + variance)
+    table = torch.as_tensor(Z)
+    scale = max(float(table.square().sum(1).double().mean()), float(np.finfo(np.float32).tiny))
+    rows = table if labeled is None or not len(labeled) else torch.cat([table, torch.as_tensor(labeled)])
+    target = (rows.T @ rows).double() / len(rows)  # F
+    known = rows[len(table) :].double()
+    covariance = torch.linalg.inv(scale * torch.eye(rows.shape[1], dtype=torch.float64) + known.T @ known / noise)  # Σ
+    variance = _quadratic(table, covariance)
+    lowered = _quadratic(table, covariance @ target @ covariance)
+    utilities = lowered / (noise + variance)
     chosen: list[int] = []
     while len(chosen) < min(2 * n, len(table)):
-        score = lowered / (posterior.noise + variance.clamp_min(0.0))
+        score = lowered / (noise + variance.clamp_min(0.0))
         score[chosen] = -torch.inf
         chosen.append(int(torch.argmax(score)))
-        before = posterior.covariance.clone()
-        s, total = posterior.learn(table[chosen[-1]])
-        t = before @ target @ s
+        row = table[chosen[-1]].double()
+        s = covariance @ row
+        t = covariance @ target @ s
+        total = noise + float(row @ s)
+        covariance = covariance - torch.outer(s, s) / total
         along, across = ((table @ v.to(table.dtype)).double() for v in (s, t))
         variance = variance - along**2 / total
         lowered = lowered - 2.0 * along * across / total + along**2 * float(s @ target @ s) / total**2
     while len(chosen) > n:
         batch = table[chosen].double()
-        s = batch @ posterior.covariance
-        missed = ((s @ target) * s).sum(1) / (posterior.noise - (s * batch).sum(1)).clamp_min(1e-12 * posterior.noise)
-        posterior.forget(table[chosen.pop(int(torch.argmin(missed)))])
+        s = batch @ covariance
+        left = (noise - (s * batch).sum(1)).clamp_min(1e-12 * noise)
+        least = int(torch.argmin(((s @ target) * s).sum(1) / left))  # missed least
+        covariance = covariance + torch.outer(s[least], s[least]) / left[least]
+        chosen.pop(least)
     return np.array(chosen, dtype=np.intp), _numbers(utilities)
 
 
-class _Posterior:
-    """Covariance Σ of linear weights on features, given rows whose labels are known up to noise."""
-
-    def __init__(self, Z: Table, labeled: Table | None, noise: float) -> None:
-        table = torch.as_tensor(Z)
-        scale = max(float(table.square().sum(1).double().mean()), float(np.finfo(np.float32).tiny))
-        self.noise = noise
-        precision = scale * torch.eye(table.shape[1], dtype=torch.float64)
-        if labeled is not None and len(labeled):
-            known = torch.as_tensor(labeled).double()
-            precision = precision + known.T @ known / noise
-        self.covariance = torch.linalg.inv(precision)
-
-    @staticmethod
-    def quadratic(table: Tensor, matrix: Tensor) -> Tensor:
-        """``zᵀ A z`` of every row, float64."""
-        step = max(1, DISTANCE_ELEMENTS // table.shape[1])
-        return torch.cat([((part @ matrix.to(part.dtype)) * part).sum(1).double() for part in table.split(step)])
-
-    def learn(self, row: Tensor) -> tuple[Tensor, float]:
-        """Add a labelled row; returns ``s = Σ z`` and ``noise + zᵀ s`` from before."""
-        s = self.covariance @ row.double()
-        total = self.noise + float(row.double() @ s)
-        self.covariance = self.covariance - torch.outer(s, s) / total
-        return s, total
-
-    def forget(self, row: Tensor) -> None:
-        """Take a labelled row back."""
-        s = self.covariance @ row.double()
-        self.covariance = self.covariance + torch.outer(s, s) / (self.noise - float(row.double() @ s))
+def _quadratic(table: Tensor, matrix: Tensor) -> Tensor:
+    """``zᵀ A z`` of every row, float64."""
+    step = max(1, DISTANCE_ELEMENTS // table.shape[1])
+    return torch.cat([((part @ matrix.to(part.dtype)) * part).sum(1).double() for part in table.split(step)])
 
 
 def _clusters(Z: Table, labeled: Table | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -384,6 +364,6 @@ class Auto(Strategy, name="auto"):
         """See :meth:`Strategy.choose`."""
         random_is_as_good = self.diagnosis is not None and not self.diagnosis.helps
         with pool.naming():
-            kernel = None if random_is_as_good else best_kernel(model, pool.first())
-        strategy = RandomSampling() if kernel is None else LCMD(kernel)
+            choose = not random_is_as_good and has_disagreement(model, pool.first())
+        strategy = LCMD() if choose else RandomSampling()
         return strategy.choose(pool, n, model=model, **rest)

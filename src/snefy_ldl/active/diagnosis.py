@@ -14,9 +14,9 @@ from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.active.batches import lcmd
-from snefy_ldl.active.kernels import best_kernel, make_kernel
+from snefy_ldl.active.kernels import has_disagreement, make_kernel
 from snefy_ldl.active.pool import Pool, dense_table
-from snefy_ldl.datasets.grouping import group_folds, in_groups, read_groups, split_rows
+from snefy_ldl.datasets.grouping import group_folds, read_groups, split_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.trees import TreesLDL
 
@@ -66,20 +66,17 @@ class Diagnosis:
         return self.sentence
 
 
-def will_it_help(
-    model: Any, X: Any, D: Any, X_pool: Any = None, random_state: Any = 0, groups: Any = None
-) -> Diagnosis:
+def will_it_help(model: Any, X: Any, D: Any, X_pool: Any = None, random_state: Any = 0) -> Diagnosis:
     """Whether choosing rows will save labels, from the rows labelled so far.
 
     Forests on parts of the labelled rows stand in for the model, so that the answer takes seconds.
 
     Args:
         model: a fitted model; it is not changed.
-        X: labelled rows (N, d), as the model takes them.
+        X: labelled rows (N, d), as the model takes them; parts of ``in_groups(X, groups)`` are made of whole groups.
         D: their label distributions (N, L).
         X_pool: unlabelled rows, as for :func:`~snefy_ldl.active.query`, or None.
         random_state: seed.
-        groups: of the labelled rows, as ``fit`` took them: the parts are made of whole groups. None for none.
 
     Returns:
         The diagnosis; ``print`` shows its sentence, :func:`snefy_ldl.plots.active.plot_diagnosis` a picture.
@@ -96,13 +93,13 @@ def will_it_help(
         array([12., 24., 48.])
     """
     random = numpy_random(random_state)
-    rows = as_rows(in_groups(X, groups))
+    rows = as_rows(X)
     shares = check_distributions(D, n_rows=count_rows(rows), model=model)[0]
     if len(shares) < FEWEST_ROWS:
         raise InputError(f"will_it_help needs at least {FEWEST_ROWS} labelled rows; got {len(shares)}.")
     encode = getattr(model, "encode", None)
-    table = dense_table(split_rows(rows)[0] if encode is None else encode(rows), "X")
-    groups = split_rows(rows)[1]
+    features, groups = split_rows(rows)
+    table = dense_table(features if encode is None else encode(rows), "X")
     first = None if groups is None else read_groups(groups, len(shares)).first
     sizes, errors, residuals, disagreement = _learning_curve(table, shares, random, first)
     slope = float(1.0 - (errors[-1] / errors[0]) ** (1.0 / np.log2(sizes[-1] / sizes[0])))
@@ -142,7 +139,7 @@ def _learning_curve(
 
 def _redundancy(model: Any, labeled: Any, pool: Pool, random: np.random.RandomState) -> float:
     """Share of the squared distance to the nearest labelled row that a chosen batch saves against a random one."""
-    if best_kernel(model, pool.first()) is None:
+    if not has_disagreement(model, pool.first()):
         return float("nan")
     kernel, n_pool = make_kernel("auto", model, pool.first(), random), pool.count()
     Z = kernel.features(pool.take(np.sort(random.choice(n_pool, min(POOL_SAMPLE, n_pool), replace=False))))

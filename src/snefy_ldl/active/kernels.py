@@ -1,8 +1,8 @@
 """Kernels: features of rows whose distances show how differently the model would learn from them.
 
 =========  ===========================================================================================================
-trees      what each tree of the feature-based forest predicts, minus the trees' mean; the cheapest
-members    centred log predictions of each ensemble member, minus the members' mean
+trees      predictions of each tree of the feature-based forest, minus the trees' mean; the cheapest
+members    centred log predictions of each ensemble member, minus the members' mean; of a single one as they are
 =========  ===========================================================================================================
 """
 
@@ -70,19 +70,14 @@ def make_kernel(kind: str, model: Any, example: Any, random: RandomState) -> Ker
         (4, 6)
     """
     check_choice("kernel", kind, ("auto", *KERNELS))
-    name = best_kernel(model, example) if kind == "auto" else kind
-    if name == "trees":
+    if kind == "trees" or (kind == "auto" and find_forest(model) is not None):
         return TreesKernel(model, random)
-    if name == "members":
-        return MembersKernel(model, example)
-    raise InputError(f"{type(model).__name__} has no feature-based forest and one member only: use random rows.")
+    return MembersKernel(model, example)
 
 
-def best_kernel(model: Any, example: Any) -> str | None:
-    """The kernel that ``"auto"`` takes for a model; None if the model has nothing that a kernel could be made of."""
-    if find_forest(model) is not None:
-        return "trees"
-    return "members" if len(member_means(model, example)) > 1 else None
+def has_disagreement(model: Any, example: Any) -> bool:
+    """Whether a model has trees or members whose predictions differ: the basis of the study behind ``"auto"``."""
+    return find_forest(model) is not None or len(member_means(model, example)) > 1
 
 
 def find_forest(model: Any) -> tuple[TreesLDL, Array] | None:
@@ -157,19 +152,19 @@ class MembersKernel(Kernel):
     """Centred logs of every member's predicted mean, minus the members' mean (K L numbers per row).
 
     Args:
-        model: with several members, or a list of models.
+        model: any with ``predict_dist``, or a list of models.
         example: a few rows, as the model takes them.
     """
 
     def __init__(self, model: Any, example: Any) -> None:
         means = member_means(model, example)
-        if len(means) < 2:
-            raise InputError("the members kernel compares members: fit with n_members=4, or pass several models.")
         self.model, self.width = model, len(means) * means.shape[-1]
 
     def features(self, X: Any) -> Features:
         """See :meth:`Kernel.features`."""
         logs = np.log(np.maximum(member_means(self.model, X), SHARE_FLOOR))  # (K, b, L)
         logs -= logs.mean(axis=-1, keepdims=True)
-        table = (logs - logs.mean(axis=0)).transpose(1, 0, 2).reshape(logs.shape[1], -1) / np.sqrt(len(logs))
+        if len(logs) > 1:
+            logs -= logs.mean(axis=0)
+        table = logs.transpose(1, 0, 2).reshape(logs.shape[1], -1) / np.sqrt(len(logs))
         return table.astype(np.float32)

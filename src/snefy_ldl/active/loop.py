@@ -1,6 +1,7 @@
 """ActiveLearner: the loop of choosing, asking, fitting and measuring, in a folder that survives a crash.
 
-What it remembers, and when that is written, is in :mod:`snefy_ldl.active.state`.
+The state is one JSON file, replaced after every step: the rows to ask for are written before anyone is asked, and
+answers as soon as they are there.
 """
 
 from __future__ import annotations
@@ -8,23 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
+from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import check_choice, check_count, check_counts, check_distributions, check_number
+from snefy_ldl._internal.validation import check_count, check_counts, check_distributions
 from snefy_ldl.active.pool import Pool, stack_rows
 from snefy_ldl.active.query import RandomSampling, Strategy, make_strategy
-from snefy_ldl.active.state import STATE_VERSION, Interrupted, LearnerState, Round
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.metrics import score
 
-Oracle = Callable[[Index], Any]
+#: Change it when a state file would mean something else.
+STATE_VERSION = 2
 
 
 class ActiveLearner:
@@ -42,7 +44,7 @@ class ActiveLearner:
         strategy: a name or a strategy object.
         options: settings of a strategy given by name.
         budget: how many rows may be asked for.
-        batch_size: rows per round; a list gives one number per round, the last one repeated.
+        batch_size: rows per round.
         initial: rows of the first round, chosen at random; the batch size by default, 0 rows when ``X_labeled`` is
             given.
         X_labeled: rows with labels to start from.
@@ -50,21 +52,15 @@ class ActiveLearner:
         X_val: rows on which each round is measured; never trained on.
         D_val: their label distributions (or votes).
         patience: stop after this many rounds without progress of the validation likelihood; None never.
-        tolerance: nats a row that count as progress.
         votes: labels are vote counts, fitted with ``fit(X, counts=...)``.
-        ask_size: rows a call of the oracle gets.
-        interrupted: rows whose question was out when the process died: ``"set_aside"`` never asks for them again (they
-            are in ``unanswered_``, and :meth:`tell` still takes their labels); ``"ask_again"`` does, and then the
-            result is the one of an undisturbed run.
         state_dir: folder of the state; None keeps it in memory.
         random_state: seed (a whole number).
         verbose: 1 prints a line a round.
 
     Attributes:
-        model_: the model fitted last, also after a restart; None before the first fit.
+        model_: the model fitted last; fitted again after a restart. None before the first fit.
         history_: one dict a round: labels, validation likelihood and the six measures, seconds.
         labeled_: row numbers with labels, in the order they came; ``answers_`` holds the labels.
-        unanswered_: row numbers that were set aside without an answer.
         n_asked_: how many rows were chosen so far, which is what the budget counts.
         stopped_: why the loop ended: ``"budget"``, ``"plateau"``, ``"pool"``, or None while it has not.
 
@@ -87,22 +83,19 @@ class ActiveLearner:
         self,
         model: Any,
         X_pool: Any,
-        oracle: Oracle | None = None,
+        oracle: Callable[[Index], Any] | None = None,
         strategy: str | Strategy = "auto",
         *,
         options: dict[str, Any] | None = None,
         budget: int,
-        batch_size: int | Sequence[int] = 100,
+        batch_size: int = 100,
         initial: int | None = None,
         X_labeled: Any = None,
         D_labeled: Any = None,
         X_val: Any = None,
         D_val: Any = None,
         patience: int | None = None,
-        tolerance: float = 0.0,
         votes: bool = False,
-        ask_size: int = 1,
-        interrupted: Interrupted = "set_aside",
         state_dir: str | Path | None = None,
         random_state: int = 0,
         verbose: int = 0,
@@ -110,18 +103,14 @@ class ActiveLearner:
         self.model, self.oracle, self.votes, self.verbose = model, oracle, votes, verbose
         self.strategy = make_strategy(strategy, options)
         self.budget = check_count("budget", budget)
-        self.batch_sizes = _check_sizes(batch_size)
-        self.ask_size = check_count("ask_size", ask_size)
+        self.batch_size = check_count("batch_size", batch_size)
         self.patience = None if patience is None else check_count("patience", patience)
-        self.tolerance = check_number("tolerance", tolerance)
-        check_choice("interrupted", interrupted, ("set_aside", "ask_again"))
-        self.interrupted = interrupted
         self.random_state = check_count("random_state", random_state, low=0)  # a number, so that a run can go on
-        check_pair(X_labeled, D_labeled, "labeled")
-        check_pair(X_val, D_val, "val")
+        _check_pair(X_labeled, D_labeled, "labeled")
+        _check_pair(X_val, D_val, "val")
         self.X_val, self.D_val = X_val, D_val
-        if patience is not None and X_val is None:
-            raise InputError("patience needs X_val and D_val: the stopping rule looks at the validation likelihood.")
+        if patience is not None and (X_val is None or not hasattr(model, "log_prob")):
+            raise InputError("patience needs X_val, D_val and a model with log_prob, whose progress it watches.")
         self.X_labeled = X_labeled
         self.D_labeled = None if D_labeled is None else self._check_labels(D_labeled)
         self.initial = 0 if initial is None and X_labeled is not None else initial
@@ -134,55 +123,49 @@ class ActiveLearner:
         if self.pool.once:
             raise InputError("ActiveLearner reads X_pool many times; pass a function that returns the iterator.")
         self.n_pool = self.pool.count()
-        self.stopped_: str | None = None
+        self.history_: list[dict[str, Any]] = []
+        self._rounds: list[list[int]] = []  # the rows of each round; the last one is open while its history is missing
+        self._answers: dict[int, list[float]] = {}
+        self._seconds = 0.0
         self._model: Any = None
-        self._state = LearnerState(None if state_dir is None else Path(state_dir))
-        if state_dir is not None:
-            self._state.resume(self._about(), interrupted)
-            self._close_if_complete()
-            self._check_stop()
+        self._file = None if state_dir is None else Path(state_dir) / "learner.json"
+        if self._file is not None:
+            self._resume(self._file)
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
     @property
     def model_(self) -> Any:
-        """The model fitted last; read from the folder, or fitted again, after a restart. None before the first fit."""
-        if self._model is None and self._state.history:
-            self._model = self._state.load_model(type(self.model))
-            X, labels = self._training_rows()
-            if self._model is None and X is not None:
-                self._model = self._fit_model(X, labels)
+        """The model fitted last; fitted again after a restart. None before the first fit."""
+        if self._model is None and self.history_:
+            self._model = self._fit_model(*self._training_rows())
         return self._model
-
-    @property
-    def history_(self) -> list[dict[str, Any]]:
-        """One dict a round: labels, validation likelihood and the six measures, seconds."""
-        return self._state.history
-
-    @property
-    def rounds_(self) -> list[Round]:
-        """All rounds, the last one perhaps still open."""
-        return self._state.rounds
 
     @property
     def labeled_(self) -> Index:
         """Row numbers of the pool that have labels, in the order they came."""
-        return self._state.labeled
+        return np.array(list(self._answers), dtype=np.intp)
 
     @property
     def answers_(self) -> Array:
         """Their labels (k, L)."""
-        return self._state.answers
-
-    @property
-    def unanswered_(self) -> Index:
-        """Row numbers that were asked for and set aside without an answer."""
-        return self._state.set_aside
+        return np.array(list(self._answers.values()), dtype=np.float64)
 
     @property
     def n_asked_(self) -> int:
         """Rows that were chosen so far, which is what the budget counts."""
-        return self._state.n_asked
+        return sum(map(len, self._rounds))
+
+    @property
+    def stopped_(self) -> str | None:
+        """Why the loop ended: the budget, a plateau or the end of the pool; None while it has not."""
+        if len(self._rounds) > len(self.history_):
+            return None
+        if self.patience is not None and self.history_:
+            values = [entry["validation_log_likelihood"] for entry in self.history_]
+            if len(values) - 1 - int(np.argmax(values)) >= self.patience:
+                return "plateau"
+        return "budget" if self.n_asked_ >= self.budget else "pool" if self.n_asked_ >= self.n_pool else None
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -202,15 +185,7 @@ class ActiveLearner:
             raise InputError("run needs an oracle; without one use ask() and tell(rows, labels).")
         left = None if max_rounds is None else check_count("max_rounds", max_rounds)
         while left != 0 and len(rows := self.ask()):
-            for start in range(0, len(rows), self.ask_size):
-                part = rows[start : start + self.ask_size]
-                self._state.mark_out(part.tolist())
-                try:
-                    self.tell(part, self.oracle(part))
-                except Exception:
-                    # the oracle says that it failed, so it will not be surprised to be asked again
-                    self._state.mark_out([])
-                    raise
+            self.tell(rows, self.oracle(rows))
             left = None if left is None else left - 1
         return self
 
@@ -220,16 +195,19 @@ class ActiveLearner:
         Returns:
             Row numbers (k,); none when the loop has ended.
         """
-        if self.stopped_ is None and self._state.open_round is None:
+        if not self._rounds and self.initial == 0:  # a starting point for the history, and the model that chooses first
+            self._rounds.append([])
+            self._close_if_answered()
+        if len(self._rounds) == len(self.history_) and self.stopped_ is None:
             self._next_round()
-        current = self._state.open_round
-        return np.array([] if current is None else current.open_rows(), dtype=np.intp)
+        current = self._rounds[-1] if len(self._rounds) > len(self.history_) else []
+        return np.array([row for row in current if row not in self._answers], dtype=np.intp)
 
     def tell(self, rows: Any, labels: Any) -> ActiveLearner:
         """Take the labels of rows that were asked for; when a round is complete, the model is fitted and measured.
 
         Args:
-            rows: row numbers (k,), of the present round or set aside earlier.
+            rows: row numbers (k,) of the present round.
             labels: their label distributions, or votes, (k, L).
 
         Returns:
@@ -238,10 +216,16 @@ class ActiveLearner:
         Raises:
             InputError: a row was not asked for or has its label already, or a label is not what it must be.
         """
-        index = np.atleast_1d(np.asarray(rows)).astype(np.intp)
+        index = [int(row) for row in np.atleast_1d(rows)]
         table = self._check_labels(labels, len(index))
-        self._state.take_answers(index.tolist(), table.tolist())
-        self._close_if_complete()
+        for row in index:
+            if row in self._answers or index.count(row) > 1:
+                raise InputError(f"row {row} already has its label.")
+            if not any(row in chosen for chosen in self._rounds):
+                raise InputError(f"row {row} was not asked for.")
+        self._answers |= dict(zip(index, table.tolist()))
+        self._write()
+        self._close_if_answered()
         return self
 
     def rows(self, indices: Any) -> Any:
@@ -258,70 +242,45 @@ class ActiveLearner:
     # -- one round ---------------------------------------------------------------------------------------------------
 
     def _next_round(self) -> None:
-        if not self.rounds_ and self.initial == 0:
-            # a starting point for the history, and the model that chooses the first batch
-            self._state.start_round([], [], 0.0)
-            self._fit(0.0)
-        number = len(self.rounds_)
-        first = self.initial != 0 and not len(self.labeled_) and (number == 0 or self.X_labeled is None)
-        taken = self._state.chosen(self.n_pool)
-        size = min(self._batch_size(number, first), self.budget - self.n_asked_, int((~taken).sum()))
-        if self.stopped_ is not None or size < 1:
-            self.stopped_ = self.stopped_ or ("budget" if self.n_asked_ >= self.budget else "pool")
-            return
-        chooser = RandomSampling() if first else self.strategy
+        number, first = len(self._rounds), not self._rounds and self.initial != 0
+        size = self.initial if first and self.initial else self.batch_size
+        taken = np.zeros(self.n_pool, dtype=bool)
+        taken[[row for rows in self._rounds for row in rows]] = True
         began = time.perf_counter()
-        seed = np.random.RandomState(np.random.SeedSequence([self.random_state, number]).generate_state(4))
-        known, _ = self._training_rows() if not first or self.X_labeled is not None else (None, None)
-        chosen, utilities = chooser.choose(
+        chosen, _ = (RandomSampling() if first else self.strategy).choose(
             self.pool,
-            size,
+            min(size, self.budget - self.n_asked_, int((~taken).sum())),
             model=None if first else self.model_,
-            X_labeled=known,
-            random=seed,
-            exclude=taken if taken.any() else None,
+            X_labeled=self._training_rows()[0],
+            random=np.random.RandomState(np.random.SeedSequence([self.random_state, number]).generate_state(4)),
+            exclude=taken,
         )
-        values = [None if not np.isfinite(value) else float(value) for value in utilities[chosen]]
-        self._state.start_round(chosen.tolist(), values, time.perf_counter() - began)
+        self._rounds.append(chosen.tolist())
+        self._seconds = time.perf_counter() - began
+        self._write()
 
-    def _batch_size(self, number: int, first: bool) -> int:
-        """Rows of a round; a first round of a size given apart does not use up one of the batch sizes."""
-        if first and self.initial:
-            return self.initial
-        later = number if self.initial is None else number - 1
-        return self.batch_sizes[min(later, len(self.batch_sizes) - 1)]
+    def _close_if_answered(self) -> None:
+        if len(self._rounds) > len(self.history_) and all(row in self._answers for row in self._rounds[-1]):
+            self._fit()
 
-    def _close_if_complete(self) -> None:
-        current = self._state.open_round
-        if current is not None and not current.open_rows():
-            self._fit(float(current.seconds))
-
-    def _fit(self, seconds_choosing: float) -> None:
+    def _fit(self) -> None:
         """Fit to all labels, measure, and write the history: the round is then closed."""
-        number = len(self.history_)
         began = time.perf_counter()
         X, labels = self._training_rows()
-        entry: dict[str, Any] = {"round": number, "n_labeled": len(labels), "n_asked": self.n_asked_}
-        entry["seconds_choosing"] = round(seconds_choosing, 3)
-        if X is not None:  # else every row of the first round was set aside, and the next one starts anew
-            self._model = self._fit_model(X, labels)
-            entry["seconds_fitting"] = round(time.perf_counter() - began, 3)
-            entry |= self._measure(self._model)
-        self._state.close_round(entry, self._model)
+        self._model = self._fit_model(X, labels)
+        entry: dict[str, Any] = {
+            "round": len(self.history_),
+            "n_labeled": len(labels),
+            "n_asked": self.n_asked_,
+            "seconds_choosing": round(self._seconds, 3),
+            "seconds_fitting": round(time.perf_counter() - began, 3),
+        }
+        self.history_.append(entry | self._measure(self._model))
+        self._write()
         if self.verbose:
-            shown = entry.get("validation_log_likelihood")
-            print(f"round {number}: {entry['n_labeled']} labels" + ("" if shown is None else f", {shown:.4f} nats"))
-        self._check_stop()
-
-    def _check_stop(self) -> None:
-        if self.patience is not None and self.history_:
-            best, since = -np.inf, 0
-            for value in (entry["validation_log_likelihood"] for entry in self.history_ if entry["n_labeled"]):
-                best, since = (value, 0) if value > best + self.tolerance else (best, since + 1)
-            if since >= self.patience:
-                self.stopped_ = "plateau"
-        if self.stopped_ is None and self.n_asked_ >= self.budget:
-            self.stopped_ = "budget"
+            shown = self.history_[-1].get("validation_log_likelihood")
+            end = "" if shown is None else f", {shown:.4f} nats"
+            print(f"round {entry['round']}: {entry['n_labeled']} labels{end}")
 
     def _check_labels(self, labels: Any, n_rows: int | None = None) -> Array:
         """Label distributions or votes (N, L) as numbers; an error names the cell that is none."""
@@ -342,20 +301,48 @@ class ActiveLearner:
         if hasattr(model, "log_prob"):
             given = {"counts": self.D_val} if self.votes else {"D": self.D_val}
             figures["validation_log_likelihood"] = float(np.mean(model.log_prob(self.X_val, **given)))
-        elif self.patience is not None:
-            raise InputError(f"patience needs a model with log_prob; {type(model).__name__} has none.")
         table = self._check_labels(self.D_val)
         return figures | score(table / table.sum(axis=1, keepdims=True), np.asarray(model.predict(self.X_val)))
 
-    def _training_rows(self) -> tuple[Any, Array]:
-        """Features and labels of everything that is labelled; no features (None) where nothing is."""
-        index, answers = self.labeled_, self.answers_
-        if not len(index):
-            return self.X_labeled, np.zeros((0, 2)) if self.D_labeled is None else self.D_labeled
-        answered = self.pool.take(index)
-        if self.X_labeled is None or self.D_labeled is None:
-            return answered, answers
-        return stack_rows([as_rows(self.X_labeled), answered]), np.concatenate([self.D_labeled, answers])
+    def _training_rows(self) -> tuple[Any, Any]:
+        """Features and labels of everything that is labelled; the start alone, or None, where nothing was answered."""
+        if not self._answers:
+            return self.X_labeled, self.D_labeled
+        answered = self.pool.take(self.labeled_)
+        if self.D_labeled is None:
+            return answered, self.answers_
+        return stack_rows([as_rows(self.X_labeled), answered]), np.concatenate([self.D_labeled, self.answers_])
+
+    # -- the folder --------------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        if self._file is not None:
+            answers = list(self._answers.items())
+            state = {"rounds": self._rounds, "answers": answers, "history": self.history_, "seconds": self._seconds}
+            write_json(self._file, self._about() | state)
+
+    def _resume(self, file: Path) -> None:
+        """Read the folder, or start it."""
+        about = self._about()
+        if not file.is_file():
+            if file.parent.exists() and (file.parent.is_file() or any(file.parent.iterdir())):
+                raise InputError(
+                    f"{file.parent} holds no active learner's state and was left alone; choose another folder."
+                )
+            return
+        before = read_json(file)
+        for key, value in about.items():
+            if before.get(key) != value:
+                raise InputError(
+                    f"{file.parent} was made with another {key} ({before.get(key)!r}; now {value!r}). "
+                    "Use the same arguments to go on, or another folder to start afresh."
+                )
+        try:
+            self._rounds, self.history_, self._seconds = before["rounds"], before["history"], before["seconds"]
+            self._answers = {int(row): labels for row, labels in before["answers"]}
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(f"{file} is damaged ({type(error).__name__}: {error}).") from None
+        self._close_if_answered()  # it was stopped while it fitted
 
     def _about(self) -> dict[str, Any]:
         """The settings that a state folder belongs to, as JSON holds them."""
@@ -372,31 +359,15 @@ class ActiveLearner:
             "model": repr(self.model),
             "strategy": repr(self.strategy),
             "initial": self.initial,
-            "batch_sizes": self.batch_sizes,
+            "batch_size": self.batch_size,
             "votes": self.votes,
             "random_state": self.random_state,
         }
         return json.loads(json.dumps(about))
 
 
-def _check_sizes(batch_size: int | Sequence[int]) -> list[int]:
-    sizes = list(batch_size) if isinstance(batch_size, Sequence) else [batch_size]
-    if not sizes:
-        raise InputError("batch_size must hold at least one number.")
-    return [check_count("batch_size", size) for size in sizes]
-
-
-def check_pair(X: Any, D: Any, what: str) -> None:
-    """Raise unless features and labels are both given or both not, with as many rows.
-
-    Args:
-        X: features, or None.
-        D: labels, or None.
-        what: the end of both names, for the message.
-
-    Raises:
-        InputError: they do not go together.
-    """
+def _check_pair(X: Any, D: Any, what: str) -> None:
+    """Raise unless features and labels are both given or both not, with as many rows."""
     if (X is None) != (D is None):
         raise InputError(f"X_{what} and D_{what} go together; one of them is missing.")
     if X is not None and count_rows(as_rows(X)) != len(D):

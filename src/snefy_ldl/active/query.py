@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import os
 from abc import ABC, abstractmethod
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
+import torch
+from numpy.random import RandomState
 
-from snefy_ldl._internal.limits import POOL_ROWS
+from snefy_ldl._internal.laws import to_numpy
+from snefy_ldl._internal.limits import CHUNK_ELEMENTS, POOL_ROWS
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl._internal.validation import check_count
+from snefy_ldl._internal.validation import check_choice, check_count
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.datasets.columns import columns_of
-from snefy_ldl.datasets.grouping import in_groups
+from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
 
 #: Strategies by name; a class enters itself when it is defined.
@@ -62,7 +65,7 @@ class Strategy(ABC):
         *,
         model: Any = None,
         X_labeled: Any = None,
-        random: np.random.RandomState,
+        random: RandomState,
         exclude: Mask | None = None,
     ) -> tuple[Index, Array]:
         """Choose rows.
@@ -113,7 +116,7 @@ def free_rows(n_rows: int, n: int, exclude: Mask | None) -> Mask:
     return free
 
 
-def top_rows(utilities: Array, n: int, free: Mask, random: np.random.RandomState) -> Index:
+def top_rows(utilities: Array, n: int, free: Mask, random: RandomState) -> Index:
     """The free rows with the largest utilities; equal ones in random order.
 
     Args:
@@ -126,7 +129,7 @@ def top_rows(utilities: Array, n: int, free: Mask, random: np.random.RandomState
         Row numbers (n,), best first.
 
     Example:
-        >>> top_rows(np.array([0.1, 0.9, 0.5]), 2, np.ones(3, dtype=bool), np.random.RandomState(0))
+        >>> top_rows(np.array([0.1, 0.9, 0.5]), 2, np.ones(3, dtype=bool), RandomState(0))
         array([1, 2])
     """
     values = np.where(free & ~np.isnan(utilities), utilities, -np.inf)
@@ -143,11 +146,100 @@ class RandomSampling(Strategy, name="random"):
     """
 
     def choose(
-        self, pool: Pool, n: int, *, random: np.random.RandomState, exclude: Mask | None = None, **more: Any
+        self, pool: Pool, n: int, *, random: RandomState, exclude: Mask | None = None, **more: Any
     ) -> tuple[Index, Array]:
         """See :meth:`Strategy.choose`."""
         keys = random.random_sample(pool.count())
         return top_rows(keys, n, free_rows(len(keys), n, exclude), random), keys
+
+
+class ScoreStrategy(Strategy):
+    """A strategy with a score per row: a subclass writes :meth:`score`.
+
+    The rows with the highest scores often resemble each other; for a diverse batch use ``lcmd``.
+
+    Example:
+        >>> class Variance(ScoreStrategy, name="variance"):
+        ...     def score(self, dist, random):
+        ...         return dist.variance.sum(-1).numpy()
+        >>> Variance().score(torch.distributions.Dirichlet(torch.ones(1, 2)), RandomState(0)).round(4)
+        array([0.1667], dtype=float32)
+        >>> from snefy_ldl.active import STRATEGIES
+        >>> del STRATEGIES["variance"]
+    """
+
+    needs_model = True
+
+    @abstractmethod
+    def score(self, dist: Any, random: RandomState) -> Array:
+        """How useful the label of each row is.
+
+        Args:
+            dist: what ``predict_dist`` returns for b rows.
+            random: source of randomness, in the same state for every block of rows.
+
+        Returns:
+            Scores (b,); rows with the largest are chosen.
+        """
+
+    def choose(
+        self,
+        pool: Pool,
+        n: int,
+        *,
+        model: Any = None,
+        X_labeled: Any = None,
+        random: RandomState,
+        exclude: Mask | None = None,
+    ) -> tuple[Index, Array]:
+        """See :meth:`Strategy.choose`."""
+        if not hasattr(model, "predict_dist"):
+            raise InputError(f"model must have predict_dist; got {type(model).__name__}.")
+        parts, seed = [], int(random.randint(2**31 - 1))
+        for start, block in pool.blocks("score"):
+            with pool.naming(start), torch.no_grad():
+                parts.append(self.score(model.predict_dist(block), RandomState(seed)))
+        utilities = np.concatenate(parts)
+        return top_rows(utilities, n, free_rows(len(utilities), n, exclude), random), utilities
+
+
+@dataclass(eq=False, repr=False)
+class Entropy(ScoreStrategy, name="entropy"):
+    """Differential entropy ``-E[log p(ℓ|x)]`` of the predicted distribution (Algorithms A2 and A3).
+
+    Args:
+        method: ``"model"``: the mean over exact draws of each row; ``"uniform"``: the paper's importance sampling from
+            the uniform distribution.
+        n_draws: draws per row.
+
+    Raises:
+        InputError: a setting is out of its range.
+
+    Example:
+        >>> flat_and_sharp = torch.distributions.Dirichlet(torch.tensor([[1.0, 1.0], [50.0, 50.0]]))
+        >>> int(Entropy().score(flat_and_sharp, RandomState(0)).argmax())
+        0
+    """
+
+    method: Literal["model", "uniform"] = "model"
+    n_draws: int = 1000
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, ("model", "uniform"))
+        check_count("n_draws", self.n_draws, low=2)
+
+    def score(self, dist: Any, random: RandomState) -> Array:
+        """Entropies (N,)."""
+        if not isinstance(dist, SimplexDistribution):  # one of torch's own
+            return to_numpy(dist.entropy())
+        seed = int(random.randint(2**31 - 1))
+        step = max(1, CHUNK_ELEMENTS // (self.n_draws * dist.n_labels))
+        parts = []
+        for start in range(0, len(dist), step):
+            generator = torch.Generator(dist.device).manual_seed(seed)
+            entropies = dist[start : start + step].entropy(self.n_draws, self.method, generator)
+            parts.append(to_numpy(torch.as_tensor(entropies)))
+        return np.concatenate(parts)
 
 
 def query(
@@ -161,7 +253,6 @@ def query(
     *,
     exclude: Any = None,
     verbose: bool | None = None,
-    groups: Any = None,
     **options: Any,
 ) -> Any:
     """Choose the n rows of a pool whose labels are wanted most.
@@ -169,7 +260,8 @@ def query(
     Args:
         strategy: a name (see :data:`STRATEGIES`) or a strategy object.
         X_pool: unlabelled rows: an array (also memory-mapped), DataFrame, sparse matrix; the path of a Parquet, CSV or
-            TSV file; an iterator of blocks of rows, or a function that returns one. Read a block at a time.
+            TSV file; an iterator of blocks of rows, or a function that returns one. Read a block at a time. For a model
+            with group effects ``in_groups(X_pool, groups)``.
         n: how many rows.
         model: a fitted model with ``predict_dist``; for the kernel ``"members"`` also a list of them. It is not
             changed.
@@ -180,8 +272,6 @@ def query(
             looked at.
         exclude: rows that must not be chosen: a mask (N,) or row numbers.
         verbose: True shows a progress bar, False none; by default only for a long pool on a terminal.
-        groups: of the rows of the pool, as ``fit`` took them, for a model with group effects; None where they are not
-            known. Blocks of an iterator may be ``in_groups(X, groups)`` themselves.
         options: settings of a strategy given by name, e.g. ``kernel="trees"``.
 
     Returns:
@@ -198,10 +288,6 @@ def query(
     check_count("n", n)
     if chosen.needs_model and model is None:
         raise InputError(f"strategy {strategy!r} needs a model: pass model=, a fitted model with predict_dist.")
-    if groups is not None:
-        if isinstance(X_pool, (str, os.PathLike)) or callable(X_pool) or hasattr(X_pool, "__next__"):
-            raise InputError("groups= needs X_pool as a table; an iterator's blocks may be in_groups(X, groups).")
-        X_pool = in_groups(X_pool, groups)
     # a file's columns are matched to the model by name, which only a DataFrame can carry
     first = model[0] if isinstance(model, (list, tuple)) and model else model
     pool = Pool(X_pool, columns_of(first), POOL_ROWS, verbose, not hasattr(first, "encode"))

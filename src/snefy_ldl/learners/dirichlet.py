@@ -156,7 +156,7 @@ class DirichletLDL(PenalisedLearner, DistributionPredictor):  # type: ignore[mis
         """What happens to shares of zero, as settled by the fit."""
         return ZeroPolicy(self.zero_mode_, self.zero_floor_)
 
-    def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
+    def _blocks(self, X: Any, what: str = "predict", **context: Any) -> Iterator[tuple[slice, SnefySimplex]]:
         dist = self.predict_dist(X)
         yield slice(0, dist.batch_shape[0]), dist
 
@@ -167,8 +167,7 @@ class DirichletLDL(PenalisedLearner, DistributionPredictor):  # type: ignore[mis
         method: Literal["exact", "model", "uniform"] = "exact",
         random_state: Any = 0,
         return_std_error: bool = False,
-        *,
-        groups: Any = None,
+        **context: Any,
     ) -> Any:
         """Differential entropies of the predicted laws.
 
@@ -178,17 +177,16 @@ class DirichletLDL(PenalisedLearner, DistributionPredictor):  # type: ignore[mis
             method: ``"exact"`` in closed form, or by draws of the law (``"model"``) or of the uniform (``"uniform"``).
             random_state: Seed of the draws.
             return_std_error: Return ``(entropy, standard error)``.
-            groups: Refused: this learner knows no groups.
+            context: None; this learner takes neither groups nor annotators.
 
         Returns:
             Entropies in nats, (N,); a pair of arrays with ``return_std_error``.
         """
-        if method == "exact" and groups is None:
+        if method == "exact" and not context:
             value = dirichlet_entropy(self.predict_concentration(X))
             return (value, np.zeros_like(value)) if return_std_error else value
-        return super().entropy(
-            X, n, "model" if method == "exact" else method, random_state, return_std_error, groups=groups
-        )
+        sampled = "model" if method == "exact" else method
+        return super().entropy(X, n, sampled, random_state, return_std_error, **context)
 
 
 def dirichlet_entropy(alpha: Array) -> Array:
