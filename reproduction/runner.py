@@ -39,7 +39,7 @@ from reproduction.studies import (
     run_ensemble,
     run_sensitivity,
 )
-from snefy_ldl._internal.files import remove_leftovers, write_json
+from snefy_ldl._internal.files import remove_stale, write_json
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.datasets.dataset import Dataset, load_dataset
@@ -134,7 +134,7 @@ def tidy(out: Path, study: str, recipe: str, fingerprint: str) -> int:
     folder, stale = out / "results" / study / recipe, 0
     if not folder.is_dir():
         return 0
-    remove_leftovers(folder, "*.json")
+    remove_stale(folder, ".*.json.????????.part")
     for path in folder.glob("[0-9]*.json"):
         about = {"version": VERSION, "study": study, "recipe": recipe, "repeat": int(path.stem)}
         if read_record(path, about | {"fingerprint": fingerprint}) is None:

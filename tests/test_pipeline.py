@@ -97,7 +97,7 @@ def test_files_without_pickle(city, fitted, tmp_path):
     mine = LDLPipeline([("half", FunctionTransformer(_half)), ("model", fitted.model_)])
     with pytest.raises(ModelFileError, match=r"step 'half' .* cannot be saved without pickle.*_half"):
         mine.save(tmp_path / "mine")
-    with pytest.raises(ModelFileError, match="not written by LDLPipeline"):
+    with pytest.raises(ModelFileError, match="not written by this library"):
         LDLPipeline.load(_foreign(tmp_path))
 
 

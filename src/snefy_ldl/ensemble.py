@@ -17,18 +17,17 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.files import read_json, write_json
+from snefy_ldl._internal.files import write_json
 from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners.base import Learner, close_rows, mean_kl, seeded_clone
-from snefy_ldl.persistence import load
+from snefy_ldl.persistence import load, make_head, read_description
 
 __all__ = ["DensityWeightedBagging"]
 
 FILE_FORMAT = "snefy_ldl.ensemble"
-FILE_VERSION = 1
 CONFIG_FILE = "ensemble.json"
 #: Settings that the file holds.
 PARAMETERS = ("n_members", "n_samples", "weighting", "temperature", "random_state")
@@ -301,8 +300,7 @@ def _write(bag: DensityWeightedBagging, path: Path) -> Path:
     if not isinstance(bag.random_state, numbers.Integral):
         params["random_state"] = None  # a generator has no place in a file
     description = {
-        "format": FILE_FORMAT,
-        "format_version": FILE_VERSION,
+        **make_head(FILE_FORMAT),
         **{name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()},
         "n_features": bag.n_features_in_,
         "n_labels": bag.n_labels_,
@@ -317,11 +315,7 @@ def _write(bag: DensityWeightedBagging, path: Path) -> Path:
 
 
 def _read(cls: type[DensityWeightedBagging], path: Path) -> DensityWeightedBagging:
-    description = read_json(path / CONFIG_FILE)
-    if not isinstance(description, dict) or description.get("format") != FILE_FORMAT:
-        raise ModelFileError(f"{path} was not written by a snefy_ldl ensemble.")
-    if not isinstance(description.get("format_version"), int) or description["format_version"] > FILE_VERSION:
-        raise ModelFileError(f"{path} has file version {description.get('format_version')!r}; upgrade snefy-ldl.")
+    description = read_description(path / CONFIG_FILE, FILE_FORMAT)
     try:
         members = [load(path / "members" / f"{k:04d}") for k in range(description["n_members"])]
         density = load(path / "density") if (path / "density").is_dir() else None

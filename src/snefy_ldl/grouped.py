@@ -14,13 +14,12 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._internal.rows import count_rows
-from snefy_ldl._internal.schema import n_encoded
 from snefy_ldl._internal.validation import check_choice, check_counts, check_distributions
 from snefy_ldl.datasets.grouping import GroupedRows, in_groups, read_groups, split_rows
 from snefy_ldl.datasets.streams import as_stream
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.persistence import CONFIG, Asked, save
+from snefy_ldl.persistence import CONFIG, Asked, n_encoded, save
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, join_blocks, row_blocks
 from snefy_ldl.training import FittedState, Job, TrainingData, network_inputs

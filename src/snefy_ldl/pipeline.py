@@ -10,12 +10,12 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from snefy_ldl._internal.files import read_json, read_regular, write_bytes, write_json
+from snefy_ldl._internal.files import read_regular, write_bytes, write_json
 from snefy_ldl._internal.rows import take_rows
 from snefy_ldl.active.query import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.persistence import FORMAT_VERSION, check_version, load, make_head
+from snefy_ldl.persistence import load, make_head, read_description
 from snefy_ldl.training.guides import distrusted_types
 
 __all__ = ["LDLPipeline"]
@@ -299,10 +299,7 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
             ImportError: skops is not installed.
         """
         place = Path(folder)
-        config = read_json(place / CONFIG)
-        if not isinstance(config, dict) or config.get("format") != FORMAT:
-            raise ModelFileError(f"{place / CONFIG} was not written by LDLPipeline.save: no {FORMAT!r} in it.")
-        check_version(config, FORMAT_VERSION, place)
+        config = read_description(place / CONFIG, FORMAT)
         names, last = config.get("transformers"), config.get("model")
         if not isinstance(names, list) or not isinstance(last, str):
             raise ModelFileError(f"{place / CONFIG} is damaged: it does not name the steps.")

@@ -18,16 +18,14 @@ from scipy.special import rel_entr
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from snefy_ldl._internal.files import is_empty
 from snefy_ldl._internal.random import numpy_random
-from snefy_ldl._internal.schema import n_encoded
 from snefy_ldl._internal.threads import few_threads
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_choice, check_count, check_distributions, check_features, check_number
 from snefy_ldl.datasets.cells import frame_of, is_frame
 from snefy_ldl.datasets.columns import Encoder, GapFiller, TableEncoder, has_gaps, learn_columns, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
-from snefy_ldl.persistence import Asked, read_model, save
+from snefy_ldl.persistence import Asked, n_encoded, read_model, save
 
 #: Every learner class by name; a saved name outside it is refused.
 REGISTRY: dict[str, type[Learner]] = {}
@@ -444,7 +442,8 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         """
         check_is_fitted(self, "n_labels_")
         place = Path(folder)
-        if place.is_dir() and not (place / "model.json").is_file() and not is_empty(place):
+        visible = [path for path in place.glob("*") if not path.name.startswith(".")]
+        if visible and not (place / "model.json").is_file():
             raise ModelFileError(f"{folder} exists and holds no saved model; it was left alone. Choose another folder.")
         return save(self, "Learner", place)
 

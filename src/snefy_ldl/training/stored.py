@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.limits import LARGEST_FEATURE
-from snefy_ldl._internal.schema import check_description, check_shapes, n_encoded, require
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN
 from snefy_ldl._internal.validation import ZeroPolicy
@@ -26,7 +25,7 @@ from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import Features
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.persistence import CONFIG, Asked
+from snefy_ldl.persistence import CONFIG, Asked, check_description, check_shapes, n_encoded, require
 from snefy_ldl.training import FittedState, resolve_device
 from snefy_ldl.training.guides import pack_guides, unpack_guides
 

@@ -382,7 +382,7 @@ def test_info_says_it_too(plain: Path, tmp_path: Path) -> None:
         ("intervals.calibration.groups", ["a"], "1 groups for 140 rows"),
         ("intervals.calibration.weights", [1.0], "1 weights for 140 rows"),
         ("intervals.folds", [0], "1 folds for 140 rows"),
-        ("intervals.calibration", REMOVED, "calibration is missing"),
+        ("intervals.calibration", REMOVED, "calibration.shape is missing"),
     ],
 )
 def test_calibrations_that_are_wrong(tmp_path: Path, place: str, value: Any, match: str) -> None:

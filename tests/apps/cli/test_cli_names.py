@@ -7,7 +7,6 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import openpyxl
@@ -150,16 +149,7 @@ def test_a_full_disk_leaves_no_part_and_nothing_open(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("ending", [".csv", ".xlsx"])
 def test_a_full_disk_is_one_line(plain: Path, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = files._open_temporary
-
-    def on_a_full_disk(path: Path) -> Any:
-        file = usual(path)
-        os.unlink(file.name)
-        os.symlink("/dev/full", file.name)
-        return file
-
-    monkeypatch.setattr(files, "_open_temporary", on_a_full_disk)
-    monkeypatch.setattr(files, "is_named", lambda file, path: True)
+    monkeypatch.setattr(files.Path, "touch", lambda path, **_: path.symlink_to("/dev/full"))
     out = tmp_path / f"p{ending}"
     assert (
         fail("predict", plain / "model", plain / "city.csv", "--out", out) == f"error: No space left on device: {out}"

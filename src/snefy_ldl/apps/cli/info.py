@@ -41,18 +41,17 @@ def info(
     """
     if annotators or out is not None or plot is not None:
         return _show_annotators(model, out, plot, as_json)
-    from snefy_ldl._internal.schema import check_description
-    from snefy_ldl.persistence import CONFIG, read_head
+    from snefy_ldl.persistence import CONFIG, check_description, read_config
 
-    head = read_head(model)
-    config = head.config
-    if not head.is_learner:
+    config = read_config(model)
+    is_learner = config["kind"] == "Learner"
+    if not is_learner:
         check_description(config, model / CONFIG)
     if as_json:
         typer.echo(json.dumps(config, indent=2, ensure_ascii=False))
     else:
         console = Console()
-        console.print(_grid(_learner_lines(model, config) if head.is_learner else _model_lines(model, config)))
+        console.print(_grid(_learner_lines(model, config) if is_learner else _model_lines(model, config)))
         if len(config.get("candidates", [])) > 1:
             console.print(_candidate_table(config["candidates"]))
 

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from snefy_ldl.apps.serve.explorer.rows import past_columns
 from snefy_ldl.apps.serve.store import ServedModel, load_intervals, model_card
 from snefy_ldl.errors import InputError
-from snefy_ldl.persistence import load, read_head, save_calibration
+from snefy_ldl.persistence import load, read_config, save_calibration
 from snefy_ldl.prediction import DistributionPredictor
 
 try:
@@ -105,10 +105,10 @@ class HubModel(ModelHubMixin, library_name="snefy-ldl"):  # type: ignore[misc, c
             True
         """
         with tempfile.TemporaryDirectory() as place:
-            head = read_head(Path(self.model.save(Path(place) / "model")))
-        name, version = (repo_id or "model").split("/")[-1], head.checksum[:12]
+            config = read_config(Path(self.model.save(Path(place) / "model")))
+        name, version = (repo_id or "model").split("/")[-1], config["weights"]["sha256"][:12]
         model, inner = past_columns(self.model)
-        served = ServedModel(name, Path(name), model, inner, self.intervals, head.config, version, time.time())
+        served = ServedModel(name, Path(name), model, inner, self.intervals, config, version, time.time())
         return ModelCard(write_card(model_card(served), repo_id, self.data, self.measures, self.license))
 
 

@@ -21,7 +21,7 @@ from snefy_ldl.datasets.columns import TableEncoder, columns_of
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.persistence import CALIBRATION_FILE, CONFIG, load, load_calibration, read_head
+from snefy_ldl.persistence import CALIBRATION_FILE, CONFIG, load, load_calibration, read_config
 
 #: The log of uvicorn, which prints events on standard error.
 _log = logging.getLogger("uvicorn.error")
@@ -112,14 +112,16 @@ def load_served(folder: Path, name: str, backbone: Any = None) -> ServedModel:
         ModelFileError: the folder holds no complete model, or one whose custom network is missing.
     """
     for _ in range(5):
-        head = read_head(folder)
-        model, inner = past_columns(load(folder, backbone if head.custom_backbone else None))
+        config = read_config(folder)
+        custom = config["kind"] != "Learner" and config["network"]["custom_backbone"]
+        model, inner = past_columns(load(folder, backbone if custom else None))
         calibrated = load_intervals(folder, inner)
-        if read_head(folder).checksum == head.checksum:  # not overwritten in between
+        if read_config(folder)["weights"] == config["weights"]:  # not overwritten in between
             break
     else:
         raise ModelFileError(f"{folder} is being overwritten repeatedly; it will be loaded when that ends.")
-    served = ServedModel(name, folder, model, inner, calibrated, head.config, head.checksum[:12])
+    version = config["weights"]["sha256"][:12]
+    served = ServedModel(name, folder, model, inner, calibrated, config, version)
     if served.typical is not None:  # tables are made before the first request
         served.typical.quantiles([0.05, 0.95])
     return served
