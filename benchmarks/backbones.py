@@ -34,7 +34,8 @@ from snefy_ldl.training.plan import build_net, make_objective
 from backbone_networks import TileCNN, Vocabulary, WordTransformer, as_graphs, make_gin, make_motif_graphs
 from common import machine
 from snefy_ldl import Backbone, SnefyLDL
-from snefy_ldl.datasets import draw_tiles, make_city_districts
+from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.datasets.synthetic import draw_tiles
 from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.training import Job, TrainingData
 from snefy_ldl.training.checkpoint import Snapshot
@@ -58,8 +59,8 @@ def city_tiles(n, size, seed, jobs):
     """Districts and their tiles, drawn by several processes."""
     city = make_city_districts(n, random_state=seed)
     parts = np.array_split(np.arange(n), max(1, n // 500))
-    tiles = Parallel(n_jobs=jobs)(delayed(draw_tiles)(city.X[p], size, [seed, k]) for k, p in enumerate(parts))
-    return np.concatenate(tiles), city
+    draws = [delayed(draw_tiles)(city.X[p], size, np.random.default_rng([seed, k])) for k, p in enumerate(parts)]
+    return np.ascontiguousarray(np.concatenate(Parallel(n_jobs=jobs)(draws)).transpose(0, 3, 1, 2)), city
 
 
 def step_seconds(update, device, repeats):

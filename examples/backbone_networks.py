@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snefy_ldl.datasets import SyntheticData, TrueConditional
+from snefy_ldl.datasets.synthetic import SyntheticData
+from snefy_ldl.datasets.truth import TrueConditional
 
 
 class TileCNN(nn.Module):

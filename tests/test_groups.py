@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import dirichlet
 
-from snefy_ldl import GroupedLDL, SnefyLDL, blocks, load
+from snefy_ldl import GroupedLDL, SnefyLDL, load
 from snefy_ldl.active import ActiveLearner, diagnosis, query, will_it_help
 from snefy_ldl.datasets import make_groups
 from snefy_ldl.datasets.grouping import (
@@ -104,20 +104,6 @@ def test_labels_that_differ_by_chance_raise_no_more_alarms_than_stated():
     assert min(values) >= 1 / 200
     data = make_groups(n_groups=20, n_rows=10, random_state=0)
     assert labels_differ(100 * data.D, data.groups) <= 0.01  # votes, too
-
-
-def test_blocks_are_cells_of_a_grid():
-    xy = np.random.default_rng(0).uniform(0, 10, (200, 2))
-    number = blocks(xy, [5.0, 2.0])
-    cells = np.floor((xy - xy.min(0)) / [5.0, 2.0])
-    same = (cells[:, None] == cells[None]).all(-1)
-    assert (same == (number[:, None] == number[None])).all()
-    days = np.array(["2024-01-01", "2024-01-09", "2024-01-10"], dtype="datetime64[D]")
-    assert blocks(days, np.timedelta64(9, "D")).tolist() == [0, 0, 1]
-    with pytest.raises(InputError, match="size"):
-        blocks(xy, 0.0)
-    with pytest.raises(InputError, match="coordinates"):
-        blocks([np.nan, 1.0], 1.0)
 
 
 # -- the linear mixed model ------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.optimize import brentq
 
-from snefy_ldl.datasets import SyntheticData, make_annotators, make_city_districts
+from snefy_ldl.datasets.synthetic import SyntheticData, make_annotators, make_city_districts
 from snefy_ldl.errors import InputError
 
 MAKERS = {

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from snefy_ldl.annotators import AnnotatorLDL
     from snefy_ldl.apps.reports import evaluate
     from snefy_ldl.auto import AutoLDL
-    from snefy_ldl.datasets import blocks, load_dataset, load_table
+    from snefy_ldl.datasets import load_dataset, load_table
     from snefy_ldl.distributions import LogRatioSimplex, SimplexDistribution, SnefySimplex
     from snefy_ldl.grouped import GroupedLDL
     from snefy_ldl.learners.comparison import compare
@@ -38,7 +38,6 @@ __all__ = [
     "SnefySimplex",
     "Votes",
     "__version__",
-    "blocks",
     "compare",
     "evaluate",
     "fit_many",
@@ -62,7 +61,6 @@ _HOMES = {
     "SnefyHead": "snefy_ldl.networks.head",
     "SnefyLDL": "snefy_ldl.snefy",
     "SnefySimplex": "snefy_ldl.distributions",
-    "blocks": "snefy_ldl.datasets",
     "compare": "snefy_ldl.learners.comparison",
     "evaluate": "snefy_ldl.apps.reports",
     "fit_many": "snefy_ldl.snefy",

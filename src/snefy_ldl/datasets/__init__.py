@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from snefy_ldl.datasets.dataset import Dataset, cache_folder, dataset_names, load_dataset, load_table
-from snefy_ldl.datasets.grouping import GroupedData, blocks, in_groups, make_groups
-from snefy_ldl.datasets.synthetic import (
-    SyntheticData,
-    draw_tiles,
-    make_annotators,
-    make_city_districts,
-    make_city_tiles,
-)
-from snefy_ldl.datasets.truth import TrueConditional
+from snefy_ldl.datasets.dataset import Dataset, dataset_names, load_dataset, load_table
+from snefy_ldl.datasets.grouping import in_groups
+from snefy_ldl.datasets.synthetic import make_annotators, make_city_districts, make_city_tiles, make_groups
 
 __all__ = [
     "Dataset",
-    "GroupedData",
-    "SyntheticData",
-    "TrueConditional",
-    "blocks",
-    "cache_folder",
     "dataset_names",
-    "draw_tiles",
     "in_groups",
     "load_dataset",
     "load_table",

@@ -30,6 +30,23 @@ DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+([eE][-+]?\d+)?")
 DIGIT_GAP = re.compile(r"(?<=\d)[ \u00a0\u2009\u202f'’](?=\d{3}(\D|$))")
 
 
+def cell_text(value: Any) -> str:
+    """A cell as text: nothing (None, NaN) is empty, and a whole number has no point.
+
+    Args:
+        value: What the cell holds.
+
+    Returns:
+        Its text.
+
+    >>> [cell_text(value) for value in ("007", 7, 7.0, None, float("nan"))]
+    ['007', '7', '7', '', '']
+    """
+    if value is None or value != value:
+        return ""
+    return str(int(value)) if isinstance(value, (float, np.floating)) and float(value).is_integer() else str(value)
+
+
 def is_text(column: Any) -> bool:
     """Whether a column holds text, or things of several kinds.
 

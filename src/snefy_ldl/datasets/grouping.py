@@ -1,23 +1,22 @@
-"""Groups of rows: which rows belong together, splits that keep them together, and blocks of a map or of time.
+"""Groups of rows: which rows belong together, and splits that keep them together.
 
 Rows of one child, field, person or village are more alike than rows of two. A split that puts some of them on either
 side answers "how well are further rows of these groups predicted?"; a split of whole groups answers the same for rows
-of groups that nobody has seen.
+of new groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import gammaln, logsumexp, softmax
+from sklearn.model_selection import GroupKFold
 
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import check_number
-from snefy_ldl.datasets.table_files import cell_text
+from snefy_ldl.datasets.cells import cell_text
 from snefy_ldl.errors import InputError
 
 #: Random regroupings of a test, and how many rows it looks at.
@@ -48,13 +47,10 @@ class Groups:
     @property
     def first(self) -> Index:
         """The group of each row in the first level (N,), by which rows are split; rows without one stand alone."""
-        codes = self.codes[:, 0]
+        codes = self.codes[:, 0].copy()
         alone = codes < 0
-        if not alone.any():
-            return codes
-        whole = codes.copy()
-        whole[alone] = len(self.names[0]) + np.arange(int(alone.sum()))
-        return whole
+        codes[alone] = len(self.names[0]) + np.arange(alone.sum())
+        return codes
 
     def renamed(self, names: Sequence[Sequence[str]]) -> Index:
         """Codes (N, k) in other lists of names, one per level; -1 for groups that those do not hold."""
@@ -153,18 +149,16 @@ def read_groups(groups: Any, n_rows: int) -> Groups:
     if len(table) != n_rows:
         raise InputError(f"X and groups must have the same number of rows; got {n_rows} and {len(table)}.")
     codes = np.empty(table.shape, dtype=np.int64)
-    names: list[tuple[str, ...]] = []
+    names = []
     for level in range(table.shape[1]):
-        texts = np.array([cell_text(value) for value in table[:, level]], dtype=str)
-        known, which = np.unique(texts, return_inverse=True)
-        empty = known == ""
-        number = np.where(empty, -1, np.cumsum(~empty) - 1)
-        codes[:, level] = number[which.reshape(-1)]
-        names.append(tuple(str(name) for name in known[~empty]))
-    if len(levels) != table.shape[1]:
-        name = getattr(groups, "name", None)
-        single = [str(name)] if name is not None and table.shape[1] == 1 else None
-        levels = single or (["group"] if table.shape[1] == 1 else [f"level {k + 1}" for k in range(table.shape[1])])
+        texts = [cell_text(value) for value in table[:, level]]
+        known = sorted(set(texts) - {""})
+        number = {name: place for place, name in enumerate(known)}
+        codes[:, level] = [number.get(text, -1) for text in texts]
+        names.append(tuple(known))
+    if not levels:
+        single = str(getattr(groups, "name", None) or "group")
+        levels = [single] if len(names) == 1 else [f"level {k + 1}" for k in range(len(names))]
     return Groups(codes, tuple(names), tuple(levels))
 
 
@@ -216,17 +210,14 @@ def group_folds(first: Index, n_folds: int, random: np.random.Generator) -> Inde
         >>> sorted(folds[::2].tolist()), (folds[::2] == folds[1::2]).all()
         ([0, 1, 2], np.True_)
     """
-    groups, which, sizes = np.unique(first, return_inverse=True, return_counts=True)
+    groups, which = np.unique(first, return_inverse=True)
     if len(groups) < 2:
         return random.permutation(np.arange(len(first)) % n_folds)
-    n_folds = min(n_folds, len(groups))
-    order = random.permutation(len(groups))
-    order = order[np.argsort(-sizes[order], kind="stable")]
-    fold, filled = np.empty(len(groups), dtype=np.int64), np.zeros(n_folds)
-    for group in order:
-        fold[group] = int(np.argmin(filled))
-        filled[fold[group]] += sizes[group]
-    return fold[which.reshape(-1)]
+    shuffled = random.permutation(len(groups))[which]
+    fold = np.empty(len(first), dtype=np.int64)
+    for k, (_, rows) in enumerate(GroupKFold(min(n_folds, len(groups))).split(fold, groups=shuffled)):
+        fold[rows] = k
+    return fold
 
 
 def leave_groups_out(groups: Any, n_rows: int, n_folds: int, random_state: Any = None) -> Iterator[tuple[Index, Index]]:
@@ -272,6 +263,7 @@ def labels_differ(D: Any, groups: Any, random_state: Any = 0) -> float:
         The p-value: where groups do not matter, it is at most p with probability p.
 
     Example:
+        >>> from snefy_ldl.datasets import make_groups
         >>> data = make_groups(n_groups=20, n_rows=10, random_state=0)
         >>> labels_differ(data.D, data.groups), labels_differ(data.D, np.arange(200) % 7) > 0.05
         (0.005, True)
@@ -290,147 +282,3 @@ def labels_differ(D: Any, groups: Any, random_state: Any = 0) -> float:
     observed = between(roots)
     larger = sum(between(roots[random.permutation(len(rows))]) >= observed for _ in range(PERMUTATIONS))
     return (1 + larger) / (1 + PERMUTATIONS)
-
-
-def blocks(coordinates: Any, size: Any) -> Index:
-    """Blocks of a map or of time, to be used as groups: rows near each other get one number.
-
-    Neighbouring rows are alike, so that a split of single rows flatters every model. Blocks that are larger than the
-    distance over which rows are alike make the split honest for a new place, or a new time.
-
-    Args:
-        coordinates: numbers or dates (N,), or one column per direction (N, k).
-        size: side of a block in the units of the coordinates, or one per direction (k,); for dates a
-            ``numpy.timedelta64``, or a number of days.
-
-    Returns:
-        The number of each row's block (N,), from 0.
-
-    Raises:
-        InputError: where a coordinate is missing, or a size is not above 0.
-
-    Example:
-        >>> blocks([[0.2, 0.1], [0.9, 0.4], [3.0, 0.0]], 1.0)
-        array([0, 0, 1])
-        >>> blocks(np.array(["2024-01-03", "2024-01-20", "2024-03-01"], dtype="datetime64[D]"), 31)
-        array([0, 0, 1])
-    """
-    table = np.asarray(coordinates)
-    sizes: list[Any] = list(np.atleast_1d(size)) if not isinstance(size, np.timedelta64) else [size]
-    if table.dtype.kind == "M":
-        table = table.astype("datetime64[s]").astype(np.float64) / 86400.0
-    table = table.astype(np.float64)
-    table = table[:, None] if table.ndim == 1 else table
-    if table.ndim != 2 or not len(table) or not np.isfinite(table).all():
-        raise InputError("coordinates must hold finite numbers or dates, (N,) or (N, k).")
-    if len(sizes) not in (1, table.shape[1]):
-        raise InputError(f"size must be one number, or one per column of coordinates ({table.shape[1]}).")
-    days = [one / np.timedelta64(1, "D") if isinstance(one, np.timedelta64) else one for one in sizes]
-    sides: Array = np.array([check_number("size", one, strict=True) for one in days])
-    cells = np.floor((table - table.min(0)) / sides).astype(np.int64)
-    return np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
-
-
-@dataclass(frozen=True)
-class GroupedData:
-    """Made-up rows in groups whose effects are known.
-
-    Args:
-        X: features (N, d).
-        D: label distributions (N, L).
-        groups: number of each row's group (N,).
-        effects: shift of each group's log-ratios (G, L), rows summing to zero.
-        base: log-ratios of each row without its group (N, L).
-        effect: standard deviation of the effects in any direction.
-        concentration: total concentration of the Dirichlet that rows vary by.
-        noise: how they vary by it, as :func:`make_groups` has it.
-
-    Example:
-        >>> data = make_groups(n_groups=3, n_rows=4, random_state=0)
-        >>> data.D.shape, data.effects.shape
-        ((12, 3), (3, 3))
-    """
-
-    X: Array
-    D: Array
-    groups: Index
-    effects: Array
-    base: Array
-    effect: float
-    concentration: float
-    noise: str
-
-    def log_prob(self) -> Array:
-        """Log density of every row under the truth, its group's effect known (N,)."""
-        return self._log_prob(self.D, self.base + self.effects[self.groups])
-
-    def log_prob_unseen(self, n_draws: int = 2000, random_state: Any = 0) -> Array:
-        """Log density of every row under the truth if nothing is known of its group, by draws of effects (N,)."""
-        random = np.random.default_rng(random_state)
-        draws = _centred(random.normal(size=(n_draws, self.D.shape[1])) * self.effect)
-        rows = (self._log_prob(row[None], base + draws) for row, base in zip(self.D, self.base))
-        return np.array([logsumexp(row) for row in rows]) - np.log(n_draws)
-
-    def _log_prob(self, D: Array, logs: Array) -> Array:
-        if self.noise == "dirichlet":
-            return _dirichlet_log_prob(D, self.concentration * softmax(logs, axis=1))
-        ratios = np.log(D) - logs
-        divided = np.exp(ratios - logsumexp(ratios, axis=1, keepdims=True))
-        alpha = np.full_like(divided, self.concentration / D.shape[1])
-        jacobian = (np.log(divided) - np.log(D)).sum(1)
-        return _dirichlet_log_prob(divided, alpha) + jacobian
-
-
-def make_groups(
-    n_groups: int = 40,
-    n_rows: int = 20,
-    n_labels: int = 3,
-    n_features: int = 4,
-    effect: float = 0.5,
-    concentration: float = 50.0,
-    noise: Literal["perturbation", "dirichlet"] = "perturbation",
-    random_state: Any = None,
-) -> GroupedData:
-    """Rows in groups: log-ratios are linear in the features, and every group shifts them by an effect of its own.
-
-    Args:
-        n_groups: G.
-        n_rows: rows of every group.
-        n_labels: L.
-        n_features: d.
-        effect: standard deviation of the groups' shifts of log-ratios.
-        concentration: total concentration of the Dirichlet that rows vary by.
-        noise: "perturbation" multiplies the shares that features and group lead to by a draw of an even Dirichlet, so
-            that log-ratios vary alike wherever they lie; "dirichlet" draws from a Dirichlet around those shares.
-        random_state: seed, NumPy generator or None.
-
-    Returns:
-        The rows, group after group, and the truth.
-
-    Example:
-        >>> data = make_groups(n_groups=5, n_rows=4, random_state=0)
-        >>> data.X.shape, data.D.shape, data.groups[:5]
-        ((20, 4), (20, 3), array([0, 0, 0, 0, 1]))
-    """
-    random = np.random.default_rng(random_state)
-    groups = np.repeat(np.arange(n_groups), n_rows)
-    X = random.normal(size=(len(groups), n_features))
-    base = _centred(X @ random.normal(size=(n_features, n_labels)) * 0.5)
-    effects = _centred(random.normal(size=(n_groups, n_labels)) * effect)
-    shares = softmax(base + effects[groups], axis=1)
-    if noise == "dirichlet":
-        draws = random.standard_gamma(concentration * shares)
-    else:
-        draws = shares * random.standard_gamma(concentration / n_labels, size=shares.shape)
-    draws = np.maximum(draws, 1e-12)
-    D = draws / draws.sum(1, keepdims=True)
-    return GroupedData(X, D, groups, effects, base, float(effect), float(concentration), noise)
-
-
-def _centred(logs: Array) -> Array:
-    return logs - logs.mean(1, keepdims=True)
-
-
-def _dirichlet_log_prob(D: Array, alpha: Array) -> Array:
-    norm = gammaln(alpha).sum(1) - gammaln(alpha.sum(1))
-    return ((alpha - 1.0) * np.log(D)).sum(1) - norm

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl.datasets.table_files import cell_text
+from snefy_ldl.datasets.cells import cell_text
 from snefy_ldl.errors import DataNotFoundError, InputError
 
 #: Entry of a task's data that holds its row number.

@@ -1,16 +1,16 @@
-"""Made-up data sets whose distribution is known: city districts and pictures of them, and annotators."""
+"""Made-up data sets of known distribution: city districts and pictures of them, annotators, and rows in groups."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.datasets.dataset import Dataset
 from snefy_ldl.datasets.truth import TrueConditional
@@ -157,40 +157,16 @@ def make_city_tiles(
         >>> tiles.shape, tiles.dtype, city.D.shape
         ((5, 3, 32, 32), dtype('uint8'), (5, 3))
     """
-    rng = np.random.default_rng(random_state)
-    city = make_city_districts(n, noise, rng, n_labels=n_labels)
-    return draw_tiles(city.X, size, rng), city
-
-
-def draw_tiles(X: Array, size: int = 64, random_state: Any = 0) -> NDArray[np.uint8]:
-    """Pictures of given districts.
-
-    Args:
-        X: features of the districts (N, 5), as :func:`make_city_districts` has them.
-        size: pixels along a side; a multiple of 8, at least 32.
-        random_state: seed or numpy Generator.
-
-    Returns:
-        Tiles (N, 3, size, size), 8-bit.
-
-    Raises:
-        InputError: The size does not fit.
-
-    Example:
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> draw_tiles(make_city_districts(2).X, 32).shape
-        (2, 3, 32, 32)
-    """
     if check_count("size", size, low=32) % CELLS:
         raise InputError(f"size must be a multiple of {CELLS}; got {size}.")
     rng = np.random.default_rng(random_state)
-    tiles = np.empty((len(X), size, size, 3), dtype=np.uint8)
-    for start in range(0, len(X), BLOCK):
-        tiles[start : start + BLOCK] = _draw(X[start : start + BLOCK], size, rng)
-    return np.ascontiguousarray(tiles.transpose(0, 3, 1, 2))
+    city = make_city_districts(n, noise, rng, n_labels=n_labels)
+    tiles = np.concatenate([draw_tiles(city.X[start : start + BLOCK], size, rng) for start in range(0, n, BLOCK)])
+    return np.ascontiguousarray(tiles.transpose(0, 3, 1, 2)), city
 
 
-def _draw(X: Array, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+def draw_tiles(X: Array, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Pictures (N, size, size, 3) of districts with features X (N, 5); see :func:`make_city_tiles`."""
     distance, offices, students, buses, rent = X.T
     n, cell = len(X), size // CELLS
     central = np.exp(-distance / 4.0)[:, None, None, None]
@@ -309,3 +285,69 @@ def _single_votes(
         "annotator": np.concatenate(voters),
         "label": np.repeat(np.tile(label_names, len(counts)), counts.astype(np.int64).ravel()),
     }
+
+
+@dataclass(frozen=True)
+class GroupedData:
+    """Made-up rows in groups of known effects.
+
+    Args:
+        X: Features (N, d).
+        D: Label distributions (N, L).
+        groups: Number of each row's group (N,).
+        effects: Shift of each group's log-ratios (G, L), rows summing to zero.
+        base: Log-ratios of each row without its group (N, L).
+    """
+
+    X: Array
+    D: Array
+    groups: Index
+    effects: Array
+    base: Array
+
+
+def make_groups(
+    n_groups: int = 40,
+    n_rows: int = 20,
+    n_labels: int = 3,
+    n_features: int = 4,
+    effect: float = 0.5,
+    concentration: float = 50.0,
+    noise: Literal["perturbation", "dirichlet"] = "perturbation",
+    random_state: Any = None,
+) -> GroupedData:
+    """Rows in groups: log-ratios are linear in the features, and every group shifts them by an effect.
+
+    Args:
+        n_groups: G.
+        n_rows: Rows of every group.
+        n_labels: L.
+        n_features: d.
+        effect: Standard deviation of the groups' shifts of log-ratios.
+        concentration: Total concentration of the Dirichlet that rows vary by.
+        noise: "perturbation" multiplies the shares that features and group lead to by a draw of an even Dirichlet, so
+            that log-ratios vary alike everywhere; "dirichlet" draws from a Dirichlet around those shares.
+        random_state: Seed, NumPy generator or None.
+
+    Returns:
+        The rows, group after group, and the truth.
+
+    Example:
+        >>> data = make_groups(n_groups=5, n_rows=4, random_state=0)
+        >>> data.X.shape, data.D.shape, data.groups[:5]
+        ((20, 4), (20, 3), array([0, 0, 0, 0, 1]))
+    """
+    random = np.random.default_rng(random_state)
+    groups = np.repeat(np.arange(n_groups), n_rows)
+    X = random.normal(size=(len(groups), n_features))
+    base = X @ random.normal(size=(n_features, n_labels)) * 0.5
+    base -= base.mean(axis=1, keepdims=True)
+    effects = random.normal(size=(n_groups, n_labels)) * effect
+    effects -= effects.mean(axis=1, keepdims=True)
+    shares = softmax(base + effects[groups], axis=1)
+    if noise == "dirichlet":
+        draws = random.standard_gamma(concentration * shares)
+    else:
+        draws = shares * random.standard_gamma(concentration / n_labels, size=shares.shape)
+    draws = np.maximum(draws, 1e-12)
+    return GroupedData(X, draws / draws.sum(axis=1, keepdims=True), groups, effects, base)

@@ -21,6 +21,7 @@ from snefy_ldl._internal.files import replace_file
 from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
+from snefy_ldl.datasets.cells import cell_text
 from snefy_ldl.datasets.formats import TextFormat, change_formulas, escape_cell, sniff_text, table_kind, unescape_cell
 from snefy_ldl.errors import DataNotFoundError, InputError, SnefyError
 
@@ -36,23 +37,6 @@ NO_NUMBER = (
 )
 #: Called with how much is done, and of how much.
 Progress = Callable[[int, int], None]
-
-
-def cell_text(value: Any) -> str:
-    """A cell as text: nothing (None, NaN) is empty, and a whole number has no point.
-
-    Args:
-        value: What the cell holds.
-
-    Returns:
-        Its text.
-
-    >>> [cell_text(value) for value in ("007", 7, 7.0, None, float("nan"))]
-    ['007', '7', '7', '', '']
-    """
-    if value is None or value != value:
-        return ""
-    return str(int(value)) if isinstance(value, (float, np.floating)) and float(value).is_integer() else str(value)
 
 
 def parquet_batches(files: Sequence[Path], rows: int, columns: list[str]) -> Iterator[tuple[Any, int]]:

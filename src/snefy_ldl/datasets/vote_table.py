@@ -18,7 +18,8 @@ import numpy as np
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_counts, column_names
-from snefy_ldl.datasets.table_files import TableSource, cell_text
+from snefy_ldl.datasets.cells import cell_text
+from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError
 
 VoteForm = Literal["long", "wide", "counts"]

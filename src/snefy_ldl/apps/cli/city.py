@@ -14,7 +14,7 @@ from snefy_ldl.apps.cli.report_page import render_report
 from snefy_ldl.apps.reports import LEVEL, JudgedRows, make_report
 from snefy_ldl.apps.reports.scores import dirichlet_log_prob, one_dirichlet
 from snefy_ldl.auto import AutoLDL
-from snefy_ldl.datasets import SyntheticData, make_city_districts
+from snefy_ldl.datasets.synthetic import SyntheticData, make_city_districts
 from snefy_ldl.metrics import HIGHER_IS_BETTER, coverage, interval_width, score
 
 

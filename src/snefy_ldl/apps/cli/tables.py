@@ -449,7 +449,7 @@ class Items:
         """
         import numpy as np
 
-        from snefy_ldl.datasets.table_files import cell_text
+        from snefy_ldl.datasets.cells import cell_text
 
         start, no_votes = 0, np.zeros(len(self.labels))
         keep, finite = [self._key] if self._key else [], not takes_gaps(self.model)
