@@ -16,9 +16,10 @@ import pooch
 import pytest
 import scipy.io
 
-from snefy_ldl.datasets import Dataset, cache_folder, dataset_names, load_dataset, load_table
+from snefy_ldl.datasets import Dataset, dataset_names, load_dataset, load_table
 from snefy_ldl.datasets import dataset as datasets
 from snefy_ldl.errors import DataNotFoundError, InputError, LabelWarning, TableNote
+from snefy_ldl.learners.maxent import SABFGS
 
 needs_data = pytest.mark.skipif(not os.environ.get("SNEFY_LDL_DATA"), reason="SNEFY_LDL_DATA is not set")
 
@@ -62,13 +63,6 @@ def test_data_folder_is_looked_at_first(tiny, tmp_path, monkeypatch, place):
     assert data.licence
 
 
-def test_cache_is_looked_at_when_the_data_folder_lacks_the_file(tiny, tmp_path, monkeypatch):
-    monkeypatch.setenv("SNEFY_LDL_DATA", str(tmp_path / "empty"))
-    cache_folder().mkdir()
-    (cache_folder() / "SJAFFE.mat").write_bytes(tiny)
-    assert load_dataset("sjaffe").D.shape == (4, 6)
-
-
 def test_wrong_checksum_in_the_data_folder_is_an_error(tiny, tmp_path, monkeypatch):
     (tmp_path / "SJAFFE.mat").write_bytes(tiny[:-1])
     monkeypatch.setenv("SNEFY_LDL_DATA", str(tmp_path))
@@ -76,19 +70,12 @@ def test_wrong_checksum_in_the_data_folder_is_an_error(tiny, tmp_path, monkeypat
         load_dataset("sjaffe")
 
 
-def test_missing_everywhere_says_where_to_get_it_and_where_to_put_it(tiny, tmp_path):
+def test_missing_everywhere_says_where_to_get_it_and_where_to_put_it(tiny):
     with pytest.raises(DataNotFoundError) as caught:
         load_dataset("sjaffe")
     message = str(caught.value)
-    for part in ("SNEFY_LDL_DATA", "no network", "https://raw.githubusercontent.com", str(tmp_path / "cache")):
+    for part in ("SNEFY_LDL_DATA (not set)", "no network", "https://raw.githubusercontent.com"):
         assert part in message
-
-
-def test_damaged_cache_without_network_is_named(tiny):
-    cache_folder().mkdir()
-    (cache_folder() / "SJAFFE.mat").write_bytes(b"half a file")
-    with pytest.raises(DataNotFoundError, match="its SHA-256 is wrong"):
-        load_dataset("sjaffe")
 
 
 def test_without_pooch_the_message_names_the_extra(tiny, monkeypatch):
@@ -123,15 +110,16 @@ def test_download_lands_in_the_cache_and_replaces_a_damaged_file(tmp_path, reque
     monkeypatch.setattr(pooch, "retrieve", real_retrieve)
     entry = dataclasses.replace(datasets._REGISTRY["sjaffe"], url=request.getfixturevalue("server"))
     monkeypatch.setitem(datasets._REGISTRY, "sjaffe", entry)
-    cache_folder().mkdir()
-    (cache_folder() / "SJAFFE.mat").write_bytes(b"half a file")
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "SJAFFE.mat").write_bytes(b"half a file")
     assert load_dataset("sjaffe").D.shape == (4, 6)
-    assert [file.name for file in cache_folder().iterdir()] == ["SJAFFE.mat"]
+    assert [file.name for file in cache.iterdir()] == ["SJAFFE.mat"]
     wrong = dataclasses.replace(entry, sha256="0" * 64, file="Other.mat")
     monkeypatch.setitem(datasets._REGISTRY, "sjaffe", wrong)
     with pytest.raises(DataNotFoundError, match="does not match the known hash"):
         load_dataset("sjaffe")
-    assert not (cache_folder() / "Other.mat").exists()
+    assert not (cache / "Other.mat").exists()
 
 
 def test_unknown_names_get_a_suggestion():
@@ -146,6 +134,7 @@ def test_registry_is_complete():
     for entry in datasets._REGISTRY.values():
         assert len(entry.sha256) == 64
         assert len(set(entry.label_names)) == len(entry.label_names)
+        assert entry.address.startswith("https://")
 
 
 def test_dataset_is_frozen_and_describes_itself():
@@ -155,8 +144,6 @@ def test_dataset_is_frozen_and_describes_itself():
     with pytest.raises(dataclasses.FrozenInstanceError):
         data.name = "other"
     assert repr(data) == "Dataset('t': 2 rows, 1 features, 2 labels (a, b), 6 votes)"
-    assert "50.00% of the shares are exactly 0" in data.summary()
-    assert "median 3" in data.summary()
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -185,6 +172,9 @@ def test_counts_table(table, tmp_path, ending, monkeypatch):
     np.testing.assert_array_equal(data.counts, table[["sand", "silt"]])
     np.testing.assert_allclose(data.D, [[0.5, 0.5], [0.0, 1.0], [0.75, 0.25]])
     np.testing.assert_array_equal(data.X, table[["depth", "ph"]])
+    model = SABFGS().fit(data.X, data.D)
+    assert model.label_names_ == ["sand", "silt"]
+    assert list(model.feature_names_in_) == ["depth", "ph"]
 
 
 def test_shares_table_and_chosen_features(table, tmp_path):

@@ -47,12 +47,12 @@ def test_bytes_that_are_no_text(tmp_path):
 def test_percentages_are_said_in_python_too(tmp_path):
     (tmp_path / "t.csv").write_text("x,sand,clay\n1,20,80\n2,55.5,44.5\n")
     with pytest.warns(LabelWarning, match="sand, clay sum to 100 in every row: read as percentages"):
-        assert load_table(tmp_path / "t.csv", "sand,clay").D[0].tolist() == [0.2, 0.8]
+        assert load_table(tmp_path / "t.csv", "sand,clay").D.loc[0].tolist() == [0.2, 0.8]
     (tmp_path / "t.csv").write_text("x,sand,clay\n1,2.5,80\n2,55.5,4.5\n")
     with pytest.raises(InputError, match=r"t\.csv, data row 1: sand, clay sum to 82\.5.*use normalize=True"):
         load_table(tmp_path / "t.csv", "sand,clay")
     with pytest.warns(LabelWarning, match="divided by its sum"):
-        assert load_table(tmp_path / "t.csv", "sand,clay", normalize=True).D[1, 0] == 55.5 / 60
+        assert load_table(tmp_path / "t.csv", "sand,clay", normalize=True).D.loc[1, "sand"] == 55.5 / 60
 
 
 def test_a_long_file_is_never_read_as_a_wide_one_in_silence(tmp_path):

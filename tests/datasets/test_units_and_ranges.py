@@ -61,7 +61,7 @@ def test_percent_signs_in_label_cells(tmp_path):
     frame.to_csv(tmp_path / "soil.csv", index=False)
     with pytest.warns(LabelWarning, match="percentages"):
         table = load_table(tmp_path / "soil.csv", ["sand", "clay"])
-    np.testing.assert_allclose(table.D[:, 0], [0.559, 0.2])
+    np.testing.assert_allclose(table.D["sand"], [0.559, 0.2])
     assert table.unit == Unit("percent", 100.0, "%")
     assert table.label_names == ["sand", "clay"]
     assert read_labelled(tmp_path / "soil.csv", ["sand", "clay"]).unit == table.unit

@@ -5,10 +5,9 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ import numpy as np
 import scipy.io
 
 from snefy_ldl._internal.text import in_file, shorten
-from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets.recognise import LeftOutColumn, recognise
-from snefy_ldl.datasets.shares import Unit, label_numbers, read_shares
-from snefy_ldl.datasets.table_files import Progress, TableSource, read_parts
+from snefy_ldl.datasets.shares import Unit, read_label_columns
+from snefy_ldl.datasets.table_files import Progress, TableSource
 from snefy_ldl.errors import DataNotFoundError, InputError, LabelWarning, TableNote
 
 
@@ -29,8 +27,8 @@ class Dataset:
     """Features and label distributions, with their names and where they come from.
 
     Args:
-        X: Features, (N, d) float64; a DataFrame where a table of your own holds text or gaps.
-        D: Label distributions, (N, L) float64; rows sum to one.
+        X: Features (N, d), a DataFrame if they come from a table of your own.
+        D: Label distributions (N, L) in float64, likewise; rows sum to one.
         counts: Vote counts (N, L) behind ``D`` where they are known.
         label_names: The L labels, in the order of D's columns.
         feature_names: The d features, in the order of X's columns.
@@ -44,8 +42,8 @@ class Dataset:
     """
 
     X: Any
-    D: Array
-    counts: Array | None = None
+    D: Any
+    counts: Any = None
     label_names: list[str]
     feature_names: list[str]
     name: str
@@ -54,36 +52,11 @@ class Dataset:
     unit: Unit | None = None
 
     def __repr__(self) -> str:
-        votes = "" if self.counts is None else f", {self.counts.sum():.0f} votes"
+        votes = "" if self.counts is None else f", {np.sum(np.asarray(self.counts)):.0f} votes"
         return (
             f"{type(self).__name__}({self.name!r}: {len(self.D)} rows, {self.X.shape[1]} features, "
             f"{self.D.shape[1]} labels ({shorten(self.label_names, 6)}){votes})"
         )
-
-    def summary(self) -> str:
-        """A few lines for a person: size, mean share of each label, exact zeros, votes, source and licence.
-
-        Returns:
-            The lines in one text.
-
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> print(make_city_districts(n=50).summary().splitlines()[0])
-        city_districts: 50 rows, 5 features, 3 labels
-        """
-        width = max(len(name) for name in self.label_names)
-        lines = [f"{self.name}: {len(self.D)} rows, {self.X.shape[1]} features, {self.D.shape[1]} labels"]
-        lines.append(f"features   {shorten(self.feature_names, 6)}")
-        lines.append(f"zeros      {np.mean(self.D == 0.0):.2%} of the shares are exactly 0")
-        if self.counts is not None:
-            totals = self.counts.sum(axis=1)
-            lines.append(
-                f"votes      {totals.sum():.0f} in all; a row has {totals.min():.0f} to {totals.max():.0f}, "
-                f"median {np.median(totals):.0f}"
-            )
-        lines.append("mean share")
-        lines += [f"  {name:<{width}}  {share:.3f}" for name, share in zip(self.label_names, self.D.mean(axis=0))]
-        lines += [f"source     {self.source}", f"licence    {self.licence}"]
-        return "\n".join(lines)
 
 
 def load_table(
@@ -112,9 +85,8 @@ def load_table(
         sheet: Sheet of a workbook, its name or its number from 1; the first by default.
 
     Returns:
-        The rows, with the columns' names; ``name`` is the file's name without its ending. ``X`` is an array where all
-        features are numbers without gaps, and a DataFrame otherwise: :meth:`SnefyLDL.fit` takes both.
-        Features of a Parquet file with more than 16 million of them are float32, as networks use them.
+        The rows, as DataFrames with the columns' names, which models keep; ``name`` is the file's name without its
+        ending. Features of a Parquet file with more than 16 million of them are float32, as networks use them.
 
     Raises:
         InputError: A column is missing, or the labels break a rule; the message names file, row and column.
@@ -138,25 +110,24 @@ def load_table(
         feature_names = column_list(features, "features", source.columns)
     if both := [column for column in feature_names if column in label_names]:
         raise InputError(f"{file.name}: column {both[0]!r} is named both as a label and as a feature.")
-    table, shares = read_parts(source, feature_names, label_names, progress=progress)[:2]
+    cells = source.whole([*label_names, *feature_names], [], progress, narrow=feature_names)
+    form: Any = "counts" if counts else "auto"
     try:
-        reading = read_shares(
-            label_numbers(shares, label_names, gaps=False),
-            label_names,
-            form="counts" if counts else "auto",
-            normalize=normalize,
-        )
+        reading, rows = read_label_columns(cells, label_names, form=form, normalize=normalize)
     except InputError as error:
         raise InputError(in_file(file.name, str(error))) from None
+    table = cells[feature_names] if len(rows) == len(cells) else cells[feature_names].iloc[rows].reset_index(drop=True)
     for note in reading.notes:
         warnings.warn(f"{file.name}: {note}.", LabelWarning, stacklevel=2)
     if features is None:
         feature_names = _without_ids(table, file.name)
-    votes = reading.labels if reading.are_counts else None
+    import pandas  # an extra, loaded by the table already
+
+    known = pandas.DataFrame(reading.labels, columns=label_names)
     return Dataset(
-        X=_plain_numbers(table if len(feature_names) == table.shape[1] else table[feature_names]),
-        D=reading.labels if votes is None else votes / votes.sum(axis=1, keepdims=True),
-        counts=votes,
+        X=table[feature_names],
+        D=known.div(known.sum(axis=1), axis=0) if reading.are_counts else known,
+        counts=known if reading.are_counts else None,
         label_names=label_names,
         feature_names=feature_names,
         name=file.name.split(".")[0],
@@ -178,20 +149,6 @@ def _without_ids(table: Any, file: str) -> list[str]:
         words = "; ".join(notes)
         warnings.warn(TableNote(f"{file}: {words}. features=[...] keeps a column."), stacklevel=3)
     return kept
-
-
-def _plain_numbers(table: Any) -> Any:
-    """A table of numbers without gaps as an array, any other one as it is."""
-    from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype  # an extra, loaded by the table
-
-    numeric = all(
-        is_numeric_dtype(table[name]) and not is_bool_dtype(table[name]) and not is_complex_dtype(table[name])
-        for name in table.columns
-    )
-    if not numeric or table.isna().to_numpy().any():
-        return table
-    single = all(kind == np.float32 for kind in table.dtypes)  # very many numbers are read so
-    return table.to_numpy() if single else table.to_numpy(dtype=np.float64)
 
 
 def column_list(columns: str | Sequence[str], what: str, available: list[str]) -> list[str]:
@@ -238,42 +195,49 @@ class _Entry:
 
     Args:
         file: Name of its file.
-        url: Pinned address to fetch it from.
         sha256: Checksum of the file.
         label_names: Names of its labels.
         label_key: Variable of the file that holds the label distributions.
+        url: Pinned address to fetch it from.
     """
 
     file: str
-    url: str
     sha256: str
     label_names: tuple[str, ...]
     label_key: str = "labels"
+    url: str = ""
+
+    @property
+    def address(self) -> str:
+        return self.url or _PYLDL + self.file
 
 
-#: File, SHA-256 and names of the labels of each set.
-_FILES = {
-    "movie": (
+_REGISTRY = {
+    "movie": _Entry(
         "Movie.mat",
         "5c8629905fdf18640410d43b30f1a84c17473df38e48f279f5a2af11019a1bac",
-        [f"rating_{i}" for i in range(1, 6)],
+        tuple(f"rating_{i}" for i in range(1, 6)),
     ),
-    "natural_scene": ("Natural_Scene.mat", "a0398a8277cae4fa80415763e92ab973d531ac2a8048264d243cbe8103dfd65a", _SCENES),
-    "sbu_3dfe": ("SBU_3DFE.mat", "59dec80525aaa859b8400a92e5b94e54b405ce6ed60bfad9ec95e58964e84707", _EMOTIONS),
-    "sjaffe": ("SJAFFE.mat", "bdd53fb033a275b39b8fd873809cd69f3cee13234f5aa472aea0f5ad73b8a04b", _EMOTIONS),
-    "yeast_alpha": (
+    "natural_scene": _Entry(
+        "Natural_Scene.mat",
+        "a0398a8277cae4fa80415763e92ab973d531ac2a8048264d243cbe8103dfd65a",
+        _SCENES,
+        "label_distribution",
+        f"{_GLERB}ns.mat",
+    ),
+    "sbu_3dfe": _Entry("SBU_3DFE.mat", "59dec80525aaa859b8400a92e5b94e54b405ce6ed60bfad9ec95e58964e84707", _EMOTIONS),
+    "sjaffe": _Entry("SJAFFE.mat", "bdd53fb033a275b39b8fd873809cd69f3cee13234f5aa472aea0f5ad73b8a04b", _EMOTIONS),
+    "yeast_alpha": _Entry(
         "Yeast_alpha.mat",
         "8b7f7788371326776299407785a5520cd05b194f57cf3babdeb21fe3d4281167",
-        [f"alpha_{i}" for i in range(18)],
+        tuple(f"alpha_{i}" for i in range(18)),
     ),
-    "yeast_spo5": (
+    "yeast_spo5": _Entry(
         "Yeast_spo5.mat",
         "24e55ad6a9e68fcf80880e526c617ef44bd496022b99e49e397356e6b5e520ad",
-        [f"spo5_{i}" for i in range(3)],
+        tuple(f"spo5_{i}" for i in range(3)),
     ),
 }
-_REGISTRY = {name: _Entry(file, _PYLDL + file, sha, tuple(labels)) for name, (file, sha, labels) in _FILES.items()}
-_REGISTRY["natural_scene"] = replace(_REGISTRY["natural_scene"], url=f"{_GLERB}ns.mat", label_key="label_distribution")
 
 
 def dataset_names() -> list[str]:
@@ -288,28 +252,11 @@ def dataset_names() -> list[str]:
     return sorted(_REGISTRY)
 
 
-def cache_folder() -> Path:
-    """Folder that fetched files are kept in: ``SNEFY_LDL_CACHE``, or ``snefy_ldl`` in the platform's cache folder.
-
-    Returns:
-        An absolute path; the folder need not exist yet.
-
-    >>> cache_folder().is_absolute()
-    True
-    """
-    if chosen := os.environ.get("SNEFY_LDL_CACHE"):
-        return Path(chosen).expanduser().absolute()
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    elif sys.platform == "darwin":
-        base = "~/Library/Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return (Path(base).expanduser() / "snefy_ldl").absolute()
-
-
 def load_dataset(name: str) -> Dataset:
     """One of the public label distribution data sets, by name; see :func:`dataset_names`.
+
+    The file is taken from the folder that ``SNEFY_LDL_DATA`` names; otherwise it is fetched once and kept in
+    ``SNEFY_LDL_CACHE``, by default a folder ``snefy_ldl`` in the platform's cache folder.
 
     Args:
         name: The data set; capitals and hyphens do not matter.
@@ -342,49 +289,33 @@ sbu_3dfe, sjaffe, yeast_alpha, yeast_spo5.
         label_names=list(entry.label_names),
         feature_names=[f"feature_{i}" for i in range(X.shape[1])],
         name=key,
-        source=entry.url,
+        source=entry.address,
         licence=_LICENCE,
     )
 
 
 def _find_file(name: str, entry: _Entry) -> Path:
-    """The set's file: in the user's folder, in the cache, or fetched; an error lists where it was looked for."""
-    looked: list[str] = []
-    if folder := os.environ.get("SNEFY_LDL_DATA"):
-        for path in (Path(folder).expanduser() / entry.file, Path(folder).expanduser() / "ldl" / entry.file):
-            if path.is_file():
-                if _sha256(path) != entry.sha256:
-                    raise InputError(
-                        f"{path} is not the published {entry.file}: its SHA-256 is {_sha256(path)}, expected "
-                        f"{entry.sha256}. It may be truncated or another version; get it again from {entry.url}."
-                    )
-                return path
-            looked.append(f"{path} (none there)")
-    else:
-        looked.append("SNEFY_LDL_DATA (not set)")
-    cached = cache_folder() / entry.file
-    if cached.is_file():
-        if _sha256(cached) == entry.sha256:
-            return cached
-        looked.append(f"{cached} (there, but its SHA-256 is wrong)")
-    else:
-        looked.append(f"{cached} (none there)")
+    """The set's file: in the user's folder, or fetched by pooch, which keeps it and checks it."""
+    mine = os.environ.get("SNEFY_LDL_DATA")
+    for path in () if mine is None else (Path(mine) / entry.file, Path(mine) / "ldl" / entry.file):
+        if path.expanduser().is_file():
+            content = path.expanduser().read_bytes()
+            if (found := hashlib.sha256(content).hexdigest()) == entry.sha256:
+                return path.expanduser()
+            raise InputError(
+                f"{path} is not the published {entry.file}: its SHA-256 is {found}, expected {entry.sha256}. It may be "
+                f"truncated or another version; get it again from {entry.address}."
+            )
     try:
-        import pooch  # it checks the SHA-256 under a temporary name: an interrupted download leaves nothing behind
+        import pooch  # an extra
 
-        return Path(
-            pooch.retrieve(entry.url, known_hash=f"sha256:{entry.sha256}", fname=entry.file, path=cached.parent)
-        )
+        cache = os.environ.get("SNEFY_LDL_CACHE") or pooch.os_cache("snefy_ldl")
+        return Path(pooch.retrieve(entry.address, f"sha256:{entry.sha256}", entry.file, Path(cache).expanduser()))
     except ImportError:
-        looked.append('download (needs pooch: pip install "snefy-ldl[data]")')
+        reason = 'and fetching it needs pooch: pip install "snefy-ldl[data]"'
     except (OSError, ValueError) as error:
-        looked.append(f"download (failed: {error})")
+        reason = f"and could not be fetched: {error}"
     raise DataNotFoundError(
-        f"data set {name!r} is not on this machine. Looked at: {'; '.join(looked)}. "
-        f"Get it from {entry.url}, name it {entry.file}, and put it into {cached.parent} "
-        "or into a folder that SNEFY_LDL_DATA names."
+        f"data set {name!r} is not in SNEFY_LDL_DATA ({mine or 'not set'}), {reason}. Get it from {entry.address}, name "
+        f"it {entry.file}, and put it into a folder that SNEFY_LDL_DATA names."
     )
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

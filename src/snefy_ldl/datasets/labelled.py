@@ -7,7 +7,6 @@ up by name in another table, and :func:`append_rows` combines several sets.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +15,10 @@ import numpy as np
 
 from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.text import in_file, shorten
-from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.label_studio import read_choices, read_names
-from snefy_ldl.datasets.shares import COMMAND, Unit, label_numbers, read_shares
-from snefy_ldl.datasets.table_files import Progress, TableSource, read_parts
+from snefy_ldl.datasets.shares import Unit, read_label_columns
+from snefy_ldl.datasets.table_files import Progress, TableSource
 from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import InputError
 
@@ -211,32 +210,15 @@ def _from_columns(
     **settings: Any,
 ) -> Labelled:
     """A column per label; rows without any label were not done yet and are skipped."""
-    frame, cells, names = read_parts(source, features, labels, key, progress)
-    table = label_numbers(cells, labels)
-    empty = np.isnan(table).all(axis=1)
-    if empty.all():
-        raise InputError("not one row has a label.")
-    remarks = list(source.notes)
-    if empty.any():
-        remarks.append(f"{int(empty.sum())} row{'s' if empty.sum() > 1 else ''} without labels skipped")
-    kept = np.flatnonzero(~empty)
-    if empty.any():
-        frame, table = frame.iloc[kept], table[kept]
-    gaps = np.isnan(table)
-    if gaps.any():
-        row, column = np.argwhere(gaps)[0]
-        raise InputError(
-            f"data row {kept[row] + 1}, column {labels[column]!r}: empty, while other labels of the row are filled in. "
-            "Write 0 for none, or clear the whole row."
-        )
-    reading = read_shares(table, labels, kept + 1, advice=COMMAND, **settings)
-    ids = None if names is None or key is None else _check_ids([names[row] for row in kept], key)
+    frame = source.whole([*labels, *features], [] if key is None else [key], progress, narrow=features)
+    reading, kept = read_label_columns(frame, labels, **settings)
+    ids = None if key is None else _check_ids(list(frame[key].iloc[kept]), key)
     votes = VoteTable.from_counts(reading.labels, ids, labels) if reading.are_counts else None
-    remarks += reading.notes
+    remarks = [*source.notes, *reading.notes]
     if ids is not None and (values := len(set(ids))) < len(ids):
         many = f"{values} values" if values > 1 else "one value"
         remarks.append(f"column {key!r} has {many} in {len(ids)} rows: it names {GROUPS_KEPT}")
-    known, are_counts, file = frame if features else None, reading.are_counts, source.file.name
+    known, are_counts, file = frame[features].iloc[kept] if features else None, reading.are_counts, source.file.name
     return Labelled(file, reading.labels, are_counts, labels, ids, known, key, votes, tuple(remarks), reading.unit)
 
 
@@ -248,27 +230,21 @@ def _from_long(
     source.need([item, label], "a long table of votes; name its columns with --vote-columns")
     voter = annotator if annotator in source.columns else None
     frame = source.whole(features, [name for name in (item, voter, label) if name is not None])
-    votes = VoteTable.from_long(frame, item, voter, label, label_names=labels)
-    rows = _from_votes(source.file.name, votes, item)
-    if not features:
-        return rows
-    table, ids = frame[features], list(frame[item])
-    first = dict(zip(reversed(ids), reversed(range(len(ids)))))
-    earlier = table.iloc[[first[name] for name in ids]].reset_index(drop=True)
-    differs = ((table != earlier) & ~(table.isna() & earlier.isna())).to_numpy()
-    if differs.any():
-        row, column = np.argwhere(differs)[0]
+    rows = _from_votes(source.file.name, VoteTable.from_long(frame, item, voter, label, label_names=labels), item)
+    varies = frame.groupby(item)[features].nunique(dropna=False) > 1
+    if varies.to_numpy().any():
+        name, column = varies.stack().idxmax()
         raise InputError(
-            f"data row {row + 1}, column {features[column]!r}: item {ids[row]!r} has another value there than in an "
-            "earlier row. Correct one of them, or leave the column out with --drop."
+            f"column {column!r} has several values for item {name!r}. Correct them, or leave the column out with --drop."
         )
-    return _with_features(rows, table, first)
+    return _with_features(rows, frame, item, features)
 
 
-def _with_features(rows: Labelled, table: Any, where: Mapping[str, int]) -> Labelled:
-    """Rows with their features, which stand in a table at the places that their names lead to."""
-    assert rows.ids is not None
-    return replace(rows, features=table.iloc[[where[name] for name in rows.ids]])
+def _with_features(rows: Labelled, frame: Any, key: str, features: list[str]) -> Labelled:
+    """Rows with their features, looked up by name."""
+    return (
+        replace(rows, features=frame.drop_duplicates(key).set_index(key)[features].loc[rows.ids]) if features else rows
+    )
 
 
 def _from_wide(
@@ -280,9 +256,7 @@ def _from_wide(
         raise InputError("there is no column of an annotator.")
     frame = source.whole(features, [key, *annotators])
     votes = VoteTable.from_wide(frame[[key, *annotators]], key, label_names=labels)
-    rows = _from_votes(source.file.name, votes, key)
-    where = {name: row for row, name in enumerate(frame[key])}
-    return _with_features(rows, frame[features], where) if features else rows
+    return _with_features(_from_votes(source.file.name, votes, key), frame, key, features)
 
 
 def _from_label_studio(file: Path, labels: list[str] | None, id_name: str | None, control: str) -> Labelled:
@@ -456,13 +430,13 @@ def join_features(
     same_column = rows.id_name if rows.id_name in source.columns and rows.id_name not in feature_names else None
     key = find_id(source.columns, id_name or same_column, feature_names)
     frame = source.whole(feature_names, [] if key is None else [key], progress)
-    wanted: dict[str, int] = dict.fromkeys(rows.ids, -1)
+    wanted, where = set(rows.ids), dict[str, int]()
     for row, name in enumerate(map(str, range(len(frame))) if key is None else frame[key]):
-        if wanted.get(name, -1) >= 0:
+        if name in where:
             raise InputError(f"{source.file.name} has two rows named {name!r} (column {key!r}); names must be unique.")
         if name in wanted:
-            wanted[name] = row
-    kept = [k for k, name in enumerate(rows.ids) if wanted[name] >= 0]
+            where[name] = row
+    kept = [k for k, name in enumerate(rows.ids) if name in where]
     if not kept:
         column = f"column {key!r}" if key else "row numbers, as there is no column of names"
         raise InputError(
@@ -470,33 +444,11 @@ def join_features(
             f"{source.file.name} goes by {column}. Name the right column with --id."
         )
     remarks = rows.remarks
-    if missing := [name for name in rows.ids if wanted[name] < 0]:
+    if missing := [name for name in rows.ids if name not in where]:
         remark = f"{len(missing)} labelled rows are not in {source.file.name} and were left out"
         remarks = (*remarks, f"{remark}: {shorten(missing, 5)}")
-    table = frame[feature_names].iloc[[wanted[rows.ids[k]] for k in kept]].reset_index(drop=True)
+    table = frame[feature_names].iloc[[where[rows.ids[k]] for k in kept]].reset_index(drop=True)
     return replace(pick_rows(rows, kept), features=table, remarks=(*remarks, *source.notes))
-
-
-def stack_tables(parts: Sequence[Any], order: Index | None = None) -> Any:
-    """DataFrames with the same columns on top of each other.
-
-    Args:
-        parts: The tables.
-        order: Rows of all of them in the order wanted; as they come by default.
-
-    Returns:
-        One DataFrame, with new row numbers.
-
-    >>> import pandas
-    >>> stack_tables([pandas.DataFrame({"a": [1]}), pandas.DataFrame({"a": [2]})])["a"].tolist()
-    [1, 2]
-    """
-    import pandas  # an extra, loaded where tables are read
-
-    with warnings.catch_warnings():  # pandas warns of columns that are empty in one of the parts
-        warnings.simplefilter("ignore", FutureWarning)
-        table = pandas.concat(list(parts), ignore_index=True)
-    return table if order is None else table.iloc[order].reset_index(drop=True)
 
 
 def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
@@ -522,6 +474,8 @@ def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
     >>> joined.labels, replaced
     (array([[0.25, 0.75]]), 1)
     """
+    import pandas  # an extra, loaded where tables are read
+
     if base.features is None or new.features is None:
         raise InputError("rows without features cannot be appended; join_features looks them up.")
     if new.label_names != base.label_names:
@@ -539,10 +493,13 @@ def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
     before, after = _keys(base), _keys(new)
     newer = set(after)
     keep = np.array([key not in newer for key in before], dtype=bool)
+    with warnings.catch_warnings():  # pandas warns of columns that are empty in one of the parts
+        warnings.simplefilter("ignore", FutureWarning)
+        features = pandas.concat([base.features[keep], new.features], ignore_index=True)
     joined = replace(
         base,
         labels=np.concatenate([base.labels[keep], labels]),
-        features=stack_tables([base.features[keep], new.features]),
+        features=features,
         ids=[key for key, kept in zip(before, keep) if kept] + after,
         id_name=JOINED,
         votes=None,

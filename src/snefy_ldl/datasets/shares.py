@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,21 +28,8 @@ MOSTLY = 0.8
 LabelForm = Literal["auto", "shares", "counts"]
 
 
-@dataclass(frozen=True)
-class Advice:
-    """Options that choose the meaning of label columns.
-
-    Args:
-        counts: That they are numbers of votes.
-        normalize: That they are amounts, to be divided by their sums.
-    """
-
-    counts: str
-    normalize: str
-
-
-COMMAND = Advice("--votes counts", "--normalize")
-PYTHON = Advice("counts=True", "normalize=True")
+#: How to choose the meaning of label columns, in Python and on the command line.
+COUNTS, NORMALIZE = "counts=True (--votes counts)", "normalize=True (--normalize)"
 
 
 @dataclass(frozen=True)
@@ -127,7 +114,6 @@ def read_shares(
     form: LabelForm = "auto",
     normalize: bool = False,
     prefer_counts: bool = False,
-    advice: Advice = PYTHON,
 ) -> Reading:
     """What the label columns of a table hold.
 
@@ -138,7 +124,6 @@ def read_shares(
         form: "shares" or "counts" where the user said so; "auto" looks at the sums.
         normalize: Whether each row is to be divided by its sum, whatever that is.
         prefer_counts: How to read whole numbers that are shares as well as votes: ones and zeros, hundreds.
-        advice: The options that choose it, for messages.
 
     Returns:
         Shares or votes, and notes.
@@ -149,8 +134,8 @@ def read_shares(
 
     Example:
         >>> reading = read_shares(np.array([[20.0, 80.0], [55.0, 45.0]]), ["sand", "clay"])
-        >>> reading.labels[0].tolist(), reading.notes
-        ([0.2, 0.8], ('sand, clay sum to 100 in every row: read as percentages (counts=True if they are votes)',))
+        >>> reading.labels[0].tolist(), reading.unit.name
+        ([0.2, 0.8], 'percent')
     """
     if len(names) < 2:
         raise InputError(f"there is one label column ({', '.join(names)}); a label distribution needs at least 2.")
@@ -162,7 +147,7 @@ def read_shares(
     if normalize:
         return _divide(table, sums, numbers, names)
     if form == "counts":
-        return Reading(_votes(table, names, numbers, advice), True)
+        return Reading(_votes(table, names, numbers), True)
     for unit, words in {1.0: "shares", **UNITS}.items():
         near = np.abs(sums - unit) <= ROUNDING_TOLERANCE * unit
         if near.mean() < MOSTLY or not near.any():
@@ -174,56 +159,63 @@ def read_shares(
             others = f"{n} rows do not, and the others" if n > 1 else "all other rows"
             raise InputError(
                 f"data row {numbers[row]}: {columns} sum to {sums[row]:.6g}, not {unit:g}; {others} sum to {unit:g}. "
-                f"Correct the row{'s' if n > 1 else ''}, or use {advice.normalize} to divide each row by its sum."
+                f"Correct the row{'s' if n > 1 else ''}, or use {NORMALIZE} to divide each row by its sum."
             )
         notes = [] if unit == 1.0 else [f"{columns} sum to {unit:g} in every row: read as {words}"]
         if whole and unit != 1.0:
-            notes[-1] += f" ({advice.counts} if they are votes)"
+            notes[-1] += f"; use {COUNTS} if they are votes"
         notes += _rounded(sums / unit, numbers, unit)
         return Reading(divide_shares(table, sums[:, None]), False, tuple(notes), Unit.of(unit, names))
     if whole and form != "shares":
         low, high = int(sums.min()), int(sums.max())
         span = f"{low}" if low == high else f"{low} to {high}"
-        votes = _votes(table, names, numbers, advice)
-        note = f"{columns} hold whole numbers that sum to {span} per row: read as numbers of votes "
-        return Reading(votes, True, (f"{note}({advice.normalize} if they are amounts)",))
+        votes = _votes(table, names, numbers)
+        note = f"{columns} hold whole numbers that sum to {span} per row: read as numbers of votes"
+        return Reading(votes, True, (f"{note}; use {NORMALIZE} if they are amounts",))
     row = int((np.abs(sums - 1.0) > ROUNDING_TOLERANCE).argmax())
     low, high = sums.min(), sums.max()
     span = "" if low == high else f", and in all rows to between {low:.6g} and {high:.6g}"
-    more = f"; use {advice.counts} if they are numbers of votes" if whole else ""
+    more = f"; use {COUNTS} if they are numbers of votes" if whole else ""
     raise InputError(
         f"data row {numbers[row]}: {columns} sum to {sums[row]:.6g}{span}; shares must sum to 1, 100, 1000 or 1e6. If "
-        f"these are amounts, use {advice.normalize} to divide each row by its sum{more}."
+        f"these are amounts, use {NORMALIZE} to divide each row by its sum{more}."
     )
 
 
-def label_numbers(frame: Any, columns: list[str], gaps: bool = True) -> Array:
-    """Label columns as numbers.
+def read_label_columns(frame: Any, names: list[str], **settings: Any) -> tuple[Reading, Index]:
+    """What the label columns of a table hold, without rows that have no labels yet.
 
     Args:
         frame: a DataFrame (N, ...).
-        columns: the L label columns.
-        gaps: whether cells may be empty.
+        names: the L label columns.
+        settings: further arguments of :func:`read_shares`.
 
     Returns:
-        Numbers (N, L), NaN where a cell is empty.
+        Shares or votes of n rows, and the numbers of these rows (n,), from 0.
 
     Raises:
-        InputError: a cell is no number, or empty where it must not be; the message names it.
+        InputError: a cell is no number, or empty while others of its row are not; or as :func:`read_shares` has it.
 
     Example:
         >>> import pandas
-        >>> label_numbers(pandas.DataFrame({"no": ["25 %"], "yes": ["75 %"]}), ["no", "yes"])
-        array([[25., 75.]])
+        >>> reading, rows = read_label_columns(pandas.DataFrame({"no": ["25 %", ""], "yes": ["75 %", ""]}), ["no", "yes"])
+        >>> reading.labels, rows
+        (array([[0.25, 0.75]]), array([0]))
     """
-    read = [cell_numbers(frame[name]) for name in columns]
+    read = [cell_numbers(frame[name]) for name in names]
     table, wrong = (np.column_stack(part) for part in zip(*read))
-    rows = np.arange(1, len(table) + 1)
-    _refuse_cell(
-        wrong, frame[columns].to_numpy(dtype=object), columns, rows, "{value!r} is no number. Correct the cell."
-    )
-    _refuse_cell(np.isnan(table) & (not gaps), table, columns, rows, "empty. Fill it in, or drop the row.")
-    return table
+    cells, numbers = frame[names].to_numpy(dtype=object), np.arange(1, len(table) + 1)
+    _refuse_cell(wrong, cells, names, numbers, "{value!r} is no number. Correct the cell.")
+    empty = np.isnan(table).all(axis=1)
+    rule = "empty, while other labels of the row are filled in. Write 0 for none, or clear the whole row."
+    _refuse_cell(np.isnan(table) & ~empty[:, None], table, names, numbers, rule)
+    if empty.all():
+        raise InputError("not one row has a label.")
+    kept = np.flatnonzero(~empty)
+    reading = read_shares(table[kept], names, kept + 1, **settings)
+    skipped = len(table) - len(kept)
+    notes = (f"{skipped} row{'s' if skipped > 1 else ''} without labels skipped",) if skipped else ()
+    return replace(reading, notes=(*notes, *reading.notes)), kept
 
 
 def _refuse_cell(bad: Mask, table: Any, names: Sequence[str], rows: Index, rule: str) -> None:
@@ -244,9 +236,9 @@ def _divide(table: Array, sums: Array, rows: Index, names: Sequence[str]) -> Rea
     return Reading(divide_shares(table, sums[:, None]), False, (note,), Unit.of(middle, names) if constant else None)
 
 
-def _votes(table: Array, names: Sequence[str], rows: Index, advice: Advice) -> Array:
+def _votes(table: Array, names: Sequence[str], rows: Index) -> Array:
     rule = "{value:g} is no whole number, and votes are counted in whole numbers. "
-    rule += f"Leave {advice.counts} out if these are shares."
+    rule += f"Leave {COUNTS} out if these are shares."
     _refuse_cell(table != np.round(table), table, names, rows, rule)
     empty = table.sum(axis=1) == 0
     if empty.any():

@@ -430,39 +430,6 @@ class TableSource:
             raise InputError(f"{self.file.name} cannot be read as a table: {error}") from None
 
 
-def read_parts(
-    source: TableSource,
-    features: list[str],
-    labels: list[str],
-    key: str | None = None,
-    progress: Progress | None = None,
-) -> tuple[Any, Any, list[str] | None]:
-    """Features, labels and names of the rows of a table.
-
-    Args:
-        source: The table.
-        features: Names of the feature columns (d).
-        labels: Names of the label columns (L).
-        key: Column that names the rows, or None.
-        progress: Called with how much is done, and of how much.
-
-    Returns:
-        DataFrames (N, d) and (N, L) of whatever the cells hold, and the rows' names as text, or None.
-
-    Raises:
-        InputError: There is no row.
-
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = pathlib.Path(folder) / "soil.csv"
-    ...     _ = file.write_text("site,sand" + chr(10) + "a,0.5" + chr(10))
-    ...     read_parts(TableSource(file), [], ["sand"], "site")[2]
-    ['a']
-    """
-    table = source.whole([*labels, *features], [] if key is None else [key], progress, narrow=features)
-    return table[features], table[labels], None if key is None else list(table[key])
-
-
 #: Shares and intervals are written with this many decimals, those below the second number with this many digits.
 DECIMALS, SMALL, DIGITS = 8, 1e-4, 5
 

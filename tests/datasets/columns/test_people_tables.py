@@ -85,7 +85,7 @@ WRONG = {
     "a row that does not sum": (
         {(4, "sand"): 0.9},
         "soil.csv, data row 5: sand, silt, clay sum to",
-        "all other rows sum to 1. Correct the row, or use --normalize",
+        "all other rows sum to 1. Correct the row, or use normalize=True (--normalize)",
     ),
     "a negative share": (
         {(2, "silt"): -0.1},
@@ -119,12 +119,14 @@ def test_amounts_and_votes(tmp_path):
     table[LABELS] = (table[LABELS] * 17.3 * (1 + table[["ph"]].to_numpy())).round(3)
     table.to_csv(tmp_path / "soil.csv", index=False)
     words = ["fit", tmp_path / "soil.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "model", *QUICK]
-    assert "If these are amounts, use --normalize" in fail(*words)
+    assert "If these are amounts, use normalize=True (--normalize)" in fail(*words)
     assert "each row of sand, silt, clay was divided by its sum" in succeed(*words, "--normalize").stderr
     assert "is no whole number, and votes are counted" in fail(*words, "--votes", "counts")
     table[LABELS] = table[LABELS].round().astype(int)
     table.to_csv(tmp_path / "soil.csv", index=False)
-    assert "read as numbers of votes (--normalize if they are amounts)" in " ".join(succeed(*words).stderr.split())
+    assert "read as numbers of votes; use normalize=True (--normalize) if they are amounts" in " ".join(
+        succeed(*words).stderr.split()
+    )
     assert "(votes)" in succeed("info", tmp_path / "model").stdout
 
 
