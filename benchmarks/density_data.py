@@ -11,7 +11,7 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
-from snefy_ldl._internal.validation import ZeroPolicy
+from snefy_ldl.datasets.zeros import ZeroPolicy
 
 LDL = ("Movie", "Natural_Scene", "SBU_3DFE", "SJAFFE", "Yeast_alpha", "Yeast_spo5")
 COMPOSITION = ("GEMAS_elements", "GEMAS_texture", "IMDb_movies", "ECAM_infant_microbiome", "ArcticLake")

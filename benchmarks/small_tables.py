@@ -41,7 +41,7 @@ import common
 import density_data
 import density_peers
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.validation import ZeroPolicy
+from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.learners import SABFGS, TreesLDL
 from snefy_ldl.logratio import LogRatioLDL
 from snefy_ldl.metrics import coverage, kl_divergence

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.datasets.grouping import group_folds
+from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.distributions.logratio import LogRatioSimplex, Mixture
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner

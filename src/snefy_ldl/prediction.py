@@ -19,7 +19,6 @@ from snefy_ldl._internal.random import torch_generator
 from snefy_ldl._internal.threads import one_thread
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import (
-    ZeroPolicy,
     as_float,
     check_choice,
     check_confidence,
@@ -30,6 +29,7 @@ from snefy_ldl._internal.validation import (
 )
 from snefy_ldl.datasets.cells import frame_of
 from snefy_ldl.datasets.objects import split_labels
+from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
 

@@ -22,9 +22,6 @@ from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.threads import one_thread
 from snefy_ldl._internal.types import Index, NamedTable
 from snefy_ldl._internal.validation import (
-    PartialCounts,
-    ZeroOption,
-    ZeroPolicy,
     align_labels,
     check_choice,
     check_features,
@@ -36,6 +33,7 @@ from snefy_ldl._internal.validation import (
 from snefy_ldl.datasets.grouping import GroupedRows, split_rows
 from snefy_ldl.datasets.objects import open_rows
 from snefy_ldl.datasets.streams import as_stream
+from snefy_ldl.datasets.zeros import ZeroOption, ZeroPolicy
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.networks.custom import Backbone, BackboneLike
@@ -46,6 +44,7 @@ from snefy_ldl.training import FittedState, Job, Settings, TrainingData, network
 from snefy_ldl.training import fit as training
 from snefy_ldl.training.settings import Parameters
 from snefy_ldl.training.stored import pack_state, put_on_device, unpack_state
+from snefy_ldl.votes.partial import PartialCounts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -132,7 +131,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, BaseEstimator):  
             :mod:`snefy_ldl.networks.scaling`.
         zeros: what happens to shares of exactly zero: "shrink" lifts rows that hold a zero just above it, "error"
             refuses them, a number is the floor itself. :class:`snefy_ldl.LogRatioLDL` models zeros. See
-            :class:`snefy_ldl._internal.validation.ZeroPolicy`.
+            :class:`snefy_ldl.datasets.zeros.ZeroPolicy`.
         guides: quick point learners whose cross-fitted predictions the network may see: "auto" (SA-BFGS and extremely
             randomised trees, if validation rows favour them over, or next to, the features), None, or a list of your
             own regressors, so that any tuned model becomes a full density.

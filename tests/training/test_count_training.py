@@ -15,7 +15,6 @@ from torch.utils.data import IterableDataset
 
 from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl._internal.special import log_beta
-from snefy_ldl._internal.validation import PartialCounts
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
 from snefy_ldl.snefy import fit_many, fit_stream
@@ -37,6 +36,7 @@ from snefy_ldl.training.kernels.counts import (
     series_length,
 )
 from snefy_ldl.training.objectives import Counts
+from snefy_ldl.votes.partial import PartialCounts
 
 
 def coefficient(counts: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.validation import PartialCounts
 from snefy_ldl.datasets import make_annotators
+from snefy_ldl.votes.partial import PartialCounts
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl._internal.laws import log_prob_votes
-from snefy_ldl._internal.validation import ZeroPolicy, check_distributions
+from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning, TrainingError
 from snefy_ldl.networks import SnefyNet, StackedMLP
 from snefy_ldl.snefy import fit_many

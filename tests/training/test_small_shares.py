@@ -10,7 +10,8 @@ import torch
 from commands import succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.special import log_share
-from snefy_ldl._internal.validation import ZeroPolicy, check_distributions, spread_rest
+from snefy_ldl._internal.validation import check_distributions, spread_rest
+from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.learners import SABFGS, LDLForest
 from snefy_ldl.learners.base import PREDICTED_SHARE_FLOOR

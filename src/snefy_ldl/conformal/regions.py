@@ -13,7 +13,7 @@ from snefy_ldl._internal.laws import draw_from, law_blocks, to_numpy
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.special import uniform
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl._internal.validation import ZeroPolicy, check_choice, check_confidence, check_count, check_distributions
+from snefy_ldl._internal.validation import check_choice, check_confidence, check_count, check_distributions
 from snefy_ldl.conformal.intervals import fold_models, stored_folds
 from snefy_ldl.conformal.scores import RegionScore, Seeds, find_score, hit_error, volume_by_draws
 from snefy_ldl.conformal.thresholds import (
@@ -30,6 +30,7 @@ from snefy_ldl.conformal.thresholds import (
     rank,
 )
 from snefy_ldl.datasets.objects import shares_of
+from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import CalibrationWarning, InputError
 
 Names = NDArray[np.str_] | None

@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import digamma, gammaln
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import ZeroOption, ZeroPolicy
+from snefy_ldl.datasets.zeros import ZeroOption, ZeroPolicy
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows, seeded_clone

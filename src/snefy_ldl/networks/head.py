@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from snefy_ldl._internal.random import torch_generator
 from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.special import pair_concentration, pair_gram, pair_index, unit_kernel
-from snefy_ldl._internal.validation import ZeroPolicy, check_count, check_counts, check_distributions
+from snefy_ldl._internal.validation import check_count, check_counts, check_distributions
 from snefy_ldl.datasets.objects import Objects, open_rows
+from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone

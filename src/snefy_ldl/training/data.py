@@ -23,9 +23,6 @@ from snefy_ldl._internal.special import log_gamma_growth
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import (
-    PartialCounts,
-    ZeroOption,
-    ZeroPolicy,
     as_float,
     check_counts,
     check_distributions,
@@ -38,11 +35,13 @@ from snefy_ldl._internal.validation import (
 from snefy_ldl.datasets.columns import Encoder, TableEncoder, learn_columns
 from snefy_ldl.datasets.grouping import read_groups
 from snefy_ldl.datasets.objects import Objects, open_rows, split_labels
+from snefy_ldl.datasets.zeros import ZeroOption, ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.starts import CONCENTRATION_RANGE
 from snefy_ldl.training.kernels.counts import MOST_VOTES
 from snefy_ldl.training.settings import VoteSettings, vote_settings
+from snefy_ldl.votes.partial import PartialCounts
 
 #: How far items are expected to differ beyond their features, before any votes: a and b of :func:`fit_concentrations`,
 #: and how sure that is. Settled on four data sets with one vote per item.
@@ -55,7 +54,7 @@ class TrainingData:
     Args:
         X: features (N, d); with a backbone, whatever it takes, a data set of pairs (x, labels) too.
         D: label distributions (N, L), or None; NaN where a share is not known.
-        counts: votes (N, L) or :class:`~snefy_ldl._internal.validation.PartialCounts`, or None.
+        counts: votes (N, L) or :class:`~snefy_ldl.votes.PartialCounts`, or None.
         sample_weight: row weights (N,), or None.
         custom: the backbone that takes X as it is, or None (or False) where features are a table.
         columns: an encoder that was learned before, or what the user says of some columns; "auto" learns one.

@@ -16,8 +16,8 @@ from joblib import Parallel, delayed
 from snefy_ldl._internal.limits import PREDICTION_ROWS
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.datasets.streams import Stream
+from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import TrainingWarning
 from snefy_ldl.training.groups import fit_grouped, wants_effects
 from snefy_ldl.training.model import FittedModel

@@ -13,9 +13,9 @@ import torch
 from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.datasets.columns import Encoder
 from snefy_ldl.datasets.objects import Objects
+from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.networks.scaling import Scaling

@@ -17,9 +17,10 @@ from torch import Tensor
 from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import ZeroPolicy, check_features
+from snefy_ldl._internal.validation import check_features
 from snefy_ldl.datasets.grouping import split_groups
 from snefy_ldl.datasets.objects import Objects
+from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet

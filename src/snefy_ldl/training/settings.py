@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import torch
 
-from snefy_ldl._internal.validation import ZeroOption, check_choice, check_count, check_number
+from snefy_ldl._internal.validation import check_choice, check_count, check_number
+from snefy_ldl.datasets.zeros import ZeroOption
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.scaling import Scaling

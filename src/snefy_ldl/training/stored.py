@@ -18,8 +18,8 @@ from torch import Tensor
 from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN
-from snefy_ldl._internal.validation import ZeroPolicy
 from snefy_ldl.datasets.columns import read_encoder
+from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError, ModelFileError, SnefyError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.custom import Backbone, BackboneLike

@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from snefy_ldl._internal.validation import PartialCounts
     from snefy_ldl.votes.agreement import Agreement, Finding, krippendorff_alpha
     from snefy_ldl.votes.allocation import (
         expected_width,
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     )
     from snefy_ldl.votes.confusion import Annotators, GroupComparison
     from snefy_ldl.votes.likelihood import log_prob_annotated
+    from snefy_ldl.votes.partial import PartialCounts
     from snefy_ldl.votes.scores import (
         CountCalibration,
         NoiseCeiling,
@@ -60,7 +60,7 @@ __all__ = [
 #: Where each public name lives; loaded when first asked for, so that tables and agreement do without torch.
 _HOMES = {
     "votes.confusion": ("Annotators", "GroupComparison"),
-    "_internal.validation": ("PartialCounts",),
+    "votes.partial": ("PartialCounts",),
     "votes.allocation": (
         "expected_width",
         "next_vote",

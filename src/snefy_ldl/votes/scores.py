@@ -15,10 +15,11 @@ from scipy.special import betaincinv, digamma, ndtr
 from snefy_ldl._internal.laws import gap_patterns, log_prob_votes, rows_of, tensor_for, to_numpy
 from snefy_ldl._internal.tolerances import SMALLEST_COUNT_PROBABILITY
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import PartialCounts, check_counts
+from snefy_ldl._internal.validation import check_counts
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.votes.allocation import beta_binomial, label_groups
+from snefy_ldl.votes.partial import PartialCounts
 
 LEVELS = (0.5, 0.8, 0.9)
 #: Totals up to which the law of a count is a table of all its values, and nodes of the integral that replaces it.

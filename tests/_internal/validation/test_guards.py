@@ -12,7 +12,6 @@ import torch
 from snefy_ldl import SnefyLDL, logratios, metrics
 from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.validation import (
-    PartialCounts,
     check_counts,
     check_distributions,
     check_features,
@@ -23,6 +22,7 @@ from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import CalibrationWarning, InputError, LabelWarning
 from snefy_ldl.training import Settings
 from snefy_ldl.votes import counts_from_shares
+from snefy_ldl.votes.partial import PartialCounts
 
 RNG = np.random.default_rng(0)
 X, D = RNG.normal(size=(24, 3)), RNG.dirichlet([2.0, 3.0, 4.0], 24)

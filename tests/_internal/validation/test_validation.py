@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.validation import ZeroPolicy, check_distributions, check_features, check_sample_weight
+from snefy_ldl._internal.validation import check_distributions, check_features, check_sample_weight
+from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError
 
 

@@ -18,10 +18,11 @@ from snefy_ldl import metrics
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.seen import MOST_SEEN, count_seen
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import ZeroPolicy, check_confidence, check_counts, check_distributions
+from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions
 from snefy_ldl.apps.reports.answers import Answers, JudgedRows, density_kind
 from snefy_ldl.datasets.grouping import in_groups, split_rows
 from snefy_ldl.datasets.streams import make_stream
+from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import CalibrationWarning, InputError, LabelWarning, TableNote
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.metrics.averages import mean_over_rows
