@@ -83,7 +83,7 @@ def test_rows_outside_the_training_range_are_written(folder):
 
 def test_names_of_rows_that_fit_found_are_kept(folder):
     chosen = written("query", folder / "model", folder / "pool.csv", "--n", "5", "--strategy", "random")
-    assert list(chosen)[0] == "Sample ID"
+    assert chosen.columns[0] == "Sample ID"
     assert set(chosen["Sample ID"]) <= set(pd.read_csv(folder / "pool.csv")["Sample ID"])
     np.testing.assert_allclose(chosen.filter(like="predicted_").sum(axis=1), 100, rtol=1e-6)
     succeed("report", folder / "model", folder / "new.csv", "--out", folder / "page")

@@ -316,6 +316,6 @@ def _find_file(name: str, entry: _Entry) -> Path:
     except (OSError, ValueError) as error:
         reason = f"and could not be fetched: {error}"
     raise DataNotFoundError(
-        f"data set {name!r} is not in SNEFY_LDL_DATA ({mine or 'not set'}), {reason}. Get it from {entry.address}, name "
-        f"it {entry.file}, and put it into a folder that SNEFY_LDL_DATA names."
+        f"data set {name!r} is not in SNEFY_LDL_DATA ({mine or 'not set'}), {reason}. Get it from {entry.address}, "
+        f"name it {entry.file}, and put it into a folder that SNEFY_LDL_DATA names."
     )

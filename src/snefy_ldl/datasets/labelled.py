@@ -235,16 +235,17 @@ def _from_long(
     if varies.to_numpy().any():
         name, column = varies.stack().idxmax()
         raise InputError(
-            f"column {column!r} has several values for item {name!r}. Correct them, or leave the column out with --drop."
+            f"column {column!r} has several values for item {name!r}. Correct them, or leave it out with --drop."
         )
     return _with_features(rows, frame, item, features)
 
 
 def _with_features(rows: Labelled, frame: Any, key: str, features: list[str]) -> Labelled:
     """Rows with their features, looked up by name."""
-    return (
-        replace(rows, features=frame.drop_duplicates(key).set_index(key)[features].loc[rows.ids]) if features else rows
-    )
+    if not features:
+        return rows
+    first = frame.drop_duplicates(key).set_index(key)[features]
+    return replace(rows, features=first.loc[rows.ids].reset_index(drop=True))
 
 
 def _from_wide(

@@ -198,7 +198,8 @@ def read_label_columns(frame: Any, names: list[str], **settings: Any) -> tuple[R
 
     Example:
         >>> import pandas
-        >>> reading, rows = read_label_columns(pandas.DataFrame({"no": ["25 %", ""], "yes": ["75 %", ""]}), ["no", "yes"])
+        >>> table = pandas.DataFrame({"no": ["25 %", ""], "yes": ["75 %", ""]})
+        >>> reading, rows = read_label_columns(table, ["no", "yes"])
         >>> reading.labels, rows
         (array([[0.25, 0.75]]), array([0]))
     """

@@ -395,4 +395,4 @@ def test_rounded_shares_and_whole_percents_come_back(folder: Path, city: pd.Data
         said = succeed(*fit_words(folder, tmp_path / "m"), "--append", tmp_path / "filled.csv")
         assert "9 labelled rows added" in said.stdout
         assert note in " ".join(said.stderr.split()) or (shares.sum(axis=1) - 1).abs().max() < 1e-3
-        assert "votes" not in " ".join(said.stderr.split()).replace("(--votes counts if they are votes)", "")
+        assert "numbers of votes" not in " ".join(said.stderr.split())

@@ -153,7 +153,7 @@ def test_fit_failures_on_votes(folder: Path, features: list[str], tmp_path: Path
     changed = pd.read_csv(folder / "votes_with_features.csv", dtype={"item": str})
     changed.loc[1, features[0]] += 1.0
     changed.to_csv(tmp_path / "changed.csv", index=False)
-    assert "data row 2, column 'feature_0': item '000' has another value" in fail(
+    assert "column 'feature_0' has several values for item '000'" in fail(
         "fit", tmp_path / "changed.csv", "--votes", "long", *out
     )
     assert "not among" in fail("fit", items, "--vote-file", votes, "--labels", "label_0,label_1", *out)

@@ -124,9 +124,8 @@ def test_amounts_and_votes(tmp_path):
     assert "is no whole number, and votes are counted" in fail(*words, "--votes", "counts")
     table[LABELS] = table[LABELS].round().astype(int)
     table.to_csv(tmp_path / "soil.csv", index=False)
-    assert "read as numbers of votes; use normalize=True (--normalize) if they are amounts" in " ".join(
-        succeed(*words).stderr.split()
-    )
+    said = " ".join(succeed(*words).stderr.split())
+    assert "read as numbers of votes; use normalize=True (--normalize) if they are amounts" in said
     assert "(votes)" in succeed("info", tmp_path / "model").stdout
 
 
