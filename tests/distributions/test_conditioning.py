@@ -12,7 +12,6 @@ import torch
 
 from laws import mixture
 from snefy_ldl.distributions import Conditioned, SnefySimplex
-from snefy_ldl.distributions.conditioning import KnownShares
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
@@ -115,14 +114,6 @@ def test_against_draws_in_a_window(snefy: Build, rng: Rng) -> None:
     assert (direct[:, 0] == 0.3).all()
     error = direct.std(0) / math.sqrt(len(direct))
     assert ((direct.mean(0) - given.mean).abs() <= SIGMAS * error + 1e-12).all()
-
-
-def test_reweighted_components_are_a_law(snefy: Build) -> None:
-    law = snefy(4)
-    shares = KnownShares.of(law, {1: 0.25})
-    weights, log_p = law.rows.reweighted(shares, torch.tensor([[0.25, 0.75]] * 2, dtype=torch.float64).log())
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, dtype=torch.float64))
-    torch.testing.assert_close(log_p, law.marginal(1).log_prob(torch.full((2,), 0.25, dtype=torch.float64)))
 
 
 def test_names_follow_the_rows(snefy: Build) -> None:

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from snefy_ldl._internal.special import pair_gram
 from snefy_ldl.distributions import SnefySimplex, marginal
-from snefy_ldl.distributions import snefy as family_module
-from snefy_ldl.distributions.marginal import label_quantiles
 from snefy_ldl.distributions.snefy import PairFamily
 from snefy_ldl.errors import InputError
 
@@ -65,16 +63,6 @@ def test_parts_made_in_inference_mode_serve_outside(snefy: Build) -> None:
     scale = law.log_scale.clone().requires_grad_()
     SnefySimplex(law.exponents, law.readout, scale, family=law.family).mean[:, 0].sum().backward()
     assert float(scale.grad.abs().max()) > 0.0  # type: ignore[union-attr]
-
-
-def test_large_parts_are_kept_while_there_is_room(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    law, levels = snefy(3, n=5, batch=(4,)), [0.1, 0.9]
-    kept = law.quantiles(levels)
-    monkeypatch.setattr(family_module, "FAMILY_NUMBERS", 10)
-    monkeypatch.setattr(marginal, "FAMILY_NUMBERS", 10)
-    other = SnefySimplex(law.exponents, law.readout, law.log_scale)
-    torch.testing.assert_close(other.quantiles(levels), kept, rtol=1e-12, atol=1e-14)
-    assert other.family.keep("shares range(0, 1)", lambda: "made anew") == "made anew"
 
 
 def test_many_threads_are_given_the_same_bits(snefy: Build) -> None:
@@ -139,17 +127,16 @@ def test_many_rows_by_groups_are_few_rows_one_by_one(snefy: Build, monkeypatch: 
     levels = np.random.default_rng(0).uniform(size=(50, 4, 3))
     few = law.quantiles(levels)
     monkeypatch.setattr(marginal, "CACHE_ELEMENTS", 100)
-    monkeypatch.setattr(marginal, "ROWS", 17)
+    monkeypatch.setattr(marginal, "CHUNK_ELEMENTS", 17 * law.n_components)
     many = SnefySimplex(law.exponents, law.readout, law.log_scale).quantiles(levels)
     torch.testing.assert_close(many, few, rtol=1e-9, atol=1e-12)
 
 
 def test_quantiles_by_neurons_are_those_by_pairs(snefy: Build, cancelling: Build) -> None:
     for law in (snefy(4, n=6, batch=(30,), members=2), cancelling(3), snefy(2, n=3, concentration=(0.02, 0.04))):
-        shape = (len(law), law.n_labels, 4)
-        levels = np.broadcast_to(np.array([0.01, 0.4, 0.5, 0.93]), shape)
-        by_pairs = label_quantiles(law.rows, levels)
-        np.testing.assert_allclose(law.quantiles(levels).reshape(shape), by_pairs, rtol=1e-6, atol=1e-8)
+        by_pairs = SnefySimplex.from_mixture(law.weights(), law.concentration)
+        levels = [0.01, 0.4, 0.5, 0.93]
+        torch.testing.assert_close(law.quantiles(levels), by_pairs.quantiles(levels), rtol=1e-6, atol=1e-8)
 
 
 def test_a_family_refuses_what_is_no_law() -> None:

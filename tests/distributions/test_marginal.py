@@ -16,7 +16,6 @@ from torch.distributions import constraints
 
 from snefy_ldl import SnefySimplex
 from snefy_ldl.distributions import marginal as panels
-from snefy_ldl.distributions import snefy as rows_module
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
@@ -32,7 +31,7 @@ def double(values: Any) -> Tensor:
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to a cdf: the incomplete Beta function of each component, or the table all rows share."""
     limit = 10**12 if request.param == "direct" else 0
-    monkeypatch.setattr(rows_module, "DIRECT_EVALUATIONS", limit)
+    monkeypatch.setattr(panels, "DIRECT_EVALUATIONS", limit)
     return str(request.param)
 
 
@@ -121,20 +120,11 @@ def test_both_paths_agree(concentration: float, n_labels: int, snefy: Build, mon
     levels = double([0.01, 0.4, 0.5, 0.93])[:, None]
     answers = []
     for limit in (10**12, 0):
-        monkeypatch.setattr(rows_module, "DIRECT_EVALUATIONS", limit)
+        monkeypatch.setattr(panels, "DIRECT_EVALUATIONS", limit)
         answers.append((dist.marginal(1).cdf(at), dist.marginal(1).icdf(levels)))
     (cdf, icdf), (cdf_table, icdf_table) = answers
     torch.testing.assert_close(cdf_table, cdf, rtol=0.0, atol=1e-9)
     torch.testing.assert_close(icdf_table, icdf, rtol=1e-6, atol=1e-8)
-
-
-def test_blocks_made_on_demand_are_those_kept(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "DIRECT_EVALUATIONS", 0)
-    dist, levels = snefy(3, n=5, batch=(20,)), double([0.1, 0.8])[:, None]
-    kept = dist.marginal(0).icdf(levels)
-    monkeypatch.setattr(panels, "KEPT_TABLE_NUMBERS", 1)
-    monkeypatch.setattr(panels, "_cache", panels.TableCache())
-    torch.testing.assert_close(dist.marginal(0).icdf(levels), kept, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.slow

@@ -91,8 +91,8 @@ def test_acceptance_rate_is_the_observed_one(
 def test_draws_of_members_come_in_no_order(snefy: Build, rng: Rng) -> None:
     """The first draws of a row are a sample of the law as the last ones are, not those of the first member."""
     dist = snefy(3, n=3, batch=(2,), members=2)
-    assert dist.rows.has_members
-    assert not dist.posterior([1.0, 0.0, 2.0]).rows.has_members
+    assert dist.rows.is_plain
+    assert not dist.posterior([1.0, 0.0, 2.0]).rows.is_plain
     draws = dist.sample((4000,), generator=rng(8))
     agrees(draws[:2000], dist.mean)
     agrees(draws[2000:], dist.mean)

@@ -48,12 +48,8 @@ STREAM_ROWS = 4096
 #: ... and the bytes at which a chunk of them ends, however few rows it holds.
 STREAM_BYTES = 1 << 28
 
-#: Tables of component laws kept for the next question about the same model, and the numbers each may hold.
-KEPT_TABLES, KEPT_TABLE_NUMBERS = 64, 1 << 22
-#: Numbers that the tables kept with one network's pairs of neurons may hold (256 MiB of float64).
-FAMILY_NUMBERS = 1 << 25
-#: Up to this many rows are answered by their weights, one number per pair; quadratic forms must be set up first.
-FEW_ROWS = 16
+#: Tables of shares kept for the next question about the same model, and the numbers they may hold (512 MiB of float64).
+KEPT_TABLES, KEPT_TABLE_NUMBERS = 256, 1 << 26
 #: Below this many evaluations a question about one share goes straight to the incomplete Beta function.
 DIRECT_EVALUATIONS = 200_000
 #: Up to this many (row, component) pairs a piece of a broken stick goes straight to it: its tables take longer to make.

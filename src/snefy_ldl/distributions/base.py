@@ -1,7 +1,7 @@
 """The contract of every distribution over shares: a rich face, written once, over a small set of primitives.
 
 :class:`SimplexDistribution` is what users hold: shapes, names of labels, checks of arguments and every derived answer.
-:class:`SimplexRows` is what an implementation writes: N rows without shapes and names, some two dozen primitives.
+:class:`SimplexRows` is what an implementation writes: N rows without shapes and names, sixteen primitives.
 :class:`~snefy_ldl.SnefySimplex` and :class:`~snefy_ldl.LogRatioSimplex` pair a constructor with their rows. Nobody asks
 which of the two a distribution is; :meth:`SimplexDistribution.supports` says where an answer does not exist.
 """
@@ -23,6 +23,7 @@ from torch.distributions import Distribution, constraints
 from snefy_ldl._internal.limits import block_elements
 from snefy_ldl._internal.notebook import ROWS as NOTEBOOK_ROWS
 from snefy_ldl._internal.notebook import describe_html
+from snefy_ldl._internal.special import log_share
 from snefy_ldl._internal.tolerances import SMALLEST_REST
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, LARGEST_COUNT, align_labels, as_float, check_number
@@ -52,9 +53,13 @@ from snefy_ldl.errors import InputError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+Order = Literal["first", "diagonal", "full"]
+LogMoment = Literal["mean", "covariance", "entropy"]
 Loss = Literal["kl", "squared", "reverse_kl", "l1", "rps", "emd", "cad"]
 #: Draws behind the probability of an event that has no closed form.
 EVENT_DRAWS = 10_000
+#: Draws behind the density of some shares where others are unknown and it has no closed form.
+KNOWN_DRAWS = 2048
 #: The mode: draws it starts from, rounds of proposals around the best point so far, and proposals of each.
 MODE_DRAWS, MODE_ROUNDS, MODE_PROPOSALS = 256, 40, 24
 COMPARISON = re.compile(r"^([^<>=]+)(<=|>=|<|>)([^<>=]+)$")
@@ -65,6 +70,7 @@ class SimplexRows(ABC):
 
     Logarithms of shares are (..., L) in float64, minus infinity where a share is exactly zero; S points of every row
     are (S, N, L). A ``group`` is the numbers of some labels, whose sum of shares is asked about. Answers are float64.
+    What is not abstract has an answer for every distribution, or one for those without zeros, members and errors.
 
     Attributes:
         n_labels: L.
@@ -83,8 +89,6 @@ class SimplexRows(ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
-    # -- rows --------------------------------------------------------------------------------------------------------
-
     @abstractmethod
     def take(self, index: Any) -> SimplexRows:
         """Some of the rows: a slice, numbers or a mask."""
@@ -93,100 +97,21 @@ class SimplexRows(ABC):
     def join(self, others: Sequence[Any]) -> SimplexRows:
         """The rows of several, one after the other, which share their components."""
 
-    def members(self) -> list[SimplexRows]:
-        """The distributions that are averaged, if this is an average."""
-        return [self]
-
-    def member_weights(self) -> Tensor:
-        """Weight of each of them in every row (N, K)."""
-        return torch.ones(len(self), 1, dtype=torch.float64, device=self.device)
-
-    def member_means(self) -> Tensor:
-        """The mean of every member by itself (K, N, L)."""
-        return torch.stack([member.first_moments() for member in self.members()])
-
-    def blocks(self, per_row: int) -> Iterator[slice]:
-        """Rows that are worked on at a time, each of them holding so many numbers."""
-        step = max(1, block_elements(self.device.type) // max(1, per_row))
-        for start in range(0, max(len(self), 1), step):
-            yield slice(start, start + step)
-
-    # -- density and draws -------------------------------------------------------------------------------------------
-
-    def logs(self, shares: Tensor) -> Tensor:
-        """Logarithms of shares; where no share can be zero, zeros are lifted to the smallest share there is."""
-        shares = shares.double()
-        return shares.log() if self.may_be_zero else torch.where(shares <= 0.0, 1e-300, shares).log()
-
     @abstractmethod
     def log_prob(self, logs: Tensor) -> Tensor:
         """Log density at log shares (S, N, L): (S, N)."""
-
-    def log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
-        """Log density of some rows at the same points (S, L): (S, b)."""
-        part = self.take(rows)
-        return part.log_prob(logs[:, None].expand(-1, len(part), -1))
 
     @abstractmethod
     def draw_logs(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Logarithms of n exact draws per row (n, N, L)."""
 
-    def entropy(self, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """``-E[log p]`` by n draws, and its standard error (N,)."""
-        values = self.log_prob(self.draw_logs(n, generator))
-        return -values.mean(0), values.std(0) / math.sqrt(n)
-
-    # -- expectations ------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def moments(self, order: Order) -> Tensor:
+        """``E[ℓ]`` (N, L); with ``E[ℓ²]`` (N, 2, L) if "diagonal", with ``E[ℓ ℓᵀ]`` (N, 1 + L, L) if "full"."""
 
     @abstractmethod
-    def first_moments(self) -> Tensor:
-        """``E[ℓ]`` (N, L)."""
-
-    @abstractmethod
-    def two_moments(self) -> tuple[Tensor, Tensor]:
-        """``E[ℓ]`` and ``E[ℓ²]`` (N, L)."""
-
-    @abstractmethod
-    def all_moments(self) -> tuple[Tensor, Tensor]:
-        """``E[ℓ]`` (N, L) and ``E[ℓ ℓᵀ]`` (N, L, L)."""
-
-    @abstractmethod
-    def expected_log(self) -> Tensor:
-        """``E[log ℓ]`` (N, L)."""
-
-    @abstractmethod
-    def covariance_log(self) -> Tensor:
-        """``Cov[log ℓ]`` (N, L, L)."""
-
-    @abstractmethod
-    def entropy_parts(self) -> Tensor:
-        """``-E[ℓ log ℓ]`` (N, L)."""
-
-    def mean_error(self) -> Tensor:
-        """Standard error of the means (N, L): zero where they are exact."""
-        return torch.zeros(len(self), self.n_labels, dtype=torch.float64, device=self.device)
-
-    def variance_error(self) -> Tensor:
-        """Standard error of the variances (N, L): zero where they are exact."""
-        return torch.zeros(len(self), self.n_labels, dtype=torch.float64, device=self.device)
-
-    def quantiles_error(self, levels: Array) -> Array:
-        """Standard error of quantiles at levels (N, L, A): zero where they are exact."""
-        return np.zeros(levels.shape)
-
-    # -- one share, or a sum of shares -------------------------------------------------------------------------------
-
-    def prob_zero(self) -> Tensor:
-        """``P(ℓ_r = 0)`` (N, L)."""
-        return torch.zeros(len(self), self.n_labels, dtype=torch.float64, device=self.device)
-
-    @abstractmethod
-    def prob_greater(self, first: int, second: int, ratio: float) -> Tensor:
-        """``P(ℓ_first > ratio · ℓ_second)`` (N,)."""
-
-    def ends(self, group: list[int]) -> tuple[Array, Array]:
-        """``P(share <= 0)`` and ``P(share < 1)`` (N,)."""
-        return np.zeros(len(self)), np.ones(len(self))
+    def log_moments(self, kind: LogMoment) -> Tensor:
+        """``E[log ℓ]`` (N, L) if "mean", ``Cov[log ℓ]`` (N, L, L) if "covariance", ``-E[ℓ log ℓ]`` if "entropy"."""
 
     @abstractmethod
     def share_cdf(self, group: list[int], points: Array) -> Array:
@@ -201,10 +126,74 @@ class SimplexRows(ABC):
         """Quantiles of the share at levels, each row's own (N, Q)."""
 
     @abstractmethod
+    def subcomposition(self, labels: list[int]) -> SimplexRows:
+        """The distribution of the proportions among some labels, given that one of them is there."""
+
+    @abstractmethod
+    def condition(
+        self, shares: KnownShares, n: int, generator: torch.Generator | None
+    ) -> tuple[SimplexRows, Tensor] | WeightedDraws:
+        """What known shares leave: the proportions of the others and the log density of the known, or draws."""
+
+    @abstractmethod
+    def condition_ratios(self, known: KnownRatios) -> tuple[SimplexRows, Tensor]:
+        """The distribution of the groups' totals once ratios are known, and the log density of the ratios (N,)."""
+
+    @abstractmethod
+    def rosenblatt(self, logs: Tensor, random_state: Any) -> Tensor:
+        """Log shares (T, L), which fall to the rows in order, over and over, to uniform numbers (T, L-1)."""
+
+    @abstractmethod
+    def inverse_rosenblatt(self, levels: Tensor) -> Tensor:
+        """Log shares (T, L) whose :meth:`rosenblatt` these are (T, L-1)."""
+
+    # -- answers that follow, or that some distributions do not have -------------------------------------------------
+
+    def blocks(self, per_row: int) -> Iterator[slice]:
+        """Rows that are worked on at a time, each of them holding so many numbers."""
+        step = max(1, block_elements(self.device.type) // max(1, per_row))
+        for start in range(0, max(len(self), 1), step):
+            yield slice(start, start + step)
+
+    def logs(self, shares: Tensor) -> Tensor:
+        """Logarithms of shares; where no share can be zero, zeros are lifted to the smallest share there is."""
+        return shares.double().log() if self.may_be_zero else log_share(shares)
+
+    def members(self) -> list[SimplexRows]:
+        """The distributions that are averaged, if this is an average."""
+        return [self]
+
+    def member_weights(self) -> Tensor:
+        """Weight of each of them in every row (N, K)."""
+        return torch.ones(len(self), 1, dtype=torch.float64, device=self.device)
+
+    def member_means(self) -> Tensor:
+        """The mean of every member by itself (K, N, L)."""
+        return torch.stack([member.moments("first") for member in self.members()])
+
     def label_quantiles(self, levels: Array) -> Array:
         """Quantiles of every share at levels (N, L, A)."""
+        return np.stack([self.share_quantiles([r], levels[:, r]) for r in range(self.n_labels)], 1)
 
-    # -- what is known -----------------------------------------------------------------------------------------------
+    def prob_zero(self) -> Tensor:
+        """``P(ℓ_r = 0)`` (N, L)."""
+        return torch.zeros(len(self), self.n_labels, dtype=torch.float64, device=self.device)
+
+    def ends(self, group: list[int]) -> tuple[Array, Array]:
+        """``P(share <= 0)`` and ``P(share < 1)`` (N,)."""
+        return np.zeros(len(self)), np.ones(len(self))
+
+    def mean_error(self) -> Tensor:
+        """Standard error of the means (N, L): zero where they are exact."""
+        return torch.zeros(len(self), self.n_labels, dtype=torch.float64, device=self.device)
+
+    def variance_error(self) -> Tensor:
+        """Standard error of the variances (N, L): zero where they are exact."""
+        return torch.zeros(len(self), self.n_labels, dtype=torch.float64, device=self.device)
+
+    def quantiles_error(self, levels: Array) -> Array:
+        """Standard error of quantiles at levels (N, L, A): zero where they are exact."""
+        return np.zeros(levels.shape)
 
     def log_counts(self, votes: Tensor) -> Tensor:
         """``log E[Π ℓ^k]`` of votes k (N, L): (N,)."""
@@ -218,37 +207,9 @@ class SimplexRows(ABC):
         """The distribution of the groups' totals."""
         raise InputError(self.why_not["amalgamate"])
 
-    @abstractmethod
-    def subcomposition(self, labels: list[int]) -> SimplexRows:
-        """The distribution of the proportions among some labels, given that one of them is there."""
-
-    @abstractmethod
     def given_support(self, labels: list[int]) -> SimplexRows:
         """The distribution of the shares of these labels, given that they and no others are there."""
-
-    @abstractmethod
-    def condition(
-        self, shares: KnownShares, n: int, generator: torch.Generator | None
-    ) -> tuple[SimplexRows, Tensor] | WeightedDraws:
-        """What known shares leave: the proportions of the others and the log density of the known, or draws."""
-
-    @abstractmethod
-    def condition_ratios(self, known: KnownRatios) -> tuple[SimplexRows, Tensor]:
-        """The distribution of the groups' totals once ratios are known, and the log density of the ratios (N,)."""
-
-    @abstractmethod
-    def log_prob_known(self, values: Tensor) -> Tensor:
-        """Log density of the shares that are not NaN, the same labels in every row (N, L): (N,)."""
-
-    # -- Rosenblatt --------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def rosenblatt(self, logs: Tensor, random_state: Any) -> Tensor:
-        """Log shares (T, L), which fall to the rows in order, over and over, to uniform numbers (T, L-1)."""
-
-    @abstractmethod
-    def inverse_rosenblatt(self, levels: Tensor) -> Tensor:
-        """Log shares (T, L) whose :meth:`rosenblatt` these are (T, L-1)."""
+        return self.subcomposition(labels)
 
 
 class SimplexDistribution(Distribution):
@@ -464,11 +425,11 @@ class SimplexDistribution(Distribution):
     @property
     def mean(self) -> Tensor:
         """``E[ℓ|x]`` (*batch, L)."""
-        return self.shaped(closed(self.rows.first_moments()))
+        return self.shaped(closed(self.rows.moments("first")))
 
     def mean_and_variance(self) -> tuple[Tensor, Tensor]:
         """Mean and variance (*batch, L)."""
-        first, second = self.rows.two_moments()
+        first, second = self.rows.moments("diagonal").unbind(1)
         return self.shaped(closed(first)), self.shaped((second - first.square()).clamp_min(0.0))
 
     @property
@@ -479,8 +440,8 @@ class SimplexDistribution(Distribution):
     @property
     def covariance_matrix(self) -> Tensor:
         """``Cov[ℓ|x]`` (*batch, L, L); its rows sum to zero."""
-        first, products = self.rows.all_moments()
-        return self.shaped(products - first[:, :, None] * first[:, None, :])
+        both = self.rows.moments("full")
+        return self.shaped(both[:, 1:] - both[:, 0, :, None] * both[:, 0, None, :])
 
     @property
     def mean_error(self) -> Tensor:
@@ -494,7 +455,7 @@ class SimplexDistribution(Distribution):
 
     def expected_log(self) -> Tensor:
         """``E[log ℓ_r|x]`` (*batch, L); minus infinity for labels that may be absent."""
-        return self.shaped(self.rows.expected_log())
+        return self.shaped(self.rows.log_moments("mean"))
 
     def covariance_log(self) -> Tensor:
         """``Cov[log ℓ|x]`` (*batch, L, L).
@@ -503,21 +464,22 @@ class SimplexDistribution(Distribution):
             InputError: labels may be absent, so that logarithms have no second moments.
         """
         self._ask("covariance_log")
-        return self.shaped(self.rows.covariance_log())
+        return self.shaped(self.rows.log_moments("covariance"))
 
     def expected_entropy(self) -> Tensor:
         """``E[H(ℓ)|x]`` in nats, H the Shannon entropy (*batch,)."""
-        return self.shaped(self.rows.entropy_parts().sum(-1))
+        return self.shaped(self.rows.log_moments("entropy").sum(-1))
 
     def vote_information(self) -> Tensor:
         """``H(E ℓ) - E[H(ℓ)]`` (*batch,): expected nats of information about ℓ in one more vote; never negative."""
-        parts: Tensor = torch.special.entr(closed(self.rows.first_moments())) - self.rows.entropy_parts()
+        parts: Tensor = torch.special.entr(closed(self.rows.moments("first"))) - self.rows.log_moments("entropy")
         return self.shaped(parts.sum(-1).clamp_min(0.0))
 
     def prob_zero(self) -> Tensor:
         """``P(ℓ_r = 0|x)`` (*batch, L): zero where every label is always there."""
         return self.shaped(self.rows.prob_zero())
 
+    @torch.no_grad()
     def prob_greater(self, j: int | str, k: int | str, ratio: float = 1.0) -> Tensor:
         """``P(ℓ_j > ratio · ℓ_k|x)`` (*batch,), exactly; two labels that are both absent are equal, not greater.
 
@@ -536,7 +498,12 @@ class SimplexDistribution(Distribution):
         if first == second:
             raise InputError(f"prob_greater compares two different labels; got {j!r} and {k!r}.")
         check_number("ratio", ratio, strict=True)
-        return self.shaped(self.rows.prob_greater(first, second, float(ratio)).clamp(0.0, 1.0))
+        # among the two, given that one is there, the other's share is below 1 / (1 + ratio)
+        at = np.full((len(self), 1), 1.0 / (1.0 + ratio))
+        among = self.rows.subcomposition([second, first])
+        below = np.maximum(among.share_cdf([0], at), among.ends([0])[0][:, None])[:, 0]
+        there = 1.0 - (self.rows.ends(sorted([first, second]))[0] if self.n_labels > 2 else 0.0)
+        return self.shaped(torch.as_tensor(np.clip(below * there, 0.0, 1.0), device=self.device))
 
     @torch.no_grad()
     def probability(
@@ -805,9 +772,11 @@ class SimplexDistribution(Distribution):
         logs = dist.rows.logs(value).expand(*shape, self.n_labels).reshape(-1, len(dist), self.n_labels)  # (S, N, L)
         return dist.rows.log_prob(logs).reshape(shape).to(self.dtype)
 
-    def log_prob_at(self, points: Tensor, rows: slice = slice(None)) -> Tensor:
-        """Log density of some rows at the same points: points (S, L) -> (S, b)."""
-        return self.rows.log_prob_grid(self.rows.logs(points), rows)
+    def log_prob_at(self, points: Tensor) -> Tensor:
+        """Log density of every row at the same points: (S, L) -> (S, N)."""
+        logs = self.rows.logs(points)[:, None]
+        parts = [self.rows.take(rows) for rows in self.rows.blocks(len(logs) * self.n_labels)]
+        return torch.cat([part.log_prob(logs.expand(-1, len(part), -1)) for part in parts], 1)
 
     def log_prob_known(self, value: Any) -> Tensor:
         """Log density of label distributions of which some shares are unknown, NaN.
@@ -839,8 +808,10 @@ class SimplexDistribution(Distribution):
         for number, unknown in enumerate(patterns):
             index = torch.nonzero(which == number).squeeze(1)
             part = self.rows if len(index) == len(table) else self.rows.take(index)
-            if bool(unknown.any()):
-                answer[index] = part.log_prob_known(table[index])
+            if bool(unknown.all()):
+                answer[index] = 0.0
+            elif bool(unknown.any()):
+                answer[index] = _log_prob_known(part, table[index], unknown)
             else:
                 answer[index] = part.log_prob(part.logs(table[index])[None])[0]
         return answer.reshape(self.batch_shape)
@@ -895,20 +866,15 @@ class SimplexDistribution(Distribution):
                 'uniform draws miss every face of the simplex; labels may be absent, so use method="model".'
             )
         with torch.no_grad():
-            both = self.rows.entropy(n, generator) if method == "model" else self._uniform_entropy(n, generator)
-        value, error = (self.shaped(part) for part in both)
+            if method == "model":
+                terms = -self.rows.log_prob(self.rows.draw_logs(n, generator))
+            else:
+                flat = torch.ones(n, self.n_labels, dtype=torch.float64, device=self.device)
+                log_p = self.log_prob_at(log_dirichlet_draws(flat, generator).exp())
+                # p log p -> 0 as p -> 0, also where log p is -inf
+                terms = -torch.where(log_p > -700.0, (log_p - math.lgamma(self.n_labels)).exp() * log_p, 0.0)
+        value, error = self.shaped(terms.mean(0)), self.shaped(terms.std(0) / math.sqrt(n))
         return (value, error) if return_std_error else value
-
-    def _uniform_entropy(self, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        flat = torch.ones(n, self.n_labels, dtype=torch.float64, device=self.device)
-        logs, parts = log_dirichlet_draws(flat, generator), []
-        for rows in self.rows.blocks(n):
-            log_p = self.rows.log_prob_grid(logs, rows)
-            # p log p -> 0 as p -> 0, also where log p is -inf
-            terms = -torch.where(log_p > -700.0, (log_p - math.lgamma(self.n_labels)).exp() * log_p, 0.0)
-            parts.append((terms.mean(0), terms.std(0) / math.sqrt(n)))
-        value, error = (torch.cat(column) for column in zip(*parts))
-        return value, error
 
     # -- votes -------------------------------------------------------------------------------------------------------
 
@@ -1142,3 +1108,13 @@ def closed(mean: Tensor) -> Tensor:
     """A mean back on the simplex: rounding in signed sums can leave it by some 1e-16 Σ|c|."""
     mean = mean.clamp_min(0.0)
     return mean / mean.sum(-1, keepdim=True)
+
+
+def _log_prob_known(rows: Any, values: Tensor, unknown: Tensor) -> Tensor:
+    """Log density (N,) of the shares (N, L) that are not unknown (L,), by a fixed seed where draws answer."""
+    labels, others = (mask.nonzero().flatten().tolist() for mask in (~unknown, unknown))
+    shares = KnownShares(labels, others, values[:, labels], Size([len(values)]))
+    answer = rows.condition(shares, KNOWN_DRAWS, torch.Generator(rows.device).manual_seed(0))
+    if isinstance(answer, WeightedDraws):
+        return answer.log_weights.logsumexp(0) - math.log(KNOWN_DRAWS)
+    return answer[1]

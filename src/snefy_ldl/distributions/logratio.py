@@ -41,7 +41,7 @@ from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE, TAIL_MASS
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import align_labels, as_float
-from snefy_ldl.distributions.base import SimplexDistribution, SimplexRows
+from snefy_ldl.distributions.base import LogMoment, Order, SimplexDistribution, SimplexRows
 from snefy_ldl.distributions.conditioning import KnownRatios, KnownShares, WeightedDraws
 from snefy_ldl.distributions.shapes import as_size, check_draws, common_shape, is_several
 from snefy_ldl.errors import InputError
@@ -51,8 +51,6 @@ NETS, NET_POINTS = 8, 512
 DRAWS = NETS * NET_POINTS
 #: Further points of each net, spread evenly over all components whose weight within their member exceeds this.
 RARE_POINTS, RARE_WEIGHT = 128, 1e-5
-#: Draws behind the density of some shares when others are unknown.
-KNOWN_DRAWS = 2048
 #: A quantile with fewer draws than this on one side is taken from the smooth distribution of the share.
 TAIL_DRAWS = 100
 #: With fewer draws whose share is neither 0 nor 1 that distribution is made of draws given that it is neither.
@@ -653,53 +651,33 @@ class LogRatioRows(SimplexRows):
         """Standard error of the variances (N, L), in the same way."""
         return self.net_variances().std(2) / math.sqrt(NETS)
 
-    def first_moments(self) -> Tensor:
-        """``E[ℓ]`` (N, L)."""
-        return self._by_draws(lambda draws: draws.average(draws.shares))
-
-    def two_moments(self) -> tuple[Tensor, Tensor]:
-        """``E[ℓ]`` and ``E[ℓ²]`` (N, L)."""
+    def moments(self, order: Order) -> Tensor:
+        """Moments of every row: (N, L), (N, 2, L) or (N, 1 + L, L), the means first."""
 
         def answer(draws: NetDraws) -> Tensor:
+            if order == "full":
+                shares = torch.softmax(draws.logs.double(), 1)  # so that the rows of the covariance sum to zero
+                weighted = shares * draws.weights[:, None]
+                return torch.cat([weighted.sum(2)[:, None], weighted @ shares.transpose(1, 2)], 1)
             mean = draws.average(draws.shares)
+            if order == "first":
+                return mean
             gap = draws.shares.sub_(mean[..., None].to(draws.shares))
             return torch.stack([mean, draws.average(gap.square_()) + mean.square()], 1)
 
-        both = self._by_draws(answer)
-        return both[:, 0], both[:, 1]
+        return self._by_draws(answer)
 
-    def all_moments(self) -> tuple[Tensor, Tensor]:
-        """``E[ℓ]`` (N, L) and ``E[ℓ ℓᵀ]`` (N, L, L)."""
-
-        def answer(draws: NetDraws) -> Tensor:
-            shares = torch.softmax(draws.logs.double(), 1)  # so that the rows of the covariance sum to zero
-            weighted = shares * draws.weights[:, None]
-            return torch.cat([weighted.sum(2)[:, None], weighted @ shares.transpose(1, 2)], 1)
-
-        both = self._by_draws(answer)
-        return both[:, 0], both[:, 1:]
-
-    def expected_log(self) -> Tensor:
-        """``E[log ℓ]`` (N, L), minus infinity for labels that may be absent; else differences of two are exact."""
+    def log_moments(self, kind: LogMoment) -> Tensor:
+        """``E[log ℓ]``, minus infinity for labels that may be absent, else differences of two are exact; or others."""
+        if kind == "entropy":
+            return self._by_draws(lambda draws: draws.average(torch.special.entr(draws.shares)))
+        if kind == "covariance":
+            return self._by_draws(_log_covariance)
         if not self.may_be_zero:
             sizes = self._by_draws(lambda draws: (draws.logs.logsumexp(1) * draws.weights.to(draws.logs)).sum(1))
             return self.log_ratio_mean() - sizes[:, None]
         logs = self._by_draws(lambda draws: draws.average(torch.log_softmax(draws.logs, 1)))
         return logs.masked_fill(self.prob_zero() > SMALLEST_POSITIVE, -math.inf)
-
-    def covariance_log(self) -> Tensor:
-        """``Cov[log ℓ]`` (N, L, L)."""
-
-        def answer(draws: NetDraws) -> Tensor:
-            logs = torch.log_softmax(draws.logs.double(), 1)
-            gap = logs - draws.average(logs)[..., None]
-            return (gap * draws.weights[:, None]) @ gap.transpose(1, 2)
-
-        return self._by_draws(answer)
-
-    def entropy_parts(self) -> Tensor:
-        """``-E[ℓ log ℓ]`` (N, L)."""
-        return self._by_draws(lambda draws: draws.average(torch.special.entr(draws.shares)))
 
     def _inner(self, levels: Array) -> Array:
         """Levels (N, L, A) among shares strictly between 0 and 1: at most 0, or at least 1, where an atom has them."""
@@ -862,15 +840,6 @@ class LogRatioRows(SimplexRows):
         log_weights, log_p = self.reweighed(self._mask(labels), self._mask([]))
         return log_weights.flatten(1).exp(), log_p
 
-    def prob_greater(self, first: int, second: int, ratio: float = 1.0) -> Tensor:
-        """``P(ℓ_first > ratio · ℓ_second)`` (N,); an absent label's share is zero."""
-        vector = self.basis.new_zeros(self.n_labels)
-        vector[first], vector[second] = 1.0, -1.0
-        mean, width = self.contrast(vector)
-        weights, log_p = self.given_there([first, second])
-        both = (weights * torch.special.ndtr((mean - math.log(ratio)) / width)).sum(-1)
-        return both * log_p.exp() + self.reweighed(self._mask([first]), self._mask([second]))[1].exp()
-
     def _component_means(self) -> Tensor:
         """Mean of z in every component (N, M, K, P)."""
         mixture = self.mixture
@@ -953,17 +922,6 @@ class LogRatioRows(SimplexRows):
         n_there = (~torch.isneginf(logs)).sum(-1)
         return WeightedDraws(whole.exp(), self.log_prob(whole) - rest.log_prob(logs) + (n_there - 1) * log_left)
 
-    def log_prob_known(self, values: Tensor) -> Tensor:
-        """Log density of the shares that are no NaN, the same ones in every row (N, L): by weighted draws."""
-        known = (~values[0].isnan()).nonzero().flatten().tolist()
-        others = [r for r in range(self.n_labels) if r not in known]
-        if not known:
-            return values.new_zeros(len(values))
-        shares = KnownShares(known, others, values[:, known], torch.Size([len(values)]))
-        generator = torch.Generator(self.device).manual_seed(0)
-        log_weights = self.condition(shares, KNOWN_DRAWS, generator).log_weights
-        return log_weights.logsumexp(0) - math.log(KNOWN_DRAWS)
-
     # -- Rosenblatt --------------------------------------------------------------------------------------------------
 
     def rosenblatt(self, logs: Tensor, random_state: Any = 0) -> Tensor:
@@ -1036,6 +994,12 @@ class LogRatioRows(SimplexRows):
                 logs = torch.log_softmax(z @ torch.as_tensor(helmert(labels.shape[1])).to(z), -1)
                 answer[index[real][:, None], labels.expand(*index.shape, -1)[real]] = logs[real]
         return answer.reshape(there.shape)
+
+
+def _log_covariance(draws: NetDraws) -> Tensor:
+    logs = torch.log_softmax(draws.logs.double(), 1)
+    gap = logs - draws.average(logs)[..., None]
+    return (gap * draws.weights[:, None]) @ gap.transpose(1, 2)
 
 
 class _Walk:

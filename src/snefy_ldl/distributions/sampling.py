@@ -215,20 +215,6 @@ def draw(dist: Any, n: int, generator: torch.Generator | None = None) -> Tensor:
     return torch.cat(parts).transpose(0, 1)
 
 
-@torch.no_grad()
-def draw_entropy(dist: Any, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """``-E[log p]`` of every row by n draws, and its standard error, each (N,)."""
-
-    def averages(rows: slice, source: RandomStream) -> tuple[Tensor, Tensor]:
-        logs, log_p = _draw_rows(dist, rows, n, source)
-        if log_p is None:
-            log_p = dist.log_densities(rows, logs.transpose(0, 1).contiguous())[0].T
-        return -log_p.mean(1), log_p.std(1) / math.sqrt(n)
-
-    value, error = (torch.cat(column) for column in zip(*_for_blocks(dist, n, generator, averages)))
-    return value, error
-
-
 # -- the Rosenblatt map ------------------------------------------------------------------------------------------------
 
 

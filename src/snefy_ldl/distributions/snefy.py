@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-import numpy as np
-import scipy.special
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from snefy_ldl._internal.limits import CHUNK_ELEMENTS, DIRECT_EVALUATIONS, FAMILY_NUMBERS, block_elements
+from snefy_ldl._internal.limits import block_elements
 from snefy_ldl._internal.special import (
     log_beta,
     log_beta_ratio,
@@ -36,30 +34,20 @@ from snefy_ldl._internal.special import (
 )
 from snefy_ldl._internal.tolerances import LARGEST_CONCENTRATION, SMALLEST_DENSITY_SHARE
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl.distributions.base import SimplexDistribution, SimplexRows
+from snefy_ldl.distributions.base import LogMoment, Order, SimplexDistribution, SimplexRows
 from snefy_ldl.distributions.conditioning import KnownRatios, KnownShares
-from snefy_ldl.distributions.marginal import (
-    beta_table,
-    direct_cdf,
-    direct_quantile,
-    label_quantiles,
-    row_blocks,
-    row_weights,
-    square_quantiles,
-)
-from snefy_ldl.distributions.sampling import StickMap, draw, draw_entropy
+from snefy_ldl.distributions.marginal import share_cdf, share_quantiles
+from snefy_ldl.distributions.sampling import StickMap, draw
 from snefy_ldl.distributions.shapes import row_table
 from snefy_ldl.distributions.weights import check_sizes, check_weights
 from snefy_ldl.errors import InputError
 
 Part = TypeVar("Part")
-Order = Literal["first", "diagonal", "full"]
 Rows = slice | Tensor
+Densities = Callable[[Tensor], list[Tensor]]
 
 #: Readouts with a larger binary exponent, of either sign, are scaled.
 MODERATE_EXPONENT = 16
-#: Steps of a root search, at most, for which it is weighed against a table.
-SEARCH_STEPS = 60
 
 
 # -- what all rows share -----------------------------------------------------------------------------------------------
@@ -120,12 +108,11 @@ class PairFamily:
 
     def _set_up_store(self) -> None:
         self._parts: dict[str, object] = {}
-        self._numbers = 0
         self._lock = threading.RLock()  # a part may be made of others
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the parts that can be made again, and the lock, which cannot be copied."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_parts", "_numbers", "_lock")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_parts", "_lock")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -156,31 +143,14 @@ class PairFamily:
         return PairFamily(self.exponents[[k]], self.readout[[k]], self.gram[[k]])
 
     def keep(self, name: str, make: Callable[[], Part]) -> Part:
-        """A part by its name, made if it is not there.
-
-        Args:
-            name: of the part; says all that it depends on beside the family itself.
-            make: makes it. A part with ``n_numbers`` is kept only while there is room for so many.
-
-        Returns:
-            The part.
-        """
-        part = self._parts.get(name)
-        if part is not None:
-            return part  # type: ignore[return-value]
+        """A part by its name, made if it is not there; one that must carry gradients is not kept."""
         if self.exponents.requires_grad or self.gram.requires_grad:
             return make()
         with self._lock:  # one makes it, the others wait
-            part = self._parts.get(name)
-            if part is not None:
-                return part  # type: ignore[return-value]
-            with torch.inference_mode(False), torch.no_grad():  # so that it serves outside such modes, too
-                made = make()
-            numbers = int(getattr(made, "n_numbers", 0))
-            if self._numbers + numbers <= FAMILY_NUMBERS:
-                self._parts[name] = made
-                self._numbers += numbers
-        return made
+            if name not in self._parts:
+                with torch.inference_mode(False), torch.no_grad():  # so that it serves outside such modes, too
+                    self._parts[name] = make()
+            return self._parts[name]  # type: ignore[return-value]
 
     def half_gram(self) -> Tensor:
         """``M`` over the pairs i <= j, each counted once (K, P)."""
@@ -345,9 +315,9 @@ class Square:
         return self.family.concentration
 
     @property
-    def total(self) -> Tensor:
-        """``Σ α`` (P,)."""
-        return self.family.total
+    def width(self) -> int:
+        """Numbers that the density at a point needs."""
+        return 4 * self.family.n_members * self.family.n_neurons
 
     def take(self, rows: Any) -> Square:
         """Some of the rows."""
@@ -358,28 +328,84 @@ class Square:
         scales, members = zip(*((other.log_scale, other.log_members) for other in others))
         return Square(self.family, torch.cat(scales), torch.cat(members))
 
+    def members(self) -> list[Square]:
+        """The K squares that are averaged."""
+        if self.family.n_members == 1:
+            return [self]
+        even = torch.zeros_like(self.log_members[:, :1])
+        return [Square(self.family.member(k), self.log_scale[:, [k]], even) for k in range(self.family.n_members)]
+
+    def member_weights(self) -> Tensor:
+        """Weight of each member in every row (N, K)."""
+        return self.log_members.exp()
+
+    def reweighed(self, log_members: Tensor) -> Square:
+        """The same neurons with other weights of the members (N, K)."""
+        return Square(self.family, self.log_scale, log_members)
+
     def features(self, rows: Rows) -> Tensor:
         """``e_i = exp(h̃_i - max h̃)`` (K, b, n)."""
         scale = self.log_scale[rows].double().transpose(0, 1)
         return (scale - scale.amax(-1, keepdim=True)).exp()
 
-    def log_features(self, rows: Rows, logs: Tensor) -> Tensor:
-        """``W log ℓ + h̃ - g`` at S points per row, the neurons before the readout: (S, b, L) -> (K, S b, n)."""
-        family = self.family
-        powers = logs.flatten(0, 1) @ family.exponents.double().transpose(-1, -2) - family.log_root_norm[:, None, :]
-        scale = self.log_scale[rows].double().transpose(0, 1)  # (K, b, n)
-        features: Tensor = powers.unflatten(1, logs.shape[:2]) + scale[:, None]
-        return features.flatten(1, 2)
+    def _log_terms(self, rows: Rows, votes: Tensor) -> Tensor:
+        """``h̃_i + h̃_j + log B(α_ij + k) - g_i - g_j`` (b, K, P), votes k (b, L)."""
+        i, j = pair_index(self.family.n_neurons, self.log_scale.device)
+        scale = self.log_scale[rows].double()
+        ratio = log_beta_ratio(self.concentration, None, votes).reshape(len(votes), *self.family.gram.shape)
+        return scale[..., i] + scale[..., j] + self.family.log_kernel + ratio
 
-    def weights(self, rows: Rows) -> Tensor:
-        """``c`` (b, P), float64, where nothing was observed and the odds do not move."""
+    def log_normaliser(self, rows: Rows, votes: Tensor | None) -> Tensor:
+        """``log Z̃`` of each member (b, K)."""
+        if votes is None:
+            return log_quadratic_form(self.family.matrix(), self.log_scale[rows].double().transpose(0, 1)).T
+        terms = self._log_terms(rows, votes)
+        top = terms.amax(-1)
+        return ((terms - top[..., None]).exp() * self.family.gram).sum(-1).log() + top
+
+    def weights(self, rows: Rows, votes: Tensor | None) -> Tensor:
+        """``c`` (b, P), float64."""
+        member = self.log_members[rows].exp()
+        if votes is not None:
+            logs = self._log_terms(rows, votes)
+            terms = (logs - logs.amax(-1, keepdim=True)).exp() * self.family.gram
+            return (terms * (member / terms.sum(-1))[..., None]).flatten(1)
         # e_i e_j is cheaper than exp(h̃_i + h̃_j), and whole rows of a transposed table are quick to gather
         i, j = pair_index(self.family.n_neurons, self.log_scale.device)
         e = self.features(rows).transpose(1, 2).contiguous()  # (K, n, b)
-        kernel = self.family.kernel()[..., None]
-        terms = e.index_select(1, i) * e.index_select(1, j) * kernel  # (K, P, b)
-        member = self.log_members[rows].exp().T[:, None] / terms.sum(1, keepdim=True)
-        return (terms * member).flatten(0, 1).T
+        terms = e.index_select(1, i) * e.index_select(1, j) * self.family.kernel()[..., None]  # (K, P, b)
+        return (terms * (member.T[:, None] / terms.sum(1, keepdim=True))).flatten(0, 1).T
+
+    def log_counts(self, rows: Rows, votes: Tensor | None, added: Tensor) -> Tensor:
+        """``log E[Π ℓ^k]`` of further votes k (b, L): (b,)."""
+        return self.tilted(rows, votes, added).logsumexp(-1)
+
+    def tilted(self, rows: Rows, votes: Tensor | None, added: Tensor) -> Tensor:
+        """Log weights of the members after further votes, not normalised (b, K)."""
+        both = added if votes is None else votes + added
+        return self.log_members[rows] + self.log_normaliser(rows, both) - self.log_normaliser(rows, votes)
+
+    def after(self, tilted: Tensor) -> Square:
+        """The same neurons after further votes."""
+        return self.reweighed(torch.log_softmax(tilted, -1))
+
+    def densities(self, rows: Rows, votes: Tensor | None, envelope: bool) -> Densities:
+        """Makes log p, and if asked the log of its positive part, of log shares (S, b, L): each (S, b)."""
+        family = self.family
+        base = (self.log_members[rows] - self.log_normaliser(rows, votes)).T[:, None]  # (K, 1, b)
+        scale = self.log_scale[rows].double().transpose(0, 1)[:, None]  # (K, 1, b, n)
+        positive = symmetric(family.half_gram(), family.n_neurons).clamp_min(0.0)
+
+        def densities(points: Tensor) -> list[Tensor]:
+            powers = points.flatten(0, 1) @ family.exponents.double().transpose(-1, -2)
+            powers = powers - family.log_root_norm[:, None, :]
+            features = (powers.unflatten(1, points.shape[:2]) + scale).flatten(1, 2)
+            squares = [log_squared_norm(family.readout.double(), features)]
+            if envelope:
+                squares.append(log_quadratic_form(positive, features))
+            return [torch.logsumexp(square.unflatten(1, points.shape[:2]) + base, 0) for square in squares]
+
+        return densities
 
 
 @dataclass(frozen=True)
@@ -387,31 +413,69 @@ class Listed:
     """Weights of components, listed.
 
     Args:
-        weights: ``c`` (N, P), rows summing to one, of either sign.
+        table: ``c`` (N, P), rows summing to one, of either sign.
         concentration: ``α`` (P, L), float64.
     """
 
-    weights: Tensor
+    table: Tensor
     concentration: Tensor
 
     def __len__(self) -> int:
-        return len(self.weights)
+        return len(self.table)
 
     @property
-    def total(self) -> Tensor:
-        """``Σ α`` (P,)."""
-        return self.concentration.sum(-1)
+    def width(self) -> int:
+        """Numbers that the density at a point needs."""
+        return len(self.concentration)
 
     def take(self, rows: Any) -> Listed:
         """Some of the rows."""
-        return Listed(self.weights[rows], self.concentration)
+        return Listed(self.table[rows], self.concentration)
 
     def join(self, others: Sequence[Any]) -> Listed:
         """One after the other."""
-        return Listed(torch.cat([other.weights for other in others]), self.concentration)
+        return Listed(torch.cat([other.table for other in others]), self.concentration)
+
+    def members(self) -> list[Listed]:
+        """A list of weights is its only member."""
+        return [self]
+
+    def member_weights(self) -> Tensor:
+        """Ones (N, 1)."""
+        return torch.ones(len(self), 1, dtype=torch.float64, device=self.table.device)
+
+    def weights(self, rows: Rows, votes: Tensor | None) -> Tensor:
+        """``c`` (b, P), float64."""
+        return self.table[rows].double()
+
+    def log_counts(self, rows: Rows, votes: Tensor | None, added: Tensor) -> Tensor:
+        """``log E[Π ℓ^k]`` of further votes k (b, L): (b,)."""
+        return log_signed_sum(log_beta_ratio(self.concentration, votes, added), self.weights(rows, votes))
+
+    def tilted(self, rows: Rows, votes: Tensor | None, added: Tensor) -> Tensor:
+        """The weights after further votes, not normalised (b, P)."""
+        factor = log_beta_ratio(self.concentration, votes, added)
+        return self.weights(rows, votes) * (factor - factor.amax(-1, keepdim=True)).exp()
+
+    def after(self, tilted: Tensor) -> Listed:
+        """The same components after further votes."""
+        return Listed(tilted / tilted.sum(-1, keepdim=True), self.concentration)
+
+    def densities(self, rows: Rows, votes: Tensor | None, envelope: bool) -> Densities:
+        """Makes log p, and if asked the log of its positive part, of log shares (S, b, L): each (S, b)."""
+        weights = self.weights(rows, votes)
+        log_normaliser = log_beta(self.concentration)
+        if votes is not None:
+            log_normaliser = log_normaliser + log_beta_ratio(self.concentration, None, votes)  # (b, P)
+
+        def densities(points: Tensor) -> list[Tensor]:
+            components = points @ (self.concentration - 1.0).T - log_normaliser  # (S, b, P)
+            return [log_signed_sum(components, w) for w in [weights, weights.clamp_min(0.0)][: 1 + envelope]]
+
+        return densities
 
 
-# -- rows ---
+# -- rows --------------------------------------------------------------------------------------------------------------
 
 
 class SnefyRows(SimplexRows):
@@ -422,33 +486,23 @@ class SnefyRows(SimplexRows):
         votes: already seen (N, L), or None.
     """
 
-    square: Square | Listed
-    #: Where weights factor over neurons: what all rows share, ``h̃`` (N, K, n) and log weights of the members (N, K).
-    family: PairFamily
-    flat_log_scale: Tensor
-    log_members: Tensor
+    square: Any  # Square or Listed
 
     def __init__(self, square: Square | Listed, votes: Tensor | None) -> None:
-        self.square, self.offset = square, votes
-        if isinstance(square, Square):
-            self.family, self.flat_log_scale, self.log_members = square.family, square.log_scale, square.log_members
-        self.concentration, self.total = square.concentration, square.total
+        self.square, self.offset, self.concentration = square, votes, square.concentration
         self.device = self.concentration.device
-        self.n_components, self.n_labels = len(self.total), int(self.concentration.shape[1])
+        self.n_components, self.n_labels = self.concentration.shape
+        #: Whether weights factor over neurons and the rows share their pairs: not after votes.
+        self.is_plain = isinstance(square, Square) and votes is None
         if votes is not None and not bool((self.concentration.amin(0) + votes > 0.0).all()):
             raise InputError("concentration + offset must be a positive number for every component and label.")
 
     @property
-    def has_members(self) -> bool:
-        """Whether weights factor over neurons and the rows share their pairs: not after votes."""
-        return isinstance(self.square, Square) and self.offset is None
-
-    @property
-    def neurons(self) -> Square:
-        """The weights, which factor over neurons."""
+    def family(self) -> PairFamily:
+        """What all rows share, if weights factor over neurons."""
         if isinstance(self.square, Listed):
             raise InputError("the weights of this distribution are listed: it has no neurons.")
-        return self.square
+        return self.square.family
 
     @torch.no_grad()
     def check(self) -> None:
@@ -461,11 +515,11 @@ class SnefyRows(SimplexRows):
 
     def take(self, index: Any) -> SnefyRows:
         """Some of the rows: a slice, numbers or a mask."""
-        return SnefyRows(self.square.take(index), None if self.offset is None else self.offset[index])
+        return SnefyRows(self.square.take(index), self.offset_rows(index))
 
     def join(self, others: Sequence[SnefyRows]) -> SnefyRows:
         """The rows of several, one after the other; rows without votes have zeros for them."""
-        if len({isinstance(other.square, Square) for other in others}) > 1:
+        if len({type(other.square) for other in others}) > 1:
             raise InputError("only rows of one kind join: some have listed weights, and others do not.")
         votes = None
         if any(other.offset is not None for other in others):
@@ -474,18 +528,12 @@ class SnefyRows(SimplexRows):
         return SnefyRows(self.square.join([other.square for other in others]), votes)
 
     def members(self) -> list[SimplexRows]:
-        """The K squares that are averaged."""
-        if isinstance(self.square, Listed) or self.family.n_members == 1:
-            return [self]
-        even = torch.zeros_like(self.log_members[:, :1])
-        return [
-            SnefyRows(Square(self.family.member(k), self.flat_log_scale[:, [k]], even), self.offset)
-            for k in range(self.family.n_members)
-        ]
+        """The squares that are averaged."""
+        return [SnefyRows(member, self.offset) for member in self.square.members()]
 
     def member_weights(self) -> Tensor:
         """Weight of each member in every row (N, K), votes included."""
-        return self.log_members.exp() if isinstance(self.square, Square) else super().member_weights()
+        return self.square.member_weights()
 
     def chunks(self, per_pair: int = 1) -> Iterator[slice]:
         """Rows that are worked on at a time, ``per_pair`` numbers held for each of their components."""
@@ -495,255 +543,99 @@ class SnefyRows(SimplexRows):
         """Answer for every row (N, ...), a chunk of rows at a time."""
         return torch.cat([answer(rows) for rows in self.chunks(per_pair)])
 
-    def offset_rows(self, rows: Rows) -> Tensor | None:
+    def offset_rows(self, rows: Any) -> Tensor | None:
         """The votes of some rows (b, L), or None."""
         return None if self.offset is None else self.offset[rows]
 
-    # -- weights and normaliser --------------------------------------------------------------------------------------
-
-    def _log_terms(self, rows: Rows, added: Tensor | None = None) -> Tensor:
-        """``h̃_i + h̃_j + log B(α_ij + k) - g_i - g_j`` (b, K, P), k the votes seen and further ones."""
-        i, j = pair_index(self.family.n_neurons, self.device)
-        scale = self.flat_log_scale[rows].double()
-        kernel = self.family.log_kernel[None]
-        votes = self.offset_rows(rows)
-        if added is not None:
-            votes = added[rows] if votes is None else votes + added[rows]
-        if votes is not None:
-            ratio = log_beta_ratio(self.concentration, None, votes)
-            kernel = self.family.log_kernel + ratio.reshape(len(votes), self.family.n_members, -1)
-        return scale[..., i] + scale[..., j] + kernel
-
-    def log_normaliser(self, rows: Rows, added: Tensor | None = None) -> Tensor:
-        """``log Z̃`` of each member (b, K)."""
-        if self.offset is None and added is None:
-            return log_quadratic_form(self.family.matrix(), self.flat_log_scale[rows].double().transpose(0, 1)).T
-        terms = self._log_terms(rows, added)
-        top = terms.amax(-1)
-        return ((terms - top[..., None]).exp() * self.family.gram).sum(-1).log() + top
+    def weights(self, rows: Rows = slice(None)) -> Tensor:
+        """``c`` for some rows, float64 (b, P)."""
+        return self.square.weights(rows, self.offset_rows(rows))
 
     def unit_features(self, rows: Rows = slice(None)) -> tuple[Tensor, Tensor]:
         """``ê = e √(π / Z)`` (K, b, n) without votes, so that ``Σ_k ê_kᵀ (M ∘ R) ê_k = 1``; and ``Σ|c|`` (b,)."""
-        e, matrix, share = self.neurons.features(rows), self.family.matrix(), self.log_members[rows].exp().T  # (K, b)
-        norm, size = ((e @ form * e).sum(-1) for form in (matrix, matrix.abs()))
+        e, matrix, share = self.square.features(rows), self.family.matrix(), self.square.log_members[rows].exp().T
+        norm, size = ((e @ form * e).sum(-1) for form in (matrix, matrix.abs()))  # (K, b)
         size = (share * size / norm).sum(0)
         check_sizes((share * norm / norm).sum(0), size, (rows.start or 0) if isinstance(rows, slice) else 0)
         return e * (share / norm).sqrt()[..., None], size
 
-    def weights(self, rows: Rows = slice(None)) -> Tensor:
-        """``c`` for some rows, float64 (b, P)."""
-        if isinstance(self.square, Listed):
-            return self.square.weights[rows].double()
-        if self.offset is None:
-            return self.square.weights(rows)
-        logs = self._log_terms(rows)
-        terms = (logs - logs.amax(-1, keepdim=True)).exp() * self.family.gram
-        member = self.log_members[rows].exp()[..., None] / terms.sum(-1, keepdim=True)
-        return (terms * member).flatten(1)
-
     # -- expectations ------------------------------------------------------------------------------------------------
 
-    def expectation(self, table: Tensor) -> Tensor:
-        """``Σ_p c_p(x) t_p`` for answers that all rows share: (P, A) -> (N, A) in float64."""
-        step = max(1, CHUNK_ELEMENTS // self.n_components)
-        blocks = table.split(step, 1)
-        return torch.cat([self.collect(lambda rows, block=block: self.weights(rows) @ block) for block in blocks], 1)
+    def _parameters(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights (b, P), concentrations with votes (1 or b, P, L) and their sums (1 or b, P, 1) of some rows."""
+        votes = self.offset_rows(rows)
+        alpha = self.concentration[None] if votes is None else self.concentration + votes[:, None]
+        return self.weights(rows), alpha, alpha.sum(-1, keepdim=True)
 
-    def _product_expectation(self, table: Tensor) -> Tensor:
-        """``Σ_p c_p(x) t_pr t_pq`` for every two labels: t (P, L) -> (N, L, L)."""
-        r, q = pair_index(self.n_labels, table.device)
-        step = max(1, CHUNK_ELEMENTS // self.n_components)
-        answers = []
-        for first, second in zip(r.split(step), q.split(step)):
-            answers.append(self.expectation(table[:, first] * table[:, second]))
-        return symmetric(torch.cat(answers, 1), self.n_labels)
-
-    def _label_expectation(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """``Σ_p c_p f(α_pr + k_r, A_p + Σ k)`` for each label r: (N, L) in float64."""
-        if self.offset is None:
-            return self.expectation(function(self.concentration, self.total[:, None]))
-        alpha, table = self.concentration, self.offset
+    def _expect(self, function: Callable[[Tensor, Tensor], Tensor], second: bool = False) -> Tensor:
+        """``Σ_p c_p f(α_p, A_p)`` (N, L), or ``Σ_p c_p f_r f_q`` (N, L, L), for f(α, A) (1 or b, P, L)."""
 
         def answer(rows: Rows) -> Tensor:
-            weights, offset = self.weights(rows), table[rows]
-            total = self.total + offset.sum(-1, keepdim=True)  # (b, P)
-            columns = [
-                (weights * function(alpha[:, r] + offset[:, r, None], total)).sum(-1) for r in range(self.n_labels)
-            ]
-            return torch.stack(columns, -1)
+            weights, alpha, total = self._parameters(rows)
+            table = function(alpha, total)
+            if second:
+                products = (weights[..., None] * table).transpose(1, 2) @ table
+                return 0.5 * (products + products.transpose(1, 2))  # equal to the last bit
+            return weights @ table[0] if len(table) == 1 else (weights[:, None] @ table)[:, 0]
 
-        return self.collect(answer)
+        return self.collect(answer, self.n_labels if second or self.offset is not None else 1)
 
-    def _moments(self, order: Order) -> Tensor:
-        """Moments of every row, see :class:`PairMoments`; only of squares without votes."""
-        tables, family = self.family.moments(), self.family
-        features, rows = self.neurons.features, self.blocks(4 * family.exponents.numel())
-        return torch.cat([tables.answer(features(part), self.log_members[part], order) for part in rows])
+    def moments(self, order: Order) -> Tensor:
+        """Moments of every row: (N, L), (N, 2, L) or (N, 1 + L, L), the means first."""
+        if self.is_plain:
+            tables, family, square = self.family.moments(), self.family, self.square
+            blocks = self.blocks(4 * family.exponents.numel())
+            return torch.cat([tables.answer(square.features(rows), square.log_members[rows], order) for rows in blocks])
+        mean = self.collect(self._means)
+        if order == "first":
+            return mean
+        if order == "diagonal":
+            return torch.stack([mean, self._expect(lambda a, total: a * (a + 1.0) / (total * (total + 1.0)))], 1)
+        products = self._expect(lambda a, total: a / (total * (total + 1.0)).sqrt(), second=True)
+        extra = self._expect(lambda a, total: a / (total * (total + 1.0)))
+        return torch.cat([mean[:, None], products + torch.diag_embed(extra)], 1)
+
+    def _means(self, rows: Rows) -> Tensor:
+        votes = self.concentration.new_zeros(1, self.n_labels) if self.offset is None else self.offset[rows]
+        scaled = self.weights(rows) / (self.concentration.sum(-1) + votes.sum(-1, keepdim=True))
+        return scaled @ self.concentration + votes * scaled.sum(-1, keepdim=True)
 
     def member_means(self) -> Tensor:
         """The mean of every member by itself (K, N, L)."""
-        if not self.has_members:
+        if not self.is_plain:
             return super().member_means()
-        return self.family.moments().member_means(self.neurons.features(slice(None)))
+        return self.family.moments().member_means(self.square.features(slice(None)))
 
-    def first_moments(self) -> Tensor:
-        """``E[ℓ_r]`` (N, L) in float64."""
-        if self.has_members:
-            return self._moments("first")
-
-        def answer(rows: Rows) -> Tensor:
-            scaled, _, offset = self._scaled_weights(rows)
-            return scaled @ self.concentration + offset * scaled.sum(-1, keepdim=True)
-
-        return self.collect(answer)
-
-    def two_moments(self) -> tuple[Tensor, Tensor]:
-        """``E[ℓ_r]`` and ``E[ℓ_r²]``, each (N, L)."""
-        if self.has_members:
-            first, second = self._moments("diagonal").unbind(1)
-            return first, second
-        return self.first_moments(), self._second_moments()
-
-    def _second_moments(self) -> Tensor:
-        alpha = self.concentration
-
-        def answer(rows: Rows) -> Tensor:
-            _, scaled, offset = self._scaled_weights(rows)
-            mass = offset * (offset + 1.0) * scaled.sum(-1, keepdim=True)
-            return scaled @ alpha.square() + (2.0 * offset + 1.0) * (scaled @ alpha) + mass
-
-        return self.collect(answer)
-
-    def all_moments(self) -> tuple[Tensor, Tensor]:
-        """``E[ℓ_r]`` (N, L) and ``E[ℓ_r ℓ_q]`` (N, L, L)."""
-        if self.has_members:
-            both = self._moments("full")
-            return both[:, 0], both[:, 1:]
-        return self.first_moments(), self._product_moments()
-
-    def _product_moments(self) -> Tensor:
-        alpha = self.concentration
-
-        def answer(rows: Rows) -> Tensor:
-            _, scaled, offset = self._scaled_weights(rows)
-            linear, mass = scaled @ alpha, scaled.sum(-1, keepdim=True)
-            quadratic = torch.stack([(scaled * column) @ alpha for column in alpha.T], 1)
-            products = quadratic + offset[:, :, None] * (2.0 * linear + offset * mass)[:, None, :]
-            symmetrised = 0.5 * (products + products.transpose(1, 2))
-            return symmetrised + torch.diag_embed(linear + offset * mass)
-
-        return self.collect(answer)
-
-    def _scaled_weights(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        """``c / A`` and ``c / (A (A + 1))`` (b, P) with the row's own totals A, and its votes (b or 1, L)."""
-        none = self.concentration.new_zeros(1, self.n_labels)
-        offset = none if self.offset is None else self.offset[rows]
-        total = self.total + offset.sum(-1, keepdim=True)
-        scaled = self.weights(rows) / total
-        return scaled, scaled / (total + 1.0), offset
-
-    def expected_log(self) -> Tensor:
-        """``E[log ℓ_r] = Σ c (ψ(α_r) - ψ(A))`` (N, L)."""
-        return self._label_expectation(lambda a, total: torch.digamma(a) - torch.digamma(total))
-
-    def covariance_log(self) -> Tensor:
-        """``Cov[log ℓ]`` (N, L, L), by digamma and trigamma."""
-        diagonal = self._label_expectation(lambda a, total: torch.polygamma(1, a))
-        shared = self._label_expectation(lambda a, total: torch.polygamma(1, total).expand_as(a))[:, :1, None]
-        first = self.expected_log()
-        second = self._expected_log_products()
-        covariance = second - first[:, :, None] * first[:, None, :]
-        return covariance + torch.diag_embed(diagonal) - shared
-
-    def _expected_log_products(self) -> Tensor:
-        """``Σ c μ_r μ_q`` with ``μ_r = ψ(α_r) - ψ(A)``, the expected logarithm under each component: (N, L, L)."""
-        if self.offset is None:
-            return self._product_expectation(torch.digamma(self.concentration) - torch.digamma(self.total)[:, None])
-        table = self.offset
-
-        def answer(rows: Rows) -> Tensor:
-            weights, offset = self.weights(rows), table[rows]
-            total = torch.digamma(self.total + offset.sum(-1, keepdim=True))
-            parts = [torch.digamma(self.concentration[:, r] + offset[:, r, None]) - total for r in range(self.n_labels)]
-            return torch.stack([torch.stack([(weights * a * b).sum(-1) for b in parts], -1) for a in parts], -2)
-
-        return self.collect(answer, per_pair=self.n_labels)
-
-    def entropy_parts(self) -> Tensor:
-        """``-E[ℓ_r log ℓ_r]`` (N, L)."""
-        return self._label_expectation(
-            lambda a, total: (torch.digamma(total + 1.0) - torch.digamma(a + 1.0)) * a / total
-        )
-
-    def prob_greater(self, first: int, second: int, ratio: float) -> Tensor:
-        """``P(ℓ_j > ρ ℓ_k) = Σ c I_t(α_k, α_j)``, ``t = 1 / (1 + ρ)`` (N,)."""
-        at = 1.0 / (1.0 + ratio)
-        alpha, table = self.concentration.detach(), self.offset
-        if table is None:
-
-            def below() -> Tensor:
-                return beta_below(alpha[:, second], alpha[:, first], at)
-
-            named = isinstance(self.square, Square) and ratio == 1.0
-            half = self.family.keep(f"{first} over {second}", below) if named else below()
-            return self.expectation(half[:, None])[:, 0]
-
-        def answer(rows: Rows) -> Tensor:
-            a, b = (alpha[:, r] + table[rows, r, None] for r in (second, first))
-            return (self.weights(rows) * beta_below(a, b, at)).sum(-1)
-
-        return self.collect(answer)
+    def log_moments(self, kind: LogMoment) -> Tensor:
+        """``E[log ℓ_r] = Σ c (ψ(α_r) - ψ(A))``, its covariance by trigamma, or ``-E[ℓ_r log ℓ_r]``."""
+        if kind == "entropy":
+            return self._expect(lambda a, total: (torch.digamma(total + 1.0) - torch.digamma(a + 1.0)) * a / total)
+        first = self._expect(lambda a, total: torch.digamma(a) - torch.digamma(total))
+        if kind == "mean":
+            return first
+        second = self._expect(lambda a, total: torch.digamma(a) - torch.digamma(total), second=True)
+        own = self._expect(lambda a, total: torch.polygamma(1, a))
+        shared = self._expect(lambda a, total: torch.polygamma(1, total).expand_as(a))[:, :1, None]
+        return second - first[:, :, None] * first[:, None, :] + torch.diag_embed(own) - shared
 
     # -- one share ---------------------------------------------------------------------------------------------------
 
-    def _two_parts(self, group: list[int]) -> SnefyRows:
-        return self.amalgamate([group, [r for r in range(self.n_labels) if r not in group]])
-
-    def _is_quick(self, queries: int) -> bool:
-        """Whether so many queries per row are answered sooner without a table."""
-        return len(self) * queries * self.n_components <= DIRECT_EVALUATIONS
-
-    def _ask_each(self, answer: Callable[..., Array], values: Array) -> Array:
-        """Answers of the first of two shares, by the Beta distributions of every row: values (N, Q) -> (N, Q)."""
-        parts = []
-        for rows in self.chunks():
-            weights, votes = self.weights(rows).detach().cpu().numpy(), self.offset_rows(rows)
-            check_weights(weights, rows.start)
-            alpha = self.concentration if votes is None else self.concentration + votes[:, None]
-            first, second = np.moveaxis(alpha.detach().cpu().numpy(), -1, 0)
-            parts.append(np.stack([answer(first, second, weights, column) for column in values[rows].T], 1))
-        return np.concatenate(parts)
-
     def share_cdf(self, group: list[int], points: Array) -> Array:
         """``P(share <= t)`` at points inside (0, 1), each row's own (N, Q)."""
-        pair = self._two_parts(group)
-        if pair.offset is not None or pair._is_quick(points.shape[1]):
-            with np.errstate(divide="ignore"):
-                return pair._ask_each(direct_cdf, scipy.special.logit(np.clip(points, 0.0, 1.0)))
-        a, b = pair.concentration.detach().cpu().numpy().T
-        table = beta_table(a, b)
-        parts = []
-        for rows in row_blocks(pair):
-            weights, keep = row_weights(pair, rows)
-            parts.append(table.cdf(weights, points[rows], keep))
-        return np.concatenate(parts)
+        return share_cdf(self, group, points)
 
     def share_log_prob(self, group: list[int], value: Tensor) -> Tensor:
         """Log density of the share at points inside (0, 1), each row's own (S, N)."""
-        return self._two_parts(group).log_prob(log_share(torch.stack([value, 1.0 - value], -1).double()))
+        pair = self.amalgamate([group, [r for r in range(self.n_labels) if r not in group]])
+        return pair.log_prob(log_share(torch.stack([value, 1.0 - value], -1).double()))
 
     def share_quantiles(self, group: list[int], levels: Array) -> Array:
-        """Quantiles at levels, each row's own (N, Q)."""
-        pair = self._two_parts(group)
-        if pair.n_components > 1 and pair._is_quick(levels.shape[1] * SEARCH_STEPS):
-            return scipy.special.expit(pair._ask_each(direct_quantile, levels))
-        return label_quantiles(pair, levels[:, None])[:, 0]
+        """Quantiles of the share at levels, each row's own (N, Q)."""
+        return share_quantiles(self, [group], levels[:, None])[:, 0]
 
     def label_quantiles(self, levels: Array) -> Array:
         """Quantiles of every label's share at levels (N, L, A)."""
-        if self.has_members and self.n_components > 1:
-            return square_quantiles(self, levels)
-        return label_quantiles(self, levels)
+        return share_quantiles(self, [[r] for r in range(self.n_labels)], levels)
 
     # -- density -----------------------------------------------------------------------------------------------------
 
@@ -751,113 +643,28 @@ class SnefyRows(SimplexRows):
         """Log density at log shares (S, N, L): (S, N)."""
         return torch.cat([self.log_densities(rows, logs[:, rows])[0] for rows in self.chunks()], 1)
 
-    def _by_points(self, densities: Callable[[Tensor], list[Tensor]], logs: Tensor) -> list[Tensor]:
-        """Densities at S points per row, some points at a time: logs (S, b, L) -> each (S, b)."""
-        width = self.n_components
-        if isinstance(self.square, Square):
-            width = self.family.n_members * self.family.n_neurons * 4
-        chunk = max(1, block_elements(self.device.type) // width)
-        parts = logs.split(max(1, chunk // max(1, logs.shape[1])))
-        return [torch.cat(answers) for answers in zip(*(densities(part) for part in parts))]
-
     def log_densities(self, rows: Rows, logs: Tensor, envelope: bool = False) -> list[Tensor]:
         """log p, and log of its positive part ``Σ c⁺ Dir(α)`` if asked, at S points per row: (S, b, L) -> (S, b)."""
-        if isinstance(self.square, Listed):
-            return self._listed_densities(rows, logs, envelope)
-        family = self.family
-        base = (self.log_members[rows] - self.log_normaliser(rows)).T[:, None]  # (K, 1, b)
-        offset = self.offset_rows(rows)
-        readout = family.readout.double()
-        positive = symmetric(family.half_gram(), family.n_neurons).clamp_min(0.0) if envelope else None
-
-        def densities(points: Tensor) -> list[Tensor]:
-            features = self.neurons.log_features(rows, points)
-            squares = [log_squared_norm(readout, features)]
-            if positive is not None:
-                squares.append(log_quadratic_form(positive, features))
-            answers = [torch.logsumexp(square.unflatten(1, points.shape[:2]) + base, 0) for square in squares]
-            return answers if offset is None else [answer + (offset * points).sum(-1) for answer in answers]
-
-        return self._by_points(densities, logs)
-
-    def _listed_densities(self, rows: Rows, logs: Tensor, envelope: bool) -> list[Tensor]:
-        weights = [self.weights(rows)]
-        if envelope:
-            weights.append(weights[0].clamp_min(0.0))
-        log_normaliser = log_beta(self.concentration)
-        powers, offset = self.concentration - 1.0, self.offset_rows(rows)
-        if offset is not None:
-            log_normaliser = log_normaliser + log_beta_ratio(self.concentration, None, offset)  # (b, P)
-
-        def densities(points: Tensor) -> list[Tensor]:
-            components = points @ powers.T - log_normaliser  # (S, b, P)
-            if offset is not None:
-                components = components + (offset * points).sum(-1, keepdim=True)
-            return [log_signed_sum(components, w) for w in weights]
-
-        return self._by_points(densities, logs)
-
-    def log_prob_grid(self, logs: Tensor, rows: slice) -> Tensor:
-        """Log density of some rows at the same points: logs (S, L) -> (S, b), as m products (S, n) @ (n, b)."""
-        if isinstance(self.square, Listed):
-            n_rows = len(range(len(self))[rows])
-            return self.log_densities(rows, logs[:, None].expand(-1, n_rows, -1))[0]
-        family = self.family
-        powers = logs @ family.exponents.double().transpose(-1, -2) - family.log_root_norm[:, None, :]  # (K, S, n)
-        scale = self.flat_log_scale[rows].double().transpose(0, 1)  # (K, b, n)
-        top_point, top_row = powers.amax(-1, keepdim=True), scale.amax(-1, keepdim=True)
-        points, neurons = (powers - top_point).exp(), (scale - top_row).exp().transpose(-1, -2)
-        total = torch.zeros((), dtype=torch.float64, device=logs.device)
-        for q in range(family.readout.shape[1]):
-            total = total + ((points * family.readout[:, q, None, :].double()) @ neurons).square()
-        base = self.log_members[rows] - self.log_normaliser(rows)  # (b, K)
-        log_p = total.log() + 2.0 * (top_point + top_row.transpose(-1, -2)) + base.T[:, None, :]
-        if self.offset is not None:
-            log_p = log_p + logs @ self.offset[rows].T
-        return torch.logsumexp(log_p, 0)
+        votes = self.offset_rows(rows)
+        densities = self.square.densities(rows, votes, envelope)
+        step = max(1, block_elements(self.device.type) // (self.square.width * max(1, logs.shape[1])))
+        answers = [torch.cat(parts) for parts in zip(*(densities(part) for part in logs.split(step)))]
+        return answers if votes is None else [answer + (votes * logs).sum(-1) for answer in answers]
 
     def draw_logs(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Logarithm of n exact draws per row (n, N, L): from the positive part, kept with probability p / p⁺."""
         return draw(self, n, generator)
 
-    def entropy(self, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """``-E[log p]`` by n draws, and its standard error (N,)."""
-        return draw_entropy(self, n, generator)
-
     # -- votes -------------------------------------------------------------------------------------------------------
 
-    def log_counts(self, table: Tensor) -> Tensor:
+    def log_counts(self, votes: Tensor) -> Tensor:
         """``log E[Π ℓ^k]`` of further votes k (N, L): (N,)."""
-
-        def answer(rows: Rows) -> Tensor:
-            if isinstance(self.square, Listed):
-                return log_signed_sum(self._vote_factors(rows, table), self.weights(rows))
-            ratio = self.log_normaliser(rows, table) - self.log_normaliser(rows)
-            return torch.logsumexp(self.log_members[rows] + ratio, -1)
-
-        return self.collect(answer)
-
-    def _vote_factors(self, rows: Rows, table: Tensor) -> Tensor:
-        """``log E_p[Π ℓ^k]`` of further votes under every component (b, P)."""
-        return log_beta_ratio(self.concentration, self.offset_rows(rows), table[rows])
+        return self.collect(lambda rows: self.square.log_counts(rows, self.offset_rows(rows), votes[rows]))
 
     def tilt(self, votes: Tensor) -> SnefyRows:
         """The rows after further votes (N, L)."""
-        seen = votes if self.offset is None else self.offset + votes
-        if isinstance(self.square, Listed):
-
-            def listed(rows: Rows) -> Tensor:
-                factor = self._vote_factors(rows, votes)
-                weights = self.weights(rows) * (factor - factor.amax(-1, keepdim=True)).exp()
-                return weights / weights.sum(-1, keepdim=True)
-
-            return SnefyRows(Listed(self.collect(listed), self.concentration), seen)
-
-        def members(rows: Rows) -> Tensor:
-            return self.log_members[rows] + self.log_normaliser(rows, votes) - self.log_normaliser(rows)
-
-        log_members = torch.log_softmax(self.collect(members), -1)
-        return SnefyRows(Square(self.family, self.flat_log_scale, log_members), seen)
+        tilted = self.collect(lambda rows: self.square.tilted(rows, self.offset_rows(rows), votes[rows]))
+        return SnefyRows(self.square.after(tilted), votes if self.offset is None else self.offset + votes)
 
     # -- smaller compositions ----------------------------------------------------------------------------------------
 
@@ -872,10 +679,10 @@ class SnefyRows(SimplexRows):
         ratio = (family.log_kernel - log_kernel).exp()
         readout = root_of(symmetric(family.half_gram() * ratio, family.n_neurons))
         # a gram matrix not rounded by the root, so that the weights are the same to the last digits
-        return Square(PairFamily(exponents, readout, family.gram * ratio), self.flat_log_scale, self.log_members)
+        return replace(self.square, family=PairFamily(exponents, readout, family.gram * ratio))
 
     def _merged(self, merge: Callable[[Tensor], Tensor], exponents: Callable[[Tensor], Tensor]) -> SnefyRows:
-        if self.has_members:
+        if self.is_plain:
             return SnefyRows(self.same_weights(exponents(self.family.exponents.double())), None)
         votes = None if self.offset is None else merge(self.offset)
         return SnefyRows(Listed(self.weights(), merge(self.concentration)), votes)
@@ -891,103 +698,80 @@ class SnefyRows(SimplexRows):
         """The proportions among some labels: exponents restricted to them, weights unchanged."""
         return self._merged(lambda t: t[:, labels], lambda w: w[..., labels])
 
-    def given_support(self, labels: list[int]) -> SnefyRows:
-        """The same as :meth:`subcomposition`: all labels are there."""
-        return self.subcomposition(labels)
-
-    def log_prob_known(self, values: Tensor) -> Tensor:
-        """Log density of the known shares of every row, NaN where one is unknown, the same labels in all rows (N,)."""
-        unknown = torch.isnan(values[0]).nonzero().flatten().tolist()
-        known = [r for r in range(self.n_labels) if r not in unknown]
-        rest = 1.0 - values[:, known].sum(1, keepdim=True)
-        merged = self.amalgamate([[r] for r in known] + [unknown])
-        return merged.log_prob(log_share(torch.cat([values[:, known], rest], 1).double())[None])[0]
-
     # -- known shares ------------------------------------------------------------------------------------------------
 
-    def reweighted(self, shares: KnownShares, merged: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights (N, P) given log shares of known labels and of all others together (N, K+1); their density (N,)."""
-
-        def merge(table: Tensor) -> Tensor:
-            return torch.cat([table[:, shares.labels], table[:, shares.others].sum(-1, keepdim=True)], 1)
-
-        alpha = merge(self.concentration)  # (P, K+1)
-        log_normaliser = log_beta(alpha)
-
-        def log_density(rows: slice) -> Tensor:
-            points, offset = merged[rows], self.offset_rows(rows)
-            logs = points @ (alpha - 1.0).T - log_normaliser
-            if offset is None:
-                return logs
-            votes = merge(offset)
-            return logs + (votes * points).sum(-1, keepdim=True) - log_beta_ratio(alpha, None, votes)
-
-        return self._reweight(log_density, "shares")
-
-    def _reweight(
-        self, log_density: Callable[[slice], Tensor], what: Literal["shares", "ratios"]
+    def _reweighed(
+        self,
+        points: Tensor,
+        groups: list[list[int]],
+        merge: Callable[[Tensor], Tensor],
+        exponents: Tensor,
+        shift: Tensor | float,
+        what: Literal["shares", "ratios"],
     ) -> tuple[Tensor, Tensor]:
-        """Weights (N, P) times densities whose logarithms these are, closed; and the log of their sums (N,)."""
-        parts = []
+        """Weights (N, P) times the densities of known compositions, closed; and the log of their sums (N,).
+
+        Args:
+            points: logarithms of the known numbers (N, Q).
+            groups: columns of these that are compositions of their own.
+            merge: sums a table of labels (..., L) over the columns (..., Q).
+            exponents: powers of the numbers in the density under every component (P, Q).
+            shift: added to every log density, (N,) or 0.
+            what: the numbers' name.
+        """
+        alpha, parts = merge(self.concentration), []
         for rows in self.chunks(per_pair=2):
-            current = self.weights(rows)
+            current, votes, at = self.weights(rows), self.offset_rows(rows), points[rows]
             check_weights(current, rows.start or 0)
-            parts.append(_times(current, log_density(rows), what, rows.start or 0))
+            logs = at @ exponents.T + (shift[rows, None] if isinstance(shift, Tensor) else shift)
+            for group in groups:
+                logs = logs - log_beta(alpha[:, group])
+                if votes is not None:
+                    seen = merge(votes)[:, group]
+                    logs = logs + (seen * at[:, group]).sum(-1, keepdim=True)
+                    logs = logs - log_beta_ratio(alpha[:, group], None, seen)
+            parts.append(_times(current, logs, what, rows.start or 0))
         weights, densities = (torch.cat(column) for column in zip(*parts))
         return weights, densities
 
     def condition(self, shares: KnownShares, n: int, generator: torch.Generator | None) -> tuple[SnefyRows, Tensor]:
         """The proportions of the other shares: exact."""
-        merged = torch.cat([shares.values, shares.left[:, None]], 1).log()
-        weights, log_p = self.reweighted(shares, merged)
+
+        def merge(table: Tensor) -> Tensor:
+            return torch.cat([table[:, shares.labels], table[:, shares.others].sum(-1, keepdim=True)], 1)
+
+        points, columns = torch.cat([shares.values, shares.left[:, None]], 1).log(), list(range(len(shares.labels) + 1))
+        exponents = merge(self.concentration) - 1.0
+        weights, log_p = self._reweighed(points, [columns], merge, exponents, 0.0, "shares")
         votes = None if self.offset is None else self.offset[:, shares.others]
         return SnefyRows(Listed(weights, self.concentration[:, shares.others]), votes), log_p
 
     def condition_ratios(self, known: KnownRatios) -> tuple[SnefyRows, Tensor]:
-        """The groups' totals, and the log density of the ratios (N,)."""
-
-        def log_density(rows: slice) -> Tensor:
-            points, offset = known.log_proportions[rows], self.offset_rows(rows)
-            # density of log ratios: that of the proportions times their product
-            logs = points @ self.concentration.T - known.log_ratios[rows, None]
-            for group in known.groups:
-                alpha = self.concentration[:, group]
-                logs = logs - log_beta(alpha)
-                if offset is not None:
-                    votes = offset[:, group]
-                    logs = logs + (votes * points[:, group]).sum(-1, keepdim=True) - log_beta_ratio(alpha, None, votes)
-            return logs
-
-        weights, log_p = self._reweight(log_density, "ratios")
-        seen = None if self.offset is None else known.merged(self.offset)
-        return SnefyRows(Listed(weights, known.merged(self.concentration)), seen), log_p
+        """The groups' totals, and the log density of the ratios (N,): that of the proportions times their product."""
+        arguments = (known.log_proportions, known.groups, lambda table: table, self.concentration, -known.log_ratios)
+        weights, log_p = self._reweighed(*arguments, "ratios")
+        votes = None if self.offset is None else known.merged(self.offset)
+        return SnefyRows(Listed(weights, known.merged(self.concentration)), votes), log_p
 
     # -- Rosenblatt --------------------------------------------------------------------------------------------------
 
-    def chain_rows(self, numbers: Index) -> tuple[Array, Array | None]:
-        """Weights and votes of points, which fall to the rows in order, over and over."""
-        rows = torch.as_tensor(numbers % len(self), device=self.device)
-        offset, weights = self.offset_rows(rows), self.weights(rows).detach().cpu().numpy()
-        check_weights(weights)
-        return weights, None if offset is None else offset.detach().cpu().numpy()
+    def _stick_map(self) -> StickMap:
+        def chain_rows(numbers: Index) -> tuple[Array, Array | None]:
+            """Weights and votes of points, which fall to the rows in order, over and over."""
+            rows = torch.as_tensor(numbers % len(self), device=self.device)
+            votes, weights = self.offset_rows(rows), self.weights(rows).detach().cpu().numpy()
+            check_weights(weights)
+            return weights, None if votes is None else votes.detach().cpu().numpy()
 
-    @property
-    def stick_map(self) -> StickMap:
-        """How shares and uniforms map to each other, of points that fall to the rows in order."""
-        return StickMap(self.concentration.detach().cpu().numpy(), self.chain_rows)
+        return StickMap(self.concentration.detach().cpu().numpy(), chain_rows)
 
     def rosenblatt(self, logs: Tensor, random_state: Any) -> Tensor:
         """Independent uniforms (T, L-1) of log shares (T, L), which fall to the rows in order, over and over."""
-        return torch.as_tensor(self.stick_map.to_uniforms(logs.cpu().numpy()), device=self.device)
+        return torch.as_tensor(self._stick_map().to_uniforms(logs.cpu().numpy()), device=self.device)
 
     def inverse_rosenblatt(self, levels: Tensor) -> Tensor:
         """Log shares (T, L) whose :meth:`rosenblatt` these are (T, L-1)."""
-        return torch.as_tensor(self.stick_map.to_shares(levels.cpu().numpy()), device=self.device)
-
-
-def beta_below(a: Tensor, b: Tensor, at: float | Array = 0.5) -> Tensor:
-    """``I_x(a, b)``, the chance that Beta(a, b) falls below x, one half by default."""
-    return torch.as_tensor(scipy.special.betainc(a.cpu().numpy(), b.cpu().numpy(), at), device=a.device)
+        return torch.as_tensor(self._stick_map().to_shares(levels.cpu().numpy()), device=self.device)
 
 
 def _times(current: Tensor, logs: Tensor, what: Literal["shares", "ratios"], first_row: int) -> tuple[Tensor, Tensor]:
@@ -1136,7 +920,7 @@ class SnefySimplex(SimplexDistribution):
     @property
     def family(self) -> PairFamily:
         """What all rows share: exponents, readout and tables of the pairs of neurons."""
-        return self.rows.neurons.family
+        return self.rows.family
 
     @property
     def exponents(self) -> Tensor:
@@ -1156,7 +940,7 @@ class SnefySimplex(SimplexDistribution):
     @property
     def log_scale(self) -> Tensor:
         """``h̃`` (*batch, K, n)."""
-        flat = self.rows.neurons.log_scale
+        flat = self.rows.square.log_scale
         return flat.reshape(*self.batch_shape, *flat.shape[1:])
 
     @property

@@ -92,7 +92,7 @@ def export_model(
                 f"estimated from the {DRAWS} draws per row that it holds."
             )
         elif square["network"] is None:
-            square["scales"] = pack.add(dist.rows.flat_log_scale.cpu().numpy().astype(np.float64))
+            square["scales"] = pack.add(dist.rows.square.log_scale.cpu().numpy().astype(np.float64))
     if intervals is not None:
         content["calibrated"] = _calibrated(intervals, encoded, levels, pack, notes)
     return content, pack.text()
