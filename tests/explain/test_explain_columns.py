@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.apps.reports import JudgedRows, Part, ask
-from snefy_ldl.apps.reports.report import permutation_importance as report_importance
+from snefy_ldl.apps.reports import JudgedRows, make_report
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import permutation_importance, shap_values
@@ -36,8 +35,8 @@ def line_rows() -> pd.DataFrame:
 @pytest.mark.slow
 def test_likelihood_is_what_a_report_says() -> None:
     model = SnefyLDL(epochs=5, random_state=0).fit(CITY.X, CITY.D)
-    rows, parts = JudgedRows(CITY.X, CITY.D, list(CITY.label_names)), [Part(model, np.arange(len(CITY.X)))]
-    report = {one.column: one for one in report_importance(parts, rows, ask(parts, rows))}
+    rows = JudgedRows(CITY.X, CITY.D, list(CITY.label_names))
+    report = {one.column: one for one in make_report(model, rows, random_state=1).importance}
     mine = permutation_importance(model, CITY.X, CITY.D)
     for entry in mine.entries:  # other shuffles of the same rows: they agree as far as either knows
         other = report[entry.column]

@@ -406,7 +406,7 @@ def test_demo_scores_the_truth_and_the_constant_answer_rightly() -> None:
     from scipy.stats import dirichlet
 
     from snefy_ldl.apps.cli.city import fit_city
-    from snefy_ldl.apps.reports.scores import one_dirichlet
+    from snefy_ldl.apps.reports.report import one_dirichlet
 
     demo = fit_city(n_train=120, n_test=60, random_state=3)
     alpha = one_dirichlet(demo.train.D)

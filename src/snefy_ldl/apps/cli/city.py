@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta
+from scipy.stats import beta, dirichlet
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl.apps.cli.common import make_table
 from snefy_ldl.apps.cli.report_page import render_report
-from snefy_ldl.apps.reports import LEVEL, JudgedRows, make_report
-from snefy_ldl.apps.reports.scores import dirichlet_log_prob, one_dirichlet
+from snefy_ldl.apps.reports.report import LEVEL, JudgedRows, make_report, one_dirichlet
 from snefy_ldl.auto import AutoLDL
 from snefy_ldl.datasets.synthetic import SyntheticData, make_city_districts
 from snefy_ldl.metrics import HIGHER_IS_BETTER, coverage, interval_width, score
@@ -104,7 +103,7 @@ def _measures(model: AutoLDL, train: SyntheticData, test: SyntheticData) -> list
     constant = np.tile(train.D.mean(axis=0), (len(D), 1))
     alpha = one_dirichlet(train.D)
     points = [score(D, prediction) for prediction in (np.asarray(model.predict(X)), truth.mean(test.X), constant)]
-    densities = [model.log_prob(X, D), truth.log_prob(test.X, D), dirichlet_log_prob(alpha, D)]
+    densities = [model.log_prob(X, D), truth.log_prob(test.X, D), dirichlet.logpdf(D.T, alpha)]
     tails = [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0]
     one_interval = beta.ppf(tails, alpha[:, None], alpha.sum() - alpha[:, None])  # (L, 2)
     ends = [model.predict_interval(X, LEVEL), truth.interval(test.X, LEVEL), np.tile(one_interval, (len(D), 1, 1))]

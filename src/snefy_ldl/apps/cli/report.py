@@ -1,4 +1,4 @@
-"""The command ``report``: a page, or one picture, of a model on rows with known labels."""
+"""The command ``report``: a page about a model on rows with known labels."""
 
 from __future__ import annotations
 
@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snefy_ldl.apps.cli import options as opt
-from snefy_ldl.apps.cli.common import (
-    check_picture,
-    input_error,
-    load_model,
-    note,
-    note_other_levels,
-    say,
-    split,
-    warnings_as_notes,
-    write_picture,
-)
+from snefy_ldl.apps.cli.common import input_error, load_model, note, note_other_levels, say, warnings_as_notes
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import describe_outside, outside_rows, read_for_model
 from snefy_ldl.apps.rows import calibrated_levels
@@ -31,19 +21,6 @@ if TYPE_CHECKING:
 FOLDS = 5
 #: Share of rows that trained the model from which a report fits anew, and from which it prints a note.
 MOSTLY_SEEN, FEW_SEEN = 0.5, 0.02
-#: Each kind of picture, and what it shows.
-KINDS = {
-    "ternary": "density over all mixes of three labels or groups",
-    "marginals": "density of each label's share",
-    "intervals": "interval of each label, one panel per row",
-    "shares": "how the shares of each label spread over the rows",
-    "calibration": "coverage against the nominal level",
-    "pit": "histograms of the probability transform",
-    "joint": "joint calibration of all shares",
-    "importance": "what shuffling each column costs",
-}
-#: Kinds that draw some rows, and how many by default.
-ROW_KINDS = {"ternary": 1, "marginals": 1, "intervals": 12}
 
 
 @command()
@@ -55,22 +32,17 @@ def report(
     folds: Annotated[int | None, typer.Option(min=0)] = None,
     title: str | None = None,
     ternary: str | None = None,
-    picture: str | None = None,
-    rows: str | None = None,
     *,
     source: opt.LabelOptions,
 ) -> None:
-    """Write a page about a model: how good it is, what matters, and where it fails; or one picture.
+    """Write a page about a model: how good it is, what matters, and where it fails.
 
     Args:
-        out: Folder to write index.html into, by default report; with --picture a file: .png, .svg or .pdf.
+        out: Folder to write index.html into, by default report.
         train: Table that trained the model; the simple rivals learn from it, too.
         folds: Folds of a cross-validation; by default 5 if TABLE trained the model, else none.
         title: Headline of the page.
         ternary (A,B,C): Labels at the corners of the triangles, or groups of labels: A+B,C,D.
-        picture (KIND): Draw one picture: ternary, marginals, intervals, shares, calibration, pit, joint or
-            importance.
-        rows (1,5,9): Rows in the picture, counted from 1; ternary draws up to 6.
 
     Examples:
         A page about rows that the fit has not seen:
@@ -81,19 +53,11 @@ def report(
 
         Only one table, which trained the model: judged by cross-validation:
           snefy-ldl report model all.csv --out report
-
-        Density of the rows 3 and 8 over three groups of labels:
-          snefy-ldl report model test.csv --picture ternary --rows 3,8
-          --ternary sand,silt+loam,clay --out rows.png
     """
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.apps.cli.report_page import render_report
     from snefy_ldl.apps.reports import make_report
 
-    if picture is not None:
-        return _draw(picture, model, table, out, rows, ternary, source)
-    if rows is not None:
-        raise typer.BadParameter("--rows goes with --picture.")
     folder = Path("report") if out is None else out
     if folds == 1:
         raise typer.BadParameter("--folds 1: use at least 2, or 0 to judge the model itself.")
@@ -119,53 +83,11 @@ def report(
     say(f"{len(judged):,} rows judged; the page: {page}   (open it in a browser)", "green")
 
 
-def _draw(
-    kind: str,
-    model: Path,
-    table: Path,
-    out: Path | None,
-    rows: str | None,
-    ternary: str | None,
-    source: opt.LabelOptions,
-) -> None:
-    """Write one picture."""
-    if kind not in KINDS:
-        raise typer.BadParameter(f"there is no picture {kind!r}; use one of {', '.join(KINDS)}.")
-    if out is None:
-        raise typer.BadParameter("name the file of the picture with --out.")
-    check_picture(out, table)
-    fitted = load_model(model)
-    judged = _judged_rows(fitted, table, source)
-    chosen = _chosen(rows, kind, len(judged))
-    from snefy_ldl.apps.cli.report_page import Painter
-
-    with warnings_as_notes():
-        figure = Painter(fitted, judged, chosen, ternary).figure(kind)
-    write_picture(figure, out, pad_inches=0.08)
-    say(f"{KINDS[kind]}: {out}", "green")
-
-
 def _outside_note(model: Any, rows: JudgedRows) -> list[str]:
     """A sentence about rows outside the training range, if there are any."""
     far = outside_rows(model, rows.X)
     words = "" if far is None else describe_outside(model, [far])
     return [f"{words[0].upper()}{words[1:]}."] if words else []
-
-
-def _chosen(text: str | None, kind: str, n_rows: int) -> list[int]:
-    """Numbers of the rows to draw, counted from 0."""
-    if text is None:
-        return list(range(min(ROW_KINDS.get(kind, 0), n_rows)))
-    if kind not in ROW_KINDS:
-        raise input_error(f"--rows {text}: {kind} is about all rows; only {', '.join(ROW_KINDS)} take --rows.")
-    chosen = []
-    for word in split(text):
-        if not word.isdigit() or not 1 <= int(word) <= n_rows:
-            raise input_error(f"--rows {text}: {word!r} is not a row number; rows are numbered from 1 to {n_rows}.")
-        chosen.append(int(word) - 1)
-    if kind == "ternary" and len(chosen) > 6:
-        raise input_error(f"--rows {text}: a picture holds at most 6 triangles.")
-    return chosen
 
 
 def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple[int, list[str]]:
@@ -205,7 +127,7 @@ def _judged_rows(model: SnefyLDL, file: Path, source: opt.LabelOptions) -> Judge
 
 def _stored_calibration(model: SnefyLDL, folder: Path) -> Any:
     """Conformalized intervals that the model folder holds, of the report's level; None where there are none."""
-    from snefy_ldl.apps.reports import LEVEL
+    from snefy_ldl.apps.reports.report import LEVEL
     from snefy_ldl.conformal import ConformalIntervals
     from snefy_ldl.persistence import load_calibration
 

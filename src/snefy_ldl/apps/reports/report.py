@@ -1,37 +1,521 @@
-"""A report in numbers: coverage, which columns matter, where the model fails, and everything put together."""
+"""A report in numbers: how good a model is next to simple rivals, whether to trust its intervals, and where it fails.
+
+A report is made of what the model answers for each row (:class:`Answers`), which is computed once.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from scipy import stats
+from scipy.optimize import minimize_scalar
+from sklearn.base import clone
+from sklearn.model_selection import KFold
 
-from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
-from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl.apps.reports.answers import FEWEST_ROWS, LEVEL, Answers, JudgedRows, Part, ask, cross_fit
-from snefy_ldl.apps.reports.scores import FOLDS, Difference, ScoreLine, fit_rivals, measure_doubling, score_lines
+from snefy_ldl import metrics
+from snefy_ldl._internal.laws import law_blocks, log_probs, tensor_for, to_numpy
+from snefy_ldl._internal.rows import as_rows, take_rows
+from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl.apps.reports.scores import BETTER, density_kind
 from snefy_ldl.conformal.choice import FEWEST_COMPARED
 from snefy_ldl.conformal.report import conditional_rows, spaced_rows
-from snefy_ldl.datasets.grouping import group_folds
-from snefy_ldl.errors import InputError, TableNote
+from snefy_ldl.datasets.grouping import group_folds, read_groups, split_rows
+from snefy_ldl.datasets.zeros import ZeroPolicy
+from snefy_ldl.errors import InputError, LabelWarning, TableNote, TrainingWarning
 from snefy_ldl.explain.effects import group_variance
 from snefy_ldl.explain.features import column_names
 from snefy_ldl.explain.importance import Importance, rank_columns
-from snefy_ldl.metrics import JointCalibration, coverage, interval_width, joint_calibration_test, kl_divergence
-from snefy_ldl.metrics.averages import covered_labels
-from snefy_ldl.metrics.intervals import covered_within
+from snefy_ldl.learners import SABFGS
+from snefy_ldl.metrics import JointCalibration, joint_calibration_test, joint_pit
+from snefy_ldl.metrics.averages import covered_labels, mean_over_rows
 from snefy_ldl.metrics.joint import FEWEST_ROWS as FEWEST_JOINT
+from snefy_ldl.networks.starts import fit_dirichlet, label_concentration
+from snefy_ldl.snefy import SnefyLDL, fit_folds, fit_many
+from snefy_ldl.training.settings import CandidateSpec
 
-#: Levels of the coverage curves; the ends of the intervals that the tables speak of are at :data:`LEVEL`.
-LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-#: Fewest rows to calibrate on: half of them must allow a level of 0.95.
-FEWEST_CALIBRATED = 40
-#: Rows whose calibrated intervals stand for all in the mean width, at most so many.
-WIDTH_ROWS = 150
+#: Confidence level of the intervals, and levels of the coverage curves.
+LEVEL, LEVELS = 0.9, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+#: Fewest rows of a report, fewest to calibrate on (half of them must allow a level of 0.95), and of a group of rows.
+FEWEST_ROWS, FEWEST_CALIBRATED, FEWEST_IN_GROUP = 10, 40, 10
+#: Parts into which the judged rows are cut if there are no others to learn from.
+FOLDS = 5
+#: Confidence level of paired intervals, and the chance that a group is called worse by luck, over all groups together.
+PAIRED_LEVEL, FALSE_ALARM = 0.95, 0.05
+#: Smallest relative gain by twice as many rows that is worth mentioning.
+RELEVANT_GAIN = 0.02
+#: Most values of a column that make a group each; columns of more are cut into quarters.
+MOST_VALUES = 8
+
+#: Models, and the numbers of the rows that each answers for, none of which it was fitted to.
+Parts = Sequence[tuple[Any, Index]]
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedRows:
+    """Rows whose labels are known.
+
+    Args:
+        X: Features as the model takes them, (N, d); a DataFrame keeps the names of its columns. With groups,
+            ``in_groups(X, groups)`` (:func:`snefy_ldl.datasets.in_groups`).
+        D: Observed label distributions (N, L); of votes, their proportions.
+        labels: Names of the labels (L).
+        counts: Numbers of votes (N, L); None for shares.
+        names: What to call each row (N); None for "row 1", "row 2", ...
+
+    Example:
+        >>> JudgedRows(np.zeros((12, 2)), np.full((12, 2), 0.5), ["no", "yes"]).name(0)
+        'row 1'
+    """
+
+    X: Any
+    D: Array
+    labels: list[str]
+    counts: Array | None = None
+    names: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.D)
+
+    @property
+    def features(self) -> Any:
+        """X without the groups that its rows may have."""
+        return split_rows(self.X)[0]
+
+    @property
+    def groups(self) -> Index | None:
+        """Number of each row's group (N,), of the first level; None if rows have no groups."""
+        groups = split_rows(self.X)[1]
+        return None if groups is None else read_groups(groups, len(self)).first
+
+    def folds(self, n_folds: int, random_state: int, by_group: bool = True) -> list[tuple[Index, Index]]:
+        """Training and test rows of a cross-validation.
+
+        Args:
+            n_folds: How many folds, at most.
+            random_state: Seed of the folds.
+            by_group: Whether folds are made of whole groups, if rows have groups.
+
+        Returns:
+            Row numbers to train on and to test on, one pair per fold.
+        """
+        groups = self.groups if by_group else None
+        if groups is None:
+            return list(KFold(n_folds, shuffle=True, random_state=random_state).split(np.zeros(len(self))))
+        fold = group_folds(groups, n_folds, np.random.default_rng(random_state))
+        return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(int(fold.max()) + 1)]
+
+    def name(self, row: int) -> str:
+        """What to call a row.
+
+        Args:
+            row: Its number, counted from 0.
+
+        Returns:
+            Its name, or its number counted from 1.
+        """
+        return f"row {row + 1}" if self.names is None else self.names[row]
+
+    def pick(self, rows: Any) -> JudgedRows:
+        """Some of the rows.
+
+        Args:
+            rows: Their numbers.
+
+        Returns:
+            These rows, in this order.
+        """
+        index = np.asarray(rows, dtype=np.intp)
+        counts = None if self.counts is None else self.counts[index]
+        names = [self.name(int(row)) for row in index]
+        return JudgedRows(take_rows(as_rows(self.X), index), self.D[index], self.labels, counts, names)
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The model's predictions for each row, and where the observed shares lie in them.
+
+    Args:
+        mean: Predicted means (N, L).
+        low: Lower ends of the central intervals of level :data:`LEVEL` (N, L).
+        high: Their upper ends (N, L).
+        log_prob: Log density of what was observed, or log probability of the votes (N,).
+        pit: Probability of a smaller share than the observed one (N, L), drawn evenly within an atom; None for votes.
+        joint: Joint transform of all shares (N, L-1); None for votes.
+        kind: What the log density is a density of: "shares", "shares with zeros" or "votes".
+
+    Example:
+        >>> one = np.full((1, 2), 0.5)
+        >>> Answers(one, one - 0.1, one + 0.1, np.zeros(1)).width.round(3).tolist()
+        [0.2]
+    """
+
+    mean: Array
+    low: Array
+    high: Array
+    log_prob: Array
+    pit: Array | None = None
+    joint: Array | None = None
+    kind: str = "shares"
+
+    @cached_property
+    def width(self) -> Array:
+        """Mean width of a row's intervals (N,): how unsure the model is."""
+        return (self.high - self.low).mean(axis=1)
+
+    @property
+    def ends(self) -> Array:
+        """Intervals (N, L, 2)."""
+        return np.stack([self.low, self.high], axis=2)
+
+
+def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 0) -> Parts:
+    """The model fitted again without each fold, so that every row is judged by a model that has not seen it.
+
+    A fitted SnefyLDL has chosen between candidates; only the one that it chose is fitted again. If rows have groups,
+    a row is judged by a model that has not seen its group.
+
+    Args:
+        model: A fitted or unfitted :class:`~snefy_ldl.SnefyLDL`; it stays as it is.
+        rows: All rows.
+        folds: How many; fewer if there are few rows.
+        random_state: Seed of the folds.
+
+    Returns:
+        One part per fold.
+
+    Raises:
+        InputError: The rows are too few for the model's settings.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> rows = JudgedRows(city.X, city.D, city.label_names)
+        >>> parts = cross_fit(SnefyLDL(guides=None, epochs=1, random_state=0), rows, folds=3)
+        >>> sorted(np.concatenate([judged for _, judged in parts]).tolist()) == list(range(60))
+        True
+    """
+    splits = rows.folds(folds, random_state)
+    learn = [train for train, _ in splits]
+    if type(model) is SnefyLDL and hasattr(model, "net_"):
+        settled = {"candidates": [CandidateSpec(model.inputs_, model.scaling_)]}
+        model = clone(model).set_params(**settled, **({"guides": None} if model.inputs_ == "features" else {}))
+    with warnings.catch_warnings():  # the fit on all rows has warned already of what is odd about them
+        for category in (LabelWarning, TableNote, TrainingWarning):
+            warnings.simplefilter("ignore", category)
+        if rows.counts is None:
+            fitted = fit_folds(model, rows.X, rows.D, learn)
+        else:
+            alone = model.model_ if "model_" in vars(model) else model  # annotators do not matter for numbers of votes
+            fitted = list(fit_many(alone, rows.features, None, learn, counts=rows.counts))
+    return [(one, test) for one, (_, test) in zip(fitted, splits)]
+
+
+def ask(parts: Parts, rows: JudgedRows, random_state: int = 0) -> Answers:
+    """Predictions of all rows.
+
+    Args:
+        parts: Models and their rows, which together are all rows.
+        rows: All rows.
+        random_state: Seed of the transform of exact zeros, which is drawn evenly from 0 to their probability.
+
+    Returns:
+        One answer per row.
+
+    Example:
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = SnefyLDL(guides=None, epochs=1, random_state=0).fit(city.X, city.D)
+        >>> answers = ask([(model, np.arange(60))], JudgedRows(city.X, city.D, city.label_names))
+        >>> answers.mean.shape, answers.pit.shape, answers.joint.shape
+        ((60, 3), (60, 3), (60, 2))
+    """
+    (n, n_labels), votes = rows.D.shape, rows.counts is not None
+    mean, low, high, pit = (np.empty((n, n_labels)) for _ in range(4))
+    log_prob, joint, random, kinds = (
+        np.empty(n),
+        np.empty((n, n_labels - 1)),
+        np.random.default_rng(random_state),
+        set(),
+    )
+    for model, judged in parts:
+        policy = getattr(model, "zero_policy_", None)
+        for block, dist in law_blocks(model, rows.pick(judged).X):
+            here = judged[block]
+            mean[here] = to_numpy(dist.mean)
+            low[here], high[here] = np.moveaxis(to_numpy(dist.quantiles([0.5 - LEVEL / 2, 0.5 + LEVEL / 2])), 2, 0)
+            shares = rows.D[here] if policy is None else policy.apply(rows.D[here])
+            log_prob[here] = log_probs(dist, shares, None if rows.counts is None else rows.counts[here])
+            kinds.add(density_kind(dist, votes))
+            if not votes:
+                pit[here], joint[here] = _transform(dist, shares, random), joint_pit(dist, None, shares)
+    transforms = {} if votes else {"pit": pit, "joint": joint}
+    return Answers(mean, low, high, log_prob, **transforms, kind=max(kinds, key=len))
+
+
+def _transform(dist: Any, shares: Array, random: np.random.Generator) -> Array:
+    """Probability of less than each share (b, L), drawn evenly from the probability of exactly this share if any."""
+    labels = range(shares.shape[1])
+    up_to = np.stack([to_numpy(dist.marginal(r).cdf(tensor_for(dist, shares[:, r]))) for r in labels], axis=1)
+    below = np.where(shares == 0.0, 0.0, up_to)
+    whole = shares == 1.0  # of positive probability if all other labels can be absent
+    if whole.any():
+        below = np.where(whole, np.stack([dist.rows.ends([r])[1] for r in labels], axis=1), below)
+    return below + (up_to - below) * random.uniform(size=below.shape)
+
+
+# -- simple rivals -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Rival:
+    """Answers of a simple rival for the same rows.
+
+    Args:
+        name: What to call it.
+        mean: Its predictions (N, L).
+        log_prob: Log density or probability it gave to what was observed (N,); None if it gives none.
+        halves: Its predictions from either half of its rows alone (2, N, L); None if that was not tried.
+
+    Example:
+        >>> Rival("constant mean", np.full((2, 2), 0.5)).log_prob is None
+        True
+    """
+
+    name: str
+    mean: Array
+    log_prob: Array | None = None
+    halves: Array | None = None
+
+
+def fit_rivals(
+    rows: JudgedRows,
+    numbers: Array,
+    train: tuple[JudgedRows, Array] | None = None,
+    *,
+    density: bool = True,
+    by_group: bool = False,
+) -> list[Rival]:
+    """The constant mean, with the one Dirichlet that fits best, and SA-BFGS.
+
+    Args:
+        rows: The judged rows.
+        numbers: Their features as numbers (N, d): text columns encoded, gaps filled.
+        train: Rows to learn from and their features as numbers; None learns from four fifths of the judged rows for
+            each fifth of them.
+        density: Whether the constant's likelihood can be compared with the model's, which is not so for a model that
+            gives exact zeros a probability.
+        by_group: Whether the fifths are made of whole groups, if rows have groups.
+
+    Returns:
+        Both rivals.
+
+    Example:
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=100, random_state=0)
+        >>> rows = JudgedRows(city.X, city.D, city.label_names)
+        >>> [rival.name for rival in fit_rivals(rows, city.X)]
+        ['constant mean', 'SA-BFGS']
+    """
+    mean, linear, log_prob = np.empty(rows.D.shape), np.empty(rows.D.shape), np.empty(len(rows))
+    halves = np.empty((2, *rows.D.shape))
+    if train is not None:
+        jobs = [(*train, np.arange(len(rows)))]
+    else:
+        jobs = [(rows.pick(learn), numbers[learn], test) for learn, test in rows.folds(FOLDS, 0, by_group)]
+    for given, features, test in jobs:
+        mean[test] = _mean_shares(given)
+        linear[test] = np.asarray(SABFGS().fit(features, given.D).predict(numbers[test]))
+        for k, half in enumerate(np.array_split(np.random.default_rng(0).permutation(len(given)), 2)):
+            halves[k, test] = np.asarray(SABFGS().fit(features[half], given.D[half]).predict(numbers[test]))
+        if density:
+            log_prob[test] = _constant_density(given)(rows.pick(test))
+    constant = Rival("constant mean", mean, log_prob if density else None)
+    return [constant, Rival("SA-BFGS", linear, halves=halves)]
+
+
+def one_dirichlet(D: Array) -> Array:
+    """The one Dirichlet that fits all label distributions best, for rows of which nothing is known.
+
+    Args:
+        D: Label distributions without zeros (N, L).
+
+    Returns:
+        Its concentrations (L,).
+
+    Example:
+        >>> one_dirichlet(np.random.default_rng(0).dirichlet([2.0, 6.0], 4000)).round()
+        array([2., 6.])
+    """
+    shares = torch.as_tensor(D)
+    start = shares.mean(0) * max(label_concentration(shares), 1.0)
+    return fit_dirichlet(shares.log().mean(0), start).numpy()
+
+
+def _mean_shares(rows: JudgedRows) -> Array:
+    if rows.counts is None:
+        return np.asarray(rows.D.mean(axis=0))
+    total = np.nansum(rows.counts, axis=0)
+    return np.asarray(total / total.sum())
+
+
+def _constant_density(train: JudgedRows) -> Callable[[JudgedRows], Array]:
+    """Log density of rows under the one Dirichlet of the training rows, or of votes under one Dirichlet-multinomial."""
+    if train.counts is None:
+        policy = ZeroPolicy.from_data(train.D, "shrink")
+        alpha = one_dirichlet(policy.apply(train.D))
+        return lambda rows: stats.dirichlet.logpdf(policy.apply(rows.D).T, alpha)
+    shares = _mean_shares(train).clip(1e-9)
+
+    def log_prob(log_s: float, rows: JudgedRows) -> Array:
+        counts = np.nan_to_num(np.asarray(rows.counts)).astype(int)
+        return np.asarray(stats.dirichlet_multinomial.logpmf(counts, np.exp(log_s) * shares, counts.sum(axis=1)))
+
+    best = minimize_scalar(lambda log_s: -log_prob(log_s, train).mean(), bounds=(-4.0, 9.0)).x
+    return lambda rows: log_prob(best, rows)
+
+
+#: The six measures of point predictions: title, and what they show in a few words.
+MEASURES = {
+    "chebyshev": ("chebyshev", "largest miss of any label"),
+    "clark": ("clark", "relative miss, squared and summed"),
+    "canberra": ("canberra", "relative miss, summed over labels"),
+    "kl_divergence": ("KL divergence", "information lost, in nats"),
+    "cosine": ("cosine", "angle between both distributions"),
+    "intersection": ("intersection", "share that both have in common"),
+}
+#: What a likelihood of each kind is.
+LIKELIHOODS = {
+    "shares": "log density of shares",
+    "shares with zeros": "log density of shares, zeros included as zeros",
+    "votes": "log probability of a row's votes",
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The model's figure minus a rival's, over the same rows.
+
+    Args:
+        value: The rival's own figure.
+        mean: Mean of model minus rival.
+        half_width: Half the width of its paired 95 % interval (Student).
+        verdict: "better", "worse" or "even": whether that interval excludes zero, and on which side.
+
+    Example:
+        >>> Difference(0.3, -0.1, 0.02, "better").verdict
+        'better'
+    """
+
+    value: float
+    mean: float
+    half_width: float
+    verdict: str
+
+    @classmethod
+    def of(cls, ours: Array, theirs: Array, better: str) -> Difference:
+        """The paired difference of two figures per row (N,)."""
+        mean, error = mean_over_rows(ours - theirs, True)
+        half = float(stats.t.ppf(0.5 + PAIRED_LEVEL / 2, len(ours) - 1) * error)
+        gain = mean if better == "higher" else -mean
+        verdict = "even" if abs(gain) <= half else "better" if gain > 0 else "worse"
+        return cls(float(theirs.mean()), mean, half, verdict)
+
+
+@dataclass(frozen=True)
+class ScoreLine:
+    """One measure of the model and its rivals.
+
+    Args:
+        name: The measure.
+        meaning: What it shows, in a few words.
+        better: "higher" or "lower".
+        value: The model's figure.
+        std_error: Its standard error over rows.
+        rivals: The model's differences to each rival; None if a rival has no such figure.
+
+    Example:
+        >>> ScoreLine("cosine", "angle between both distributions", "higher", 0.9, 0.01, []).value
+        0.9
+    """
+
+    name: str
+    meaning: str
+    better: str
+    value: float
+    std_error: float
+    rivals: list[Difference | None]
+
+    @classmethod
+    def of(cls, name: str, meaning: str, better: str, ours: Array, rivals: Sequence[Array | None]) -> ScoreLine:
+        """The line of figures per row (N,), of the model and of its rivals."""
+        differences = [None if theirs is None else Difference.of(ours, theirs, better) for theirs in rivals]
+        value, error = mean_over_rows(ours, True)
+        return cls(name, meaning, better, value, error, differences)
+
+
+def score_lines(answers: Answers, rows: JudgedRows, rivals: Sequence[Rival]) -> list[ScoreLine]:
+    """The six measures of label distribution learning, and the likelihood.
+
+    Args:
+        answers: The model's, for all rows.
+        rows: What was observed.
+        rivals: Their answers for the same rows.
+
+    Returns:
+        Seven lines; the likelihood is the last.
+
+    Example:
+        >>> D = np.random.default_rng(0).dirichlet([2.0, 3.0], 12)
+        >>> flat = np.full((12, 2), 0.5)
+        >>> lines = score_lines(Answers(D, D, D, np.zeros(12)), JudgedRows(D, D, ["a", "b"]), [Rival("flat", flat)])
+        >>> [line.rivals[0].verdict for line in lines[:4]], lines[-1].rivals
+        (['better', 'better', 'better', 'better'], [None])
+    """
+    lines = []
+    for name, (title, meaning) in MEASURES.items():
+        measure: Any = getattr(metrics, name)
+        ours, *others = (measure(rows.D, mean, per_row=True) for mean in (answers.mean, *(one.mean for one in rivals)))
+        lines.append(ScoreLine.of(title, meaning, BETTER[name], ours, others))
+    likely = [rival.log_prob for rival in rivals]
+    return [*lines, ScoreLine.of("mean log likelihood", LIKELIHOODS[answers.kind], "higher", answers.log_prob, likely)]
+
+
+def measure_doubling(rows: JudgedRows, rival: Rival) -> Difference:
+    """What twice as many rows gain a rival: its KL divergence minus that with half of them, the mean of both halves.
+
+    Args:
+        rows: The judged rows.
+        rival: Which has learned from either half of its rows, too.
+
+    Returns:
+        The paired difference, whose ``value`` is the KL divergence with half of the rows; "even" also if it is smaller
+        than :data:`RELEVANT_GAIN` of that.
+
+    Example:
+        >>> D = np.random.default_rng(0).dirichlet([2.0, 3.0], 12)
+        >>> rival = Rival("exact", D, halves=np.full((2, 12, 2), 0.5))
+        >>> measure_doubling(JudgedRows(D, D, ["a", "b"]), rival).verdict
+        'better'
+    """
+    assert rival.halves is not None
+    full, *halves = (metrics.kl_divergence(rows.D, mean, per_row=True) for mean in (rival.mean, *rival.halves))
+    found = Difference.of(full, np.mean(halves, axis=0), "lower")
+    is_relevant = abs(found.mean) >= RELEVANT_GAIN * found.value
+    return found if is_relevant else Difference(found.value, found.mean, found.half_width, "even")
+
+
+# -- coverage ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,18 +524,17 @@ class Trust:
 
     Args:
         curve: Observed coverage of the model's own intervals at each of :data:`LEVELS` (A,).
-        calibrated_curve: The same of calibrated intervals; None where there are too few rows, or only one level.
+        calibrated_curve: The same of calibrated intervals; None if there are too few rows, or only one level.
         coverage: Own coverage at :data:`LEVEL` of each label (L,).
         calibrated: Calibrated coverage at :data:`LEVEL` of each label (L,), or None.
         width: Mean width of the own intervals of each label (L,).
-        calibrated_width: Mean width of the calibrated ones (L,), or None.
-        joint: What the test of joint calibration says; None below 20 rows and where the law has no joint transform.
+        joint: Test of joint calibration; None below 20 rows.
         stored: Whether the calibration is the model folder's, or made of one half of the rows for the other half.
         by_row: How far coverage depends on the row, as :func:`~snefy_ldl.conformal.report.conditional_rows` gives it:
             of the stored calibration's intervals, otherwise of the model's own; empty below 60 rows.
 
     Example:
-        >>> Trust(np.ones(10), None, np.ones(2), None, np.ones(2), None, None, False).stored
+        >>> Trust(np.ones(10), None, np.ones(2), None, np.ones(2), None, False).stored
         False
     """
 
@@ -60,14 +543,13 @@ class Trust:
     coverage: Array
     calibrated: Array | None
     width: Array
-    calibrated_width: Array | None
     joint: JointCalibration | None
     stored: bool
     by_row: Sequence[dict[str, Any]] = ()
 
 
 def judge_coverage(
-    parts: Sequence[Part],
+    parts: Parts,
     rows: JudgedRows,
     answers: Answers,
     calibration: Any = None,
@@ -81,7 +563,7 @@ def judge_coverage(
         rows: All rows.
         answers: The models' answers for them.
         calibration: Conformalized intervals with :data:`LEVEL` among their levels; None calibrates each half of the
-            rows (of the groups, where rows were judged by group) on the other half, by the method "cdf" of
+            rows (of the groups, if rows were judged by group) on the other half, by the method "cdf" of
             :class:`~snefy_ldl.conformal.ConformalIntervals`.
         random_state: Seed of the halves.
         feature: One number per row (N,) that coverage may depend on; None leaves that out.
@@ -91,149 +573,67 @@ def judge_coverage(
 
     Example:
         >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.apps.reports import ask
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=120, random_state=0)
-        >>> parts = [Part(SnefyLDL(guides=None, epochs=3, random_state=0).fit(city.X, city.D), np.arange(120))]
+        >>> parts = [(SnefyLDL(guides=None, epochs=3, random_state=0).fit(city.X, city.D), np.arange(120))]
         >>> rows = JudgedRows(city.X, city.D, city.label_names)
         >>> judge_coverage(parts, rows, ask(parts, rows)).calibrated.shape
         (3,)
     """
-    below, up_to = answers.below, answers.up_to
-    if below is None or up_to is None:
+    if answers.pit is None or answers.joint is None:
         return None
-    curve = np.array([covered_within(below, up_to, level / 2).mean() for level in LEVELS])
-    inside, width = coverage(rows.D, answers.ends, per_label=True), interval_width(answers.ends, per_label=True)
-    enough = answers.joint is not None and len(rows) >= FEWEST_JOINT
-    joint = joint_calibration_test(answers.joint) if enough else None
+    ends, distance, levels = answers.ends, np.abs(answers.pit - 0.5), np.array(LEVELS)[:, None, None]
+    curve = (distance <= levels / 2).mean(axis=(1, 2))
+    calibrated = calibrated_curve = None
     if calibration is not None:
-        ends = _stored_ends(calibration, rows)
-        held, by_row = coverage(rows.D, ends, per_label=True), _by_row(rows, answers, ends, feature)
-        return Trust(curve, None, inside, held, width, interval_width(ends, per_label=True), joint, True, by_row)
-    if len(rows) < FEWEST_CALIBRATED:
-        return Trust(curve, None, inside, None, width, None, joint, False)
-    halves, distance = np.zeros(len(rows), dtype=bool), np.abs(up_to - 0.5)
-    random, groups = np.random.default_rng(random_state), rows.groups
-    if groups is None or len(parts) == 1:
-        halves[random.permutation(len(rows))[: len(rows) // 2]] = True
-    else:  # rows were judged as those of new groups
-        halves = group_folds(groups, 2, random) == 0
-    reach = np.stack([_reach(distance[~halves], LEVELS), _reach(distance[halves], LEVELS)])  # (2, A, L)
-    each = reach[halves.astype(np.intp) ^ 1]  # a row of the second half is judged by the first one's reach
-    calibrated = covered_within(below[:, None, :], up_to[:, None, :], each)
-    place = LEVELS.index(LEVEL)
-    widths = calibrated_widths(parts, rows, each[:, place])
-    held, by_row = calibrated[:, place].mean(axis=0), _by_row(rows, answers, answers.ends, feature)
-    return Trust(curve, calibrated.mean(axis=(0, 2)), inside, held, width, widths, joint, False, by_row)
-
-
-def _by_row(rows: JudgedRows, answers: Answers, ends: Array, feature: Array | None) -> list[dict[str, Any]]:
-    """How far coverage depends on the row: on what is predicted, the largest predicted share, the width, a feature."""
-    if len(rows) < FEWEST_COMPARED:
-        return []
-    predicted = np.hstack([answers.mean, answers.high - answers.low])[spaced_rows(len(rows))]
-    largest = answers.mean.argmax(axis=1)
-    return conditional_rows(rows.D, ends, LEVEL, largest, feature, (4,), predicted=predicted)
-
-
-def _stored_ends(calibration: Any, rows: JudgedRows) -> Array:
-    """Intervals (N, L, 2) of level :data:`LEVEL`, of one level or of several."""
-    ends = np.asarray(calibration.predict_interval(rows.X), dtype=np.float64)
-    return ends if ends.ndim == 3 else ends[..., list(calibration.confidence_level).index(LEVEL)]
-
-
-def _reach(distance: Array, levels: Sequence[float]) -> Array:
-    """How far from one half a calibrated interval reaches in probability (A, L): the split conformal quantile."""
-    n = len(distance)
-    ordered = np.vstack([np.sort(distance, axis=0), np.full((1, distance.shape[1]), 0.5)])
-    places = [min(int(np.ceil((n + 1) * level)) - 1, n) for level in levels]
-    return ordered[places]
-
-
-def calibrated_widths(parts: Sequence[Part], rows: JudgedRows, reach: Array) -> Array:
-    """Mean width of the intervals between probabilities one half less and plus a reach.
-
-    Args:
-        parts: Models and their rows.
-        rows: All rows, of which at most :data:`WIDTH_ROWS` are asked.
-        reach: Of each row and label (N, L).
-
-    Returns:
-        Widths (L,).
-    """
-    chosen = np.zeros(len(rows), dtype=bool)
-    chosen[:: -(-len(rows) // WIDTH_ROWS)] = True
-    widths: list[Array] = []
-    for part in parts:
-        here = part.rows[chosen[part.rows]]
-        for block, law in law_blocks(part.model, rows.pick(here).X) if len(here) else ():
-            low, high = 0.5 - reach[here[block]], 0.5 + reach[here[block]]
-            columns = []
-            for r in range(rows.D.shape[1]):
-                ends = to_numpy(law.marginal(r).icdf(tensor_for(law, np.stack([low[:, r], high[:, r]]))))
-                columns.append(ends[1] - ends[0])
-            widths.append(np.stack(columns, axis=1))
-    return np.asarray(np.concatenate(widths).mean(axis=0))
-
-
-def permutation_importance(
-    parts: Sequence[Part], rows: JudgedRows, answers: Answers, random_state: int = 0
-) -> list[Importance]:
-    """Likelihood lost when a column is shuffled, for every column as the table has it.
-
-    A column that another one can stand in for loses little: what is measured is what this model would miss.
-
-    Args:
-        parts: Models and their rows.
-        rows: All rows.
-        answers: The models' answers for them.
-        random_state: Seed of the shuffles and of the choice of rows.
-
-    Returns:
-        One entry per column, the most important first.
-
-    Raises:
-        InputError: The features are not a table.
-
-    Example:
-        >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.apps.reports import ask
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=120, random_state=0)
-        >>> parts = [Part(SnefyLDL(guides=None, epochs=3, random_state=0).fit(city.X, city.D), np.arange(120))]
-        >>> rows = JudgedRows(city.X, city.D, city.label_names)
-        >>> len(permutation_importance(parts, rows, ask(parts, rows)))
-        5
-    """
-    return rank_columns(
-        [(part.model, part.rows) for part in parts],
-        rows.X,
-        (rows.D, rows.counts),
-        rows.labels,
-        np.random.default_rng(random_state),
-        before=(answers.log_prob, answers.mean),
+        ends = np.asarray(calibration.predict_interval(rows.X), dtype=np.float64)
+        ends = ends if ends.ndim == 3 else ends[..., list(calibration.confidence_level).index(LEVEL)]
+        calibrated = metrics.coverage(rows.D, ends, per_label=True)
+    elif len(rows) >= FEWEST_CALIBRATED:
+        random, groups = np.random.default_rng(random_state), rows.groups
+        if groups is None or len(parts) == 1:
+            half = random.permutation(len(rows)) % 2
+        else:  # rows were judged as those of new groups
+            half = group_folds(groups, 2, random)
+        reach = np.stack([_reach(distance[half == 1]), _reach(distance[half == 0])], axis=1)  # (A, 2, L)
+        inside = distance <= reach[:, half]  # a row of the first half is judged by the second one's reach
+        calibrated, calibrated_curve = inside[LEVELS.index(LEVEL)].mean(axis=0), inside.mean(axis=(1, 2))
+    by_row: Sequence[dict[str, Any]] = ()
+    if len(rows) >= FEWEST_COMPARED:
+        predicted = np.hstack([answers.mean, answers.high - answers.low])[spaced_rows(len(rows))]
+        largest = answers.mean.argmax(axis=1)
+        by_row = conditional_rows(rows.D, ends, LEVEL, largest, feature, (4,), predicted=predicted)
+    return Trust(
+        curve,
+        calibrated_curve,
+        metrics.coverage(rows.D, answers.ends, per_label=True),
+        calibrated,
+        metrics.interval_width(answers.ends, per_label=True),
+        joint_calibration_test(answers.joint) if len(rows) >= FEWEST_JOINT else None,
+        calibration is not None,
+        by_row,
     )
 
 
-#: Most values of a column that make a group each; columns of more are cut into quarters.
-MOST_VALUES = 8
-#: Fewest rows of a group.
-FEWEST_IN_GROUP = 10
-#: Means of a Kullback-Leibler divergence that differ by less than this differ by rounding.
-SMALLEST_GAP = 1e-9
-#: Chance that a group is called worse by luck alone, over all groups together.
-FALSE_ALARM = 0.05
+def _reach(distance: Array) -> Array:
+    """How far from one half a calibrated interval reaches in probability (A, L): the split conformal quantile."""
+    n = len(distance)
+    ordered = np.vstack([np.sort(distance, axis=0), np.full((1, distance.shape[1]), 0.5)])
+    return ordered[[min(int(np.ceil((n + 1) * level)) - 1, n) for level in LEVELS]]
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class RowMiss:
-    """A row that the model misses.
+    """A row with a large error.
 
     Args:
         row: Its number, counted from 0.
         kl: KL divergence of the predicted mean from what was observed.
-        surprise: Chance of a share at least as far out under the model, of the label that is furthest out, times the
-            number of labels: near 1 the model knew that it did not know. None for votes.
+        surprise: Predicted probability of a share at least as far out, of the label that is furthest out, times the
+            number of labels: small if the model was sure of something wrong. None for votes.
         outside: Labels whose share lies outside its interval.
 
     Example:
@@ -291,7 +691,7 @@ def worst_rows(answers: Answers, rows: JudgedRows, n: int = 6) -> list[RowMiss]:
         >>> worst_rows(Answers(half, half - 0.1, half + 0.1, np.zeros(12)), JudgedRows(D, D, ["a", "b"]), 1)[0].row
         11
     """
-    kl = kl_divergence(rows.D, answers.mean, per_row=True)
+    kl = metrics.kl_divergence(rows.D, answers.mean, per_row=True)
     missed = ~covered_labels(rows.D, answers.ends)
     misses = []
     for row in np.argsort(-kl, kind="stable")[:n]:
@@ -325,44 +725,57 @@ def worst_groups(answers: Answers, rows: JudgedRows, n: int = 6) -> tuple[list[G
         >>> groups[0].value, looked
         ('1', 2)
     """
-    kl = kl_divergence(rows.D, answers.mean, per_row=True)
+    kl = metrics.kl_divergence(rows.D, answers.mean, per_row=True)
     inside = covered_labels(rows.D, answers.ends).mean(axis=1)
-    groups = [
-        group for group in row_groups(answers, rows) if FEWEST_IN_GROUP <= group[2].sum() <= len(rows) - FEWEST_IN_GROUP
-    ]
+    most = len(rows) - FEWEST_IN_GROUP
+    groups = [group for group in _row_groups(answers, rows) if FEWEST_IN_GROUP <= group[2].sum() <= most]
     misses = []
     for column, value, members in groups:
         here, others = kl[members], kl[~members]
-        if here.mean() - others.mean() <= SMALLEST_GAP:
-            continue
-        chance = 0.0
-        if here.std() + others.std() > 0.0:
-            both = [number for kls in (here, others) for number in (kls.mean(), kls.std(ddof=1), len(kls))]
-            chance = float(stats.ttest_ind_from_stats(*both, equal_var=False, alternative="greater").pvalue)
-        covered = None if rows.counts is not None else float(inside[members].mean())
-        p_value = min(1.0, chance * len(groups))
-        misses.append(GroupMiss(column, value, len(here), float(here.mean()), float(others.mean()), p_value, covered))
+        # equal figures differ by rounding: a thousandth of their mean is no difference
+        if here.mean() > 1.001 * others.mean():
+            chance = stats.ttest_ind(here, others, equal_var=False, alternative="greater").pvalue if np.ptp(kl) else 1.0
+            p_value = min(1.0, float(np.nan_to_num(chance)) * len(groups))
+            covered = None if rows.counts is not None else float(inside[members].mean())
+            misses.append(GroupMiss(column, value, len(here), here.mean(), others.mean(), p_value, covered))
     clear = [miss for miss in misses if miss.p_value <= FALSE_ALARM]
     return sorted(clear, key=lambda miss: (miss.p_value, -miss.kl))[:n], len(groups)
 
 
-def row_groups(answers: Answers, rows: JudgedRows) -> Iterator[tuple[str, str, Mask]]:
-    """Groups of rows by each column, and by the label predicted largest.
-
-    Args:
-        answers: The model's, for all rows.
-        rows: The rows.
-
-    Yields:
-        A column, its value in words, and which rows have it (N,).
-    """
+def _row_groups(answers: Answers, rows: JudgedRows) -> Iterator[tuple[str, str, Mask]]:
+    """A column, its value in words, and which rows have it (N,); also the label predicted largest."""
     X = rows.features
-    for name in column_names(X):
-        column = X[name] if hasattr(X, "columns") else np.asarray(X)[:, int(name[1:]) - 1]
-        yield from ((name, value, members) for value, members in _column_groups(*_cells(column)))
+    for k, name in enumerate(column_names(X)):
+        for value, members in _column_groups(X[name] if hasattr(X, "columns") else np.asarray(X)[:, k]):
+            yield name, value, members
     largest = answers.mean.argmax(axis=1)
     for r, label in enumerate(rows.labels):
         yield "largest predicted share", label, largest == r
+
+
+def _column_groups(column: Any) -> Iterator[tuple[str, Mask]]:
+    """Values of a column in words, and which rows have them."""
+    import pandas as pd  # an extra, which a report needs
+
+    cells = pd.Series(np.asarray(column))
+    numbers = pd.to_numeric(cells, errors="coerce").astype(float)
+    missing = cells.isna().to_numpy()
+    is_numeric = cells.dtype.kind not in "bM" and numbers.notna().sum() >= 0.9 * (~missing).sum()
+    if missing.any():
+        yield "missing", missing
+    if not is_numeric:
+        for value in cells.dropna().astype(str).value_counts().index[:MOST_VALUES]:
+            yield value, (cells.astype(str) == value).to_numpy() & ~missing
+    elif numbers.nunique() <= MOST_VALUES:
+        for number in np.sort(numbers.dropna().unique()):
+            yield number_words(number), (numbers == number).to_numpy()
+    else:
+        cuts = np.quantile(numbers.dropna(), [0.25, 0.5, 0.75])
+        quarter = np.where(numbers.isna(), -1, np.searchsorted(cuts, numbers))
+        low, middle, high = (number_words(cut) for cut in cuts)
+        names = (f"up to {low}", f"{low} to {middle}", f"{middle} to {high}", f"above {high}")
+        for k, name in enumerate(names):
+            yield name, quarter == k
 
 
 def number_words(value: float) -> str:
@@ -381,50 +794,12 @@ def number_words(value: float) -> str:
     return f"{value:,.0f}" if 1000.0 <= abs(value) < 1e7 else f"{value:.3g}"
 
 
-def _cells(column: Any) -> tuple[Any, Mask]:
-    """A column as numbers where it mostly holds some, else as it is; and which of its cells are missing (N,)."""
-    if not hasattr(column, "isna"):
-        values = np.asarray(column)
-        return values, np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
-    import pandas as pd  # an extra, which the table is of
-
-    missing = column.isna().to_numpy()
-    if column.dtype.kind in "bM" or isinstance(column.dtype, pd.CategoricalDtype):
-        return column.astype(str).to_numpy(), missing
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    if np.isfinite(numbers).sum() >= 0.9 * (~missing).sum():
-        return numbers, np.isnan(numbers)
-    return column.astype(str).to_numpy(), missing
-
-
-def _column_groups(values: Any, missing: Mask) -> Iterator[tuple[str, Mask]]:
-    """Values of a column in words, and which rows have them."""
-    numeric = values.dtype.kind in "iuf"
-    if missing.any():
-        yield "missing", missing
-    if not numeric:
-        levels, index, counts = np.unique(values.astype(str), return_inverse=True, return_counts=True)
-        for k in np.argsort(-counts, kind="stable")[:MOST_VALUES]:
-            if not missing[index == k].all():
-                yield str(levels[k]), index == k
-        return
-    numbers = values.astype(np.float64)
-    distinct = np.unique(numbers[~missing])
-    if len(distinct) <= MOST_VALUES:
-        for value in distinct:
-            yield number_words(value), numbers == value
-        return
-    low, middle, high = np.quantile(numbers[~missing], [0.25, 0.5, 0.75])
-    first, second, third = (number_words(cut) for cut in (low, middle, high))
-    yield f"up to {first}", numbers <= low
-    yield f"{first} to {second}", (numbers > low) & (numbers <= middle)
-    yield f"{second} to {third}", (numbers > middle) & (numbers <= high)
-    yield f"above {third}", numbers > high
+# -- everything --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What there is to say about a model on rows with known labels.
+    """Evaluation results of a model on rows with known labels.
 
     Args:
         model: The fitted model.
@@ -433,25 +808,24 @@ class Report:
         answers: The answers.
         rivals: Names of the simple rivals.
         scores: Measures of the model and its rivals.
-        doubling: KL divergence of SA-BFGS less what it has when it learns from half as many rows.
+        doubling: KL divergence of SA-BFGS minus what it has if it learns from half as many rows.
         rival_rows: Rows that SA-BFGS learned from.
         trust: Coverage before and after calibration; None for votes.
         importance: What shuffling each column costs, the most important first.
-        worst_rows: The rows missed most.
+        worst_rows: The rows with the largest errors.
         worst_groups: Groups that are clearly worse.
         groups_looked_at: Among how many these were found.
         shown: Numbers of the surest, a typical and the least sure row.
         trained_here: Whether rivals learned from the judged rows, four fifths for each fifth.
-        folds: In how many folds the model was fitted anew for the report; 0 where it answered itself.
+        folds: In how many folds the model was fitted again for the report; 0 if it answered itself.
         group_shares: Share of each label's variance between and within groups
-            (:func:`~snefy_ldl.explain.group_variance`); None where the model has no group effects.
+            (:func:`~snefy_ldl.explain.group_variance`); None if the model has no group effects.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
-        >>> from snefy_ldl.apps.reports import JudgedRows
         >>> report = make_report(model, JudgedRows(city.X[30:], city.D[30:], city.label_names))
         >>> report.folds, report.line("KL divergence").name
         (0, 'KL divergence')
@@ -459,7 +833,7 @@ class Report:
 
     model: Any
     rows: JudgedRows
-    parts: list[Part]
+    parts: Parts
     answers: Answers
     rivals: list[str]
     scores: list[ScoreLine]
@@ -484,8 +858,8 @@ class Report:
         Returns:
             A distribution with batch (1,).
         """
-        part = next(part for part in self.parts if row in part.rows)
-        return next(dist for _, dist in law_blocks(part.model, self.rows.pick([row]).X))
+        model = next(model for model, judged in self.parts if row in judged)
+        return next(dist for _, dist in law_blocks(model, self.rows.pick([row]).X))
 
     def line(self, name: str) -> ScoreLine:
         """One measure.
@@ -511,10 +885,10 @@ def make_report(
     """All figures of a report.
 
     Args:
-        model: A fitted :class:`~snefy_ldl.SnefyLDL`; it is not changed.
+        model: A fitted :class:`~snefy_ldl.SnefyLDL` or :class:`~snefy_ldl.LogRatioLDL`; it is not changed.
         rows: Rows with known labels that the fit has not seen (with ``folds``, those it has).
         train: Rows that the simple rivals learn from; None lets them learn from four fifths of the judged rows.
-        folds: Judge the model's settings by cross-validation, fitted anew so many times; 0 judges the model itself.
+        folds: Judge the model's settings by cross-validation, fitted again so many times; 0 judges the model itself.
         calibration: Conformalized intervals of level 0.9; None calibrates each half of the rows on the other.
         random_state: Seed of folds, halves and shuffles.
 
@@ -535,19 +909,14 @@ def make_report(
     """
     if len(rows) < FEWEST_ROWS:
         raise InputError(f"a report needs at least {FEWEST_ROWS} rows with known labels; got {len(rows)}.")
-    parts = cross_fit(model, rows, folds, random_state) if folds else [Part(model, np.arange(len(rows)))]
+    parts = cross_fit(model, rows, folds, random_state) if folds else [(model, np.arange(len(rows)))]
     answers = ask(parts, rows, random_state)
-    features = _feature_numbers(model, rows.features)
-    rivals = fit_rivals(
-        rows,
-        features,
-        train,
-        None if train is None else _feature_numbers(model, train.features),
-        density=answers.kind != "shares with zeros",
-        by_group=folds > 0,
-    )
+    numbers = _feature_numbers(model, rows.features)
+    others = None if train is None else (train, _feature_numbers(model, train.features))
+    rivals = fit_rivals(rows, numbers, others, density=answers.kind != "shares with zeros", by_group=folds > 0)
     groups, looked = worst_groups(answers, rows)
-    order = np.argsort(answers.width, kind="stable")
+    order, random = np.argsort(answers.width, kind="stable"), np.random.default_rng(random_state)
+    known = (answers.log_prob, answers.mean)
     return Report(
         model=model,
         rows=rows,
@@ -557,8 +926,8 @@ def make_report(
         scores=score_lines(answers, rows, rivals),
         doubling=measure_doubling(rows, rivals[-1]),
         rival_rows=len(rows) * (FOLDS - 1) // FOLDS if train is None else len(train),
-        trust=judge_coverage(parts, rows, answers, None if folds else calibration, random_state, features[:, 0]),
-        importance=permutation_importance(parts, rows, answers, random_state),
+        trust=judge_coverage(parts, rows, answers, None if folds else calibration, random_state, numbers[:, 0]),
+        importance=rank_columns(parts, rows.X, (rows.D, rows.counts), rows.labels, random, before=known),
         worst_rows=worst_rows(answers, rows),
         worst_groups=groups,
         groups_looked_at=looked,
