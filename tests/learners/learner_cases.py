@@ -10,29 +10,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from snefy_ldl.learners import (
-    AABP,
-    AAKNN,
-    ACPNN,
-    BCPNN,
-    CPNN,
-    DFLDL,
-    LDLDPA,
-    LDLHR,
-    LDLHVLC,
-    LDLLRR,
-    LDLM,
-    LDLSCL,
-    PTSVM,
-    SABFGS,
-    SAIIS,
-    DirichletLDL,
-    LDLForest,
-    OrdinalLDL,
-    PTBayes,
-    TreesLDL,
-    WInLDL,
-)
+from snefy_ldl import learners
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.logratio import LogRatioLDL
 
@@ -50,28 +28,31 @@ class Case:
 
 
 CASES = {
-    "SABFGS": Case(SABFGS),
-    "SAIIS": Case(SAIIS, {"max_iter": 50}),
-    "DFLDL": Case(DFLDL),
-    "LDLSCL": Case(LDLSCL, {"n_clusters": 2}, tolerance=5e-2),  # clustering starts from other rows
-    "LDLLRR": Case(LDLLRR),
-    "LDLDPA": Case(LDLDPA),
-    "PTBayes": Case(PTBayes),
-    "PTSVM": Case(PTSVM),
-    "AAKNN": Case(AAKNN),
-    "AABP": Case(AABP, {"n_hidden": 4, "max_iter": 5}, permutes=False),  # start weights belong to positions
-    "CPNN": Case(CPNN, {"n_hidden": 4, "max_iter": 5}, permutes=False),  # the labels' numbers matter
-    "BCPNN": Case(BCPNN, {"n_hidden": 4, "max_iter": 5}, permutes=False),
-    "ACPNN": Case(ACPNN, {"n_hidden": 4, "max_iter": 5}, permutes=False),
-    "LDLForest": Case(LDLForest, {"depth": 2, "n_rounds": 2, "max_iter": 3}, permutes=False),
-    "DirichletLDL": Case(DirichletLDL),
+    "SABFGS": Case(learners.SABFGS),
+    "SAIIS": Case(learners.SAIIS, {"max_iter": 50}),
+    "DFLDL": Case(learners.DFLDL),
+    "LDLSCL": Case(learners.LDLSCL, {"n_clusters": 2}, tolerance=5e-2),  # clustering starts from other rows
+    "LDLLRR": Case(learners.LDLLRR),
+    "LDLDPA": Case(learners.LDLDPA),
+    "PTBayes": Case(learners.PTBayes),
+    "PTSVM": Case(learners.PTSVM),
+    "AAKNN": Case(learners.AAKNN),
+    "AABP": Case(learners.AABP, {"n_hidden": 4, "max_iter": 5}, permutes=False),  # start weights belong to positions
+    "CPNN": Case(learners.CPNN, {"n_hidden": 4, "max_iter": 5}, permutes=False),  # the labels' numbers matter
+    "BCPNN": Case(learners.BCPNN, {"n_hidden": 4, "max_iter": 5}, permutes=False),
+    "ACPNN": Case(learners.ACPNN, {"n_hidden": 4, "max_iter": 5}, permutes=False),
+    "LDLForest": Case(learners.LDLForest, {"depth": 2, "n_rounds": 2, "max_iter": 3}, permutes=False),
+    "DirichletLDL": Case(learners.DirichletLDL),
     "LogRatioLDL": Case(LogRatioLDL, {"n_trees": 5, "max_iter": 4}, permutes=False),  # its basis has an order
-    "TreesLDL": Case(TreesLDL, {"n_trees": 5}, permutes=False),  # splits hang on the last digits of their gains
-    "WInLDL": Case(WInLDL, {"max_iter": 30}, tolerance=5e-3, unused=0.05),  # least squares, tied by the simplex
-    "OrdinalLDL": Case(OrdinalLDL, {"max_iter": 10}, permutes=False),  # the order is what it is about
-    "LDLHR": Case(LDLHR, {"max_iter": 10}, tolerance=5e-3),  # corners, rounded within a thousandth
-    "LDLM": Case(LDLM, {"max_iter": 10}, tolerance=5e-3, beaten=0.8),  # sharper than the shares, as it is meant to be
-    "LDLHVLC": Case(LDLHVLC, {"n_neighbors": 3, "max_iter": 10}),
+    "TreesLDL": Case(
+        learners.TreesLDL, {"n_trees": 5}, permutes=False
+    ),  # splits hang on the last digits of their gains
+    "OrdinalLDL": Case(learners.OrdinalLDL, {"max_iter": 10}, permutes=False),  # the order is what it is about
+    "DeltaLDL": Case(learners.DeltaLDL, {"max_iter": 10}),
+    "RKNNLDL": Case(learners.RKNNLDL, {"n_neighbors": 3, "max_iter": 10}),
+    "SLDL": Case(learners.SLDL, {"n_hidden": 4, "n_subtasks": 3, "max_iter": 5}, permutes=False),
+    "EvidentialLDL": Case(learners.EvidentialLDL, {"n_hidden": 4, "max_iter": 5}, permutes=False, unused=0.05),
+    "LDLDPM": Case(learners.LDLDPM, {"n_components": 2, "n_rounds": 2, "max_iter": 5}, permutes=False),
 }
 every_learner = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 

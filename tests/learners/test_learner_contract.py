@@ -59,7 +59,7 @@ def test_no_learner_is_missing_from_this_suite() -> None:
         "UnitLearner",
         "Network",
         "SoftmaxLinear",
-        "_MarginLinear",
+        "DirichletLearner",
         "RowLinear",
         "NeighbourLearner",
     }
@@ -214,8 +214,6 @@ BAD = {
 @every_learner
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_refused_before_any_work(case: Case, what: str, monkeypatch: Any) -> None:
-    if what == "NaN label" and case.learner.takes_missing_shares:
-        pytest.skip("a share that is not known is ordinary for this learner")
     features, labels, message = BAD[what]
     monkeypatch.setattr(case.learner, "_fit", lambda *_: pytest.fail("work started"))
     model = make(case)
@@ -247,9 +245,9 @@ def test_bad_hyperparameters_are_refused(case: Case) -> None:
         "sharpness": 0.0,
         "strength": -1.0,
     }
-    wrong |= {"n_subtasks": 0, "overlap": -1.0, "base": 3}
+    wrong |= {"n_subtasks": 0, "overlap": -1.0, "subtask_weight": -1.0}
     wrong |= {"n_copies": 0, "n_folds": 1, "depth": 0, "n_trees": 0, "n_units": 0, "n_rounds": 0, "method": "odd"}
-    wrong |= {"zeros": "odd", "mean": 3, "standardize": "yes", "loss": "odd", "head": "odd", "margin": 0.0}
+    wrong |= {"zeros": "odd", "mean": 3, "standardize": "yes", "loss": "odd", "head": "odd", "concentration": 0.0}
     tried = set(wrong) & set(case.learner().get_params())
     assert tried
     for name in tried:

@@ -1,4 +1,4 @@
-"""LDL-HVLC: a fit is a minimum of its objective, written by hand."""
+"""Learners of 2018 to 2026: losses against integrals and other libraries, fits against objectives written by hand."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
+import torch
 from learner_cases import D, X, softmax
-from scipy.special import rel_entr
+from scipy import stats
+from scipy.integrate import quad
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, rel_entr
 
-from snefy_ldl.learners import LDLHVLC
+from snefy_ldl import metrics
+from snefy_ldl.learners import LDLDPM, RKNNLDL, SLDL, DeltaLDL, EvidentialLDL, OrdinalLDL
+from snefy_ldl.learners.networks import evidential_loss
+from snefy_ldl.learners.ordinal import ROUNDING
 
+P = softmax(np.random.default_rng(0).normal(size=(len(D), 4)))
 FEATURES = (X[:, :2] - X[:, :2].mean(axis=0)) / X[:, :2].std(axis=0)
 EXACT = {"l2": 0.5, "standardize": False, "max_iter": 3000, "tol": 1e-8}
 
@@ -19,13 +28,45 @@ def kl(P: Any, D: Any = D) -> Any:
     return rel_entr(D, P).sum(axis=1)
 
 
-def is_minimum(total: Callable[..., float], *weights: Any, slack: float = 1e-6) -> None:
+def ridge(*weights: Any) -> float:
+    """``λ/(2N) ‖w‖²`` with the λ of EXACT."""
+    return 0.25 / len(D) * sum(float(np.square(w).sum()) for w in weights)
+
+
+def is_minimum(total: Callable[..., float], *weights: Any, slack: float = 1e-6, step: float = 0.05) -> None:
     """No step into any of 20 random directions lowers an objective."""
     best = total(*weights)
     for seed in range(20):
         random = np.random.default_rng(seed)
-        steps = [0.05 * random.normal(size=np.shape(w)) for w in weights]
+        steps = [step * random.normal(size=np.shape(w)) for w in weights]
         assert total(*[w + step for w, step in zip(weights, steps)]) > best - slack
+
+
+LOSSES = [DeltaLDL(2.0), OrdinalLDL("cad"), OrdinalLDL("emd")]
+
+
+@pytest.mark.parametrize("model", LOSSES, ids=["delta", "cad", "emd"])
+def test_linear_learners_minimise_their_loss(model: Any) -> None:
+    rows = model._rows(D[:5])
+    logits = torch.from_numpy(np.random.default_rng(1).normal(size=(5, 4))).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: rows(torch.log_softmax(z, dim=1)).sum(), logits, eps=1e-7, atol=1e-4)
+    fitted = model.set_params(**EXACT).fit(FEATURES, D)
+    loss = fitted._rows(D)
+
+    def total(coef: Any, intercept: Any) -> float:
+        shares = torch.from_numpy(np.log(softmax(FEATURES @ coef + intercept)))
+        return float(loss(shares).mean()) + ridge(coef)
+
+    is_minimum(total, fitted.coef_, fitted.intercept_)
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 1.0, 8.0])
+def test_delta_ldl_counts_rows_by_the_integral_of_its_sigmoid(sharpness: float) -> None:
+    size = kl(np.full(D.shape, 0.25)).mean()
+    rows = DeltaLDL(sharpness)._rows(D)(torch.from_numpy(np.log(P))).numpy()
+    integral = lambda miss: quad(lambda t: expit(sharpness / size * (miss - t)), 0, size)[0]  # noqa: E731
+    slope = (integral(1e-4) - integral(-1e-4)) / 2e-4
+    np.testing.assert_allclose(rows[:8], [integral(miss) / slope for miss in kl(P)[:8]], rtol=1e-4)
 
 
 def neighbours_of(k: int) -> Any:
@@ -34,17 +75,121 @@ def neighbours_of(k: int) -> Any:
     return np.argsort(gaps, axis=1)[:, :k]
 
 
-def test_hvlc_is_a_minimum_of_its_objective() -> None:
-    model = LDLHVLC(n_neighbors=4, alpha=0.3, beta=0.2, **EXACT).fit(FEATURES, D)
-    means = D[neighbours_of(4)].mean(axis=1)
-    alike = np.array([max(np.corrcoef(c, d)[0, 1], 0.0) for c, d in zip(means, D)])
-    together = np.maximum(np.corrcoef(D.T), 0.0)
-    spread = means.std(axis=0)
+def test_rknn_ldl_is_a_minimum_and_predicts_by_its_formula() -> None:
+    model = RKNNLDL(n_neighbors=4, alpha=0.3, **EXACT).fit(FEATURES, D)
+    near = neighbours_of(4)
 
-    def total(coef: Any, intercept: Any, mixed: Any) -> float:
-        P = softmax(FEATURES @ coef + intercept + means @ mixed)
-        down = sum(together[j, k] * (P[:, j] - P[:, k]) ** 2 for j in range(4) for k in range(4))
-        value = kl(P) + 0.3 * alike * ((P - means) ** 2).sum(axis=1) + 0.2 * down
-        return float(value.mean() + 0.25 / len(D) * ((coef**2).sum() + ((spread[:, None] * mixed) ** 2).sum()))
+    def total(coef: Any, intercept: Any, logits: Any) -> float:
+        rho = expit(logits)[near].mean(axis=1)[:, None]
+        P = rho * D[near].mean(axis=1) + (1 - rho) * softmax(FEATURES @ coef + intercept)
+        error = ((P - D) ** 2).sum() + 0.3 * ((P - P[near].mean(axis=1)) ** 2).sum()
+        return float(2.0 * error / len(D) + ridge(coef, np.sqrt(0.02) * logits))
 
-    is_minimum(total, model.coef_, model.intercept_, model.neighbour_coef_)
+    trust = np.log(model.trust_ / (1 - model.trust_))
+    is_minimum(total, model.coef_, model.intercept_, trust, slack=1e-5)
+    point = np.array([[0.1, -0.2]])
+    chosen = np.argsort(((FEATURES - point) ** 2).sum(axis=1))[:4]
+    rho = model.trust_[chosen].mean()
+    expected = rho * D[chosen].mean(axis=0) + (1 - rho) * softmax(point @ model.coef_ + model.intercept_)[0]
+    np.testing.assert_allclose(model.predict(point)[0], expected, atol=1e-9)
+
+
+def test_s_ldl_is_a_minimum_of_its_objective() -> None:
+    model = SLDL(n_subtasks=4, n_hidden=3, subtask_weight=0.5, random_state=1, **EXACT).fit(FEATURES, D)
+    assert model.subtasks_
+    assert all(1 < len(labels) < 4 for labels in model.subtasks_)
+
+    def total(first: Any, shift: Any, heads: Any, last: Any, bias: Any) -> float:
+        hidden = expit(FEATURES @ first + shift)
+        code = hidden @ heads
+        shares = softmax(np.hstack([hidden, np.where(code > 0, code, 0.01 * code)]) @ last + bias)
+        value, start = kl(shares).mean(), 0
+        for labels in model.subtasks_:
+            found = softmax(code[:, start : start + len(labels)])
+            start += len(labels)
+            whole = D[:, labels].sum(axis=1)
+            miss = np.abs(D[:, labels] / whole[:, None] - found).mean(axis=1)
+            value += 0.5 * (whole * miss).mean()
+        return float(value + ridge(np.sqrt(0.5) * first, np.sqrt(0.015) * heads, np.sqrt(0.015) * last))
+
+    weights = (model.coef_, model.intercept_, model.subtask_coef_, model.output_coef_, model.output_intercept_)
+    is_minimum(total, *weights, slack=1e-3)
+
+
+def test_evidential_losses_are_those_of_dirichlets() -> None:
+    alpha = 1.0 + np.random.default_rng(0).gamma(2.0, 5.0, D.shape)
+    likelihood = evidential_loss(torch.from_numpy(alpha), torch.from_numpy(D), "likelihood").numpy()
+    np.testing.assert_allclose(likelihood, [-stats.dirichlet(a).logpdf(d) for a, d in zip(alpha, D)])
+    laws = torch.distributions.Dirichlet(torch.from_numpy(alpha))
+    risk = 2.0 * ((torch.from_numpy(D) - laws.mean).square() + laws.variance).sum(1)
+    np.testing.assert_allclose(evidential_loss(torch.from_numpy(alpha), torch.from_numpy(D), "mse"), risk)
+
+
+@pytest.mark.parametrize("loss", ["likelihood", "mse"])
+def test_an_evidential_fit_is_a_minimum_of_its_objective(loss: str) -> None:
+    model = EvidentialLDL(loss, n_hidden=3, random_state=0, **EXACT).fit(FEATURES, D)
+    likelihood = lambda s: -stats.dirichlet(s * D.mean(axis=0)).logpdf(D.T).sum()  # noqa: E731
+    scale = float(minimize_scalar(likelihood, bounds=(1.0, 200.0), method="bounded", options={"xatol": 1e-8}).x)
+    factor = 4.0 * scale if loss == "likelihood" else 1.0
+
+    def total(first: Any, shift: Any, second: Any, bias: Any) -> float:
+        alpha = 1.0 + np.logaddexp(0.0, expit(FEATURES @ first + shift) @ second + bias)
+        value = float(evidential_loss(torch.from_numpy(alpha), torch.from_numpy(D), loss).mean())
+        return value + factor * ridge(np.sqrt(0.5) * first, np.sqrt(0.015) * second / scale)
+
+    is_minimum(total, model.coef_, model.intercept_, model.output_coef_, model.output_intercept_, slack=1e-5)
+
+
+def test_ldl_dpm_is_a_mixture_of_dirichlets_and_a_minimum() -> None:
+    model = LDLDPM(n_components=3, strength=20.0, n_rounds=1, random_state=0, **EXACT).fit(FEATURES, D)
+    model.weights_ = np.full(3, 1 / 3)  # those of the round that was fitted
+
+    def log_density(coef: Any, intercept: Any, gate: Any, shift: Any) -> Any:
+        sizes = np.logaddexp(0.0, FEATURES @ coef + intercept).reshape(len(D), 3, 4)
+        alpha = 20.0 * sizes / sizes.sum(axis=2, keepdims=True)
+        parts = [[stats.dirichlet(a).pdf(d) for a in row] for row, d in zip(alpha, D)]
+        return np.log((softmax(FEATURES @ gate + shift) * parts).sum(axis=1)), alpha
+
+    weights = (model.coef_, model.intercept_, model.gate_coef_, model.gate_intercept_)
+    expected, alpha = log_density(*weights)
+    np.testing.assert_allclose(model.predict_dist(FEATURES).log_prob(torch.from_numpy(D)), expected, rtol=1e-6)
+    mean = (softmax(FEATURES @ weights[2] + weights[3])[:, :, None] * alpha / 20.0).sum(axis=1)
+    np.testing.assert_allclose(model.predict(FEATURES), mean, rtol=1e-6)
+
+    def total(coef: Any, intercept: Any, gate: Any, shift: Any) -> float:
+        return float(ridge(np.sqrt(80.0) * coef, gate) - log_density(coef, intercept, gate, shift)[0].mean())
+
+    is_minimum(total, *weights, slack=1e-5)
+
+
+# -- ordered labels ----------------------------------------------------------------------------------------------------
+
+
+def test_ordinal_losses_are_the_measures() -> None:
+    cad, emd = (float(OrdinalLDL(loss)._rows(D)(torch.from_numpy(np.log(P))).mean()) for loss in ("cad", "emd"))
+    assert cad == pytest.approx(metrics.cumulative_absolute_distance(D, P), abs=3 * ROUNDING)
+    assert emd == pytest.approx(3 * metrics.ranked_probability_score(D, P))
+
+
+def test_the_ratio_is_the_curvature_of_the_loss() -> None:
+    mean = torch.tensor([[0.1, 0.4, 0.3, 0.2]], dtype=torch.float64)
+    losses = (OrdinalLDL("emd")._rows(mean.numpy()), lambda log_P: -(mean * log_P).sum(1))
+    bends = [
+        torch.autograd.functional.hessian(lambda z, f=f: f(z.log_softmax(0)[None]).sum(), mean[0].log()) for f in losses
+    ]
+    expected = float(torch.trace(bends[0]) / torch.trace(bends[1]))
+    assert OrdinalLDL("emd")._ratio(mean.numpy()) == pytest.approx(expected, rel=5e-3)
+
+
+@pytest.mark.parametrize("loss", ["cad", "emd"])
+@pytest.mark.parametrize("head", ["softmax", "unimodal"])
+def test_a_head_learns_rows_with_one_mode(loss: str, head: str) -> None:
+    centre = 0.6 * FEATURES[:, :1]
+    shares = np.exp(-0.5 * ((np.linspace(-1.0, 1.0, 5) - centre) / 0.5) ** 2)
+    shares /= shares.sum(axis=1, keepdims=True)
+    model = OrdinalLDL(loss, head, l2=1e-5, tol=1e-8, max_iter=3000).fit(FEATURES[:, :1], shares)
+    # both heads hold this distribution: squares in the place are a softmax of lines in the feature
+    assert metrics.cumulative_absolute_distance(shares, model.predict(FEATURES[:, :1])) < 0.02
+    if head == "unimodal":
+        rows = OrdinalLDL(loss, head).fit(X, D).predict(X)
+        assert (np.diff(np.log(rows), n=2, axis=1) <= 1e-9).all()  # log-concave

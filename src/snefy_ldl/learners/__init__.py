@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.check import check_learner
-from snefy_ldl.learners.dirichlet import DirichletLDL
-from snefy_ldl.learners.incomplete import WInLDL
-from snefy_ldl.learners.losses import DFLDL, LDLDPA, LDLHR, LDLLRR, LDLM, LDLSCL
+from snefy_ldl.learners.dirichlet import LDLDPM, DirichletLDL
+from snefy_ldl.learners.losses import DFLDL, LDLDPA, LDLLRR, LDLSCL, DeltaLDL
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
-from snefy_ldl.learners.neighbours import AAKNN, LDLHVLC
-from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN, LDLForest
+from snefy_ldl.learners.neighbours import AAKNN, RKNNLDL
+from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN, SLDL, EvidentialLDL, LDLForest
 from snefy_ldl.learners.ordinal import OrdinalLDL
 from snefy_ldl.learners.transformation import PTSVM, PTBayes
 from snefy_ldl.learners.trees import TreesLDL
@@ -26,20 +25,21 @@ __all__ = [
     "CPNN",
     "DFLDL",
     "LDLDPA",
-    "LDLHR",
-    "LDLHVLC",
+    "LDLDPM",
     "LDLLRR",
-    "LDLM",
     "LDLSCL",
     "PTSVM",
+    "RKNNLDL",
     "SABFGS",
     "SAIIS",
+    "SLDL",
+    "DeltaLDL",
     "DirichletLDL",
+    "EvidentialLDL",
     "LDLForest",
     "OrdinalLDL",
     "PTBayes",
     "TreesLDL",
-    "WInLDL",
     "all_learners",
     "check_learner",
 ]

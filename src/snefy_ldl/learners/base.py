@@ -31,8 +31,10 @@ from snefy_ldl.persistence import Asked, n_encoded, read_model, save
 REGISTRY: dict[str, type[Learner]] = {}
 #: Hyperparameters that are whole numbers >= 1, beside those that start with ``n_``; numbers > 0; and numbers >= 0.
 COUNTS = frozenset({"batch_size", "depth", "epochs", "max_iter", "min_leaf"})
-POSITIVE = frozenset({"C", "floor", "learning_rate", "margin", "ridge", "sharpness", "tol", "var_smoothing", "votes"})
-NOT_NEGATIVE = frozenset({"alpha", "beta", "l2", "smoothness", "strength", "weight"})
+POSITIVE = frozenset(
+    {"C", "concentration", "floor", "learning_rate", "ridge", "sharpness", "tol", "var_smoothing", "votes"}
+)
+NOT_NEGATIVE = frozenset({"alpha", "beta", "l2", "overlap", "smoothness", "strength", "subtask_weight", "weight"})
 #: More features, or labels, than a file can reasonably name.
 MOST_FEATURES, MOST_LABELS = 10**7, 10**6
 #: What a fit leaves behind that may hold NaN.
@@ -232,8 +234,6 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     #: What the columns of a table are; a learner with this argument keeps what makes numbers of any table.
     columns: Any = None
     columns_: Encoder | None = None
-    #: Whether ``fit`` takes NaN in D for a share that is not known.
-    takes_missing_shares = False
     #: Where predicted shares are lifted to; a fit lowers it where observed shares are as small.
     share_floor_: float = PREDICTED_SHARE_FLOOR
 
@@ -305,7 +305,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         if isinstance(columns, TableEncoder):
             columns.tell_left_out()
         features = _dense(check_features(X) if columns is None else columns.transform(X))
-        labels, names = check_distributions(D, n_rows=features.shape[0], missing=self.takes_missing_shares)
+        labels, names = check_distributions(D, n_rows=features.shape[0])
         for name in [name for name in vars(self) if is_fitted_name(name)]:
             delattr(self, name)
         self._check_columns(X, reset=True)

@@ -33,8 +33,6 @@ MULTIPLES = (1 / 64, 1 / 16, 1 / 4, 1, 4, 16)
 PENALTY_EVIDENCE, SCALING_EVIDENCE = 1.0, 2.0
 #: A leverage closer to one than this leaves no leave-one-out residual to speak of.
 _FULL_LEVERAGE = 1e-3
-#: |z| is taken as √(z² + ε²) - ε, so that it has a gradient everywhere.
-ROUNDING = 1e-3
 #: A function of a flat array: its value and its gradient.
 Objective = Callable[[Array], tuple[float, Array]]
 #: A function of several tensors: its value, a scalar tensor.
@@ -43,7 +41,7 @@ TensorObjective = Callable[[list[Tensor]], Tensor]
 HISTORY, SHORT_HISTORY, LARGE = 20, 8, 5000
 #: A term of the loss: predictions (N, L) to its value and its gradient with respect to them.
 Term = Callable[[Array], tuple[float, Array]]
-#: Predicted shares (N, L) to a loss per row (N,).
+#: Logarithms of predicted shares (N, L) to a loss per row (N,).
 RowLoss = Callable[[Tensor], Tensor]
 
 
@@ -466,74 +464,40 @@ class SoftmaxLinear(PenalisedLearner):
         return softmax(self._scaled(X) @ self.coef_ + self.intercept_, axis=-1)
 
 
-def kl_rows(true: Tensor, P: Tensor) -> Tensor:
-    """``KL(d_i ‖ p_i)`` per row, with ``0 log 0 = 0``.
-
-    Args:
-        true: ``d``, (N, L).
-        P: ``p``, (N, L); an underflow to zero counts as the smallest positive number.
-
-    Returns:
-        Divergences, (N,).
-
-    Example:
-        >>> kl_rows(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.2, 0.8]])).numpy().round(3)
-        array([0.223], dtype=float32)
-    """
-    tiny = float(np.finfo(np.float32).tiny)
-    return (torch.xlogy(true, true) - true * P.clamp_min(tiny).log()).sum(dim=1)
-
-
-def rounded_size(z: Tensor) -> Tensor:
-    """``|z|``, its corner rounded within a thousandth."""
-    return (z.square() + ROUNDING**2).sqrt() - ROUNDING
-
-
-def curvature_ratio(mean: Array, bend: Array) -> float:
-    """How strongly a loss bends in the logits at a label distribution, in units of the KL divergence.
-
-    ``tr(J B J) / tr(J)`` with ``J = diag(m) - m mᵀ`` and ``B`` the curvature in the shares.
-
-    Args:
-        mean: ``m``, (L,).
-        bend: ``B``, (L, L).
-
-    Returns:
-        A positive number; 1 for the KL divergence itself.
-    """
-    J = np.diag(mean) - np.outer(mean, mean)
-    return float(np.trace(J @ bend @ J) / np.trace(J))
-
-
-def filled_mean(D: Array) -> Array:
-    """Mean label distribution (L,); a label that no row uses has a little of it, so that losses bend in it, too."""
-    return (D.mean(axis=0) + 1e-3 / D.shape[1]) / (1.0 + 1e-3)
-
-
 class RowLinear(SoftmaxLinear):
-    """Base of softmax-linear learners with a loss of their own: ``mean_i loss(p_i) + λ/(2N) ‖θ‖²``.
+    """Base of linear learners with a loss of their own: ``mean_i loss(log p_i) + λ/(2N) ‖θ‖²``.
 
     The hyperparameters are those of :class:`SoftmaxLinear`; ``tol`` is in units of the KL divergence.
     """
 
     @abstractmethod
     def _rows(self, D: Array) -> RowLoss:
-        """The loss of each row."""
+        """The loss of each row, a function of log shares (N, L)."""
+
+    def _log_shares(self, outputs: Tensor) -> Tensor:
+        """Log shares (N, L) of linear outputs."""
+        return torch.log_softmax(outputs, dim=1)
+
+    def _start(self, design: Design, D: Array) -> Array:
+        """Weights that predict about the mean label distribution."""
+        return start_weights(design, D)
 
     def _ratio(self, D: Array) -> float:
         """How strongly the loss bends in the logits, in units of the KL divergence; ``l2="auto"`` is scaled by it."""
         return 1.0
 
     def _minimise(self, design: Design, D: Array) -> Array:
-        rows, Z = self._rows(D), torch.from_numpy(design.Z)
-        ratio = self._ratio(D)
+        rows, Z, ratio = self._rows(D), torch.from_numpy(design.Z), self._ratio(D)
         if self.l2 == "auto":
             self.l2_ *= ratio
         penalty = torch.from_numpy(self.l2_ / (ratio * len(D)) * design.ridge[:, None])
 
         def objective(weights: list[Tensor]) -> Tensor:
             (w,) = weights
-            return rows(torch.softmax(Z @ w, dim=1)).mean() / ratio + 0.5 * (penalty * w.square()).sum()
+            return rows(self._log_shares(Z @ w)).mean() / ratio + 0.5 * (penalty * w.square()).sum()
 
-        (w,), self.n_iter_ = minimise(objective, [start_weights(design, D)], self.max_iter, self.tol)
+        (w,), self.n_iter_ = minimise(objective, [self._start(design, D)], self.max_iter, self.tol)
         return w
+
+    def _predict(self, X: Array) -> Array:
+        return self._log_shares(torch.from_numpy(self._scaled(X) @ self.coef_ + self.intercept_)).exp().numpy()

@@ -1,6 +1,6 @@
 """Softmax-linear models with other losses or further terms.
 
-LDL-HR, LDLM, LDL-LRR, LDL-DPA; correlations of rows (LDL-SCL); pairs (DF-LDL).
+δ-LDL, LDL-LRR, LDL-DPA; correlations of rows (LDL-SCL); pairs (DF-LDL).
 """
 
 from __future__ import annotations
@@ -10,86 +10,43 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import entr, expit, log_softmax, softmax
 from scipy.stats import rankdata
 from sklearn.cluster import KMeans
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_number
 from snefy_ldl.learners.linear import (
-    ROUNDING,
     Design,
     Objective,
     RowLinear,
     RowLoss,
     SoftmaxLinear,
     Term,
-    curvature_ratio,
-    filled_mean,
     lbfgs,
-    rounded_size,
     softmax_pullback,
     start_weights,
 )
 from snefy_ldl.learners.neighbours import NeighbourLearner
 
 
-def _excess(z: Tensor) -> Tensor:
-    """``max(z, 0)``, its corner rounded."""
-    return 0.5 * (z + (z.square() + ROUNDING**2).sqrt())
-
-
-def margin_loss(P: Tensor, largest: Tensor, margin: float) -> Tensor:
-    """``max(0, 1 - (p_y - max_{j≠y} p_j)/ρ)`` per row, y the label that should be the largest; its corner is rounded.
-
-    Args:
-        P: Shares, (N, L).
-        largest: ``y``, (N,).
-        margin: ``ρ``.
-
-    Returns:
-        Losses, (N,).
-
-    Example:
-        >>> P = torch.tensor([[0.7, 0.3], [0.45, 0.55]])
-        >>> margin_loss(P, torch.tensor([0, 0]), 0.2).numpy().round(2)
-        array([0. , 1.5], dtype=float32)
-    """
-    right = P.gather(1, largest[:, None])[:, 0]
-    rest = P.scatter(1, largest[:, None], -1.0).amax(dim=1)
-    return _excess(1.0 - (right - rest) / margin)
-
-
-class _MarginLinear(RowLinear):
-    """Softmax-linear model with absolute losses of the predicted shares."""
-
-    def _ratio(self, D: Array) -> float:
-        """Of the absolute loss, whose curvature is one over the mean gap of each label."""
-        mean = filled_mean(D)
-        return curvature_ratio(mean, np.diag(1.0 / (np.abs(D - mean).mean(axis=0) + ROUNDING)))
-
-
 @dataclass(eq=False, repr=False)
-class LDLHR(_MarginLinear):
-    """Softmax-linear model of the highest label and the rest of the description degrees (LDL-HR).
+class DeltaLDL(RowLinear):
+    """Softmax-linear model that wants most rows nearly right (δ-LDL).
 
-    ``mean_i [Σ_j |p_ij - e_ij| + α max(0, 1 - (p_iy - max_{j≠y} p_ij)/ρ) + β Σ_{j≠y} |p_ij - d_ij|] + λ/(2N) ‖θ‖²``, y
-    the largest label of ``d_i`` and ``e_i`` all of the share on it. |·| and max are rounded within a thousandth.
-
-    The first two terms draw the largest share upwards, so predictions are sharper than the label distributions: this
-    is a classifier, to be judged by its largest label.
-
-    The three terms are the paper's. Ours are the rounding, the margin against the largest of the other labels instead
-    of a sum over all of them, the intercept, the choice of ``λ``, and the values of ``α``, ``β`` and ``ρ``.
+    ``mean_i ∫₀^δ₀ σ(s (KL_i - δ)) dδ + λ/(2N) ‖θ‖²`` with ``KL_i = KL(d_i ‖ p_i)`` and ``δ₀`` the mean KL divergence of
+    the rows from even shares: a soft count of the rows that are not right within δ, over all δ up to δ₀, so that rows
+    that are far off do not decide. The integral is in closed form,
+    ``[softplus(s KL_i) - softplus(s (KL_i - δ₀))]/s``; it is divided by its slope at a row that is right, so that one
+    ``λ`` suits all learners. The paper's model is a network; ours is linear, with a penalty.
 
     Args:
-        alpha: ``α``, the weight of the margin.
-        beta: ``β``, the weight of the other labels' shares.
-        margin: ``ρ``, by how much the largest share should exceed the others.
-        l2: ``λ``; ``"auto"`` takes the penalty that suits the KL divergence times the ratio of the losses' curvatures.
+        sharpness: ``s δ₀``. (python-ldl has ``s = 1``, which makes the loss all but equal to the KL divergence.)
+        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
         max_iter: Most L-BFGS iterations.
-        tol: Largest gradient entry at which the search stops, in units of the KL divergence.
+        tol: Largest gradient entry at which the search stops.
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Accepted by every learner; unused here.
 
@@ -100,87 +57,26 @@ class LDLHR(_MarginLinear):
         n_iter_: Iterations taken.
 
     References:
-        Wang, Geng, Learn the highest label and rest label description degrees, IJCAI 2021.
+        Li et al., Approximately correct label distribution learning, ICML 2025.
 
     Example:
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
-        >>> LDLHR().fit(city.X, city.D).predict(city.X[:2]).shape
+        >>> DeltaLDL().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)
     """
 
-    alpha: float = 0.1
-    beta: float = 1.0
-    margin: float = 0.05
+    sharpness: float = 0.3
 
     def _rows(self, D: Array) -> RowLoss:
-        y = D.argmax(axis=1)
-        true, largest = torch.from_numpy(D), torch.from_numpy(y)
-        single = torch.from_numpy(np.eye(D.shape[1])[y])
+        true = torch.from_numpy(D)
+        size = max(float((np.log(D.shape[1]) - entr(D).sum(axis=1)).mean()), 1e-9)  # even rows: any size will do
+        steep = self.sharpness / size
+        slope = 0.5 - expit(-self.sharpness)  # of the integral at KL = 0
 
-        def rows(P: Tensor) -> Tensor:
-            rest = ((1.0 - single) * rounded_size(P - true)).sum(dim=1)
-            highest = rounded_size(P - single).sum(dim=1) + self.alpha * margin_loss(P, largest, self.margin)
-            return highest + self.beta * rest
-
-        return rows
-
-
-@dataclass(eq=False, repr=False)
-class LDLM(_MarginLinear):
-    """Label distribution learning machine (LDLM): margins for the largest label, and room for the others.
-
-    ``mean_i [max(0, ‖p_i - e_i‖₁ - ρ) + α Σ_{j≠y} max(0, 1 - (p_iy - p_ij)/ρ) + β max(0, Σ_{j≠y} |p_ij - d_ij| - δ_i)]
-    + λ/(2N) ‖θ‖²``, y the largest label of ``d_i``, ``e_i`` all of the share on it, and ``δ_i`` the gap between the
-    second and the third largest share: an error of the rest that cannot change their order costs nothing. |·| and max
-    are rounded within a thousandth.
-
-    The first term is the paper's support vector regression to the largest label, the last its adaptive margin. The
-    terms follow the form that python-ldl gives them; the paper's own text could be read in part only. Ours are the
-    rounding, means instead of sums, the intercept, the choice of ``λ``, and the values of ``α``, ``β`` and ``ρ``.
-
-    Args:
-        alpha: ``α``, the weight of the margins against each other label.
-        beta: ``β``, the weight of the other labels' shares.
-        margin: ``ρ``, by how much the largest share should exceed the others.
-        l2: ``λ``; ``"auto"`` takes the penalty that suits the KL divergence times the ratio of the losses' curvatures.
-        max_iter: Most L-BFGS iterations.
-        tol: Largest gradient entry at which the search stops, in units of the KL divergence.
-        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
-        random_state: Accepted by every learner; unused here.
-
-    Attributes:
-        coef_: ``θ``, (d, L), for scaled features.
-        intercept_: ``b``, (L,).
-        l2_: The ``λ`` in use.
-        n_iter_: Iterations taken.
-
-    References:
-        Wang, Geng, Label distribution learning machine, ICML 2021.
-
-    Example:
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> LDLM().fit(city.X, city.D).predict(city.X[:2]).shape
-        (2, 3)
-    """
-
-    alpha: float = 0.03
-    beta: float = 1.0
-    margin: float = 0.2
-
-    def _rows(self, D: Array) -> RowLoss:
-        y = D.argmax(axis=1)
-        true, largest = torch.from_numpy(D), torch.from_numpy(y)[:, None]
-        single = torch.from_numpy(np.eye(D.shape[1])[y])
-        ranked = np.sort(np.concatenate([D, np.zeros((len(D), 1))], axis=1), axis=1)[:, ::-1]  # two labels: third is 0
-        room = torch.from_numpy(ranked[:, 1] - ranked[:, 2])
-
-        def rows(P: Tensor) -> Tensor:
-            first = _excess(rounded_size(P - single).sum(dim=1) - self.margin)
-            hinges = (1.0 - single) * _excess(1.0 - (P.gather(1, largest) - P) / self.margin)
-            rest = _excess(((1.0 - single) * rounded_size(P - true)).sum(dim=1) - room)
-            return first + self.alpha * hinges.sum(dim=1) + self.beta * rest
+        def rows(log_P: Tensor) -> Tensor:
+            miss = (torch.xlogy(true, true) - true * log_P).sum(dim=1)
+            return (softplus(steep * miss) - softplus(steep * (miss - size))) / (steep * slope)
 
         return rows
 

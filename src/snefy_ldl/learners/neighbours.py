@@ -1,4 +1,4 @@
-"""Learners that use the labels of neighbouring rows: AA-kNN and LDL-HVLC."""
+"""Learners that use the labels of neighbouring rows: AA-kNN and RkNN-LDL."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.learners.linear import Design, PenalisedLearner, ScaledLearner, kl_rows, minimise, start_weights
+from snefy_ldl.learners.linear import Design, PenalisedLearner, ScaledLearner, minimise, start_weights
+
+#: Penalty of a trust number's logit, so that none runs off to infinity.
+TRUST_RIDGE = 1e-2
 
 
 def neighbour_index(X: Array, n_neighbors: int) -> Any:
@@ -45,20 +48,13 @@ class NeighbourLearner(ScaledLearner):
         """Rebuild the search index from the training rows."""
         self._index = neighbour_index(self.train_features_, self.n_neighbors)
 
-    def _near_others(self) -> Any:
-        """Neighbours of each training row among the others, (N, k); of a single row the row itself."""
-        rows = self.train_features_
-        if len(rows) == 1:
-            return np.zeros((1, 1), dtype=int)
-        return neighbour_index(rows, min(self.n_neighbors, len(rows) - 1)).kneighbors(return_distance=False)
-
 
 @dataclass(eq=False, repr=False)
 class AAKNN(NeighbourLearner):
     """Nearest neighbours (AA-kNN): ``p(x) = Σ_{i ∈ N_k(x)} v_i d_i / Σ v_i``.
 
-    The paper weighs all neighbours alike (``weights="uniform"``) and leaves ``k`` open; the default weighs by one over
-    the distance.
+    The paper weighs all neighbours alike (``weights="uniform"``) and leaves ``k`` open; python-ldl has ``k = 5``, too.
+    The default weighs by one over the distance of scaled features.
 
     Args:
         n_neighbors: ``k``.
@@ -79,7 +75,7 @@ class AAKNN(NeighbourLearner):
         array([[0.7, 0.3]])
     """
 
-    n_neighbors: int = 10
+    n_neighbors: int = 5
     weights: str = "distance"
     standardize: bool = True
     random_state: Any = None
@@ -100,21 +96,21 @@ class AAKNN(NeighbourLearner):
 
 
 @dataclass(eq=False, repr=False)
-class LDLHVLC(NeighbourLearner, PenalisedLearner):
-    """Softmax-linear model with correlations of rows and of labels (LDL-HVLC).
+class RKNNLDL(NeighbourLearner, PenalisedLearner):
+    """Nearest neighbours, and a linear model for their residuals (RkNN-LDL).
 
-    ``p_i = softmax(x_i θ + b + c_i M)`` with ``c_i`` the mean label of the k nearest rows, each label scaled, minimises
-    ``mean_i [KL(d_i ‖ p_i) + α r_i ‖p_i - c_i‖² + β Σ_{jk} R_jk (p_ij - p_ik)²] + λ/(2N) (‖θ‖² + ‖M‖²)``: rows stay
-    near their neighbours' mean as far as that resembles them (``r_i``, the correlation of ``c_i`` and ``d_i``), and
-    labels that go together (``R``, their correlation over rows) have like shares.
+    ``p_i = ρ_i c_i + (1 - ρ_i) softmax(x_i θ + b)`` with ``c_i`` the mean label of the k nearest rows and ``ρ_i`` the
+    mean of trust numbers ``σ(t_j)``, one per training row and learned, over the same rows; it minimises
+    ``L/2 mean_i ‖p_i - d_i‖² + α L/2 mean_i ‖p_i - mean_{j near i} p_j‖² + λ/(2N) ‖θ‖² + 0.01/(2N) ‖t‖²``.
 
-    Ours: a row is not its own neighbour in training, the labels in ``c M`` are scaled to unit spread, one ``λ`` for
-    both, and negative correlations count as zero, so that nothing is pushed apart without bound.
+    The mixture, the trust numbers and the pull toward neighbours are the paper's (as python-ldl states them). Ours: a
+    row is not its own neighbour in training; a row has the mean trust of its neighbours in training, too, and trust
+    has a weak penalty; neighbours pull alike instead of by weights that are solved for; features enter as they are
+    instead of through a kernel.
 
     Args:
         n_neighbors: ``k``.
-        alpha: ``α``, the pull toward neighbours.
-        beta: ``β``, the pull of labels that go together.
+        alpha: ``α``, the pull toward neighbours' predictions.
         l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
         max_iter: Most L-BFGS iterations.
         tol: Largest gradient entry at which the search stops.
@@ -124,73 +120,51 @@ class LDLHVLC(NeighbourLearner, PenalisedLearner):
     Attributes:
         coef_: ``θ``, (d, L), for scaled features.
         intercept_: ``b``, (L,).
-        neighbour_coef_: ``M``, (L, L), for unscaled neighbours' means.
+        trust_: Trust numbers of the training rows, (N,), in (0, 1).
         train_features_: Scaled features of the training rows, (N, d).
         train_labels_: Their label distributions, (N, L).
         l2_: The ``λ`` in use.
         n_iter_: Iterations taken.
 
     References:
-        Lin et al., Label distribution learning based on horizontal and vertical mining of label correlations, IEEE
-        Transactions on Big Data 10(3), 2024.
+        Wang et al., Label distribution learning via residual nearest neighbours, Pattern Recognition 158, 2025.
 
     Example:
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
-        >>> LDLHVLC().fit(city.X, city.D).predict(city.X[:2]).shape
+        >>> RKNNLDL().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)
     """
 
-    n_neighbors: int = 10
+    n_neighbors: int = 20
     alpha: float = 1e-3
-    beta: float = 1e-3
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)
         self._remember(scaled, D)
-        means = D[self._near_others()].mean(axis=1)
-        spread = means.std(axis=0)
-        inverse = np.where(spread > 1e-9, 1.0 / np.where(spread > 1e-9, spread, 1.0), 0.0)
-        design = Design.of(scaled, self.l2_, curvature=1.0 / D.shape[1])
-        inputs = np.concatenate([design.Z, (means - means.mean(axis=0)) * inverse], axis=1)
-        Z, true, nearby = torch.from_numpy(inputs), torch.from_numpy(D), torch.from_numpy(means)
-        alike, together = torch.from_numpy(_row_correlation(means, D)), torch.from_numpy(_label_correlation(D))
-        ridge = np.concatenate([design.ridge, np.ones(D.shape[1])])
-        penalty = torch.from_numpy(self.l2_ / len(D) * ridge[:, None])
-        degree = together.sum(dim=1)
+        rows, n_labels = len(D), D.shape[1]
+        near = np.zeros((1, 1), dtype=int)  # a single row has itself
+        if rows > 1:
+            near = neighbour_index(scaled, min(self.n_neighbors, rows - 1)).kneighbors(return_distance=False)
+        design = Design.of(scaled, self.l2_, curvature=1.0 / n_labels)
+        Z, true, close = torch.from_numpy(design.Z), torch.from_numpy(D), torch.from_numpy(near)
+        nearby = true[close].mean(dim=1)
+        penalty = torch.from_numpy(self.l2_ * design.ridge[:, None])
 
         def loss(weights: list[Tensor]) -> Tensor:
-            (w,) = weights
-            P = torch.softmax(Z @ w, dim=1)
-            across = alike * (P - nearby).square().sum(dim=1)
-            down = 2.0 * ((P.square() * degree).sum(dim=1) - ((P @ together) * P).sum(dim=1))
-            value = kl_rows(true, P) + self.alpha * across + self.beta * down
-            return value.mean() + 0.5 * (penalty * w.square()).sum()
+            w, trust = weights
+            rho = torch.sigmoid(trust)[close].mean(dim=1, keepdim=True)
+            P = rho * nearby + (1.0 - rho) * torch.softmax(Z @ w, dim=1)
+            error = (P - true).square().sum() + self.alpha * (P - P[close].mean(dim=1)).square().sum()
+            return 0.5 / rows * (n_labels * error + (penalty * w.square()).sum() + TRUST_RIDGE * trust.square().sum())
 
-        start = np.concatenate([start_weights(design, D), np.zeros((D.shape[1], D.shape[1]))])
-        (w,), self.n_iter_ = minimise(loss, [start], self.max_iter, self.tol)
-        self.coef_, intercept = design.weights(w[: -D.shape[1]])
-        self.neighbour_coef_ = inverse[:, None] * w[-D.shape[1] :]
-        self.intercept_ = intercept - means.mean(axis=0) @ self.neighbour_coef_
+        (w, trust), self.n_iter_ = minimise(loss, [start_weights(design, D), np.zeros(rows)], self.max_iter, self.tol)
+        self.coef_, self.intercept_ = design.weights(w)
+        self.trust_ = expit(trust)
 
     def _predict(self, X: Array) -> Array:
         scaled = self._scaled(X)
-        means = self.train_labels_[self._index.kneighbors(scaled, return_distance=False)].mean(axis=1)
-        return softmax(scaled @ self.coef_ + means @ self.neighbour_coef_ + self.intercept_, axis=1)
-
-
-def _row_correlation(first: Array, second: Array) -> Array:
-    """Correlation of two label distributions over the labels, row by row; 0 where negative or constant."""
-    a, b = (values - values.mean(axis=1, keepdims=True) for values in (first, second))
-    size = np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
-    return np.maximum(np.divide((a * b).sum(axis=1), size, out=np.zeros(len(a)), where=size > 0), 0.0)
-
-
-def _label_correlation(D: Array) -> Array:
-    """Correlation of labels over rows, (L, L), with an empty diagonal; negative ones count as 0."""
-    centred = D - D.mean(axis=0)
-    size = np.sqrt((centred**2).sum(axis=0))
-    scaled = np.divide(centred, size, out=np.zeros_like(centred), where=size > 1e-12)
-    table: Array = np.maximum(scaled.T @ scaled, 0.0)
-    np.fill_diagonal(table, 0.0)
-    return table
+        near = self._index.kneighbors(scaled, return_distance=False)
+        rho = self.trust_[near].mean(axis=1, keepdims=True)
+        linear = softmax(scaled @ self.coef_ + self.intercept_, axis=1)
+        return rho * self.train_labels_[near].mean(axis=1) + (1.0 - rho) * linear

@@ -1,4 +1,4 @@
-"""Learners with hidden units: AA-BP, conditional probability networks and soft forests (LDLF)."""
+"""Learners with hidden units: AA-BP, evidential and conditional probability networks, S-LDL, soft forests (LDLF)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ import numpy as np
 import torch
 from scipy.special import expit, softmax
 from torch import Tensor
+from torch.nn.functional import leaky_relu, softplus
 
 from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import ZeroOption
+from snefy_ldl.learners.base import close_rows
+from snefy_ldl.learners.dirichlet import PENALTY_FACTOR, DirichletLearner, fit_concentration
 from snefy_ldl.learners.linear import Design, Objective, PenalisedLearner, lbfgs, minimise
 
 #: Curvature of the loss in a first-layer weight, by order of magnitude; it scales the inputs.
 _CURVATURE = 0.05
+#: |z| is taken as √(z² + ε²) in the loss of subtasks, so that it has a gradient everywhere.
+ROUNDING = 1e-3
 #: Rows times labels times units, or rows times trees times leaves, held at once while predicting.
 _CHUNK = 4_000_000
 
@@ -124,6 +130,222 @@ class AABP(Network):
     def _predict(self, X: Array) -> Array:
         hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
         return softmax(hidden @ self.output_coef_ + self.output_intercept_, axis=-1)
+
+
+@dataclass(eq=False, repr=False)
+class EvidentialLDL(DirichletLearner, Network):  # type: ignore[misc]  # as in DirichletLearner
+    """Evidential Dirichlet network (EDL): ``ℓ | x ~ Dirichlet(1 + e(x))`` with non-negative evidence ``e``.
+
+    ``e(x) = softplus(s₀ (σ(x W + a) U + b))`` minimises ``mean_i loss(d_i, α_i) + f λ/(2N) (½ ‖W‖² + 0.015 ‖U‖²)``;
+    see :func:`evidential_loss`. ``s₀`` is the concentration of the best Dirichlet without features, so that one ``λ``
+    suits all data; ``f`` is ``4 s₀`` with ``"likelihood"``, as in Dirichlet regression, and 1 with ``"mse"``.
+
+    The evidence and the losses are the paper's. Ours: label distributions instead of classes, the ridge penalty instead
+    of a penalty on wrong evidence (with ``"mse"`` it alone bounds the evidence), L-BFGS, the scale ``s₀``.
+
+    Args:
+        loss: ``"likelihood"`` or ``"mse"``, the expected squared error (Bayes risk).
+        zeros: Policy for shares of zero, whose logarithm the likelihood needs: ``"shrink"``, ``"error"`` or a floor.
+        n_hidden: Sigmoid units.
+        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
+        max_iter: Most L-BFGS iterations.
+        tol: Largest gradient entry at which the search stops.
+        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
+        random_state: Seeds the start weights.
+
+    Attributes:
+        coef_: ``W``, (d, H), for scaled features.
+        intercept_: ``a``, (H,).
+        output_coef_: ``s₀ U``, (H, L).
+        output_intercept_: ``s₀ b``, (L,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
+    References:
+        Sensoy, Kaplan, Kandemir, Evidential deep learning to quantify classification uncertainty, NeurIPS 2018.
+
+    Example:
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> model = EvidentialLDL(n_hidden=8, random_state=0).fit(city.X, city.D)
+        >>> model.predict_interval(city.X[:2]).shape, bool((model.predict_concentration(city.X) >= 1.0).all())
+        ((2, 3, 2), True)
+    """
+
+    loss: str = "likelihood"
+    zeros: ZeroOption = "shrink"
+
+    _choices = {"loss": ("likelihood", "mse")}  # noqa: RUF012 - never changed
+
+    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+        design, log_D, n_labels = self._inputs(X, D), self._log_labels(D), D.shape[1]
+        mean = close_rows(D.mean(axis=0)[None], self.share_floor_)[0]
+        scale = fit_concentration(np.broadcast_to(mean, D.shape), log_D)
+        factor = PENALTY_FACTOR * scale if self.loss == "likelihood" else 1.0
+        Z, target, penalty = torch.from_numpy(design.Z), torch.from_numpy(np.exp(log_D)), self._penalty(design)
+
+        def loss(weights: list[Tensor]) -> Tensor:
+            first, second, shift = weights
+            alpha = 1.0 + softplus(scale * (torch.sigmoid(Z @ first) @ second + shift))
+            return evidential_loss(alpha, target, self.loss).mean() + factor * penalty(first, [second])
+
+        evidence = np.maximum(scale * mean - 1.0, 0.1)
+        start = [
+            self._first_layer(design, self.n_hidden, random),
+            0.1 * random.standard_normal((self.n_hidden, n_labels)) / np.sqrt(self.n_hidden),
+            (evidence + np.log(-np.expm1(-evidence))) / scale,  # inverse of softplus
+        ]
+        (first, second, shift), self.n_iter_ = minimise(loss, start, self.max_iter, self.tol)
+        self.output_coef_, self.output_intercept_ = scale * second, scale * shift
+        self.coef_, self.intercept_ = design.weights(first)
+
+    def _alpha(self, features: Array) -> Array:
+        hidden = expit(self._scaled(features) @ self.coef_ + self.intercept_)
+        return np.asarray(1.0 + np.logaddexp(0.0, hidden @ self.output_coef_ + self.output_intercept_))
+
+
+def evidential_loss(alpha: Tensor, D: Tensor, kind: str) -> Tensor:
+    """Loss of Dirichlets at label distributions, row by row.
+
+    Args:
+        alpha: Concentrations, (N, L), with sum ``S`` and mean ``p = α / S``.
+        D: Label distributions, (N, L), positive for ``"likelihood"``.
+        kind: ``"likelihood"``: ``-log Dirichlet(d; α)``. ``"mse"``: ``L/2 E‖d - ℓ‖²``, which is
+            ``L/2 Σ_j [(d_j - p_j)² + p_j (1 - p_j) / (S + 1)]``.
+
+    Returns:
+        Losses, (N,).
+
+    Example:
+        >>> evidential_loss(torch.ones(1, 2), torch.tensor([[0.5, 0.5]]), "mse").numpy().round(4)
+        array([0.1667], dtype=float32)
+    """
+    if kind == "likelihood":
+        return -torch.distributions.Dirichlet(alpha, validate_args=False).log_prob(D)
+    total = alpha.sum(dim=1, keepdim=True)
+    p = alpha / total
+    return 0.5 * D.shape[1] * ((D - p).square() + p * (1.0 - p) / (total + 1.0)).sum(dim=1)
+
+
+#: A label belongs to a subtask if its membership ends above this.
+_MEMBER = 0.9
+
+
+def choose_subtasks(mean: Array, n_subtasks: int, overlap: float, random: np.random.RandomState) -> list[list[int]]:
+    """Sets of labels that are learned as tasks of their own.
+
+    Memberships ``W = σ(U)`` (T, L) minimise ``mean_t exp(-mean_j W_tj m_j) + λ mean_{s<t} cos(W_s, W_t)``, ``m`` the
+    mean label distribution: sets hold large labels and differ from each other. Labels above 0.9 are in; sets of one
+    label, of none or of all, and sets that come twice, are left out.
+
+    Args:
+        mean: ``m``, (L,).
+        n_subtasks: T, before any are left out.
+        overlap: ``λ``.
+        random: Where the search starts.
+
+    Returns:
+        Sorted labels of each set; none for two labels.
+
+    Example:
+        >>> sets = choose_subtasks(np.full(4, 0.25), 6, 0.2, np.random.RandomState(0))
+        >>> all(1 < len(labels) < 4 for labels in sets), len(sets) > 1
+        (True, True)
+    """
+    share = torch.from_numpy(mean)
+    pairs = torch.triu_indices(n_subtasks, n_subtasks, 1)
+
+    def loss(weights: list[Tensor]) -> Tensor:
+        W = torch.sigmoid(weights[0])
+        unit = W / W.norm(dim=1, keepdim=True)
+        alike = (unit[pairs[0]] * unit[pairs[1]]).sum() / max(pairs.shape[1], 1)
+        return torch.exp(-(W * share).mean(dim=1)).mean() + overlap * alike
+
+    (U,), _ = minimise(loss, [random.standard_normal((n_subtasks, len(mean)))], 500, 1e-6)
+    sets = {tuple(np.flatnonzero(row).tolist()) for row in expit(U) > _MEMBER}
+    return [list(labels) for labels in sorted(sets) if 1 < len(labels) < len(mean)]
+
+
+@dataclass(eq=False, repr=False)
+class SLDL(Network):
+    """Network that also learns subtasks, the proportions within sets of labels (S-LDL, here S-KLD).
+
+    Hidden units ``h = σ(x W + a)`` feed a head per subtask, whose softmax learns the proportions ``q̂_t`` within its
+    set, and the heads' outputs feed the prediction next to the hidden units: ``p = softmax([h, φ(h A)] U + b)``, φ a
+    leaky rectifier. The loss is ``mean_i KL(d_i ‖ p_i) + μ Σ_t mean_i w_it mean_j |q_itj - q̂_itj|`` and the penalties
+    of :class:`AABP`, with ``q_it`` the proportions of row i within set t and ``w_it`` the sum of its shares there.
+
+    Ours: one hidden layer instead of three, the penalties, L-BFGS, and w |q - q̂| rounded within a thousandth.
+
+    Args:
+        n_subtasks: Sets that are looked for; see :func:`choose_subtasks`.
+        overlap: How much sets must differ.
+        subtask_weight: ``μ``.
+        n_hidden: Sigmoid units.
+        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
+        max_iter: Most L-BFGS iterations; many fit the noise of wide tables.
+        tol: Largest gradient entry at which the search stops.
+        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
+        random_state: Seeds sets and start weights.
+
+    Attributes:
+        subtasks_: Labels of each set.
+        coef_: ``W``, (d, H), for scaled features.
+        intercept_: ``a``, (H,).
+        subtask_coef_: ``A``, (H, sum of the sets' sizes).
+        output_coef_: ``U``, (H + sum of the sets' sizes, L).
+        output_intercept_: ``b``, (L,).
+        l2_: The ``λ`` in use.
+        n_iter_: Iterations taken.
+
+    References:
+        Wu, Li, Jia, Exploiting subtasks for label distribution learning (S-LDL), ICML 2025.
+
+    Example:
+        >>> from snefy_ldl.datasets import make_city_districts
+        >>> city = make_city_districts(n=60, random_state=0)
+        >>> SLDL(n_hidden=8, random_state=0).fit(city.X, city.D).predict(city.X[:2]).shape
+        (2, 3)
+    """
+
+    n_subtasks: int = 10
+    overlap: float = 0.2
+    subtask_weight: float = 0.1
+    _: KW_ONLY
+    max_iter: int = 80
+
+    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+        design = self._inputs(X, D)
+        self.subtasks_ = choose_subtasks(D.mean(axis=0), self.n_subtasks, self.overlap, random)
+        sizes = [len(labels) for labels in self.subtasks_]
+        Z, true, penalty = torch.from_numpy(design.Z), torch.from_numpy(D), self._penalty(design)
+
+        def loss(weights: list[Tensor]) -> Tensor:
+            first, heads, last, bias = weights
+            hidden = torch.sigmoid(Z @ first)
+            code = hidden @ heads
+            log_P = torch.log_softmax(torch.cat([hidden, leaky_relu(code)], dim=1) @ last + bias, dim=1)
+            total = -(true * log_P).sum(dim=1)
+            for labels, outputs in zip(self.subtasks_, code.split(sizes, dim=1)):
+                gap = true[:, labels] - true[:, labels].sum(dim=1, keepdim=True) * torch.softmax(outputs, dim=1)
+                total = total + self.subtask_weight * (gap.square() + ROUNDING**2).sqrt().mean(dim=1)
+            return total.mean() + penalty(first, [heads, last])
+
+        start = [
+            self._first_layer(design, self.n_hidden, random),
+            0.1 * random.standard_normal((self.n_hidden, sum(sizes))) / np.sqrt(self.n_hidden),
+            0.1 * random.standard_normal((self.n_hidden + sum(sizes), D.shape[1])) / np.sqrt(self.n_hidden),
+            np.log(D.mean(axis=0) + 1.0 / D.size),
+        ]
+        weights, self.n_iter_ = minimise(loss, start, self.max_iter, self.tol)
+        first, self.subtask_coef_, self.output_coef_, self.output_intercept_ = weights
+        self.coef_, self.intercept_ = design.weights(first)
+
+    def _predict(self, X: Array) -> Array:
+        hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
+        code = hidden @ self.subtask_coef_
+        features = np.concatenate([hidden, np.where(code > 0, code, 0.01 * code)], axis=1)
+        return softmax(features @ self.output_coef_ + self.output_intercept_, axis=1)
 
 
 class CPNN(Network):
