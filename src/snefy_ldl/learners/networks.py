@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu, softplus
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import ZeroOption
+from snefy_ldl.datasets.zeros import ZeroOption
 from snefy_ldl.learners.base import close_rows
 from snefy_ldl.learners.dirichlet import PENALTY_FACTOR, DirichletLearner, fit_concentration
 from snefy_ldl.learners.linear import Design, Objective, PenalisedLearner, lbfgs, minimise
