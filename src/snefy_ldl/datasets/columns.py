@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,28 +59,28 @@ def has_gaps(X: Any) -> bool:
     return table.dtype.kind == "f" and bool(np.isnan(table).any())
 
 
-def fill_gaps(features: Any, fills: Array, indicators: Mask) -> Any:
-    """Gaps filled, and a column for each indicator.
+class _Ranged:
+    """A reader that knows the range of the rows of its fit."""
 
-    Args:
-        features: Numbers (N, c), NaN where a cell is missing.
-        fills: What each column gets (c,).
-        indicators: For which columns absence is a feature of its own (c,).
+    training_range: TrainingRange | None
 
-    Returns:
-        Numbers (N, d); an array without gaps and indicators comes back as it is.
+    def transform(self, table: Any, warn: bool = True) -> Any:
+        """The features of a table."""
+        raise NotImplementedError
 
-    Example:
-        >>> fill_gaps(np.array([[np.nan, 1.0]]), np.array([5.0, 0.0]), np.array([True, False]))
-        array([[5., 1., 1.]])
-    """
-    missing = np.isnan(features)
-    if missing.any():
-        features = np.where(missing, fills.astype(features.dtype), features)
-    return np.hstack([features, missing[:, indicators]]).astype(features.dtype) if indicators.any() else features
+    def outside(self, table: Any) -> OutsideRows | None:
+        """How far rows are outside the range of the rows of the fit; None if that is not known.
+
+        Args:
+            table: What ``transform`` takes.
+        """
+        if self.training_range is None or sp.issparse(table):
+            return None
+        return self.training_range.measure(self.transform(table, warn=False))
 
 
-class GapFiller:
+@dataclass(eq=False)
+class GapFiller(_Ranged):
     """The columns of an array as features: NaN is a missing cell, which gets the median of its column.
 
     Args:
@@ -95,12 +96,10 @@ class GapFiller:
                [5.]])
     """
 
-    def __init__(
-        self, fills: Array, indicators: Mask, has_gaps: bool = False, training_range: TrainingRange | None = None
-    ) -> None:
-        self.fills, self.indicators, self.has_gaps = fills, indicators, has_gaps
-        self.training_range = training_range
-        self.notes: tuple[str, ...] = ()
+    fills: Array
+    indicators: Mask
+    has_gaps: bool = False
+    training_range: TrainingRange | None = None
 
     @classmethod
     def fit(cls, table: Array) -> GapFiller:
@@ -117,9 +116,9 @@ class GapFiller:
             array([2.])
         """
         fills, missing = fill_values(table)
-        indicators = matters(missing)
-        known = TrainingRange.of(fill_gaps(thin(table), fills, indicators))
-        return cls(fills, indicators, bool(missing.any()), known)
+        filler = cls(fills, matters(missing), bool(missing.any()))
+        filler.training_range = TrainingRange.of(filler.transform(thin(table)))
+        return filler
 
     @property
     def n_in(self) -> int:
@@ -136,11 +135,12 @@ class GapFiller:
         """Whether the features are the columns themselves."""
         return not self.indicators.any()
 
-    def transform(self, table: Any) -> Any:
+    def transform(self, table: Any, warn: bool = True) -> Any:
         """The features of an array or of a DataFrame of numbers.
 
         Args:
             table: Numbers (N, c).
+            warn: Of no effect.
 
         Returns:
             Features (N, d); an array without gaps, or a sparse matrix, comes back as it is.
@@ -156,7 +156,12 @@ class GapFiller:
         if sp.issparse(table) and not self.is_plain:
             raise InputError("the model was fitted to an array with gaps; X must not be sparse.")
         features = check_features(table, n_features=self.n_in, largest=LARGEST_FEATURE, missing=not sp.issparse(table))
-        return features if sp.issparse(table) else fill_gaps(features, self.fills, self.indicators)
+        if sp.issparse(table):
+            return features
+        missing = np.isnan(features)
+        if missing.any():
+            features = np.where(missing, self.fills.astype(features.dtype), features)
+        return features if self.is_plain else np.hstack([features, missing[:, self.indicators]]).astype(features.dtype)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, which :func:`snefy_ldl.datasets.columns.read_encoder` takes.
@@ -171,16 +176,6 @@ class GapFiller:
         where = [int(k) for k in np.flatnonzero(self.indicators)]
         known = {} if self.training_range is None else {"range": self.training_range.to_dict()}
         return {"named": False, "width": self.n_out, "fills": self.fills.tolist(), "indicators": where, **known}
-
-    def outside(self, table: Any) -> OutsideRows | None:
-        """How far rows are outside the range of the rows of the fit; None where that is not known.
-
-        Args:
-            table: What :meth:`transform` takes.
-        """
-        if self.training_range is None or sp.issparse(table):
-            return None
-        return self.training_range.measure(self.transform(table))
 
 
 #: What to do where all that is left is a column of sentences.
@@ -198,7 +193,7 @@ NOTE_ADVICE = {
 }
 
 
-class TableEncoder:
+class TableEncoder(_Ranged):
     """The columns of a DataFrame as features.
 
     Args:
@@ -269,11 +264,6 @@ class TableEncoder:
         return encoder
 
     @property
-    def names_in(self) -> list[str]:
-        """Names of all columns (c)."""
-        return [column.name for column in self.columns]
-
-    @property
     def names_used(self) -> list[str]:
         """Names of the columns that became features."""
         return [column.name for column in self.columns if column.names_out]
@@ -337,25 +327,25 @@ class TableEncoder:
         """
         if not is_frame(table):
             return self._transform_array(table)
+        names = [column.name for column in self.columns]
         if self.is_plain:
-            check_names(table, self.names_in)
-        frame = as_pandas(table)
-        self._check_columns([str(name) for name in frame.columns])
+            check_names(table, names)
+        frame = self._known_columns(table)
         if len(frame) == 0:
             raise InputError("X is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
         # networks compute in float32, and a copy of very many numbers in float64 may be more than a machine holds
         single = frame.size > SINGLE_NUMBERS and all(kind == np.float32 for kind in frame.dtypes)
         dtype = np.float32 if single else np.float64
-        if self.is_plain and [str(name) for name in frame.columns] == self.names_in and _holds_floats(frame):
+        floats = all(isinstance(kind, np.dtype) and kind.kind == "f" for kind in set(frame.dtypes))
+        if self.is_plain and floats and list(frame.columns) == names:
             features = frame.to_numpy() if single else np.array(frame.to_numpy(), dtype=dtype, order="C")
             if features.min() >= -LARGEST_FEATURE and features.max() <= LARGEST_FEATURE:  # and no gap: NaN is neither
                 return features
         features, start, odd = np.empty((len(frame), self.n_out), dtype=dtype), 0, []
         for column in self.columns:
-            if column.names_out:
-                part, strange = column.encode(frame[column.name])
-                features[:, start : start + part.shape[1]] = part
-                start += part.shape[1]
+            if width := len(column.names_out):
+                features[:, start : start + width], strange = column.encode(frame[column.name])
+                start += width
                 odd += strange
         if odd and warn:
             warnings.warn(TableNote(describe_odd_cells(odd), odd), stacklevel=4)
@@ -393,15 +383,16 @@ class TableEncoder:
             >>> [one.what for one in encoder.odd_cells(pandas.DataFrame({"ph": [None, 5.0]}))]
             ['empty']
         """
-        frame = as_pandas(table)
-        self._check_columns([str(name) for name in frame.columns])
+        frame = self._known_columns(table)
         used = [column for column in self.columns if column.names_out]
         return [one for column in used for one in column.encode(frame[column.name])[1]]
 
-    def _check_columns(self, names: list[str]) -> None:
-        """Raise where a column that is needed is missing, or one is not known."""
-        missing = [name for name in self.names_used if name not in names]
-        refuse_names(missing, [name for name in names if name not in self.names_in])
+    def _known_columns(self, table: Any) -> Any:
+        """A frame of pandas, unless a column that is needed is missing, or one is not known."""
+        frame, known = as_pandas(table), [column.name for column in self.columns]
+        missing = [name for name in self.names_used if name not in frame.columns]
+        refuse_names(missing, [name for name in frame.columns if name not in known])
+        return frame
 
     def _transform_array(self, table: Any) -> Any:
         if not all(isinstance(column, (NumberColumn, LeftOutColumn)) for column in self.columns):
@@ -415,13 +406,10 @@ class TableEncoder:
         features = check_features(table, n_features=self.n_in, largest=LARGEST_FEATURE, missing=not sp.issparse(table))
         if sp.issparse(table):
             return features
-        used = [k for k, column in enumerate(self.columns) if column.names_out]
-        if len(used) == self.n_in and self.is_plain and not np.isnan(features.sum(dtype=np.float64)):
+        if self.is_plain and len(self.names_used) == self.n_in and not np.isnan(features.sum(dtype=np.float64)):
             return features
-        import pandas  # who fitted a frame has it
-
-        frame = pandas.DataFrame(features[:, used], columns=self.names_used)
-        return np.hstack([self.columns[k].encode(frame[self.columns[k].name])[0] for k in used])
+        used = [(column, cells) for column, cells in zip(self.columns, features.T) if isinstance(column, NumberColumn)]
+        return np.hstack([column.features(cells) for column, cells in used])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, which :func:`read_encoder` takes.
@@ -437,16 +425,6 @@ class TableEncoder:
         columns = [column.to_dict() for column in self.columns]
         known = {} if self.training_range is None else {"range": self.training_range.to_dict()}
         return {"named": True, "width": self.n_out, "columns": columns, "notes": list(self.notes), **known}
-
-    def outside(self, table: Any) -> OutsideRows | None:
-        """How far rows are outside the range of the rows of the fit; None where that is not known.
-
-        Args:
-            table: What :meth:`transform` takes.
-        """
-        if self.training_range is None or sp.issparse(table):
-            return None
-        return self.training_range.measure(self.transform(table, warn=False))
 
 
 Encoder = TableEncoder | GapFiller
@@ -517,10 +495,6 @@ def columns_of(model: Any) -> list[str] | None:
     columns = getattr(model, "columns_", None)
     names = getattr(columns, "names_used", getattr(model, "feature_names_in_", None))
     return None if names is None else [str(name) for name in names]
-
-
-def _holds_floats(frame: Any) -> bool:
-    return all(isinstance(kind, np.dtype) and kind.kind == "f" for kind in set(frame.dtypes))
 
 
 def _check_words(words: Any, names: list[str]) -> dict[str, str]:

@@ -1,21 +1,17 @@
 """What a column may be: numbers, a category, a date, or nothing to learn from; recognised by its name and its cells.
 
-Medians, missing cells and levels are learned by scikit-learn transformers. What they learned is stored in plain
-fields, which a model folder holds as JSON.
+What is learnt (medians, levels, ...) is stored in plain fields, which a model folder holds as JSON.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import OneHotEncoder
 
 from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.types import Array, Mask
@@ -55,15 +51,17 @@ def describe_odd_cells(odd: Iterable[OddCells]) -> str:
     """
     totals: dict[tuple[str, str], OddCells] = {}
     for one in odd:
-        first = totals.get((one.column, one.what))
-        totals[one.column, one.what] = one if first is None else replace(first, cells=first.cells + one.cells)
+        first = totals.get((one.column, one.what), replace(one, cells=0))
+        totals[one.column, one.what] = replace(first, cells=first.cells + one.cells)
     words = {
         "unseen": "values that the model has not seen in {} ({}, for example), treated as 'other'",
         "empty": "no value in {}, although none was empty in training; filled with the middle value",
         "unreadable": "unreadable values in {} ({!r}, for example), treated as empty",
     }
-    counts = ((one, f"{one.cells:,} cell{'s' if one.cells > 1 else ''}") for one in totals.values())
-    return "\n".join(f"column {one.column!r}: " + words[one.what].format(n, one.example) for one, n in counts)
+    return "\n".join(
+        f"column {one.column!r}: " + words[one.what].format(f"{one.cells:,} cell{'s' * (one.cells > 1)}", one.example)
+        for one in totals.values()
+    )
 
 
 #: Rows, and part of the rows, in which a level must stand to get a feature; the others are pooled.
@@ -81,8 +79,8 @@ DATE_PARTS = ("year", "day of year", "days")
 
 
 @dataclass(frozen=True)
-class Column(ABC):
-    """Base of all kinds: a column of a table, and the features it becomes.
+class Column:
+    """Base of all kinds: a column of a table, and the features it becomes, here none.
 
     Args:
         name: Of the column.
@@ -94,11 +92,11 @@ class Column(ABC):
     @property
     def names_out(self) -> list[str]:
         """Names of its features (k)."""
-        return [self.name]
+        return []
 
-    @abstractmethod
     def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
         """Features (N, k) of a pandas Series (N,), and what was odd about it."""
+        return np.zeros((len(column), 0)), []
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, of which :data:`KINDS` makes the column again."""
@@ -146,13 +144,15 @@ class NumberColumn(Column):
         """Features (N, 1 or 2) of a pandas Series."""
         numbers, wrong = cell_numbers(column)
         check_range(numbers, self.name)
+        empty = np.isnan(numbers) & ~wrong & (not self.gaps)
+        odd = _odd_cells(self.name, unreadable=(wrong, column.to_numpy()), empty=(empty, None))
+        return self.features(numbers), odd
+
+    def features(self, numbers: Array) -> Array:
+        """Features (N, 1 or 2) of numbers (N,), NaN where a cell is empty."""
         missing = np.isnan(numbers)
-        if not missing.any() and not self.indicator:  # the usual case, and there may be millions of rows
-            return numbers[:, None], []
         filled = np.where(missing, self.fill, numbers)
-        empty = missing & ~wrong & (not self.gaps)
-        odd = _odd_cells(self.name, unreadable=(wrong, np.asarray(column, dtype=object)), empty=(empty, None))
-        return np.column_stack([filled, missing] if self.indicator else [filled]).astype(np.float64), odd
+        return np.column_stack([filled, missing] if self.indicator else [filled])
 
 
 @dataclass(frozen=True)
@@ -180,12 +180,10 @@ class CategoryColumn(Column):
         """Levels of texts (N,), None where a cell is empty."""
         cells = np.array([EMPTY if text is None else text for text in texts], dtype=object)
         least = max(LEVEL_ROWS if len(cells) >= FEW_ROWS else 2, math.ceil(LEVEL_PART * len(cells)))
-        encoder = OneHotEncoder(
-            min_frequency=least, max_categories=MOST_LEVELS, handle_unknown="infrequent_if_exist", dtype=np.float64
-        ).fit(cells[:, None])
-        rare = encoder.infrequent_categories_[0]
-        pooled = () if rare is None else tuple(str(level) for level in rare)
-        levels = tuple(str(level) for level in encoder.categories_[0] if str(level) not in pooled)
+        values, rows = np.unique(cells.astype(str), return_counts=True)
+        often = [k for k in np.argsort(-rows, kind="stable")[:MOST_LEVELS] if rows[k] >= least]
+        levels = tuple(str(values[k]) for k in sorted(often))
+        pooled = tuple(str(value) for value in values if value not in levels)
         share = float((cells == levels[-1]).mean()) if len(levels) == 2 and not pooled else 0.0
         return cls(name, levels, bool(pooled), share, bool((cells == EMPTY).any()), pooled)
 
@@ -295,15 +293,6 @@ class LeftOutColumn(Column):
     example: str = ""
     kind: ClassVar[str] = "left out"
 
-    @property
-    def names_out(self) -> list[str]:
-        """None."""
-        return []
-
-    def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
-        """No feature (N, 0)."""
-        return np.zeros((len(column), 0)), []
-
 
 #: Every kind by the word that a file has for it.
 KINDS: dict[str, type[Column]] = {kind.kind: kind for kind in (NumberColumn, CategoryColumn, DateColumn, LeftOutColumn)}
@@ -342,12 +331,9 @@ def fill_values(table: Array) -> tuple[Array, Mask]:
         array([3.])
     """
     missing: Mask = np.isnan(table)
-    step = max(1, len(table) // MEDIAN_ROWS)  # a median of many rows needs no more than some of them
-    some = table[::step] if not missing[::step].all(axis=0).any() else table
-    if not missing.any():  # several times faster than the imputer's masked median
-        return np.median(some, axis=0).astype(np.float64), missing
-    imputer = SimpleImputer(strategy="median", keep_empty_features=True).fit(some)
-    return np.nan_to_num(imputer.statistics_.astype(np.float64), nan=0.0), missing
+    some = table[:: max(1, len(table) // MEDIAN_ROWS)]  # a median of many rows needs no more than some of them
+    some = table if np.isnan(some).all(axis=0).any() else some
+    return np.nanmedian(np.where(missing.all(axis=0), 0.0, some), axis=0).astype(np.float64), missing
 
 
 def matters(missing: Mask) -> Mask:
@@ -387,12 +373,10 @@ def check_range(numbers: Array, name: str) -> None:
     wrong = np.abs(numbers) > LARGEST_FEATURE  # not so for NaN
     if wrong.any():
         row = int(wrong.argmax())
+        where = f"at data row {row + 1}, column {name!r}; features must"
         if np.isinf(numbers[row]):
-            raise InputError(f"X contains inf at data row {row + 1}, column {name!r}; features must be finite numbers.")
-        raise InputError(
-            f"X holds {numbers[row]:g} at data row {row + 1}, column {name!r}; features must lie within "
-            f"±{LARGEST_FEATURE:g}. Rescale it."
-        )
+            raise InputError(f"X contains inf {where} be finite numbers.")
+        raise InputError(f"X holds {numbers[row]:g} {where} lie within ±{LARGEST_FEATURE:g}. Rescale it.")
 
 
 #: What a user may say a column is.
@@ -462,46 +446,36 @@ def recognise(name: str, column: Any, word: str = "auto", keep_constant: bool = 
     if word not in WORDS:
         raise InputError(f"columns: {name!r} cannot be {word!r}; use one of {', '.join(WORDS)}.")
     if word in ("id", "drop"):
-        return LeftOutColumn(name, word, ""), []
+        return LeftOutColumn(name, word), []
     may_name, word = word == "auto", "auto" if word == "feature" else word  # a feature names no row
-    if word == "auto":
-        empty = bool(column.isna().all()) or (is_text(column) and all(text is None for text in cell_texts(column)))
-        if empty and not keep_constant:
-            return LeftOutColumn(name, "empty"), [f"column {name!r} is empty and was left out"]
     if word == "date" or (word == "auto" and _is_date_type(column)):
-        return _date(name, column, word)
+        return _date(name, column)
+    texts = cell_texts(column) if is_text(column) or word == "category" or column.dtype.kind == "b" else None
+    given = [text for text in texts if text is not None] if texts is not None else column.dropna()
+    if word == "auto" and not len(given) and not keep_constant:
+        return LeftOutColumn(name, "empty"), [f"column {name!r} is empty and was left out"]
     if word == "category" or column.dtype == bool or str(column.dtype) in ("category", "boolean"):
         return _category(name, cell_texts(column), keep_constant or word == "category")
     numbers, wrong = cell_numbers(column)
-    present = ~np.isnan(numbers)
-    if word == "number" or not is_text(column) or present.sum() >= MOSTLY * max(1, present.sum() + wrong.sum()):
-        return _number(name, column, numbers, word, keep_constant, may_name)
-    texts = cell_texts(column)
-    if set(texts) - {None} <= {"True", "False"}:
-        return _category(name, texts, keep_constant)
-    given = [text for text in texts if text is not None]
-    if may_name and len(given) > 1 and len(set(given)) == len(given) and not _might_be_dates(given):
+    n_numbers = np.isfinite(numbers).sum()
+    if word == "number" or texts is None or n_numbers >= MOSTLY * max(1, n_numbers + wrong.sum()):
+        return _number(name, column, numbers, wrong, word, keep_constant, may_name)
+    is_flag = set(given) <= {"True", "False"}
+    are_dates = bool(given) and not is_flag and bool(fitting_formats(given))
+    if may_name and len(set(given)) == len(given) > 1 and not is_flag and not are_dates:
         words = "names the rows" if names_rows(name) else "holds another text in every row"
         return LeftOutColumn(name, "id", given[0]), [f"column {name!r} {words} ({given[0]}, ...) and was left out"]
-    if _might_be_dates(given) and fitting_formats(given):
-        return _date(name, column, word)
-    return _category(name, texts, keep_constant)
+    return _date(name, column) if are_dates else _category(name, texts, keep_constant)
 
 
 def _is_date_type(column: Any) -> bool:
-    if str(column.dtype).startswith("datetime64") or column.dtype.kind == "M":
+    if column.dtype.kind == "M":
         return True
-    if not is_text(column):
-        return False
-    values = list(column.astype(object).head(50).dropna())
+    values = list(column.head(50).dropna()) if is_text(column) else []
     return bool(values) and all(hasattr(value, "year") for value in values)
 
 
-def _might_be_dates(texts: list[str]) -> bool:
-    return bool(texts) and bool(fitting_formats(texts[:20]))
-
-
-def _date(name: str, column: Any, word: str) -> tuple[Column, list[str]]:
+def _date(name: str, column: Any) -> tuple[Column, list[str]]:
     form, notes = None, []
     if not _is_date_type(column):
         given = [text for text in cell_texts(column) if text is not None]
@@ -526,8 +500,7 @@ def _category(name: str, texts: Any, keep_constant: bool) -> tuple[Column, list[
             return LeftOutColumn(name, "rare", learned.pooled[0]), [words]
         level = learned.levels[0]
         return LeftOutColumn(name, "constant", level), [f"column {name!r} is {level} in every row and was left out"]
-    values = {text for text in texts if text is not None}
-    notes = [*_group_note(name, len(values), len(texts)), *_case_notes(name, values)]
+    notes = _group_note(name, len(set(texts) - {None}), len(texts))
     if learned.pooled:
         rare = f"{len(learned.pooled)} rare value{'s' if len(learned.pooled) > 1 else ''}"
         notes.append(f"column {name!r}: {rare} ({learned.pooled[0]}, for example) became 'other'")
@@ -535,10 +508,9 @@ def _category(name: str, texts: Any, keep_constant: bool) -> tuple[Column, list[
 
 
 def _number(
-    name: str, column: Any, numbers: Array, word: str, keep_constant: bool, may_name: bool
+    name: str, column: Any, numbers: Array, wrong: Mask, word: str, keep_constant: bool, may_name: bool
 ) -> tuple[Column, list[str]]:
     check_range(numbers, name)
-    wrong = cell_numbers(column)[1]
     if word == "number" and wrong.all():
         raise InputError(f"column {name!r} cannot be read as numbers: it holds {column.iloc[0]!r}.")
     present = numbers[~np.isnan(numbers)]
@@ -552,15 +524,15 @@ def _number(
         value = f"{present[0]:g}"
         return LeftOutColumn(name, "constant", value), [f"column {name!r} is {value} in every row and was left out"]
     notes = []
-    if may_name and (names_rows(name) or GROUP_NAME.fullmatch(name.strip().lower())):
-        whole = bool((present == np.round(present)).all())
-        least = NAMED_GROUP_VALUES if GROUP_NAME.fullmatch(name.strip().lower()) else GROUP_VALUES
-        notes += _group_note(name, len(np.unique(present)), len(present), least) if whole else []
+    of_groups = GROUP_NAME.fullmatch(name.strip().lower()) is not None
+    if may_name and (of_groups or names_rows(name)) and (present == np.round(present)).all():
+        least = NAMED_GROUP_VALUES if of_groups else GROUP_VALUES
+        notes += _group_note(name, len(np.unique(present)), len(present), least)
     notes += _far_value_note(name, present)
     if wrong.any():
-        n, example = int(wrong.sum()), str(column.iloc[int(wrong.argmax())])
+        row, n = int(wrong.argmax()), int(wrong.sum())
         verb = "cells are no numbers" if n > 1 else "cell is no number"
-        notes.append(f"column {name!r}: {n} {verb} ({example!r}, data row {int(wrong.argmax()) + 1}); read as empty")
+        notes.append(f"column {name!r}: {n} {verb} ({str(column.iloc[row])!r}, data row {row + 1}); read as empty")
     if learned.gaps:
         gaps, more = len(numbers) - len(present), ", and whether it is empty became a feature" * learned.indicator
         verb = "cells are" if gaps > 1 else "cell is"
@@ -573,16 +545,11 @@ def _far_value_note(name: str, present: Array) -> list[str]:
     """A note where one value far from all others stands in several rows, as -9999 does for a missing number."""
     values, rows = np.unique(present, return_counts=True)
     notes = []
-    for value, nearest, others, n in (
-        ((values[0], values[1], values[1:], rows[0]), (values[-1], values[-2], values[:-1], rows[-1]))
-        if len(values) > 3
-        else ()
-    ):
-        code = MISSING_CODES.fullmatch(f"{value:g}") is not None
-        span = others[-1] - others[0]
-        if n > 1 and abs(value - nearest) > (CODE_GAP if code else VALUE_GAP) * span:
+    for end, others in ((0, values[1:]), (-1, values[:-1])) if len(values) > 3 else ():
+        far = CODE_GAP if MISSING_CODES.fullmatch(f"{values[end]:g}") else VALUE_GAP
+        if rows[end] > 1 and abs(values[end] - others[end]) > far * (others[-1] - others[0]):
             notes.append(
-                f"column {name!r}: {value:g} stands in {n} rows, far from all others ({others[0]:g} to "
+                f"column {name!r}: {values[end]:g} stands in {rows[end]} rows, far from all others ({others[0]:g} to "
                 f"{others[-1]:g}), {LIKELY_CODE}"
             )
     return notes
@@ -602,22 +569,21 @@ def fixed_group_notes(columns: Sequence[Column], features: Array, notes: Sequenc
         One note per column.
     """
     places = np.cumsum([0, *(len(column.names_out) for column in columns)])
-    numbers = [
-        (column.name, features[:, at]) for column, at in zip(columns, places) if isinstance(column, NumberColumn)
-    ]
+    numbers = [(column.name, at) for column, at in zip(columns, places) if isinstance(column, NumberColumn)]
+    table = features[:, [at for _, at in numbers]]
+    broken = (table != np.round(table)).any(axis=0)
     found = []
-    for name, values in numbers:
+    for (name, _), values, is_broken in zip(numbers, table.T, broken):
         noted = any(note.startswith(f"column {name!r}") and note.endswith(LIKELY_GROUP) for note in notes)
-        groups, where, rows = np.unique(values, return_inverse=True, return_counts=True)
-        whole = bool((values == np.round(values)).all()) and RUNNING.fullmatch(name.lower()) is None
-        if noted or not whole or len(groups) < NAMED_GROUP_VALUES or rows.min() < GROUP_ROWS:
+        if noted or is_broken or RUNNING.fullmatch(name.lower()) is not None:
             continue
-        largest, first = np.flatnonzero(where == rows.argmax()), np.zeros(len(groups))
-        for other, cells in numbers:
-            if other == name or (cells[largest] != cells[largest[0]]).any() or (cells == np.round(cells)).all():
-                continue
-            first[where] = cells
-            if len(np.unique(first)) > len(groups) / 2 and (first[where] == cells).all():
+        groups, where, rows = np.unique(values, return_inverse=True, return_counts=True)
+        if len(groups) < NAMED_GROUP_VALUES or rows.min() < GROUP_ROWS:
+            continue
+        largest, first = table[where == rows.argmax()], np.zeros(len(groups))
+        for other in table.T[broken & (largest == largest[0]).all(axis=0)]:
+            first[where] = other
+            if len(np.unique(first)) > len(groups) / 2 and (first[where] == other).all():
                 found += _group_note(name, len(groups), len(values), NAMED_GROUP_VALUES)
                 break
     return found
@@ -628,19 +594,6 @@ def _group_note(name: str, n_values: int, n_rows: int, least: int = GROUP_VALUES
     if n_values < least or n_rows < GROUP_ROWS * n_values:
         return []
     return [f"column {name!r} has {n_values} values in {n_rows} rows, so it {LIKELY_GROUP}"]
-
-
-def _case_notes(name: str, values: set[str]) -> list[str]:
-    """A note where values differ in case or blanks only."""
-    plain: dict[str, list[str]] = {}
-    for value in sorted(values):
-        plain.setdefault(" ".join(value.split()).casefold(), []).append(value)
-    alike = [same for same in plain.values() if len(same) > 1]
-    if not alike:
-        return []
-    more = f" (and {len(alike) - 1} more such)" if len(alike) > 1 else ""
-    names = " and ".join(repr(value) for value in alike[0])
-    return [f"column {name!r}: {names} differ in case or blanks only{more} and count as different values"]
 
 
 def _is_id(name: str, present: Array, n_rows: int) -> str:

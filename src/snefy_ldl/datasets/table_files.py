@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import gc
 import gzip
 import io
 import sys
-import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +19,7 @@ from snefy_ldl._internal.files import replace_file
 from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
-from snefy_ldl.datasets.cells import cell_text
+from snefy_ldl.datasets.cells import cell_text, is_text
 from snefy_ldl.datasets.formats import TextFormat, change_formulas, escape_cell, sniff_text, table_kind, unescape_cell
 from snefy_ldl.errors import DataNotFoundError, InputError, SnefyError
 
@@ -59,15 +57,12 @@ def parquet_batches(files: Sequence[Path], rows: int, columns: list[str]) -> Ite
     total = sum(int(pyarrow.parquet.read_metadata(file).num_rows) for file in files)
     for file in files:
         with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 17) as content:
-            groups = content.metadata.num_row_groups
-            run, held = [], 0
-            for group in range(groups):
-                run.append(group)
-                held += content.metadata.row_group(group).num_rows
-                if held >= PASS_ROWS or group == groups - 1:
-                    for batch in content.iter_batches(rows, row_groups=run, columns=columns):
-                        yield batch, total
-                    run, held = [], 0
+            sizes = [content.metadata.row_group(group).num_rows for group in range(content.metadata.num_row_groups)]
+            passes = np.cumsum([0, *sizes])[:-1] // PASS_ROWS
+            for number in np.unique(passes):
+                groups = np.flatnonzero(passes == number).tolist()
+                for batch in content.iter_batches(rows, row_groups=groups, columns=columns):
+                    yield batch, total
 
 
 def read_whole(file: Path, kind: str, sheet: str | int | None = None) -> tuple[Any, tuple[str, ...]]:
@@ -92,64 +87,52 @@ def read_whole(file: Path, kind: str, sheet: str | int | None = None) -> tuple[A
         frame = pandas.read_feather(file)
     else:
         try:
-            import openpyxl  # noqa: F401 - an extra that pandas reads workbooks with
+            book = pandas.ExcelFile(file, engine="openpyxl")
         except ImportError:
             raise ImportError("Excel files need openpyxl: pip install 'snefy-ldl[excel]'") from None
-        with pandas.ExcelFile(file, engine="openpyxl") as book:
+        with book:
             sheets = [str(name) for name in book.sheet_names]
-            wanted = str(sheet) if sheet is not None else sheets[0]
+            wanted = sheets[0] if sheet is None else str(sheet)
             if wanted not in sheets and wanted.isdecimal() and 1 <= int(wanted) <= len(sheets):
                 wanted = sheets[int(wanted) - 1]
             if wanted not in sheets:
                 raise InputError(f"{file.name} has no sheet {wanted!r}; its sheets: {shorten(sheets)}.")
             frame = book.parse(wanted)
-            if len(sheets) > 1 and sheet is None:
-                notes = (f"of its {len(sheets)} sheets the first, {wanted!r}, was read",)
+        if len(sheets) > 1 and sheet is None:
+            notes = (f"of its {len(sheets)} sheets the first, {wanted!r}, was read",)
         filled = np.flatnonzero(frame.notna().any(axis=1))
         frame = frame.iloc[: filled[-1] + 1 if len(filled) else 0]  # sheets often end in empty rows
     return frame.set_axis([str(name) for name in frame.columns], axis=1), notes
 
 
-def check_numbers(column: Any, where: str, first: int) -> None:
-    """Raise where a column holds anything but numbers.
-
-    Args:
-        column: A pandas Series.
-        where: What the message starts with, before the number of the row.
-        first: Number of its first row.
-
-    Raises:
-        InputError: A cell is empty, or no number.
-    """
-    import pandas  # an extra, loaded by the table already
-
-    numbers = pandas.to_numeric(column, errors="coerce").to_numpy(dtype="float64", na_value=float("nan"))
-    bad = numbers != numbers
-    if bad.any() or column.dtype == object or str(column.dtype).startswith("str"):
-        place = int(bad.argmax())
-        raise InputError(
-            f"{where} {first + place}, column {column.name!r}: {str(column.iloc[place])!r} is no number, and the model "
-            "takes numbers only. Fit it again with this version to have text and gaps read."
-        )
-
-
-def check_finite(chunk: Any, where: str, first: int) -> None:
-    """Raise where a column of numbers holds infinity, which is no missing cell.
+def check_cells(chunk: Any, numbers: Sequence[str], where: str, first: int) -> None:
+    """Raise if a number is infinite, or a cell of a column that must hold numbers is none.
 
     Args:
         chunk: A DataFrame.
+        numbers: Columns that must hold numbers without gaps.
         where: What the message starts with, before the number of the row.
         first: Number of its first row.
 
     Raises:
-        InputError: A cell is infinite.
+        InputError: The message names the row and the column.
     """
+    import pandas  # an extra, loaded by the table already
+
     for name in chunk.columns:
-        if chunk[name].dtype.kind == "f":
-            infinite = np.isinf(chunk[name].to_numpy(dtype=np.float64, na_value=np.nan))
-            if infinite.any():
-                row = first + int(infinite.argmax())
-                raise InputError(f"{where} {row}, column {name!r}: infinite. Correct the cell, or leave it empty.")
+        cells = pandas.to_numeric(chunk[name], errors="coerce") if name in numbers else chunk[name]
+        if cells.dtype.kind != "f" and name not in numbers:
+            continue
+        values = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        if name in numbers and (np.isnan(values).any() or is_text(chunk[name])):
+            row = int(np.isnan(values).argmax())
+            raise InputError(
+                f"{where} {first + row}, column {name!r}: {str(chunk[name].iloc[row])!r} is no number, and the model takes "
+                "numbers only. Fit it again with this version to have text and gaps read."
+            )
+        if np.isinf(values).any():
+            row = first + int(np.isinf(values).argmax())
+            raise InputError(f"{where} {row}, column {name!r}: infinite. Correct the cell, or leave it empty.")
 
 
 def need_columns(wanted: list[str], what: str, available: list[str], file: str) -> None:
@@ -272,17 +255,12 @@ class TableSource:
         Raises:
             InputError: A feature is no finite number (the message names column and row), or there is no row.
         """
-        first = 1
-        as_text = set(keep) - set(features)
-        for chunk in self._frames(list(dict.fromkeys([*keep, *features])), as_text, progress, rows):
-            if chunk.empty:
-                continue
-            if finite:
-                for name in features:
-                    check_numbers(chunk[name], f"{self.file.name}, data row", first)
-            first += len(chunk)
-            yield chunk
-        if first == 1:
+        wanted, empty = list(dict.fromkeys([*keep, *features])), True
+        for chunk in self._frames(wanted, set(keep) - set(features), progress, rows, features if finite else ()):
+            if len(chunk):
+                empty = False
+                yield chunk
+        if empty:
             raise InputError(f"{self.file.name} holds no rows.")
 
     def whole(
@@ -344,12 +322,17 @@ class TableSource:
         return frame.assign(**{name: [cell_text(value) for value in frame[name]] for name in as_text})
 
     def _frames(
-        self, columns: list[str], as_text: set[str], progress: Progress | None, rows: int | None = None
+        self,
+        columns: list[str],
+        as_text: set[str],
+        progress: Progress | None,
+        rows: int | None = None,
+        numbers: Sequence[str] = (),
     ) -> Iterator[Any]:
         """Frames with these columns, whatever the file's kind; numbers are finite or missing."""
         first = 1
         for chunk in self._parts(columns, as_text, progress, rows):
-            check_finite(chunk, f"{self.file.name}, data row", first)
+            check_cells(chunk, numbers, f"{self.file.name}, data row", first)
             first += len(chunk)
             yield chunk
 
@@ -513,7 +496,9 @@ class TableSink:
         if header:
             self._writer = sys.stdout if self.file is None else self._open_text()
         frame = change_formulas(frame, escape_cell)
-        quoting = csv.QUOTE_NONNUMERIC if _has_carriage_return(frame) else csv.QUOTE_MINIMAL
+        text = frame.columns.tolist() + frame.select_dtypes(exclude="number").to_numpy(dtype=object).ravel().tolist()
+        # the writer forgets to quote a carriage return, which would end the row
+        quoting = csv.QUOTE_NONNUMERIC if any("\r" in str(cell) for cell in text) else csv.QUOTE_MINIMAL
         separator = "\t" if self._kind == "tsv" else ","
         frame.to_csv(self._writer, sep=separator, index=False, header=header, quoting=quoting)
 
@@ -529,64 +514,37 @@ class TableSink:
             layer = self._stack.enter_context(gzip.GzipFile("", "wb", fileobj=layer, mtime=0))
         return self._stack.enter_context(io.TextIOWrapper(layer, encoding="utf-8", newline=""))
 
-    def _write_whole(self) -> None:
-        import pandas  # an extra, loaded where a table is written
-
-        frame = pandas.concat(self._parts, ignore_index=True)
-        if self._kind == "feather":
-            frame.to_feather(self._temporary)
-            return
-        assert self.file is not None
-        assert self._temporary is not None
-        self._temporary.write_bytes(_excel_bytes(frame, self.file))
-
     def __exit__(self, *error: Any) -> None:
         try:
             if self._parts and error[:1] in ((), (None,)):
-                self._write_whole()
+                import pandas  # an extra, loaded where a table is written
+
+                assert self.file is not None
+                assert self._temporary is not None
+                frame = pandas.concat(self._parts, ignore_index=True)
+                if self._kind == "feather":
+                    frame.to_feather(self._temporary)
+                else:
+                    self._temporary.write_bytes(_excel_bytes(frame, self.file))
         except BaseException:
             self._stack.__exit__(*sys.exc_info())
             raise
         self._stack.__exit__(*error)
 
 
-def _has_carriage_return(frame: Any) -> bool:
-    """Whether any text holds one: the writer of text files forgets to quote it, and it would end the row."""
-    return any(
-        isinstance(cell, str) and "\r" in cell
-        for place, dtype in enumerate(frame.dtypes)
-        if dtype.kind in "OU"
-        for cell in (frame.columns[place], *frame.iloc[:, place])
-    )
-
-
 def _excel_bytes(frame: Any, file: Path) -> Any:
-    """A DataFrame as the content of an Excel file, whose name is for messages.
-
-    It is made in memory, but openpyxl writes sheets to temporary files first. Where something goes wrong, its
-    unfinished files complain again when they are thrown away; one error is enough.
-    """
+    """A DataFrame as the content of an Excel file, whose name is for messages."""
     import pandas  # an extra, loaded where a table is written
 
     content = io.BytesIO()
-    failure: Exception | None = None
-    usual, sys.unraisablehook = sys.unraisablehook, lambda complaint: None
     try:
         with pandas.ExcelWriter(content, engine="openpyxl") as writer:
             frame.to_excel(writer, index=False)
             _store_as_text(writer.book.active)
     except ImportError:
-        failure = ImportError("Excel files need openpyxl: pip install 'snefy-ldl[excel]'")
-    except OSError as error:  # the file itself is not written yet
-        failure = OSError(error.errno, error.strerror, tempfile.gettempdir())
-    except Exception as error:  # too many rows, or characters that the format lacks
-        failure = InputError(f"{file} cannot be written: {error} Write .csv or .parquet instead.")
-    finally:
-        if failure is not None:
-            gc.collect()
-        sys.unraisablehook = usual
-    if failure is not None:
-        raise failure
+        raise ImportError("Excel files need openpyxl: pip install 'snefy-ldl[excel]'") from None
+    except Exception as error:  # too many rows, characters that the format lacks, no space for temporary files
+        raise InputError(f"{file} cannot be written: {error} Write .csv or .parquet instead.") from None
     return content.getbuffer()
 
 

@@ -329,7 +329,7 @@ def test_partial_fit_reads_further_rows_as_the_first():
     model = SnefyLDL(n_neurons=4, random_state=0).partial_fit(first, shares(20))
     with pytest.warns(TableNote, match="mud"):
         model.partial_fit(later, shares(20, 2))
-    assert model.columns_.names_in == ["rock", "site", "ph"]
+    assert [column.name for column in model.columns_.columns] == ["rock", "site", "ph"]
 
 
 def test_notes_on_parts_of_a_table_add_up():

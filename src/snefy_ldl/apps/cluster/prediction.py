@@ -151,17 +151,14 @@ class Predictor:
         """
         import pyarrow
 
-        from snefy_ldl.datasets.table_files import check_finite, check_numbers  # loads pandas
+        from snefy_ldl.datasets.table_files import check_cells  # loads pandas
 
         frame = table.select(self.features).to_pandas()
         file = Path(table.column("path")[0].as_py()).name if "path" in table.column_names else "table"
         where = f"{file}, in a batch of {len(frame)} rows, row"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # cells that the fit has not seen: a note per batch would be too many
-            check_finite(frame, where, 1)
-            if not takes_gaps(self.model):
-                for name in self.features:
-                    check_numbers(frame[name], where, 1)
+            check_cells(frame, () if takes_gaps(self.model) else self.features, where, 1)
             columns = prediction_columns(self.model, model_rows(self.model, frame, self.features), self.intervals)
         kept = {name: table.column(name) for name in self.keep}
         return pyarrow.table({**kept, **{name: pyarrow.array(values) for name, values in columns.items()}})
