@@ -149,7 +149,6 @@ COMMANDS: dict[str, tuple[list[Any], dict[str, Any]]] = {
             "--method": ["auto", "outlying", "beta", "chebyshev", "absolute", "cdf", "quantile", "x", ""],
             "--simultaneous": None,
             "--conditional-on": NAMES,
-            "--rectified": None,
             "--new-groups": NAMES,
             **SOURCE,
         },

@@ -8,12 +8,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from known_laws import DirichletModel, KnownLaw, LinearModel, NormalLaw, ZeroModel, linear_data
+from known_models import DirichletModel, KnownModel, LinearModel, NormalDistribution, ZeroModel, linear_data
 from scipy.stats import norm
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.conformal import ConformalIntervals, LawFeatures, ScoreChoice, Splines, coverage_report, watch
-from snefy_ldl.conformal.choice import choose_score, set_aside
+from snefy_ldl.conformal import ConformalIntervals, Splines, coverage_report, watch
+from snefy_ldl.conformal.choice import ScoreChoice, choose_score, set_aside
 from snefy_ldl.conformal.scores import AbsoluteScore, BetaScore
 from snefy_ldl.conformal.thresholds import rank
 from snefy_ldl.datasets import make_city_districts
@@ -82,11 +82,11 @@ def test_the_worse_normalisation_is_not_taken():
 
     class Spread:
         def predict_dist(self, X):
-            return NormalLaw(np.full((len(X), 2), 0.5), np.repeat(np.asarray(X), 2, axis=1))
+            return NormalDistribution(np.full((len(X), 2), 0.5), np.repeat(np.asarray(X), 2, axis=1))
 
     class Constant:
         def predict_dist(self, X):  # the spread is nonsense: the noise has nothing to do with it
-            return NormalLaw(np.full((len(X), 2), 0.5), np.repeat(np.asarray(X), 2, axis=1) ** 3)
+            return NormalDistribution(np.full((len(X), 2), 0.5), np.repeat(np.asarray(X), 2, axis=1) ** 3)
 
     D = np.column_stack([first, 1 - first])
     good = ConformalIntervals(Spread()).conformalize(x[:, None], D).choice_
@@ -140,32 +140,32 @@ def test_laws_with_zeros_get_intervals_that_start_at_zero():
 
 
 def test_other_normalisations_by_hand():
-    law = KnownLaw(seed=9).predict_dist(np.zeros((4, 2)))
-    shares = law.sample((), torch.Generator().manual_seed(0)).numpy()
-    absolute = AbsoluteScore().for_law(law, [0.8])
-    np.testing.assert_allclose(absolute.score(shares, 0), np.abs(shares - law.mean.numpy()))
+    dist = KnownModel(seed=9).predict_dist(np.zeros((4, 2)))
+    shares = dist.sample((), torch.Generator().manual_seed(0)).numpy()
+    absolute = AbsoluteScore().bound_to(dist, [0.8])
+    np.testing.assert_allclose(absolute.score(shares, 0), np.abs(shares - dist.mean.numpy()))
     low, high = absolute.ends(np.full((1, 1, 1), 0.1))
     np.testing.assert_allclose(high - low, 0.2)
 
 
 def test_beta_by_a_normal_law_and_by_draws():
-    """A law of little spread is nearly normal, and any Beta law's share of draws within the ends is what was asked.
+    """Little spread is nearly normal, and the ends contain the wanted share of draws of any Beta distribution.
 
-    Tolerance: 4.5 standard errors of 40,000 draws, and the hundredth of the law that has a heavy tail.
+    Tolerance: 4.5 standard errors of 40,000 draws, and the hundredth of the distribution that has a heavy tail.
     """
     narrow = torch.distributions.Dirichlet(torch.tensor([[4e6, 6e6]], dtype=torch.float64))
-    score = BetaScore().for_law(narrow, [0.9])
+    score = BetaScore().bound_to(narrow, [0.9])
     sd = narrow.variance.sqrt().numpy()
     beyond = np.exp(-score.score(narrow.mean.numpy() + 1.5 * sd, 0))
     np.testing.assert_allclose(beyond, 0.99 * 2 * norm.sf(1.5) + 0.01 / (1 + 1.5**2), rtol=1e-4)
-    laws = torch.distributions.Dirichlet(torch.tensor([[5.0, 2.0, 1.0], [0.1, 0.2, 3.0]], dtype=torch.float64))
-    score = BetaScore().for_law(laws, [0.9])
+    dists = torch.distributions.Dirichlet(torch.tensor([[5.0, 2.0, 1.0], [0.1, 0.2, 3.0]], dtype=torch.float64))
+    score = BetaScore().bound_to(dists, [0.9])
     low, high = (end[..., 0] for end in score.ends(np.full((1, 1, 1), 2.0)))
     torch.manual_seed(0)
-    draws = laws.sample((40_000,)).numpy()
+    draws = dists.sample((40_000,)).numpy()
     outside = ((draws < low) | (draws > high)).mean(axis=0)
-    radius = high - laws.mean.numpy()
-    variance = laws.variance.numpy()
+    radius = high - dists.mean.numpy()
+    variance = dists.variance.numpy()
     wanted = (np.exp(-2.0) - 0.01 * variance / (variance + radius**2)) / 0.99
     np.testing.assert_allclose(outside, wanted, atol=4.5 * np.sqrt(wanted / 40_000).max())
     np.testing.assert_allclose(score.score(high, 0), 2.0, atol=1e-8)
@@ -175,8 +175,8 @@ def test_beta_by_a_normal_law_and_by_draws():
 @pytest.mark.parametrize("concentrations", [[1e-9, 1.0], [1e-3, 1e-3], [1e9, 1e-4], [3.0, 3.0]])
 def test_beta_ends_hold_what_they_were_made_of(concentrations):
     """Shares of exactly 0 and 1 too: the interval at a share's own score holds that share."""
-    law = torch.distributions.Dirichlet(torch.tensor([concentrations], dtype=torch.float64))
-    score = BetaScore().for_law(law, [0.9])
+    dist = torch.distributions.Dirichlet(torch.tensor([concentrations], dtype=torch.float64))
+    score = BetaScore().bound_to(dist, [0.9])
     for first in (0.0, 1e-6, 0.3, 1.0):
         shares = np.array([[first, 1.0 - first]])
         q = score.score(shares, 0)[:, :, None]
@@ -186,11 +186,11 @@ def test_beta_ends_hold_what_they_were_made_of(concentrations):
 
 
 def test_beta_scores_and_ends_agree_where_laws_hug_zero_and_one():
-    """Much of such a law lies closer to 0 or 1 than an end can be told: scores must not tell it either."""
+    """Much of such a distribution lies closer to 0 or 1 than an end can be told: scores must not tell it either."""
     rng = np.random.default_rng(0)
-    law = torch.distributions.Dirichlet(torch.as_tensor(rng.uniform(0.02, 0.2, size=(400, 3))))
+    dist = torch.distributions.Dirichlet(torch.as_tensor(rng.uniform(0.02, 0.2, size=(400, 3))))
     shares = np.eye(3)[rng.integers(3, size=400)]
-    score = BetaScore().for_law(law, [0.9])
+    score = BetaScore().bound_to(dist, [0.9])
     for q in (1.5, 3.0, 5.5):
         ends = score.interval(np.full((1, 1, 1), q))[..., 0]
         inside = (ends[..., 0] <= shares) & (shares <= ends[..., 1])
@@ -198,8 +198,8 @@ def test_beta_scores_and_ends_agree_where_laws_hug_zero_and_one():
 
 
 def test_without_rows_there_is_nothing_to_compare():
-    law = DirichletModel().predict_dist(np.zeros((1, 2)))
-    score, choice = choose_score([(np.zeros(0, dtype=np.intp), law)], np.zeros((0, 3)), [0.9], False)
+    dist = DirichletModel().predict_dist(np.zeros((1, 2)))
+    score, choice = choose_score([(np.zeros(0, dtype=np.intp), dist)], np.zeros((0, 3)), [0.9], False)
     assert score.name == "beta"
     assert choice == ScoreChoice("beta", 0, [])
 
@@ -214,7 +214,7 @@ def test_outlying_rows_get_wider_intervals_by_hand():
     factor = np.clip(distance / np.quantile(distance[aside], 0.9), 1.0, 16.0)[:, None]
     assert (factor == 1.0).mean() > 0.8  # most rows keep the width that beta gives them
     assert factor.max() > 1.5
-    score = BetaScore().for_law(model.predict_dist(X), [0.8])
+    score = BetaScore().bound_to(model.predict_dist(X), [0.8])
     mean = model.predict_dist(X).mean.numpy()
     scores = score.score(mean + np.abs(D - mean) / factor, 0)
     q = np.sort(scores[rest], axis=0)[rank(0.8, len(rest)) - 1]
@@ -255,8 +255,7 @@ def test_rows_that_are_no_numbers_are_judged_by_what_is_predicted():
     [
         {},
         {"method": "outlying"},
-        {"conditional_on": [Splines(0), LawFeatures(("sd",))], "method": "chebyshev"},
-        {"conditional_on": LawFeatures(), "rectified": True, "method": "quantile"},
+        {"conditional_on": [Splines(0), 1], "method": "chebyshev"},
         {"conditional_on": 0, "simultaneous": True, "method": "chebyshev"},
     ],
 )

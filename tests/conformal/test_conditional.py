@@ -7,20 +7,11 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from known_laws import DirichletModel, KnownLaw, NormalLaw, ZeroModel
+from known_models import DirichletModel, KnownModel, NormalDistribution, ZeroModel
 from scipy.optimize import linprog
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.conformal import (
-    Bins,
-    Columns,
-    ConformalIntervals,
-    Groups,
-    LawFeatures,
-    RadialBasis,
-    Splines,
-    watch,
-)
+from snefy_ldl.conformal import ConformalIntervals, Groups, Splines
 from snefy_ldl.conformal.conditional import ConditionalThresholds
 from snefy_ldl.conformal.thresholds import Calibration
 from snefy_ldl.datasets import make_city_districts
@@ -28,15 +19,15 @@ from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.metrics import coverage
 
 
-def by_bisection(scores, values, new, level, place):
-    """sup{S: η(S) < place}, η the new row's dual variable in the program of all n + 1 rows, one LP per trial."""
+def by_bisection(scores, values, new, level):
+    """sup{S: η(S) < level}, η the new row's dual variable in the program of all n + 1 rows, one LP per trial."""
     table = np.vstack([np.column_stack([np.ones(len(values)), values]), np.concatenate([[1.0], new])]).T
 
     def below(score):
         found = linprog(
             -np.append(scores, score), A_eq=table, b_eq=np.zeros(len(table)), bounds=(level - 1, level), method="highs"
         )
-        return found.x[-1] < place - 1e-9
+        return found.x[-1] < level - 1e-9
 
     low, high = -60.0, 60.0
     if below(high):
@@ -51,7 +42,7 @@ def by_bisection(scores, values, new, level, place):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_against_the_program_written_out(seed):
-    """Ties, indicators, both forms, rows beyond the calibration rows."""
+    """Ties, indicators, rows beyond the calibration rows."""
     rng = np.random.default_rng(seed)
     n, k, level = rng.integers(8, 40), rng.integers(0, 4), rng.choice([0.5, 0.8, 0.9])
     values, new = rng.normal(size=(n, k)), rng.normal(size=(2, k)) * (4.0 if seed % 5 == 0 else 1.0)
@@ -60,14 +51,9 @@ def test_against_the_program_written_out(seed):
         scores = np.round(scores, 1)
     if seed % 4 == 0 and k:
         values[:, 0], new[:, 0] = values[:, 0] > 0, new[:, 0] > 0
-    uniforms = rng.random((2, 1, 1))
-    made = ConditionalThresholds(scores[:, None, None], values, [level])
-    for found, places in (
-        (made.thresholds(new), [level, level]),
-        (made.thresholds(new, uniforms), level - 1 + uniforms[:, 0, 0]),
-    ):
-        wanted = [by_bisection(scores, values, row, level, place) for row, place in zip(new, places)]
-        np.testing.assert_allclose(found[:, 0, 0], wanted, atol=1e-5)
+    found = ConditionalThresholds(scores[:, None, None], values, [level]).thresholds(new)
+    wanted = [by_bisection(scores, values, row, level) for row in new]
+    np.testing.assert_allclose(found[:, 0, 0], wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("n", [8, 9, 19, 40, 99])
@@ -94,15 +80,15 @@ def test_infinite_scores_leave_the_others_alone():
 
 
 @pytest.mark.slow
-def test_coverage_is_exact_over_the_span():
-    """E[f(X)(1{covered} - c)] is 0 for f in the span (randomised), and >= 0 for f >= 0 (conservative).
+def test_coverage_holds_over_the_span():
+    """E[f(X)(1{covered} - c)] >= 0 for f >= 0 in the span, and not far above.
 
     400 calibrations of 40 rows whose noise depends on x, 50 new rows each. Tolerance: 4.5 standard errors over
     calibrations, a false alarm about once in 150,000 seeds per check; a constant threshold fails by far.
     """
     rng = np.random.default_rng(2)
     level, n, new, repeats = 0.8, 40, 50, 400
-    gaps = {"randomised": [], "conservative": [], "constant": []}
+    gaps = {"conditional": [], "constant": []}
     for _ in range(repeats):
         x = rng.uniform(-1.0, 1.0, n + new)
         functions = np.column_stack([x > 0, x])
@@ -110,16 +96,14 @@ def test_coverage_is_exact_over_the_span():
         made = ConditionalThresholds(scores[:n, None, None], functions[:n], [level])
         span = np.column_stack([np.ones(new), functions[n:], 1.0 + x[n:], 1.0 - x[n:]])
         thresholds = {
-            "randomised": made.thresholds(functions[n:], rng.random((new, 1, 1))),
-            "conservative": made.thresholds(functions[n:]),
+            "conditional": made.thresholds(functions[n:]),
             "constant": Calibration(scores[:n, None, None]).thresholds([level], 1),
         }
         for name, threshold in thresholds.items():
             gaps[name].append((span.T * ((scores[n:] <= threshold[:, 0, 0]) - level)).mean(axis=1))
     z = {name: np.mean(v, 0) / (np.std(v, 0, ddof=1) / np.sqrt(repeats)) for name, v in gaps.items()}
-    assert np.abs(z["randomised"]).max() < 4.5
-    assert z["conservative"][[0, 1, 3, 4]].min() > -4.5  # 1, x > 0, 1 + x and 1 - x are never negative
-    assert np.mean(gaps["conservative"], axis=0)[0] < 4 / (n + 1) + 0.01  # and not far above: dimension / (n + 1)
+    assert z["conditional"][[0, 1, 3, 4]].min() > -4.5  # 1, x > 0, 1 + x and 1 - x are never negative
+    assert np.mean(gaps["conditional"], axis=0)[0] < 4 / (n + 1) + 0.01  # and not far above: dimension / (n + 1)
     assert np.abs(z["constant"]).max() > 9.0
 
 
@@ -127,7 +111,7 @@ class Noisy:
     """The spread that it predicts is the same everywhere; the noise is not."""
 
     def predict_dist(self, X):
-        return NormalLaw(np.full((len(X), 2), 0.5), 0.05)
+        return NormalDistribution(np.full((len(X), 2), 0.5), 0.05)
 
     @staticmethod
     def draw(n, seed):
@@ -143,7 +127,6 @@ class Noisy:
         "x",
         ["x"],
         Groups("kind"),
-        Bins("x"),
         Splines("x"),
         [Splines("x", 3), Groups("kind")],
         lambda X: np.asarray(X["x"]) > 0.8,
@@ -175,7 +158,7 @@ def test_an_array_comes_with_the_rows():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("basis", [Columns((0,)), LawFeatures(), RadialBasis(4), [Bins(0, 4), LawFeatures(("sd",))]])
+@pytest.mark.parametrize("basis", [1, [Splines(0), 1]])
 def test_models_bases_and_files(basis):
     city = make_city_districts(n=300, random_state=0)
     model = SnefyLDL(n_neurons=8, n_readouts=4, epochs=2, guides=None, random_state=0).fit(city.X[:100], city.D[:100])
@@ -184,9 +167,6 @@ def test_models_bases_and_files(basis):
     ends = ci.predict_interval(city.X[:50])
     np.testing.assert_array_equal(again.predict_interval(city.X[:50]), ends)
     assert (ends[:, :, 0] <= ends[:, :, 1]).all()
-    first, second = (ci.predict_interval(city.X[:50], randomized=True, random_state=5) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    assert (first[:, :, 1] - first[:, :, 0]).mean() < (ends[:, :, 1] - ends[:, :, 0]).mean()
 
 
 def test_a_function_is_given_again():
@@ -203,7 +183,7 @@ def test_a_function_is_given_again():
 
 
 def test_all_labels_at_once_and_zeros():
-    for model in (KnownLaw(), DirichletModel()):
+    for model in (KnownModel(), DirichletModel()):
         X, D = model.draw(300, seed=6)
         ci = ConformalIntervals(model, 0.8, "chebyshev", simultaneous=True, conditional_on=0)
         ends = ci.conformalize(X[:200], D[:200]).predict_interval(X[200:])
@@ -234,42 +214,6 @@ def test_unlike_rows_and_wrong_settings_are_named():
         with pytest.raises(InputError, match=message):
             ConformalIntervals(Noisy(), **settings).conformalize(X, D, **rows)
     with pytest.raises(InputError, match="60 at least"):
-        ConformalIntervals(Noisy(), conditional_on=Bins("x")).conformalize(X[:40], D[:40])
-    with pytest.raises(InputError, match="need ConformalIntervals"):
-        ConformalIntervals(Noisy()).conformalize(X, D).predict_interval(X, randomized=True)
-    with pytest.raises(InputError, match="'mean', 'sd' and 'entropy'"):
-        LawFeatures(("mode",))
-
-
-@pytest.mark.parametrize("method", ["chebyshev", "quantile"])
-def test_rectified_scores_follow_the_noise(method):
-    """Exact on average and close to the level at the rim, 0.9 within 5 binomial errors; stored and watched alike."""
-    X, D = Noisy.draw(4000, seed=9)
-    rim = (X["kind"] == "rim").to_numpy()[2000:]
-    ci = ConformalIntervals(Noisy(), [0.8, 0.9], method, conditional_on="x", rectified=True)
-    ci.conformalize(X[:2000], D[:2000])
-    assert ci.n_calibration_ == 1400  # 600 rows learned the quantiles
-    ends = ci.predict_interval(X[2000:])
-    for a, level in enumerate((0.8, 0.9)):
-        error = 5 * np.sqrt(level * (1 - level))
-        assert abs(coverage(D[2000:], ends[..., a]) - level) < error * np.sqrt(1 / 2000 + 1 / 1400)
-        assert abs(coverage(D[2000:][rim], ends[rim, ..., a]) - level) < error / np.sqrt(rim.sum()) + 0.02
-    again = ConformalIntervals.from_dict(Noisy(), json.loads(json.dumps(ci.to_dict())))
-    np.testing.assert_allclose(again.predict_interval(X[2000:]), ends, rtol=0, atol=1e-15)
-    assert not watch(again, X[2000:2300], D[2000:2300]).changed
-    scores = ci.row_scores(X[2000:], D[2000:])
-    covered = (ends[..., 0, 0] <= D[2000:]) & (D[2000:] <= ends[..., 1, 0])
-    np.testing.assert_array_equal(scores <= ci.thresholds_[0] + 1e-12, covered)
-
-
-def test_rectified_scores_need_what_they_learn_from():
-    X, D = Noisy.draw(200, seed=10)
-    with pytest.raises(InputError, match="needs conditional_on"):
-        ConformalIntervals(Noisy(), rectified=True)
-    with pytest.raises(InputError, match="60 at least"):
-        ConformalIntervals(Noisy(), conditional_on="x", rectified=True).conformalize(X[:40], D[:40])
-    ci = ConformalIntervals(Noisy(), conditional_on=X["x"].to_numpy(), rectified=True).conformalize(X, D)
-    with pytest.raises(InputError, match="no meaning"):
-        ci.predict_interval(X, conditional_on=X["x"].to_numpy(), randomized=True)
-    with pytest.raises(InputError, match="conditional_on"):
-        ci.predict_interval(X)
+        ConformalIntervals(Noisy(), conditional_on=Splines("x")).conformalize(X[:40], D[:40])
+    with pytest.raises(InputError, match="needs ConformalIntervals"):
+        ConformalIntervals(Noisy()).conformalize(X, D).predict_interval(X, conditional_on=np.zeros(200))

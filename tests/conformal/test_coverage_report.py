@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from known_laws import DirichletModel, KnownLaw, ZeroModel
+from known_models import DirichletModel, KnownModel, ZeroModel
 from rich.console import Console
 
 from snefy_ldl import metrics
@@ -51,8 +51,8 @@ def test_figures_are_the_metrics(case):
     fsc = one(report, "FSC", "8 groups, mean label")
     assert fsc["coverage"] == metrics.feature_stratified_coverage(X[:, 0], D, ends, 8).mean()
     assert fsc["expected"] == metrics.fsc_ceiling(X[:, 0], 8, 0.9)
-    law = model.predict_dist(X)
-    predicted = np.hstack([law.mean.numpy(), np.sqrt(law.variance.numpy())])
+    dist = model.predict_dist(X)
+    predicted = np.hstack([dist.mean.numpy(), np.sqrt(dist.variance.numpy())])
     slab, ert, gap = (one(report, part) for part in ("worst slab", "ERT", "CovGap"))
     assert slab["coverage"] == metrics.worst_slab_coverage(predicted, D, ends).mean()
     assert slab["expected"] == metrics.worst_slab_ceiling(predicted, 0.9, n_draws=20)
@@ -159,12 +159,12 @@ def test_pictures(case):
 
 
 def test_metrics_added_for_the_report():
-    truth = KnownLaw(seed=3)
+    truth = KnownModel(seed=3)
     X, D = truth.draw(50, seed=4)
     ends = ConformalIntervals(truth).conformalize(X, D).predict_interval(X)
     values = metrics.ssc_ceiling(ends, 4, 0.9)
     assert ((values < 0.9) & (values > 0.5)).all()
-    with pytest.raises(InputError, match="one group per row"):
+    with pytest.raises(InputError, match="one name or number per row"):
         metrics.group_coverage(["a"], D, ends)
     share, error = metrics.group_coverage(np.arange(50) % 2, D, ends, return_std_error=True)[1]
     assert share.shape == error.shape == (3,)
@@ -194,7 +194,7 @@ def test_joint_calibration_of_many_rows_and_of_few(case, monkeypatch):
 
 @pytest.mark.slow
 def test_joint_calibration_with_zeros(monkeypatch):
-    """A law with atoms: the right model is called off once in a hundred seeds, wrong presences are seen."""
+    """A distribution with atoms: the right model is called off once in a hundred seeds, wrong presences are seen."""
     right, wrong = ZeroModel(), ZeroModel(shift=1.0)
     X, D = right.draw(1500, 1)
     ci = ConformalIntervals(right, 0.9, "chebyshev").conformalize(X[:500], D[:500])

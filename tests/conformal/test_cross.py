@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from known_laws import (
+from known_models import (
     METHODS,
     LinearModel,
     linear_data,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from known_laws import (
+from known_models import (
     METHODS,
     BetaModel,
-    KnownLaw,
+    KnownModel,
     LinearModel,
-    NormalLaw,
+    NormalDistribution,
     linear_data,
 )
 from sklearn.exceptions import NotFittedError
@@ -34,7 +34,7 @@ def test_ranks_are_exact_and_rows_needed_is_the_edge(level):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_too_few_rows_give_the_whole_range_and_one_warning(method):
-    truth = KnownLaw()
+    truth = KnownModel()
     X, D = truth.draw(9, seed=12)
     with pytest.warns(CalibrationWarning, match="8 calibration") as caught:
         ci = ConformalIntervals(truth, [0.5, 0.9], method).conformalize(X[:8], D[:8])
@@ -48,7 +48,7 @@ def test_too_few_rows_give_the_whole_range_and_one_warning(method):
 
 
 def test_one_calibration_row_works():
-    truth = KnownLaw()
+    truth = KnownModel()
     X, D = truth.draw(5, seed=13)
     ends = ConformalIntervals(truth, 0.5, method="chebyshev").conformalize(X[:1], D[:1]).predict_interval(X[:1])
     low, high = ends[0, :, 0], ends[0, :, 1]
@@ -81,7 +81,7 @@ def test_labels_at_the_border_of_the_simplex():
 def test_a_law_without_spread():
     class Certain:
         def predict_dist(self, X):
-            return NormalLaw(np.full((len(X), 2), 0.5), 0.0)
+            return NormalDistribution(np.full((len(X), 2), 0.5), 0.0)
 
     X = np.zeros((20, 1))
     right, wrong = np.full((20, 2), 0.5), np.tile([0.4, 0.6], (20, 1))
@@ -97,7 +97,7 @@ def test_crossed_quantiles_become_a_point():
     """A model far too wide needs a negative shift; where the ends cross the answer is one point, never reversed."""
     X, D = linear_data(60, seed=15)
     model = LinearModel(sd=0.1).fit(X, D)
-    model.predict_dist = lambda rows: NormalLaw(
+    model.predict_dist = lambda rows: NormalDistribution(
         np.full((len(rows), 2), 0.5), np.linspace(0.01, 0.4, len(rows))[:, None]
     )
     ends = ConformalIntervals(model, 0.5, "quantile").conformalize(X, np.full((60, 2), 0.5)).predict_interval(X)
@@ -106,7 +106,7 @@ def test_crossed_quantiles_become_a_point():
 
 
 def test_wrong_order_raises_a_named_error():
-    ci = ConformalIntervals(KnownLaw(), method="chebyshev")
+    ci = ConformalIntervals(KnownModel(), method="chebyshev")
     for call in (lambda: ci.predict_interval(np.zeros((2, 2))), ci.to_dict):
         with pytest.raises(NotFittedError, match="conformalize"):
             call()
@@ -125,7 +125,7 @@ def test_the_model_is_unchanged():
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     for method in METHODS:
         ConformalIntervals(model, 0.8, method).conformalize(city.X[60:], city.D[60:]).predict_interval(city.X)
-    for method in ("density", "hpd", "mahalanobis"):
+    for method in ("density", "hpd"):
         region = ConformalRegion(model, 0.8, method, n_draws=50).conformalize(city.X[60:], city.D[60:])
         region.volume(city.X[:5], n=50)
         region.sample(city.X[:2], 3)
@@ -142,13 +142,13 @@ def test_the_model_is_unchanged():
     ("make", "message"),
     [
         (lambda: ConformalIntervals(object(), method="chebyshev"), "predict_dist"),
-        (lambda: ConformalIntervals(KnownLaw(), 1.0, method="chebyshev"), "strictly between 0 and 1"),
-        (lambda: ConformalIntervals(KnownLaw(), [], method="chebyshev"), "empty"),
+        (lambda: ConformalIntervals(KnownModel(), 1.0, method="chebyshev"), "strictly between 0 and 1"),
+        (lambda: ConformalIntervals(KnownModel(), [], method="chebyshev"), "empty"),
         (
-            lambda: ConformalIntervals(KnownLaw(), method="median"),
+            lambda: ConformalIntervals(KnownModel(), method="median"),
             "'chebyshev', 'absolute', 'beta', 'outlying'",
         ),
-        (lambda: ConformalIntervals(KnownLaw(), small_groups="drop", method="chebyshev"), "small_groups"),
+        (lambda: ConformalIntervals(KnownModel(), small_groups="drop", method="chebyshev"), "small_groups"),
     ],
 )
 def test_bad_settings_are_named(make, message):
@@ -157,7 +157,7 @@ def test_bad_settings_are_named(make, message):
 
 
 def test_bad_data_are_named():
-    truth = KnownLaw()
+    truth = KnownModel()
     X, D = truth.draw(20, seed=16)
     ci = ConformalIntervals(truth, method="chebyshev")
     with pytest.raises(InputError, match="same number of rows"):
@@ -174,8 +174,8 @@ def test_bad_data_are_named():
         ci.conformalize(X, D, groups=["a", None] * 10)
     with pytest.raises(InputError, match="sample_weight row 0"):
         ci.conformalize(X, D, sample_weight=-np.ones(20))
-    nan = KnownLaw()
-    nan.predict_dist = lambda rows: NormalLaw(np.full((len(rows), 3), np.nan), 1.0)
+    nan = KnownModel()
+    nan.predict_dist = lambda rows: NormalDistribution(np.full((len(rows), 3), np.nan), 1.0)
     with pytest.raises(InputError, match="calibration row 0 is not a number"):
         ConformalIntervals(nan, method="chebyshev").conformalize(X, D)
 

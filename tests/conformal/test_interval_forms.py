@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
-from known_laws import (
+from known_models import (
     METHODS,
-    KnownLaw,
+    KnownModel,
     LinearModel,
-    NormalLaw,
+    NormalDistribution,
     linear_data,
 )
 
@@ -26,7 +26,7 @@ from snefy_ldl.errors import InputError
 
 @pytest.mark.parametrize("method", METHODS)
 def test_rows_in_blocks_give_the_same_answer(method, monkeypatch):
-    truth = KnownLaw(seed=29)
+    truth = KnownModel(seed=29)
     X, D = truth.draw(60, seed=30)
     groups = np.arange(60) % 2
     whole = ConformalIntervals(truth, [0.5, 0.8], method).conformalize(X[:40], D[:40], groups=groups[:40])
@@ -58,7 +58,7 @@ def test_a_backbones_nested_tensors(monkeypatch):
     class Nested:
         def predict_dist(self, X):
             mean = 0.5 + 0.1 * X["a"][:, 0].numpy()
-            return NormalLaw(np.column_stack([mean, 1.0 - mean]), 0.1)
+            return NormalDistribution(np.column_stack([mean, 1.0 - mean]), 0.1)
 
     batch = {"a": torch.linspace(-1, 1, 30)[:, None], "b": (torch.zeros(30),)}
     D = np.tile([0.4, 0.6], (30, 1))
@@ -71,7 +71,7 @@ def test_a_backbones_nested_tensors(monkeypatch):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_calibrations_survive_json(method):
-    truth = KnownLaw(seed=32)
+    truth = KnownModel(seed=32)
     X, D = truth.draw(80, seed=33)
     groups, weights = np.arange(80) % 2, np.linspace(1, 2, 80)
     ci = ConformalIntervals(truth, [0.5, 0.8], method, True).conformalize(X, D, groups=groups, sample_weight=weights)
@@ -91,7 +91,7 @@ def test_calibrations_survive_json(method):
 def test_infinite_scores_and_fold_models_survive_json():
     class Certain:
         def predict_dist(self, X):
-            return NormalLaw(np.full((len(X), 2), 0.5), 0.0)
+            return NormalDistribution(np.full((len(X), 2), 0.5), 0.0)
 
     X = np.zeros((20, 1))
     ci = ConformalIntervals(Certain(), method="chebyshev").conformalize(X, np.tile([0.4, 0.6], (20, 1)))
@@ -107,6 +107,6 @@ def test_infinite_scores_and_fold_models_survive_json():
 
 
 def test_repr_says_where_it_stands():
-    ci = ConformalIntervals(KnownLaw(), method="chebyshev")
+    ci = ConformalIntervals(KnownModel(), method="chebyshev")
     assert "not conformalized" in repr(ci)
-    assert "20 calibration rows" in repr(ci.conformalize(*KnownLaw().draw(20, seed=0)))
+    assert "20 calibration rows" in repr(ci.conformalize(*KnownModel().draw(20, seed=0)))

@@ -7,12 +7,12 @@ import math
 
 import numpy as np
 import pytest
-from known_laws import (
+from known_models import (
     METHODS,
     BetaModel,
     CityTruth,
     DirichletModel,
-    KnownLaw,
+    KnownModel,
     LinearModel,
     linear_data,
 )
@@ -58,12 +58,12 @@ def test_coverage_from_both_sides_with_a_wrong_model(method, simultaneous):
 def test_coverage_given_the_calibration_rows_follows_the_exact_beta_law():
     """P(covered | calibration) ~ Beta(k, n+1-k), k = ⌈c(n+1)⌉; Kolmogorov-Smirnov over 400 calibrations.
 
-    With the right law the score |F - 1/2| is uniform on [0, 1/2], so the coverage is exactly 2 q̂; the coverage of a
-    Chebyshev interval is the exact Beta probability of it.
+    With the right distribution the score |F - 1/2| is uniform on [0, 1/2], so the coverage is exactly 2 q̂; the coverage
+    of a Chebyshev interval is the exact Beta probability of it.
     """
     n, level, rng, model = 30, 0.8, np.random.default_rng(3), BetaModel()
     k = rank(level, n)
-    law = stats.beta(k, n + 1 - k)
+    dist = stats.beta(k, n + 1 - k)
     share = stats.beta(2.0, 5.0)
     by_cdf, by_chebyshev = [], []
     for _ in range(400):
@@ -74,13 +74,13 @@ def test_coverage_given_the_calibration_rows_follows_the_exact_beta_law():
         )
         by_chebyshev.append(share.cdf(high) - share.cdf(low))
     for found in (by_cdf, by_chebyshev):
-        assert stats.kstest(found, law.cdf).pvalue > 1e-3
+        assert stats.kstest(found, dist.cdf).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_thresholds_approach_the_known_truth(method):
     """The right model needs no correction: cdf thresholds 2q̂ -> c, quantile shifts -> 0, intervals -> the truth's."""
-    truth = KnownLaw(seed=4)
+    truth = KnownModel(seed=4)
     X, D = truth.draw(3000, seed=5)
     ci = ConformalIntervals(truth, 0.9, method).conformalize(X, D)
     if method == "cdf":  # the standard error of a 0.9 quantile of uniforms on 3,000 rows is 0.0055
@@ -129,11 +129,11 @@ def test_matches_split_conformal_written_by_hand(level):
 
 def test_chebyshev_is_the_papers_score():
     """q̂ is the ⌈0.9(N+1)⌉-th of |ℓ - E| / (k sd) with k = √10, and the interval E ± k q̂ sd."""
-    truth = KnownLaw(seed=8)
+    truth = KnownModel(seed=8)
     X, D = truth.draw(80, seed=9)
     ci = ConformalIntervals(truth, 0.9, method="chebyshev").conformalize(X[:60], D[:60])
-    law = truth.predict_dist(X)
-    mean, sd = law.mean.numpy(), law.variance.sqrt().numpy()
+    dist = truth.predict_dist(X)
+    mean, sd = dist.mean.numpy(), dist.variance.sqrt().numpy()
     k = np.sqrt(10.0)
     q = np.sort(np.abs(D - mean)[:60] / (k * sd[:60]), axis=0)[math.ceil(0.9 * 61) - 1]
     np.testing.assert_allclose(ci.thresholds_[0], q, rtol=1e-12)
@@ -147,7 +147,7 @@ needs_mapie = pytest.mark.skipif(
 
 
 class _First:
-    """One output of a law as a scikit-learn regressor, for MAPIE."""
+    """One output of a distribution as a scikit-learn regressor, for MAPIE."""
 
     def __new__(cls, answer):
         from sklearn.base import RegressorMixin
@@ -184,7 +184,7 @@ def test_agrees_with_mapie_on_one_label():
         )
         np.testing.assert_allclose(ours, wanted, atol=1e-10)
 
-        tails = [_First(lambda rows, a=a: model.predict_dist(rows).marginal(0).law.ppf(a)) for a in _tails(level)]
+        tails = [_First(lambda rows, a=a: model.predict_dist(rows).marginal(0).dist.ppf(a)) for a in _tails(level)]
         theirs = ConformalizedQuantileRegressor([*tails, mean], confidence_level=level, prefit=True)
         theirs.conformalize(X[80:], D[80:, 0])
         wanted = theirs.predict_interval(X_new, symmetric_correction=True)[1][:, :, 0]

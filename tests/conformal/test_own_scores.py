@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from known_laws import DirichletModel, KnownLaw, LinearModel, linear_data
+from known_models import DirichletModel, KnownModel, LinearModel, linear_data
 from sklearn.base import clone
 
 from snefy_ldl._internal.laws import to_numpy
@@ -22,8 +22,8 @@ class PlainDistance(LabelScore):
     def __init__(self, power=1.0):
         self.power = power
 
-    def bind(self, law, levels):
-        self.mean, self.width = to_numpy(law.mean), to_numpy(law.variance) ** (0.5 * self.power)
+    def bind(self, dist, levels):
+        self.mean, self.width = to_numpy(dist.mean), to_numpy(dist.variance) ** (0.5 * self.power)
 
     def below(self, shares, level):
         return (self.mean - shares) / self.width
@@ -37,13 +37,13 @@ class PlainHeight(RegionScore):
 
     name = "plain height"
 
-    def bind(self, law, n_draws, seeds):
+    def bind(self, dist, n_draws, seeds):
         pass
 
     def score(self, points):
         import torch
 
-        return -to_numpy(self.law.log_prob(torch.as_tensor(points)))
+        return -to_numpy(self.dist.log_prob(torch.as_tensor(points)))
 
 
 @pytest.mark.parametrize("cv", [None, 4])
@@ -71,7 +71,7 @@ def test_name_class_and_object_are_the_same_score():
 
 
 def test_own_scores_cover():
-    model = KnownLaw(seed=5)
+    model = KnownModel(seed=5)
     X, D = model.draw(2000, seed=6)
     ci = ConformalIntervals(model.wrong(), 0.8, PlainDistance(0.5)).conformalize(X[:1000], D[:1000])
     ends = ci.predict_interval(X[1000:])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from known_laws import DirichletModel, LinearModel, ZeroModel, linear_data
+from known_models import DirichletModel, LinearModel, ZeroModel, linear_data
 from scipy import stats
 from sklearn.exceptions import NotFittedError
 from typer.testing import CliRunner

@@ -16,16 +16,16 @@ from torch import Tensor
 
 from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl.errors import InputError, TableNote
+from snefy_ldl.errors import InputError, SeenRowsWarning, TableNote
 
 #: Rows that get a fingerprint, at most, evenly spaced over the table; and numbers that are read for them, at most.
 MOST_ROWS, MOST_NUMBERS = 20_000, 1 << 25
 #: Share of training rows in a table from which it is no test of the model.
 MOST_SEEN = 0.1
-#: Fewest matching rows that are reported.
-FEWEST_MATCHES = 5
-#: Chance of so many matches among new rows below which they are no coincidence.
-COINCIDENCE = 1e-4
+#: Fewest fingerprints of a table.
+FEWEST_PRINTS = 5
+#: Chance of so many matches among new rows below which they are no coincidence, for a refusal and for a warning.
+COINCIDENCE, UNLIKELY = 1e-4, 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class SeenRows:
             The fingerprints.
         """
         index = np.arange(len(labels)) if rows is None else rows
-        most = min(MOST_ROWS, max(FEWEST_MATCHES, MOST_NUMBERS // max(_width(features) or 1, 1)))
+        most = min(MOST_ROWS, max(FEWEST_PRINTS, MOST_NUMBERS // max(_width(features) or 1, 1)))
         kept = index if len(index) <= most else index[np.linspace(0, len(index) - 1, most).astype(np.intp)]
         return cls(_prints(features, labels, kept), len(index))
 
@@ -88,7 +88,7 @@ class SeenRows:
         _, counts = np.unique(self.prints, return_counts=True)
         return int(counts[counts > 1].sum())
 
-    def count_in(self, features: Any, labels: Array) -> int:
+    def count_in(self, features: Any, labels: Array, chance: float = COINCIDENCE) -> int:
         """How many rows of another table are training rows, features and labels alike.
 
         With few distinct rows (some yes-or-no features, one vote each) new rows match by coincidence. Training rows
@@ -98,48 +98,50 @@ class SeenRows:
         Args:
             features: Features as the model takes them, (N, ...).
             labels: Shares or numbers of votes, (N, L).
+            chance: Of so many matches among new rows, below which they are no coincidence.
 
         Returns:
-            The number, estimated where the table that trained the model was too large to keep every row; 0 where
-            fewer than five rows match or coincidence explains the matches.
+            The number, estimated if the table that trained the model was too large to keep every row; 0 if coincidence
+            explains the matches.
         """
         n = len(labels)
         if not len(self.prints) or n == 0:
             return 0
         prints = _prints(features, labels, np.arange(n))
         if _width(features) is None:
-            return self._count_labels(prints)
+            return self._count_labels(prints, chance)
         matches = int(np.isin(prints, self.prints).sum())
         pairs, single = self.twins / 2, (len(self.prints) - self.twins) / 2  # twins come in pairs: half as many facts
-        if _by_coincidence(matches, n, pairs, single):
+        if _by_coincidence(matches, n, pairs, single, chance):
             return 0
         alike, kept = self.twins / len(self.prints), len(self.prints) / self.rows
         return min(n, round((matches - alike * n) / (kept * (1.0 - alike))))
 
-    def _count_labels(self, prints: NDArray[np.uint64]) -> int:
+    def _count_labels(self, prints: NDArray[np.uint64], chance: float) -> int:
         """How many rows are training rows by their labels alone, of which only those that occur once tell.
 
         A new row has such labels by coincidence about as often as training rows come in pairs (Good and Turing).
         """
         values, counts = np.unique(self.prints, return_counts=True)
         matches, pairs = len(np.intersect1d(prints, values[counts == 1])), int((counts == 2).sum())
-        if _by_coincidence(matches, len(prints), pairs, len(self.prints) / 2 - pairs):
+        if _by_coincidence(matches, len(prints), pairs, len(self.prints) / 2 - pairs, chance):
             return 0
         return min(len(prints), round(matches * self.rows / len(self.prints)))
 
 
-def _by_coincidence(matches: int, n: int, pairs: float, single: float) -> bool:
+def _by_coincidence(matches: int, n: int, pairs: float, single: float, chance: float) -> bool:
     """Whether so many of n rows may match without being training rows, of which some come in pairs."""
-    return matches < FEWEST_MATCHES or stats.betabinom.sf(matches - 1, n, pairs + 0.1, single + 0.5) > COINCIDENCE
+    return bool(stats.betabinom.sf(matches - 1, n, pairs + 0.1, single + 0.5) > chance)
 
 
-def count_seen(model: Any, X: Any, labels: Array) -> int:
+def count_seen(model: Any, X: Any, labels: Array, chance: float = COINCIDENCE) -> int:
     """How many rows of a table a fitted model has learned from.
 
     Args:
         model: Fitted; one that does not know its training rows (another library's, an old file's) has seen none.
         X: Features as the model's ``predict`` takes them, (N, d).
         labels: Shares or numbers of votes, (N, L).
+        chance: Of so many matches among new rows, below which they are no coincidence.
 
     Returns:
         The number, see :meth:`SeenRows.count_in`.
@@ -150,11 +152,11 @@ def count_seen(model: Any, X: Any, labels: Array) -> int:
     with warnings.catch_warnings():  # the model's own prediction says what is odd about the table
         warnings.simplefilter("ignore", TableNote)
         features = model.encode(X)
-    return seen.count_in(features, labels)
+    return seen.count_in(features, labels, chance)
 
 
 def check_unseen(model: Any, X: Any, labels: Array) -> None:
-    """Raise where a clear share of calibration rows are rows that the model has learned from.
+    """Warn if some calibration rows trained the model, and raise from a tenth on.
 
     Args:
         model: Fitted.
@@ -162,15 +164,17 @@ def check_unseen(model: Any, X: Any, labels: Array) -> None:
         labels: Their shares, (N, L).
 
     Raises:
-        InputError: More than :data:`MOST_SEEN` of the rows trained the model.
+        InputError: At least :data:`MOST_SEEN` of the rows trained the model.
     """
-    seen = count_seen(model, X, labels)
-    if seen > MOST_SEEN * len(labels):
+    seen = count_seen(model, X, labels, UNLIKELY)
+    what = f"{seen:,} of the {len(labels):,} calibration rows trained this model: it is surer of them than of new rows"
+    if seen >= MOST_SEEN * len(labels) and count_seen(model, X, labels) >= MOST_SEEN * len(labels):
         raise InputError(
-            f"{seen:,} of the {len(labels):,} calibration rows trained this model: it is surer of them than of new "
-            "rows, so the calibrated answers would not hold what they promise. Hold rows back from fit and calibrate "
-            "on those, or let ConformalIntervals(unfitted_model, cv=5) use every row for both."
+            f"{what}, so the guarantee would not hold. Hold rows back from fit and calibrate on those, or let "
+            "ConformalIntervals(unfitted_model, cv=5) use every row for both."
         )
+    if seen:
+        warnings.warn(f"{what}, so coverage may be too low. Leave these rows out.", SeenRowsWarning, stacklevel=4)
 
 
 def _width(features: Any) -> int | None:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from snefy_ldl._internal.laws import to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl.conformal.outlying import mean_and_spread
 from snefy_ldl.conformal.scores import AbsoluteScore, BetaScore, ChebyshevScore, LabelScore, OutlyingScore
 from snefy_ldl.conformal.thresholds import Calibration, rows_needed
 from snefy_ldl.metrics import worst_slab_coverage
@@ -107,7 +107,6 @@ def set_aside(
     groups: NDArray[np.str_] | None,
     levels: Sequence[float],
     fewest: int = FEWEST_ASIDE,
-    most: int = MOST_ASIDE,
 ) -> tuple[Index, Index]:
     """Rows that choose or teach and rows that calibrate; which they are depends on neither features nor labels.
 
@@ -116,7 +115,6 @@ def set_aside(
         groups: Their groups (N,); a group gives rows away only where enough are left for the levels.
         levels: Confidence levels.
         fewest: Rows set aside that serve their purpose; where a third is fewer, none is set aside.
-        most: Rows beyond which no more are set aside.
 
     Returns:
         Row numbers set aside, none where there are too few rows, and those left.
@@ -132,13 +130,13 @@ def set_aside(
         order = order[np.isin(groups[order], names[counts >= needed])]
     elif n_rows < needed:
         order = order[:0]
-    third = min(len(order) // SHARE_ASIDE, most)
+    third = min(len(order) // SHARE_ASIDE, MOST_ASIDE)
     aside = np.sort(order[: third if third >= fewest else 0])
     return aside, np.setdiff1d(np.arange(n_rows), aside)
 
 
 def choose_score(
-    laws: list[tuple[Index, Any]],
+    dists: list[tuple[Index, Any]],
     labels: Array,
     levels: Sequence[float],
     simultaneous: bool,
@@ -153,7 +151,7 @@ def choose_score(
     those that give the whole of [0, 1] to most shares. All of them need means and variances only.
 
     Args:
-        laws: Row numbers, and the predicted laws of these rows; together every row once.
+        dists: Row numbers, and the predicted distributions of these rows; together every row once.
         labels: Observed label distributions (n, L); without rows, "beta" is chosen.
         levels: Confidence levels.
         simultaneous: Whether all labels share one threshold.
@@ -169,14 +167,14 @@ def choose_score(
     kinds += [] if factors is None else [OutlyingScore()]
     rim = np.ones(n, dtype=bool) if factors is None else factors >= np.quantile(factors, 1.0 - RIM)
     features = np.empty((n, 2 * labels.shape[1]))
-    for rows, law in laws:
-        features[rows] = np.hstack([to_numpy(law.mean), np.sqrt(np.maximum(to_numpy(law.variance), 0.0))])
+    for rows, dist in dists:
+        features[rows] = mean_and_spread(dist)
     # what the folds can tell: with 48 rows there is no 0.99 quantile
     smallest = n - -(-n // FOLDS)
     levels = [min(level, smallest / (smallest + 1.0)) for level in levels]
     inside, candidates, useful = [], [], []
     for kind in kinds:
-        ends = _cross_fitted_ends(kind, laws, labels, levels, simultaneous, factors)
+        ends = _cross_fitted_ends(kind, dists, labels, levels, simultaneous, factors)
         width = ends[:, :, 1] - ends[:, :, 0]  # (n, L, A)
         shares = labels[:, :, None]
         outside = np.maximum(ends[:, :, 0] - shares, 0.0) + np.maximum(shares - ends[:, :, 1], 0.0)
@@ -228,7 +226,7 @@ def whole_range(ends: Array) -> Mask:
 
 def _cross_fitted_ends(
     kind: LabelScore,
-    laws: list[tuple[Index, Any]],
+    dists: list[tuple[Index, Any]],
     labels: Array,
     levels: list[float],
     simultaneous: bool,
@@ -236,7 +234,7 @@ def _cross_fitted_ends(
 ) -> Array:
     """Ends (n, L, 2, A) of every row by thresholds of the other folds."""
     n, n_labels = labels.shape
-    bound = [(rows, kind.for_law(law, levels, None if factors is None else factors[rows])) for rows, law in laws]
+    bound = [(rows, kind.bound_to(dist, levels, None if factors is None else factors[rows])) for rows, dist in dists]
     scores = np.empty((n, n_labels, len(levels)))
     for rows, score in bound:
         for a in range(len(levels)):

@@ -2,24 +2,17 @@
 
 With functions ``φ(x)`` of a row, among them a constant, and scores ``S``, the threshold of a new row is the largest
 score that the quantile regression of all n + 1 scores on ``φ`` does not exceed when the new row's score is that one.
-Then for every ``f`` in the span of the functions ``E[f(X) (1{covered} - c)] = 0`` in the randomised form, and ``>= 0``
-for ``f >= 0`` in the conservative one; with indicators of groups this is coverage within every group, overlapping or
-not.
+Then for every ``f >= 0`` in the span of the functions ``E[f(X) (1{covered} - c)] >= 0``; with indicators of groups this
+is coverage of at least ``c`` within every group, overlapping or not.
 
 **How it is computed.** In the dual of the quantile regression, ``max Σ S_i η_i + S η`` subject to
 ``Σ η_i φ_i + η φ = 0`` and all ``η`` in ``[c - 1, c]``, the new row's ``η`` grows with ``S``, and the threshold is
-where it reaches ``u``: ``u = c`` in the conservative form, a uniform number of ``[c - 1, c]`` in the randomised one.
-With ``η`` held at ``u``, only the right-hand side ``-u φ`` depends on the new row, and the threshold is ``φ·β(u)`` with
-the multipliers ``β``. So the program is solved once for the calibration rows (``u = 0``), and every new row follows
-``u`` from 0 to its place by a few pivots, all new rows and labels side by side.
-
-Beside it, :class:`Rectifier` learns the quantile of the scores given ``φ`` on rows set aside and calibrates the
-remainder of the other rows' scores (Plassier et al.): coverage is then exact on average and close to the level along
-``φ``, without the price that the guarantee has where rows are few.
+where it reaches ``c``. With ``η`` held at ``u``, only the right-hand side ``-u φ`` depends on the new row, and the
+threshold is ``φ·β(u)`` with the multipliers ``β``. So the program is solved once for the calibration rows (``u = 0``),
+and every new row follows ``u`` from 0 to ``c`` by a few pivots, all new rows and labels side by side.
 
 References:
     Gibbs, Cherian & Candès, Conformal prediction with conditional guarantees, JRSS B 2025.
-    Plassier et al., Rectifying conformity scores for better conditional coverage, arXiv 2502.16336.
 """
 
 from __future__ import annotations
@@ -32,12 +25,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
-from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans
 from sklearn.preprocessing import SplineTransformer
 
-from snefy_ldl._internal.laws import law_blocks, to_numpy
-from snefy_ldl._internal.rows import count_rows, take_rows
+from snefy_ldl._internal.rows import count_rows
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.errors import InputError
 
@@ -189,42 +179,6 @@ class Groups(Basis):
 
 
 @dataclass(frozen=True)
-class Bins(Basis):
-    """Indicators of overlapping bins of a column: each reaches over two neighbouring cells of equal counts.
-
-    Args:
-        column: Name or number.
-        n_cells: Cells; there is one bin fewer.
-        edges: Inner edges of the cells; by default quantiles of rows that are set aside.
-
-    Example:
-        >>> Bins(0, 3, (1.0, 2.0)).values(np.array([[0.5], [1.5], [2.5]]), None)
-        array([[1., 0.],
-               [1., 1.],
-               [0., 1.]])
-    """
-
-    column: int | str
-    n_cells: int = 8
-    edges: tuple[float, ...] | None = None
-    learns: ClassVar[bool] = True
-
-    def prepare(self, X: Any, aside: Index, model: Any) -> Basis:
-        """See the base class."""
-        if self.edges is not None:
-            return self
-        places = np.arange(1, self.n_cells) / self.n_cells
-        return replace(self, edges=tuple(np.unique(np.quantile(_numbers(X, self.column)[aside], places)).tolist()))
-
-    def values(self, X: Any, model: Any) -> Array:
-        """See the base class."""
-        edges = np.asarray(self.edges)
-        cell = np.searchsorted(edges, _numbers(X, self.column), side="right")[:, None]
-        first = np.arange(max(len(edges), 1))[None, :]
-        return ((cell == first) | (cell == first + 1)).astype(np.float64)
-
-
-@dataclass(frozen=True)
 class Splines(Basis):
     """Cubic splines of a column, linear beyond the outer knots.
 
@@ -261,89 +215,6 @@ class Splines(Basis):
         knots = np.asarray(self.knots)[:, None]
         spline = SplineTransformer(degree=3, knots=knots, extrapolation="linear").fit(knots)
         return spline.transform(_numbers(X, self.column)[:, None])
-
-
-@dataclass(frozen=True)
-class LawFeatures(Basis):
-    """What the model predicts: the mean and the standard deviation of every share, and the expected entropy.
-
-    Args:
-        parts: Any of "mean", "sd" and "entropy".
-
-    Example:
-        >>> import torch
-        >>> class Flat:
-        ...     def predict_dist(self, X):
-        ...         return torch.distributions.Dirichlet(torch.ones(len(X), 2))
-        >>> LawFeatures(("mean",)).values(np.zeros((1, 1)), Flat())
-        array([[0.5, 0.5]])
-    """
-
-    parts: tuple[str, ...] = ("mean", "sd", "entropy")
-
-    def __post_init__(self) -> None:
-        unknown = sorted(set(self.parts) - {"mean", "sd", "entropy"})
-        if unknown or not self.parts:
-            raise InputError(f"LawFeatures takes any of 'mean', 'sd' and 'entropy', not {unknown or 'nothing'}.")
-
-    def values(self, X: Any, model: Any) -> Array:
-        """See the base class."""
-        return np.concatenate([self.of_law(law) for _, law in law_blocks(model, X)])
-
-    def of_law(self, law: Any) -> Array:
-        """The features (b, k) of a law."""
-        mean, table = to_numpy(law.mean), []
-        if "mean" in self.parts:
-            table.append(mean)
-        if "sd" in self.parts:
-            table.append(np.sqrt(np.maximum(to_numpy(law.variance), 0.0)))
-        if "entropy" in self.parts and hasattr(law, "expected_entropy"):
-            table.append(to_numpy(law.expected_entropy())[:, None])
-        elif "entropy" in self.parts:  # a law of one's own: the entropy of its mean
-            table.append(-(mean * np.log(np.maximum(mean, np.finfo(np.float64).tiny))).sum(axis=1, keepdims=True))
-        return np.hstack(table)
-
-
-@dataclass(frozen=True)
-class RadialBasis(Basis):
-    """Gaussian bumps around typical rows, in the space of the predicted means and standard deviations.
-
-    Args:
-        n_centres: Bumps.
-        centres: Their places, (n_centres, d); by default k-means of rows that are set aside.
-        width: Their width; by default the median distance between rows and centres.
-
-    Example:
-        >>> RadialBasis(n_centres=5).learns
-        True
-    """
-
-    n_centres: int = 8
-    centres: tuple[tuple[float, ...], ...] | None = None
-    width: float | None = None
-    learns: ClassVar[bool] = True
-
-    def prepare(self, X: Any, aside: Index, model: Any) -> Basis:
-        """See the base class."""
-        if self.centres is not None and self.width is not None:
-            return self
-        features = self._features(take_rows(X, aside), model)
-        count = min(self.n_centres, len(np.unique(features, axis=0)))
-        found = KMeans(count, n_init=3, random_state=0).fit(features).cluster_centers_
-        width = float(np.median(cdist(features, found))) or 1.0
-        return replace(self, centres=tuple(map(tuple, found.tolist())), width=width)
-
-    def values(self, X: Any, model: Any) -> Array:
-        """See the base class."""
-        distance = cdist(self._features(X, model), np.asarray(self.centres))
-        return np.exp(-0.5 * (distance / (self.width or 1.0)) ** 2)
-
-    @staticmethod
-    def _features(X: Any, model: Any) -> Array:
-        parts = []
-        for _, law in law_blocks(model, X):
-            parts.append(LawFeatures(("mean", "sd")).of_law(law))
-        return np.concatenate(parts)
 
 
 @dataclass(frozen=True)
@@ -389,9 +260,7 @@ class _Several(Basis):
         return np.hstack([basis.values(X, model) for basis in self.bases])
 
 
-STORED: dict[str, type[Basis]] = {
-    kind.__name__: kind for kind in (Columns, Groups, Bins, Splines, LawFeatures, RadialBasis, _Given)
-}
+STORED: dict[str, type[Basis]] = {kind.__name__: kind for kind in (Columns, Groups, Splines, _Given)}
 
 
 def _table(values: Any, n_rows: int, what: str) -> Array:
@@ -438,7 +307,7 @@ def as_basis(conditional_on: Any, n_rows: int | None = None) -> tuple[Basis, Arr
         return _Given(), _table(values, len(values) if n_rows is None else n_rows, "conditional_on")
     raise InputError(
         f"conditional_on={conditional_on!r}: give columns of X (names or numbers), an array with one row of numbers "
-        "per row, a function of X, or a Basis such as Groups, Bins, Splines, LawFeatures or RadialBasis."
+        "per row, a function of X, Groups(column) or Splines(column)."
     )
 
 
@@ -610,11 +479,6 @@ class ConditionalThresholds:
             start.pivot(self._table, level, np.array([worst]), np.array([duals[0, worst] > level]))
         return start
 
-    def coefficients(self) -> Array:
-        """Coefficients of the quantile regressions of the calibration rows alone, (C, A, 1 + k), the constant first."""
-        fits = np.array([[start.coefficients()[0] for start in column] for column in zip(*self._starts)])
-        return (fits / self._sizes) @ self._axes / self._largest
-
     def _independent(self, order: Index) -> Index:
         """The first rows in an order whose functions are linearly independent."""
         chosen: list[int] = []
@@ -631,12 +495,11 @@ class ConditionalThresholds:
                 break
         return np.array(chosen, dtype=np.intp)
 
-    def thresholds(self, values: Array, uniforms: Array | None = None) -> Array:
+    def thresholds(self, values: Array) -> Array:
         """Thresholds of new rows, +inf where nothing smaller is safe.
 
         Args:
             values: The functions there, (N, k).
-            uniforms: Uniform numbers of [0, 1], (N, C, A), for the randomised form; None for the conservative one.
 
         Returns:
             (N, C, A).
@@ -656,17 +519,14 @@ class ConditionalThresholds:
         n_columns = self.scores.shape[1]
         out = np.full((len(values), n_columns, len(self.levels)), np.inf)
         step = max(1, BLOCK_ELEMENTS // (len(self._table) * n_columns))
-        for a, level in enumerate(self.levels):
+        for a in range(len(self.levels)):
             for block in np.array_split(inside, max(1, -(-len(inside) // step))):
                 row, column = np.repeat(block, n_columns), np.tile(np.arange(n_columns), len(block))
-                place = np.full(len(row), level)
-                if uniforms is not None:
-                    place = level - 1.0 + uniforms[row, column, a]
-                out[row, column, a] = self._follow(a, column, rows[row], place)
+                out[row, column, a] = self._follow(a, column, rows[row])
         return out
 
-    def _follow(self, a: int, column: Index, rows: Array, place: Array) -> Array:
-        """Thresholds (m,) of programs whose new row has its dual variable at ``place``."""
+    def _follow(self, a: int, column: Index, rows: Array) -> Array:
+        """Thresholds (m,) of programs: where the dual variable of the new row reaches the level."""
         level, starts = self.levels[a], self._starts[a]
         infinite = ~np.isfinite(self.scores[:, :, a % self.scores.shape[2]]).T  # (C, n)
         now = _Vertices(
@@ -677,11 +537,10 @@ class ConditionalThresholds:
         )
         out = np.full(len(rows), np.inf)
         at, going = np.zeros(len(rows)), np.arange(len(rows))
-        heading = np.where(place < 0.0, -1.0, 1.0)
         for _ in range(MOST_PIVOTS):
             if not len(going):
                 break
-            toward = heading[going, None] * rows[going]
+            toward = rows[going]
             duals = now.duals(now.rest - at[going, None] * toward)
             slopes = -now.duals(toward)
             bound = np.where(slopes > 0.0, level, level - 1.0)
@@ -690,7 +549,7 @@ class ConditionalThresholds:
             leaving = room.argmin(axis=1)
             m = np.arange(len(going))
             reached = at[going] + room[m, leaving]
-            done = reached >= np.abs(place[going]) - DUAL_ROUNDING
+            done = reached >= level - DUAL_ROUNDING
             if done.any():
                 ended = now.take(done)
                 answer = (ended.coefficients() * rows[going[done]]).sum(axis=1)
@@ -703,67 +562,5 @@ class ConditionalThresholds:
             at[going] = reached[left]
             leaving = leaving[left]
             unbounded = now.pivot(self._table, level, leaving, slopes[left][np.arange(len(going)), leaving] > 0.0)
-            # beyond this place the program has no solution: +inf for a place above 0, -inf for one below
-            out[going[unbounded]] = heading[going[unbounded]] * np.inf
-            now, going = now.take(~unbounded), going[~unbounded]
+            now, going = now.take(~unbounded), going[~unbounded]  # no solution: the threshold stays at infinity
         return out
-
-
-@dataclass(frozen=True)
-class Rectifier:
-    """The quantile of the scores given functions of the row, by linear quantile regression.
-
-    Args:
-        coefficients: One regression per column and level, the constant first, (C, A, 1 + k).
-        lowest: Smallest score seen, (C, A); predictions are cut to what was seen.
-        highest: Largest score seen, (C, A).
-
-    Example:
-        >>> slope = np.linspace(0.0, 1.0, 50)
-        >>> learned = Rectifier.fit(slope.reshape(-1, 1, 1), slope[:, None], [0.9])
-        >>> learned.quantiles(np.array([[0.5], [7.0]])).round(3)[:, 0, 0]
-        array([0.5, 1. ])
-    """
-
-    coefficients: Array
-    lowest: Array
-    highest: Array
-
-    @classmethod
-    def fit(cls, scores: Array, values: Array, levels: Sequence[float]) -> Rectifier:
-        """Learn from rows that do not calibrate.
-
-        Args:
-            scores: Their conformity scores, (n, C, S): S = 1 or one kind of score per level.
-            values: The functions there, (n, k); a constant is added.
-            levels: Confidence levels.
-
-        Returns:
-            The regressions.
-        """
-        each = np.broadcast_to(scores, (*scores.shape[:2], len(levels)))
-        finite = np.where(np.isfinite(each), each, np.nan)
-        ends = [np.nan_to_num(end(finite, axis=0)) for end in (np.nanmin, np.nanmax)]
-        return cls(ConditionalThresholds(scores, values, levels).coefficients(), *ends)
-
-    def quantiles(self, values: Array) -> Array:
-        """Predicted quantiles of the scores.
-
-        Args:
-            values: The functions at some rows, (N, k).
-
-        Returns:
-            (N, C, A).
-        """
-        table = np.column_stack([np.ones(len(values)), values])
-        predicted = np.einsum("nk,cak->nca", table, self.coefficients)
-        return np.clip(predicted, self.lowest, self.highest)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {name: value.tolist() for name, value in vars(self).items()}
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Rectifier:
-        """The regressions that :meth:`to_dict` described."""
-        return cls(**{name: np.array(value, dtype=np.float64) for name, value in state.items()})

@@ -4,11 +4,18 @@ Rows of one group are alike, so a row of a new group is not exchangeable with ca
 narrow for it. Groups are exchangeable. With K calibration groups of ``n_k`` rows, every row weighs ``1/n_k`` and the
 new group one, and the threshold is the quantile at ``c (K+1)`` of these weights (Lee, Barber and Willett,
 "Distribution-free inference with hierarchical data", 2023): a row of a new group is covered with probability ``c`` at
-least, whatever the model and however large the groups are.
+least, however good the model and however large the groups are.
+
+That is exact if every group is one row. Groups of many rows are covered more often, with probability ``c (K+1)/K``: the
+new group could lie beyond all others, and so counts as one of K + 1 with all of its rows outside. For 90 % this is
+99 % with 10 calibration groups, 96 % with 15, 93 % with 30 and 91 % with 90. More groups narrow the intervals; more
+rows of the same groups do not.
 """
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,8 +30,11 @@ from snefy_ldl.conformal.scores import BetaScore
 from snefy_ldl.conformal.thresholds import Calibration
 from snefy_ldl.datasets.grouping import in_groups, leave_groups_out, read_groups, split_rows
 from snefy_ldl.datasets.objects import shares_of
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.prediction import takes_groups
+
+#: Expected coverage beyond the level that is worth a warning.
+MUCH_ABOVE = 0.05
 
 
 def group_weights(groups: Any, n_rows: int) -> Array:
@@ -60,6 +70,7 @@ class NewGroupIntervals(ConformalIntervals):
     Args:
         model: Anything with ``predict_dist(X)``. With ``cv``: an unfitted scikit-learn estimator.
         confidence_level: ``c``, or a list of levels. ``c / (1-c)`` calibration groups are needed at least: 9 for 0.9.
+            Coverage is about ``c (K+1)/K`` with K calibration groups; one warning says so if that exceeds ``c`` by .05.
         method: A score, as :class:`~snefy_ldl.conformal.ConformalIntervals` has them. "auto" takes "beta" and compares
             nothing: whole groups would have to be set aside for that, and groups are few.
         simultaneous: Cover all labels of a row at once.
@@ -123,15 +134,29 @@ class NewGroupIntervals(ConformalIntervals):
         weights = group_weights(groups, len(labels))
         if self.cv is None:
             self._check_new(groups, len(labels))
+            self._warn_of_few(weights)
             super().conformalize(X, labels, sample_weight=weights)
             self._weight_function = _ones
             return self
+        self._warn_of_few(weights)
         splits = list(leave_groups_out(groups, len(labels), int(self.cv), random_state=0))
         grows = takes_groups(self.model)
         models, folds = fold_models(self.model, in_groups(X, groups if grows else None), labels, splits)
         calibration = Calibration(self._all_scores(models, folds, X, labels), None, weights, self.small_groups)
         self._set(calibration, models, folds, labels.shape[1])
         return self
+
+    def _warn_of_few(self, weights: Array) -> None:
+        """One warning if coverage is far above the level because groups are few, although their rows are many."""
+        n_groups, level = round(float(weights.sum())), max(self._levels)
+        if len(weights) > n_groups and level / n_groups > MUCH_ABOVE:
+            warnings.warn(
+                f"{n_groups} calibration groups are few: intervals for new groups cover about "
+                f"{min(level * (n_groups + 1) / n_groups, 1.0):.0%} instead of {level:.0%} and are wider than they "
+                f"would be with {math.ceil(level / MUCH_ABOVE)} groups or more.",
+                CalibrationWarning,
+                stacklevel=3,
+            )
 
     def _check_new(self, groups: Any, n_rows: int) -> None:
         effects = getattr(self.model, "group_effects_", None)

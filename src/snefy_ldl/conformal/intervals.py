@@ -1,4 +1,4 @@
-"""Conformal intervals for each label's share, split or cross-validated, from any model that predicts laws."""
+"""Conformal intervals for each label's share, split or cross-validated, from any model that predicts distributions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from snefy_ldl._internal.validation import check_choice, check_distributions
 from snefy_ldl.conformal.choice import (
     FEWEST_ASIDE,
     FEWEST_COMPARED,
-    MOST_ASIDE,
     MOSTLY,
     ScoreChoice,
     choose_score,
@@ -29,7 +28,6 @@ from snefy_ldl.conformal.choice import (
 from snefy_ldl.conformal.conditional import (
     Basis,
     ConditionalThresholds,
-    Rectifier,
     as_basis,
     restore_basis,
     store_basis,
@@ -56,8 +54,6 @@ from snefy_ldl.snefy import fit_folds
 
 #: Calibration rows that are looked at for intervals that are the whole of [0, 1].
 LOOK_AT = 100
-#: Rows set aside at most to learn how scores depend on the row.
-MOST_RECTIFY = 600
 #: A name, a subclass or an object of :class:`~snefy_ldl.conformal.scores.LabelScore`.
 LabelMethod = str | type[LabelScore] | LabelScore
 
@@ -72,32 +68,27 @@ class ConformalIntervals(Conformalized):
     ``√(folds/n)``) and close to ``c`` in practice.
 
     Args:
-        model: Anything with ``predict_dist(X)``. "chebyshev" needs the ``mean`` and ``variance`` of the law, the other
-            methods its ``marginal(label)``. It is never changed. With ``cv``: an unfitted scikit-learn estimator; its
-            ``fit_folds(X, D, splits)`` is used if there, otherwise clones are fitted one by one.
+        model: Anything with ``predict_dist(X)``; it is never changed. "quantile" and "cdf" need the distribution's
+            ``marginal(label)``, the other methods its ``mean`` and ``variance``. With ``cv``: an unfitted scikit-learn
+            estimator; its ``fit_folds(X, D, splits)`` is used if there, otherwise clones are fitted one by one.
         confidence_level: ``c``, or a list of levels.
         method: "chebyshev", ``E[ℓ] ± k q̂ sd`` (the paper's Algorithm A1); "quantile", exact marginal quantiles moved by
             ``q̂``; "cdf", the exact interval between probabilities ``1/2 ∓ q̂``; "absolute", ``E[ℓ] ± q̂``; "beta",
-            ``E[ℓ] ± r`` with the same probability of every row's Beta law of this mean and variance; "outlying", that
-            with wider intervals the farther a row's features lie from typical ones; a score of your own
+            ``E[ℓ] ± r`` with the same probability under every row's Beta distribution of this mean and variance;
+            "outlying", that with wider intervals the farther a row's features lie from typical ones; your own score
             (:class:`~snefy_ldl.conformal.scores.LabelScore`): its name, its class or an object; or "auto", which sets
             a third of the calibration rows aside (100 at most), compares "outlying", "beta", "chebyshev" and "absolute"
             on them by coverage in the worst slab and at the rim and by interval score, and calibrates with the other
             rows. Below 180 rows it takes "beta" and sets nothing aside.
         simultaneous: Cover all labels of a row at once: one threshold, of the largest score over the labels.
         conditional_on: What coverage must not depend on: columns of X (names or numbers), an array with one row of
-            numbers per calibration row, a function of X, a basis (``Groups``, ``Bins``, ``Splines``, ``LawFeatures``,
-            ``RadialBasis`` of :mod:`snefy_ldl.conformal.conditional`) or a list of these. Thresholds then depend on x,
-            and coverage holds against every function in the span of these (Gibbs, Cherian & Candès, 2025), at the price
-            of wider intervals where calibration rows are few: [0, 1] where there are none. Bases that place edges,
-            knots or centres learn them from rows that are set aside.
-        rectified: With ``conditional_on``: learn from a third of the rows, set aside, how the scores' quantile depends
-            on these functions, and calibrate the remainder of the other rows' scores (Plassier et al., 2025). Coverage
-            is then exact on average over rows and only approximate along the functions, but no row gets [0, 1] for
-            want of rows like it.
+            numbers per calibration row, a function of X, ``Groups(column)``, ``Splines(column)`` or a list of these.
+            Thresholds then depend on x, and coverage holds against every function in the span of these (Gibbs, Cherian
+            & Candès, 2025), at the price of wider intervals where calibration rows are few: [0, 1] where there are
+            none. The knots of splines come from rows that are set aside.
         cv: Folds, or a scikit-learn splitter whose test folds hold every row once; None for split conformal.
         small_groups: For ``groups`` with too few rows for the level, or not seen before: "full" gives [0, 1], "pool"
-            the threshold of all rows, "error" raises.
+            the threshold of all rows.
 
     Attributes:
         method: Name of the score; with "auto", once conformalized, of the one that was chosen.
@@ -130,7 +121,6 @@ class ConformalIntervals(Conformalized):
     choice_: ScoreChoice | None = None
     _basis: Basis | None = None
     _conditional: ConditionalThresholds | None = None
-    _rectifier: Rectifier | None = None
     _outlyingness: Outlyingness | None = None
 
     def __init__(
@@ -141,7 +131,6 @@ class ConformalIntervals(Conformalized):
         simultaneous: bool = False,
         *,
         conditional_on: Any = None,
-        rectified: bool = False,
         cv: Any = None,
         small_groups: SmallGroups = "full",
     ) -> None:
@@ -154,15 +143,13 @@ class ConformalIntervals(Conformalized):
         if self._score.widens and cv is not None:
             raise InputError(f'method="{self.method}" is not supported with cv; use split conformal (cv=None).')
         self.simultaneous = bool(simultaneous)
-        self.conditional_on, self.rectified = conditional_on, bool(rectified)
-        if rectified and conditional_on is None:
-            raise InputError("rectified=True needs conditional_on: the functions of a row that the scores depend on.")
+        self.conditional_on = conditional_on
         if conditional_on is not None:
             as_basis(conditional_on)
             if cv is not None:
                 raise InputError("conditional_on is not supported with cv; use split conformal (cv=None).")
         self.cv = cv
-        check_choice("small_groups", small_groups, ("full", "pool", "error"))
+        check_choice("small_groups", small_groups, ("full", "pool"))
         self.small_groups = small_groups
         self._levels, self._single = check_levels(confidence_level)
 
@@ -198,38 +185,28 @@ class ConformalIntervals(Conformalized):
             raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
         models, folds = fold_models(self.model, X, labels, self.cv)
         basis, values = self._basis_of(names, weights, len(labels))
-        learns = self._score.widens or (basis is not None and (basis.learns or self.rectified))
+        learns = self._score.widens or (basis is not None and basis.learns)
         if self._choose or learns:
-            fewest, most = FEWEST_ASIDE if learns else FEWEST_COMPARED, MOST_RECTIFY if self.rectified else MOST_ASIDE
-            aside, rest = set_aside(len(labels), names, self._levels, fewest, most)
+            aside, rest = set_aside(len(labels), names, self._levels, FEWEST_ASIDE if learns else FEWEST_COMPARED)
             self._learn_outlyingness(X, aside)
             if basis is not None:
                 basis = self._prepared(basis, X, aside)
             if self._choose:
                 self._choose_score(models, folds, X, labels, aside)
-            if basis is not None and self.rectified:
-                if values is None:
-                    values = basis.values(X, self.model)
-                scores = self._scores(self.model, take_rows(X, aside), labels[aside])
-                self._rectifier = Rectifier.fit(scores, values[aside], self._levels)
             if len(aside):
                 values = None if values is None else values[rest]
                 X, labels, folds = take_rows(X, rest), labels[rest], folds[rest]
                 names = None if names is None else names[rest]
                 weights = None if weights is None else weights[rest]
         scores = self._all_scores(models, folds, X, labels)
-        if self._rectifier is not None:
-            assert values is not None
-            scores = scores - self._rectifier.quantiles(values)
         calibration = Calibration(scores, names, weights, self.small_groups)
         self._set(calibration, models, folds, labels.shape[1])
         if basis is not None:
             basis = basis if basis.learns else basis.prepare(X, np.arange(0), self.model)
             values = basis.values(X, self.model) if values is None else values
             self._basis = basis
-            if self._rectifier is None:
-                self._conditional = ConditionalThresholds(calibration.scores, values, self._levels)
-        whole = self._whole_share(X, values)
+            self._conditional = ConditionalThresholds(calibration.scores, values, self._levels)
+        whole = self._whole_share(X)
         calibration.check_sizes(self._levels)
         self._weight_function = sample_weight if callable(sample_weight) else None
         self._warn_if_nothing_is_said(whole, labels)
@@ -253,9 +230,9 @@ class ConformalIntervals(Conformalized):
             return None
         return self._outlyingness.factors(X, self.model)
 
-    def _bound(self, law: Any, factors: Array | None, rows: slice) -> LabelScore:
-        """The score for the laws of some rows, given the factors of all of them."""
-        return self._score.for_law(law, self._levels, None if factors is None else factors[rows])
+    def _bound(self, dist: Any, factors: Array | None, rows: slice) -> LabelScore:
+        """The score for the distributions of some rows, given the factors of all of them."""
+        return self._score.bound_to(dist, self._levels, None if factors is None else factors[rows])
 
     def _basis_of(self, names: Any, weights: Array | None, n_rows: int) -> tuple[Basis | None, Array | None]:
         """What coverage must not depend on, and its values where they were given."""
@@ -269,34 +246,31 @@ class ConformalIntervals(Conformalized):
         return as_basis(self.conditional_on, n_rows)
 
     def _prepared(self, basis: Basis, X: Any, aside: Index) -> Basis:
-        if (basis.learns or self.rectified) and not len(aside):
+        if basis.learns and not len(aside):
             raise InputError(
-                "too few calibration rows to set some aside (60 at least): rectified=True learns from them how scores "
-                "depend on the row."
-                if self.rectified
-                else "too few calibration rows to set some aside for edges, knots or centres (60 at least); give them "
-                "yourself, as in Bins(column, edges=(...))."
+                "too few calibration rows to set some aside for knots (60 at least); give them yourself, as in "
+                "Splines(column, knots=(...))."
             )
         return basis.prepare(X, aside, self.model)
 
     def _choose_score(self, models: list[Any], folds: Index, X: Any, labels: Array, aside: Index) -> None:
-        """Choose a score on the rows set aside, each judged by the law of the model that has not seen it."""
-        laws, aside = [], aside if len(aside) >= FEWEST_COMPARED else aside[:0]
+        """Choose a score on the rows set aside, each judged by the distribution of the model that has not seen it."""
+        dists, aside = [], aside if len(aside) >= FEWEST_COMPARED else aside[:0]
         for k in np.unique(folds[aside]) if len(aside) else [0]:
             at = np.flatnonzero(folds[aside] == k)
             rows = aside[at] if len(aside) else np.zeros(1, dtype=np.intp)
-            laws.append((at, next(law_blocks(models[k], take_rows(X, rows)))[1]))
-        self._check_labels(laws[0][1], labels)
+            dists.append((at, next(law_blocks(models[k], take_rows(X, rows)))[1]))
+        self._check_labels(dists[0][1], labels)
         factors = None
         if self._outlyingness is not None and len(aside):
             factors = self._outlyingness.factors(take_rows(X, aside), self.model)
-        score, self.choice_ = choose_score(laws, labels[aside], self._levels, self.simultaneous, factors)
+        score, self.choice_ = choose_score(dists, labels[aside], self._levels, self.simultaneous, factors)
         self._use(score)
 
     @staticmethod
-    def _check_labels(law: Any, labels: Array) -> None:
-        if tuple(law.event_shape) != labels.shape[1:]:
-            raise InputError(f"D has {labels.shape[1]} labels, but the model predicts {law.event_shape[0]}.")
+    def _check_labels(dist: Any, labels: Array) -> None:
+        if tuple(dist.event_shape) != labels.shape[1:]:
+            raise InputError(f"D has {labels.shape[1]} labels, but the model predicts {dist.event_shape[0]}.")
 
     def _all_scores(self, models: list[Any], folds: Index, X: Any, labels: Array) -> Array:
         """Scores of all rows (N, L or 1, kinds), each by the model that has not seen it."""
@@ -308,7 +282,7 @@ class ConformalIntervals(Conformalized):
             scores[rows] = self._scores(model, take_rows(X, rows), labels[rows])
         return scores
 
-    def _whole_share(self, X: Any, values: Array | None) -> Array:
+    def _whole_share(self, X: Any) -> Array:
         """Share of the calibration rows' intervals that are the whole of [0, 1], by level (A,).
 
         Of :data:`LOOK_AT` rows at most, with ``cv`` by the first fold's model; 0 at a level without a finite threshold,
@@ -316,11 +290,8 @@ class ConformalIntervals(Conformalized):
         """
         rows = np.unique(np.linspace(0, count_rows(X) - 1, LOOK_AT).astype(np.intp))
         shares, factors = [], self._factors(take_rows(X, rows))
-        for part, law in law_blocks(self.models_[0], take_rows(X, rows)):
-            thresholds = self.thresholds_.T[None]
-            if self._rectifier is not None and values is not None:
-                thresholds = thresholds + self._rectifier.quantiles(values[rows])[part]
-            ends = self._bound(law, factors, part).interval(thresholds)
+        for part, dist in law_blocks(self.models_[0], take_rows(X, rows)):
+            ends = self._bound(dist, factors, part).interval(self.thresholds_.T[None])
             shares.append(whole_range(ends).mean(axis=(0, 1)))
         return np.where(np.isfinite(self.thresholds_).all(axis=1), np.mean(shares, axis=0), 0.0)
 
@@ -355,20 +326,19 @@ class ConformalIntervals(Conformalized):
     def _scores(self, model: Any, X: Any, labels: Array) -> Array:
         """Conformity scores (n, L or 1, kinds)."""
         parts, factors = [], self._factors(X)
-        for rows, law in law_blocks(model, X):
-            self._check_labels(law, labels)
-            score = self._bound(law, factors, rows)
+        for rows, dist in law_blocks(model, X):
+            self._check_labels(dist, labels)
+            score = self._bound(dist, factors, rows)
             scores = np.stack([score.score(labels[rows], a) for a in range(self._n_kinds)], axis=2)
             parts.append(scores.max(axis=1, keepdims=True) if self.simultaneous else scores)
         return np.concatenate(parts)
 
-    def row_scores(self, X: Any, D: Any, *, conditional_on: Any = None) -> Array:
+    def row_scores(self, X: Any, D: Any) -> Array:
         """Conformity scores of rows with known labels, at the first level.
 
         Args:
             X: Rows.
             D: Their label distributions (N, L).
-            conditional_on: Their values, (N,) or (N, k), if scores were rectified by an array.
 
         Returns:
             Scores, (N, L), or (N, 1) when simultaneous; smaller is more typical.
@@ -382,10 +352,7 @@ class ConformalIntervals(Conformalized):
         labels, _ = check_distributions(
             shares_of(X, D), n_rows=count_rows(X), n_labels=self.n_labels_, model=self.model
         )
-        scores = self._scores(self.models_[0], X, labels)
-        if self._rectifier is not None:
-            scores = scores - self._rectifier.quantiles(self._values(X, conditional_on))
-        return scores[:, :, 0]
+        return self._scores(self.models_[0], X, labels)[:, :, 0]
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
@@ -396,8 +363,6 @@ class ConformalIntervals(Conformalized):
         sample_weight: Weights = None,
         *,
         conditional_on: Any = None,
-        randomized: bool = False,
-        random_state: Any = None,
     ) -> Array:
         """Lower and upper ends of each label's share.
 
@@ -406,9 +371,6 @@ class ConformalIntervals(Conformalized):
             groups: Their groups (N,), if calibration used groups.
             sample_weight: Their likelihood ratios (N,), if calibration used an array of them.
             conditional_on: Their values, (N,) or (N, k), if calibration was conditioned on an array.
-            randomized: With ``conditional_on``: thresholds by a coin per row, so that coverage is exact instead of at
-                least the level; intervals are narrower on average, and may be a single point.
-            random_state: Seed of the coin.
 
         Returns:
             Ends inside [0, 1], (N, L, 2); (N, L, 2, n_levels) when there are several levels.
@@ -421,41 +383,30 @@ class ConformalIntervals(Conformalized):
         calibration, n_rows = self._ready(), count_rows(X)
         out = np.empty((n_rows, self.n_labels_, 2, len(self._levels)))
         if self._basis is None:
-            if conditional_on is not None or randomized:
-                raise InputError("conditional_on and randomized need ConformalIntervals(model, conditional_on=...).")
+            if conditional_on is not None:
+                raise InputError("conditional_on needs ConformalIntervals(model, conditional_on=...).")
             thresholds = calibration.thresholds(self._levels, n_rows, names, weights)
         else:
-            thresholds = self._conditional_thresholds(X, n_rows, conditional_on, randomized, random_state)
+            thresholds = self._conditional_thresholds(X, n_rows, conditional_on)
         self._warn_unbounded(thresholds, names, weights)
         if self.cv is None:
             factors = self._factors(X)
-            for rows, law in law_blocks(self.model, X):
+            for rows, dist in law_blocks(self.model, X):
                 q = thresholds if len(thresholds) == 1 else thresholds[rows]
-                out[rows] = self._bound(law, factors, rows).interval(q)
+                out[rows] = self._bound(dist, factors, rows).interval(q)
         else:
             ends = CrossEnds(calibration, self._folds, len(self.models_), self._levels)
             for blocks in zip(*(law_blocks(model, X) for model in self.models_)):
                 rows = blocks[0][0]
-                scores = [self._score.for_law(law, self._levels) for _, law in blocks]
+                scores = [self._score.bound_to(dist, self._levels) for _, dist in blocks]
                 out[rows] = stack_ends(*ends.of(scores, rows.stop - rows.start, None if names is None else names[rows]))
         return out[..., 0] if self._single else out
 
-    def _values(self, X: Any, given: Any) -> Array:
-        """The functions at some rows, (N, k): computed, or as they were given."""
+    def _conditional_thresholds(self, X: Any, n_rows: int, given: Any) -> Array:
         assert self._basis is not None
-        table = None if given is None else as_basis(np.asarray(given), count_rows(X))[1]
-        return self._basis.values(X, self.model) if table is None else table
-
-    def _conditional_thresholds(self, X: Any, n_rows: int, given: Any, randomized: bool, random_state: Any) -> Array:
-        values = self._values(X, given)
-        if self._rectifier is not None:
-            if randomized:
-                raise InputError("randomized=True has no meaning with rectified scores: their coverage is exact.")
-            return self._rectifier.quantiles(values) + self._ready().thresholds(self._levels, n_rows, None, None)
         assert self._conditional is not None
-        shape = (n_rows, self._conditional.scores.shape[1], len(self._levels))
-        uniforms = np.random.default_rng(random_state).random(shape) if randomized else None
-        thresholds = self._conditional.thresholds(values, uniforms)
+        table = None if given is None else as_basis(np.asarray(given), n_rows)[1]
+        thresholds = self._conditional.thresholds(self._basis.values(X, self.model) if table is None else table)
         rows = np.flatnonzero(np.isposinf(thresholds).any(axis=(1, 2)))
         if len(rows):
             warnings.warn(
@@ -515,8 +466,6 @@ class ConformalIntervals(Conformalized):
     def _conditional_state(self) -> dict[str, Any] | None:
         if self._basis is None:
             return None
-        if self._rectifier is not None:
-            return {"basis": store_basis(self._basis), "rectifier": self._rectifier.to_dict()}
         assert self._conditional is not None
         return {"basis": store_basis(self._basis), "values": self._conditional.values.tolist()}
 
@@ -559,11 +508,8 @@ class ConformalIntervals(Conformalized):
                 raise InputError("this calibration was conditioned on a function of X: give it as conditional_on.")
             made._basis = as_basis(conditional_on)[0] if stored["basis"] is None else restore_basis(stored["basis"])
             made.conditional_on = made._basis
-            if "rectifier" in stored:
-                made.rectified, made._rectifier = True, Rectifier.from_dict(stored["rectifier"])
-            else:
-                values = np.array(stored["values"], dtype=np.float64).reshape(calibration.n, -1)
-                made._conditional = ConditionalThresholds(calibration.scores, values, made._levels)
+            values = np.array(stored["values"], dtype=np.float64).reshape(calibration.n, -1)
+            made._conditional = ConditionalThresholds(calibration.scores, values, made._levels)
         if state.get("outlyingness"):
             made._outlyingness = Outlyingness.from_dict(state["outlyingness"])
         if state.get("choice"):
@@ -655,7 +601,7 @@ class CrossEnds:
         """Lower and upper ends (b, L, levels) of new rows.
 
         Args:
-            scores: the score bound to each fold model's laws.
+            scores: the score bound to each fold model's distributions.
             n_rows: b.
             names: groups of the rows (b,), or None.
 

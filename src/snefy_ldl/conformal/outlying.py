@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.laws import law_blocks, to_numpy
 from snefy_ldl._internal.types import Array
-from snefy_ldl.conformal.conditional import LawFeatures
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.errors import InputError
 
@@ -34,7 +34,7 @@ class Outlyingness:
         centre: Mean of each feature, (d,).
         scale: Standard deviation of each feature, (d,); 1 for a constant one.
         square_edge: Squared distance within which nine tenths of the rows lie that it was learned from.
-        of_law: Whether the features are the predicted means and standard deviations.
+        of_predictions: Whether the features are the predicted means and standard deviations.
 
     Example:
         >>> learned = Outlyingness.learn(np.array([[0.0], [2.0]]), None)
@@ -45,7 +45,7 @@ class Outlyingness:
     centre: tuple[float, ...]
     scale: tuple[float, ...]
     square_edge: float
-    of_law: bool = False
+    of_predictions: bool = False
 
     @classmethod
     def learn(cls, X: Any, model: Any) -> Outlyingness:
@@ -59,13 +59,13 @@ class Outlyingness:
             What :meth:`factors` needs.
         """
         features = _numbers_of(X, model)
-        of_law = features is None
-        table = _law_features(X, model) if features is None else features
+        of_predictions = features is None
+        table = predicted_features(X, model) if features is None else features
         spread = table.std(axis=0)
         scale = np.where(spread > 0.0, spread, 1.0)
-        made = cls(tuple(table.mean(axis=0).tolist()), tuple(scale.tolist()), 1.0, of_law)
+        made = cls(tuple(table.mean(axis=0).tolist()), tuple(scale.tolist()), 1.0, of_predictions)
         edge = float(np.quantile(made._distances(table), WITHIN))
-        return cls(made.centre, made.scale, edge if edge > 0.0 else 1.0, of_law)
+        return cls(made.centre, made.scale, edge if edge > 0.0 else 1.0, of_predictions)
 
     def factors(self, X: Any, model: Any) -> Array:
         """Factor of each row, 1 within the edge.
@@ -77,8 +77,8 @@ class Outlyingness:
         Returns:
             Numbers from 1 on (N,).
         """
-        features = None if self.of_law else _numbers_of(X, model)
-        distances = self._distances(_law_features(X, model) if features is None else features)
+        features = None if self.of_predictions else _numbers_of(X, model)
+        distances = self._distances(predicted_features(X, model) if features is None else features)
         return np.clip(distances / self.square_edge, 1.0, WIDEST)
 
     def _distances(self, table: Array) -> Array:
@@ -93,11 +93,37 @@ class Outlyingness:
         """
         if "square_edge" not in state:
             raise InputError('this "outlying" calibration is of an earlier build; conformalize again.')
-        return cls(tuple(state["centre"]), tuple(state["scale"]), state["square_edge"], state["of_law"])
+        return cls(tuple(state["centre"]), tuple(state["scale"]), state["square_edge"], state["of_predictions"])
 
 
-def _law_features(X: Any, model: Any) -> Array:
-    return LawFeatures(("mean", "sd")).values(X, model)
+def mean_and_spread(dist: Any) -> Array:
+    """Mean and standard deviation of every share of some predicted distributions, side by side.
+
+    Args:
+        dist: Distributions, batch (b,), event (L,).
+
+    Returns:
+        (b, 2 L).
+
+    Example:
+        >>> import torch
+        >>> mean_and_spread(torch.distributions.Dirichlet(torch.ones(1, 2))).round(3)
+        array([[0.5  , 0.5  , 0.289, 0.289]])
+    """
+    return np.hstack([to_numpy(dist.mean), np.sqrt(np.maximum(to_numpy(dist.variance), 0.0))])
+
+
+def predicted_features(X: Any, model: Any) -> Array:
+    """Predicted mean and standard deviation of every share, (N, 2 L).
+
+    Args:
+        X: Rows.
+        model: A fitted model.
+
+    Returns:
+        One row per row.
+    """
+    return np.concatenate([mean_and_spread(dist) for _, dist in law_blocks(model, X)])
 
 
 def _numbers_of(X: Any, model: Any) -> Array | None:

@@ -18,8 +18,9 @@ from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.conformal.choice import FEWEST_COMPARED
-from snefy_ldl.conformal.conditional import LawFeatures, column_values
+from snefy_ldl.conformal.conditional import column_values
 from snefy_ldl.conformal.intervals import ConformalIntervals
+from snefy_ldl.conformal.outlying import predicted_features
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import QuantileScore
 from snefy_ldl.conformal.thresholds import check_groups, check_levels, check_model
@@ -48,8 +49,8 @@ class CoverageReport:
 
     Args:
         table: The rows, dicts with the keys of :data:`COLUMNS`.
-        joint_calibration: What the test of joint calibration says of each model whose laws have a Rosenblatt map, by
-            the model's name; printed under the table.
+        joint_calibration: The test of joint calibration of each model whose distributions have a Rosenblatt map, by the
+            model's name; printed under the table.
 
     Example:
         >>> row = dict.fromkeys(COLUMNS) | {"model": "", "part": "joint", "name": "", "n": 10, "coverage": 0.9}
@@ -135,7 +136,7 @@ def coverage_report(
 
     Returns:
         The report; its ``table`` is a list of dicts, its ``joint_calibration`` the test that all shares together fit
-        the model's law, before any calibration (on at most 2,000 rows; false alarms at most 1 %).
+        the model's distribution, before any calibration (on at most 2,000 rows; false alarms at most 1 %).
 
     Raises:
         InputError: Rows, labels, groups or names that break a rule.
@@ -171,7 +172,7 @@ def coverage_report(
         shown = spaced_rows(len(labels)) if dependence else np.arange(0)
         predicted = None
         if len(shown) >= FEWEST_COMPARED:
-            predicted = LawFeatures(("mean", "sd")).values(take_rows(X, shown), getattr(one, "models_", [one])[0])
+            predicted = predicted_features(take_rows(X, shown), getattr(one, "models_", [one])[0])
         for a, level in enumerate(levels):
             rows = _interval_rows(labels, ends[..., a], level, joint, names, titles)
             rows += conditional_rows(labels, ends[..., a], level, names, values, n_bins, n_sizes, predicted)
@@ -183,8 +184,8 @@ def _joint_calibration(model: Any, X: Any, D: Array) -> metrics.JointCalibration
     """The test of joint calibration on at most :data:`JOINT_ROWS` rows, evenly spaced; None where there is no map."""
     if not hasattr(model, "predict_dist") or len(D) < FEWEST_ROWS:
         return None
-    _, law = next(law_blocks(model, take_rows(X, np.zeros(1, dtype=np.intp))))
-    if not hasattr(law, "rosenblatt"):
+    _, dist = next(law_blocks(model, take_rows(X, np.zeros(1, dtype=np.intp))))
+    if not hasattr(dist, "rosenblatt"):
         return None
     rows = np.linspace(0, len(D) - 1, min(len(D), JOINT_ROWS)).astype(np.intp)
     part = X if len(rows) == len(D) else take_rows(X, rows)
@@ -214,8 +215,8 @@ def _all_ends(model: Any, X: Any, levels: Any, groups: Any, weights: Any) -> tup
         return calibrated, ends[..., None] if single else ends, model.simultaneous
     checked, _ = check_levels(levels)
     parts = []
-    for _, law in law_blocks(check_model(model), X):
-        score = QuantileScore().for_law(law, checked)
+    for _, dist in law_blocks(check_model(model), X):
+        score = QuantileScore().bound_to(dist, checked)
         parts.append(np.stack(score.ends(np.zeros((1, 1, len(checked)))), axis=2))
     return checked, np.concatenate(parts), False
 

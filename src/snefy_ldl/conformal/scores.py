@@ -1,17 +1,17 @@
-"""Conformity scores: how unlike its predicted law a label distribution is, one label at a time or as a whole.
+"""Conformity scores: how unlike its predicted distribution a label distribution is, one label at a time or as a whole.
 
 The contracts are :class:`LabelScore` and :class:`RegionScore`, followed by the scores that come with the package.
 
-A score is an object with its own settings, if it has any. ``bind`` hands it the predicted laws of a block of rows;
-after that it answers for those rows. A class with a ``name`` is registered when it is defined, so a new score is one
-class::
+A score is an object with its own settings, if it has any. ``bind`` hands it the predicted distributions of a block of
+rows; after that it answers for those rows. A class with a ``name`` is registered when it is defined, so a new score is
+one class::
 
     class SquaredError(LabelScore):
         name = "squared"
         per_level = False
 
-        def bind(self, law, levels):
-            self.mean = to_numpy(law.mean)
+        def bind(self, dist, levels):
+            self.mean = to_numpy(dist.mean)
 
         def below(self, shares, level):
             return np.where(shares < self.mean, (shares - self.mean) ** 2, 0.0)
@@ -33,11 +33,10 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from scipy.special import betainc, betaln, gammaln, ndtri
+from scipy.special import betainc, betaln, gammaln
 
 from snefy_ldl._internal.laws import draw_from, tensor_for, to_numpy
 from snefy_ldl._internal.special import uniform
-from snefy_ldl._internal.tolerances import SMALLEST_COVARIANCE_EIGENVALUE
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.errors import InputError
 
@@ -47,21 +46,21 @@ Threshold = Array
 
 #: Ends found by bisection are this close in the share.
 END_TOLERANCE = 1e-12
-#: The Beta law of "beta": its mean stays this far from 0 and 1, and its concentration within these; what share of it
-#: gets a heavy tail, and the steps after which the search of an end stops (a bisection would need some 40). Distances
-#: count from the slack on: a law may have much of its mass closer to 0 or 1 than any search can tell.
+#: The Beta distribution of "beta": its mean stays this far from 0 and 1, and its concentration within these; what share
+#: of it gets a heavy tail, and the steps after which the search of an end stops (a bisection would need some 40).
+#: Distances count from the slack on: a distribution may have much of its mass closer to 0 or 1 than a search can tell.
 SMALLEST_MEAN, CONCENTRATIONS, HEAVY, MOST_STEPS, SLACK = 1e-12, (1e-6, 1e10), 0.01, 100, 1e-9
 
 Kind = TypeVar("Kind", bound="Score")
 
 
 class Score(ABC):
-    """Base of both contracts: a class with a ``name`` is registered, and ``bind`` gets the laws of a block of rows."""
+    """Base of both contracts: a class with a ``name`` is registered; ``bind`` gets the distributions of some rows."""
 
     name: ClassVar[str] = ""
     registered: ClassVar[dict[str, Any]]
 
-    law: Any
+    dist: Any
     n_rows: int
     n_labels: int
 
@@ -77,18 +76,18 @@ class Score(ABC):
             )
         cls.registered[cls.name] = cls
 
-    def _bound(self, law: Any, *settings: Any) -> Any:
-        """A copy that answers for the rows of a law."""
+    def _bound(self, dist: Any, *settings: Any) -> Any:
+        """A copy that answers for the rows of a distribution."""
         bound = copy.copy(self)
-        shape = getattr(law, "batch_shape", None)  # a law that states none is asked for its mean
-        bound.law, bound.n_rows = law, int(shape[0]) if shape is not None else len(law.mean)
-        bound.n_labels = int(law.event_shape[0])
-        bound.bind(law, *settings)  # type: ignore[attr-defined]
+        shape = getattr(dist, "batch_shape", None)  # a distribution that states none is asked for its mean
+        bound.dist, bound.n_rows = dist, int(shape[0]) if shape is not None else len(dist.mean)
+        bound.n_labels = int(dist.event_shape[0])
+        bound.bind(dist, *settings)  # type: ignore[attr-defined]
         return bound
 
 
 class LabelScore(Score):
-    """How unlike its predicted law the share of one label is; all labels of a block of rows at a time.
+    """How unlike its predicted distribution the share of one label is; all labels of a block of rows at a time.
 
     Write :meth:`bind`, :meth:`below` and :meth:`above`. ``below`` must fall and ``above`` must grow with the share; the
     conformity score is the larger of the two, and the interval at a threshold ``q`` holds the shares at which both are
@@ -106,14 +105,14 @@ class LabelScore(Score):
         >>> class Distance(LabelScore):
         ...     name = "distance"
         ...     per_level = False
-        ...     def bind(self, law, levels):
-        ...         self.mean = to_numpy(law.mean)
+        ...     def bind(self, dist, levels):
+        ...         self.mean = to_numpy(dist.mean)
         ...     def below(self, shares, level):
         ...         return self.mean - shares
         ...     def above(self, shares, level):
         ...         return shares - self.mean
-        >>> law = torch.distributions.Dirichlet(torch.tensor([[1.0, 3.0]]))
-        >>> score = find_score(LabelScore, "distance").for_law(law, [0.9])
+        >>> dist = torch.distributions.Dirichlet(torch.tensor([[1.0, 3.0]]))
+        >>> score = find_score(LabelScore, "distance").bound_to(dist, [0.9])
         >>> score.score(np.array([[0.5, 0.5]]), 0)
         array([[0.25, 0.25]])
         >>> low, high = score.ends(np.full((1, 1, 1), 0.1))
@@ -126,33 +125,33 @@ class LabelScore(Score):
     registered: ClassVar[dict[str, type[LabelScore]]] = {}
     factors: Array
 
-    def for_law(self, law: Any, levels: list[float], factors: Array | None = None) -> LabelScore:
-        """A copy of this score that answers for the rows of a law; the score itself stays as it was.
+    def bound_to(self, dist: Any, levels: list[float], factors: Array | None = None) -> LabelScore:
+        """A copy of this score that answers for the rows of a distribution; the score itself stays as it was.
 
         Args:
-            law: Predicted laws, batch (b,), event (L,).
+            dist: Predicted distributions, batch (b,), event (L,).
             levels: Confidence levels.
             factors: How much wider the intervals of each row shall be, (b,), for a score that widens.
 
         Returns:
             The bound copy.
         """
-        bound: LabelScore = self._bound(law, levels)
+        bound: LabelScore = self._bound(dist, levels)
         bound.factors = np.ones((1, 1)) if factors is None else factors[:, None]
         return bound
 
     @abstractmethod
-    def bind(self, law: Any, levels: list[float]) -> None:
-        """Take from the predicted laws what the score needs; everything else is asked afterwards.
+    def bind(self, dist: Any, levels: list[float]) -> None:
+        """Take from the predicted distributions what the score needs; everything else is asked afterwards.
 
         Args:
-            law: Predicted laws, batch (b,), event (L,).
+            dist: Predicted distributions, batch (b,), event (L,).
             levels: Confidence levels; the other methods name one by its place in this list.
         """
 
     @abstractmethod
     def below(self, shares: Array, level: int) -> Array:
-        """How far shares lie below their laws; falls with the share.
+        """How far shares lie below their distributions; falls with the share.
 
         Args:
             shares: One share a row and label, (b, L).
@@ -164,7 +163,7 @@ class LabelScore(Score):
 
     @abstractmethod
     def above(self, shares: Array, level: int) -> Array:
-        """How far shares lie above their laws; grows with the share.
+        """How far shares lie above their distributions; grows with the share.
 
         Args:
             shares: One share a row and label, (b, L).
@@ -270,7 +269,7 @@ def bisect_end(accept: Callable[[Array], Any], shape: tuple[int, ...], side: int
 
 
 class RegionScore(Score):
-    """How unlike its predicted law a whole label distribution is, for a block of rows.
+    """How unlike its predicted distribution a whole label distribution is, for a block of rows.
 
     The region of row i at threshold q is ``{ℓ: score_i(ℓ) <= q_i}``. Write :meth:`bind` and :meth:`score`; overwrite
     the others where there is a faster or a closer way.
@@ -285,12 +284,12 @@ class RegionScore(Score):
         >>> class Distance(RegionScore):
         ...     name = "distance"
         ...     needs_positive = False
-        ...     def bind(self, law, n_draws, seeds):
-        ...         self.mean = to_numpy(law.mean)
+        ...     def bind(self, dist, n_draws, seeds):
+        ...         self.mean = to_numpy(dist.mean)
         ...     def score(self, points):
         ...         return np.linalg.norm(points - self.mean, axis=-1)
-        >>> law = torch.distributions.Dirichlet(torch.tensor([[1.0, 3.0]]))
-        >>> score = find_score(RegionScore, Distance).for_law(law)
+        >>> dist = torch.distributions.Dirichlet(torch.tensor([[1.0, 3.0]]))
+        >>> score = find_score(RegionScore, Distance).bound_to(dist)
         >>> score.score_shared(np.array([[0.25, 0.75], [1.0, 0.0]])).round(3)
         array([[0.   ],
                [1.061]])
@@ -300,25 +299,25 @@ class RegionScore(Score):
     uses_draws: ClassVar[bool] = False
     registered: ClassVar[dict[str, type[RegionScore]]] = {}
 
-    def for_law(self, law: Any, n_draws: int = 1000, seeds: Seeds = lambda: 0) -> RegionScore:
-        """A copy of this score that answers for the rows of a law; the score itself stays as it was.
+    def bound_to(self, dist: Any, n_draws: int = 1000, seeds: Seeds = lambda: 0) -> RegionScore:
+        """A copy of this score that answers for the rows of a distribution; the score itself stays as it was.
 
         Args:
-            law: Predicted laws, batch (b,), event (L,).
+            dist: Predicted distributions, batch (b,), event (L,).
             n_draws: Draws a row, for scores that use draws.
             seeds: Source of their seeds.
 
         Returns:
             The bound copy.
         """
-        return self._bound(law, n_draws, seeds)
+        return self._bound(dist, n_draws, seeds)
 
     @abstractmethod
-    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
-        """Take from the predicted laws what the score needs; everything else is asked afterwards.
+    def bind(self, dist: Any, n_draws: int, seeds: Seeds) -> None:
+        """Take from the predicted distributions what the score needs; everything else is asked afterwards.
 
         Args:
-            law: Predicted laws, batch (b,), event (L,); also kept as ``self.law``.
+            dist: Predicted distributions, batch (b,), event (L,); also kept as ``self.dist``.
             n_draws: Draws a row, for scores that use draws.
             seeds: Source of their seeds.
         """
@@ -386,7 +385,7 @@ def find_score(kind: type[Kind], method: Any) -> Kind:
         method: Name of a registered score, a subclass of ``kind`` without settings, or an object of one.
 
     Returns:
-        An object that is not bound to any law.
+        An object that is not bound to any distribution.
 
     Raises:
         InputError: Anything else.
@@ -428,7 +427,7 @@ class BandScore(LabelScore):
         unit = self.unit[..., level % self.unit.shape[2]]
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = distance / (self.k[level] * unit)
-        # a law without spread is right (0) or infinitely wrong
+        # a distribution without spread is right (0) or infinitely wrong
         return np.where((unit == 0.0) & (distance == 0.0), 0.0, ratio)
 
     def below(self, shares: Array, level: int) -> Array:
@@ -448,27 +447,27 @@ class BandScore(LabelScore):
 class ChebyshevScore(BandScore):
     """``s = |ℓ - E[ℓ]| / (k sd)`` with ``1/k² = 1 - c``, the paper's Eq. for s(x, ℓ); ends ``E[ℓ] ± k q sd``.
 
-    Needs the ``mean`` and ``variance`` of the law, and no more.
+    Needs the ``mean`` and ``variance`` of the distribution, and no more.
 
     Example:
         >>> import torch
-        >>> law = torch.distributions.Dirichlet(torch.tensor([[2.0, 2.0]]))
-        >>> ChebyshevScore().for_law(law, [0.75]).score(np.array([[0.5, 0.5]]), 0)
+        >>> dist = torch.distributions.Dirichlet(torch.tensor([[2.0, 2.0]]))
+        >>> ChebyshevScore().bound_to(dist, [0.75]).score(np.array([[0.5, 0.5]]), 0)
         array([[0., 0.]])
     """
 
     name = "chebyshev"
 
-    def bind(self, law: Any, levels: list[float]) -> None:
+    def bind(self, dist: Any, levels: list[float]) -> None:
         """See the base class."""
-        mean, variance = (moment[:, :, None] for moment in _moments(law))
+        mean, variance = (moment[:, :, None] for moment in _moments(dist))
         self.low, self.high, self.unit = mean, mean, np.sqrt(variance)
         self.k = 1.0 / np.sqrt(1.0 - np.asarray(levels))
 
 
-def _moments(law: Any) -> tuple[Array, Array]:
+def _moments(dist: Any) -> tuple[Array, Array]:
     """Mean and variance of every share, (b, L) each."""
-    both = law.mean_and_variance() if hasattr(law, "mean_and_variance") else (law.mean, law.variance)
+    both = dist.mean_and_variance() if hasattr(dist, "mean_and_variance") else (dist.mean, dist.variance)
     return to_numpy(both[0]), np.maximum(to_numpy(both[1]), 0.0)
 
 
@@ -477,32 +476,32 @@ class AbsoluteScore(BandScore):
 
     Example:
         >>> import torch
-        >>> law = torch.distributions.Dirichlet(torch.tensor([[2.0, 2.0]]))
-        >>> AbsoluteScore().for_law(law, [0.75]).score(np.array([[0.75, 0.25]]), 0)
+        >>> dist = torch.distributions.Dirichlet(torch.tensor([[2.0, 2.0]]))
+        >>> AbsoluteScore().bound_to(dist, [0.75]).score(np.array([[0.75, 0.25]]), 0)
         array([[0.25, 0.25]])
     """
 
     name = "absolute"
     per_level = False
 
-    def bind(self, law: Any, levels: list[float]) -> None:
+    def bind(self, dist: Any, levels: list[float]) -> None:
         """See the base class."""
-        mean = to_numpy(law.mean)[:, :, None]
+        mean = to_numpy(dist.mean)[:, :, None]
         self.low, self.high, self.unit, self.k = mean, mean, np.ones_like(mean), np.ones(len(levels))
 
 
 class BetaScore(LabelScore):
-    """``s = -log P(|Y - E[ℓ]| >= |ℓ - E[ℓ]|)``, Y of the Beta law with the mean and variance of the share.
+    """``s = -log P(|Y - E[ℓ]| >= |ℓ - E[ℓ]|)``, Y of the Beta distribution with the mean and variance of the share.
 
-    The interval ``E[ℓ] ± r`` holds the same probability of every row's Beta law, whatever its shape: "chebyshev", which
-    takes the same number of standard deviations, holds more of a law that leans on 0 than of a broad one. A hundredth
-    of the law is given a heavy tail, ``v / (v + r²)``, so that scores stay finite, in the order of "chebyshev", where
-    the Beta law leaves nothing. Needs the ``mean`` and ``variance`` of the law, and no more.
+    The interval ``E[ℓ] ± r`` has the same probability under every row's Beta distribution, whatever its shape:
+    "chebyshev", which takes the same number of standard deviations, has more if the distribution is concentrated near 0
+    than if it is broad. A hundredth of the distribution is given a heavy tail, ``v / (v + r²)``, so that scores stay
+    finite, in the order of "chebyshev", if the Beta distribution leaves nothing. Needs ``mean`` and ``variance`` only.
 
     Example:
         >>> import torch
-        >>> law = torch.distributions.Dirichlet(torch.tensor([[1.0, 1.0]]))
-        >>> score = BetaScore().for_law(law, [0.9])  # a uniform share: nine tenths of it lie within 0.45 of the mean
+        >>> dist = torch.distributions.Dirichlet(torch.tensor([[1.0, 1.0]]))
+        >>> score = BetaScore().bound_to(dist, [0.9])  # a uniform share: nine tenths of it lie within 0.45 of the mean
         >>> low, high = score.ends(np.full((1, 1, 1), -np.log(0.1)))
         >>> bool(abs(high[0, 0, 0] - 0.95) < 0.005)
         True
@@ -511,17 +510,17 @@ class BetaScore(LabelScore):
     name = "beta"
     per_level = False
 
-    def bind(self, law: Any, levels: list[float]) -> None:
+    def bind(self, dist: Any, levels: list[float]) -> None:
         """See the base class."""
-        self.mean, variance = _moments(law)
+        self.mean, variance = _moments(dist)
         centre = np.clip(self.mean, SMALLEST_MEAN, 1.0 - SMALLEST_MEAN)
         binomial = centre * (1.0 - centre)
         total = np.clip(binomial / np.maximum(variance, np.finfo(np.float64).tiny) - 1.0, *CONCENTRATIONS)
-        # mean, parameters and variance of the Beta laws, (4, b, L)
-        self.laws = np.stack([self.mean, centre * total, (1.0 - centre) * total, binomial / (total + 1.0)])
+        # mean, parameters and variance of the Beta distributions, (4, b, L)
+        self.betas = np.stack([self.mean, centre * total, (1.0 - centre) * total, binomial / (total + 1.0)])
 
     def _distance(self, distance: Array) -> Array:
-        beyond, _ = _beta_tail(self.laws, np.maximum(distance / self.factors - SLACK, 0.0))
+        beyond, _ = _beta_tail(self.betas, np.maximum(distance / self.factors - SLACK, 0.0))
         return np.maximum(-np.log(beyond), 0.0)
 
     def below(self, shares: Array, level: int) -> Array:
@@ -545,12 +544,12 @@ class BetaScore(LabelScore):
 
     def _radius(self, wanted: Array) -> Array:
         """Distances (b, L) with these scores; 1 where none is large enough."""
-        laws, target = self.laws.reshape(4, -1), wanted.ravel()
+        betas, target = self.betas.reshape(4, -1), wanted.ravel()
         low, high, last = np.zeros_like(target), np.ones_like(target), np.ones_like(target)
-        radius, left = np.minimum(np.sqrt(laws[3] * np.maximum(target, 0.0)), 0.5), np.arange(len(target))
+        radius, left = np.minimum(np.sqrt(betas[3] * np.maximum(target, 0.0)), 0.5), np.arange(len(target))
         for _ in range(MOST_STEPS):
             now = radius[left]
-            beyond, slope = _beta_tail(laws[:, left], now)
+            beyond, slope = _beta_tail(betas[:, left], now)
             missing = np.log(beyond) + target[left]  # > 0: the radius is too small
             low[left], high[left] = np.where(missing > 0.0, now, low[left]), np.where(missing > 0.0, high[left], now)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -565,14 +564,14 @@ class BetaScore(LabelScore):
         return (radius + SLACK + 2.0 * END_TOLERANCE).reshape(wanted.shape)
 
 
-def _beta_tail(laws: Array, radius: Array) -> tuple[Array, Array]:
+def _beta_tail(betas: Array, radius: Array) -> tuple[Array, Array]:
     """``P(|Y - mean| >= radius)`` and minus its derivative, in the shape of the distances.
 
     Args:
-        laws: Mean, both parameters and variance of Beta laws, (4, ...).
+        betas: Mean, both parameters and variance of Beta distributions, (4, ...).
         radius: Distances from the mean, (...).
     """
-    mean, a, b, variance = laws
+    mean, a, b, variance = betas
     beyond, slope = np.zeros_like(radius), np.zeros_like(radius)
     for first, second, share in ((a, b, mean - radius), (b, a, 1.0 - mean - radius)):
         inside = share > 0.0
@@ -597,23 +596,23 @@ class OutlyingScore(BetaScore):
 
 
 class MarginalScore(LabelScore):
-    """Base of scores that need ``law.marginal(label)``, with ``cdf`` and ``icdf``; ``law.quantiles`` is used if there.
+    """Base of scores that need ``dist.marginal(label)`` with ``cdf`` and ``icdf``, and use ``dist.quantiles`` if there.
 
-    A subclass calls ``super().bind(law, levels)`` first, and may then use :meth:`quantiles` and :meth:`cdf`.
+    A subclass calls ``super().bind(dist, levels)`` first, and may then use :meth:`quantiles` and :meth:`cdf`.
     """
 
-    def bind(self, law: Any, levels: list[float]) -> None:
+    def bind(self, dist: Any, levels: list[float]) -> None:
         """See the base class.
 
         Raises:
-            InputError: A law without marginals.
+            InputError: A distribution without marginals.
         """
-        if not callable(getattr(law, "marginal", None)):
+        if not callable(getattr(dist, "marginal", None)):
             raise InputError(
-                f'a {type(law).__name__} has no marginal(label); use method="chebyshev", which needs only its mean and '
-                "variance."
+                f'a {type(dist).__name__} has no marginal(label); use method="chebyshev", which needs only its mean '
+                "and variance."
             )
-        self.marginals = [law.marginal(r) for r in range(law.event_shape[0])]
+        self.marginals = [dist.marginal(r) for r in range(dist.event_shape[0])]
 
     def quantiles(self, alpha: Array) -> Array:
         """Quantiles of every label.
@@ -624,10 +623,10 @@ class MarginalScore(LabelScore):
         Returns:
             Shares, (b, L, A).
         """
-        if callable(getattr(self.law, "quantiles", None)):
+        if callable(getattr(self.dist, "quantiles", None)):
             if alpha.ndim == 3:
-                alpha = np.broadcast_to(alpha, (*self.law.batch_shape, *alpha.shape[1:]))
-            return to_numpy(self.law.quantiles(alpha))
+                alpha = np.broadcast_to(alpha, (*self.dist.batch_shape, *alpha.shape[1:]))
+            return to_numpy(self.dist.quantiles(alpha))
         columns = []
         for r, marginal in enumerate(self.marginals):
             levels = alpha if alpha.ndim == 1 else alpha[:, r]
@@ -654,16 +653,16 @@ class QuantileScore(BandScore, MarginalScore):
     Example:
         >>> from snefy_ldl import SnefySimplex
         >>> import torch
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
-        >>> QuantileScore().for_law(law, [0.9]).score(np.array([[0.5, 0.5]]), 0).round(3)
+        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
+        >>> QuantileScore().bound_to(dist, [0.9]).score(np.array([[0.5, 0.5]]), 0).round(3)
         array([[-0.45, -0.45]])
     """
 
     name = "quantile"
 
-    def bind(self, law: Any, levels: list[float]) -> None:
+    def bind(self, dist: Any, levels: list[float]) -> None:
         """See the base class."""
-        super().bind(law, levels)
+        super().bind(dist, levels)
         tails = [(1.0 - level) / 2.0 for level in levels]
         alpha = [*tails, *(1.0 - tail for tail in tails)]
         both = self.quantiles(np.asarray(alpha))
@@ -677,8 +676,8 @@ class CdfScore(MarginalScore):
     Example:
         >>> from snefy_ldl import SnefySimplex
         >>> import torch
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
-        >>> CdfScore().for_law(law, [0.9]).score(np.array([[0.75, 0.25]]), 0).round(3)
+        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
+        >>> CdfScore().bound_to(dist, [0.9]).score(np.array([[0.75, 0.25]]), 0).round(3)
         array([[0.25, 0.25]])
     """
 
@@ -706,30 +705,30 @@ class CdfScore(MarginalScore):
 
 
 class DensityScore(RegionScore):
-    """``s = -log p(ℓ|x)``: one height for all rows. Needs the law's ``log_prob``; its ``log_prob_at`` is used if there.
+    """``s = -log p(ℓ|x)``: one height for all rows. Needs ``log_prob``; ``log_prob_at`` is used if there.
 
     Example:
         >>> import torch
-        >>> law = torch.distributions.Dirichlet(torch.ones(1, 3))
-        >>> DensityScore().for_law(law).score(np.full((1, 3), 1 / 3)).round(3)  # the uniform density is 2
+        >>> dist = torch.distributions.Dirichlet(torch.ones(1, 3))
+        >>> DensityScore().bound_to(dist).score(np.full((1, 3), 1 / 3)).round(3)  # the uniform density is 2
         array([-0.693])
     """
 
     name = "density"
 
-    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
-        """See the base class; the law itself is all that is needed."""
+    def bind(self, dist: Any, n_draws: int, seeds: Seeds) -> None:
+        """See the base class; the distribution itself is all that is needed."""
 
     def log_density(self, points: Array) -> Array:
         """Log densities (..., b) of one point a row, points (..., b, L)."""
-        return to_numpy(self.law.log_prob(tensor_for(self.law, points)))
+        return to_numpy(self.dist.log_prob(tensor_for(self.dist, points)))
 
     def log_density_shared(self, points: Array) -> Array:
         """Log densities (S, b) of the same points (S, L) for every row."""
-        table = tensor_for(self.law, points)
-        if callable(getattr(self.law, "log_prob_at", None)):
-            return to_numpy(self.law.log_prob_at(table))
-        return to_numpy(self.law.log_prob(table[:, None, :]))
+        table = tensor_for(self.dist, points)
+        if callable(getattr(self.dist, "log_prob_at", None)):
+            return to_numpy(self.dist.log_prob_at(table))
+        return to_numpy(self.dist.log_prob(table[:, None, :]))
 
     def from_log_density(self, log_density: Array) -> Array:
         """Scores (..., b) from log densities (..., b); a subclass may score level sets in another way."""
@@ -744,276 +743,44 @@ class DensityScore(RegionScore):
         return self.from_log_density(self.log_density_shared(points))
 
     def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
-        """See the base class; here by draws of the law, so that a tiny region is not missed."""
-        return volume_by_draws(self, thresholds, n, seeds)
+        """See the base class; here by draws of the distribution, so that a tiny region is not missed."""
+        # ∫_R dℓ = E_p[1{ℓ in R} / p(ℓ)] over a simplex of volume 1/(L-1)!; in a superlevel set of p, 1/p is bounded
+        draws = to_numpy(draw_from(self.dist, n, seeds))
+        log_p = self.log_density(draws)
+        # a face of the simplex has no volume
+        inside = (self.from_log_density(log_p) <= thresholds) & (draws > 0.0).all(axis=-1)
+        share = np.exp(np.where(inside, gammaln(self.n_labels) - log_p, -np.inf))
+        return share.mean(axis=0), share.std(axis=0, ddof=1) / math.sqrt(n)
 
 
 class HpdScore(DensityScore):
-    """``s = P(p(Y|x) >= p(ℓ|x))``, Y a draw of the law: the probability of the smallest level set that holds ℓ.
+    """``s = P(p(Y|x) >= p(ℓ|x))``, Y a draw: the probability of the smallest level set that contains ℓ.
 
     Below all draws the content is 1 and says no more; there the score goes on with the nats below the lowest draw.
-    Needs the law's ``log_prob`` and ``sample``.
+    Needs the distribution's ``log_prob`` and ``sample``.
 
     Example:
         >>> import torch
-        >>> law = torch.distributions.Dirichlet(torch.full((1, 3), 5.0))
-        >>> HpdScore().for_law(law, n_draws=200).score(np.full((1, 3), 1 / 3))  # the mode
+        >>> dist = torch.distributions.Dirichlet(torch.full((1, 3), 5.0))
+        >>> HpdScore().bound_to(dist, n_draws=200).score(np.full((1, 3), 1 / 3))  # the mode
         array([0.])
     """
 
     name = "hpd"
     uses_draws = True
 
-    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
+    def bind(self, dist: Any, n_draws: int, seeds: Seeds) -> None:
         """See the base class; keeps the sorted log densities of the draws."""
-        draws = to_numpy(draw_from(law, n_draws, seeds))
+        draws = to_numpy(draw_from(dist, n_draws, seeds))
         self.levels = np.sort(self.log_density(draws), axis=0)  # (n_draws, b)
 
     def from_log_density(self, log_density: Array) -> Array:
         """See the base class."""
-        return _content(-self.levels[::-1], -log_density)
-
-
-def _content(drawn: Array, scores: Array) -> Array:
-    """Share of a row's draws whose score is at most this one; above all draws it goes on with the distance to them.
-
-    Args:
-        drawn: Scores of the draws, in ascending order, (n, b).
-        scores: (..., b).
-
-    Returns:
-        Contents, (..., b).
-    """
-    flat = scores.reshape(-1, scores.shape[-1])
-    content = np.empty_like(flat)
-    for row in range(flat.shape[1]):
-        content[:, row] = np.searchsorted(drawn[:, row], flat[:, row], side="right") / len(drawn)
-    highest = drawn[-1]
-    with np.errstate(invalid="ignore"):
-        content = np.where(flat > highest, 1.0 + (flat - highest), content)
-    return content.reshape(scores.shape)
-
-
-def volume_by_draws(score: RegionScore, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
-    """Share of the simplex that regions take, by draws of the law, so that a tiny region is not missed.
-
-    Args:
-        score: Bound to laws with ``log_prob``.
-        thresholds: One per row, (b,).
-        n: Draws.
-        seeds: Source of their seeds.
-
-    Returns:
-        Shares and their standard errors, (b,) each.
-    """
-    # ∫_R dℓ = E_p[1{ℓ in R} / p(ℓ)] over a simplex of volume 1/(L-1)!; in a superlevel set of p, 1/p is bounded
-    draws = to_numpy(draw_from(score.law, n, seeds))
-    log_p = to_numpy(score.law.log_prob(tensor_for(score.law, draws)))
-    values = score.from_log_density(log_p) if isinstance(score, DensityScore) else score.score(draws)
-    # a face of the simplex has no volume
-    inside = (values <= thresholds) & (draws > 0.0).all(axis=-1)
-    share = np.exp(np.where(inside, gammaln(score.n_labels) - log_p, -np.inf))
-    return share.mean(axis=0), share.std(axis=0, ddof=1) / math.sqrt(n)
-
-
-class BallScore(RegionScore):
-    """``s = min_k |ℓ - Y_k|``, Y_k draws of the law: a union of balls (PCP, Wang et al., 2023). Needs only ``sample``.
-
-    Args:
-        n_centres: Balls, K.
-
-    Example:
-        >>> import torch
-        >>> law = torch.distributions.Dirichlet(torch.full((1, 3), 1e6))
-        >>> BallScore(4).for_law(law).score(np.array([[1.0, 0.0, 0.0]])).round(2)
-        array([0.82])
-    """
-
-    name = "pcp"
-    needs_positive = False
-    uses_draws = True
-
-    def __init__(self, n_centres: int = 50) -> None:
-        self.n_centres = n_centres
-
-    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
-        """See the base class; keeps the centres."""
-        self.centres = to_numpy(draw_from(law, self.n_centres, seeds))  # (K, b, L)
-
-    def distance(self, points: Array) -> Array:
-        """Distance (..., b) of points (..., b, L) to the nearest centre of their row."""
-        nearest = np.full(np.broadcast_shapes(points.shape[:-1], self.centres.shape[1:-1]), np.inf)
-        for centre in self.centres:
-            np.minimum(nearest, ((points - centre) ** 2).sum(axis=-1), out=nearest)
-        return np.sqrt(nearest)
-
-    def radius(self, thresholds: Threshold) -> Array:
-        """Radius (b,) of each row's balls at its threshold."""
-        return thresholds
-
-    def score(self, points: Array) -> Array:
-        """See the base class."""
-        return self.distance(points)
-
-    def score_shared(self, points: Array) -> Array:
-        """See the base class."""
-        return self.score(points[:, None, :])
-
-    def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
-        """See the base class; here by uniform points of the balls, each counted once however many balls hold it."""
-        d, n_rows = self.n_labels - 1, self.centres.shape[1]
-        radius = np.broadcast_to(self.radius(np.where(np.isfinite(thresholds), thresholds, 0.0)), (n_rows,))
-        rng = np.random.default_rng(seeds())
-        plane = np.linalg.svd(np.ones((1, self.n_labels)))[2][1:]  # (L-1, L)
-        steps = _ball_points(rng, n, d) @ plane  # (n, L)
-        points = self.centres[rng.integers(len(self.centres), size=n)] + steps[:, None, :] * radius[:, None]
-        holding = np.zeros(points.shape[:-1])
-        for centre in self.centres:  # a point lies in its own ball up to rounding
-            holding += ((points - centre) ** 2).sum(axis=-1) <= radius**2 * (1.0 + 1e-9)
-        hits = np.where((points >= 0.0).all(axis=-1), 1.0 / np.maximum(holding, 1.0), 0.0)
-        size = len(self.centres) * np.exp(_log_ball_share(self.n_labels)) * np.maximum(radius, 0.0) ** d
-        return size * hits.mean(axis=0), size * hits.std(axis=0, ddof=1) / math.sqrt(n)
-
-
-class ContentBallScore(BallScore):
-    """``s = P(d(Y) <= d(ℓ))``, d the distance of "pcp", Y a draw of the law (C-PCP): the radius follows the row.
-
-    The probability that each row's own law gives to the balls is then the same for all rows (Dheur et al., 2025). Above
-    all draws the score goes on with the distance to the farthest.
-
-    Example:
-        >>> import torch
-        >>> law = torch.distributions.Dirichlet(torch.ones(1, 3))
-        >>> score = ContentBallScore(20).for_law(law, n_draws=200)
-        >>> bool(0.0 <= score.score(np.full((1, 3), 1 / 3))[0] <= 1.1)
-        True
-    """
-
-    name = "c-pcp"
-
-    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
-        """See the base class; keeps the centres and the sorted distances of further draws."""
-        super().bind(law, n_draws, seeds)
-        self.drawn = np.sort(self.distance(to_numpy(draw_from(law, n_draws, seeds))), axis=0)  # (n_draws, b)
-
-    def score(self, points: Array) -> Array:
-        """See the base class."""
-        return _content(self.drawn, self.distance(points))
-
-    def radius(self, thresholds: Threshold) -> Array:
-        """See the base class; the largest distance whose content is within the threshold."""
-        n, rows = len(self.drawn), np.arange(self.drawn.shape[1])
-        # content jumps at each draw: distances up to, and without, the next draw are inside
-        place = np.floor(np.minimum(thresholds, 1.0) * n + 1e-9).astype(np.intp)
-        within: Array = self.drawn[np.minimum(place, n - 1), rows]
-        return np.where(thresholds >= 1.0, self.drawn[-1] + (thresholds - 1.0), within)
-
-
-class LatentScore(RegionScore):
-    """``s = |Φ⁻¹(u)|``, u the Rosenblatt map of ℓ: a ball in the space where the law is a standard normal (L-CP).
-
-    Every row's region holds the same share of its own law, and the map is exact (Dheur et al., 2025, learn it). Needs
-    the law's ``rosenblatt``. An absent label's place below its chance of absence is drawn.
-
-    Example:
-        >>> from snefy_ldl import SnefySimplex
-        >>> import torch
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
-        >>> LatentScore().for_law(law).score(np.array([[0.975, 0.025]])).round(2)
-        array([1.96])
-    """
-
-    name = "latent"
-
-    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
-        """See the base class.
-
-        Raises:
-            InputError: A law without a Rosenblatt map.
-        """
-        if not callable(getattr(law, "rosenblatt", None)):
-            raise InputError(f'a {type(law).__name__} has no rosenblatt(shares); use method="hpd" or "pcp".')
-        self.seed = seeds()
-
-    def score(self, points: Array) -> Array:
-        """See the base class."""
-        uniforms = to_numpy(self.law.rosenblatt(points / points.sum(axis=-1, keepdims=True), self.seed))
-        smallest = np.finfo(np.float64).tiny
-        return np.linalg.norm(ndtri(np.clip(uniforms, smallest, 1.0 - 2.0**-53)), axis=-1)
-
-    def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
-        """See the base class; here by draws of the law."""
-        return volume_by_draws(self, thresholds, n, seeds)
-
-
-def _ball_points(rng: np.random.Generator, n: int, d: int) -> Array:
-    """Uniform points (n, d) of the unit ball."""
-    ball = rng.normal(size=(n, d))
-    ball *= (rng.random((n, 1)) ** (1.0 / d)) / np.linalg.norm(ball, axis=1, keepdims=True)
-    return ball
-
-
-def _log_ball_share(n_labels: int) -> float:
-    """Log volume of the unit ball over that of the simplex, both in the plane of the simplex."""
-    d = n_labels - 1
-    log_ball = 0.5 * d * math.log(math.pi) - gammaln(0.5 * d + 1.0)
-    return float(log_ball - 0.5 * math.log(n_labels) + gammaln(n_labels))
-
-
-class MahalanobisScore(RegionScore):
-    """``s = (ℓ - E ℓ)ᵀ Cov⁺ (ℓ - E ℓ)``: an ellipsoid in the plane of the simplex. Needs no density.
-
-    Example:
-        >>> import torch
-        >>> law = torch.distributions.Dirichlet(torch.ones(1, 3))
-        >>> MahalanobisScore().for_law(law).score(np.array([[1.0, 0.0, 0.0]])).round(3)
-        array([8.])
-    """
-
-    name = "mahalanobis"
-    needs_positive = False
-
-    def bind(self, law: Any, n_draws: int, seeds: Seeds) -> None:
-        """See the base class.
-
-        Raises:
-            InputError: A law without a covariance.
-        """
-        self.mean = to_numpy(law.mean)
-        covariance = to_numpy(_covariance(law))
-        # an orthonormal basis of the plane Σ ℓ = const
-        plane = np.linalg.svd(np.ones((1, self.n_labels)))[2][1:].T  # (L, L-1)
-        values, vectors = np.linalg.eigh(plane.T @ covariance @ plane)
-        top = np.maximum(values[:, -1:], np.finfo(np.float64).tiny)
-        self.values = np.maximum(values, SMALLEST_COVARIANCE_EIGENVALUE * top)  # (b, L-1)
-        self.axes = plane @ vectors  # (b, L, L-1)
-
-    def score(self, points: Array) -> Array:
-        """See the base class."""
-        along = np.einsum("...bl,blk->...bk", points - self.mean, self.axes)
-        return (along**2 / self.values).sum(axis=-1)
-
-    def score_shared(self, points: Array) -> Array:
-        """See the base class."""
-        return self.score(points[:, None, :])
-
-    def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
-        """See the base class; here by uniform points of the ellipsoid, whose own volume is known."""
-        d = self.n_labels - 1
-        ball = _ball_points(np.random.default_rng(seeds()), n, d)
-        finite = np.where(np.isfinite(thresholds), thresholds, 0.0)
-        steps = np.einsum("sk,blk->sbl", ball, self.axes * np.sqrt(self.values * finite[:, None])[:, None, :])
-        hit = (self.mean + steps >= 0.0).all(axis=-1).mean(axis=0)
-        with np.errstate(divide="ignore"):
-            log_size = _log_ball_share(self.n_labels) + 0.5 * (np.log(self.values).sum(axis=1) + d * np.log(finite))
-        return np.exp(log_size) * hit, np.exp(log_size) * hit_error(hit, n)
-
-
-def _covariance(law: Any) -> Any:
-    matrix = getattr(law, "covariance_matrix", None)
-    if matrix is not None:
-        return matrix
-    if isinstance(law, torch.distributions.Dirichlet):  # torch's own has none, though its formula is known
-        total = law.concentration.sum(-1)[..., None, None]
-        return (torch.diag_embed(law.mean) - law.mean[..., :, None] * law.mean[..., None, :]) / (total + 1.0)
-    raise InputError(f'a {type(law).__name__} has no covariance_matrix; use method="density" or "hpd".')
+        flat = log_density.reshape(-1, log_density.shape[-1])
+        content = np.empty_like(flat)
+        for row in range(flat.shape[1]):
+            above = len(self.levels) - np.searchsorted(self.levels[:, row], flat[:, row], side="left")
+            content[:, row] = above / len(self.levels)
+        with np.errstate(invalid="ignore"):
+            content = np.where(flat < self.levels[0], 1.0 + (self.levels[0] - flat), content)
+        return content.reshape(log_density.shape)

@@ -1,8 +1,8 @@
 """Finite-sample thresholds from calibration scores: ranks, likelihood-ratio weights and groups.
 
 With ``n`` calibration scores and confidence level ``c`` the threshold is the ``⌈c (n+1)⌉``-th smallest score. A new
-score from the same law lies at or below it with probability at least ``c``, and at most ``c + 1/(n+1)`` when scores do
-not tie.
+score from the same distribution lies at or below it with probability at least ``c``, and at most ``c + 1/(n+1)`` if no
+scores tie.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.errors import CalibrationWarning, InputError
 
-SmallGroups = Literal["full", "pool", "error"]
+SmallGroups = Literal["full", "pool"]
 
 #: Weighted ranks are compared up to this relative rounding of a cumulative sum.
 WEIGHT_ROUNDING = 1e-12
@@ -135,31 +135,22 @@ class SortedScores:
                 out[bounded, c, a] = scores[at[bounded], c]
         return out
 
-    def p_values(self, scores: Array, weights: Array | None, ties: Array | None) -> Array:
+    def p_values(self, scores: Array, weights: Array | None) -> Array:
         """p-values ``(Σ_{S_i >= s} w_i + w) / (Σ w_i + w)``.
 
         Args:
             scores: New scores, (N,).
             weights: Likelihood ratios of the new rows, (N,), or None.
-            ties: Uniforms (N,) that randomise equal scores, or None.
 
         Returns:
             p-values, (N,).
         """
         new_weight: Any = 1.0 if weights is None else weights
-        calibration = self.scores[:, 0, 0]
-        below = np.searchsorted(calibration, scores, side="left")
-        upto = np.searchsorted(calibration, scores, side="right")
-        if self.cumulative is None:
-            total: Any = float(self.n)
-            mass_below, mass_upto = below.astype(np.float64), upto.astype(np.float64)
-        else:
+        below = np.searchsorted(self.scores[:, 0, 0], scores, side="left")
+        running = np.arange(self.n + 1.0)
+        if self.cumulative is not None:
             running = np.concatenate([[0.0], self.cumulative[:, 0, 0]])
-            total, mass_below, mass_upto = running[-1], running[below], running[upto]
-        if ties is None:
-            answer: Array = (total - mass_below + new_weight) / (total + new_weight)
-        else:
-            answer = (total - mass_upto + ties * (mass_upto - mass_below + new_weight)) / (total + new_weight)
+        answer: Array = (running[-1] - running[below] + new_weight) / (running[-1] + new_weight)
         return answer
 
 
@@ -171,7 +162,7 @@ class Calibration:
         groups: Group of each row, for group-conditional (Mondrian) guarantees.
         weights: Likelihood ratios ``dP_new/dP_calibration`` of the rows, for covariate shift.
         small_groups: What a group with too few rows for the level gets: "full" (no information, but never wrong),
-            "pool" (the threshold of all rows, a marginal guarantee only) or "error".
+            or "pool" (the threshold of all rows, a marginal guarantee only).
 
     Raises:
         InputError: A score that is not a number.
@@ -218,7 +209,7 @@ class Calibration:
         return {name: part.n for name, part in self._parts.items()}
 
     def check_sizes(self, levels: list[float]) -> None:
-        """One warning (or error) when the rows are too few for a level. Weighted ranks are judged row by row later."""
+        """One warning when the rows are too few for a level. Weighted ranks are judged row by row later."""
         if self.weights is not None:
             return
         highest = max(levels)
@@ -238,8 +229,6 @@ class Calibration:
         examples = ", ".join(f"{name!r} ({size})" for name, size in list(small.items())[:5])
         examples += ", ..." if len(small) > 5 else ""
         message = f"{len(small)} group(s) have fewer than the {needed} calibration rows a level of {highest:g} needs"
-        if self.small_groups == "error":
-            raise InputError(f'{message}: {examples}. Merge groups, or use small_groups="full" or "pool".')
         consequence = (
             "they get the whole range"
             if self.small_groups == "full"
@@ -261,8 +250,7 @@ class Calibration:
             Rows (a slice or row numbers), and the sorted scores of the calibration rows that serve them.
 
         Raises:
-            InputError: Groups given to a calibration without, or missing where there are; an unseen group where
-                ``small_groups`` is "error".
+            InputError: Groups given to a calibration without, or missing where there are.
         """
         if (groups is None) != (self.groups is None):
             raise InputError(
@@ -276,8 +264,6 @@ class Calibration:
         for name in np.unique(groups):
             part = self._parts.get(str(name))
             rows = np.flatnonzero(groups == name)
-            if part is None and self.small_groups == "error":
-                raise InputError(f"group {str(name)!r} (row {rows[0]}) was not among the calibration groups.")
             if self.small_groups == "pool":
                 few = part is not None and levels is not None and part.n < rows_needed(max(levels))
                 part = self._pooled if part is None or few else part
@@ -329,7 +315,6 @@ class Calibration:
         scores: Array,
         groups: NDArray[np.str_] | None = None,
         weights: Array | None = None,
-        ties: Array | None = None,
         level: float | None = None,
     ) -> Array:
         """Conformal p-values of new scores: at most u with probability at most u.
@@ -338,7 +323,6 @@ class Calibration:
             scores: (N,).
             groups: Groups of the rows (N,), if calibration used groups.
             weights: Their likelihood ratios (N,), if calibration used weights.
-            ties: Uniforms (N,) that break ties; None counts a tie in full.
             level: Confidence level that decides whether a group is too small for itself.
 
         Returns:
@@ -350,9 +334,8 @@ class Calibration:
         self.check_weights(weights)
         out = np.ones(len(scores))
         for rows, part in self.assigned(len(scores), groups, None if level is None else [level]):
-            row_weights, uniforms = (None if v is None else v[rows] for v in (weights, ties))
             if part.n:
-                out[rows] = part.p_values(scores[rows], row_weights, uniforms)
+                out[rows] = part.p_values(scores[rows], None if weights is None else weights[rows])
         return out
 
     def serving(self, n: int, group: Any) -> Mask:
@@ -456,7 +439,7 @@ def check_state(state: Any, kind: str) -> None:
 
 
 def check_model(model: Any) -> Any:
-    """A model that predicts laws.
+    """A model that predicts distributions.
 
     Args:
         model: Anything with ``predict_dist(X)``.

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 #: Every band, and what it says.
 BANDS = {
     "members": "what we do not know: where one more member of the ensemble would fall",
-    "law": "what varies: the law's own quantiles, averaged over the rows",
+    "distribution": "what varies: the distribution's own quantiles, averaged over the rows",
     "bootstrap": "which rows we happen to have: averages over rows drawn again",
 }
 #: Rows whose own lines are kept, for arrows in a triangle.
 KEPT_ROWS = 12
 #: How each band is drawn: opacity, and the words of the legend.
 BAND_STYLES = {
-    "law": (0.13, "what varies"),
+    "distribution": (0.13, "what varies"),
     "members": (0.32, "what we do not know"),
     "bootstrap": (0.32, "other rows"),
 }
@@ -76,7 +76,7 @@ class Dependence:
         >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
         >>> curve = dependence(model, city.X, 0, grid=5)
         >>> curve.estimate.shape, sorted(curve.bands)
-        ((5, 3), ['law', 'members'])
+        ((5, 3), ['distribution', 'members'])
     """
 
     features: tuple[str, ...]
@@ -160,7 +160,7 @@ class Dependence:
                 opacity = BAND_STYLES[band][0]
                 if not numeric:
                     ax.vlines(here, low, high, color=color, alpha=min(1.0, 2 * opacity), linewidth=5, zorder=2)
-                elif band == "law" and count > 1:  # wide bands of several labels would hide each other
+                elif band == "distribution" and count > 1:  # wide bands of several labels would hide each other
                     ends = np.stack([low, high], 1)
                     ax.plot(here, ends, color=color, alpha=0.8, linewidth=1.0, linestyle=":", zorder=2)
                 else:
@@ -181,7 +181,7 @@ class Dependence:
         handles = ax.get_legend_handles_labels()[0] if count > 1 or self.labels[chosen[0]] != self.words else []
         for band in bands:
             opacity, text = BAND_STYLES[band]
-            dotted = band == "law" and numeric and count > 1
+            dotted = band == "distribution" and numeric and count > 1
             dots = Line2D([], [], color=style.QUIET, linewidth=1.0, linestyle=":", label=text)
             handles.append(dots if dotted else Patch(color=style.QUIET, alpha=opacity + 0.1, label=text))
         if handles:
@@ -279,9 +279,9 @@ def dependence(
             mean of log(a / b); "width", of each share's central interval of ``confidence_level``.
         grid: how many values a numeric feature takes, from the 5 % to the 95 % quantile of the rows; or the values;
             or a dict from feature to either. A text column takes its levels.
-        bands: some of "members" (what we do not know; needs several members), "law" (what varies: quantiles of the
-            law, of the mean and of log-ratios), "bootstrap" (which rows we have); "auto" takes the first two as far as
-            they are there; None for none.
+        bands: some of "members" (disagreement of the ensemble's members, of which there must be several),
+            "distribution" (how labels vary: quantiles of the predicted distribution, of the mean and of log-ratios),
+            "bootstrap" (the choice of rows); "auto" takes the first two as far as they are there; None for none.
         confidence_level: of the bands, and of the interval whose width is asked for.
         max_rows: rows at most, drawn at random; None for all.
         random_state: seed of that draw and of the bootstrap.
@@ -309,7 +309,7 @@ def dependence(
     columns = _features(table, feature)
     grids = tuple(column.grid(column.setting(grid, 15)) for column in columns)
     wanted = _bands(bands, quantity)
-    tails = np.array([0.5 - level / 2, 0.5 + level / 2]) if "law" in wanted else None
+    tails = np.array([0.5 - level / 2, 0.5 + level / 2]) if "distribution" in wanted else None
     weights = resample_weights(len(table), random, groups=table.groups) if "bootstrap" in wanted else None
     averages, ends, rows = [], [], []
     for point in product(*grids):
@@ -347,13 +347,13 @@ def _features(table: Table, feature: Any) -> list[Feature]:
 def _bands(bands: Any, quantity: Quantity) -> list[str]:
     """The bands to make; "auto" tries members, and leaves them out where there is one alone."""
     if isinstance(bands, str) and bands == "auto":
-        return ["members", "law"] if quantity.quantiles is not None else ["members"]
+        return ["members", "distribution"] if quantity.quantiles is not None else ["members"]
     names = [] if bands is None else [bands] if isinstance(bands, str) else list(bands)
     for name in names:
         if name not in BANDS:
             raise InputError(f"there is no band {name!r}; use some of {', '.join(BANDS)}.")
-    if "law" in names and quantity.quantiles is None:
-        raise InputError(f"bands='law': {quantity.words} is one number per row, so there is no distribution to show.")
+    if "distribution" in names and quantity.quantiles is None:
+        raise InputError(f"bands='distribution': {quantity.words} is one number per row and has no distribution.")
     return names
 
 
@@ -365,7 +365,7 @@ def _ends(
     if "members" in wanted and len(answers.members) > 1:
         ends["members"] = member_band(answers.values.mean(axis=0), answers.members.mean(axis=1), level)[1]
     if answers.quantiles is not None:
-        ends["law"] = answers.quantiles.mean(axis=0)
+        ends["distribution"] = answers.quantiles.mean(axis=0)
     if weights is not None:
         ends["bootstrap"] = row_band(answers.values, weights, level)[1]
     return {name: np.clip(both, *quantity.bounds) for name, both in ends.items()}

@@ -281,11 +281,11 @@ def _predict(model: Any, X: Any, observed: Observed, likely: bool) -> tuple[Arra
     if policy is not None and likely:
         shares = policy.apply(shares)
     log_prob, mean = [], []
-    for block, law in law_blocks(model, X):
+    for block, dist in law_blocks(model, X):
         known = None if counts is None else counts[block]
         size = block.stop - block.start
-        log_prob.append(log_probs(law, shares[block], known) if likely else np.zeros(size))
-        mean.append(to_numpy(law.mean))
+        log_prob.append(log_probs(dist, shares[block], known) if likely else np.zeros(size))
+        mean.append(to_numpy(dist.mean))
     return np.concatenate(log_prob), np.concatenate(mean)
 
 
@@ -397,7 +397,7 @@ def input_gradients(
     for start in range(0, count_rows(rows), BLOCK):
         index = torch.arange(start, min(start + BLOCK, count_rows(rows)))
         batch = move_rows(rows.batch(index) if isinstance(rows, Objects) else take_rows(rows, index), device)
-        parts.append(_gradients(model.net_, batch, lambda law: _target(law, label, model.label_names_, of, tail)))
+        parts.append(_gradients(model.net_, batch, lambda dist: _target(dist, label, model.label_names_, of, tail)))
     width = max(part.shape[1] for part in parts)
     if all(part.ndim == 2 for part in parts) and any(part.shape[1] < width for part in parts):
         parts = [np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in parts]
@@ -432,15 +432,15 @@ def _gradients(net: Any, batch: Any, target: Callable[[Any], Tensor]) -> Array:
     return np.asarray(moved.detach().cpu().numpy(), dtype=np.float64)  # type: ignore[union-attr]
 
 
-def _target(law: Any, label: Any, names: Any, of: str, tail: float) -> Tensor:
+def _target(dist: Any, label: Any, names: Any, of: str, tail: float) -> Tensor:
     """A number whose gradient is that of the mean, or of the width, summed over the rows (each sees only itself)."""
-    label = law.named(names).label_number(label)
+    label = dist.named(names).label_number(label)
     if of == "mean":
-        return law.mean[:, label].sum()
-    weights, alpha = law.weights(), law.concentration.detach().cpu().numpy()  # (N, P), (P, L)
+        return dist.mean[:, label].sum()
+    weights, alpha = dist.weights(), dist.concentration.detach().cpu().numpy()  # (N, P), (P, L)
     a, b = alpha[:, label], alpha.sum(1) - alpha[:, label]
     with torch.no_grad():
-        ends = law.quantiles([tail, 1.0 - tail])[:, label].cpu().numpy()  # (N, 2)
+        ends = dist.quantiles([tail, 1.0 - tail])[:, label].cpu().numpy()  # (N, 2)
     c = weights.detach().cpu().numpy()
     factor = np.zeros_like(c)
     for end, sign in ((1, 1.0), (0, -1.0)):

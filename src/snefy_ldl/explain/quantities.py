@@ -22,13 +22,13 @@ from snefy_ldl.errors import InputError, TableNote
 
 @dataclass(frozen=True, eq=False)
 class Quantity:
-    """Numbers that a predicted law is asked for.
+    """Numbers that a predicted distribution is asked for.
 
     Args:
         words: what they are, for an axis.
         labels: one name per number (Q).
-        values: law of b rows -> (b, Q).
-        quantiles: law and levels (A,) -> (b, Q, A), how the thing itself varies; None where nothing varies.
+        values: distribution of b rows -> (b, Q).
+        quantiles: distribution and levels (A,) -> (b, Q, A), how the thing itself varies; None where nothing varies.
         bounds: smallest and largest value there can be.
         is_share: whether it is a share or a probability, which people read in percentage points.
 
@@ -137,19 +137,19 @@ def choose_quantity(of: Any, labels: Sequence[str], confidence_level: float = 0.
     """
     names = [str(label) for label in labels]
     if of == "mean":
-        return Quantity("mean share", names, lambda law: to_numpy(law.mean), _quantiles, (0.0, 1.0), True)
+        return Quantity("mean share", names, lambda dist: to_numpy(dist.mean), _quantiles, (0.0, 1.0), True)
     if of == "width":
         level = check_confidence(confidence_level)
         tails = np.array([0.5 - level / 2, 0.5 + level / 2])
         words = f"width of the {level:.0%} interval"
-        return Quantity(words, names, lambda law: np.diff(_quantiles(law, tails), axis=2)[..., 0], None, (0, 1), True)
+        return Quantity(words, names, lambda dist: np.diff(_quantiles(dist, tails), axis=2)[..., 0], None, (0, 1), True)
     if isinstance(of, (tuple, list)) and len(of) == 3 and of[0] in ("greater", "log_ratio"):
         a, b = (label_number(label, names) for label in of[1:])
         if a == b:
             raise InputError(f"of={of!r}: name two different labels.")
         if of[0] == "greater":
             title = f"P({names[a]} > {names[b]})"
-            return Quantity(title, [title], lambda law: to_numpy(law.prob_greater(a, b))[:, None], None, (0, 1), True)
+            return Quantity(title, [title], lambda dist: to_numpy(dist.prob_greater(a, b))[:, None], None, (0, 1), True)
         title = f"log({names[a]} / {names[b]})"
         ratio, quantiles = partial(_log_ratio, a, b), partial(_log_ratio_quantiles, a, b)
         return Quantity(title, [title], ratio, quantiles, (-np.inf, np.inf), False)
@@ -166,7 +166,7 @@ def answer(
         X: rows (N, d).
         quantity: what to ask for.
         members: whether members are wanted.
-        levels: levels of the law's quantiles (A,); None for none.
+        levels: levels of the distribution's quantiles (A,); None for none.
 
     Returns:
         The answers; of several models, their averages.
@@ -194,17 +194,17 @@ def answer(
 def _answer_one(model: Any, X: Any, quantity: Quantity, members: bool, levels: Array | None) -> Answer:
     if not hasattr(model, "predict_dist"):
         if quantity.words != "mean share" or levels is not None:
-            raise InputError(f"{type(model).__name__} predicts means alone, without a law around them.")
+            raise InputError(f"{type(model).__name__} predicts means alone, without a distribution around them.")
         mean = np.asarray(model.predict(X), dtype=np.float64)
         return Answer(mean, mean[None])
     values, each, spread = [], [], []
-    for _, law in law_blocks(model, X):
-        values.append(quantity.values(law))
-        laws = law.members() if members and hasattr(law, "members") else [law]
-        each.append(np.stack([quantity.values(one) for one in laws]) if len(laws) > 1 else values[-1][None])
+    for _, dist in law_blocks(model, X):
+        values.append(quantity.values(dist))
+        dists = dist.members() if members and hasattr(dist, "members") else [dist]
+        each.append(np.stack([quantity.values(one) for one in dists]) if len(dists) > 1 else values[-1][None])
         if levels is not None:
             assert quantity.quantiles is not None
-            spread.append(quantity.quantiles(law, levels))
+            spread.append(quantity.quantiles(dist, levels))
     return Answer(np.concatenate(values), np.concatenate(each, axis=1), np.concatenate(spread) if spread else None)
 
 

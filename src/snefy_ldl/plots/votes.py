@@ -26,8 +26,8 @@ def plot_update(
     """What votes change: mean and interval of each label from the features alone, and with the votes.
 
     Args:
-        before: law given the features.
-        after: law given the features and the votes.
+        before: distribution given the features.
+        after: distribution given the features and the votes.
         row: which item.
         labels: names of the labels.
         counts: votes (N, L); their proportions are drawn as diamonds.
@@ -42,8 +42,8 @@ def plot_update(
 
     Example:
         >>> import torch
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0]]))
-        >>> ax = plot_update(law, law.posterior([[4.0, 0.0]]), labels=["yes", "no"])
+        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0]]))
+        >>> ax = plot_update(dist, dist.posterior([[4.0, 0.0]]), labels=["yes", "no"])
         >>> [text.get_text() for text in ax.get_yticklabels()]
         ['yes', 'no']
     """
@@ -51,9 +51,12 @@ def plot_update(
     number = style.row_number(row, len(before))
     ax = style.axes(ax, (5.5, 1.0 + 0.5 * before.n_labels))
     tail = 0.5 * (1.0 - level)
-    for law, shift, color, words in ((before, -0.14, style.QUIET, "features"), (after, 0.14, style.MODEL, "and votes")):
-        one = law[number : number + 1]
-        for r in range(law.n_labels):
+    for dist, shift, color, words in (
+        (before, -0.14, style.QUIET, "features"),
+        (after, 0.14, style.MODEL, "and votes"),
+    ):
+        one = dist[number : number + 1]
+        for r in range(dist.n_labels):
             low, high = one.marginal(r).quantiles([tail, 1.0 - tail])[0].tolist()
             ax.plot([low, high], [r + shift] * 2, color=color, lw=3, alpha=0.5, solid_capstyle="round")
             ax.plot(float(one.mean[0, r]), r + shift, "o", color=color, ms=6, label=words if r == 0 else None)

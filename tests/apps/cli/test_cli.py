@@ -444,23 +444,21 @@ def test_conformalize_then_predict_gives_calibrated_intervals(
     np.testing.assert_allclose(own, fitted.predict_interval(X, 0.9), atol=1e-6)
 
 
-@pytest.mark.parametrize("rectified", [False, True])
-def test_conformalize_along_a_column(folder: Path, districts: pd.DataFrame, tmp_path: Path, rectified: bool) -> None:
+def test_conformalize_along_a_column(folder: Path, districts: pd.DataFrame, tmp_path: Path) -> None:
     model, out = tmp_path / "model", tmp_path / "out.csv"
     shutil.copytree(folder / "model", model)
     column = districts.columns[2]
-    words = ["--method", "chebyshev", "--conditional-on", column, *(["--rectified"] if rectified else [])]
+    words = ["--method", "chebyshev", "--conditional-on", column]
     assert f"along {column}" in succeed("conformalize", model, folder / "new.csv", *words)
     succeed("predict", model, folder / "city.csv", "--interval", 0.9, "--out", out)
     fitted, X, new = SnefyLDL.load(model), districts[districts.columns[1:6]], make_districts(1)
-    made = ConformalIntervals(fitted, 0.9, "chebyshev", conditional_on=[Splines(column)], rectified=rectified)
+    made = ConformalIntervals(fitted, 0.9, "chebyshev", conditional_on=[Splines(column)])
     made.conformalize(new[X.columns], new[LABELS])
     ends = pd.read_csv(out)[[f"{label}_{end}" for label in LABELS for end in ("low", "high")]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the rim has too few rows for the guarantee
         np.testing.assert_allclose(ends.to_numpy().reshape(-1, 3, 2), made.predict_interval(X), atol=1e-6)
     assert "no such feature" in fail("conformalize", model, folder / "new.csv", "--conditional-on", "nothing")
-    assert "needs --conditional-on" in fail("conformalize", model, folder / "new.csv", "--rectified")
 
 
 @pytest.mark.slow

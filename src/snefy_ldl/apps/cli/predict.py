@@ -408,7 +408,6 @@ def conformalize(
     method: str = "auto",
     simultaneous: bool = False,
     conditional_on: str | None = None,
-    rectified: bool = False,
     new_groups: str | None = None,
     *,
     source: opt.LabelOptions,
@@ -420,7 +419,6 @@ def conformalize(
         method: auto (compares the next four), outlying, beta, chebyshev, absolute, cdf or quantile.
         simultaneous: Cover all labels of a row at once.
         conditional_on (A,B): Columns along which coverage must hold as well: text by group, numbers by splines.
-        rectified: Follow these columns approximately: narrower if rows are few.
         new_groups (COLUMN): Column of groups: intervals are valid for rows of groups that were never seen.
     """
     from snefy_ldl._internal.seen import MOST_SEEN, count_seen
@@ -435,14 +433,12 @@ def conformalize(
     if rows.are_counts:
         note("calibrated on proportions of votes: the intervals cover what annotators would say, not the true shares")
     D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
-    if rectified and conditional_on is None:
-        raise input_error("--rectified needs --conditional-on: the columns that the intervals should follow.")
     wanted: Any = levels if len(levels) > 1 else levels[0]
     score: Any = method
     intervals: ConformalIntervals
     if new_groups is None:
         bases = None if conditional_on is None else _bases(rows, split(conditional_on))
-        intervals = ConformalIntervals(fitted, wanted, score, simultaneous, conditional_on=bases, rectified=rectified)
+        intervals = ConformalIntervals(fitted, wanted, score, simultaneous, conditional_on=bases)
     elif conditional_on is not None:
         raise input_error("--new-groups does not go with --conditional-on.")
     else:

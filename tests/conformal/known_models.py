@@ -14,7 +14,7 @@ from snefy_ldl.distributions.logratio import Mixture
 METHODS = ("chebyshev", "quantile", "cdf")
 
 
-class KnownLaw:
+class KnownModel:
     """A model that is exactly right about the data it draws; ``distort`` makes a wrong one of it."""
 
     def __init__(self, n_labels=3, n_neurons=3, seed=0, distort=1.0):
@@ -29,7 +29,7 @@ class KnownLaw:
         return SnefySimplex(self.distort * self.exponents, self.readout, scale)
 
     def wrong(self, distort=3.0):
-        other = KnownLaw.__new__(KnownLaw)
+        other = KnownModel.__new__(KnownModel)
         other.__dict__.update(self.__dict__, distort=distort)
         return other
 
@@ -107,20 +107,22 @@ class BetaModel:
 
 class NormalMarginal:
     def __init__(self, mean, sd):
-        self.law = stats.norm(mean, sd)
+        self.dist = stats.norm(mean, sd)
 
     def quantiles(self, alpha):
-        return torch.as_tensor(np.stack([self.law.ppf(a) for a in alpha], axis=-1))
+        return torch.as_tensor(np.stack([self.dist.ppf(a) for a in alpha], axis=-1))
 
     def cdf(self, value):
-        return torch.as_tensor(self.law.cdf(value.numpy()))
+        return torch.as_tensor(self.dist.cdf(value.numpy()))
 
     def icdf(self, value):
-        return torch.as_tensor(np.broadcast_to(self.law.ppf(value.numpy()), (len(value), len(self.law.args[0]))).copy())
+        return torch.as_tensor(
+            np.broadcast_to(self.dist.ppf(value.numpy()), (len(value), len(self.dist.args[0]))).copy()
+        )
 
 
-class NormalLaw:
-    """A user's own law: not a torch distribution, only the parts that are asked for."""
+class NormalDistribution:
+    """A user's own distribution: not a torch distribution, only the parts that are asked for."""
 
     def __init__(self, mean, sd):
         self._mean, self._sd = mean, np.broadcast_to(sd, mean.shape)
@@ -139,7 +141,7 @@ class NormalLaw:
 
 
 class LinearModel(BaseEstimator):
-    """Least squares on the first label and a normal law of fixed width: a user's own estimator."""
+    """Least squares on the first label and a normal distribution of fixed width: a user's own estimator."""
 
     def __init__(self, sd=0.1):
         self.sd = sd
@@ -150,7 +152,7 @@ class LinearModel(BaseEstimator):
 
     def predict_dist(self, X):
         first = self.regression_.predict(np.asarray(X))
-        return NormalLaw(np.column_stack([first, 1.0 - first]), self.sd)
+        return NormalDistribution(np.column_stack([first, 1.0 - first]), self.sd)
 
 
 def linear_data(n, seed):
@@ -161,13 +163,13 @@ def linear_data(n, seed):
 
 
 class CityTruth:
-    """The synthetic cities' own law, behind the same two methods a model has."""
+    """The synthetic cities' own distribution, behind the same two methods a model has."""
 
     def __init__(self, truth):
         self.truth = truth
 
     def predict_dist(self, X):
-        law = NormalLaw(self.truth.mean(X), np.sqrt(self.truth.variance(X)))
+        dist = NormalDistribution(self.truth.mean(X), np.sqrt(self.truth.variance(X)))
         truth = self.truth
 
         class Marginal:
@@ -184,5 +186,5 @@ class CityTruth:
                 levels = value.numpy()[:, 0]
                 return torch.as_tensor(truth.quantiles(X, levels)[:, self.r].T)
 
-        law.marginal = Marginal
-        return law
+        dist.marginal = Marginal
+        return dist
