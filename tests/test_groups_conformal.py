@@ -13,7 +13,7 @@ from snefy_ldl.conformal import ConformalIntervals, NewGroupIntervals
 from snefy_ldl.conformal.grouped import group_weights
 from snefy_ldl.datasets import in_groups, make_groups
 from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import CalibrationWarning, InputError
 
 
 class Flat:
@@ -39,7 +39,7 @@ def rows(n_groups, n_rows, seed, effect=1.0):
 
 
 def test_thresholds_are_the_quantiles_of_group_weights_by_hand():
-    X, D, g = rows(12, 6, 0)
+    X, D, g = rows(18, 6, 0)
     ci = NewGroupIntervals(Flat(), 0.8, method="cdf").conformalize(X, D, groups=g)
     cdf = ConformalIntervals(Flat(), 0.8, method="cdf").conformalize(X, D)
     scores = cdf.row_scores(X, D)
@@ -47,7 +47,7 @@ def test_thresholds_are_the_quantiles_of_group_weights_by_hand():
     assert weights.sum() == pytest.approx(len(np.unique(g)))
     for label in range(3):
         order = np.argsort(scores[:, label])
-        at = np.searchsorted(np.cumsum(weights[order]), 0.8 * (12 + 1) - 1e-9)
+        at = np.searchsorted(np.cumsum(weights[order]), 0.8 * (18 + 1) - 1e-9)
         wanted = scores[order[at], label]
         low, high = ci.predict_interval(X[:1])[0, label]
         law = Flat().predict_dist(X[:1]).marginal(label)
@@ -81,8 +81,27 @@ def test_cross_intervals_with_one_model_equal_split_ones():
     np.testing.assert_allclose(cross, split, atol=1e-6)  # the fold models are one and the same law
 
 
+def test_few_groups_of_many_rows_cover_more_than_asked():
+    """Coverage is c (K+1)/K: 0.975 with 12 groups of 40 rows; 300 new groups, 4.5 standard errors."""
+    X, D, g = rows(312, 40, 1)
+    few = g < 12
+    with pytest.warns(CalibrationWarning, match=r"12 calibration groups are few: .* about 98% instead of 90% .* 18 gr"):
+        ci = NewGroupIntervals(Flat()).conformalize(X[few], D[few], groups=g[few])
+    inside = []
+    for seed in range(30):  # other groups calibrate: coverage given 12 of them varies
+        drawn = np.random.default_rng(seed).permutation(312)
+        cal, new = np.isin(g, drawn[:12]), np.isin(g, drawn[12:])
+        with pytest.warns(CalibrationWarning, match="are few"):
+            ci = NewGroupIntervals(Flat()).conformalize(X[cal], D[cal], groups=g[cal])
+        ends, weights = ci.predict_interval(X[new]), group_weights(g[new], int(new.sum()))
+        inside.append(np.average(((D[new] >= ends[..., 0]) & (D[new] <= ends[..., 1])).mean(axis=1), weights=weights))
+    error = np.std(inside, ddof=1) / np.sqrt(30)
+    assert abs(np.mean(inside) - 0.9 * 13 / 12) < 4.5 * error + 0.01
+    assert np.mean(inside) > 0.93
+
+
 def test_the_wrong_use_is_refused():
-    X, D, g = rows(12, 4, 0)
+    X, D, g = rows(20, 4, 0)
     with pytest.raises(NotFittedError):
         NewGroupIntervals(Flat()).predict_interval(X)
     with pytest.raises(InputError, match="needs the group"):

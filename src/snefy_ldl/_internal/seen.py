@@ -16,7 +16,7 @@ from torch import Tensor
 
 from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl.errors import InputError, SeenRowsWarning, TableNote
+from snefy_ldl.errors import CalibrationWarning, InputError, TableNote
 
 #: Rows that get a fingerprint, at most, evenly spaced over the table; and numbers that are read for them, at most.
 MOST_ROWS, MOST_NUMBERS = 20_000, 1 << 25
@@ -174,7 +174,7 @@ def check_unseen(model: Any, X: Any, labels: Array) -> None:
             "ConformalIntervals(unfitted_model, cv=5) use every row for both."
         )
     if seen:
-        warnings.warn(f"{what}, so coverage may be too low. Leave these rows out.", SeenRowsWarning, stacklevel=4)
+        warnings.warn(f"{what}, so coverage may be too low. Leave these rows out.", CalibrationWarning, stacklevel=4)
 
 
 def _width(features: Any) -> int | None:
