@@ -185,7 +185,7 @@ class AnnotatorLDL(ModelWrapper):
 
     # -- predictions -------------------------------------------------------------------------------------------------
 
-    def _blocks(self, X: Any, what: str = "predict", of: Any = "panel") -> Iterator[tuple[slice, Any]]:
+    def _blocks(self, X: Any, what: str = "predict", of: Any = "panel", **context: Any) -> Iterator[tuple[slice, Any]]:
         check_is_fitted(self)
         matrices = self._matrices(of)
         if matrices is not None and matrices.ndim == 3 and len(matrices) != count_rows(as_rows(X)):

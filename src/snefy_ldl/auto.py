@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils import Tags
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl._internal.validation import check_distributions, common_denominator
 from snefy_ldl.datasets.objects import split_labels
-from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError, TrainingWarning
 from snefy_ldl.logratio import LogRatioLDL
-from snefy_ldl.prediction import DistributionPredictor
+from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL
 from snefy_ldl.training.select import is_better, paired_lead
 
@@ -36,8 +33,6 @@ FEWEST_ROWS = 12
 ZERO_ROWS = 0.05
 #: Standard errors by which log-ratios must lead: every answer of the squared family is exact, votes included.
 LEAST_LEAD = 1.0
-#: Shares are taken for votes where all are whole multiples of one over so many votes at most.
-MOST_VOTES = 50
 
 
 @dataclass(frozen=True)
@@ -87,7 +82,7 @@ class Choice:
         return f"<table><caption>kept {self.kept}: {self.reason}</caption>{rows}</table>"
 
 
-class AutoLDL(DistributionPredictor, BaseEstimator):  # type: ignore[misc]
+class AutoLDL(ModelWrapper):
     """Fits :class:`~snefy_ldl.SnefyLDL` and :class:`~snefy_ldl.LogRatioLDL`, and keeps the better one.
 
     Both are fitted to all rows; each holds rows back as it does anyway, and their log densities of the rows that both
@@ -170,7 +165,7 @@ class AutoLDL(DistributionPredictor, BaseEstimator):  # type: ignore[misc]
         for values, model in zip(held, (snefy, logratio)):
             if model.validation_log_prob_ is not None:
                 values[: len(model.validation_log_prob_)] = model.validation_log_prob_
-        choice = compare_held_out(*held, labels, seconds)
+        choice = compare_held_out(held[0], held[1], labels, seconds)
         return self._keep(snefy if choice.kept == "SnefyLDL" else logratio, choice)
 
     def _settled(self, model: Any, seed: int) -> Any:
@@ -187,9 +182,10 @@ class AutoLDL(DistributionPredictor, BaseEstimator):  # type: ignore[misc]
         zeros = float((labels <= 0.0).any(1).mean())
         if zeros > ZERO_ROWS:
             reason = f"{zeros:.0%} of the rows hold a share of zero, and log-ratios give zeros a probability"
-            votes = votes_behind(labels)
+            votes = common_denominator(labels)
             if votes is not None:
-                advice = f"the shares look like {votes} votes per row: fit(X, counts={votes} * D) learns from votes"
+                words = "1 vote" if votes == 1 else f"{votes} votes"
+                advice = f"the shares look like {words} per row: fit(X, counts={votes} * D) learns from votes"
                 warnings.warn(advice, TrainingWarning, stacklevel=3)
                 reason = f"{reason}; {advice}"
             return Choice("LogRatioLDL", reason)
@@ -218,45 +214,6 @@ class AutoLDL(DistributionPredictor, BaseEstimator):  # type: ignore[misc]
         auto = cls()
         auto.model_, auto.choice_ = model, Choice(**choice)
         return auto
-
-    # -- the model that was kept -------------------------------------------------------------------------------------
-
-    def __getattr__(self, name: str) -> Any:
-        # scikit-learn's names of what a fit leaves behind: those of the model that was kept
-        if name.endswith("_") and not name.startswith("_") and "model_" in vars(self):
-            return getattr(self.model_, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "model_" in vars(self)
-
-    def __sklearn_tags__(self) -> Tags:
-        return SnefyLDL().__sklearn_tags__()
-
-    def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SimplexDistribution]]:
-        check_is_fitted(self)
-        yield from self.model_._blocks(X, what)
-
-    def _named(self, values: Array, X: Any) -> Any:
-        kind = getattr(self, "_output_kind", None)
-        return self.model_.set_output(transform=kind)._named(values, X) if kind else self.model_._named(values, X)
-
-    def encode(self, X: Any) -> Any:
-        """The features as the model that was kept sees them (N, d')."""
-        check_is_fitted(self)
-        return self.model_.encode(X)
-
-    def predict_dist(self, X: Any) -> SimplexDistribution:
-        """The predicted distributions: batch (N,), event (L,).
-
-        Args:
-            X: features (N, d), as :meth:`fit` takes them.
-
-        Returns:
-            A :class:`~snefy_ldl.SnefySimplex` or a :class:`~snefy_ldl.LogRatioSimplex`.
-        """
-        check_is_fitted(self)
-        return self.model_.predict_dist(X)
 
     def save(self, folder: str | Path) -> Path:
         """Write the model that was kept, and the choice, to a folder; ``snefy_ldl.load`` reads it.
@@ -307,23 +264,3 @@ def compare_held_out(snefy: Array, logratio: Array, labels: Array, seconds: dict
         reason = f"no clear difference on held-out rows ({apart}), and every answer of the squared family is exact"
     means = {"SnefyLDL": float(snefy[rows].mean()), "LogRatioLDL": float(logratio[rows].mean())}
     return Choice(kept, reason, int(rows.sum()), means, difference, error, seconds)
-
-
-def votes_behind(labels: Array) -> int | None:
-    """How many votes per row the shares look like: all are whole multiples of one over that number; None if not.
-
-    Args:
-        labels: label distributions (N, L).
-
-    Returns:
-        The smallest such number from 2 to 50, or None.
-
-    Example:
-        >>> votes_behind(np.array([[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]])), votes_behind(np.array([[0.123, 0.877]]))
-        (4, None)
-    """
-    for votes in range(2, MOST_VOTES + 1):
-        multiples = labels * votes
-        if np.abs(multiples - np.round(multiples)).max() < 1e-6 * votes:
-            return votes
-    return None

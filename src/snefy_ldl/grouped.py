@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -60,7 +60,7 @@ class GroupedLDL(ModelWrapper):
     _context: ClassVar[tuple[str, ...]] = ("groups",)
     group_effects_: GroupEffects | None
 
-    def __init__(self, base: Any = None, *, effects: str | None = "auto") -> None:
+    def __init__(self, base: Any = None, *, effects: Literal["auto"] | None = "auto") -> None:
         self.base, self.effects = base, effects
 
     # -- fitting -----------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class GroupedLDL(ModelWrapper):
         if effects is None:
             raise InputError(
                 "adapt needs a model with group effects, and this one has none: "
-                f"{self.training_['group_effects']['effects']}."
+                f"{self.model_.training_['group_effects']['effects']}."
             )
         features = self.encode(X)
         if counts is None:
@@ -183,7 +183,7 @@ class GroupedLDL(ModelWrapper):
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
-    def _blocks(self, X: Any, what: str = "predict", groups: Any = None) -> Iterator[tuple[slice, Any]]:
+    def _blocks(self, X: Any, what: str = "predict", groups: Any = None, **context: Any) -> Iterator[tuple[slice, Any]]:
         check_is_fitted(self)
         X, given = split_rows(X)
         groups, effects = given if groups is None else groups, self.group_effects_
@@ -195,7 +195,7 @@ class GroupedLDL(ModelWrapper):
         columns = effects.columns(None if groups is None else read_groups(groups, n_rows), n_rows)
         for block in row_blocks(self.model_, n_rows, what):
             with torch.no_grad():
-                shown = self.guides_, self.inputs_, features, block, effects, columns
+                shown = self.model_.guides_, self.model_.inputs_, features, block, effects, columns
                 dist = self.net_(*network_inputs(self.net_, *shown))
             yield block, dist
 
@@ -259,7 +259,7 @@ class GroupedLDL(ModelWrapper):
         state = replace(self.model_.fitted_, net=self.net_)
         description = pack_state(self.model_.get_params(deep=False), state, arrays)
         if self.group_effects_ is not None:
-            description["effects"], more = pack_effects(self.group_effects_, self.guides_)
+            description["effects"], more = pack_effects(self.group_effects_, self.model_.guides_)
             arrays |= more
         return description | {"base": {"effects": self.effects}}
 

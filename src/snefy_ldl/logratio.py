@@ -425,7 +425,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         """
         return self._law(self._check_X(X))
 
-    def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, LogRatioSimplex]]:
+    def _blocks(self, X: Any, what: str = "predict", **context: Any) -> Iterator[tuple[slice, LogRatioSimplex]]:
         features = self._check_X(X)
         for start in range(0, len(features), LAW_ROWS):
             rows = slice(start, min(start + LAW_ROWS, len(features)))

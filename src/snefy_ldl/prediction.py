@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
 from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -34,7 +34,25 @@ from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
+
+    class Estimator:
+        """scikit-learn's BaseEstimator, which has no types of its own: attributes that do not exist are errors."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...  # noqa: D102
+        def set_params(self, **params: Any) -> Self: ...  # noqa: D102
+        def __sklearn_tags__(self) -> Any: ...
+        @classmethod
+        def _get_param_names(cls) -> list[str]: ...
+else:
+    from sklearn.base import BaseEstimator as Estimator
+
+
+class Context(TypedDict, total=False):
+    """What an estimator may take with the rows, besides their features."""
+
+    groups: Any
+    of: Any
 
 
 class DistributionPredictor(ABC):
@@ -102,7 +120,11 @@ class DistributionPredictor(ABC):
     def predict_dist(self, X: Any) -> SimplexDistribution:
         """The predicted distributions: batch (N,), event (L,)."""
 
-    def _asked(self, X: Any, what: str, context: dict[str, Any]) -> Iterator[tuple[slice, Any]]:
+    @abstractmethod
+    def save(self, folder: str | Path) -> Path:
+        """Write the fitted model into a folder; :func:`snefy_ldl.load` reads it."""
+
+    def _asked(self, X: Any, what: str, context: Context) -> Iterator[tuple[slice, Any]]:
         """The blocks of rows, with what else was given about them."""
         for name in context:
             if name not in self._context:
@@ -111,14 +133,14 @@ class DistributionPredictor(ABC):
                 )
         return self._blocks(X, what, **context)
 
-    def _collect(self, X: Any, answer: Callable[[Any], Tensor], what: str, context: dict[str, Any]) -> Array:
+    def _collect(self, X: Any, answer: Callable[[Any], Tensor], what: str, context: Context) -> Array:
         parts = []
         for _, dist in self._asked(X, what, context):
             with one_thread(len(dist) <= SMALL_BATCH):
                 parts.append(answer(dist).cpu().numpy().astype(np.float64, copy=False))
         return np.concatenate(parts)
 
-    def predict(self, X: Any, **context: Any) -> Any:
+    def predict(self, X: Any, **context: Unpack[Context]) -> Any:
         """Conditional mean of the label distribution.
 
         Args:
@@ -142,7 +164,7 @@ class DistributionPredictor(ABC):
         """
         return self._named(self._collect(X, lambda dist: dist.mean, "predict", context), X)
 
-    def predict_var(self, X: Any, **context: Any) -> Any:
+    def predict_var(self, X: Any, **context: Unpack[Context]) -> Any:
         """Conditional variance of each share.
 
         Args:
@@ -166,7 +188,7 @@ class DistributionPredictor(ABC):
         """
         return self._named(self._collect(X, lambda dist: dist.variance, "predict", context), X)
 
-    def predict_mean_var(self, X: Any, **context: Any) -> tuple[Any, Any]:
+    def predict_mean_var(self, X: Any, **context: Unpack[Context]) -> tuple[Any, Any]:
         """Mean and variance in one pass.
 
         Args:
@@ -191,7 +213,7 @@ class DistributionPredictor(ABC):
         both = self._collect(X, lambda dist: torch.stack(dist.mean_and_variance(), 1), "predict", context)
         return self._named(both[:, 0], X), self._named(both[:, 1], X)
 
-    def predict_cov(self, X: Any, **context: Any) -> Array:
+    def predict_cov(self, X: Any, **context: Unpack[Context]) -> Array:
         """Conditional covariance of the shares.
 
         Args:
@@ -215,7 +237,7 @@ class DistributionPredictor(ABC):
         """
         return self._collect(X, lambda dist: dist.covariance_matrix, "predict", context)
 
-    def predict_zero(self, X: Any, **context: Any) -> Any:
+    def predict_zero(self, X: Any, **context: Unpack[Context]) -> Any:
         """Probability that a share is exactly zero; 0 everywhere unless the model has room for zeros.
 
         Args:
@@ -238,7 +260,7 @@ class DistributionPredictor(ABC):
         """
         return self._named(self._collect(X, lambda dist: dist.prob_zero(), "predict", context), X)
 
-    def predict_quantiles(self, X: Any, alpha: Any, **context: Any) -> Array:
+    def predict_quantiles(self, X: Any, alpha: Any, **context: Unpack[Context]) -> Array:
         """Exact marginal quantiles.
 
         Args:
@@ -267,7 +289,7 @@ class DistributionPredictor(ABC):
 
         return self._collect(X, lambda dist: dist.quantiles(levels), "quantiles", context)
 
-    def predict_interval(self, X: Any, confidence_level: float = 0.9, **context: Any) -> Array:
+    def predict_interval(self, X: Any, confidence_level: float = 0.9, **context: Unpack[Context]) -> Array:
         """Exact central marginal intervals of the model; not conformal.
 
         Args:
@@ -293,7 +315,7 @@ class DistributionPredictor(ABC):
         tail = 0.5 * (1.0 - check_confidence(confidence_level))
         return self.predict_quantiles(X, [tail, 1.0 - tail], **context)
 
-    def log_prob(self, X: Any, D: Any = None, *, counts: Any = None, **context: Any) -> Array:
+    def log_prob(self, X: Any, D: Any = None, *, counts: Any = None, **context: Unpack[Context]) -> Array:
         """Log density at label distributions, or the exact log probability of votes.
 
         Each row gets the exact density of what is known of it, or the probability of votes among the labels on offer.
@@ -343,7 +365,9 @@ class DistributionPredictor(ABC):
             raise InputError(f"X and {what} must have the same number of rows; {what} has {len(table)}.")
         return torch.cat(parts).cpu().numpy().astype(np.float64, copy=False)
 
-    def score(self, X: Any, D: Any = None, sample_weight: Any = None, *, counts: Any = None, **context: Any) -> float:
+    def score(
+        self, X: Any, D: Any = None, sample_weight: Any = None, *, counts: Any = None, **context: Unpack[Context]
+    ) -> float:
         """Mean log likelihood; higher is better.
 
         Args:
@@ -371,7 +395,7 @@ class DistributionPredictor(ABC):
         values = self.log_prob(X, D, counts=counts, **context)
         return float(np.average(values, weights=check_sample_weight(sample_weight, len(values))))
 
-    def sample(self, X: Any, n: int = 1, random_state: Any = None, **context: Any) -> Array:
+    def sample(self, X: Any, n: int = 1, random_state: Any = None, **context: Unpack[Context]) -> Array:
         """Draws from the predicted distributions.
 
         Args:
@@ -409,7 +433,7 @@ class DistributionPredictor(ABC):
         method: Literal["model", "uniform"] = "model",
         random_state: Any = 0,
         return_std_error: bool = False,
-        **context: Any,
+        **context: Unpack[Context],
     ) -> Any:
         """Differential entropy by draws.
 
@@ -451,16 +475,18 @@ def takes_groups(model: Any) -> bool:
     return "groups" in getattr(model, "_context", ())
 
 
-class ModelWrapper(DistributionPredictor, BaseEstimator):  # type: ignore[misc]
+class ModelWrapper(DistributionPredictor, Estimator):
     """An estimator around another one, whose fitted copy is ``model_``; what that learned is also seen from here."""
 
     model_: Any
 
-    def __getattr__(self, name: str) -> Any:
-        # scikit-learn's names of what a fit leaves behind
-        if name.endswith("_") and not name.startswith("_") and "model_" in vars(self):
-            return getattr(self.model_, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # scikit-learn's names of what a fit leaves behind
+            if name.endswith("_") and not name.startswith("_") and "model_" in vars(self):
+                return getattr(self.model_, name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __sklearn_is_fitted__(self) -> bool:
         return "model_" in vars(self)

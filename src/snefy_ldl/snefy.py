@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy.sparse as sp
 import torch
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -39,7 +39,7 @@ from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
 from snefy_ldl.persistence import Asked, read_model, save
-from snefy_ldl.prediction import DistributionPredictor, takes_groups
+from snefy_ldl.prediction import DistributionPredictor, Estimator, takes_groups
 from snefy_ldl.training import FittedState, Job, Settings, TrainingData, network_inputs
 from snefy_ldl.training import fit as training
 from snefy_ldl.training.settings import Parameters
@@ -99,7 +99,7 @@ class FittedParts:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SnefyLDL(Parameters, FittedParts, DistributionPredictor, BaseEstimator):  # type: ignore[misc]
+class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
     """Label distribution learning with a full conditional density ``p(ℓ|x)`` over the simplex.
 
     The density is the squared neural family (Zhang, Tsuchida, Sejdinovic; UAI 2025): mean, variance, covariance,
@@ -398,7 +398,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, BaseEstimator):  
         check_names(X, getattr(self, "feature_names_in_", None))
         return check_features(X, n_features=self.n_features_in_, largest=LARGEST_FEATURE)
 
-    def _blocks(self, X: Any, what: str = "predict") -> Iterator[tuple[slice, SnefySimplex]]:
+    def _blocks(self, X: Any, what: str = "predict", **context: Any) -> Iterator[tuple[slice, SnefySimplex]]:
         stream, done = None if hasattr(X, "shape") else as_stream(X), 0
         if stream is not None:
             for chunk in stream.chunks():

@@ -13,7 +13,7 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
-class NamedTable(np.ndarray):  # type: ignore[type-arg]
+class NamedTable(np.ndarray):
     """Numbers (N, L) whose columns have names, as those of a frame, where pandas may be missing.
 
     >>> NamedTable.of([[1.0, 2.0]], ["no", "yes"]).columns

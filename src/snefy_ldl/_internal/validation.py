@@ -402,7 +402,8 @@ def check_same_index(first: Any, second: Any, what: tuple[str, str] = ("X", "D")
     Raises:
         InputError: Their indexes hold the same labels in another order.
     """
-    one, two = getattr(first, "index", None), getattr(second, "index", None)
+    one: Any = getattr(first, "index", None)
+    two: Any = getattr(second, "index", None)
     if not (hasattr(one, "equals") and hasattr(two, "equals")) or len(one) != len(two) or one.equals(two):
         return
     if Counter(one) == Counter(two):

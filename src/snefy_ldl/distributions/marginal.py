@@ -120,7 +120,7 @@ class Marginal(Distribution):
         """Exact draws (*sample_shape, *batch)."""
         return self.dist.sample(sample_shape, generator)[..., self.labels].sum(-1)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Tensor | float) -> Tensor:
         """Log density at shares value (..., *batch); of an atom at 0 or 1, the logarithm of its probability."""
         value = _as_tensor(value)
         if self._validate_args:
@@ -132,7 +132,7 @@ class Marginal(Distribution):
         return dist.rows.share_log_prob(self.labels, points).reshape(shape).to(dist.dtype)
 
     @torch.no_grad()
-    def cdf(self, value: Tensor) -> Tensor:
+    def cdf(self, value: Tensor | float) -> Tensor:
         """``P(share <= value)`` for value (..., *batch), monotone from 0 to 1.
 
         Args:
@@ -154,7 +154,7 @@ class Marginal(Distribution):
         return self._back(answer, shape, value.dtype if value.is_floating_point() else torch.float64)
 
     @torch.no_grad()
-    def icdf(self, value: Tensor) -> Tensor:
+    def icdf(self, value: Tensor | float) -> Tensor:
         """Share below which a probability ``value`` (..., *batch) lies.
 
         Args:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import rel_entr
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from snefy_ldl._internal.random import numpy_random
@@ -26,6 +26,7 @@ from snefy_ldl.datasets.cells import frame_of, is_frame
 from snefy_ldl.datasets.columns import Encoder, GapFiller, TableEncoder, has_gaps, learn_columns, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
 from snefy_ldl.persistence import Asked, n_encoded, read_model, save
+from snefy_ldl.prediction import Estimator
 
 #: Every learner class by name; a saved name outside it is refused.
 REGISTRY: dict[str, type[Learner]] = {}
@@ -209,7 +210,7 @@ def close_rows(P: Array, floor: float = PREDICTED_SHARE_FLOOR) -> Array:
     return P / P.sum(axis=1, keepdims=True)
 
 
-class Learner(BaseEstimator, ABC):  # type: ignore[misc]
+class Learner(Estimator, ABC):
     """Base of all label distribution learners.
 
     Subclasses write ``_check_params()``, ``_fit(X, D, random)`` and ``_predict(X)``. Everything a fit leaves behind
@@ -228,6 +229,9 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         >>> isinstance(AAKNN(n_neighbors=1).fit([[0.0], [1.0]], [[0.2, 0.8], [0.4, 0.6]]), Learner)
         True
     """
+
+    n_features_in_: int
+    feature_names_in_: Any
 
     #: For learners that draw nothing, and so have no such argument.
     random_state: Any = None
