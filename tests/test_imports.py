@@ -121,9 +121,7 @@ def test_votes_names_every_public_thing_and_no_other() -> None:
 
 
 BESIDE = [
-    path
-    for name in ("benchmarks", "examples", "reproduction", "tools")
-    for path in sorted((ROOT / name).rglob("*.py"))
+    path for name in ("benchmarks", "examples", "reproduction", "tools") for path in sorted((ROOT / name).rglob("*.py"))
 ]
 
 

@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from snefy_ldl._internal.laws import draw_laws
+from snefy_ldl._internal.dists import draw_shares
 from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, NamedTable
@@ -519,5 +519,5 @@ def _cross_fitted(quick: SnefyLDL, X: Any, counts: Array, tilt: Array | None, se
         rows = np.flatnonzero(fold == k)
         for block, dist in model._blocks(take_rows(X, rows)):
             known = None if tilt is None else tilt[rows[block]]
-            values[rows[block]] = draw_laws(dist, DRAWS, derive_seed(seed, 100 + k), known)
+            values[rows[block]] = draw_shares(dist, DRAWS, derive_seed(seed, 100 + k), known)
     return values

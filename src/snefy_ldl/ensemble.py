@@ -17,8 +17,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from snefy_ldl._internal.dists import dist_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.files import write_json
-from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.errors import InputError, ModelFileError
@@ -234,7 +234,7 @@ class DensityWeightedBagging(Learner):
         if hasattr(self.density_, "log_prob"):
             return np.stack([np.asarray(self.density_.log_prob(X, D)) for D in predictions], axis=1)
         parts = []
-        for rows, law in law_blocks(self.density_, X):
+        for rows, law in dist_blocks(self.density_, X):
             with torch.no_grad():
                 parts.append(to_numpy(law.log_prob(tensor_for(law, predictions[:, rows]))).T)
         return np.concatenate(parts)

@@ -13,7 +13,6 @@ from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from snefy_ldl._internal.laws import log_prob_votes
 from snefy_ldl._internal.limits import SMALL_BATCH
 from snefy_ldl._internal.random import torch_generator
 from snefy_ldl._internal.threads import one_thread
@@ -357,7 +356,7 @@ class DistributionPredictor(ABC):
             if len(labels) < block.stop - block.start:
                 break
             if gaps:
-                parts.append(dist.log_prob_known(labels) if counts is None else log_prob_votes(dist, labels))
+                parts.append(dist.log_prob_known(labels) if counts is None else dist.double().log_prob_counts(labels))
             else:
                 values = torch.as_tensor(labels, device=dist.device)
                 parts.append(dist.log_prob(values) if counts is None else dist.log_prob_counts(values))

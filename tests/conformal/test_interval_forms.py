@@ -18,7 +18,7 @@ from known_models import (
 )
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal import laws
+from snefy_ldl._internal import dists
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
@@ -31,7 +31,7 @@ def test_rows_in_blocks_give_the_same_answer(method, monkeypatch):
     groups = np.arange(60) % 2
     whole = ConformalIntervals(truth, [0.5, 0.8], method).conformalize(X[:40], D[:40], groups=groups[:40])
     wanted = whole.predict_interval(X[40:], groups=groups[40:])
-    monkeypatch.setattr(laws, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(dists, "BLOCK_ROWS", 7)
     blocks = ConformalIntervals(truth, [0.5, 0.8], method).conformalize(X[:40], D[:40], groups=groups[:40])
     np.testing.assert_allclose(blocks.predict_interval(X[40:], groups=groups[40:]), wanted, atol=1e-9)
     X, D = linear_data(40, seed=31)
@@ -49,7 +49,7 @@ def test_rows_of_every_form(convert, monkeypatch):
     wanted = (
         ConformalIntervals(model, method="chebyshev").conformalize(X[40:80], city.D[40:80]).predict_interval(X[80:])
     )
-    monkeypatch.setattr(laws, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(dists, "BLOCK_ROWS", 16)
     ci = ConformalIntervals(model, method="chebyshev").conformalize(convert(X[40:80]), pd.DataFrame(city.D[40:80]))
     np.testing.assert_allclose(ci.predict_interval(convert(X[80:])), wanted, atol=1e-5)
 
@@ -63,7 +63,7 @@ def test_a_backbones_nested_tensors(monkeypatch):
     batch = {"a": torch.linspace(-1, 1, 30)[:, None], "b": (torch.zeros(30),)}
     D = np.tile([0.4, 0.6], (30, 1))
     wanted = ConformalIntervals(Nested(), method="chebyshev").conformalize(batch, D).predict_interval(batch)
-    monkeypatch.setattr(laws, "BLOCK_ROWS", 8)
+    monkeypatch.setattr(dists, "BLOCK_ROWS", 8)
     np.testing.assert_array_equal(
         ConformalIntervals(Nested(), method="chebyshev").conformalize(batch, D).predict_interval(batch), wanted
     )

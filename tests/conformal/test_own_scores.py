@@ -7,7 +7,7 @@ import pytest
 from known_models import DirichletModel, KnownModel, LinearModel, linear_data
 from sklearn.base import clone
 
-from snefy_ldl._internal.laws import to_numpy
+from snefy_ldl._internal.dists import to_numpy
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, LabelScore, RegionScore
 from snefy_ldl.conformal.scores import ChebyshevScore, DensityScore, find_score
 from snefy_ldl.errors import InputError

@@ -10,7 +10,6 @@ import pytest
 import scipy.integrate
 import torch
 
-from laws import mixture
 from snefy_ldl.distributions import Conditioned, SnefySimplex
 from snefy_ldl.errors import InputError
 
@@ -167,7 +166,7 @@ def test_a_point_without_density_tells_nothing() -> None:
     """(1 - 2ℓ_1)² is zero at one half: ``1 - 4 ℓ_1 + 4 ℓ_1²`` as three Dirichlets with the same two other labels."""
     alpha = torch.tensor([[1.0, 1.0, 1.0], [2.0, 1.0, 1.0], [3.0, 1.0, 1.0]], dtype=torch.float64)
     weights = torch.tensor([[0.5, -2.0 / 3.0, 1.0 / 3.0]], dtype=torch.float64)
-    law = mixture(weights / weights.sum(), alpha)
+    law = SnefySimplex.from_mixture(weights / weights.sum(), alpha)
     law.condition({0: 0.4})
     with pytest.raises(InputError, match="no density"):
         law.condition({0: 0.5})

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.distributions import Categorical, Dirichlet, MixtureSameFamily, Multinomial, constraints
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from laws import mixture
 from snefy_ldl import SnefySimplex
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
 from snefy_ldl._internal.special import log_beta, pair_index
@@ -121,7 +120,7 @@ def _cases(snefy: Build, cancelling: Build) -> dict[str, Callable[[int], SnefySi
 
     def listed(n_labels: int) -> SnefySimplex:
         signed = snefy(n_labels, seed=9)
-        return mixture(signed.weights(slice(None)), signed.concentration)
+        return SnefySimplex.from_mixture(signed.weights(slice(None)), signed.concentration)
 
     def whole(n_labels: int) -> list[list[int]]:
         return [[0, n_labels], *([r] for r in range(1, n_labels))]
@@ -595,7 +594,7 @@ def test_a_neuron_switched_off_is_not_there(snefy: Build) -> None:
 
 def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     dist = snefy(3, n=5, batch=(50,), members=2)
-    plain = mixture(dist.weights(slice(None)), dist.concentration)
+    plain = SnefySimplex.from_mixture(dist.weights(slice(None)), dist.concentration)
     votes = double(np.random.default_rng(0).integers(0, 4, (50, 3)))
     ell = interior(4 * 50, 3).reshape(4, 50, 3)
 
@@ -751,7 +750,7 @@ def test_rows_members_and_blocks_are_the_same_law(snefy: Build) -> None:
     at_all = law.log_prob_at(points)  # (4, 5)
     torch.testing.assert_close(at_all, law.log_prob(points[:, None]), rtol=1e-12, atol=1e-12)
     votes = torch.tensor([[1.0, 0.0, 2.0]], dtype=torch.float64).expand(5, 3)
-    for one in (law, law.posterior(votes), mixture(law.weights(), law.concentration)):
+    for one in (law, law.posterior(votes), SnefySimplex.from_mixture(law.weights(), law.concentration)):
         for rows in (slice(1, 3), [4, 0], np.array([2]), torch.tensor([True, False, True, False, False])):
             index = torch.arange(5)[rows if isinstance(rows, slice) else torch.as_tensor(rows)]
             part = one[rows]

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from laws import mixture
 from snefy_ldl.distributions import ConditionedRatios, SnefySimplex
 from snefy_ldl.errors import InputError
 
@@ -152,7 +151,7 @@ def test_a_ratio_without_density_tells_nothing() -> None:
     """(ℓ_0 - ℓ_1)² is zero where both are alike."""
     alpha = torch.tensor([[3.0, 1.0, 1.0], [2.0, 2.0, 1.0], [1.0, 3.0, 1.0]], dtype=torch.float64)
     weights = torch.tensor([[2.0, -2.0, 2.0]], dtype=torch.float64)  # coefficients 1, -2, 1 times B(α)
-    law = mixture(weights / weights.sum(), alpha)
+    law = SnefySimplex.from_mixture(weights / weights.sum(), alpha)
     law.condition_ratios({(0, 1): 1.2})
     with pytest.raises(InputError, match="no density at the known ratios"):
         law.condition_ratios({(0, 1): 1.0})

@@ -13,7 +13,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laws import mixture
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions import sampling as rosenblatt
 from snefy_ldl.errors import InputError
@@ -35,7 +34,7 @@ LAWS: dict[str, Callable[[Build, Build], Any]] = {
 
 def test_one_dirichlet_is_a_chain_of_betas() -> None:
     alpha = np.array([2.0, 0.7, 5.0, 1.3])
-    law = mixture(torch.ones(1, 1).double(), torch.as_tensor(alpha)[None])
+    law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.as_tensor(alpha)[None])
     points = np.random.default_rng(0).dirichlet(alpha, size=50)
     left = 1.0 - np.cumsum(points, axis=1) + points
     expected = np.stack(
@@ -210,7 +209,9 @@ def test_a_normaliser_of_zero_is_an_error() -> None:
         SnefySimplex(same[:1], readout[:, :1] * 0.0, torch.zeros(1, 1).double())
     laws = [
         lambda: SnefySimplex(same, readout, torch.zeros(1, 2).double()),
-        lambda: mixture(torch.tensor([[1.0, -1.0]]), torch.tensor([[2.0, 1.0, 1.0], [1.0, 2.0, 1.0]])),
+        lambda: SnefySimplex.from_mixture(
+            torch.tensor([[1.0, -1.0]]), torch.tensor([[2.0, 1.0, 1.0], [1.0, 2.0, 1.0]])
+        ),
         lambda: nearly_cancelling(1e-9),
     ]
     for make in laws:

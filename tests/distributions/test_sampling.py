@@ -15,7 +15,6 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from laws import mixture
 from snefy_ldl import SnefySimplex
 from snefy_ldl.distributions.sampling import RandomStream, log_dirichlet_draws
 
@@ -138,7 +137,7 @@ def test_entropy_estimators_agree_and_know_their_error(snefy: Build, rng: Rng) -
     ratio = repeats.std(0) / claimed
     assert ((ratio > 0.4) & (ratio < 2.2)).all()
     # the class made of weights walks another way
-    plain = mixture(dist.weights(slice(None)), dist.concentration)
+    plain = SnefySimplex.from_mixture(dist.weights(slice(None)), dist.concentration)
     torch.testing.assert_close(
         plain.entropy(500, method="uniform", generator=rng(9)), dist.entropy(500, method="uniform", generator=rng(9))
     )

@@ -10,7 +10,6 @@ import pytest
 import torch
 from scipy import stats
 
-from laws import mixture
 from snefy_ldl import LDLPipeline, SnefyLDL, SnefySimplex
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
@@ -33,7 +32,7 @@ class Soil:
     def predict_dist(self, X: Any) -> SnefySimplex:
         alpha = self.alpha(X)
         # every row is a component of its own
-        return mixture(torch.eye(len(alpha)).double(), torch.as_tensor(alpha))
+        return SnefySimplex.from_mixture(torch.eye(len(alpha)).double(), torch.as_tensor(alpha))
 
 
 def soil_rows(n: int = 40) -> pd.DataFrame:

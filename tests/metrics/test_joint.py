@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import torch
 
-from laws import mixture
 from snefy_ldl import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics import joint_calibration_test, joint_pit
@@ -23,7 +22,7 @@ class Dirichlets:
 
     def predict_dist(self, X: object) -> SnefySimplex:
         weights = torch.full((len(np.asarray(X)), len(self.alpha)), 1.0 / len(self.alpha), dtype=torch.float64)
-        return mixture(weights, self.alpha)
+        return SnefySimplex.from_mixture(weights, self.alpha)
 
     def draw(self, n: int, seed: int) -> np.ndarray:
         return self.predict_dist(np.zeros((n, 1))).sample(generator=torch.Generator().manual_seed(seed)).numpy()
@@ -76,7 +75,7 @@ def test_atoms_are_filled_by_draws_of_their_own_in_every_block(monkeypatch: pyte
     rng = np.random.default_rng(0)
     share = np.where(rng.random(2000) < 0.3, 0.0, rng.random(2000))
     X, D = np.zeros((2000, 1)), np.column_stack([share, 1.0 - share])
-    monkeypatch.setattr("snefy_ldl._internal.laws.BLOCK_ROWS", 100)
+    monkeypatch.setattr("snefy_ldl._internal.dists.BLOCK_ROWS", 100)
     pit = joint_pit(WithZeros(), X, D, random_state=3)
     assert len(np.unique(pit)) == 2000  # were the blocks to share a seed, bands would repeat
     assert joint_calibration_test(pit).calibrated

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from laws import mixture
-
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
@@ -101,7 +99,7 @@ def test_ternary_density_takes_a_function_points_and_axes() -> None:
 def every_kind_of_law() -> list[SnefySimplex]:
     several = law(members=2)
     votes = torch.tensor([[1.0, 0, 2]] * 4, dtype=torch.float64)
-    plain = mixture(torch.tensor([[0.3, 0.7], [0.6, 0.4]]), torch.tensor([[2.0, 3, 4], [4.0, 3, 2]]))
+    plain = SnefySimplex.from_mixture(torch.tensor([[0.3, 0.7], [0.6, 0.4]]), torch.tensor([[2.0, 3, 4], [4.0, 3, 2]]))
     return [several, several.posterior(votes), plain]
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from laws import mixture
 from snefy_ldl import SnefySimplex
 
 matplotlib.use("Agg")
@@ -31,7 +30,7 @@ def _close_figures() -> Iterator[None]:
 
 
 def one_dirichlet(*alpha: float) -> SnefySimplex:
-    return mixture(torch.ones(1, 1).double(), torch.tensor([alpha], dtype=torch.float64))
+    return SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([alpha], dtype=torch.float64))
 
 
 def test_interval_panels_draw_each_row_on_one_scale() -> None:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from snefy_ldl import SnefyLDL, SnefySimplex
-from snefy_ldl._internal.laws import log_prob_votes
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.datasets.zeros import ZeroPolicy
@@ -187,7 +186,7 @@ def test_counts_with_gaps_are_scored_among_the_others(city) -> None:
     ours = model.log_prob(city.X[:2], counts=counts)
     among = law.subcomposition([0, 1]).log_prob_counts(torch.tensor([[3.0, 1.0], [0.0, 0.0]]))
     assert ours[0] == pytest.approx(float(among[0]))
-    np.testing.assert_allclose(ours, log_prob_votes(law, counts).numpy())
+    np.testing.assert_allclose(ours, law.double().log_prob_counts(counts).numpy())
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import torch
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from snefy_ldl._internal.laws import to_numpy
+from snefy_ldl._internal.dists import to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_choice
 from snefy_ldl.errors import InputError

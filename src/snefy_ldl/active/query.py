@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.random import RandomState
 
-from snefy_ldl._internal.laws import to_numpy
+from snefy_ldl._internal.dists import to_numpy
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, POOL_ROWS
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.types import Array, Index, Mask

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 
-from snefy_ldl._internal.laws import law_blocks
+from snefy_ldl._internal.dists import dist_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.types import Array, Index, Mask
@@ -259,7 +259,7 @@ class ConformalIntervals(Conformalized):
         for k in np.unique(folds[aside]) if len(aside) else [0]:
             at = np.flatnonzero(folds[aside] == k)
             rows = aside[at] if len(aside) else np.zeros(1, dtype=np.intp)
-            dists.append((at, next(law_blocks(models[k], take_rows(X, rows)))[1]))
+            dists.append((at, next(dist_blocks(models[k], take_rows(X, rows)))[1]))
         self._check_labels(dists[0][1], labels)
         factors = None
         if self._outlyingness is not None and len(aside):
@@ -290,7 +290,7 @@ class ConformalIntervals(Conformalized):
         """
         rows = np.unique(np.linspace(0, count_rows(X) - 1, LOOK_AT).astype(np.intp))
         shares, factors = [], self._factors(take_rows(X, rows))
-        for part, dist in law_blocks(self.models_[0], take_rows(X, rows)):
+        for part, dist in dist_blocks(self.models_[0], take_rows(X, rows)):
             ends = self._bound(dist, factors, part).interval(self.thresholds_.T[None])
             shares.append(whole_range(ends).mean(axis=(0, 1)))
         return np.where(np.isfinite(self.thresholds_).all(axis=1), np.mean(shares, axis=0), 0.0)
@@ -326,7 +326,7 @@ class ConformalIntervals(Conformalized):
     def _scores(self, model: Any, X: Any, labels: Array) -> Array:
         """Conformity scores (n, L or 1, kinds)."""
         parts, factors = [], self._factors(X)
-        for rows, dist in law_blocks(model, X):
+        for rows, dist in dist_blocks(model, X):
             self._check_labels(dist, labels)
             score = self._bound(dist, factors, rows)
             scores = np.stack([score.score(labels[rows], a) for a in range(self._n_kinds)], axis=2)
@@ -391,12 +391,12 @@ class ConformalIntervals(Conformalized):
         self._warn_unbounded(thresholds, names, weights)
         if self.cv is None:
             factors = self._factors(X)
-            for rows, dist in law_blocks(self.model, X):
+            for rows, dist in dist_blocks(self.model, X):
                 q = thresholds if len(thresholds) == 1 else thresholds[rows]
                 out[rows] = self._bound(dist, factors, rows).interval(q)
         else:
             ends = CrossEnds(calibration, self._folds, len(self.models_), self._levels)
-            for blocks in zip(*(law_blocks(model, X) for model in self.models_)):
+            for blocks in zip(*(dist_blocks(model, X) for model in self.models_)):
                 rows = blocks[0][0]
                 scores = [self._score.bound_to(dist, self._levels) for _, dist in blocks]
                 out[rows] = stack_ends(*ends.of(scores, rows.stop - rows.start, None if names is None else names[rows]))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.laws import law_blocks, to_numpy
+from snefy_ldl._internal.dists import dist_blocks, to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.errors import InputError
@@ -123,7 +123,7 @@ def predicted_features(X: Any, model: Any) -> Array:
     Returns:
         One row per row.
     """
-    return np.concatenate([mean_and_spread(dist) for _, dist in law_blocks(model, X)])
+    return np.concatenate([mean_and_spread(dist) for _, dist in dist_blocks(model, X)])
 
 
 def _numbers_of(X: Any, model: Any) -> Array | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.laws import draw_from, law_blocks, to_numpy
+from snefy_ldl._internal.dists import dist_blocks, draw_from, to_numpy
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.types import Array, Mask
@@ -208,7 +208,7 @@ class ConformalRegion(Conformalized):
         """
         draws = 8 * self.n_draws if self._score.uses_draws else 1
         seeds = seed_source(self.random_state, stream)
-        for rows, dist in law_blocks(self.model, X, max(1, BLOCK_ELEMENTS // max(per_row, draws))):
+        for rows, dist in dist_blocks(self.model, X, max(1, BLOCK_ELEMENTS // max(per_row, draws))):
             yield rows, self._score.bound_to(dist, self.n_draws, seeds)
 
     def _lifted(self, labels: Array, names: list[str] | None) -> Array:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from snefy_ldl import metrics
-from snefy_ldl._internal.laws import law_blocks
+from snefy_ldl._internal.dists import dist_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_distributions
@@ -184,7 +184,7 @@ def _joint_calibration(model: Any, X: Any, D: Array) -> metrics.JointCalibration
     """The test of joint calibration on at most :data:`JOINT_ROWS` rows, evenly spaced; None where there is no map."""
     if not hasattr(model, "predict_dist") or len(D) < FEWEST_ROWS:
         return None
-    _, dist = next(law_blocks(model, take_rows(X, np.zeros(1, dtype=np.intp))))
+    _, dist = next(dist_blocks(model, take_rows(X, np.zeros(1, dtype=np.intp))))
     if not hasattr(dist, "rosenblatt"):
         return None
     rows = np.linspace(0, len(D) - 1, min(len(D), JOINT_ROWS)).astype(np.intp)
@@ -215,7 +215,7 @@ def _all_ends(model: Any, X: Any, levels: Any, groups: Any, weights: Any) -> tup
         return calibrated, ends[..., None] if single else ends, model.simultaneous
     checked, _ = check_levels(levels)
     parts = []
-    for _, dist in law_blocks(check_model(model), X):
+    for _, dist in dist_blocks(check_model(model), X):
         score = QuantileScore().bound_to(dist, checked)
         parts.append(np.stack(score.ends(np.zeros((1, 1, len(checked)))), axis=2))
     return checked, np.concatenate(parts), False

@@ -35,7 +35,7 @@ import numpy as np
 import torch
 from scipy.special import betainc, betaln, gammaln
 
-from snefy_ldl._internal.laws import draw_from, tensor_for, to_numpy
+from snefy_ldl._internal.dists import draw_from, tensor_for, to_numpy
 from snefy_ldl._internal.special import uniform
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.errors import InputError

@@ -803,18 +803,17 @@ class SimplexDistribution(Distribution):
             raise InputError(f"value row {row}: known shares must be >= 0 and sum to at most 1, to 1 if all are known.")
         if self.rows.may_be_zero:  # if nothing is left, the others are absent
             table = torch.where(torch.isnan(table) & (left <= SMALLEST_REST)[:, None], 0.0, table)
-        answer = torch.empty(len(table), dtype=torch.float64, device=self.device)
+        return self._by_gaps(table, _log_prob_known).reshape(self.batch_shape)
+
+    def _by_gaps(self, table: Tensor, answer: Callable[[Any, Tensor, Tensor], Tensor]) -> Tensor:
+        """Answers (N,) for a table (N, L) with NaN where a label is unknown: rows with the same gaps at a time."""
+        found = torch.empty(len(table), dtype=torch.float64, device=self.device)
         patterns, which = torch.unique(torch.isnan(table), dim=0, return_inverse=True)
         for number, unknown in enumerate(patterns):
             index = torch.nonzero(which == number).squeeze(1)
             part = self.rows if len(index) == len(table) else self.rows.take(index)
-            if bool(unknown.all()):
-                answer[index] = 0.0
-            elif bool(unknown.any()):
-                answer[index] = _log_prob_known(part, table[index], unknown)
-            else:
-                answer[index] = part.log_prob(part.logs(table[index])[None])[0]
-        return answer.reshape(self.batch_shape)
+            found[index] = answer(part, table[index], unknown)
+        return found
 
     def draw_logs(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Logarithm of n exact draws per row (n, N, L); -inf where a share is exactly zero."""
@@ -878,10 +877,10 @@ class SimplexDistribution(Distribution):
 
     # -- votes -------------------------------------------------------------------------------------------------------
 
-    def _count_rows(self, counts: Any) -> Tensor:
+    def _count_rows(self, counts: Any, gaps: bool = False) -> Tensor:
         table = label_table(counts, self.label_names, self.n_labels, self.device, "counts")
         table = table.to(device=self.device, dtype=torch.float64)
-        if not bool(((table >= 0) & (table <= LARGEST_COUNT)).all()):
+        if not bool((((table >= 0) & (table <= LARGEST_COUNT)) | (table.isnan() & gaps)).all()):
             raise InputError(f"counts must be finite and >= 0, at most {LARGEST_COUNT:g}.")
         return row_table(table, self.batch_shape, self.n_labels, "counts")
 
@@ -891,18 +890,23 @@ class SimplexDistribution(Distribution):
         ``P(k|x) = (|k|! / Π k_r!) E[Π ℓ_r^{k_r}|x]``.
 
         Args:
-            counts: votes per label (*batch, L); zeros where nobody voted.
+            counts: votes per label (*batch, L); zeros where nobody voted, NaN where a label was not on offer: the votes
+                are then among the others.
 
         Returns:
             One number per row (*batch,), in nats.
 
         Raises:
             InputError: the votes do not fit the batch, or are negative or not finite.
+
+        Example:
+            >>> from snefy_ldl import SnefySimplex
+            >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
+            >>> flat.log_prob_counts([[1.0, 1.0, torch.nan]]).exp()  # 2:0, 1:1 and 0:2 are equally likely
+            tensor([0.3333], dtype=torch.float64)
         """
         self._ask("log_prob_counts")
-        table = self._count_rows(counts)
-        coefficient = torch.lgamma(table.sum(-1) + 1.0) - torch.lgamma(table + 1.0).sum(-1)
-        return self.shaped(self.rows.log_counts(table) + coefficient)
+        return self.shaped(self._by_gaps(self._count_rows(counts, gaps=True), _log_prob_counts))
 
     def posterior(self, counts: Any) -> Self:
         """The distribution of ℓ after also seeing votes k: ``p(ℓ) Π ℓ_r^{k_r}``, normalised.
@@ -1110,9 +1114,22 @@ def closed(mean: Tensor) -> Tensor:
     return mean / mean.sum(-1, keepdim=True)
 
 
+def _log_prob_counts(rows: Any, votes: Tensor, unknown: Tensor) -> Tensor:
+    """Log probability (N,) of votes (N, L) among the labels that are not unknown (L,)."""
+    labels = (~unknown).nonzero().flatten().tolist()
+    if len(labels) < 2:  # all votes go to the only label
+        return votes.new_zeros(len(votes))
+    votes, among = votes[:, labels], rows.subcomposition(labels) if bool(unknown.any()) else rows
+    return among.log_counts(votes) + torch.lgamma(votes.sum(-1) + 1.0) - torch.lgamma(votes + 1.0).sum(-1)
+
+
 def _log_prob_known(rows: Any, values: Tensor, unknown: Tensor) -> Tensor:
     """Log density (N,) of the shares (N, L) that are not unknown (L,), by a fixed seed where draws answer."""
+    if not bool(unknown.any()):
+        return rows.log_prob(rows.logs(values)[None])[0]
     labels, others = (mask.nonzero().flatten().tolist() for mask in (~unknown, unknown))
+    if not labels:
+        return values.new_zeros(len(values))
     shares = KnownShares(labels, others, values[:, labels], Size([len(values)]))
     answer = rows.condition(shares, KNOWN_DRAWS, torch.Generator(rows.device).manual_seed(0))
     if isinstance(answer, WeightedDraws):

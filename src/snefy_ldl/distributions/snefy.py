@@ -740,7 +740,10 @@ class SnefyRows(SimplexRows):
         def merge(table: Tensor) -> Tensor:
             return torch.cat([table[:, shares.labels], table[:, shares.others].sum(-1, keepdim=True)], 1)
 
-        points, columns = torch.cat([shares.values, shares.left[:, None]], 1).log(), list(range(len(shares.labels) + 1))
+        points, columns = (
+            log_share(torch.cat([shares.values, shares.left[:, None]], 1)),
+            list(range(len(shares.labels) + 1)),
+        )
         exponents = merge(self.concentration) - 1.0
         weights, log_p = self._reweighed(points, [columns], merge, exponents, 0.0, "shares")
         votes = None if self.offset is None else self.offset[:, shares.others]

@@ -13,7 +13,7 @@ from scipy.special import betainc, betaln
 from torch import Tensor, nn
 
 from snefy_ldl import metrics
-from snefy_ldl._internal.laws import law_blocks, log_probs, to_numpy
+from snefy_ldl._internal.dists import dist_blocks, log_probs, to_numpy
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, move_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
@@ -281,7 +281,7 @@ def _predict(model: Any, X: Any, observed: Observed, likely: bool) -> tuple[Arra
     if policy is not None and likely:
         shares = policy.apply(shares)
     log_prob, mean = [], []
-    for block, dist in law_blocks(model, X):
+    for block, dist in dist_blocks(model, X):
         known = None if counts is None else counts[block]
         size = block.stop - block.start
         log_prob.append(log_probs(dist, shares[block], known) if likely else np.zeros(size))

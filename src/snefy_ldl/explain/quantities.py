@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import logit
 
-from snefy_ldl._internal.laws import law_blocks, to_numpy
+from snefy_ldl._internal.dists import dist_blocks, to_numpy
 from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
@@ -198,7 +198,7 @@ def _answer_one(model: Any, X: Any, quantity: Quantity, members: bool, levels: A
         mean = np.asarray(model.predict(X), dtype=np.float64)
         return Answer(mean, mean[None])
     values, each, spread = [], [], []
-    for _, dist in law_blocks(model, X):
+    for _, dist in dist_blocks(model, X):
         values.append(quantity.values(dist))
         dists = dist.members() if members and hasattr(dist, "members") else [dist]
         each.append(np.stack([quantity.values(one) for one in dists]) if len(dists) > 1 else values[-1][None])

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from sklearn.exceptions import NotFittedError
 
-from snefy_ldl._internal.laws import draw_from, law_blocks, to_numpy
+from snefy_ldl._internal.dists import dist_blocks, draw_from, to_numpy
 from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_confidence, check_count, check_distributions
@@ -88,7 +88,7 @@ class LabelDecision:
         Returns:
             Probabilities, (N, L); rows sum to one.
         """
-        parts = [prob_largest(dist, self.n_draws, self.random_state)[0] for _, dist in law_blocks(self.model, X)]
+        parts = [prob_largest(dist, self.n_draws, self.random_state)[0] for _, dist in dist_blocks(self.model, X)]
         return np.concatenate(parts)
 
     def predict(self, X: Any, reject_above: float | None = None) -> Index:

@@ -14,7 +14,7 @@ from scipy.special import softmax
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.laws import law_blocks, tensor_for, to_numpy
+from snefy_ldl._internal.dists import dist_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.errors import InputError, LabelWarning, TrainingWarning
@@ -80,7 +80,7 @@ class DensityLearner(Learner):
     def _after_votes(self, X: Array, votes: Array) -> tuple[Array, Array]:
         """Mean and variance of each row's law after its votes (N, L)."""
         means, variances = [], []
-        for rows, law in law_blocks(self._density, X):
+        for rows, law in dist_blocks(self._density, X):
             updated = law.posterior(tensor_for(law, votes[rows]))
             with torch.no_grad():
                 means.append(to_numpy(updated.mean))

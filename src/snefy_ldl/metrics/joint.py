@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from snefy_ldl._internal.laws import law_blocks, to_numpy
+from snefy_ldl._internal.dists import dist_blocks, to_numpy
 from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array
@@ -49,7 +49,7 @@ def joint_pit(model: Any, X: Any, D: Any, *, random_state: Any = 0) -> Array:
     policy = getattr(model, "zero_policy_", None)
     if policy is not None:
         table = policy.apply(table, names=names)
-    blocks = law_blocks(model, X) if hasattr(model, "predict_dist") else [(slice(0, len(table)), model)]
+    blocks = dist_blocks(model, X) if hasattr(model, "predict_dist") else [(slice(0, len(table)), model)]
     parts, rows, seed = [], 0, seed_from(random_state)
     for block, dist in blocks:
         if not hasattr(dist, "rosenblatt"):

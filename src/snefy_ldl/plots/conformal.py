@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.laws import law_blocks, to_numpy
+from snefy_ldl._internal.dists import dist_blocks, to_numpy
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl.conformal.intervals import ConformalIntervals
@@ -58,7 +58,7 @@ def plot_intervals(
     ends = ci.predict_interval(few, **of_rows)
     if ends.ndim != 3:
         raise InputError("plot_intervals draws one confidence level; these intervals have several.")
-    mean = np.concatenate([to_numpy(dist.mean) for _, dist in law_blocks(ci.models_[0], few)])
+    mean = np.concatenate([to_numpy(dist.mean) for _, dist in dist_blocks(ci.models_[0], few)])
     observed = None if D is None else np.asarray(D, dtype=np.float64)[chosen]
     options.setdefault("row_names", [f"row {row}" for row in chosen])
     options.setdefault("rows", range(len(chosen)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from snefy_ldl._internal.laws import to_numpy
+from snefy_ldl._internal.dists import to_numpy
 from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence

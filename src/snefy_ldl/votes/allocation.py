@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from scipy.special import gammaln, ndtri
 
-from snefy_ldl._internal.laws import law_blocks, rows_of, to_numpy
+from snefy_ldl._internal.dists import dist_blocks, rows_of, to_numpy
 from snefy_ldl._internal.limits import VALUED_ROWS
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
@@ -388,7 +388,7 @@ def next_vote(
     check_number("new_item_cost", new_item_cost, strict=True)
     max_per_item = min(max_per_item, n)
     values = []
-    for block, law in law_blocks(model, X, CHOICE_ROWS):
+    for block, law in dist_blocks(model, X, CHOICE_ROWS):
         votes = np.zeros((n_rows, law.n_labels)) if counts is None else check_votes(counts, n_rows, law.n_labels, model)
         posterior = law.posterior(votes[block]) if votes[block].any() else law
         value = vote_value(posterior, criterion)
@@ -439,7 +439,7 @@ def votes_needed(
         raise InputError(f"max_votes must lie between 1 and {VOTE_GRID[-1]}; got {max_votes!r}.")
     z = float(ndtri(0.5 + 0.5 * check_confidence(confidence_level)))
     parts = []
-    for block, law in law_blocks(model, X, NEED_ROWS):
+    for block, law in dist_blocks(model, X, NEED_ROWS):
         if counts is not None:
             law = law.posterior(check_votes(counts, count_rows(X), law.n_labels, model)[block])
         needed = np.zeros(len(law))

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, logit, logsumexp, softmax
 
-from snefy_ldl._internal.laws import draw_laws
+from snefy_ldl._internal.dists import draw_shares
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.distributions import SimplexDistribution
@@ -476,7 +476,7 @@ def learn_new(people: Annotators, dists: Iterable[tuple[slice, SimplexDistributi
         raise InputError("all annotators of these votes are known to the model.")
     ballots = Ballots.of(votes, np.arange(len(votes.items)))
     crowd = Crowd(ballots, np.array([], dtype=np.intp), 0.0)
-    values = np.concatenate([draw_laws(dist, 4 * DRAWS, 0) for _, dist in dists])
+    values = np.concatenate([draw_shares(dist, 4 * DRAWS, 0) for _, dist in dists])
     draws = as_draws(values, None)
     crowd.common, crowd.strength = people.common, float(np.median(people.strength))
     crowd.guess, crowd.spam_rate = people.guess, people.spam_rate

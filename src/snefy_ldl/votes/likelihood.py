@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, logsumexp, softmax
 
-from snefy_ldl._internal.laws import draw_laws, rows_of, to_numpy
+from snefy_ldl._internal.dists import draw_shares, rows_of, to_numpy
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions import SnefySimplex
 
@@ -95,7 +95,7 @@ def log_prob_annotated(law: SnefySimplex, item: Index, factors: Array, random_st
         if gammaln(size + law.n_labels) - gammaln(size + 1) - gammaln(law.n_labels) > np.log(MOST_TERMS):
             for row in rows:
                 chosen = factors[order[starts[row] : starts[row] + size]]
-                draws = draw_laws(law[[int(row)]], LIKELIHOOD_DRAWS, random_state)[0]
+                draws = draw_shares(law[[int(row)]], LIKELIHOOD_DRAWS, random_state)[0]
                 logs = np.log(np.maximum(draws @ chosen.T, 1e-300)).sum(1)
                 answer[row] = logsumexp(logs) - np.log(len(logs))
             continue
@@ -131,7 +131,7 @@ def posterior_moments(law: SnefySimplex, item: Index, factors: Array, random_sta
     soft = np.zeros((n_rows, n_labels))
     np.add.at(soft, item, factors / factors.sum(1, keepdims=True))
     tilt = np.floor(0.5 * soft)
-    draws = draw_laws(law, POSTERIOR_DRAWS, random_state, tilt if tilt.any() else None)
+    draws = draw_shares(law, POSTERIOR_DRAWS, random_state, tilt if tilt.any() else None)
     logs = -np.einsum("nsk,nk->ns", np.log(np.maximum(draws, 1e-300)), tilt)
     np.add.at(logs, item, np.log(np.maximum(np.einsum("jsk,jk->js", draws[item], factors), 1e-300)))
     weights = softmax(logs, axis=1)

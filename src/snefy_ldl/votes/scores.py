@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from scipy.special import betaincinv, digamma, ndtr
 
-from snefy_ldl._internal.laws import gap_patterns, log_prob_votes, rows_of, tensor_for, to_numpy
+from snefy_ldl._internal.dists import gap_patterns, rows_of, tensor_for, to_numpy
 from snefy_ldl._internal.tolerances import SMALLEST_COUNT_PROBABILITY
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_counts
@@ -52,7 +52,7 @@ def log_likelihood(law: SnefySimplex, counts: Any) -> Array:
     if isinstance(counts, PartialCounts):
         return _partial_log_likelihood(law, counts)
     table, _ = check_counts(counts, n_rows=len(law), n_labels=law.n_labels, missing=True)
-    return to_numpy(log_prob_votes(law, table))
+    return to_numpy(law.double().log_prob_counts(table))
 
 
 def _partial_log_likelihood(law: SnefySimplex, counts: PartialCounts) -> Array:

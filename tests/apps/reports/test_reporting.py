@@ -10,7 +10,6 @@ import pytest
 import torch
 from scipy import stats
 
-from laws import mixture
 from snefy_ldl import LogRatioLDL, SnefyLDL, SnefySimplex, evaluate, metrics
 from snefy_ldl.apps.reports.report import (
     LEVEL,
@@ -173,7 +172,7 @@ def test_the_constant_distribution_of_votes_is_a_dirichlet_multinomial() -> None
     shares = counts.sum(axis=0) / counts.sum()
     best = -np.inf
     for s in np.geomspace(0.05, 500.0, 400):
-        law = mixture(torch.ones(200, 1).double(), torch.as_tensor(s * shares)[None])
+        law = SnefySimplex.from_mixture(torch.ones(200, 1).double(), torch.as_tensor(s * shares)[None])
         best = max(best, float(law.log_prob_counts(torch.as_tensor(counts)).mean()))
     assert constant.log_prob.mean() == pytest.approx(best, abs=2e-4)
     assert constant.log_prob.mean() > stats.multinomial(7, shares).logpmf(counts).mean()
@@ -188,7 +187,7 @@ def test_calibration_on_the_other_half_covers_what_it_says() -> None:
         """Always the same law, four times as sure as it should be."""
 
         def predict_dist(self, X: np.ndarray) -> SnefySimplex:
-            return mixture(torch.ones(len(X), 1).double(), torch.tensor([[16.0, 16.0]]).double())
+            return SnefySimplex.from_mixture(torch.ones(len(X), 1).double(), torch.tensor([[16.0, 16.0]]).double())
 
     answers = ask(whole(TooSure(), rows), rows)
     trust = judge_coverage(whole(TooSure(), rows), rows, answers)

@@ -17,7 +17,7 @@ import uvicorn
 from pages import answers, open_file, open_page, wait_until
 from sklearn.linear_model import LinearRegression
 
-import law_cases
+import distribution_cases
 from commands import succeed
 from integration_models import KINDS, fitted, table
 from snefy_ldl import LogRatioLDL, SnefyLDL
@@ -50,13 +50,13 @@ def check(got: dict[str, Any], expected: dict[str, Any]) -> None:
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [*(f"formula {kind}" for kind in law_cases.KINDS), *KINDS, "paper"])
+@pytest.mark.parametrize("kind", [*(f"formula {kind}" for kind in distribution_cases.KINDS), *KINDS, "paper"])
 def test_the_pages_numbers_are_those_of_the_table(browser: Any, tmp_path: Path, kind: str) -> None:
-    """The same tables as the exported graph's (tests/test_law_cases.py, tests/apps/integrations/test_graph.py)."""
+    """The same tables as the exported graph's (tests/test_distribution_cases.py, integrations/test_graph.py)."""
     made = kind.removeprefix("formula ")
     formula = made != kind
-    case = law_cases.table()[made] if formula else table(kind)
-    model = law_cases.model_of(made) if formula else fitted(kind)[0]
+    case = distribution_cases.table()[made] if formula else table(kind)
+    model = distribution_cases.model_of(made) if formula else fitted(kind)[0]
     with open_page(browser, tmp_path, model, case["X"]) as tab:
         check(answers(tab, list(range(len(case["X"])))), case)
         assert tab.faults == []

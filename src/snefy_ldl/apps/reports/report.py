@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from snefy_ldl import metrics
-from snefy_ldl._internal.laws import law_blocks, log_probs, tensor_for, to_numpy
+from snefy_ldl._internal.dists import dist_blocks, log_probs, tensor_for, to_numpy
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.apps.reports.scores import BETTER, density_kind
@@ -250,7 +250,7 @@ def ask(parts: Parts, rows: JudgedRows, random_state: int = 0) -> Answers:
     )
     for model, judged in parts:
         policy = getattr(model, "zero_policy_", None)
-        for block, dist in law_blocks(model, rows.pick(judged).X):
+        for block, dist in dist_blocks(model, rows.pick(judged).X):
             here = judged[block]
             mean[here] = to_numpy(dist.mean)
             low[here], high[here] = np.moveaxis(to_numpy(dist.quantiles([0.5 - LEVEL / 2, 0.5 + LEVEL / 2])), 2, 0)
@@ -859,7 +859,7 @@ class Report:
             A distribution with batch (1,).
         """
         model = next(model for model, judged in self.parts if row in judged)
-        return next(dist for _, dist in law_blocks(model, self.rows.pick([row]).X))
+        return next(dist for _, dist in dist_blocks(model, self.rows.pick([row]).X))
 
     def line(self, name: str) -> ScoreLine:
         """One measure.

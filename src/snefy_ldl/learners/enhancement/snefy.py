@@ -11,7 +11,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, logsumexp
 
-from snefy_ldl._internal.laws import to_numpy
+from snefy_ldl._internal.dists import to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_features, check_number
 from snefy_ldl.errors import InputError

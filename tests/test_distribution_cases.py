@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from law_cases import KINDS, LEVELS, answers_of, model_of, table
+from distribution_cases import KINDS, LEVELS, answers_of, model_of, table
 
 
 @pytest.mark.parametrize("kind", KINDS)

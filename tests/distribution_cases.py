@@ -1,10 +1,10 @@
 """One table of answers of predicted distributions, which the exported graph and the explorer's page must give, too.
 
-``law_cases.json`` holds features and Python's answers for small models of every kind. Their weights come from a
-formula and not from a fit, so that the numbers do not depend on the machine. Write the table again if
-the distribution itself has changed::
+``distribution_cases.json`` holds features and Python's answers for small models of every kind. Their weights come from
+a formula and not from a fit, so that the numbers do not depend on the machine. Write the table again if the
+distribution itself has changed::
 
-    python tests/law_cases.py
+    python tests/distribution_cases.py
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from snefy_ldl import SnefyLDL
 
-FILE = Path(__file__).with_name("law_cases.json")
+FILE = Path(__file__).with_name("distribution_cases.json")
 LEVELS = (0.05, 0.5, 0.95)
 #: Settings of each kind.
 KINDS: dict[str, dict[str, Any]] = {

@@ -1,0 +1,116 @@
+"""Predicted distributions of rows of any kind, one block at a time, and the probability of observations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from snefy_ldl._internal.rows import count_rows, take_rows
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl.distributions import SimplexDistribution
+
+#: Rows whose predicted distributions are held at one time.
+BLOCK_ROWS = 1 << 15
+
+
+def dist_blocks(model: Any, X: Any, block_rows: int | None = None) -> Iterator[tuple[slice, Any]]:
+    """The predicted distributions of a block of rows at a time; memory does not grow with the rows."""
+    n_rows, step = count_rows(X), min(block_rows or BLOCK_ROWS, BLOCK_ROWS)
+    for start in range(0, max(n_rows, 1), step):
+        rows = slice(start, min(start + step, n_rows))
+        with torch.no_grad():
+            dist = model.predict_dist(X if n_rows <= step else take_rows(X, rows))
+        yield rows, dist  # outside: a generator left half-way would leave gradients switched off
+
+
+def tensor_for(dist: Any, values: Array) -> Tensor:
+    """Values on the device of the distribution."""
+    return torch.as_tensor(values, device=dist.device if isinstance(dist, SimplexDistribution) else "cpu")
+
+
+def to_numpy(values: Tensor) -> Array:
+    """float64 array of a tensor."""
+    return np.asarray(values.detach().cpu().numpy(), dtype=np.float64)
+
+
+def draw_from(dist: Any, n: int, seed: Callable[[], int]) -> Tensor:
+    """n draws (n, b, L) of a distribution, reproducible also for torch's own distributions, which take no generator."""
+    if isinstance(dist, SimplexDistribution):
+        generator = torch.Generator(dist.device).manual_seed(seed())
+        return dist.sample((n,), generator)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed())
+        draws: Tensor = dist.sample((n,))
+    return draws
+
+
+def draw_shares(dist: SimplexDistribution, n: int, random_state: Any, tilt: Array | None = None) -> Array:
+    """Draws of label distributions (N, n, L), from the posterior of votes (N, L) if some are given."""
+    seed = int(np.random.default_rng(random_state).integers(2**31))
+    generator = torch.Generator(dist.device).manual_seed(seed)
+    with torch.no_grad():
+        draws = (dist if tilt is None else dist.posterior(tilt)).sample((n,), generator)
+    return to_numpy(draws).transpose(1, 0, 2)
+
+
+def rows_of(dist: SimplexDistribution, rows: Index) -> SimplexDistribution:
+    """The distribution of some rows, whose answers are float64.
+
+    Args:
+        dist: batch (N,).
+        rows: row numbers (b,).
+
+    Returns:
+        The distribution with batch (b,).
+
+    Example:
+        >>> from snefy_ldl import SnefySimplex
+        >>> dist = SnefySimplex.from_mixture(torch.eye(2), torch.tensor([[1.0, 1.0], [3.0, 1.0]]))
+        >>> rows_of(dist, np.array([1])).mean
+        tensor([[0.7500, 0.2500]], dtype=torch.float64)
+    """
+    return dist[torch.as_tensor(rows, device=dist.device)].double()
+
+
+def gap_patterns(table: Array) -> Iterator[tuple[Index, Index]]:
+    """Rows that have the same labels unknown.
+
+    Args:
+        table: shares or votes (N, L), NaN where one is unknown.
+
+    Yields:
+        Row numbers, and the numbers of the labels unknown in them.
+
+    Example:
+        >>> [(rows.tolist(), unknown.tolist()) for rows, unknown in gap_patterns(np.array([[1, np.nan], [1, 2]]))]
+        [([1], []), ([0], [1])]
+    """
+    patterns, which = np.unique(np.isnan(table), axis=0, return_inverse=True)
+    for k, pattern in enumerate(patterns):
+        yield np.flatnonzero(which.reshape(-1) == k), np.flatnonzero(pattern)
+
+
+def log_probs(dist: Any, shares: Array, counts: Array | None) -> Array:
+    """Log density of the observed shares, or log probability of the votes.
+
+    Args:
+        dist: Predicted distributions of the rows, batch (b,).
+        shares: What was observed, zeros treated as the model's fit treated them (b, L); not used with votes.
+        counts: Numbers of votes (b, L), NaN where a label was not on offer; None for shares.
+
+    Returns:
+        One figure per row (b,).
+
+    Example:
+        >>> from snefy_ldl import SnefySimplex
+        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
+        >>> log_probs(flat, np.array([[0.3, 0.7]]), None)
+        array([0.])
+    """
+    if counts is None:
+        return to_numpy(dist.log_prob(tensor_for(dist, shares)))
+    return to_numpy(dist.log_prob_counts(tensor_for(dist, counts)))
