@@ -28,7 +28,6 @@ SUBJECTS: dict[str, list[str]] = {
     ],
     "Integrations": [
         "snefy_ldl.apps.integrations.onnx",
-        "snefy_ldl.apps.integrations.hub",
         "snefy_ldl.apps.integrations.mlflow",
         "snefy_ldl.apps.integrations.label_studio",
     ],
@@ -45,10 +44,8 @@ INTERNAL: dict[str, str] = {
 }
 #: Descriptions of public names that are neither classes nor functions.
 CONSTANTS: dict[str, str] = {
-    "FLAVOR": "Name of the flavour in an MLflow model.",
     "HIGHER_IS_BETTER": "Name of each of the six measures of Geng (2016), and whether higher is better.",
     "LABEL_COLORS": "Colours of labels, in order: those of Okabe and Ito, distinguishable with any colour vision.",
-    "LEVEL": "Confidence level of the intervals of a report.",
     "MEASURES": "Name of every measure of point predictions, and whether higher is better.",
     "STRATEGIES": "Name of every query strategy, and its class.",
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -385,7 +385,8 @@ def share_grid(a: Array, b: Array) -> tuple[Array, Array, Array]:
     # a standard deviation is 1/√(a+b) wide on the scale arcsin √t, and on the logit's about one where tails decay
     even = np.linspace(low, high, 2 + round((high - low) * CELLS))
     angle = np.arcsin(np.sqrt(expit(np.array([low, high]))))
-    angles = np.linspace(*angle, 2 + round(2.0 * np.ptp(angle) * CELLS * np.sqrt((a + b).max())))[1:-1]
+    n_angles = int(2.5 + 2.0 * np.ptp(angle) * CELLS * np.sqrt((a + b).max()))
+    angles = np.linspace(angle[0], angle[1], n_angles)[1:-1]
     points = np.unique(np.concatenate([even, 2.0 * np.log(np.tan(angles))]).round(12))
     nodes, steps = np.polynomial.legendre.leggauss(NODES)
     half = 0.5 * np.diff(points)
@@ -490,7 +491,7 @@ class GuideGraph(nn.Module):
         InputError: one is of another kind.
     """
 
-    _KINDS = {SABFGS: _Linear, TreesLDL: TreesGraph}  # noqa: RUF012 - never changed
+    _KINDS: ClassVar[dict[type, type[_Tables]]] = {SABFGS: _Linear, TreesLDL: TreesGraph}
 
     def __init__(self, guides: Guides) -> None:
         super().__init__()
