@@ -70,6 +70,17 @@ def test_scores_are_those_of_plain_cross_validation() -> None:
     assert list(table["kl_divergence_rank"]) == [1.0, 2.0]
 
 
+def test_a_measure_of_ones_own() -> None:
+    def agreement(D: Any, P: Any) -> float:
+        return float((D.argmax(1) == P.argmax(1)).mean())
+
+    agreement.higher_is_better = True  # type: ignore[attr-defined]
+    result = compare(FEW, CITY.X, CITY.D, cv=3, measures=[agreement, "kl_divergence"])
+    better = result.mean("agreement")[0].argmax()
+    assert result.best("agreement") == list(FEW)[better]
+    assert "agreement ↑" in result.to_markdown()
+
+
 def test_folds_of_a_density_are_stacked_and_equal_lone_fits() -> None:
     model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=3, guides=None, random_state=0)
     folds = list(KFold(2, shuffle=True, random_state=0).split(CITY.X))
@@ -153,7 +164,7 @@ def test_several_data_sets_ranks_and_pictures() -> None:
 
 def test_text_tables_mark_best_and_worse() -> None:
     scores = {"clark": [np.array([[1.0, 1.1, 0.9], [2.0, 2.1, 1.9]])]}
-    result = Comparison(["a_b", "c"], ["data"], ["clark"], scores, np.ones((1, 2)), np.ones((1, 2)), [0.5])
+    result = Comparison(["a_b", "c"], ["data"], {"clark": False}, scores, np.ones((1, 2)), np.ones((1, 2)), [0.5])
     assert "**1.0000 ± 0.1000**" in result.to_markdown()
     assert "2.0000 ± 0.1000 •" in result.to_markdown()
     assert r"a\_b & \textbf{1.0000 $\pm$ 0.1000} \\" in result.to_latex()
@@ -183,7 +194,7 @@ def test_regressors_of_one_and_many_outputs() -> None:
         ({"learners": {"a": SABFGS}}, "give an object"),
         ({"learners": {"a": 3}}, "must have fit"),
         ({"learners": [AAKNN(), AAKNN()]}, "name them"),
-        ({"measures": ["luck"]}, "use names from"),
+        ({"measures": ["luck"]}, "or names from"),
         ({"cv": 1}, "number of folds"),
         ({"cv": KFold(3), "repeats": 2}, "as a number of folds"),
         ({"D": None}, "X and D"),
@@ -204,9 +215,9 @@ def test_check_learner_names_every_broken_rule() -> None:
         def predict(self, X: Any) -> Any:
             return 2.0 * super().predict(X)
 
-    with pytest.raises(InputError, match=r"return self.*sum to one.*write into.*no better"):
+    with pytest.raises(InputError, match=r"return self.*sum to one.*write into.*better than the mean"):
         check_learner(Careless())
-    with pytest.raises(InputError, match="fit, predict"):
+    with pytest.raises(InputError, match="clone"):
         check_learner(object())
     with pytest.raises(InputError, match="no luck"):
         check_learner(Broken())

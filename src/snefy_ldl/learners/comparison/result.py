@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy import stats
 
-from snefy_ldl import metrics
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_choice
 from snefy_ldl.errors import InputError
@@ -218,53 +218,41 @@ _LATEX = str.maketrans(
 
 
 def markdown_table(rows: Rows, note: str) -> str:
-    """Rows of (text, mark) as a Markdown table, and a note under it.
+    """Rows of (text, mark) as a Markdown table, and a note under it; marks are head, best, worse or nothing.
 
-    Args:
-        rows: The first is the head; marks are ``"head"``, ``"best"``, ``"worse"`` or nothing.
-        note: A sentence.
-
-    Returns:
-        Text that ends with a line break.
-
-    Example:
-        >>> print(markdown_table([[("learner", "head")], [("kNN", "best")]], "One."), end="")
-        | learner |
-        |---|
-        | **kNN** |
-        <BLANKLINE>
-        One.
+    >>> print(markdown_table([[("learner", "head")], [("kNN", "best")]], "One."), end="")
+    | learner |
+    |---|
+    | **kNN** |
+    <BLANKLINE>
+    One.
     """
     marks = {"best": "**{}**", "worse": "{} •"}
     lines = [
         "| " + " | ".join(marks.get(mark, "{}").format(text.replace("|", "\\|")) for text, mark in row) + " |"
         for row in rows
     ]
-    lines.insert(1, "|" + "---|" * len(rows[0]))
-    return "\n".join([*lines, "", note]) + "\n"
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:], "", note]) + "\n"
 
 
 def latex_table(rows: Rows, note: str) -> str:
     r"""Rows of (text, mark) as a LaTeX table in the style of ``booktabs``, and a note under it.
 
-    Args:
-        rows: As :func:`markdown_table` takes them.
-        note: A sentence.
-
-    Returns:
-        Text that ends with a line break.
-
-    Example:
-        >>> print(latex_table([[("a_b", "head")], [("1 ± 2", "best")]], "One.").splitlines()[4])
-        \textbf{1 $\pm$ 2} \\
+    >>> print(latex_table([[("a_b", "head")], [("1 ± 2", "best")]], "One.").splitlines()[4])
+    \textbf{1 $\pm$ 2} \\
     """
     marks = {"best": r"\textbf{{{}}}", "worse": r"{} $\bullet$"}
     body = [
         " & ".join(marks.get(mark, "{}").format(text.translate(_LATEX)) for text, mark in row) + r" \\" for row in rows
     ]
-    n_words = sum(not any(sign in text for sign in "↑↓") and not text.endswith(" s") for text, _ in rows[0])
-    columns = "l" * n_words + "r" * (len(rows[0]) - n_words)
-    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule"]
+    lines = [
+        rf"\begin{{tabular}}{{{'l' * len(rows[0])}}}",
+        r"\toprule",
+        body[0],
+        r"\midrule",
+        *body[1:],
+        r"\bottomrule",
+    ]
     return "\n".join([*lines, r"\end{tabular}", rf"\par\smallskip {note.translate(_LATEX)}"]) + "\n"
 
 
@@ -275,7 +263,7 @@ class Comparison:
     Args:
         learners: Names, k.
         data_sets: Names, n.
-        measures: Names.
+        measures: Names, and whether higher is better.
         scores: Measure to one table per data set, of each learner on each fold, (k, folds); NaN where a fit failed.
         fit_seconds: Mean seconds of a fit, (n, k); folds that were trained in one stack share its time.
         predict_seconds: Mean seconds of predicting a fold, (n, k).
@@ -295,7 +283,7 @@ class Comparison:
 
     learners: list[str]
     data_sets: list[str]
-    measures: list[str]
+    measures: dict[str, bool]
     scores: dict[str, list[Array]]
     fit_seconds: Array
     predict_seconds: Array
@@ -319,7 +307,7 @@ class Comparison:
     def rank(self, measure: str) -> Array:
         """Rank of each learner on each data set, 1 is best, (n, k); failed ones come last."""
         means = self.mean(measure)
-        losses = np.where(np.isfinite(means), -means if metrics.MEASURES[measure] else means, np.inf)
+        losses = np.where(np.isfinite(means), -means if self.measures[measure] else means, np.inf)
         return stats.rankdata(losses, axis=1)
 
     def best(self, measure: str | None = None, data: str | None = None) -> str:
@@ -357,8 +345,7 @@ class Comparison:
 
         check_choice("adjust", adjust, (None, "holm"))
         table = self._p_table(self._measure(measure), 0 if data is None else self._data(data))
-        if adjust == "holm":
-            table = np.stack([holm(row) for row in table])
+        table = np.stack([holm(row) for row in table]) if adjust else table
         return pd.DataFrame(table, index=self.learners, columns=self.learners)
 
     def friedman(self, measure: str | None = None, alpha: float = 0.05) -> FriedmanResult:
@@ -375,21 +362,21 @@ class Comparison:
             InputError: Fewer than two data sets or learners, or a learner that failed.
         """
         name = self._measure(measure)
-        return friedman_test(self.mean(name), higher_is_better=metrics.MEASURES[name], alpha=alpha)
+        return friedman_test(self.mean(name), higher_is_better=self.measures[name], alpha=alpha)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _measure(self, measure: str | None) -> str:
         if measure is not None and measure not in self.measures:
             raise InputError(f"measure={measure!r} was not scored; there are {', '.join(self.measures)}.")
-        return self.measures[0] if measure is None else measure
+        return next(iter(self.measures)) if measure is None else measure
 
     def _data(self, data: str) -> int:
         if data not in self.data_sets:
             raise InputError(f"data={data!r} was not compared; there are {', '.join(self.data_sets)}.")
         return self.data_sets.index(data)
 
-    def _scores(self, measure: str) -> list[Array]:
+    def _scores(self, measure: str | None) -> list[Array]:
         return self.scores[self._measure(measure)]
 
     def _index(self) -> Any:
@@ -401,12 +388,10 @@ class Comparison:
 
     def _p_table(self, measure: str, d: int) -> Array:
         scores, ratio = self.scores[measure][d], self.test_to_train[d]
-        k = len(scores)
-        table = np.full((k, k), np.nan)
-        for i in range(k):
-            for j in range(i):
-                if np.isfinite(scores[[i, j]]).all():
-                    table[i, j] = table[j, i] = corrected_t_test(scores[i], scores[j], ratio)[1]
+        known = np.flatnonzero(np.isfinite(scores).all(axis=1))
+        table = np.full((len(scores), len(scores)), np.nan)
+        for i, j in combinations(known, 2):
+            table[i, j] = table[j, i] = corrected_t_test(scores[i], scores[j], ratio)[1]
         return table
 
     def _against_best(self, measure: str) -> Array:
@@ -495,19 +480,19 @@ class Comparison:
             self.std_error(name)[0],
             n_folds - 1,
             name,
-            metrics.MEASURES[name],
+            self.measures[name],
             ax,
         )
 
     def __repr__(self) -> str:
         sets = f"{len(self.data_sets)} data sets" if len(self.data_sets) > 1 else f"data set {self.data_sets[0]!r}"
-        head = f"{len(self.learners)} learners on {sets}, best by {self.measures[0]}: {self.best()}"
+        head = f"{len(self.learners)} learners on {sets}, best by {self._measure(None)}: {self.best()}"
         return f"{head}\n{self.to_markdown()}"
 
     def _cells(self, alpha: float, times: bool) -> list[list[tuple[str, str]]]:
         """Rows of (text, mark); marks are ``"head"``, ``"best"``, ``"worse"`` or nothing."""
         several = len(self.data_sets) > 1
-        arrows = [f"{m.replace('_', ' ')} {'↑' if metrics.MEASURES[m] else '↓'}" for m in self.measures]
+        arrows = [f"{m.replace('_', ' ')} {'↑' if self.measures[m] else '↓'}" for m in self.measures]
         head = [*(["data"] if several else []), "learner", *arrows, *(["fit s", "predict s"] if times else [])]
         rows = [[(text, "head") for text in head]]
         facts = {m: (self.mean(m), self.std(m), self.rank(m), self._against_best(m)) for m in self.measures}
@@ -526,7 +511,7 @@ class Comparison:
         return rows
 
     def _note(self, alpha: float) -> str:
-        n_folds = self.scores[self.measures[0]][0].shape[1]
+        n_folds = self._scores(None)[0].shape[1]
         folds = f"{self.repeats} × {n_folds // self.repeats} folds" if self.repeats > 1 else f"{n_folds} folds"
         return (
             f"Mean ± standard deviation over {folds}; the best in bold; • is worse than the best by the corrected "

@@ -7,7 +7,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -99,6 +99,8 @@ class RegressorLDL(Learner):
         return np.where(values.sum(axis=1, keepdims=True) > 0.0, values, 1.0)  # a row of zeros becomes uniform
 
 
+#: A function of observed and predicted shares (N, L).
+Measure = Callable[[Array, Array], float]
 #: What no result depends on, taken out of the words that describe a learner.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -136,7 +138,7 @@ class Unit:
         model: Unfitted, with its seed.
         data: The data set.
         folds: Training and test rows.
-        measures: Names of measures.
+        measures: Name to function of observed and predicted shares.
         signature: Checksum of everything its result depends on.
     """
 
@@ -145,7 +147,7 @@ class Unit:
     model: Any
     data: TestSet
     folds: list[Fold]
-    measures: list[str]
+    measures: dict[str, Measure]
     signature: str
 
 
@@ -156,23 +158,8 @@ def _make_folds(cv: Any, data: TestSet, seed: int) -> list[Fold]:
     return list_folds(cv, len(data.D), seed)
 
 
-def check_learners(learners: Any) -> tuple[list[str], list[Any]]:
-    """Names and unfitted learners; scikit-learn regressors are wrapped.
-
-    Args:
-        learners: Name to learner; or a sequence of learners, named by their classes.
-
-    Returns:
-        Names and learners.
-
-    Raises:
-        InputError: Nothing to compare, a class instead of an object, or one that cannot be cloned.
-
-    Example:
-        >>> from snefy_ldl.learners import SABFGS
-        >>> check_learners([SABFGS()])[0]
-        ['SABFGS']
-    """
+def _check_learners(learners: Any) -> dict[str, Any]:
+    """Names and unfitted learners; scikit-learn regressors are wrapped."""
     if not isinstance(learners, Mapping):
         listed = list(learners) if np.iterable(learners) and not isinstance(learners, str) else [learners]
         learners = {type(one).__name__: one for one in listed}
@@ -180,18 +167,17 @@ def check_learners(learners: Any) -> tuple[list[str], list[Any]]:
             raise InputError('two learners are of one class: name them, e.g. {"few": AAKNN(5), "many": AAKNN(20)}.')
     if not learners:
         raise InputError('no learner to compare: give {"name": learner, ...}.')
-    checked = []
+    checked = {}
     for name, one in learners.items():
         if isinstance(one, type):
             raise InputError(f"{name!r} is a class; give an object: {one.__name__}().")
         if not (hasattr(one, "fit") and hasattr(one, "predict") and hasattr(one, "get_params")):
             raise InputError(f"{name!r} must have fit, predict and get_params; derive it from sklearn's BaseEstimator.")
-        one = RegressorLDL(one) if not _is_learner(one) and is_regressor(one) else one
         try:
-            checked.append(clone(one))
+            checked[str(name)] = clone(RegressorLDL(one) if not _is_learner(one) and is_regressor(one) else one)
         except (TypeError, RuntimeError) as error:
             raise InputError(f"{name!r} cannot be cloned: {error}") from None
-    return [str(name) for name in learners], checked
+    return checked
 
 
 def _is_learner(one: Any) -> bool:
@@ -199,19 +185,8 @@ def _is_learner(one: Any) -> bool:
     return isinstance(one, Learner) or callable(getattr(one, "predict_dist", None))
 
 
-def check_sets(X: Any, D: Any) -> list[TestSet]:
-    """Data sets, checked.
-
-    Args:
-        X: Features with ``D`` beside them; or without it, name to ``(X, D)`` or to an object with ``.X`` and ``.D``.
-        D: Label distributions, or None.
-
-    Returns:
-        One entry per data set.
-
-    Raises:
-        InputError: Rows or labels that break a rule, or no data at all.
-    """
+def _check_sets(X: Any, D: Any) -> list[TestSet]:
+    """Data sets, checked: X and D, a Dataset, or name to ``(X, D)`` or a Dataset."""
     if D is not None:
         return [_check_set("data", X, D)]
     if hasattr(X, "X") and hasattr(X, "D"):
@@ -238,29 +213,17 @@ def _check_set(name: str, X: Any, D: Any) -> TestSet:
     return TestSet(name, X, labels, named, digest.hexdigest())
 
 
-def check_measures(measures: Sequence[str] | None) -> list[str]:
-    """Names of measures; the six of Geng (2016) by default.
-
-    Args:
-        measures: Names, or None.
-
-    Returns:
-        The names.
-
-    Raises:
-        InputError: There is no such measure.
-
-    Example:
-        >>> check_measures(["kl_divergence"]), len(check_measures(None))
-        (['kl_divergence'], 6)
-    """
-    chosen = (
-        list(metrics.HIGHER_IS_BETTER) if measures is None else [measures] if isinstance(measures, str) else measures
-    )
-    unknown = [name for name in chosen if name not in metrics.MEASURES]
+def _check_measures(measures: Any) -> dict[str, Measure]:
+    """Measures by name; the six of Geng (2016) by default."""
+    chosen = list(metrics.HIGHER_IS_BETTER) if measures is None else measures
+    chosen = [chosen] if isinstance(chosen, str) or callable(chosen) else list(chosen)
+    unknown = [one for one in chosen if not callable(one) and one not in metrics.MEASURES]
     if unknown or not chosen:
-        raise InputError(f"measures={list(chosen)!r}: use names from {', '.join(metrics.MEASURES)}.")
-    return list(chosen)
+        raise InputError(f"measures={chosen!r}: use functions of (D, P), or names from {', '.join(metrics.MEASURES)}.")
+    return {
+        one if isinstance(one, str) else one.__name__: getattr(metrics, one) if isinstance(one, str) else one
+        for one in chosen
+    }
 
 
 def _describe(learner: Any) -> str:
@@ -321,8 +284,8 @@ def _score_folds(unit: Unit, n_jobs: int | None) -> Record:
                 rows = take_rows(everything if takes_groups(fitted) else data.X, test)
                 shares = np.asarray(fitted.predict(rows), dtype=np.float64)
                 predict_seconds.append(time.perf_counter() - started)
-                for name in unit.measures:
-                    scores[name].append(float(getattr(metrics, name)(data.D[test], close_rows(shares, floor))))
+                for name, measure in unit.measures.items():
+                    scores[name].append(float(measure(data.D[test], close_rows(shares, floor))))
     except Exception as error:  # one learner's failure must not lose the others' work
         return {"error": f"{type(error).__name__}: {error}"}
     return {"scores": scores, "fit_seconds": fit_seconds, "predict_seconds": predict_seconds}
@@ -335,7 +298,7 @@ def compare(
     *,
     cv: Any = 10,
     repeats: int = 1,
-    measures: Sequence[str] | None = None,
+    measures: Sequence[str | Measure] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
     random_state: Any = 0,
@@ -353,7 +316,9 @@ def compare(
         D: Label distributions (N, L).
         cv: Number of folds, shuffled; or, without repeats, a splitter or (train, test) pairs of row numbers.
         repeats: Cross-validations, each with the rows shuffled anew.
-        measures: Names out of ``metrics.MEASURES``; the six of Geng (2016) by default.
+        measures: Names out of ``metrics.MEASURES``, or functions of observed and predicted shares (both (N, L)) that
+            return a number, lower being better unless their attribute ``higher_is_better`` is True; the six of Geng
+            (2016) by default.
         checkpoint: Folder where each finished piece is kept. A comparison that was stopped continues from it, and one
             with more learners, data sets or repeats fits only what is new.
         n_jobs: Processes; one by default, -1 takes all cores.
@@ -377,8 +342,11 @@ def compare(
         ('linear', (1, 2))
     """
     seed = seed_from(random_state)
-    names, models = check_learners(learners)
-    sets, measures = check_sets(X, D), check_measures(measures)
+    models = _check_learners(learners)
+    names, sets, chosen = list(models), _check_sets(X, D), _check_measures(measures)
+    asked = ",".join(
+        name if name in metrics.MEASURES else f"{one.__module__}.{one.__qualname__}" for name, one in chosen.items()
+    )
     check_count("repeats", repeats)
     if repeats > 1 and not isinstance(cv, (int, np.integer)):
         raise InputError("repeats > 1 shuffles the rows anew each time: give cv as a number of folds.")
@@ -392,15 +360,15 @@ def compare(
     units = []
     for (d, data), r in product(enumerate(sets), range(repeats)):
         rows = b"".join(np.asarray(part, dtype=np.int64).tobytes() + b"|" for fold in folds[d][r] for part in fold)
-        for k, model in enumerate(models):
-            parts = [__version__, data.digest, _describe(model), ",".join(measures), str(seed), str(r)]
+        for k, model in enumerate(models.values()):
+            parts = [__version__, data.digest, _describe(model), asked, str(seed), str(r)]
             signature = hashlib.sha256("\0".join(parts).encode() + rows).hexdigest()[:24]
             model = seeded_clone(model, derive_seed(seed, r, 1) % (2**31 - 1), keep=True)
-            units.append(Unit((d, k), f"{names[k]}, {data.name}", model, data, folds[d][r], measures, signature))
+            units.append(Unit((d, k), f"{names[k]}, {data.name}", model, data, folds[d][r], chosen, signature))
     records = _run(units, checkpoint, n_jobs, verbose)
     shape = (len(sets), len(names))
     n_folds = [sum(map(len, repeats_of)) for repeats_of in folds]
-    scores = {name: [np.full((shape[1], n), np.nan) for n in n_folds] for name in measures}
+    scores = {name: [np.full((shape[1], n), np.nan) for n in n_folds] for name in chosen}
     fit_seconds, predict_seconds = np.full(shape, np.nan), np.full(shape, np.nan)
     errors: dict[tuple[str, str], str] = {}
     for d, k in np.ndindex(shape):
@@ -410,7 +378,7 @@ def compare(
             errors[sets[d].name, names[k]] = failures[0]
             warnings.warn(f"{names[k]} failed on {sets[d].name}: {failures[0]}", TrainingWarning, stacklevel=2)
             continue
-        for measure in measures:
+        for measure in chosen:
             scores[measure][d][k] = np.concatenate([record["scores"][measure] for record in found])
         fit_seconds[d, k] = np.mean(np.concatenate([record["fit_seconds"] for record in found]))
         predict_seconds[d, k] = np.mean(np.concatenate([record["predict_seconds"] for record in found]))
@@ -418,7 +386,9 @@ def compare(
     return Comparison(
         learners=names,
         data_sets=[data.name for data in sets],
-        measures=measures,
+        measures={
+            name: metrics.MEASURES.get(name, getattr(one, "higher_is_better", False)) for name, one in chosen.items()
+        },
         scores=scores,
         fit_seconds=fit_seconds,
         predict_seconds=predict_seconds,
