@@ -85,30 +85,15 @@ class Objects:
             for part in rows:
                 yield move_rows(self.batch(part), device)
             return
-        loader = DataLoader(
-            _Reader(self),
-            sampler=[part.tolist() if isinstance(part, Tensor) else list(part) for part in rows],
-            batch_size=None,
+        loader: DataLoader[Any] = DataLoader(
+            range(len(self)),  # type: ignore[arg-type]
+            batch_sampler=[part.tolist() if isinstance(part, Tensor) else list(part) for part in rows],
             num_workers=self.workers,
-            collate_fn=_as_it_is,
+            collate_fn=self.batch,
             pin_memory=device.type == "cuda",
         )
         for batch in loader:
             yield move_rows(batch, device)
-
-
-class _Reader(Dataset[Any]):
-    """A data set whose index is a list of rows and whose item is their batch."""
-
-    def __init__(self, objects: Objects) -> None:
-        self.objects = objects
-
-    def __getitem__(self, rows: list[int]) -> Any:
-        return self.objects.batch(rows)
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
 
 
 def make_batch(rows: list[Any], collate: Collate | None = None) -> Any:
@@ -184,9 +169,8 @@ def open_rows(X: Any, collate: Collate | None = None, n_labels: int | None = Non
         workers = workers or X.num_workers
         X = take_rows(X, slice(0, count_rows(X)))
     if isinstance(X, Mapping) and collate is not None:  # an encoding of texts: rows of unequal length
-        keys, columns = list(X), list(X.values())
-        X = Items(dict(zip(keys, row)) for row in zip(*columns))
-    if collate is not None and isinstance(X, (list, np.ndarray, Tensor)):
+        X = Items(dict(zip(X, row)) for row in zip(*X.values()))
+    elif collate is not None and isinstance(X, (list, np.ndarray, Tensor)):
         X = Items(list(X))
     if hasattr(X, "iloc"):
         X = X.to_numpy()
@@ -209,8 +193,8 @@ def _column(name: str, value: Any) -> Any:
     try:
         array = np.asarray(value)
     except ValueError:
-        array = None
-    if array is None or array.dtype.kind in "OUS":
+        array = np.array([None])
+    if array.dtype.kind in "OUS":
         raise InputError(
             f"X[{name!r}] holds rows of unequal length or no numbers; pad them to one length (a tokenizer's "
             'padding=True, return_tensors="pt"), or give the rows as a list and Backbone(module, collate=...).'
@@ -268,22 +252,20 @@ def split_labels(X: Any, D: Any = None, counts: Any = None) -> tuple[Any, Any, A
         array([[3., 1.],
                [0., 4.]])
     """
-    if D is not None or counts is not None or not isinstance(X, (Dataset, DataLoader, list)):
-        return X, D, counts
-    if isinstance(X, IterableDataset):
+    pairs = isinstance(X, list) and is_items(X) and isinstance(X[0], tuple) and len(X[0]) == 2
+    holds_labels = pairs or (isinstance(X, (Dataset, DataLoader)) and not isinstance(X, IterableDataset))
+    if D is not None or counts is not None or not holds_labels:
         return X, D, counts
     source = X.dataset if isinstance(X, DataLoader) else X
-    if isinstance(X, list) and not (is_items(X) and isinstance(X[0], tuple) and len(X[0]) == 2):
-        return X, D, counts
     for name in ("shares", "counts"):
-        if getattr(source, name, None) is not None and not callable(getattr(source, name)):
-            table = np.asarray(getattr(source, name), dtype=np.float64)
+        table = getattr(source, name, None)
+        if table is not None and not callable(table):
+            table = np.asarray(table, dtype=np.float64)
             return X, *((table, None) if name == "shares" else (None, table))
     if isinstance(source, TensorDataset) and len(source.tensors) == 2:
-        labels = source.tensors[1].detach().cpu().double().numpy()
-        whole = not source.tensors[1].is_floating_point()
-        plain = isinstance(X, TensorDataset)
-        return (source.tensors[0] if plain else X), *labels_kind(labels, whole)
+        labels = label_array(source.tensors[1])
+        x = source.tensors[0] if isinstance(X, TensorDataset) else X
+        return x, *labels_kind(labels.astype(np.float64), labels.dtype.kind in "iub")
     labels, whole = _read_labels(source)
     return X, *labels_kind(labels, whole)
 
@@ -364,15 +346,11 @@ def describe(batch: Any, rows: bool = False) -> str:
         '{ids: int64 (rows, 7)}'
     """
     if isinstance(batch, (Tensor, np.ndarray)):
-        shape = [str(size) for size in batch.shape]
-        if rows and shape:
-            shape[0] = "rows"
+        shape = ["rows" if rows and k == 0 else str(size) for k, size in enumerate(batch.shape)]
         return f"{str(batch.dtype).removeprefix('torch.')} ({', '.join(shape)})"
     if isinstance(batch, Mapping):
         return "{" + ", ".join(f"{key}: {describe(value, rows)}" for key, value in batch.items()) + "}"
-    if isinstance(batch, (tuple, list)) and batch:
-        same = {type(part).__name__ for part in batch}
-        if len(batch) > 4 or (len(same) == 1 and not isinstance(batch[0], (Tensor, np.ndarray, Mapping))):
-            return f"a {type(batch).__name__} of {type(batch[0]).__name__}"
+    if isinstance(batch, (tuple, list)) and 0 < len(batch) <= 4 and isinstance(batch[0], (Tensor, np.ndarray, Mapping)):
         return "(" + ", ".join(describe(part, rows) for part in batch) + ")"
-    return f"a {type(batch).__name__}"
+    kind = type(batch).__name__
+    return f"a {kind} of {type(batch[0]).__name__}" if isinstance(batch, (tuple, list)) and batch else f"a {kind}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
@@ -60,18 +60,14 @@ class Stream:
     """
 
     def __init__(self, source: Any, n_rows: int | None = None, counts: bool | None = None) -> None:
-        self.source, self.counts = source, counts
-        self.batch_size: int | None = None
-        self._blocks: Callable[[], Iterator[Any]]
+        self.counts, self.batch_size = counts, getattr(source, "batch_size", None)
+        self._blocks: Callable[[], Iterable[Any]]
         if isinstance(source, DataLoader):
-            self._blocks = lambda: iter(source)
-            self.batch_size = source.batch_size
-            n_rows = n_rows or _length(source.dataset)
+            self._blocks, n_rows = lambda: source, n_rows or _length(source.dataset)
         elif isinstance(source, IterableDataset):
-            self._blocks = lambda: (_single(row, number) for number, row in enumerate(source))
-            n_rows = n_rows or _length(source)
+            self._blocks, n_rows = lambda: map(_single, source, count()), n_rows or _length(source)
         elif callable(source):
-            self._blocks = lambda: iter(source())
+            self._blocks = source
         else:
             raise InputError(f"a stream is an iterable data set, a loader or a function; got {describe(source)}.")
         self.n_rows = n_rows
@@ -94,11 +90,9 @@ class Stream:
         for block in self._blocks():
             X, labels = block if isinstance(block, (tuple, list)) and len(block) == 2 else (block, None)
             X = as_rows(X)
-            n = count_rows(X)
-            if n == 0:
-                continue
-            parts.append((X, labels))
-            held, size, any_rows = held + n, size + count_bytes(X), True
+            if n := count_rows(X):
+                parts.append((X, labels))
+                held, size, any_rows = held + n, size + count_bytes(X), True
             if held >= rows or size >= nbytes:
                 yield _join(parts)
                 parts, held, size = [], 0, 0
@@ -140,11 +134,9 @@ def make_stream(X: Any) -> Stream:
         >>> [len(chunk) for chunk in make_stream([(row, [0.5, 0.5]) for row in np.eye(5)]).chunks()]
         [5]
     """
-    stream = as_stream(X)
-    if stream is not None:
-        return stream
     source: Any = X.dataset if isinstance(X, DataLoader) else X
-    return Stream(lambda: (_single(source[k], k) for k in range(len(source))), _length(source))
+    pairs = (lambda: (_single(source[k], k) for k in range(len(source)))), _length(source)
+    return as_stream(X) or Stream(*pairs)
 
 
 def _length(source: Any) -> int | None:
@@ -166,30 +158,27 @@ def _single(row: Any, number: int) -> tuple[Any, Any]:
 
 def _join(parts: list[tuple[Any, Any]]) -> Chunk:
     """One chunk of some blocks."""
-    blocks = [X for X, _ in parts]
-    first = blocks[0]
-    X: Any
-    if len(blocks) == 1:
-        X = first
-    elif isinstance(first, Items):
-        X = Items(row for block in blocks for row in block)
-    elif isinstance(first, (Tensor, np.ndarray)):
-        X = torch.cat([torch.as_tensor(block) for block in blocks])
-    elif isinstance(first, dict):
-        X = {key: torch.cat([torch.as_tensor(block[key]) for block in blocks]) for key in first}
-    elif isinstance(first, (tuple, list)):
-        X = type(first)(torch.cat([torch.as_tensor(part) for part in column]) for column in zip(*blocks))
-    else:
-        X = _stack_frames(blocks)
-    labels = [label for _, label in parts]
+    X, labels = _stack([X for X, _ in parts]), [label for _, label in parts]
     if any(label is None for label in labels):
         return Chunk(X, None)
     arrays = [label_array(label) for label in labels]
     whole = all(array.dtype.kind in "iub" for array in arrays)
-    return Chunk(X, _stack_frames(labels) if hasattr(labels[0], "columns") else np.concatenate(arrays), whole)
+    return Chunk(X, _stack(labels) if hasattr(labels[0], "columns") else np.concatenate(arrays), whole)
 
 
-def _stack_frames(frames: list[Any]) -> Any:
-    import pandas as pd  # who passes tables has it
+def _stack(blocks: Sequence[Any]) -> Any:
+    """Blocks of rows of one kind in one."""
+    first = blocks[0]
+    if len(blocks) == 1:
+        return first
+    if isinstance(first, Items):
+        return Items(row for block in blocks for row in block)
+    if isinstance(first, Mapping):
+        return {key: _stack([block[key] for block in blocks]) for key in first}
+    if isinstance(first, (tuple, list)):
+        return type(first)(map(_stack, zip(*blocks)))
+    if hasattr(first, "iloc"):
+        import pandas  # who passes tables has it
 
-    return pd.concat(frames, ignore_index=True)
+        return pandas.concat(blocks, ignore_index=True)
+    return torch.cat([torch.as_tensor(block) for block in blocks])

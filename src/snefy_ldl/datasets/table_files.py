@@ -127,8 +127,8 @@ def check_cells(chunk: Any, numbers: Sequence[str], where: str, first: int) -> N
         if name in numbers and (np.isnan(values).any() or is_text(chunk[name])):
             row = int(np.isnan(values).argmax())
             raise InputError(
-                f"{where} {first + row}, column {name!r}: {str(chunk[name].iloc[row])!r} is no number, and the model takes "
-                "numbers only. Fit it again with this version to have text and gaps read."
+                f"{where} {first + row}, column {name!r}: {str(chunk[name].iloc[row])!r} is no number, and the model "
+                "takes numbers only. Fit it again with this version to have text and gaps read."
             )
         if np.isinf(values).any():
             row = first + int(np.isinf(values).argmax())

@@ -100,7 +100,7 @@ class VoteTable:
         columns = {name: _column(table, name) for name in (item, annotator, label) if name is not None}
         if len({len(column) for column in columns.values()}) > 1:
             raise InputError("the columns of a long table must be equally long.")
-        for name in [item] + ([] if annotator is None else [annotator]):
+        for name in columns.keys() - {label}:
             gaps = [row for row, value in enumerate(columns[name]) if _absent(value)]
             if gaps:
                 raise InputError(f"column {name!r} is empty in data row {gaps[0] + 1}; every vote needs one.")
@@ -110,8 +110,19 @@ class VoteTable:
         items, where = _codes(columns[item])
         voters, who = ([], np.full(len(where), -1)) if annotator is None else _codes(columns[annotator])
         names, what = _label_codes([columns[label][row] for row in given], label_names)
-        every_vote = cls(where[given], who[given], what, items, voters, names)
-        return every_vote if repeats == "all" else every_vote._without_repeats(repeats)
+        votes = cls(where[given], who[given], what, items, voters, names)
+        if repeats not in ("all", "first", "last", "error"):
+            raise InputError(f'repeats={repeats!r}: use "all", "first", "last" or "error".')
+        again = votes.repeated()
+        if repeats == "all" or not again.any():
+            return votes
+        if repeats == "error":
+            row = int(again.argmax())
+            raise InputError(
+                f"annotator {voters[votes.annotator[row]]!r} votes twice on item {items[votes.item[row]]!r}."
+            )
+        backwards = slice(None, None, -1 if repeats == "last" else 1)
+        return votes.pick(~votes.pick(np.arange(len(votes))[backwards]).repeated()[backwards])
 
     @classmethod
     def from_wide(
@@ -178,32 +189,16 @@ class VoteTable:
         if table.ndim != 2 or table.shape[1] < 2:
             raise InputError(f"counts must be a table with at least 2 labels; got shape {table.shape}.")
         table = check_counts(np.pad(table, ((0, 0), (0, 1)), constant_values=1.0))[0][:, :-1]  # every row has a vote
-        row, column = np.indices(table.shape)
-        times = table.astype(np.intp).ravel()
-        item, label = np.repeat(row.ravel(), times), np.repeat(column.ravel(), times)
+        cells = np.repeat(np.arange(table.size), table.astype(np.intp).ravel())
+        item, label = np.divmod(cells, table.shape[1])
         ids = _row_names(counts, len(table)) if items is None else list(items)
         labels = names or [f"label_{r}" for r in range(table.shape[1])]
         labels = labels if label_names is None else [str(name) for name in label_names]
-        if len(ids) != len(table) or len(labels) != table.shape[1]:
+        if (len(ids), len(labels)) != table.shape:
             raise InputError(
                 f"counts of shape {table.shape} do not fit {len(ids)} items and {len(labels)} label names."
             )
         return cls(item, np.full(len(item), -1), label, ids, [], labels)
-
-    def _without_repeats(self: Table, repeats: VoteRepeats) -> Table:
-        if repeats not in ("first", "last", "error"):
-            raise InputError(f'repeats={repeats!r}: use "all", "first", "last" or "error".')
-        again = self.repeated()
-        if repeats == "error" and again.any():
-            row = int(np.flatnonzero(again)[0])
-            raise InputError(
-                f"annotator {self.annotators[self.annotator[row]]!r} votes twice on item "
-                f"{self.items[self.item[row]]!r}."
-            )
-        keep = ~again
-        if repeats == "last":
-            keep = ~self.pick(np.arange(len(self))[::-1]).repeated()[::-1]
-        return self.pick(np.flatnonzero(keep))
 
     def repeated(self) -> Mask:
         """Which votes repeat one: their annotator has voted on that item before, in the order of the votes.
@@ -269,17 +264,16 @@ class VoteTable:
             {'age': ['18-24', '50+']}
         """
         names = [cell_text(name) for name in _column(facts, annotator)]
-        if len(set(names)) < len(names):
-            twice = next(name for k, name in enumerate(names) if name in names[:k])
-            raise InputError(f"annotator {twice!r} has two rows of facts; give one row per person.")
         where = {name: k for k, name in enumerate(names)}
+        if len(where) < len(names):
+            twice = next(name for k, name in enumerate(names) if where[name] != k)
+            raise InputError(f"annotator {twice!r} has two rows of facts; give one row per person.")
         if absent := [name for name in self.annotators if cell_text(name) not in where]:
             raise InputError(f"annotator {absent[0]!r} has votes, but no row of facts.")
         rows = [where[cell_text(name)] for name in self.annotators]
-        columns = list(facts) if isinstance(facts, Mapping) else [str(column) for column in facts.columns]
+        columns = [str(name) for name in (facts if isinstance(facts, Mapping) else facts.columns)]
         known = {name: _column(facts, name) for name in columns if name != annotator}
-        chosen = {name: [_fact(column[row]) for row in rows] for name, column in known.items()}
-        return replace(self, facts=chosen)
+        return replace(self, facts={name: [_fact(column[row]) for row in rows] for name, column in known.items()})
 
     @property
     def counts(self) -> Array:
@@ -411,8 +405,7 @@ def guess_vote_columns(
 ) -> tuple[str, str | None, str] | None:
     """Columns of a table with one vote per row.
 
-    The label column is the one that holds nothing but labels, where these are known; otherwise names tell, and of three
-    columns the one that is left.
+    The label column is the one that holds nothing but labels, if these are known; otherwise names decide.
 
     Args:
         cells: A DataFrame of text, None where a cell is empty.
@@ -442,12 +435,6 @@ def guess_vote_columns(
     if len(roles["item"]) > 1:  # "image" and "image_id", "id" and "text": the one whose votes come again
         repeated = [name for name in roles["item"] if cells[name].dropna().duplicated().any()]
         roles["item"] = repeated if len(repeated) == 1 else roles["item"]
-    if len(names) in (2, 3):
-        taken = {name for role in ("annotator", "label", "item") for name in roles[role]}
-        rest = [name for name in names if name not in taken]
-        empty = [role for role in ("item", "label") if not roles[role]]
-        if len(rest) == 1 and len(empty) == 1:
-            roles[empty[0]] = rest
     if len(roles["item"]) != 1 or len(roles["label"]) != 1 or roles["item"] == roles["label"]:
         return None
     return roles["item"][0], (roles["annotator"] or [None])[0], roles["label"][0]  # type: ignore[list-item]
