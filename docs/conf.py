@@ -96,6 +96,7 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = "SNEFY-LDL"
 html_static_path = ["_static"]
+templates_path = ["_templates"]
 html_css_files = ["site.css"]
 html_js_files = [("mode.js", {"priority": 100})]
 html_show_sourcelink = False
@@ -103,11 +104,15 @@ html_copy_source = False
 html_search_scorer = str(HERE / "_static" / "scorer.js")
 # Without this value, a change of the search alone would not rebuild the pages.
 html_context = {"search": (HERE / "_static" / "scorer.js").read_text(encoding="utf-8")}
-html_sidebars = {"index": [], "questions": []}
+html_sidebars = {
+    **{pages: ["contents.html"] for pages in ("*", "tutorials/*", "results/*")},
+    **{pages: ["sidebar-nav-bs"] for pages in ("reference/*", "reference/names/*", "auto_gallery/**")},
+    "index": [],
+}
 html_theme_options = {
     "logo": {"text": "SNEFY-LDL"},
     "navbar_align": "left",
-    "header_links_before_dropdown": 7,
+    "navbar_center": ["top-links"],
     "navbar_end": ["theme-switcher"],
     "show_prev_next": False,
     "collapse_navigation": True,
@@ -116,8 +121,8 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
-    "pygments_light_style": "tango",
-    "pygments_dark_style": "github-dark",
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
     "navigation_with_keys": False,
 }
 copyright = "the SNEFY-LDL authors, MIT licence"

@@ -54,17 +54,3 @@ def test_the_transformer_reads_pairs(backbones):
     with torch.no_grad():
         together, alone = net(**batch)[1], net(**words([("a dog", "runs")]))[0]
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_the_picture_of_both_densities(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    import make_which_density
-
-    lines = {line["name"]: line for line in make_which_density.measured()}
-    assert len(lines) == 14
-    # the difference of the means in benchmarks/results/density.md, per free share
-    assert lines["GEMAS elements"]["gap"] == pytest.approx((2.793 + 1.294) / 17, abs=1e-4)
-    assert lines["HouseholdExp"]["gap"] == pytest.approx((4.924 - 4.455) / 3, abs=1e-3)
-    assert not lines["IMDb movies"]["continuous"]
-    assert make_which_density.main(tmp_path / "picture.png").stat().st_size > 10_000

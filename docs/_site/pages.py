@@ -12,36 +12,24 @@ from public_names import CONSTANTS, SUBJECTS, public_names
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-#: Pages of the site that show a file from outside docs/, and their keywords for the search.
+#: Keywords for the search of files that name none themselves.
+KEYWORDS = {
+    "changelog": "changes, changelog, versions, release notes, news",
+    "contributing": "contribute, development, tests, style",
+    "results/density": "zuko, normalising flow, mixture density network, NGBoost, likelihood, benchmark",
+    "results/waits": "latency, time, first call, million rows, benchmark",
+    "results/peer": "PyLDL, speed, fast, accurate, compared, comparison, time, benchmark",
+    "results/gpu": "GPU, CUDA, H200, benchmark",
+    "results/active_study": "active learning, study, pools, benchmark",
+}
+#: Pages of the site that show a file from outside docs/: all results, and two of the project.
 SHOWN = {
-    "changelog": ("CHANGELOG.md", "changes, changelog, versions, release notes, news"),
-    "contributing": ("CONTRIBUTING.md", "contribute, development, tests, style"),
-    "results/accuracy": ("benchmarks/results/accuracy.md", "accuracy, likelihood, benchmark"),
-    "results/density": (
-        "benchmarks/results/density.md",
-        "zuko, normalising flow, mixture density network, NGBoost, likelihood, benchmark",
-    ),
-    "results/logratio": ("benchmarks/results/logratio.md", "log-ratio, composition, small tables, benchmark"),
-    "results/gpu_tests": ("benchmarks/results/gpu_tests.md", "GPU, CUDA, tests"),
-    "results/waits": ("benchmarks/results/waits.md", "latency, time, first call, million rows, benchmark"),
-    "results/peer": (
-        "benchmarks/results/peer.md",
-        "PyLDL, speed, fast, accurate, compared, comparison, time, benchmark",
-    ),
-    "results/learners": ("benchmarks/learners.md", "PyLDL, learners, accuracy, speed, benchmark"),
-    "results/gpu": ("benchmarks/results/gpu.md", "GPU, CUDA, H200, benchmark"),
-    "results/scaling": ("benchmarks/results/scaling.md", "scaling, memory, cost, benchmark"),
-    "results/conformal": ("benchmarks/results/conformal.md", "coverage, width, benchmark"),
-    "results/votes": ("benchmarks/results/votes.md", "votes, counts, benchmark"),
-    "results/conditional": ("benchmarks/results/conditional.md", "conformal prediction, thresholds, MAPIE, benchmark"),
-    "results/active_study": ("benchmarks/results/active_study.md", "active learning, study, pools, benchmark"),
-    "results/small_tables": ("benchmarks/results/small_tables.md", "small tables, compositions, benchmark"),
-    "results/groups": ("benchmarks/results/groups.md", "groups, mixed models, benchmark"),
-    "results/annotators": ("benchmarks/results/annotators.md", "annotators, votes, crowd, benchmark"),
-    "results/votes_guided": ("benchmarks/results/votes_guided.md", "votes, guides, benchmark"),
-    "results/compare": ("benchmarks/results/compare.md", "learners, SJAFFE, benchmark"),
-    "results/enhancement": ("benchmarks/results/enhancement.md", "label enhancement, benchmark"),
-    "results/service": ("benchmarks/results/service.md", "service, load, latency, benchmark"),
+    "changelog": "CHANGELOG.md",
+    "contributing": "CONTRIBUTING.md",
+    "results/learners": "benchmarks/learners.md",
+    **{
+        f"results/{file.stem}": f"benchmarks/results/{file.name}" for file in (ROOT / "benchmarks/results").glob("*.md")
+    },
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -66,7 +54,8 @@ def write_pages() -> None:
 def shown_pages() -> dict[Path, str]:
     """Return copies of files outside docs/, with a title and with links that stay inside the site."""
     pages = {}
-    for page, (source, words) in SHOWN.items():
+    for page, source in SHOWN.items():
+        words = KEYWORDS.get(page, f"{Path(page).name}, benchmark")
         text = (ROOT / source).read_text(encoding="utf-8")
         if not text.startswith("# "):
             text = f"# {Path(source).stem.capitalize()}: results\n\n{text}"
@@ -86,7 +75,7 @@ def turn_links(text: str, home: Path, page: Path) -> str:
     Returns:
         The text with the new links.
     """
-    copies = {(ROOT / source).resolve(): DOCS / f"{name}.md" for name, (source, _) in SHOWN.items()}
+    copies = {(ROOT / source).resolve(): DOCS / f"{name}.md" for name, source in SHOWN.items()}
     copies[(ROOT / "README.md").resolve()] = DOCS / "index.md"
 
     def turn(match: re.Match[str]) -> str:
