@@ -346,8 +346,8 @@ def test_what_knows_no_groups_says_so(data):
 
 
 @pytest.mark.slow
-def test_scores_comparisons_and_searches_take_groups(data, parts, model):
-    from snefy_ldl import compare, evaluate, tune
+def test_scores_and_comparisons_take_groups(data, parts, model):
+    from snefy_ldl import compare, evaluate
     from snefy_ldl.learners import SABFGS
 
     _, seen, _ = parts
@@ -356,9 +356,6 @@ def test_scores_comparisons_and_searches_take_groups(data, parts, model):
     assert known == pytest.approx(model.score(X[seen], D[seen], groups=g[seen]))
     result = compare({"linear": SABFGS()}, X[:200], D[:200], cv=2, groups=g[:200])
     assert result.mean("kl_divergence").shape == (1, 1)
-    base = SnefyLDL(epochs=1, guides=None, standardize="unit", random_state=0)
-    found = tune(base, X[:200], D[:200], {"learning_rate": [1e-3]}, groups=g[:200], cv=2, n_jobs=1, random_state=0)
-    assert found.n_splits_ == 2
 
 
 # -- what groups explain ---------------------------------------------------------------------------------------------

@@ -8,15 +8,14 @@ import pytest
 from sklearn.base import clone, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.model_selection import cross_val_score
-from sklearn.pipeline import Pipeline
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
-from snefy_ldl import LDLPipeline, SnefyLDL, tune
+from snefy_ldl import LDLPipeline, SnefyLDL
 from snefy_ldl.active import query
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.errors import ModelFileError
 from snefy_ldl.learners import AAKNN
 
 SMALL = {"epochs": 2, "n_neurons": 4, "n_readouts": 3, "hidden_sizes": (4,), "guides": None, "random_state": 0}
@@ -53,33 +52,20 @@ def test_every_answer_is_the_models_own(city, fitted):
 
 def test_conformal_prediction_and_active_learning(city, fitted):
     X, D = city.X[80:], city.D[80:]
-    by_hand = ConformalIntervals(fitted, 0.8).conformalize(X, D).predict_interval(X)
-    np.testing.assert_array_equal(fitted.conformalize(X, D, 0.8).predict_interval(X), by_hand)
-    assert by_hand.shape == (40, 3, 2)
+    assert ConformalIntervals(fitted, 0.8).conformalize(X, D).predict_interval(X).shape == (40, 3, 2)
     assert ConformalRegion(fitted).conformalize(X, D).contains(X, D).shape == (40,)
-    np.testing.assert_array_equal(
-        fitted.query(X, 4, "entropy", random_state=0), query("entropy", X, 4, model=fitted, random_state=0)
-    )
-    assert len(fitted.query(X, 4, "random", random_state=0)) == 4
+    assert len(query("entropy", X, 4, model=fitted, random_state=0)) == 4
     crossed = ConformalIntervals(clone(fitted), 0.8, cv=2).conformalize(X, D)
     assert crossed.predict_interval(X).shape == (40, 3, 2)
 
 
-@pytest.mark.slow
-def test_tuning_fits_each_folds_own_transformers(city):
+def test_grid_search_fits_each_folds_own_transformers(city):
     pipeline = LDLPipeline([("scale", StandardScaler()), ("model", SnefyLDL(**SMALL))])
-    space = {"learning_rate": [1e-6, 1e-2], "scale__with_mean": [True, False]}
-    result = tune(pipeline, city.X, city.D, space, cv=2, random_state=0, n_jobs=1)
-    assert result.best_params_["model__learning_rate"] == 1e-2
-    assert isinstance(result.best_estimator_, LDLPipeline)
     train, test = np.arange(60), np.arange(60, 120)
-    lone = tune(pipeline, city.X, city.D, {"epochs": [2]}, cv=[(train, test)], random_state=0, refit=False)
+    found = GridSearchCV(pipeline, {"model__epochs": [2]}, cv=[(train, test)]).fit(city.X, city.D)
     by_hand = clone(pipeline).fit(city.X[train], city.D[train]).score(city.X[test], city.D[test])
-    assert lone.best_score_ == pytest.approx(by_hand)
-    with pytest.raises(InputError, match="LDLPipeline"):
-        tune(Pipeline(pipeline.steps), city.X, city.D, {"epochs": [1]})
-    with pytest.raises(InputError, match="space names 'depth'"):
-        tune(pipeline, city.X, city.D, {"depth": [1]})
+    assert found.best_score_ == pytest.approx(by_hand)
+    assert isinstance(found.best_estimator_, LDLPipeline)
 
 
 def test_files_without_pickle(city, fitted, tmp_path):
@@ -116,7 +102,6 @@ def test_tables_and_votes_go_through(city):
     votes = np.random.default_rng(0).integers(0, 5, (120, 3)) + 1
     pipeline = LDLPipeline([("columns", split), ("model", SnefyLDL(**SMALL))]).fit(table, counts=votes)
     assert pipeline.log_prob(table, counts=votes).shape == (120,)
-    assert len(pipeline.query(table, 3, "random", random_state=0)) == 3
 
 
 def test_scikit_learn_takes_models_for_regressors(city, fitted):

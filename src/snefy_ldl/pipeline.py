@@ -6,14 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from snefy_ldl._internal.files import read_regular, write_bytes, write_json
-from snefy_ldl._internal.rows import take_rows
-from snefy_ldl.active.query import query
-from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.persistence import load, make_head, read_description
 from snefy_ldl.training.guides import distrusted_types
@@ -25,18 +20,17 @@ CONFIG, TRANSFORMERS, MODEL = "pipeline.json", "transformers.skops", "model"
 #: Answers of the last step about rows, which the pipeline gives after transforming them.
 ANSWERS = (
     *("predict_dist", "predict_var", "predict_mean_var", "predict_cov", "predict_zero", "predict_quantiles"),
-    *("predict_interval", "log_prob", "sample", "entropy", "update", "next_vote", "votes_needed"),
+    *("predict_interval", "log_prob", "sample", "entropy"),
 )
 
 
 class LDLPipeline(Pipeline):  # type: ignore[misc]
     """Transformers in front of a model of label distributions, as one model that answers every question.
 
-    Beside what scikit-learn's :class:`~sklearn.pipeline.Pipeline` does, it has ``predict_dist``, ``predict_var``,
+    In addition to scikit-learn's :class:`~sklearn.pipeline.Pipeline`, it has ``predict_dist``, ``predict_var``,
     ``predict_mean_var``, ``predict_cov``, ``predict_zero``, ``predict_quantiles``, ``predict_interval``, ``log_prob``,
-    ``sample``, ``entropy``, ``update``, ``next_vote`` and ``votes_needed`` of its last step, each of which takes the
-    rows as the first transformer does. Conformal prediction, active learning and :func:`snefy_ldl.tune` take it as
-    they take the model itself.
+    ``sample`` and ``entropy`` of its last step, each of which takes the rows as the first transformer does. Conformal
+    prediction and active learning take it like the model itself, and ``GridSearchCV`` searches its settings.
 
     Args:
         steps: pairs (name, transformer), the last (name, model).
@@ -171,78 +165,6 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
         more = {"sample_weight": sample_weight, "counts": counts}
         params |= {name: value for name, value in more.items() if value is not None}
         return float(self.model_.score(self.transformed(X), D, **params))
-
-    def fit_folds(self, X: Any, D: Any, splits: Any) -> list[LDLPipeline]:
-        """One fitted clone a split, each with its own transformers.
-
-        Args:
-            X: rows, as the first step takes them.
-            D: label distributions (N, L).
-            splits: training rows of each clone.
-
-        Returns:
-            Fitted clones, in the order of the splits.
-
-        Example:
-            >>> from snefy_ldl import SnefyLDL
-            >>> from snefy_ldl.datasets import make_city_districts
-            >>> city = make_city_districts(n=60, random_state=0)
-            >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))])
-            >>> len(pipeline.fit_folds(city.X, city.D, [range(30), range(30, 60)]))
-            2
-        """
-        rows = [np.asarray(split, dtype=np.intp) for split in splits]
-        return [clone(self).fit(take_rows(X, split), take_rows(D, split)) for split in rows]
-
-    def conformalize(self, X: Any, D: Any, confidence_level: Any = 0.9, **settings: Any) -> ConformalIntervals:
-        """Intervals that cover as promised, calibrated on rows the fit has not seen.
-
-        Args:
-            X: rows, as the first step takes them.
-            D: label distributions (N, L).
-            confidence_level: between 0 and 1, or several.
-            settings: of :class:`~snefy_ldl.conformal.ConformalIntervals`.
-
-        Returns:
-            Calibrated intervals: ``.predict_interval(X)``.
-
-        Raises:
-            InputError: where data or settings break a rule.
-
-        Example:
-            >>> from snefy_ldl import SnefyLDL
-            >>> from snefy_ldl.datasets import make_city_districts
-            >>> city = make_city_districts(n=90, random_state=0)
-            >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))]).fit(city.X[:60], city.D[:60])
-            >>> pipeline.conformalize(city.X[60:], city.D[60:]).predict_interval(city.X[:2]).shape
-            (2, 3, 2)
-        """
-        return ConformalIntervals(self, confidence_level, **settings).conformalize(X, D)
-
-    def query(self, X_pool: Any, n: int, strategy: Any = "auto", **settings: Any) -> Any:
-        """Which rows of a pool are most worth a label.
-
-        Args:
-            X_pool: unlabelled rows, as the first step takes them.
-            n: how many.
-            strategy: a name or a strategy; see :func:`snefy_ldl.active.query`.
-            settings: of that function and of the strategy.
-
-        Returns:
-            Row numbers (n,), best first.
-
-        Raises:
-            InputError: where pool or settings break a rule.
-
-        Example:
-            >>> from snefy_ldl import SnefyLDL
-            >>> from snefy_ldl.datasets import make_city_districts
-            >>> city = make_city_districts(n=90, random_state=0)
-            >>> pipeline = LDLPipeline([("model", SnefyLDL(epochs=1, random_state=0))]).fit(city.X[:60], city.D[:60])
-            >>> len(pipeline.query(city.X[60:], 3, "entropy", random_state=0))
-            3
-        """
-        return query(strategy, X_pool, n, model=self, **settings)
 
     # -- files -------------------------------------------------------------------------------------------------------
 
