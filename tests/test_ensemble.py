@@ -12,7 +12,6 @@ from scipy import stats
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
@@ -83,8 +82,6 @@ def test_uniform_weighting_is_the_plain_average(bag, city):
     np.testing.assert_allclose(plain.predict(X), bag.predict_members(X).mean(0), rtol=1e-12)
     np.testing.assert_array_equal(plain.weights(X), np.full((60, 6), 1 / 6))
     np.testing.assert_allclose(plain.effective_members(X), 6.0)
-    with pytest.raises(InputError, match="no density"):
-        plain.predict_dist(X)
 
 
 def test_temperature_goes_from_the_best_member_to_the_average(bag, city):
@@ -125,24 +122,6 @@ def test_a_density_without_an_opinion_leaves_the_average(city):
     np.testing.assert_allclose(bag.weights(city.X), 1 / 3)
 
 
-def test_a_law_alone_is_density_enough(bag, city):
-    class OnlyLaw:
-        def __init__(self, model):
-            self.model = model
-
-        def predict_dist(self, X):
-            return self.model.predict_dist(X)
-
-    other = DensityWeightedBagging(SABFGS(), OnlyLaw(bag.density_), n_members=6, n_samples=40, random_state=0)
-    other.fit(city.X[:200], city.D[:200])
-    np.testing.assert_allclose(other.weights(city.X), bag.weights(city.X), rtol=1e-6)
-
-
-def test_predict_dist_is_the_densitys(bag, city):
-    law = bag.predict_dist(city.X[:4])
-    np.testing.assert_allclose(law.mean, bag.density_.predict(city.X[:4]))
-
-
 def test_a_fitted_density_is_taken_as_it_is(city):
     density = quick().fit(city.X[:100], city.D[:100])
     before = {name: value.clone() for name, value in density.net_.state_dict().items()}
@@ -158,17 +137,12 @@ def test_a_fitted_density_is_taken_as_it_is(city):
 
 
 @pytest.mark.slow
-def test_any_base_learner_and_any_number_of_jobs(city):
+def test_any_base_learner(city):
     for base in (AAKNN(), make_pipeline(StandardScaler(), SABFGS()), DirichletLDL(), quick()):
         one = DensityWeightedBagging(base, DirichletLDL(), n_members=3, n_samples=0.25, random_state=0)
         one.fit(city.X, city.D)
         assert one.samples_.shape == (3, 65)
         np.testing.assert_allclose(one.predict(city.X[:3]).sum(1), 1.0)
-    serial = DensityWeightedBagging(SABFGS(), DirichletLDL(), n_members=4, n_samples=30, random_state=5)
-    parallel = clone(serial).set_params(n_jobs=2)
-    np.testing.assert_array_equal(
-        serial.fit(city.X, city.D).predict(city.X), parallel.fit(city.X, city.D).predict(city.X)
-    )
 
 
 def test_names_go_in_and_come_out(city):
@@ -183,7 +157,6 @@ def test_names_go_in_and_come_out(city):
         bag.predict(X[X.columns[::-1]])
     density = DirichletLDL().fit(X, D)
     ready = DensityWeightedBagging(SABFGS(), density, n_members=3, n_samples=40, random_state=0).fit(X, D)
-    assert ready.predict_dist(X).batch_shape == (260,)
     np.testing.assert_allclose(ready.predict(X).sum(axis=1), 1.0)
     with pytest.raises(InputError, match="other feature names"):
         clone(ready).set_params(density=density).fit(X.rename(columns={"f0": "g0"}), D)
@@ -212,14 +185,6 @@ def test_files(bag, city, tmp_path):
     foreign = DensityWeightedBagging(make_pipeline(SABFGS()), DirichletLDL(), n_members=2, n_samples=30)
     with pytest.raises(ModelFileError, match="cannot be saved"):
         foreign.fit(city.X, city.D).save(tmp_path / "foreign")
-
-
-def test_grid_search(city):
-    bag = DensityWeightedBagging(SABFGS(), DirichletLDL(), n_members=3, n_samples=30, random_state=0)
-    search = GridSearchCV(bag, {"temperature": [0.5, 5.0], "base__l2": [0.1, 1.0]}, cv=2).fit(
-        city.X[:120], city.D[:120]
-    )
-    assert search.best_params_["temperature"] in (0.5, 5.0)
 
 
 def test_scikit_learns_own_checks():
@@ -275,31 +240,3 @@ def test_bad_data_and_the_wrong_order(city):
     with pytest.raises(InputError, match="sums to"):
         bag.fit(city.X, 2 * city.D)
     assert isinstance(bag, BaseEstimator)
-
-
-def test_members_penalty_is_chosen_on_rows_they_have_not_seen(city, tmp_path):
-    X, D = city.X[:120], city.D[:120]
-    bag = DensityWeightedBagging(SABFGS(), n_members=6, n_samples=15, weighting="uniform", random_state=0).fit(X, D)
-    settings = [{}, {"l2": 0.0}, {"l2": 0.0, "standardize": False}]
-    losses = []
-    for changes in settings:
-        total = np.zeros(D.shape)
-        asked = np.zeros((len(X), 1))
-        for rows in bag.samples_:
-            unseen = np.setdiff1d(np.arange(len(X)), rows)
-            total[unseen] += SABFGS(**changes).fit(X[rows], D[rows]).predict(X[unseen])
-            asked[unseen] += 1
-        known = asked[:, 0] > 0
-        P = total[known] / asked[known]
-        losses.append(np.sum(D[known] * np.log(D[known] / P), axis=1).mean())
-    np.testing.assert_allclose(bag.out_of_bag_kl_, losses, rtol=1e-6)
-    assert bag.member_params_ == settings[int(np.argmin(losses))]
-    assert bag.members_[0].get_params() | bag.member_params_ == bag.members_[0].get_params()
-    loaded = DensityWeightedBagging.load(bag.save(tmp_path / "bag"))
-    assert loaded.member_params_ == bag.member_params_
-    plain = DensityWeightedBagging(
-        SABFGS(), n_members=6, n_samples=15, weighting="uniform", random_state=0, penalty=None
-    ).fit(X, D)
-    assert plain.member_params_ == {}
-    with pytest.raises(InputError, match="penalty"):
-        DensityWeightedBagging(SABFGS(), weighting="uniform", penalty="luck").fit(X, D)

@@ -10,25 +10,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from joblib import Parallel, delayed
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.dists import dist_blocks, tensor_for, to_numpy
 from snefy_ldl._internal.files import write_json
-from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.learners.base import Learner, close_rows, mean_kl, seeded_clone
+from snefy_ldl.learners.base import Learner, close_rows, seeded_clone
 from snefy_ldl.persistence import load, make_head, read_description
 
 __all__ = ["DensityWeightedBagging"]
 
-FILE_FORMAT = "snefy_ldl.ensemble"
-CONFIG_FILE = "ensemble.json"
+FILE_FORMAT, CONFIG_FILE = "snefy_ldl.ensemble", "ensemble.json"
 #: Settings that the file holds.
 PARAMETERS = ("n_members", "n_samples", "weighting", "temperature", "random_state")
 
@@ -41,22 +37,16 @@ class DensityWeightedBagging(Learner):
 
     Args:
         base: a label distribution learner (fit, predict); cloned for each member.
-        density: a model of ``p(ℓ|x)`` with ``log_prob(X, D)`` or ``predict_dist(X)``. Unfitted: a clone is fitted to
-            all training rows. Fitted: taken as it is and left unchanged. None where the weights are uniform.
+        density: a model of ``p(ℓ|x)`` with ``log_prob(X, D)``. Unfitted: a clone is fitted to all training rows.
+            Fitted: used as it is and left unchanged. None if the weights are uniform.
         n_members: members.
         n_samples: rows each member is fitted to, drawn without replacement: a number, or a share of the rows in (0, 1].
         weighting: ``"density"``, or ``"uniform"``, the paper's Average.
         temperature: T; large values flatten the weights, small ones let the most plausible member decide.
-        n_jobs: processes that fit members (joblib).
         random_state: seed of the draws and of the members.
-        penalty: ``"auto"`` also tries the base without a penalty, on scaled and on raw features, where its ``l2`` is
-            ``"auto"``, and keeps what predicts the rows that members have not seen best: the penalty that suits one
-            learner makes members too much alike. None takes the base as it is.
 
     Attributes:
         members_: fitted base learners.
-        member_params_: settings of the base that were chosen; empty for the base as it is.
-        out_of_bag_kl_: mean KL divergence of each setting that was tried on rows its members have not seen.
         density_: the density in use.
         samples_: rows each member saw, (n_members, rows).
 
@@ -75,21 +65,16 @@ class DensityWeightedBagging(Learner):
     n_samples: float = 50
     weighting: Literal["density", "uniform"] = "density"
     temperature: float = 1.0
-    n_jobs: int | None = None
     random_state: Any = None
-    penalty: Literal["auto"] | None = "auto"
 
     def _check_params(self) -> None:
-        check_choice("penalty", self.penalty, ("auto", None))
         if isinstance(self.base, type) or not (hasattr(self.base, "fit") and hasattr(self.base, "predict")):
             raise InputError(f"base must be a learner with fit and predict; got {self.base!r}.")
         check_choice("weighting", self.weighting, ("density", "uniform"))
         if self.density is None and self.weighting == "density":
             raise InputError('weighting="density" needs a density, e.g. SnefyLDL(); for a plain average use "uniform".')
-        if self.density is not None and not (
-            hasattr(self.density, "log_prob") or hasattr(self.density, "predict_dist")
-        ):
-            raise InputError(f"density must have log_prob(X, D) or predict_dist(X); got {self.density!r}.")
+        if self.density is not None and not hasattr(self.density, "log_prob"):
+            raise InputError(f"density must have log_prob(X, D); got {self.density!r}.")
         check_count("n_members", self.n_members)
         if isinstance(self.n_samples, numbers.Integral):
             check_count("n_samples", self.n_samples)
@@ -118,35 +103,10 @@ class DensityWeightedBagging(Learner):
         density_names, names = (getattr(one, "feature_names_in_", None) for one in (self.density_, self))
         if density_names is not None and names is not None and list(density_names) != list(names):
             raise InputError("the density was fitted with other feature names than X has.")
-        self._fit_members(X, D, seeds[1:])
+        models = [seeded_clone(self.base, seed) for seed in seeds[1:]]
+        self.members_: list[Any] = [model.fit(X[rows], D[rows]) for model, rows in zip(models, self.samples_)]
 
-    def _fit_members(self, X: Array, D: Array, seeds: list[int]) -> None:
-        """Fit the members with each setting of the base, and keep the one that is best on rows they have not seen."""
-        candidates: list[dict[str, Any]] = [{}]
-        unseen = np.ones((self.n_members, len(X)), dtype=bool)
-        np.put_along_axis(unseen, self.samples_, False, axis=1)
-        rows = np.flatnonzero(unseen.any(axis=0))
-        params = self.base.get_params(deep=False) if hasattr(self.base, "get_params") else {}
-        if self.penalty == "auto" and params.get("l2") == "auto" and "standardize" in params and len(rows):
-            candidates += [{"l2": 0.0}, {"l2": 0.0, "standardize": False}]
-        losses, bags = [], []
-        for changes in candidates:
-            models = [seeded_clone(self.base, seed).set_params(**changes) for seed in seeds]
-            parts = ((X[sample], D[sample]) for sample in self.samples_)
-            self.members_: list[Any] = Parallel(n_jobs=self.n_jobs)(
-                delayed(type(model).fit)(model, *part) for model, part in zip(models, parts)
-            )
-            bags.append(self.members_)
-            if len(candidates) > 1:
-                predictions = self._members(X[rows])
-                weights = self._weights(X[rows], predictions, unseen[:, rows].T)
-                mixed = close_rows(np.einsum("nk,knl->nl", weights, predictions), self.share_floor_)
-                losses.append(mean_kl(D[rows], mixed))
-        best = int(np.argmin(losses)) if losses else 0
-        self.members_, self.member_params_ = bags[best], candidates[best]
-        self.out_of_bag_kl_ = np.array(losses)
-
-    # -- asking ------------------------------------------------------------------------------------------------------
+    # -- predictions -------------------------------------------------------------------------------------------------
 
     def predict_members(self, X: Any) -> Array:
         """What each member predicts.
@@ -182,23 +142,6 @@ class DensityWeightedBagging(Learner):
         """
         return 1.0 / (self.weights(X) ** 2).sum(axis=1)
 
-    def predict_dist(self, X: Any) -> Any:
-        """The conditional law of the density, which also weights the members.
-
-        Args:
-            X: features (N, d).
-
-        Returns:
-            Laws with batch (N,) and event (L,).
-
-        Raises:
-            InputError: the ensemble has no density with ``predict_dist``.
-        """
-        features = self._check_X(X)
-        if self.density_ is None or not hasattr(self.density_, "predict_dist"):
-            raise InputError("this ensemble has no density with predict_dist.")
-        return self.density_.predict_dist(self._for_density(features))
-
     def _for_density(self, features: Array) -> Any:
         """Features under the names a density knows, if it was fitted with names."""
         names = getattr(self.density_, "feature_names_in_", None)
@@ -216,28 +159,16 @@ class DensityWeightedBagging(Learner):
         predictions = self._members(X)  # (K, N, L)
         return np.einsum("nk,knl->nl", self._weights(X, predictions), predictions)
 
-    def _weights(self, features: Array, predictions: Array, allowed: Mask | None = None) -> Array:
-        """Weights (N, K); where ``allowed`` (N, K) is given, only of members that a row may ask."""
-        shape = (len(features), len(predictions))
-        allowed = np.ones(shape, dtype=bool) if allowed is None else allowed
+    def _weights(self, features: Array, predictions: Array) -> Array:
+        """Weights (N, K)."""
         if self.weighting == "uniform":
-            return allowed / allowed.sum(axis=1, keepdims=True)
-        logs = self._log_densities(features, predictions) / float(self.temperature)
-        logs = np.where(np.isnan(logs) | ~allowed, -np.inf, logs)
-        # a density that finds every prediction impossible has no opinion
-        logs = np.where(np.isneginf(logs).all(axis=1, keepdims=True), np.where(allowed, 0.0, -np.inf), logs)
-        return np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
-
-    def _log_densities(self, features: Array, predictions: Array) -> Array:
-        """``log p(ℓ_i(x)|x)`` (N, K)."""
+            return np.full((len(features), len(predictions)), 1.0 / len(predictions))
         X = self._for_density(features)
-        if hasattr(self.density_, "log_prob"):
-            return np.stack([np.asarray(self.density_.log_prob(X, D)) for D in predictions], axis=1)
-        parts = []
-        for rows, law in dist_blocks(self.density_, X):
-            with torch.no_grad():
-                parts.append(to_numpy(law.log_prob(tensor_for(law, predictions[:, rows]))).T)
-        return np.concatenate(parts)
+        logs = np.stack([np.asarray(self.density_.log_prob(X, D)) for D in predictions], axis=1)
+        logs = np.where(np.isnan(logs), -np.inf, logs / float(self.temperature))
+        # a density that finds every prediction impossible has no opinion
+        logs = np.where(np.isneginf(logs).all(axis=1, keepdims=True), 0.0, logs)
+        return np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
 
     # -- files -------------------------------------------------------------------------------------------------------
 
@@ -307,8 +238,6 @@ def _write(bag: DensityWeightedBagging, path: Path) -> Path:
         "label_names": bag.label_names_,
         "feature_names": None if names is None else [str(name) for name in names],
         "samples": bag.samples_.tolist(),
-        "member_params": bag.member_params_,
-        "out_of_bag_kl": bag.out_of_bag_kl_.tolist(),
     }
     write_json(path / CONFIG_FILE, description)
     return path
@@ -322,8 +251,6 @@ def _read(cls: type[DensityWeightedBagging], path: Path) -> DensityWeightedBaggi
         bag = cls(clone(members[0]), density, **{name: description[name] for name in PARAMETERS})
         bag.members_, bag.density_ = members, density
         bag.samples_ = np.array(description["samples"], dtype=np.intp)
-        bag.member_params_ = dict(description.get("member_params", {}))  # not in files of version 0.1
-        bag.out_of_bag_kl_ = np.array(description.get("out_of_bag_kl", []))
         bag.n_features_in_, bag.n_labels_ = int(description["n_features"]), int(description["n_labels"])
         bag.label_names_ = description["label_names"]
         if description["feature_names"] is not None:
