@@ -1,6 +1,6 @@
 """
-The law of one share
-====================
+Distribution of one share
+=========================
 
 Density of the share of business in one district, with its mean and its 90 % interval.
 """

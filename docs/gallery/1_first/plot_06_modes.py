@@ -2,7 +2,7 @@
 Several modes
 =============
 
-A law may have several modes: between the centre and the campus, a district is one or the other, and rarely
+A distribution may have several modes: between the centre and the campus, a district is one or the other, and rarely
 half of each. A mean alone would hide this. The plot shows the row whose draws are most clearly separated.
 """
 

@@ -2,7 +2,7 @@
 A known share
 =============
 
-The share of business is measured as 40 %. The plot shows the law of entertainment before and after.
+The share of business is measured as 40 %. The plot shows the distribution of entertainment before and after.
 """
 
 import matplotlib.pyplot as plt
@@ -21,8 +21,8 @@ dist = model.predict_dist(X[:1])
 given = dist.condition({0: 0.4})
 share = torch.linspace(0.005, 0.595, 200, dtype=torch.float64)
 fig, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-for law, name, color in ((dist, "features alone", style.QUIET), (given, "business is 40 %", style.MODEL)):
-    cdf = law.marginal(1).cdf(share[:, None])[:, 0]
+for one, name, color in ((dist, "features alone", style.QUIET), (given, "business is 40 %", style.MODEL)):
+    cdf = one.marginal(1).cdf(share[:, None])[:, 0]
     ax.plot(share[1:], np.diff(cdf) / np.diff(share), color=color, label=name)
 ax.set(xlabel="share of entertainment", ylabel="density")
 style.quiet(ax, "y")

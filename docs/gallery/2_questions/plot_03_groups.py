@@ -2,7 +2,7 @@
 Groups of labels
 ================
 
-The law of the sum of business and entertainment is exact, and so is that of any group of labels.
+The distribution of the sum of business and entertainment is exact, and so is that of any group of labels.
 """
 
 import matplotlib.pyplot as plt
@@ -15,7 +15,7 @@ model = SnefyLDL(epochs=15, guides=None, random_state=0).fit(city.X[:300], city.
 X, D = city.X[300:], city.D[300:]
 
 dist = model.predict_dist(X)
-groups = dist.amalgamate([[0, 1], [2]])  # a law of two labels
+groups = dist.amalgamate([[0, 1], [2]])  # a distribution of two labels
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharey=True)
 plots.marginal_density(dist, label=0, row=3, ax=axes[0], name="business")
 plots.marginal_density(groups, label=0, row=3, ax=axes[1], name="business and entertainment")

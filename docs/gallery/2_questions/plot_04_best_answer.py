@@ -2,7 +2,7 @@
 Best point predictions
 ======================
 
-The best point prediction depends on the loss: predictions for three losses differ where a law is skewed.
+The best point prediction depends on the loss: predictions for three losses differ if a distribution is skewed.
 """
 
 import numpy as np

@@ -2,7 +2,7 @@
 Draws
 =====
 
-Exact draws from the law of one row, on top of its density.
+Exact draws from the distribution of one row, on top of its density.
 """
 
 from snefy_ldl import SnefyLDL, plots

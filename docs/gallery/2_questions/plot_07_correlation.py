@@ -2,7 +2,7 @@
 Correlated shares
 =================
 
-Correlations of the shares under the predicted law. Under a Dirichlet they would all be negative.
+Correlations of the shares under the predicted distribution. Under a Dirichlet they would all be negative.
 """
 
 import matplotlib.pyplot as plt

@@ -2,7 +2,7 @@
 Joint calibration of all shares
 ===============================
 
-The Rosenblatt transform maps each row to independent uniform numbers, if the joint law of all shares is right.
+The Rosenblatt transform maps each row to independent uniform numbers, if the joint distribution is right.
 """
 
 from snefy_ldl import SnefyLDL, plots

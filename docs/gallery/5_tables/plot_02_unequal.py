@@ -1,21 +1,22 @@
 """
-Parts of unequal size
-=====================
+Labels of very different size
+=============================
 
-Trace elements next to silica: with a centre, intervals are exact although the parts differ by factors of a hundred.
+Trace elements next to silica: log-ratios do not depend on units, so shares that differ by factors of a thousand are
+predicted with the same care.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from snefy_ldl import SnefyLDL
+from snefy_ldl import LogRatioLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.plots import style
 
 city = make_city_districts(n=300, random_state=0)
 D = city.D * [1.0, 1e-2, 1e-4]
 D /= D.sum(1, keepdims=True)
-model = SnefyLDL(centre="geometric", n_neurons=16, epochs=8, guides=None, random_state=0).fit(city.X[:250], D[:250])
+model = LogRatioLDL(random_state=0).fit(city.X[:250], D[:250])
 ends = model.predict_interval(city.X[250:262], 0.9)
 fig, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
 for label, name in enumerate(("silica", "minor", "trace")):

@@ -12,5 +12,5 @@ from snefy_ldl.plots.active import plot_pool
 
 city = make_city_districts(n=400, random_state=0)
 model = SnefyLDL(epochs=10, guides=None, random_state=0).fit(city.X[:60], city.D[:60])
-rows, scores = query("variance", city.X[60:], 15, model=model, return_utilities=True, diverse=True, random_state=0)
-plot_pool(city.X[60:], scores, rows, X_labeled=city.X[:60], label="variance")
+rows, scores = query("entropy", city.X[60:], 15, model=model, return_utilities=True, random_state=0)
+plot_pool(city.X[60:], scores, rows, X_labeled=city.X[:60], label="entropy")

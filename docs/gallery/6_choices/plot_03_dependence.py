@@ -2,7 +2,7 @@
 Dependence on a feature
 =======================
 
-Mean shares against the number of night buses, with bands for the members' disagreement and for the law.
+Mean shares against the number of night buses, with bands for the members' disagreement and for the distribution.
 """
 
 import pandas as pd
