@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import http.server
 import os
 import pickle
 import sys
-import threading
 
 import numpy as np
 import pandas as pd
@@ -82,44 +80,6 @@ def test_without_pooch_the_message_names_the_extra(tiny, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
     with pytest.raises(DataNotFoundError, match=r"snefy-ldl\[data\]"):
         load_dataset("sjaffe")
-
-
-@pytest.fixture
-def server(tmp_path, monkeypatch):
-    """A web server on this machine that serves the folder of the tiny file."""
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *args):
-            super().__init__(*args, directory=str(tmp_path / "published"))
-
-        def log_message(self, *args):
-            pass
-
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{running.server_port}/SJAFFE.mat"
-        running.shutdown()
-        thread.join()
-
-
-def test_download_lands_in_the_cache_and_replaces_a_damaged_file(tmp_path, request, monkeypatch):
-    real_retrieve = pooch.retrieve
-    request.getfixturevalue("tiny")
-    monkeypatch.setattr(pooch, "retrieve", real_retrieve)
-    entry = dataclasses.replace(datasets._REGISTRY["sjaffe"], url=request.getfixturevalue("server"))
-    monkeypatch.setitem(datasets._REGISTRY, "sjaffe", entry)
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    (cache / "SJAFFE.mat").write_bytes(b"half a file")
-    assert load_dataset("sjaffe").D.shape == (4, 6)
-    assert [file.name for file in cache.iterdir()] == ["SJAFFE.mat"]
-    wrong = dataclasses.replace(entry, sha256="0" * 64, file="Other.mat")
-    monkeypatch.setitem(datasets._REGISTRY, "sjaffe", wrong)
-    with pytest.raises(DataNotFoundError, match="does not match the known hash"):
-        load_dataset("sjaffe")
-    assert not (cache / "Other.mat").exists()
 
 
 def test_unknown_names_get_a_suggestion():
@@ -223,12 +183,6 @@ def test_missing_values_are_named(table, tmp_path):
     table.to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(InputError, match=r"t\.csv, data row 2, column 'sand': 'two' is no number"):
         load_table(tmp_path / "t.csv", labels="sand,silt", counts=True)
-
-
-def test_without_pandas_the_message_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"snefy-ldl\[data\]"):
-        load_table(tmp_path / "t.csv", labels="a,b")
 
 
 # --- the real files ---------------------------------------------------------------------------------------------------

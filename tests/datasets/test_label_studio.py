@@ -118,11 +118,6 @@ def test_of_several_controls_the_one_with_the_labels_counts():
     assert read_choices(tasks, from_name="sharp")[0]["label"] == ["very"]
 
 
-def test_another_export_is_named():
-    with pytest.raises(InputError, match="export as JSON"):
-        read_votes([{"id": 5, "row": 3, "mood": "yes", "annotator": 1}], ["no", "yes"])
-
-
 def test_the_set_up_of_the_page():
     text = make_config(["no", "a & b"], ["photo", "place"], images=["photo"])
     page = ElementTree.fromstring(text)

@@ -42,6 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole[100:].to_csv(here / "new.csv", index=False)
     pool = whole[100:].drop(columns=LABELS).reset_index(drop=True)
     pool.loc[3, ["ph", "rain"]] = [60.0, 9000.0]
+    pool.loc[:4, "horizon"] = 7
     pool.to_csv(here / "pool.csv", index=False)
     said = succeed("fit", here / "soil.csv", "--out", here / "model", *WORDS, "--category", "horizon").stderr
     (here / "said.txt").write_text(" ".join(said.split()))
@@ -76,8 +77,10 @@ def test_rows_outside_the_training_range_are_written(folder):
     result = succeed("predict", folder / "model", folder / "pool.csv", "--outside")
     far = pd.read_csv(io.StringIO(result.stdout))["outside"]
     assert far.idxmax() == 3
-    assert "1 of 30 rows is outside the range of the training rows (beyond it: ph, rain), the first is data row 4" in (
-        " ".join(result.stderr.split())
+    said = " ".join(result.stderr.split())
+    assert "column 'horizon': values that the model has not seen in 5 cells (7, for example)" in said
+    assert (
+        "1 of 30 rows is outside the range of the training rows (beyond it: ph, rain), the first is data row 4" in said
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 from pathlib import Path
 from typing import Any
@@ -161,16 +160,6 @@ def test_text_like_formulas_is_read_back_as_it_was(
     assert list(source.whole([HEAD], [])[HEAD].iloc[:4]) == FORMULAS[:4]
 
 
-def test_no_cell_of_a_text_file_begins_like_a_formula(tmp_path: Path, formulas: pd.DataFrame) -> None:
-    with write(formulas, tmp_path / "f.csv").open(newline="", encoding="utf-8") as file:
-        cells = [cell for row in csv.reader(file) for cell in row]
-    begins = [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
-    assert begins
-    assert all(np.isfinite(float(cell)) for cell in begins)  # numbers stay numbers
-    assert "'=HYPERLINK(1)" in cells
-    assert "'=1+1" in cells
-
-
 def test_text_without_formulas_is_written_byte_for_byte_as_before(tmp_path: Path, soil: pd.DataFrame) -> None:
     soil["name"] = ["it's", 'a "b"', "c,d", "'e", "", None, "-5.5"]
     with TableSink(str(tmp_path / "s.csv")) as sink:
@@ -183,13 +172,6 @@ def test_excel_holds_text_and_no_formula(tmp_path: Path, formulas: pd.DataFrame)
     sheet = openpyxl.load_workbook(write(formulas, tmp_path / "f.xlsx")).active
     kinds = [[cell.data_type for cell in row] for row in sheet.iter_rows()]
     assert kinds == [["s", "s"], *[["s", "n"]] * len(formulas)]
-
-
-def test_two_columns_that_differ_by_a_quote_stay_two(tmp_path: Path) -> None:
-    (tmp_path / "q.csv").write_text("'=a,=a\n1,2\n")
-    source = TableSource(tmp_path / "q.csv")
-    assert source.columns == ["'=a", "=a"]
-    assert source.whole(source.columns, []).to_numpy().tolist() == [[1, 2]]
 
 
 def test_what_excel_cannot_hold_is_one_error(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ from made_up_results import (
     Page,
     difference,
     figures,
+    find,
     mean_std,
+    put,
     put_active,
     put_conformal,
     put_ensemble,
@@ -30,6 +33,7 @@ from reproduction.claims import (
     paired,
     unpaired,
 )
+from snefy_ldl.errors import InputError
 
 pytest.importorskip("jinja2")
 
@@ -44,8 +48,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         put_conformal(folder, study, 0.1)
     for study in ("table4", "table5"):
         put_active(folder, study, 0.05)
-    put_ensemble(folder, "table6", 0.02)
-    put_ensemble(folder, "table7", 0.02, won=20)
+    for study in ("table6", "table7"):
+        put_ensemble(folder, study, 0.02)
     put_sensitivity(folder, 0.0)
     put_run(folder)
     assert write_report(folder) == folder / "reproduction.md"
@@ -58,85 +62,52 @@ def page(whole: Path) -> Page:
 
 
 @pytest.mark.parametrize("n", [2, 10, 100])
-def test_paired_interval_is_that_of_the_paired_t_test(n: int) -> None:
+def test_intervals_are_those_of_scipys_tests(n):
     rng = np.random.default_rng(n)
-    first, second = rng.normal(0.3, 1.0, n), rng.normal(0.0, 1.0, n)
-    gap = paired(dict(enumerate(first)), dict(enumerate(second)) | {n: 99.0})
-    interval = stats.ttest_rel(first, second).confidence_interval(0.95)
-    assert gap is not None
-    assert (gap.n, gap.mean) == (n, pytest.approx(first.mean() - second.mean()))
-    assert (gap.mean - gap.half, gap.mean + gap.half) == (pytest.approx(interval.low), pytest.approx(interval.high))
-    assert gap.clear == (stats.ttest_rel(first, second).pvalue < 0.05)
+    first, second = rng.normal(0.3, 1.0, n), rng.normal(0.0, 2.0, n)
+    published = (second.mean(), second.std(ddof=1))
+    for gap, test in (
+        (paired(dict(enumerate(first)), dict(enumerate(second)) | {n: 99.0}), stats.ttest_rel(first, second)),
+        (unpaired(Spread.of(dict(enumerate(first))), published, n), stats.ttest_ind(first, second, equal_var=False)),
+    ):
+        interval = test.confidence_interval(0.95)
+        assert gap.mean == pytest.approx(first.mean() - second.mean())
+        assert (gap.mean - gap.half, gap.mean + gap.half) == pytest.approx((interval.low, interval.high))
+        assert gap.clear == (test.pvalue < 0.05)
 
 
-def test_unpaired_interval_is_that_of_welchs_test() -> None:
-    rng = np.random.default_rng(0)
-    ours, theirs = rng.normal(0.3, 1.0, 12), rng.normal(0.0, 2.0, 7)
-    gap = unpaired(Spread.of(dict(enumerate(ours))), (theirs.mean(), theirs.std(ddof=1)), 7)
-    interval = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
-    assert gap is not None
-    assert (gap.mean - gap.half, gap.mean + gap.half) == (pytest.approx(interval.low), pytest.approx(interval.high))
-
-
-def test_marks_follow_the_direction_of_the_measure() -> None:
+def test_marks_follow_the_direction_of_the_measure():
     low, high = {0: 1.0, 1: 1.1, 2: 1.05}, {0: 2.0, 1: 2.2, 2: 2.1}
-    assert [paired(low, high, higher=way).mark for way in (False, True)] == ["▲", "▼"]  # type: ignore[union-attr]
-    assert paired({0: 1.0}, {0: 2.0}).mark == "▽"  # type: ignore[union-attr]
-    assert paired(low, low).mark == "="  # type: ignore[union-attr]
+    assert [paired(low, high, higher=way).mark for way in (False, True)] == ["▲", "▼"]
+    assert paired({0: 1.0}, {0: 2.0}).mark == "▽"
+    assert paired(low, low).mark == "="
     assert paired({0: 1.0}, {1: 1.0}) is None
-
-
-def test_one_repeat_has_no_deviation_and_no_interval() -> None:
     assert Spread.of({3: 0.5}) == Spread(0.5, None, 1)
-    gap = paired({3: 0.5}, {3: 0.25})
-    assert gap is not None
-    assert (gap.half, gap.clear) == (None, False)
 
 
-@pytest.mark.slow
-def test_coverage_table_holds_independent_figures(whole: Path, page: Page) -> None:
-    rows = page.find("table3", "2 label <1>")  # a block for each number of groups
-    assert len(rows) == 3
-    dirichlet = [one["models"]["dirichlet"]["fsc"]["4"][1] for one in figures(whole, "table3", "baseline")]
-    default = [one["models"]["snefy"]["fsc"]["4"][1] for one in figures(whole, "table3", "default")]
-    printed = [TABLES["table3"].cells[side, "4", "1"] for side in ("dirichlet", "snefy")]
-    assert rows[1][:2] == [f"{mean:.3f} ± {std:.3f}" for mean, std in printed]
-    assert rows[1][2] == mean_std(dirichlet, 3)
-    assert rows[1][5] == mean_std(default, 3)
-    assert rows[1][8].removeprefix("▲ ") == difference(default, dirichlet, 3)
+def test_tables_hold_independent_figures(whole, page):
+    def scores(study, recipe, *path):
+        return [reduce(getitem, path, one) for one in figures(whole, study, recipe)]
 
-
-@pytest.mark.slow
-def test_mean_over_labels_is_paired_repeat_by_repeat(whole: Path, page: Page) -> None:
-    dirichlet = [
-        statistics.fmean(one["models"]["dirichlet"]["fsc"]["8"]) for one in figures(whole, "table2", "baseline")
-    ]
-    paper = [statistics.fmean(one["models"]["snefy"]["fsc"]["8"]) for one in figures(whole, "table2", "paper")]
-    last = page.find("table2", "mean over labels")[2]
-    assert last[6].removeprefix("▲ ") == difference(paper, dirichlet, 3)
-    text = (whole / "reproduction.md").read_text(encoding="utf-8")
-    assert difference(paper, dirichlet, 3) in text
-
-
-def test_active_table_holds_independent_figures(whole: Path, page: Page) -> None:
-    def scores(recipe: str, name: str) -> list[float]:
-        return [one["strategies"][name]["kl"] for one in figures(whole, "table4", recipe)]
+    row = page.find("table3", "2 label <1>")[1]  # a block for each number of groups
+    cell = ("fsc", "4", 1)
+    dirichlet = scores("table3", "baseline", "models", "dirichlet", *cell)
+    default = scores("table3", "default", "models", "snefy", *cell)
+    assert row[0] == "{:.3f} ± {:.3f}".format(*TABLES["table3"].cells["dirichlet", "4", "1"])
+    assert (row[2], row[5]) == (mean_std(dirichlet, 3), mean_std(default, 3))
+    assert row[8].removeprefix("▲ ") == difference(default, dirichlet, 3)
 
     row = page.find("table4", "Kmeans")[1 + list(METRICS).index("kl")]  # the first is the count of measures won
-    mean, std = TABLES["table4"].cells["Kmeans", "kl"]
-    assert row[0] == f"{mean:.4f} ± {std:.4f}"
-    assert row[3] == mean_std(scores("default", "Kmeans"), 4)
-    assert row[6][2:] == difference(scores("default", "Kmeans"), scores("default", "Random"), 4)
-    assert row[7][2:] == difference(scores("default", "Kmeans"), scores("paper", "Kmeans"), 4)
-
-
-def test_ensemble_table_holds_independent_figures(whole: Path, page: Page) -> None:
-    def scores(kind: str) -> list[float]:
-        return [one["learners"]["DF-LDL"][kind]["canb"] for one in figures(whole, "table6", "paper")]
+    own, random = (scores("table4", "default", "strategies", name, "kl") for name in ("Kmeans", "Random"))
+    assert row[3] == mean_std(own, 4)
+    assert row[6][2:] == difference(own, random, 4)
 
     row = page.find("table6", "Canb ↓")[1]
-    assert mean_std(scores("Weighted"), 4) in row
-    assert f"▲ {difference(scores('Weighted'), scores('Average'), 4)}" in row
+    weighted, average = (
+        scores("table6", "paper", "learners", "DF-LDL", kind, "canb") for kind in ("Weighted", "Average")
+    )
+    assert mean_std(weighted, 4) in row
+    assert f"▲ {difference(weighted, average, 4)}" in row
 
 
 def test_the_text_holds_the_verdicts_and_the_time(whole: Path) -> None:
@@ -152,9 +123,45 @@ def test_the_text_holds_the_verdicts_and_the_time(whole: Path) -> None:
     assert "The paper has 100 splits; here are 4 with the default recipe." in text
 
 
-def test_same_results_give_the_same_bytes(tmp_path: Path) -> None:
+def test_one_recipe_one_repeat_and_missing_studies(tmp_path: Path) -> None:
     from reproduction.report import write_report
 
-    put_conformal(tmp_path, "table3", 0.1)
-    first = write_report(tmp_path).read_bytes()
-    assert write_report(tmp_path).read_bytes() == first
+    put_conformal(tmp_path, "table3", 0.1, recipes=("default",), repeats=1)
+    put_ensemble(tmp_path, "table7", 0.02, recipes=("paper",), repeats=2)
+    put_run(tmp_path, finished=None)
+    shown = write_report(tmp_path).read_text(encoding="utf-8")
+    page = Page((tmp_path / "tables.md").read_text(encoding="utf-8"))
+    assert "This run is not complete" in shown
+    assert "Not run yet: `python -m reproduction table4` adds it." in page.text
+    assert "One repeat with the default recipe: no standard deviation and no interval." in shown
+    assert "Only 2 of 4 repeats with the paper's recipe so far." in shown
+    assert "No results with the paper's recipe yet." in shown
+    row = page.find("table3", "1 label <0>")[0]
+    assert len(row) == 5  # two published, Dirichlet, default, one difference
+    assert "±" not in row[3]
+    assert "[" not in row[4]
+    claims = claims_of_the_paper(load_results(tmp_path))
+    assert find(claims, "feature-stratified", case=1).word == "not decided"
+    assert find(claims, "feature-stratified", case=1, recipe="paper").word == "not run"
+    assert find(claims, "plain average", case=1, recipe="paper").word == "holds"
+    text = (tmp_path / "reproduction.md").read_text(encoding="utf-8")
+    assert "- Table 4: Not run yet" in text
+
+
+def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a folder"):
+        load_results(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="holds no results"):
+        load_results(tmp_path)
+    path = put(tmp_path, "table6", "paper", 0, {})
+    good = path.read_text()
+    for content, words in (
+        (good[:20], "is damaged"),
+        ("[]", "is not a result file"),
+        (good.replace('"version": 1', '"version": 99'), "newer version"),
+        (good.replace("table6", "table7"), "labelled as a result of table7/paper"),
+    ):
+        path.write_text(content)
+        with pytest.raises(InputError, match=words) as caught:
+            load_results(tmp_path)
+        assert "000.json" in str(caught.value)

@@ -54,22 +54,16 @@ def those(found: dict[str, dict], *words: str) -> dict[str, dict]:
     return {place: record for place, record in found.items() if any(word in place for word in words)}
 
 
-def assert_same(first: dict[str, dict], second: dict[str, dict], tolerance: float = 1e-9) -> None:
-    assert first.keys() == second.keys()
-    for place, record in first.items():
-        _compare(record, second[place], place, tolerance)
+def leaves(value, place: str = "") -> dict:
+    """Every plain value of nested dicts and lists, by its place."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if parts is None:
+        return {place: value}
+    return {name: leaf for key, part in parts for name, leaf in leaves(part, f"{place} {key}").items()}
 
 
-def _compare(a, b, place: str, tolerance: float) -> None:
-    if isinstance(a, dict):
-        assert a.keys() == b.keys(), place
-        for key in a:
-            _compare(a[key], b[key], f"{place} {key}", tolerance)
-    elif isinstance(a, list):
-        assert len(a) == len(b), place
-        for left, right in zip(a, b):
-            _compare(left, right, place, tolerance)
-    elif isinstance(a, float):
-        assert a == pytest.approx(b, rel=tolerance), place
-    else:
-        assert a == b, place
+def assert_same(first: dict[str, dict], second: dict[str, dict]) -> None:
+    expected, found = leaves(first), leaves(second)
+    assert expected.keys() == found.keys()
+    for place, value in expected.items():
+        assert value == (pytest.approx(found[place], rel=1e-9) if isinstance(value, float) else found[place]), place

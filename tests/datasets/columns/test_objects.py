@@ -7,10 +7,10 @@ from collections import UserDict
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from snefy_ldl._internal.rows import Items, as_rows, count_rows, take_rows
-from snefy_ldl.datasets.objects import Objects, describe, is_labelled, make_batch, open_rows, split_labels
+from snefy_ldl.datasets.objects import Objects, describe, make_batch, open_rows, split_labels
 from snefy_ldl.errors import InputError
 
 IMAGES = np.arange(6 * 1 * 2 * 2, dtype=np.float32).reshape(6, 1, 2, 2)
@@ -130,12 +130,6 @@ def test_a_data_set_may_hold_its_labels_apart():
     assert rows.reads == 0
 
 
-def test_labels_given_beside_a_data_set_win():
-    X, D, _ = split_labels(Pairs(SHARES), SHARES[::-1])
-    np.testing.assert_array_equal(D, SHARES[::-1])
-    assert isinstance(X, Pairs)
-
-
 def test_what_holds_no_labels_is_told():
     with pytest.raises(InputError, match=r"row 0 of the data set is no pair .* but float32 \(1, 2, 2\)"):
         split_labels(Unlabelled())
@@ -151,30 +145,10 @@ class Unlabelled(Dataset):
         return torch.as_tensor(IMAGES[row])
 
 
-def test_streams_cannot_be_counted():
-    class Stream(IterableDataset):
-        def __iter__(self):
-            yield 1
-
-    with pytest.raises(InputError, match="iterable data set"):
-        count_rows(Stream())
-
-
-def test_pairs_are_told_from_two_inputs():
-    assert is_labelled((torch.zeros(3), np.array([0.5, 0.5])), 2)
-    assert not is_labelled((torch.zeros(3), torch.zeros(2, 2)), 2)
-    assert not is_labelled(("text", "more"), 2)
-
-
 def test_words_for_messages():
     assert describe((torch.zeros(2, 3), np.zeros(2, dtype=np.uint8)), rows=True) == "(float32 (rows, 3), uint8 (rows))"
     assert describe(["a", "b"]) == "a list of str"
     assert describe(3) == "a int"
-
-
-def test_empty_is_told():
-    with pytest.raises(InputError, match="empty"):
-        open_rows(np.zeros((0, 3)))
 
 
 def test_graphs():

@@ -55,32 +55,6 @@ def test_left_out_and_kept_columns_are_shown(tmp_path):
     assert load(tmp_path / "model").columns_.names_out == ["ph", "depth"]
 
 
-def test_settings_go_to_the_model(tmp_path):
-    case = TABLES["forty_rows"](tmp_path)
-    more = ["--set", "hidden_sizes=[7,5]", "--set", "standardize=unit", "--set", "patience=None"]
-    succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK, *more)
-    model = load(tmp_path / "model")
-    assert (model.n_neurons, model.hidden_sizes, model.standardize, model.patience) == (8, (7, 5), "unit", None)
-    assert "--set neurons: no such setting" in fail("fit", *case.fit, "--out", tmp_path / "m", "--set", "neurons=8")
-    assert "write NAME=VALUE" in fail("fit", *case.fit, "--out", tmp_path / "m", "--set", "epochs")
-    assert "no-such-device" in fail("fit", *case.fit, "--out", tmp_path / "m", "--set", "device=no-such-device")
-
-
-def test_values_the_model_has_not_seen_are_counted(tmp_path):
-    case = TABLES["text_columns"](tmp_path)
-    succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK)
-    table = pd.read_csv(case.table).astype({"rock": object})
-    table.loc[:4, "rock"] = "basalt"
-    table.loc[7, "depth"] = np.nan
-    table.drop(columns="lab").to_csv(tmp_path / "new.csv", index=False)
-    said = succeed(
-        "predict", tmp_path / "model", tmp_path / "new.csv", "--out", tmp_path / "o.csv", "--interval", "0.8"
-    )
-    said = " ".join(said.stderr.split())
-    assert "column 'rock': values that the model has not seen in 5 cells (basalt, for example)" in said
-    assert "column 'depth': no value in 1 cell, although none was empty in training" in said
-
-
 WRONG = {
     "a row that does not sum": (
         {(4, "sand"): 0.9},
@@ -134,14 +108,3 @@ def test_wrong_columns_have_a_near_one(tmp_path):
     words = ["fit", tmp_path / "soil.csv", "--out", tmp_path / "model", "--labels"]
     assert "no column 'sands'; did you mean 'sand'?" in fail(*words, "sands,silt")
     assert "--drop dephts: soil.csv has no such column" in fail(*words, "sand,silt", "--drop", "dephts")
-
-
-def test_written_tables_of_every_kind(tmp_path):
-    case = TABLES["forty_rows"](tmp_path)
-    succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK)
-    frames = {}
-    for ending, read in {"xlsx": pd.read_excel, "feather": pd.read_feather, "parquet": pd.read_parquet}.items():
-        succeed("predict", tmp_path / "model", case.table, "--out", tmp_path / f"out.{ending}")
-        frames[ending] = read(tmp_path / f"out.{ending}")
-    for frame in frames.values():
-        np.testing.assert_allclose(frame[LABELS], frames["parquet"][LABELS])
