@@ -89,7 +89,7 @@ def study_next_vote(name, seed, tiny, record, save):
     queue = [rng.permutation(np.repeat(np.arange(counts.shape[1]), row.astype(int))) for row in counts[test]]
     budget = (5 if tiny else 20) * len(test)
     dist, curves = model.predict_dist(X[test]), {}
-    for how in ("uniform", "variance", "divergence", "information"):
+    for how in ("uniform", "variance", "information"):
         curves |= replay(dist, truth, queue, how, budget, np.random.default_rng([seed, 5]))
     record["found"] = curves
     save()

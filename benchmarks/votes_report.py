@@ -21,7 +21,6 @@ NEXT_NAMES = {
     "uniform": "evenly",
     "uniform, votes alone": "evenly, without the model",
     "variance": "where the variance falls most",
-    "divergence": "where the divergence falls most",
     "information": "where a vote tells most",
 }
 
@@ -198,7 +197,7 @@ def next_rows(kept):
                 if curves["uniform"]["votes"][-1] < at:
                     continue
                 row = {"data": name, "goal": goal, "votes an item": at}
-                for how in ("variance", "divergence", "information"):
+                for how in ("variance", "information"):
                     for base in ("uniform", "uniform, votes alone"):
                         pair = [np.stack([curves[one]["votes"], curves[one][goal]], 1) for one in (how, base)]
                         row[f"{how} against {base}"] = f"{saving(*pair, at):.0%}"

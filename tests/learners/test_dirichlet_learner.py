@@ -33,12 +33,12 @@ def dirichlet(request: Any) -> DirichletLDL:
 def test_dirichlet_answers_equal_scipy(dirichlet: DirichletLDL) -> None:
     rows, labels = X[TEST], D[TEST]
     alpha = dirichlet.predict_concentration(rows)
-    laws = [scipy.stats.dirichlet(a) for a in alpha]
-    np.testing.assert_allclose(dirichlet.predict(rows), [law.mean() for law in laws], atol=1e-12)
-    np.testing.assert_allclose(dirichlet.predict_var(rows), [law.var() for law in laws], rtol=1e-9)
-    np.testing.assert_allclose(dirichlet.predict_cov(rows), [law.cov() for law in laws], rtol=1e-8, atol=1e-14)
-    np.testing.assert_allclose(dirichlet.log_prob(rows, labels), [law.logpdf(d) for law, d in zip(laws, labels)])
-    np.testing.assert_allclose(dirichlet.entropy(rows), [law.entropy() for law in laws])
+    dists = [scipy.stats.dirichlet(a) for a in alpha]
+    np.testing.assert_allclose(dirichlet.predict(rows), [dist.mean() for dist in dists], atol=1e-12)
+    np.testing.assert_allclose(dirichlet.predict_var(rows), [dist.var() for dist in dists], rtol=1e-9)
+    np.testing.assert_allclose(dirichlet.predict_cov(rows), [dist.cov() for dist in dists], rtol=1e-8, atol=1e-14)
+    np.testing.assert_allclose(dirichlet.log_prob(rows, labels), [dist.logpdf(d) for dist, d in zip(dists, labels)])
+    np.testing.assert_allclose(dirichlet.entropy(rows), [dist.entropy() for dist in dists])
     levels = [0.05, 0.5, 0.95]
     total = alpha.sum(axis=1, keepdims=True)
     beta = scipy.stats.beta(alpha[..., None], (total - alpha)[..., None])

@@ -120,8 +120,8 @@ def test_evidential_losses_are_those_of_dirichlets() -> None:
     alpha = 1.0 + np.random.default_rng(0).gamma(2.0, 5.0, D.shape)
     likelihood = evidential_loss(torch.from_numpy(alpha), torch.from_numpy(D), "likelihood").numpy()
     np.testing.assert_allclose(likelihood, [-stats.dirichlet(a).logpdf(d) for a, d in zip(alpha, D)])
-    laws = torch.distributions.Dirichlet(torch.from_numpy(alpha))
-    risk = 2.0 * ((torch.from_numpy(D) - laws.mean).square() + laws.variance).sum(1)
+    dists = torch.distributions.Dirichlet(torch.from_numpy(alpha))
+    risk = 2.0 * ((torch.from_numpy(D) - dists.mean).square() + dists.variance).sum(1)
     np.testing.assert_allclose(evidential_loss(torch.from_numpy(alpha), torch.from_numpy(D), "mse"), risk)
 
 

@@ -60,7 +60,7 @@ def law_of_three():
 
 def test_likelihood_of_few_votes_agrees_with_quadrature():
     rng = np.random.default_rng(3)
-    law, item = law_of_three(), np.array([0, 0, 1, 0, 1])
+    dist, item = law_of_three(), np.array([0, 0, 1, 0, 1])
     factors = rng.uniform(0.05, 1.0, (5, 3))
     nodes, weights = np.polynomial.legendre.leggauss(120)
     u, w = 0.5 * (nodes + 1.0), 0.5 * weights
@@ -68,18 +68,18 @@ def test_likelihood_of_few_votes_agrees_with_quadrature():
     points = np.stack([a, (1.0 - a) * b, (1.0 - a) * (1.0 - b)], -1).reshape(-1, 3)
     area = (np.outer(w, w) * (1.0 - a)).ravel()
     for row in (0, 1):
-        density = law[[row]].log_prob(torch.as_tensor(points)[:, None]).exp().numpy().ravel()
+        density = dist[[row]].log_prob(torch.as_tensor(points)[:, None]).exp().numpy().ravel()
         product_of_votes = np.prod(points @ factors[item == row].T, axis=1)
         wanted = np.log((area * density * product_of_votes).sum())
-        assert_allclose(log_prob_annotated(law, item, factors)[row], wanted, rtol=1e-5)
+        assert_allclose(log_prob_annotated(dist, item, factors)[row], wanted, rtol=1e-5)
 
 
 def test_likelihood_of_many_votes_by_draws_agrees_with_the_exact_sum(monkeypatch):
-    law, item = law_of_three(), np.zeros(6, dtype=int)
+    dist, item = law_of_three(), np.zeros(6, dtype=int)
     factors = np.random.default_rng(0).uniform(0.1, 1.0, (6, 3))
-    exact = log_prob_annotated(law, item, factors)
+    exact = log_prob_annotated(dist, item, factors)
     monkeypatch.setattr("snefy_ldl.votes.likelihood.MOST_TERMS", 1)
-    assert_allclose(log_prob_annotated(law, item, factors), exact, atol=0.05)  # 4096 draws: about 1 % each
+    assert_allclose(log_prob_annotated(dist, item, factors), exact, atol=0.05)  # 4096 draws: about 1 % each
 
 
 def test_expansion_sums_over_all_latent_labels():
@@ -93,11 +93,11 @@ def test_expansion_sums_over_all_latent_labels():
 
 
 def test_moments_given_votes_of_perfect_people_are_those_of_counts():
-    law = law_of_three()
+    dist = law_of_three()
     item, label = np.array([0, 0, 0, 1]), np.array([1, 1, 2, 0])
-    mean, covariance = posterior_moments(law, item, np.eye(3)[label])
+    mean, covariance = posterior_moments(dist, item, np.eye(3)[label])
     counts = np.array([[0.0, 2.0, 1.0], [1.0, 0.0, 0.0]])
-    posterior = law.posterior(counts)
+    posterior = dist.posterior(counts)
     assert_allclose(mean, posterior.mean, atol=0.06)  # 512 draws
     assert_allclose(covariance, posterior.covariance_matrix, atol=0.02)
 
@@ -285,8 +285,8 @@ def test_facts_must_fit_the_annotators(fitted):
 
 
 def test_gain_of_a_pair_is_the_expected_fall_of_the_squared_error():
-    law, matrix = law_of_three(), np.random.default_rng(2).dirichlet(np.ones(3), 3)
-    mean, covariance = law.mean.numpy(), law.covariance_matrix.numpy()
+    dist, matrix = law_of_three(), np.random.default_rng(2).dirichlet(np.ones(3), 3)
+    mean, covariance = dist.mean.numpy(), dist.covariance_matrix.numpy()
     second = covariance[0] + np.outer(mean[0], mean[0])
     gain = 0.0
     for v in range(3):

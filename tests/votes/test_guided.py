@@ -49,11 +49,11 @@ def test_the_point_for_cumulative_distances_beats_its_neighbours_on_draws() -> N
     rng = torch.Generator().manual_seed(0)
     exponents = 5.0 * torch.rand(4, 4, generator=rng, dtype=torch.float64)
     readout = torch.randn(3, 4, generator=rng, dtype=torch.float64)
-    law = SnefySimplex(exponents, readout, torch.randn(3, 4, generator=rng, dtype=torch.float64))
-    point = law.bayes_point("cad").numpy()
+    dist = SnefySimplex(exponents, readout, torch.randn(3, 4, generator=rng, dtype=torch.float64))
+    point = dist.bayes_point("cad").numpy()
     np.testing.assert_allclose(point.sum(1), 1.0, atol=1e-9)
-    np.testing.assert_allclose(law.bayes_point("emd").numpy(), point)
-    np.testing.assert_allclose(law.bayes_point("rps"), law.mean)
+    np.testing.assert_allclose(dist.bayes_point("emd").numpy(), point)
+    np.testing.assert_allclose(dist.bayes_point("rps"), dist.mean)
     torch.manual_seed(0)
-    draws = law.sample((20_000,)).numpy().cumsum(-1)[..., :-1]
+    draws = dist.sample((20_000,)).numpy().cumsum(-1)[..., :-1]
     np.testing.assert_allclose(point.cumsum(1)[:, :-1], np.median(draws, 0), atol=0.01)

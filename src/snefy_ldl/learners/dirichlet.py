@@ -70,14 +70,14 @@ class DirichletLearner(PenalisedLearner, DistributionPredictor):  # type: ignore
             X: Features (N, d).
 
         Returns:
-            Laws with batch (N,) and event (L,).
+            Distributions with batch (N,) and event (L,).
         """
         alpha = torch.from_numpy(self.predict_concentration(X))
         n_rows, n_labels = alpha.shape
         one = torch.ones(1, 1, dtype=torch.float64)
         zero = torch.zeros(1, n_labels, dtype=torch.float64)
-        law = SnefySimplex(zero, one, torch.zeros(n_rows, 1, dtype=torch.float64), offset=alpha - 1.0)
-        return law.named(self.label_names_)
+        dist = SnefySimplex(zero, one, torch.zeros(n_rows, 1, dtype=torch.float64), offset=alpha - 1.0)
+        return dist.named(self.label_names_)
 
     @property
     def zero_policy_(self) -> ZeroPolicy:  # type: ignore[override]

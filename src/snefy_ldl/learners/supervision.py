@@ -78,10 +78,10 @@ class DensityLearner(Learner):
         return np.asarray(self._density.predict(self._scaled(X)))
 
     def _after_votes(self, X: Array, votes: Array) -> tuple[Array, Array]:
-        """Mean and variance of each row's law after its votes (N, L)."""
+        """Mean and variance of each row's distribution after its votes (N, L)."""
         means, variances = [], []
-        for rows, law in dist_blocks(self._density, X):
-            updated = law.posterior(tensor_for(law, votes[rows]))
+        for rows, dist in dist_blocks(self._density, X):
+            updated = dist.posterior(tensor_for(dist, votes[rows]))
             with torch.no_grad():
                 means.append(to_numpy(updated.mean))
                 variances.append(to_numpy(updated.variance))
@@ -92,13 +92,13 @@ class DensityLearner(Learner):
         return X
 
     def predict_dist(self, X: Any) -> Any:
-        """The law of each row's label distribution.
+        """The distribution of each row's label distribution.
 
         Args:
             X: Features (N, d).
 
         Returns:
-            A law over the simplex, batch (N,), event (L,).
+            A distribution over the simplex, batch (N,), event (L,).
 
         Raises:
             InputError: Rows that break a rule, or other features than those of ``fit``.
@@ -148,12 +148,12 @@ class SemiSnefyLDL(DensityLearner):
     """A :class:`SnefyLDL` that also learns from rows without labels, by pseudo-labels weighted by the density.
 
     A first density is fitted to the labelled rows. For a row without labels its mean and the predictions ``q_m`` of
-    quick learners are candidates, with weights ``w_m ∝ p(q_m | x)^(1/(L - 1))``: what the law finds implausible counts
-    little. The weighted mean is the row's pseudo-label, and the density is fitted again to all rows, those without
-    labels with ``weight`` against 1.
+    quick learners are candidates, with weights ``w_m ∝ p(q_m | x)^(1/(L - 1))``: what the distribution finds
+    implausible counts little. The weighted mean is the row's pseudo-label, and the density is fitted again to all rows,
+    those without labels with ``weight`` against 1.
 
-    Pseudo-labels are means, so the second law is narrower than the first: its predictions are what improves, and its
-    intervals need :mod:`snefy_ldl.conformal` on labelled rows that it has not seen.
+    Pseudo-labels are means, so the second distribution is narrower than the first: its predictions are what improves,
+    and its intervals need :mod:`snefy_ldl.conformal` on labelled rows that it has not seen.
 
     Args:
         weight: What a row without labels counts against one with labels; 0 fits the labelled rows alone.
@@ -300,13 +300,13 @@ def _bounded(spread: float, noise: float) -> float:
 
 @dataclass(eq=False, repr=False)
 class LabelCalibrator(DensityLearner):
-    """Label distributions behind noisy annotations: a law of ``ℓ`` given ``x``, updated on what was observed.
+    """Label distributions behind noisy annotations: a distribution of ``ℓ`` given ``x``, updated on what was observed.
 
     Measurement error on the simplex: the observed row ``d`` is what n votes about the true ``ℓ`` gave, with likelihood
     ``Π_r ℓ_r^(n d_r)``. A :class:`SnefyLDL` fitted to the votes ``n d`` has that noise taken out of it; the calibrated
-    row is the mean of its law updated on those votes, ``E[ℓ | x, n d]``, in closed form: close to ``d`` where n is
-    large or the law is wide, close to ``E[ℓ|x]`` where n is small. Dirichlet noise of concentration s has the spread
-    of s + 1 votes.
+    row is the mean of its distribution updated on those votes, ``E[ℓ | x, n d]``, in closed form: close to ``d`` where
+    n is large or the distribution is wide, close to ``E[ℓ|x]`` where n is small. Dirichlet noise of concentration s has
+    the spread of s + 1 votes.
 
     Args:
         votes: n; a number, such as how many people were asked, or ``"auto"``: all scatter of the rows about

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,6 +13,8 @@ from snefy_ldl._internal.text import shorten
 from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import InputError
 
+#: Votes of an annotator below which nothing is said about them.
+FEWEST_VOTES = 10
 Level = Literal["nominal", "ordinal", "interval"]
 
 
@@ -159,9 +162,6 @@ def summarize(votes: VoteTable, level: Level = "nominal") -> Agreement:
     )
 
 
-# -- what is odd -----------------------------------------------------------------------------------------------------
-
-
 def find_oddities(votes: VoteTable) -> list[Finding]:
     """What is odd in the votes.
 
@@ -175,83 +175,58 @@ def find_oddities(votes: VoteTable) -> list[Finding]:
         >>> print(find_oddities(VoteTable.from_counts([[3, 1], [0, 0]]))[0])
         error: 1 of 2 items has no vote at all (1)
     """
-    findings = [*_odd_votes(votes), *_odd_items(votes), *_odd_labels(votes), *_odd_annotators(votes)]
+    findings = [*_odd_items(votes), *_odd_labels(votes), *(_odd_annotators(votes) if votes.annotators else [])]
     return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
 
 
-def _odd_votes(votes: VoteTable) -> list[Finding]:
-    again = np.flatnonzero(votes.repeated())
-    if not len(again):
-        return []
-    verb = "vote repeats an earlier one" if len(again) == 1 else "votes repeat earlier ones"
-    names = [votes.items[votes.item[row]] for row in again]
-    return [Finding("warning", f"{len(again)} {verb} of the same annotator on the same item", names)]
-
-
-def _odd_items(votes: VoteTable) -> list[Finding]:
-    totals, findings = votes.counts.sum(1), []
+def _odd_items(votes: VoteTable) -> Iterator[Finding]:
+    totals, again = votes.counts.sum(1), np.flatnonzero(votes.repeated())
+    if len(again):
+        verb = "vote repeats an earlier one" if len(again) == 1 else "votes repeat earlier ones"
+        names = [votes.items[votes.item[row]] for row in again]
+        yield Finding("warning", f"{len(again)} {verb} of the same annotator on the same item", names)
     for level, number, words in (("error", 0, "no vote at all"), ("note", 1, "a single vote")):
         rows = np.flatnonzero(totals == number)
         if len(rows) and not (number == 1 and len(rows) == len(totals)):
             verb = "has" if len(rows) == 1 else "have"
-            names = [votes.items[row] for row in rows]
-            findings.append(Finding(level, f"{len(rows)} of {len(totals)} items {verb} {words}", names))
+            yield Finding(level, f"{len(rows)} of {len(totals)} items {verb} {words}", [votes.items[k] for k in rows])
     if (totals <= 1).all():
-        findings.append(Finding("warning", "no item has two votes: disagreement cannot be seen", []))
-    return findings
+        yield Finding("warning", "no item has two votes: disagreement cannot be seen")
 
 
-def _odd_labels(votes: VoteTable) -> list[Finding]:
-    findings = []
+def _odd_labels(votes: VoteTable) -> Iterator[Finding]:
     plain: dict[str, list[str]] = {}
     for name in votes.label_names:
         plain.setdefault(" ".join(name.split()).casefold(), []).append(name)
     for alike in plain.values():
         if len(alike) > 1:
             names = " and ".join(repr(name) for name in sorted(alike))
-            findings.append(Finding("warning", f"labels that differ in case or blanks only: {names}", []))
-    used = np.bincount(votes.label, minlength=len(votes.label_names))
-    unused = [name for name, times in zip(votes.label_names, used) if times == 0]
+            yield Finding("warning", f"labels that differ in case or blanks only: {names}")
+    unused = [name for r, name in enumerate(votes.label_names) if not (votes.label == r).any()]
     if unused:
-        findings.append(Finding("warning", f"{len(unused)} label(s) without a vote", unused))
-    rare = [name for name, times in zip(votes.label_names, used) if 0 < times < 0.001 * len(votes)]
-    if rare:
-        findings.append(Finding("note", f"{len(rare)} label(s) with less than one vote in a thousand", rare))
-    return findings
+        yield Finding("warning", f"{len(unused)} label(s) without a vote", unused)
 
 
-def _odd_annotators(votes: VoteTable) -> list[Finding]:
-    if not votes.annotators:
-        return []
-    findings, counts = [], votes.counts
-    cast = np.zeros((len(votes.annotators), len(votes.label_names)))
-    known = votes.annotator >= 0
+def _odd_annotators(votes: VoteTable) -> Iterator[Finding]:
+    counts, known, size = votes.counts, votes.annotator >= 0, len(votes.annotators)
+    cast = np.zeros((size, len(votes.label_names)))
     np.add.at(cast, (votes.annotator[known], votes.label[known]), 1.0)
     totals = cast.sum(1)
-    constant = (totals >= 10) & (cast.max(1) == totals)
-    share = counts.sum(0).max() / max(1.0, counts.sum())
-    if constant.any() and share < 0.9:
-        names = [votes.annotators[a] for a in np.flatnonzero(constant)]
-        findings.append(
-            Finding("warning", f"{len(names)} annotator(s) always vote for one label (10 votes or more)", names)
-        )
-    with np.errstate(invalid="ignore", divide="ignore"):
-        # how often the others on the same item agree with a vote
-        others = counts[votes.item].sum(1) - 1.0
-        agree = np.where(others > 0, (counts[votes.item, votes.label] - 1.0) / others, np.nan)
-    usable = known & np.isfinite(agree)
-    sums = np.bincount(votes.annotator[usable], agree[usable], len(totals))
-    times = np.bincount(votes.annotator[usable], minlength=len(totals))
-    busy = times >= 10
-    if busy.sum() >= 3:
-        mean = sums[busy] / times[busy]
-        low = mean < np.median(mean) - 4.0 * 1.4826 * np.median(np.abs(mean - np.median(mean))) - 0.05
-        names = [votes.annotators[a] for a in np.flatnonzero(busy)[low]]
-        if names:
-            findings.append(
-                Finding("warning", f"{len(names)} annotator(s) agree far less with others than is usual", names)
-            )
-    if totals.max() > 0.5 * totals.sum() and len(totals) > 2:
-        name = votes.annotators[int(totals.argmax())]
-        findings.append(Finding("note", "one annotator cast more than half of all votes", [name]))
-    return findings
+    constant = np.flatnonzero((totals >= FEWEST_VOTES) & (cast.max(1) == totals))
+    if len(constant) and counts.sum(0).max() < 0.9 * counts.sum():
+        words = f"{len(constant)} annotator(s) always vote for one label ({FEWEST_VOTES} votes or more)"
+        yield Finding("warning", words, [votes.annotators[a] for a in constant])
+    others = counts[votes.item].sum(1) - 1.0
+    usable = known & (others > 0)
+    agree = (counts[votes.item, votes.label] - 1.0)[usable] / others[usable]  # how often others on the item agree
+    times = np.bincount(votes.annotator[usable], minlength=size)
+    busy = np.flatnonzero(times >= FEWEST_VOTES)
+    if len(busy) >= 3:
+        mean = np.bincount(votes.annotator[usable], agree, size)[busy] / times[busy]
+        spread = 1.4826 * np.median(np.abs(mean - np.median(mean)))
+        low = busy[mean < np.median(mean) - 4.0 * spread - 0.05]
+        if len(low):
+            words = f"{len(low)} annotator(s) agree far less with others than is usual"
+            yield Finding("warning", words, [votes.annotators[a] for a in low])
+    if size > 2 and totals.max() > 0.5 * totals.sum():
+        yield Finding("note", "one annotator cast more than half of all votes", [votes.annotators[totals.argmax()]])

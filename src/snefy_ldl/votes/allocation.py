@@ -1,4 +1,4 @@
-"""Votes on a law: what one more vote is worth, how many are needed, and the counts a law predicts for a label.
+"""Votes on a distribution: what one more vote is worth, how many are needed, and the counts predicted for a label.
 
 Votes k turn the components ``Dirichlet(α_p)`` into ``Dirichlet(α_p + k)``.
 The functions take a distribution, or any model with ``predict_dist``.
@@ -32,16 +32,13 @@ from snefy_ldl._internal.validation import (
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 
-Criterion = Literal["variance", "divergence", "information"]
-CRITERIA = ("variance", "divergence", "information")
+Criterion = Literal["variance", "information"]
+CRITERIA = ("variance", "information")
 
-#: Rows whose laws are held at a time while votes are given out, and while needed votes are counted.
+#: Rows whose distributions are held at a time while votes are given out, and while needed votes are counted.
 CHOICE_ROWS, NEED_ROWS = 4096, 2048
 #: Numbers of further votes at which widths are worked out; in between 1 / width² is a straight line, nearly.
 VOTE_GRID = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-
-#: Further votes whose every outcome can be looked at in little memory.
-MOST_FURTHER_VOTES = 10_000
 
 
 def check_votes(counts: Any, n_rows: int, n_labels: int, model: Any = None) -> Array:
@@ -72,7 +69,8 @@ def check_votes(counts: Any, n_rows: int, n_labels: int, model: Any = None) -> A
     return table
 
 
-# -- the law of one label's count --------------------------------------------------------------------------------------
+# -- the distribution of one label's count
+# --------------------------------------------------------------------------------------
 
 
 def beta_binomial(a: Array, b: Array, n: int) -> Array:
@@ -87,7 +85,7 @@ def beta_binomial(a: Array, b: Array, n: int) -> Array:
         Probabilities (n+1, P); each column sums to one.
 
     Example:
-        >>> beta_binomial(np.array([1.0]), np.array([1.0]), 3).ravel()  # a flat law makes every count equally likely
+        >>> beta_binomial(np.array([1.0]), np.array([1.0]), 3).ravel()  # a flat dist makes every count equally likely
         array([0.25, 0.25, 0.25, 0.25])
     """
     steps = np.arange(n)[:, None]
@@ -100,45 +98,45 @@ def beta_binomial(a: Array, b: Array, n: int) -> Array:
     return np.exp(hits + misses[::-1] - together + choose[:, None])
 
 
-def label_groups(law: SnefySimplex, label: int) -> Iterator[tuple[Index, Array, Array, Array]]:
-    """Rows that share the Beta components of a label's law, the weights of the components and both their parameters.
+def label_groups(dist: SnefySimplex, label: int) -> Iterator[tuple[Index, Array, Array, Array]]:
+    """Rows that share the Beta components of a label, the weights of the components and both their parameters.
 
     Without votes that is all rows; with votes, those with as many for the label and in all.
 
     Args:
-        law: batch (N,).
+        dist: batch (N,).
         label: which label, by number.
 
     Yields:
         Row numbers (b,), weights (b, P), and the parameters a and b (P,) of ``Beta(a_p, b_p)``.
 
     Example:
-        >>> law = SnefySimplex.from_mixture(torch.ones(2, 1), torch.tensor([[2.0, 3.0]]))
-        >>> list(label_groups(law, 0))
+        >>> dist = SnefySimplex.from_mixture(torch.ones(2, 1), torch.tensor([[2.0, 3.0]]))
+        >>> list(label_groups(dist, 0))
         [(array([0, 1]), array([[1.],
                [1.]]), array([2.]), array([3.]))]
     """
-    if not law.supports("posterior"):
-        raise InputError(law.rows.why_not["posterior"])
-    alpha = to_numpy(law.concentration)
+    if not dist.supports("posterior"):
+        raise InputError(dist.rows.why_not["posterior"])
+    alpha = to_numpy(dist.concentration)
     a, total = alpha[:, label], alpha.sum(1)
-    if law.offset is None:
-        rows = np.arange(len(law))
-        yield rows, row_weights(law, rows), a, total - a
+    if dist.offset is None:
+        rows = np.arange(len(dist))
+        yield rows, row_weights(dist, rows), a, total - a
         return
-    offset = to_numpy(law.offset)
+    offset = to_numpy(dist.offset)
     pairs = np.stack([offset[:, label], offset.sum(1)], 1)
     distinct, which = np.unique(pairs, axis=0, return_inverse=True)
     for k, (hits, votes) in enumerate(distinct):
         rows = np.flatnonzero(which.reshape(-1) == k)
-        yield rows, row_weights(law, rows), a + hits, total + votes - a - hits
+        yield rows, row_weights(dist, rows), a + hits, total + votes - a - hits
 
 
-def row_weights(law: SnefySimplex, rows: Index) -> Array:
+def row_weights(dist: SnefySimplex, rows: Index) -> Array:
     """Mixture weights of some rows as an array.
 
     Args:
-        law: batch (N,).
+        dist: batch (N,).
         rows: row numbers (b,).
 
     Returns:
@@ -148,26 +146,22 @@ def row_weights(law: SnefySimplex, rows: Index) -> Array:
         >>> row_weights(SnefySimplex.from_mixture(torch.ones(3, 1), torch.ones(1, 2)), np.array([2]))
         array([[1.]])
     """
-    return to_numpy(law.weights(torch.as_tensor(rows, device=law.device)))
+    return to_numpy(dist.weights(torch.as_tensor(rows, device=dist.device)))
 
 
 # -- what a vote is worth ----------------------------------------------------------------------------------------------
 
 
-def vote_value(law: SnefySimplex, criterion: Criterion = "variance") -> Array:
+def vote_value(dist: SnefySimplex, criterion: Criterion = "variance") -> Array:
     """What one more vote on each item is worth, in expectation and in closed form.
 
     A vote is for v with probability ``m_v = E[ℓ_v]`` and moves the mean to ``m_{r|v} = E[ℓ_r ℓ_v] / m_v``.
 
     Args:
-        law: of N items, with their votes so far (:meth:`SnefySimplex.posterior`).
-        criterion: what counts as worth:
-
-            - ``"variance"``: how much the vote lowers the squared error of the mean, ``Σ_r Var[ℓ_r]``: by the law of
-              total variance ``Σ_v m_v Σ_r (m_{r|v} - m_r)² = Σ_rv Cov_rv² / m_v``.
-            - ``"divergence"``: how much it lowers the Kullback-Leibler divergence of the mean, ``E KL(ℓ‖m)``:
-              ``Σ_v m_v KL(m_{·|v}‖m)``, what one vote tells about the next.
-            - ``"information"``: nats it tells about ℓ itself, ``H(E ℓ) - E[H(ℓ)]``.
+        dist: of N items, with their votes so far (:meth:`SnefySimplex.posterior`).
+        criterion: ``"variance"``: how much the vote lowers the squared error of the mean, ``Σ_r Var[ℓ_r]``: by the rule
+            of total variance ``Σ_v m_v Σ_r (m_{r|v} - m_r)² = Σ_rv Cov_rv² / m_v``. ``"information"``: nats it tells
+            about ℓ itself, ``H(E ℓ) - E[H(ℓ)]``.
 
     Returns:
         Values (N,).
@@ -182,31 +176,25 @@ def vote_value(law: SnefySimplex, criterion: Criterion = "variance") -> Array:
     """
     check_choice("criterion", criterion, CRITERIA)
     parts = []
-    for start in range(0, len(law), VALUED_ROWS):
-        part = rows_of(law, np.arange(start, min(start + VALUED_ROWS, len(law))))  # weights once for all moments
+    for start in range(0, len(dist), VALUED_ROWS):
+        part = rows_of(dist, np.arange(start, min(start + VALUED_ROWS, len(dist))))  # weights once for all moments
         if criterion == "information":
             value = part.vote_information()
         else:
-            covariance, mean = part.covariance_matrix, part.mean
-            mean = mean.clamp_min(torch.finfo(mean.dtype).tiny)
-            if criterion == "variance":
-                value = (covariance.square() / mean[..., None, :]).sum((-2, -1))
-            else:
-                together = mean[..., :, None] * mean[..., None, :]  # E[ℓ_r] E[ℓ_v], the vote's and the next one's
-                pair = (covariance + together).clamp_min(0.0)
-                value = (torch.xlogy(pair, pair / together) - covariance).sum((-2, -1)).clamp_min(0.0)
+            mean = part.mean.clamp_min(torch.finfo(part.mean.dtype).tiny)
+            value = (part.covariance_matrix.square() / mean[..., None, :]).sum((-2, -1))
         parts.append(to_numpy(value))
     return np.concatenate(parts)
 
 
-def vote_quantiles(law: SnefySimplex, levels: Any, values: Any = None) -> Array:
+def vote_quantiles(dist: SnefySimplex, levels: Any, values: Any = None) -> Array:
     """Quantiles of the rating that one more vote gives each item, where labels are ordered ratings.
 
     A vote is for v with probability ``E[ℓ_v]``; its quantile at q is the lowest rating that at least a part q of such
     votes does not exceed.
 
     Args:
-        law: of N items, with their votes so far (``model.update(X, counts)``) or without (``model.predict_dist(X)``).
+        dist: of N items, with their votes so far (``model.update(X, counts)``) or without (``model.predict_dist(X)``).
         levels: Q numbers between 0 and 1.
         values: rating of each label, ascending (L,); by default labels are numbered from 0.
 
@@ -217,23 +205,23 @@ def vote_quantiles(law: SnefySimplex, levels: Any, values: Any = None) -> Array:
         InputError: a level is not between 0 and 1, or the values do not ascend.
 
     Example:
-        >>> law = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[1.0, 2.0, 5.0, 2.0]]))
-        >>> vote_quantiles(law, [0.05, 0.5, 0.95], values=[1, 2, 3, 4])  # shares .1, .2, .5, .2
+        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[1.0, 2.0, 5.0, 2.0]]))
+        >>> vote_quantiles(dist, [0.05, 0.5, 0.95], values=[1, 2, 3, 4])  # shares .1, .2, .5, .2
         array([[1., 3., 4.]])
     """
     at = np.array([check_confidence(level, "levels") for level in np.atleast_1d(levels)])
-    ratings = np.arange(law.n_labels) if values is None else np.asarray(values, dtype=np.float64)
-    if ratings.shape != (law.n_labels,) or not (np.diff(ratings) > 0).all():
-        raise InputError(f"values must be {law.n_labels} ascending numbers, one per label.")
-    reached = to_numpy(law.mean).cumsum(1)[:, None, :-1]
+    ratings = np.arange(dist.n_labels) if values is None else np.asarray(values, dtype=np.float64)
+    if ratings.shape != (dist.n_labels,) or not (np.diff(ratings) > 0).all():
+        raise InputError(f"values must be {dist.n_labels} ascending numbers, one per label.")
+    reached = to_numpy(dist.mean).cumsum(1)[:, None, :-1]
     return np.asarray(ratings[(reached < at[:, None] - COUNT_ROUNDING).sum(-1)])
 
 
-def _worth_of_later_votes(law: SnefySimplex, votes: int) -> Array:
+def _worth_of_later_votes(dist: SnefySimplex, votes: int) -> Array:
     """What the t-th further vote is worth against the first (N, votes): ``A (A+1) / ((A+t) (A+t+1))``, t = 0, 1, ..."""
     if votes == 1:
-        return np.ones((len(law), 1))
-    mean, variance = (to_numpy(part) for part in law.mean_and_variance())
+        return np.ones((len(dist), 1))
+    mean, variance = (to_numpy(part) for part in dist.mean_and_variance())
     total_variance = np.maximum(variance.sum(1), np.finfo(float).tiny)
     matched = (1.0 - np.square(mean).sum(1)) / total_variance - 1.0  # Σ α of the Dirichlet with this mean and variance
     total = np.maximum(matched, SMALLEST_TOTAL_CONCENTRATION)[:, None]
@@ -242,38 +230,6 @@ def _worth_of_later_votes(law: SnefySimplex, votes: int) -> Array:
 
 
 # -- how many votes are needed -----------------------------------------------------------------------------------------
-
-
-def expected_width(law: SnefySimplex, votes: int, confidence_level: float = 0.9) -> Array:
-    """Width that each label's central interval is expected to have after some further votes.
-
-    The votes for a label are a signed mixture of Beta-binomials; for each outcome the posterior's standard deviation is
-    exact, its interval's width taken as normal, ``2 z sd``.
-
-    Args:
-        law: of N items, with their votes so far.
-        votes: how many more; 0 is the width now.
-        confidence_level: of the intervals.
-
-    Returns:
-        Widths (N, L).
-
-    Raises:
-        InputError: votes is no whole number from 0 to :data:`MOST_FURTHER_VOTES`; every outcome is looked at.
-
-    Example:
-        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1), torch.ones(1, 2))
-        >>> [expected_width(flat, n).round(3).tolist() for n in (0, 50)]
-        [[[0.95, 0.95]], [[0.18, 0.18]]]
-    """
-    if check_count("votes", votes, low=0) > MOST_FURTHER_VOTES:
-        raise InputError(f"votes must be at most {MOST_FURTHER_VOTES}; got {votes!r}. Widths fall like 1 / √votes.")
-    z = float(ndtri(0.5 + 0.5 * check_confidence(confidence_level)))
-    answer = np.empty((len(law), law.n_labels))
-    for label in range(law.n_labels):
-        for rows, weights, a, b in label_groups(law, label):
-            answer[rows, label] = 2.0 * z * _expected_sd(weights, a, b, votes)
-    return answer
 
 
 def _expected_sd(weights: Array, a: Array, b: Array, n: int) -> Array:
@@ -314,7 +270,8 @@ def _fewest_votes(weights: Array, a: Array, b: Array, target_sd: float, max_vote
 
 
 def update(model: Any, X: Any, counts: Any) -> SnefySimplex:
-    """The law of each item's label distribution given its features *and* its votes so far; exact, model untouched.
+    """The distribution of each item's label distribution given its features *and* its votes so far; exact, model
+    untouched.
 
     Args:
         model: fitted; anything with ``predict_dist``.
@@ -322,7 +279,7 @@ def update(model: Any, X: Any, counts: Any) -> SnefySimplex:
         counts: votes (N, L), zeros where there are none.
 
     Returns:
-        The law with batch (N,).
+        The distribution with batch (N,).
 
     Raises:
         InputError: the votes do not fit, or are not whole numbers >= 0.
@@ -332,14 +289,14 @@ def update(model: Any, X: Any, counts: Any) -> SnefySimplex:
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = DirichletLDL(random_state=0).fit(city.X, city.D)
-        >>> law = update(model, city.X[:1], [[50, 0, 0]])  # fifty votes for the first label
-        >>> bool(law.mean[0, 0] > model.predict(city.X[:1])[0, 0])
+        >>> dist = update(model, city.X[:1], [[50, 0, 0]])  # fifty votes for the first label
+        >>> bool(dist.mean[0, 0] > model.predict(city.X[:1])[0, 0])
         True
     """
     X = as_rows(X)
     with torch.no_grad():
-        law: SnefySimplex = model.predict_dist(X)
-        return law.posterior(check_votes(counts, count_rows(X), law.n_labels, model))
+        dist: SnefySimplex = model.predict_dist(X)
+        return dist.posterior(check_votes(counts, count_rows(X), dist.n_labels, model))
 
 
 def next_vote(
@@ -388,9 +345,11 @@ def next_vote(
     check_number("new_item_cost", new_item_cost, strict=True)
     max_per_item = min(max_per_item, n)
     values = []
-    for block, law in dist_blocks(model, X, CHOICE_ROWS):
-        votes = np.zeros((n_rows, law.n_labels)) if counts is None else check_votes(counts, n_rows, law.n_labels, model)
-        posterior = law.posterior(votes[block]) if votes[block].any() else law
+    for block, dist in dist_blocks(model, X, CHOICE_ROWS):
+        votes = (
+            np.zeros((n_rows, dist.n_labels)) if counts is None else check_votes(counts, n_rows, dist.n_labels, model)
+        )
+        posterior = dist.posterior(votes[block]) if votes[block].any() else dist
         value = vote_value(posterior, criterion)
         value = value / np.where(votes[block].sum(1) == 0, new_item_cost, 1.0)
         values.append(value[:, None] * _worth_of_later_votes(posterior, max_per_item))
@@ -439,12 +398,12 @@ def votes_needed(
         raise InputError(f"max_votes must lie between 1 and {VOTE_GRID[-1]}; got {max_votes!r}.")
     z = float(ndtri(0.5 + 0.5 * check_confidence(confidence_level)))
     parts = []
-    for block, law in dist_blocks(model, X, NEED_ROWS):
+    for block, dist in dist_blocks(model, X, NEED_ROWS):
         if counts is not None:
-            law = law.posterior(check_votes(counts, count_rows(X), law.n_labels, model)[block])
-        needed = np.zeros(len(law))
-        for label in range(law.n_labels):
-            for rows, weights, a, b in label_groups(law, label):
+            dist = dist.posterior(check_votes(counts, count_rows(X), dist.n_labels, model)[block])
+        needed = np.zeros(len(dist))
+        for label in range(dist.n_labels):
+            for rows, weights, a, b in label_groups(dist, label):
                 for_label = _fewest_votes(weights, a, b, target_width / (2.0 * z), max_votes)
                 needed[rows] = np.maximum(needed[rows], for_label)
         parts.append(needed)

@@ -306,10 +306,6 @@ class Annotators:
         """The average confusion matrix of a population (L, L); see :meth:`population_weights`."""
         return np.asarray(np.einsum("a,akv->kv", self.population_weights(population), self.matrices))
 
-    def effective_counts(self) -> Array:
-        """Expected votes (A, L, L) as evidence about groups: many votes of one person are not those of many people."""
-        return effective_counts(self.counts * (1.0 - self.spam_score)[:, None, None], self.strength)
-
     def compare_groups(
         self, fact: str, item_mean: Any = None, confidence_level: float = 0.9, random_state: Any = 0
     ) -> GroupComparison:
@@ -335,7 +331,8 @@ class Annotators:
             raise InputError(f"all annotators have {fact}={values[0]!r}; there is nothing to compare.")
         mean = self.item_mean if item_mean is None else np.asarray(item_mean, dtype=np.float64)
         rng = np.random.default_rng(random_state)
-        counts, group = self.effective_counts(), np.array([values.index(value) for value in self.facts[fact]])
+        careful = self.counts * (1.0 - self.spam_score)[:, None, None]
+        counts, group = effective_counts(careful, self.strength), np.array([values.index(v) for v in self.facts[fact]])
         member = np.eye(len(values))[group].T  # (G, A)
 
         def shares(table: Array) -> tuple[Array, Array]:
@@ -397,15 +394,8 @@ class Annotators:
             shape = tuple(sizes[axis] if axis in sizes else int(axis) for axis in axes)
             if name not in arrays or arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
                 raise InputError(f"annotators: {name} must hold finite numbers of shape {shape}.")
-            if name != "effects" and (arrays[name] < 0).any():
-                raise InputError(f"annotators: {name} must not be negative.")
-        if any(len(column) != len(names) for column in facts.values()):
-            raise InputError("annotators: every fact needs one value per annotator.")
-        rate = float(plain["spam_rate"])
-        if not 0 <= rate <= 1:
-            raise InputError("annotators: the rate of guessing must lie between 0 and 1.")
         tables = {name: np.asarray(arrays[name], dtype=np.float64) for name in ARRAYS}
-        return cls(names=names, label_names=labels, spam_rate=rate, facts=facts, **tables)
+        return cls(names=names, label_names=labels, spam_rate=float(plain["spam_rate"]), facts=facts, **tables)
 
 
 #: Arrays of :class:`Annotators` as files hold them, with their axes: A annotators, L labels, F values of facts.

@@ -17,7 +17,8 @@ from snefy_ldl.distributions import SnefySimplex
 
 #: Terms of an item's likelihood up to which it is summed exactly; above, draws stand in for the sum.
 MOST_TERMS = 3000
-#: Draws per item where there are more terms than that, and where a law is updated by votes of known annotators.
+#: Draws per item where there are more terms than that, and where a distribution is updated by votes of known
+#: annotators.
 LIKELIHOOD_DRAWS, POSTERIOR_DRAWS = 4096, 512
 #: Rows of an item's table of (annotators x labels) that are held at a time while votes are given out.
 PAIR_ROWS = 512
@@ -66,14 +67,14 @@ def expand_votes(factors: Array) -> tuple[Index, Array]:
     return exponents, coefficients
 
 
-def log_prob_annotated(law: SnefySimplex, item: Index, factors: Array, random_state: Any = 0) -> Array:
+def log_prob_annotated(dist: SnefySimplex, item: Index, factors: Array, random_state: Any = 0) -> Array:
     """Log probability of each item's votes, ``log ∫ p(ℓ|x) Π_j (c_j · ℓ) dℓ``; c is a column of a confusion matrix.
 
     Few votes are exact: the product is a sum of monomials (:func:`expand_votes`), and each has a closed form, that of
     vote counts. Where there are more than :data:`MOST_TERMS` of them, :data:`LIKELIHOOD_DRAWS` draws stand in.
 
     Args:
-        law: of N items.
+        dist: of N items.
         item: which item each vote is on (V,).
         factors: ``c`` of each vote (V, L).
         random_state: seed of the draws.
@@ -87,15 +88,15 @@ def log_prob_annotated(law: SnefySimplex, item: Index, factors: Array, random_st
         >>> log_prob_annotated(flat, np.array([0, 0]), np.eye(2)).round(4)  # E[ℓ_1 ℓ_2] = 1/6
         array([-1.7918])
     """
-    answer, order = np.zeros(len(law)), np.argsort(item, kind="stable")
-    sizes = np.bincount(item, minlength=len(law))
+    answer, order = np.zeros(len(dist)), np.argsort(item, kind="stable")
+    sizes = np.bincount(item, minlength=len(dist))
     starts = np.cumsum(sizes) - sizes
     for size in np.unique(sizes[sizes > 0]):
         rows = np.flatnonzero(sizes == size)
-        if gammaln(size + law.n_labels) - gammaln(size + 1) - gammaln(law.n_labels) > np.log(MOST_TERMS):
+        if gammaln(size + dist.n_labels) - gammaln(size + 1) - gammaln(dist.n_labels) > np.log(MOST_TERMS):
             for row in rows:
                 chosen = factors[order[starts[row] : starts[row] + size]]
-                draws = draw_shares(law[[int(row)]], LIKELIHOOD_DRAWS, random_state)[0]
+                draws = draw_shares(dist[[int(row)]], LIKELIHOOD_DRAWS, random_state)[0]
                 logs = np.log(np.maximum(draws @ chosen.T, 1e-300)).sum(1)
                 answer[row] = logsumexp(logs) - np.log(len(logs))
             continue
@@ -105,21 +106,21 @@ def log_prob_annotated(law: SnefySimplex, item: Index, factors: Array, random_st
         step = max(1, 20_000 // len(exponents))
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
-            laws = rows_of(law, np.repeat(part, len(exponents)))
+            dists = rows_of(dist, np.repeat(part, len(exponents)))
             counts = np.tile(exponents.astype(np.float64), (len(part), 1))
-            logs = to_numpy(laws.log_prob_counts(counts)).reshape(len(part), -1) - coefficient
+            logs = to_numpy(dists.log_prob_counts(counts)).reshape(len(part), -1) - coefficient
             with np.errstate(divide="ignore"):
                 answer[part] = logsumexp(logs + np.log(coefficients[start : start + step]), axis=1)
     return answer
 
 
-def posterior_moments(law: SnefySimplex, item: Index, factors: Array, random_state: Any = 0) -> tuple[Array, Array]:
+def posterior_moments(dist: SnefySimplex, item: Index, factors: Array, random_state: Any = 0) -> tuple[Array, Array]:
     """Mean (N, L) and covariance (N, L, L) of each item's label distribution given votes of known annotators.
 
-    By weighted draws; items with many votes get draws of the law given half of them, so that few are wasted.
+    By weighted draws; items with many votes get draws of the distribution given half of them, so that few are wasted.
 
     Args:
-        law: of N items.
+        dist: of N items.
         item: which item each vote is on (V,).
         factors: column of the annotator's confusion matrix for each vote (V, L).
         random_state: seed of the draws.
@@ -127,11 +128,11 @@ def posterior_moments(law: SnefySimplex, item: Index, factors: Array, random_sta
     Returns:
         Both moments.
     """
-    n_rows, n_labels = len(law), law.n_labels
+    n_rows, n_labels = len(dist), dist.n_labels
     soft = np.zeros((n_rows, n_labels))
     np.add.at(soft, item, factors / factors.sum(1, keepdims=True))
     tilt = np.floor(0.5 * soft)
-    draws = draw_shares(law, POSTERIOR_DRAWS, random_state, tilt if tilt.any() else None)
+    draws = draw_shares(dist, POSTERIOR_DRAWS, random_state, tilt if tilt.any() else None)
     logs = -np.einsum("nsk,nk->ns", np.log(np.maximum(draws, 1e-300)), tilt)
     np.add.at(logs, item, np.log(np.maximum(np.einsum("jsk,jk->js", draws[item], factors), 1e-300)))
     weights = softmax(logs, axis=1)

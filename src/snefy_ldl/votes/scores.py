@@ -1,6 +1,6 @@
-"""How well predicted laws explain held-out votes, and how well anything could.
+"""How well predicted distributions explain held-out votes, and how well anything could.
 
-Everything here takes the law ``model.predict_dist(X)`` (or a posterior) and votes (N, L), and sees no network.
+Everything here takes the distribution ``model.predict_dist(X)`` (or a posterior) and votes (N, L), and sees no network.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from snefy_ldl.votes.allocation import beta_binomial, label_groups
 from snefy_ldl.votes.partial import PartialCounts
 
 LEVELS = (0.5, 0.8, 0.9)
-#: Totals up to which the law of a count is a table of all its values, and nodes of the integral that replaces it.
+#: Totals up to which the distribution of a count is a table of all its values, and nodes of the integral that replaces
+#: it.
 MOST_TABULATED, HERMITE_NODES = 2000, 9
 
 
 # -- likelihood ------------------------------------------------------------------------------------------------------
 
 
-def log_likelihood(law: SnefySimplex, counts: Any) -> Array:
+def log_likelihood(dist: SnefySimplex, counts: Any) -> Array:
     """Exact log probability of held-out votes, multinomial coefficients included.
 
     Args:
-        law: what ``predict_dist`` gives, batch (N,).
+        dist: what ``predict_dist`` gives, batch (N,).
         counts: votes (N, L); NaN where a label was not counted, :class:`~snefy_ldl.votes.PartialCounts` where some
             votes name sets of labels.
 
@@ -41,7 +42,7 @@ def log_likelihood(law: SnefySimplex, counts: Any) -> Array:
         Log probabilities (N,).
 
     Raises:
-        InputError: the votes do not fit the law, or are not whole numbers.
+        InputError: the votes do not fit the distribution, or are not whole numbers.
 
     Example:
         >>> import torch
@@ -50,32 +51,32 @@ def log_likelihood(law: SnefySimplex, counts: Any) -> Array:
         array([0.25])
     """
     if isinstance(counts, PartialCounts):
-        return _partial_log_likelihood(law, counts)
-    table, _ = check_counts(counts, n_rows=len(law), n_labels=law.n_labels, missing=True)
-    return to_numpy(law.double().log_prob_counts(table))
+        return _partial_log_likelihood(dist, counts)
+    table, _ = check_counts(counts, n_rows=len(dist), n_labels=dist.n_labels, missing=True)
+    return to_numpy(dist.double().log_prob_counts(table))
 
 
-def _partial_log_likelihood(law: SnefySimplex, counts: PartialCounts) -> Array:
+def _partial_log_likelihood(dist: SnefySimplex, counts: PartialCounts) -> Array:
     """Votes for single labels, then votes for sets given those: both are counts, of labels and of groups.
 
     ``(β_G)_{k_G + g} / (β_G)_{k_G}`` is the probability of g further votes for a group with k_G votes already.
     """
-    singles = tensor_for(law, counts.counts)
+    singles = tensor_for(dist, counts.counts)
     groups = [np.flatnonzero(row).tolist() for row in counts.sets]
-    alone = [[r] for r in range(law.n_labels) if not counts.sets[:, r].any()]
-    named = tensor_for(law, np.hstack([counts.named, np.zeros((len(counts), len(alone)))]))
-    first = law.log_prob_counts(singles)
+    alone = [[r] for r in range(dist.n_labels) if not counts.sets[:, r].any()]
+    named = tensor_for(dist, np.hstack([counts.named, np.zeros((len(counts), len(alone)))]))
+    first = dist.log_prob_counts(singles)
     merged = [*groups, *alone]
     if len(merged) < 2:  # one set of all labels: its votes tell nothing
         return to_numpy(first)
-    return to_numpy(first + law.posterior(singles).amalgamate(merged).log_prob_counts(named))
+    return to_numpy(first + dist.posterior(singles).amalgamate(merged).log_prob_counts(named))
 
 
 def brier_score(mean: Any, counts: Any) -> Array:
     """Brier score of predicted shares against single held-out votes, averaged over the item's votes.
 
     ``Σ_r p_r² - 2 Σ_r p_r k_r / n + 1``, between 0 and 2. Where labels were not on offer (NaN), the shares are those
-    among the others, re-closed; :func:`evaluate` has the law and uses the exact mean among them.
+    among the others, re-closed; :func:`evaluate` has the distribution and uses the exact mean among them.
 
     Args:
         mean: predicted shares (N, L).
@@ -105,7 +106,7 @@ def brier_score(mean: Any, counts: Any) -> Array:
 # -- calibration of predicted counts ---------------------------------------------------------------------------------
 
 
-def predictive_cdf(law: SnefySimplex, counts: Any) -> Array:
+def predictive_cdf(dist: SnefySimplex, counts: Any) -> Array:
     """``P(K_r < k_r)`` and ``P(K_r <= k_r)`` of each label's number of votes, given their total; exact.
 
     A label's count is a signed mixture of Beta-binomials; components are shared by all rows, so this is one table a
@@ -114,14 +115,14 @@ def predictive_cdf(law: SnefySimplex, counts: Any) -> Array:
     not on offer (NaN) stay NaN, and the others' counts are those among them.
 
     Args:
-        law: predicted laws, batch (N,).
+        dist: predicted distributions, batch (N,).
         counts: votes (N, L).
 
     Returns:
         Both probabilities (N, L, 2).
 
     Raises:
-        InputError: the votes do not fit the law, or are not whole numbers.
+        InputError: the votes do not fit the distribution, or are not whole numbers.
 
     Example:
         >>> import torch
@@ -130,17 +131,17 @@ def predictive_cdf(law: SnefySimplex, counts: Any) -> Array:
         array([[[0.5 , 0.75],
                 [0.25, 0.5 ]]])
     """
-    table, _ = check_counts(counts, n_rows=len(law), n_labels=law.n_labels, missing=True)
+    table, _ = check_counts(counts, n_rows=len(dist), n_labels=dist.n_labels, missing=True)
     if np.isnan(table).any():
-        return _cdf_with_gaps(law, table)
+        return _cdf_with_gaps(dist, table)
     totals, answer = table.sum(1).astype(np.intp), np.empty((*table.shape, 2))
-    for label in range(law.n_labels):
-        for members, weights, a, b in label_groups(law, label):
+    for label in range(dist.n_labels):
+        for members, weights, a, b in label_groups(dist, label):
             for n in np.unique(totals[members]):
                 chosen = totals[members] == n
                 rows = members[chosen]
                 if n > MOST_TABULATED:
-                    answer[rows, label] = _cdf_of_many(law, label, rows, table[rows, label], float(n))
+                    answer[rows, label] = _cdf_of_many(dist, label, rows, table[rows, label], float(n))
                     continue
                 below = np.concatenate([np.zeros((1, len(a))), np.cumsum(beta_binomial(a, b, int(n)), 0)])
                 k = table[rows, label].astype(np.intp)
@@ -149,26 +150,26 @@ def predictive_cdf(law: SnefySimplex, counts: Any) -> Array:
     return np.clip(answer, 0.0, 1.0)
 
 
-def _cdf_of_many(law: SnefySimplex, label: int, rows: Index, hits: Array, n: float) -> Array:
+def _cdf_of_many(dist: SnefySimplex, label: int, rows: Index, hits: Array, n: float) -> Array:
     """``P(K < k)`` and ``P(K <= k)`` (b, 2) of rows with k hits among n votes, n large; see :func:`predictive_cdf`."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(HERMITE_NODES)
-    share = rows_of(law, rows).marginal(label)
+    share = rows_of(dist, rows).marginal(label)
     answer = np.tile([0.0, 1.0], (len(rows), 1))
     for side in (0, 1):
         most = hits + side - 1.0  # P(K <= most), zero below no hit and one at n
         inner = (most >= 0.0) & (most < n)
         k = np.where(inner, most, 0.0)
         points = betaincinv(k + 1.0, n - k, ndtr(nodes)[:, None])  # (nodes, b)
-        cdf = to_numpy(share.cdf(torch.as_tensor(points, device=law.device)))
+        cdf = to_numpy(share.cdf(torch.as_tensor(points, device=dist.device)))
         answer[:, side] = np.where(inner, weights @ cdf / weights.sum(), most >= n)
     return answer
 
 
-def _cdf_with_gaps(law: SnefySimplex, table: Array) -> Array:
+def _cdf_with_gaps(dist: SnefySimplex, table: Array) -> Array:
     answer = np.full((*table.shape, 2), np.nan)
     for rows, unknown in gap_patterns(table):
-        known = np.setdiff1d(np.arange(law.n_labels), unknown)
-        part = rows_of(law, rows)
+        known = np.setdiff1d(np.arange(dist.n_labels), unknown)
+        part = rows_of(dist, rows)
         part = part.subcomposition(known.tolist()) if len(unknown) else part
         answer[np.ix_(rows, known)] = predictive_cdf(part, table[np.ix_(rows, known)])
     return answer
@@ -193,13 +194,13 @@ class CountCalibration:
     error: float
 
 
-def calibrate_counts(law: SnefySimplex, counts: Any, bins: int = 10) -> CountCalibration:
+def calibrate_counts(dist: SnefySimplex, counts: Any, bins: int = 10) -> CountCalibration:
     """Are counts as often in the predicted range as promised? By the probability integral transform for counts.
 
     A count k spreads its mass evenly over ``[P(K < k), P(K <= k)]`` (Czado, Gneiting, Held 2009): no randomness.
 
     Args:
-        law: predicted laws, batch (N,).
+        dist: predicted distributions, batch (N,).
         counts: held-out votes (N, L).
         bins: of the histogram.
 
@@ -207,15 +208,15 @@ def calibrate_counts(law: SnefySimplex, counts: Any, bins: int = 10) -> CountCal
         Histogram, coverages and error.
 
     Raises:
-        InputError: the votes do not fit the law, or are not whole numbers.
+        InputError: the votes do not fit the distribution, or are not whole numbers.
 
     Example:
         >>> import torch
-        >>> law = SnefySimplex.from_mixture(torch.ones(4, 1).double(), torch.ones(1, 2).double())
-        >>> round(calibrate_counts(law, [[3, 0], [2, 1], [1, 2], [0, 3]]).error, 6)  # all equally often
+        >>> dist = SnefySimplex.from_mixture(torch.ones(4, 1).double(), torch.ones(1, 2).double())
+        >>> round(calibrate_counts(dist, [[3, 0], [2, 1], [1, 2], [0, 3]]).error, 6)  # all equally often
         0.0
     """
-    cdf = predictive_cdf(law, counts).reshape(-1, 2)
+    cdf = predictive_cdf(dist, counts).reshape(-1, 2)
     cdf = cdf[~np.isnan(cdf[:, 0])]
     low, width = cdf[:, 0], np.maximum(cdf[:, 1] - cdf[:, 0], SMALLEST_COUNT_PROBABILITY)
 
@@ -286,11 +287,11 @@ def noise_ceiling(counts: Any) -> NoiseCeiling:
     )
 
 
-def evaluate(law: SnefySimplex, counts: Any) -> dict[str, float]:
-    """Every figure of predicted laws on held-out votes.
+def evaluate(dist: SnefySimplex, counts: Any) -> dict[str, float]:
+    """Every figure of predicted distributions on held-out votes.
 
     Args:
-        law: predicted laws, batch (N,).
+        dist: predicted distributions, batch (N,).
         counts: votes (N, L).
 
     Returns:
@@ -299,7 +300,7 @@ def evaluate(law: SnefySimplex, counts: Any) -> dict[str, float]:
         offer.
 
     Raises:
-        InputError: the votes do not fit the law, or are not whole numbers.
+        InputError: the votes do not fit the distribution, or are not whole numbers.
 
     Example:
         >>> import torch
@@ -307,16 +308,16 @@ def evaluate(law: SnefySimplex, counts: Any) -> dict[str, float]:
         >>> round(evaluate(flat, [[1, 1]])["log_loss"], 4)  # log 2
         0.6931
     """
-    given = check_counts(counts, n_rows=len(law), n_labels=law.n_labels, missing=True)[0]
-    mean = _mean_among(law, given)
+    given = check_counts(counts, n_rows=len(dist), n_labels=dist.n_labels, missing=True)[0]
+    mean = _mean_among(dist, given)
     table = np.nan_to_num(given)
     observed = table / table.sum(1, keepdims=True)
     loss = -(observed * np.log(np.maximum(mean, np.finfo(float).tiny))).sum(1)
     figures = {
-        "log_likelihood": float(log_likelihood(law, given).mean()),
+        "log_likelihood": float(log_likelihood(dist, given).mean()),
         "log_loss": float(loss.mean()),
         "brier": float(brier_score(mean, table).mean()),
-        "calibration_error": calibrate_counts(law, given).error,
+        "calibration_error": calibrate_counts(dist, given).error,
     }
     if (table.sum(1) >= 2).any():
         ceiling = noise_ceiling(table)
@@ -324,13 +325,13 @@ def evaluate(law: SnefySimplex, counts: Any) -> dict[str, float]:
     return figures
 
 
-def _mean_among(law: SnefySimplex, table: Array) -> Array:
+def _mean_among(dist: SnefySimplex, table: Array) -> Array:
     """Mean shares (N, L) among the labels that were on offer, zero for the others."""
     if not np.isnan(table).any():
-        return to_numpy(law.mean)
+        return to_numpy(dist.mean)
     mean = np.zeros_like(table)
     for rows, unknown in gap_patterns(table):
-        known = np.setdiff1d(np.arange(law.n_labels), unknown)
-        part = rows_of(law, rows)
+        known = np.setdiff1d(np.arange(dist.n_labels), unknown)
+        part = rows_of(dist, rows)
         mean[np.ix_(rows, known)] = to_numpy((part.subcomposition(known.tolist()) if len(unknown) else part).mean)
     return mean

@@ -23,8 +23,8 @@ def test_probabilities_are_those_of_the_incomplete_beta() -> None:
     p, error = prob_largest(dist, 20_000)
     assert (np.abs(p[:, 0] - betainc(alpha[:, 1], alpha[:, 0], 0.5)) < 5 * error[:, 0]).all()  # 2e-6 by chance
     np.testing.assert_allclose(p.sum(axis=1), 1.0)
-    law = SnefyLDL(n_neurons=8, n_readouts=4, epochs=4, guides=None, random_state=0)
-    dist = law.fit(CITY.X, np.stack([CITY.D[:, 0], 1.0 - CITY.D[:, 0]], axis=1)).predict_dist(CITY.X[:20])
+    dist = SnefyLDL(n_neurons=8, n_readouts=4, epochs=4, guides=None, random_state=0)
+    dist = dist.fit(CITY.X, np.stack([CITY.D[:, 0], 1.0 - CITY.D[:, 0]], axis=1)).predict_dist(CITY.X[:20])
     p, error = prob_largest(dist, 20_000)
     assert (np.abs(p[:, 0] - dist.prob_greater(0, 1).numpy()) < 5 * error[:, 0]).all()
 

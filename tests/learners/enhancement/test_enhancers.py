@@ -202,8 +202,8 @@ def test_glle_solves_its_objective() -> None:
 
 def test_gaussian_divergence_is_torchs() -> None:
     mean, scale = torch.randn(2, 50, generator=torch.Generator().manual_seed(0)).unbind()
-    law = torch.distributions.Normal(mean, scale.exp())
-    expected = torch.distributions.kl_divergence(law, torch.distributions.Normal(0.0, 1.0))
+    dist = torch.distributions.Normal(mean, scale.exp())
+    expected = torch.distributions.kl_divergence(dist, torch.distributions.Normal(0.0, 1.0))
     torch.testing.assert_close(gaussian_divergence(mean, scale.exp()), expected)
 
 

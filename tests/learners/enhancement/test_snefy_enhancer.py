@@ -1,4 +1,4 @@
-"""Order constraints on a law: draws keep them, conditional moments are those of rejection, recovery is better."""
+"""Order constraints: draws keep them, conditional moments are those of rejection, recovery is better."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def test_recovery_beats_propagation_and_knows_its_error(tmp_path: Path) -> None:
     assert kl_divergence(CITY.D, P) < kl_divergence(CITY.D, LP().fit_transform(CITY.X, relevant))
     sd = np.sqrt(model.label_variances_)
     inside = (np.abs(CITY.D - P) <= 1.645 * sd).mean()
-    assert 0.75 < inside < 0.99  # a law, not a point: near 90 % of the truth lies within
+    assert 0.75 < inside < 0.99  # a distribution, not a point: near 90 % of the truth lies within
     assert kl_divergence(CITY.D, model.predict(CITY.X)) < kl_divergence(CITY.D, np.full(CITY.D.shape, 1 / 3))
     mean, error = model.enhance(CITY.X[:20], relevant[:20])
-    np.testing.assert_allclose(mean, P[:20], atol=0.06)  # other draws of the same law
+    np.testing.assert_allclose(mean, P[:20], atol=0.06)  # other draws of the same distribution
     assert (error > 0).all()
     loaded = SnefyEnhancer.load(model.save(tmp_path / "model"))
     np.testing.assert_allclose(loaded.predict_dist(CITY.X[:3]).mean, model.predict_dist(CITY.X[:3]).mean)
@@ -88,8 +88,8 @@ def test_recovery_beats_propagation_and_knows_its_error(tmp_path: Path) -> None:
 def test_votes_are_the_closed_form_update() -> None:
     relevant = binarise(CITY.D)
     model = SnefyEnhancer(labels="votes", density_params=SMALL, random_state=0).fit(CITY.X, relevant)
-    law = model.predict_dist(CITY.X[:10]).posterior(relevant[:10].astype(float))
-    np.testing.assert_allclose(model.transform()[:10], law.mean.numpy(), atol=1e-6)
+    dist = model.predict_dist(CITY.X[:10]).posterior(relevant[:10].astype(float))
+    np.testing.assert_allclose(model.transform()[:10], dist.mean.numpy(), atol=1e-6)
     mean, error = model.enhance(CITY.X[:10], relevant[:10])
-    np.testing.assert_allclose(mean, law.mean.numpy(), atol=1e-6)
-    np.testing.assert_allclose(error**2, law.variance.numpy(), atol=1e-6)
+    np.testing.assert_allclose(mean, dist.mean.numpy(), atol=1e-6)
+    np.testing.assert_allclose(error**2, dist.variance.numpy(), atol=1e-6)

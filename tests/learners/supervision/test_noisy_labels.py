@@ -57,12 +57,12 @@ def test_the_update_is_bayes_by_quadrature() -> None:
     model = LabelCalibrator(votes=6.5, density_params={"epochs": 3, "guides": None}, random_state=0).fit(X, two)
     mean, sd = model.calibrate(X[:3], two[:3])
     for row in range(3):
-        law = model.density_.predict_dist(X[row : row + 1])
+        dist = model.density_.predict_dist(X[row : row + 1])
         k = 6.5 * two[row]
 
-        def weight(s: float, law: Any = law, k: Any = k) -> float:
-            point = law.mean.new_tensor([[s, 1 - s]])
-            return float(law.log_prob(point).exp()) * s ** k[0] * (1 - s) ** k[1]
+        def weight(s: float, dist: Any = dist, k: Any = k) -> float:
+            point = dist.mean.new_tensor([[s, 1 - s]])
+            return float(dist.log_prob(point).exp()) * s ** k[0] * (1 - s) ** k[1]
 
         mass = quad(weight, 0, 1, epsabs=1e-12)[0]
         first = quad(lambda s: s * weight(s), 0, 1, epsabs=1e-12)[0] / mass

@@ -114,7 +114,8 @@ def compare(
     if len(tables) > 1 and len(chosen) > 1 and not result.errors:
         test = result.friedman()
         typer.echo(
-            f"\nFriedman test over {len(tables)} tables by {next(iter(result.measures))}: p = {test.p_value:.3g}; mean ranks "
+            f"\nFriedman test over {len(tables)} tables by {next(iter(result.measures))}: p = {test.p_value:.3g}; "
+            "mean ranks "
             f"{', '.join(f'{name} {rank:.2f}' for name, rank in zip(result.learners, test.ranks))}; critical "
             f"difference {test.critical_difference:.2f}."
         )

@@ -1,4 +1,4 @@
-"""Label enhancement by a density: logical labels as order constraints on a law, or as votes."""
+"""Label enhancement by a density: logical labels as order constraints on a distribution, or as votes."""
 
 from __future__ import annotations
 
@@ -142,11 +142,11 @@ def groups_of(relevant: Mask) -> Iterator[tuple[Mask, Index]]:
 def condition_rows(
     relevant: Mask, log_density: LogDensity, pool: Pool, n: int, random: np.random.Generator
 ) -> Recovered:
-    """Condition each row's law on its set of labels, by weighted draws that all keep the constraint.
+    """Condition each row's distribution on its set of labels, by weighted draws that all keep the constraint.
 
     Args:
         relevant: Sets of labels, (N, L).
-        log_density: Of the rows' laws at points.
+        log_density: Of the rows' distributions at points.
         pool: Draws to permute.
         n: Draws a set.
         random: Source of randomness.
@@ -220,17 +220,18 @@ _QUICK = {"guides": None, "zeros": "shrink", "device": "cpu"}
 
 @dataclass(eq=False, repr=False)
 class SnefyEnhancer(Enhancer, DensityLearner):
-    """A law of the label distribution behind logical labels, given the features.
+    """A distribution of the label distribution behind logical labels, given the features.
 
     ``labels="order"``: the set ``S`` of labels that apply says ``min_{r∈S} ℓ_r ≥ max_{r∉S} ℓ_r``, and with a threshold
     ``T`` that ``S`` is the smallest set of largest labels that holds ``T`` of the whole. Rounds of expectation
     maximisation fit ``ℓ | x ~ Dirichlet(s m(x))``, ``m`` softmax-linear, to rows of which only ``S`` is known; one
-    draw a row from that law given ``S`` then trains a :class:`SnefyLDL`. Its law, conditioned on ``S``, is the answer
-    for the fitted rows; without ``S`` it is the answer for new ones. All draws behind an answer keep the constraint:
-    sorted draws of a symmetric Dirichlet are permuted so that they do, and weighted by the law.
+    draw a row from that distribution given ``S`` then trains a :class:`SnefyLDL`. Its distribution, conditioned on
+    ``S``, is the answer for the fitted rows; without ``S`` it is the answer for new ones. All draws behind an answer
+    keep the constraint: sorted draws of a symmetric Dirichlet are permuted so that they do, and weighted by the
+    distribution.
 
-    ``labels="votes"``: each label that applies is one vote, and the answer is the law updated on the votes, in closed
-    form.
+    ``labels="votes"``: each label that applies is one vote, and the answer is the distribution updated on the votes, in
+    closed form.
 
     Args:
         labels: ``"order"`` or ``"votes"``.
@@ -310,11 +311,11 @@ class SnefyEnhancer(Enhancer, DensityLearner):
         return Pool.draw(self.n_labels_, concentration, self.threshold, sizes, self.n_draws, generator)
 
     def _log_density(self, X: Array) -> LogDensity:
-        law = self._density.predict_dist(X)
+        dist = self._density.predict_dist(X)
 
         @torch.no_grad()
         def log_density(rows: Index, points: Array) -> Array:
-            return to_numpy(law[torch.from_numpy(rows)].log_prob_at(torch.from_numpy(points))).T
+            return to_numpy(dist[torch.from_numpy(rows)].log_prob_at(torch.from_numpy(points))).T
 
         return log_density
 
