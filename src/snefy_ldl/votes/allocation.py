@@ -270,8 +270,7 @@ def _fewest_votes(weights: Array, a: Array, b: Array, target_sd: float, max_vote
 
 
 def update(model: Any, X: Any, counts: Any) -> SnefySimplex:
-    """The distribution of each item's label distribution given its features *and* its votes so far; exact, model
-    untouched.
+    """The exact distribution of each item's label distribution given its features and its votes so far.
 
     Args:
         model: fitted; anything with ``predict_dist``.
