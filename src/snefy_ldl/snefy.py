@@ -293,7 +293,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         D = y if D is None else D
         if isinstance(X, GroupedRows):
             raise InputError("SnefyLDL learns nothing of groups: use GroupedLDL(SnefyLDL()).fit(X, D, groups=...).")
-        if as_stream(X) is not None and D is None and counts is None:
+        if D is None and counts is None and as_stream(X) is not None:
             raise InputError("X is read as a stream: use snefy_ldl.fit_stream(model, X).")
         start = self.fitted_ if self.warm_start and hasattr(self, "fitted_") else None
         D, counts = _in_order(X, D, counts, sample_weight, start)
@@ -393,8 +393,12 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         if self.backbone is not None:
             backbone = Backbone.of(self.backbone)
             return open_rows(X, backbone.collate, self.n_labels_, backbone.workers)
-        if self.columns_ is not None:
-            return self.columns_.transform(X)
+        columns = self.fitted_.columns
+        if isinstance(X, np.ndarray) and columns is not None and columns.is_plain:
+            features = check_features(X, n_features=self.n_features_in_, largest=LARGEST_FEATURE, missing=True)
+            return columns.transform(X) if np.isnan(features).any() else features
+        if columns is not None:
+            return columns.transform(X)
         check_names(X, getattr(self, "feature_names_in_", None))
         return check_features(X, n_features=self.n_features_in_, largest=LARGEST_FEATURE)
 

@@ -5,6 +5,8 @@ The largest feature stands here, too, since files and rows are held against it.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 #: Work arrays hold at most this many numbers at a time (64 MiB of float64).
 CHUNK_ELEMENTS = 1 << 23
 #: Work arrays that are swept again and again hold this many, so that a processor's cache keeps them (4 MiB).
@@ -23,8 +25,6 @@ EVALUATION_ROWS = 4096
 POOL_ROWS = 1 << 14
 #: Most numbers in a dense block of such a pool, for pools with very many features.
 POOL_ELEMENTS = 1 << 24
-#: Covariances held at one time while a pool is scored, as numbers; laws with many labels come in smaller blocks.
-COVARIANCE_ELEMENTS = 1 << 24
 #: Most numbers that rows of a pool which are compared with each other may hold together.
 COMPARED_ELEMENTS = 1 << 26
 #: Items whose mixture weights are held at a time while the worth of a vote on each is worked out.
@@ -55,18 +55,8 @@ DIRECT_EVALUATIONS = 200_000
 #: Up to this many (row, component) pairs a piece of a broken stick goes straight to it: its tables take longer to make.
 DIRECT_STICKS = 20_000
 
-
-def block_elements(device_type: str) -> int:
-    """How many numbers a work array holds at a time: what a CPU's cache keeps, or enough to fill a GPU.
-
-    Args:
-        device_type: ``torch.device(...).type``.
-
-    Returns:
-        A number of array elements.
-    """
-    return CACHE_ELEMENTS if device_type == "cpu" else GPU_ELEMENTS
-
+#: Numbers that a work array holds at a time, by the type of its device: what a CPU's cache keeps, or enough for a GPU.
+BLOCK_ELEMENTS: dict[str, int] = defaultdict(lambda: GPU_ELEMENTS, cpu=CACHE_ELEMENTS)
 
 #: Threads that work on parts of a table at one time, at most: each holds the arrays of its own part.
 MOST_THREADS = 4

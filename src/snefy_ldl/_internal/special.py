@@ -42,7 +42,7 @@ import torch
 from scipy.special import gammaln
 from torch import Tensor
 
-from snefy_ldl._internal.limits import SWEEP_ELEMENTS, block_elements
+from snefy_ldl._internal.limits import BLOCK_ELEMENTS, SWEEP_ELEMENTS
 from snefy_ldl._internal.tolerances import NEGLIGIBLE_TERM_EXPONENT
 from snefy_ldl._internal.types import Array, Index
 
@@ -448,7 +448,7 @@ def log_share(share: Tensor) -> Tensor:
 
 def quick_log_norms(scale: Tensor, exponents: Tensor, readout: Tensor, logs: Tensor) -> Tensor:
     """``log ‖Σ_i v_i exp(s_i + w_i log ℓ)‖²``: s (b, n), w (L, n), v (n, m), logs (b, S, L) -> (b, S)."""
-    width = max(1, block_elements(logs.device.type) // (4 * len(readout)))  # points whose exponents a cache holds
+    width = max(1, BLOCK_ELEMENTS[logs.device.type] // (4 * len(readout)))  # points whose exponents a cache holds
     step = max(1, width // logs.shape[1])
     answer = torch.empty(logs.shape[:2], dtype=torch.float64, device=logs.device)
     for first in range(0, len(logs), step):

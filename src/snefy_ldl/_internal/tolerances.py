@@ -7,21 +7,12 @@ from __future__ import annotations
 
 #: A positive divisor or logarithm's argument is lifted here where an exact zero can only be underflow.
 SMALLEST_POSITIVE = 1e-300
-#: Eigenvalues of a covariance below this share of the largest are rounding, and are lifted to it before a division.
-SMALLEST_COVARIANCE_EIGENVALUE = 1e-10
-#: Densities at draws that all rows share: factors of a term below e^-40 of the largest one do not count in float32;
-#: far smaller floats would be slow denormal ones.
-NEGLIGIBLE_FACTOR_EXPONENT = -40.0
-#: ... and a sum of squares of such factors that is smaller than this is taken for it before its logarithm.
-SMALLEST_SHARED_DENSITY = 1e-30
 #: A signed sum that is no more than this share of its positive part is rounding: there the law has no density.
 SMALLEST_DENSITY_SHARE = 1e-12
 #: Concentrations reach up to here: beyond, squares and Beta functions are no longer numbers.
 LARGEST_CONCENTRATION = 1e100
 #: A moment-matched Dirichlet's Σ α is at least this, also where a law's variance is as large as it can be.
 SMALLEST_TOTAL_CONCENTRATION = 1e-6
-#: The sum of parameters of a Dirichlet that is matched to a predicted mean and variance stays inside this range.
-MATCHED_CONCENTRATIONS = (1e-3, 1e9)
 #: The probability of an observed count is lifted here before it divides a level's distance from it.
 SMALLEST_COUNT_PROBABILITY = 1e-12
 #: A number of votes that exceeds a whole number by no more than this is that number.
@@ -44,11 +35,3 @@ LOGIT_LIMIT = 690.0
 NEGLIGIBLE_WEIGHT = 1e-13
 #: Sums in float32: terms below e^-60 of the largest one change nothing; smaller ones would be slow denormal numbers.
 NEGLIGIBLE_TERM_EXPONENT = -60.0
-#: An integrand that is e^-30 of its largest value adds nothing to an integral; where a range must end, it ends there.
-INTEGRAL_TAIL = 30.0
-#: Log odds of a label's presence beyond this, on either side, are certainty.
-LOG_ODDS_LIMIT = 500.0
-#: Moments of rows that tabulate none: as many of a row's lightest components as weigh this much together are left out.
-NEGLIGIBLE_MOMENT_WEIGHT = 3e-11
-#: Centres that differ by no more than this share of themselves are the same.
-SAME_CENTRE = 1e-9

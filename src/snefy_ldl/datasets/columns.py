@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,7 @@ class GapFiller(_Ranged):
         """Number of features, d."""
         return self.n_in + int(self.indicators.sum())
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Whether the features are the columns themselves."""
         return not self.indicators.any()
@@ -283,7 +284,7 @@ class TableEncoder(_Ranged):
         """Number of features, d."""
         return len(self.names_out)
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Whether the features are the columns themselves."""
         return all(isinstance(column, NumberColumn) and not column.indicator for column in self.columns)

@@ -20,7 +20,7 @@ import torch
 from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
-from snefy_ldl._internal.limits import block_elements
+from snefy_ldl._internal.limits import BLOCK_ELEMENTS
 from snefy_ldl._internal.notebook import ROWS as NOTEBOOK_ROWS
 from snefy_ldl._internal.notebook import describe_html
 from snefy_ldl._internal.special import log_share
@@ -151,7 +151,7 @@ class SimplexRows(ABC):
 
     def blocks(self, per_row: int) -> Iterator[slice]:
         """Rows that are worked on at a time, each of them holding so many numbers."""
-        step = max(1, block_elements(self.device.type) // max(1, per_row))
+        step = max(1, BLOCK_ELEMENTS[self.device.type] // max(1, per_row))
         for start in range(0, max(len(self), 1), step):
             yield slice(start, start + step)
 

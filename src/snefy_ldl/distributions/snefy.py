@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from snefy_ldl._internal.limits import block_elements
+from snefy_ldl._internal.limits import BLOCK_ELEMENTS
 from snefy_ldl._internal.special import (
     log_beta,
     log_beta_ratio,
@@ -647,7 +647,7 @@ class SnefyRows(SimplexRows):
         """log p, and log of its positive part ``Σ c⁺ Dir(α)`` if asked, at S points per row: (S, b, L) -> (S, b)."""
         votes = self.offset_rows(rows)
         densities = self.square.densities(rows, votes, envelope)
-        step = max(1, block_elements(self.device.type) // (self.square.width * max(1, logs.shape[1])))
+        step = max(1, BLOCK_ELEMENTS[self.device.type] // (self.square.width * max(1, logs.shape[1])))
         answers = [torch.cat(parts) for parts in zip(*(densities(part) for part in logs.split(step)))]
         return answers if votes is None else [answer + (votes * logs).sum(-1) for answer in answers]
 
