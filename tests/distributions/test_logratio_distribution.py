@@ -117,7 +117,7 @@ def test_a_log_ratio_is_a_law_of_its_own(law: LogRatioSimplex) -> None:
     np.testing.assert_allclose(square - ratio.mean.numpy() ** 2, ratio.variance, atol=1e-6)
     np.testing.assert_allclose(ratio.cdf(ratio.icdf(torch.tensor([0.2, 0.7]))), [0.2, 0.7], atol=1e-10)
     assert ratio.quantiles([0.1, 0.9]).shape == (2, 2)
-    draws = ratio.sample((4000,), torch.Generator().manual_seed(0))
+    draws = ratio.sample((4000,))
     for row in range(2):  # a false alarm in 1 of 5,000 seeds
         assert (
             scipy.stats.kstest(

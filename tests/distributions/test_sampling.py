@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from snefy_ldl import SnefySimplex
-from snefy_ldl.distributions.sampling import RandomStream, log_dirichlet_draws
+from snefy_ldl.distributions.sampling import log_dirichlet_draws
 
 Build = Callable[..., SnefySimplex]
 Rng = Callable[[int], torch.Generator]
@@ -152,24 +152,6 @@ def plain(snefy: Build) -> SnefySimplex:
     return SnefySimplex(base.exponents, readout, base.log_scale)
 
 
-def test_number_of_threads_does_not_change_the_draws(
-    plain: SnefySimplex, snefy: Build, rng: Rng, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("snefy_ldl.distributions.sampling.CHUNK_ELEMENTS", 8 * 4 * 50 * 3)  # three rows a block
-    usual = torch.get_num_threads()
-    try:
-        for dist in (plain, snefy(4, n=5, batch=(20,))):
-            answers = []
-            for threads in (1, 3):
-                torch.set_num_threads(threads)
-                answers.append((dist.sample((50,), rng(3)), dist.entropy(50, generator=rng(3), return_std_error=True)))
-                assert torch.get_num_threads() == threads
-            assert torch.equal(answers[0][0], answers[1][0])
-            torch.testing.assert_close(answers[0][1], answers[1][1], rtol=1e-12, atol=1e-12)
-    finally:
-        torch.set_num_threads(usual)
-
-
 def test_laws_without_negative_weights_need_no_rejection(
     plain: SnefySimplex, rng: Rng, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,22 +164,6 @@ def test_laws_without_negative_weights_need_no_rejection(
     other = -plain.log_prob(draws)
     gap = (value - other.mean(0)).abs() / (error.square() + other.var(0) / 4000).sqrt()
     assert (gap < SIGMAS).all()
-
-
-def test_torchs_own_numbers_serve_other_devices(snefy: Build, rng: Rng, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a GPU does, on a CPU: draws and entropies with torch's generator instead of NumPy's."""
-
-    def start(self: RandomStream, device: torch.device, seed: object = None, generator: object = None) -> None:
-        self._device, self._torch, self._numpy = device, rng(11), None
-
-    monkeypatch.setattr(RandomStream, "__init__", start)
-    dist = snefy(4, n=5, concentration=(0.3, 20.0))
-    draws = dist.sample((6000,))
-    agrees(draws, dist.mean)
-    agrees(draws.square(), dist.variance + dist.mean.square())
-    value, error = dist.entropy(3000, return_std_error=True)
-    terms = -dist.log_prob(draws)
-    assert ((value - terms.mean(0)).abs() < SIGMAS * (error.square() + terms.var(0) / 6000).sqrt()).all()
 
 
 def test_shared_points_have_the_exact_densities(plain: SnefySimplex, snefy: Build, cancelling: Build, rng: Rng) -> None:

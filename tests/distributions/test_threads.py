@@ -13,7 +13,6 @@ import torch
 from snefy_ldl import LogRatioLDL, SnefyLDL
 from snefy_ldl._internal.threads import one_thread
 from snefy_ldl.datasets import make_annotators, make_city_districts
-from snefy_ldl.distributions import sampling
 from snefy_ldl.distributions.marginal import TableCache
 from snefy_ldl.learners import SABFGS, DirichletLDL
 
@@ -80,8 +79,7 @@ def ask_at_once(work: Callable[[int], None]) -> list[BaseException]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "zeros", "guided", "votes", "dirichlet"])
-def test_a_model_serves_many_threads(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "CHUNK_ELEMENTS", 4096)  # several blocks even for few rows
+def test_a_model_serves_many_threads(kind: str) -> None:
     model, X = model_of(kind)
     alone = {name: np.asarray(question(model, X)) for name, question in QUESTIONS.items()}
     names = list(QUESTIONS)
@@ -90,24 +88,6 @@ def test_a_model_serves_many_threads(kind: str, monkeypatch: pytest.MonkeyPatch)
         for k in range(ROUNDS * len(names)):
             name = names[(number + k) % len(names)]
             np.testing.assert_array_equal(np.asarray(QUESTIONS[name](model, X)), alone[name], err_msg=name)
-
-    assert ask_at_once(work) == []
-    assert torch.get_num_threads() == 2
-
-
-@pytest.mark.slow
-def test_sampling_leaves_the_number_of_threads_alone(
-    snefy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A call that starts while another runs must not take the other's single thread for the usual number."""
-    monkeypatch.setattr(sampling, "CHUNK_ELEMENTS", 4096)
-    law = snefy(3, batch=(40,))
-    seen: list[int] = []
-
-    def work(number: int) -> None:
-        for seed in range(10):
-            law.sample((20,), torch.Generator().manual_seed(seed))
-            seen.append(torch.get_num_threads())
 
     assert ask_at_once(work) == []
     assert torch.get_num_threads() == 2

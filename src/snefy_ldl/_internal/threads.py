@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -111,38 +110,6 @@ def one_blas_thread() -> AbstractContextManager[None]:
         6.0
     """
     return _BLAS_LIMIT
-
-
-def map_blocks(work: Callable[[Block], Answer], blocks: Iterable[Block], device: torch.device) -> list[Answer]:
-    """What some work makes of each block, in order: on a CPU a thread per block, as many as torch would use.
-
-    Many small blocks gain nothing from torch's own threads, which would wait for each other longer than they work.
-    Answers do not depend on the number of threads.
-
-    Args:
-        work: Called with a block, without gradients, in any thread.
-        blocks: What to work on.
-        device: Where that happens; on a GPU one block follows the other.
-
-    Returns:
-        The answers.
-
-    Example:
-        >>> map_blocks(lambda block: block + 1, [1, 2, 3], torch.device("cpu"))
-        [2, 3, 4]
-    """
-    todo = list(blocks)
-    on_cpu = device.type == "cpu"
-    threads = min(torch.get_num_threads(), len(todo)) if on_cpu else 1
-
-    def alone(block: Block) -> Answer:
-        with torch.no_grad(), one_thread(on_cpu):  # a thread starts with gradients on
-            return work(block)
-
-    if threads < 2:
-        return [alone(block) for block in todo]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(alone, todo))
 
 
 #: Fits of fewer feature cells than this keep to one thread.

@@ -33,7 +33,7 @@ import torch
 from scipy.linalg import helmert
 from scipy.stats import qmc
 from torch import Size, Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import Categorical, MixtureSameFamily, Normal
 from torch.nn.functional import logsigmoid, pad
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
@@ -1113,93 +1113,44 @@ def mixture_quantiles(mean: Tensor, width: Tensor, weights: Tensor | float, leve
     return torch.stack(answers, 1)
 
 
-class LogContrast(Distribution):
+class LogContrast(MixtureSameFamily):
     """The exact distribution of a log-contrast ``Σ_r a_r log ℓ_r``, a mixture of normal ones, made by ``log_ratio``.
 
     Where labels may be absent, it is the distribution given that all labels of the contrast are there.
 
     Args:
-        mean: of the components (N, C).
-        width: their standard deviations (N, C).
-        weights: their probabilities (N, C).
-        batch_shape: of the distribution of all shares.
-        prob_present: probability that all labels of the contrast are there (N,); one by default.
+        mean: of the components (*batch, C).
+        width: their standard deviations (*batch, C).
+        weights: their probabilities (*batch, C).
+        prob_present: probability that all labels of the contrast are there (*batch,).
 
     Attributes:
-        prob_present: as above (*batch,).
+        prob_present: as above.
 
     Example:
         >>> one = torch.ones(1, 1).double()
-        >>> LogContrast(one, one, one, torch.Size([1])).icdf(torch.tensor([0.5]))
+        >>> LogContrast(one, one, one, one[0]).icdf(torch.tensor([0.5]))
         tensor([1.], dtype=torch.float64)
     """
 
-    arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012 - torch's own spelling
-    support = constraints.real
-    has_rsample = False
+    def __init__(self, mean: Tensor, width: Tensor, weights: Tensor, prob_present: Tensor) -> None:
+        super().__init__(Categorical(probs=weights, validate_args=False), Normal(mean, width), validate_args=False)
+        self.prob_present = prob_present
 
-    def __init__(
-        self, mean: Tensor, width: Tensor, weights: Tensor, batch_shape: Size, prob_present: Tensor | None = None
-    ) -> None:
-        self.components = (mean, width, weights)
-        present = torch.ones_like(mean[:, 0]) if prob_present is None else prob_present
-        self.prob_present = present.reshape(batch_shape)
-        super().__init__(batch_shape, torch.Size(), validate_args=False)
-
-    @property
-    def mean(self) -> Tensor:
-        """Expected value (*batch,)."""
-        mean, _, weights = self.components
-        return (weights * mean).sum(-1).reshape(self.batch_shape)
-
-    @property
-    def variance(self) -> Tensor:
-        """Variance (*batch,)."""
-        mean, width, weights = self.components
-        middle = (weights * mean).sum(-1, keepdim=True)
-        return (weights * (width.square() + (mean - middle).square())).sum(-1).reshape(self.batch_shape)
-
-    def _points(self, value: Any) -> tuple[Tensor, Size]:
-        value = torch.as_tensor(value, dtype=torch.float64)
-        shape = common_shape(value.shape, self.batch_shape)
-        return value.expand(shape).reshape(-1, len(self.components[0])), shape  # (S, N)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Log density at value (..., *batch)."""
-        mean, width, weights = self.components
-        points, shape = self._points(value)
-        gap = (points[..., None] - mean) / width
-        log_p = (weights.log() - 0.5 * gap.square() - width.log()).logsumexp(-1) - 0.5 * LOG_2PI
-        return log_p.reshape(shape)
-
-    def cdf(self, value: Tensor) -> Tensor:
-        """``P(contrast <= value)`` for value (..., *batch)."""
-        mean, width, weights = self.components
-        points, shape = self._points(value)
-        chance: Tensor = (weights * torch.special.ndtr((points[..., None] - mean) / width)).sum(-1)
-        return chance.reshape(shape)
-
-    def icdf(self, value: Tensor) -> Tensor:
+    def icdf(self, value: Any) -> Tensor:
         """Quantiles at levels (..., *batch), strictly between 0 and 1."""
-        levels, shape = self._points(value)
-        if not bool(((levels > 0.0) & (levels < 1.0)).all()):
+        value = torch.as_tensor(value, dtype=torch.float64)
+        if not bool(((value > 0.0) & (value < 1.0)).all()):
             raise InputError("quantile levels of a log-ratio must lie strictly between 0 and 1.")
-        return mixture_quantiles(*self.components, levels.T).T.reshape(shape)
+        shape, normal = common_shape(value.shape, self.batch_shape), self.component_distribution
+        parts = (part.flatten(0, -2) for part in (normal.loc, normal.scale, self.mixture_distribution.probs))
+        levels = value.expand(shape).reshape(-1, self.batch_shape.numel()).T
+        return mixture_quantiles(*parts, levels).T.reshape(shape)
 
     def quantiles(self, alpha: Any) -> Tensor:
         """Several levels at once: alpha (A,) -> (*batch, A)."""
         levels = torch.as_tensor(np.atleast_1d(np.asarray(alpha, dtype=np.float64)))
         return self.icdf(levels.reshape(-1, *([1] * len(self.batch_shape)))).movedim(0, -1)
-
-    def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
-        """Exact draws (*sample_shape, *batch)."""
-        mean, width, weights = self.components
-        shape = as_size(sample_shape, "sample_shape")
-        n = check_draws(shape.numel(), len(mean))
-        picked = torch.multinomial(weights, max(1, n), replacement=True, generator=generator)[:, :n]
-        noise = torch.randn(picked.shape, generator=generator, dtype=torch.float64)
-        draws = mean.gather(1, picked) + width.gather(1, picked) * noise
-        return draws.T.reshape(*shape, *self.batch_shape)
 
 
 class LogRatioSimplex(SimplexDistribution):
@@ -1213,7 +1164,7 @@ class LogRatioSimplex(SimplexDistribution):
     distributions of sums of shares are not supported (see :meth:`supports`).
 
     Args:
-        mixture: the mixture of Gaussians, in the coordinates of :func:`snefy_ldl.logratios.default_basis`.
+        mixture: the mixture of Gaussians, in the coordinates of :func:`snefy_ldl.logratios.ilr`.
         batch_shape: (N,) by default.
         validate_args: whether to check points of the density, as in torch.
 
@@ -1306,7 +1257,7 @@ class LogRatioSimplex(SimplexDistribution):
         vector = self.rows.basis.new_zeros(self.n_labels)
         vector[numbers[0]], vector[numbers[1]] = 1.0 / len(numbers[0]), -1.0 / len(numbers[1])
         weights, log_p = self.rows.given_there(numbers[0] + numbers[1])
-        return LogContrast(*self.rows.contrast(vector), weights, self.batch_shape, log_p.exp())
+        return LogContrast(*(self.shaped(part) for part in (*self.rows.contrast(vector), weights, log_p.exp())))
 
     def log_ratio_mean(self) -> Tensor:
         """Exact mean of the centred log-ratios (*batch, L), given that all labels are there."""

@@ -1,7 +1,4 @@
-"""Exact draws: rejection from the positive part, or the inverse Rosenblatt map; and entropies estimated with them.
-
-Rows are handled in blocks, each with its own random stream: on a CPU as many blocks at a time as torch has threads, and
-the same seed gives the same draws whatever their number.
+"""Exact draws: rejection from the positive part, or the inverse Rosenblatt map.
 
 **The Rosenblatt map.** Break a stick: ``t_k = ℓ_k / (ℓ_k + … + ℓ_L)``. Under Dirichlet(α) the pieces are independent
 Betas, ``t_k ~ Beta(α_k, α_{k+1} + … + α_L)``. In a mixture, the pieces seen so far reweight the components by their
@@ -16,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -24,14 +21,12 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, DIRECT_STICKS
-from snefy_ldl._internal.threads import map_blocks
 from snefy_ldl._internal.tolerances import LOGIT_LIMIT, SMALLEST_DENSITY_SHARE, TAIL_MASS
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.distributions.marginal import beta_table, direct_cdf, direct_quantile, log_beta_density, used_components
 from snefy_ldl.distributions.weights import check_weights
 from snefy_ldl.errors import InputError
 
-Answer = TypeVar("Answer")
 Rows = slice | Tensor
 #: Rows that would keep a smaller share of their proposals than this take the inverse Rosenblatt map.
 LOWEST_ACCEPTANCE = 1e-3
@@ -41,60 +36,15 @@ RowsOf = Callable[[Index], tuple[Array, Array | None]]
 STEADY = 1e3
 
 
-# -- random numbers ----------------------------------------------------------------------------------------------------
+# -- rejection ---------------------------------------------------------------------------------------------------------
 
 
-class RandomStream:
-    """Uniform and gamma numbers in float64: NumPy's on a CPU, where they come twice as fast, torch's elsewhere.
-
-    Args:
-        device: where the numbers are wanted.
-        seed: of a CPU's stream.
-        generator: torch's, for other devices.
-    """
-
-    def __init__(
-        self,
-        device: torch.device,
-        seed: int | np.random.SeedSequence | None = None,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        self._device, self._torch = device, generator
-        self._numpy = np.random.Generator(np.random.SFC64(seed)) if device.type == "cpu" else None
-
-    def uniform(self, *shape: int) -> Tensor:
-        """Numbers in [0, 1)."""
-        if self._numpy is not None:
-            return torch.from_numpy(self._numpy.random(shape))
-        return torch.rand(shape, dtype=torch.float64, device=self._device, generator=self._torch)
-
-    def gamma(self, shapes: Tensor) -> Tensor:
-        """One gamma draw for each shape parameter, which must not be small: the draw would underflow."""
-        if self._numpy is not None:
-            return torch.from_numpy(self._numpy.standard_gamma(shapes.numpy()))
-        return torch._standard_gamma(shapes, generator=self._torch)
-
-
-def _seed(generator: torch.Generator | None) -> int:
-    """A seed for NumPy that follows torch's generator, or torch's global one."""
-    return int(torch.randint(2**62, (), generator=generator))
-
-
-def log_gamma_draws(shapes: Tensor, source: RandomStream) -> Tensor:
-    """Logarithm of gamma draws, one for each shape parameter, however small: ``G(α) = G(α + 1) · U^{1/α}``."""
-    small = shapes < 1.0
-    log_gamma = source.gamma(shapes + small).log()
-    few = shapes[small]
-    log_gamma[small] += torch.log1p(-source.uniform(*few.shape)) / few
-    return log_gamma
-
-
-def log_dirichlet_draws(concentration: Tensor, source: torch.Generator | RandomStream | None = None) -> Tensor:
-    """Logarithm of Dirichlet draws, one for each (..., L) concentration.
+def log_dirichlet_draws(concentration: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Logarithm of Dirichlet draws, one for each (..., L) concentration, however small.
 
     Args:
         concentration: ``α``, float64.
-        source: where random numbers come from; torch's global generator by default.
+        generator: source of randomness; torch's global one by default.
 
     Example:
         >>> alpha = torch.tensor([[2.0, 3.0, 5.0]], dtype=torch.float64).expand(20_000, 3)
@@ -102,116 +52,79 @@ def log_dirichlet_draws(concentration: Tensor, source: torch.Generator | RandomS
         >>> draws.mean(0).round(decimals=2)
         tensor([0.2000, 0.3000, 0.5000], dtype=torch.float64)
     """
-    if not isinstance(source, RandomStream):
-        on_cpu = concentration.device.type == "cpu"
-        source = RandomStream(concentration.device, _seed(source) if on_cpu else None, None if on_cpu else source)
-    small = concentration < 1.0
-    if not bool(small.any()):
-        draws = source.gamma(concentration)
-        return draws.log().sub_(draws.sum(-1, keepdim=True).log_())
-    return torch.log_softmax(log_gamma_draws(concentration, source), -1)
+    small = concentration < 1.0  # a gamma draw with such a shape would underflow: G(α) = G(α + 1) · U^{1/α}
+    logs = torch._standard_gamma(concentration + small, generator=generator).log()
+    few = concentration[small]
+    uniform = torch.rand(few.shape, dtype=torch.float64, device=few.device, generator=generator)
+    logs[small] += torch.log1p(-uniform) / few
+    return torch.log_softmax(logs, -1)
 
 
-# -- rejection ---------------------------------------------------------------------------------------------------------
+def _uniform(like: Tensor, *shape: int, generator: torch.Generator | None) -> Tensor:
+    return torch.rand(shape, dtype=torch.float64, device=like.device, generator=generator)
 
 
-def _proposals(dist: Any, rows: Rows, weights: Tensor, n: int, source: RandomStream) -> Tensor:
+def _proposals(dist: Any, rows: Rows, weights: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
     """Logarithm of n draws per row (b, n, L) from the mixture with these weights (b, P) >= 0."""
     ends = weights.cumsum(-1)
-    level = source.uniform(len(weights), n) * ends[:, -1:]
+    level = _uniform(weights, len(weights), n, generator=generator) * ends[:, -1:]
     # a level that rounds to the total, or falls on a component of weight zero, goes to the one before
     component = torch.searchsorted(ends, level, right=True).clamp_max(weights.shape[-1] - 1)
-    concentration = dist.concentration[component]
-    offset = dist.offset_rows(rows)
-    return log_dirichlet_draws(concentration if offset is None else concentration + offset[:, None], source)
+    concentration, offset = dist.concentration[component], dist.offset_rows(rows)
+    return log_dirichlet_draws(concentration if offset is None else concentration + offset[:, None], generator)
 
 
-def _draw_rows(dist: Any, rows: slice, n: int, source: RandomStream) -> tuple[Tensor, Tensor | None]:
-    """n exact draws for some rows: log shares (b, n, L), and log densities (b, n) where they are known already."""
-    weights = dist.weights(rows)  # (b, P)
-    check_weights(weights, rows.start or 0)
-    if bool((weights >= 0.0).all()):
-        return _proposals(dist, rows, weights, n, source), None
-    return _reject(dist, rows, weights.clamp_min(0.0), n, source)
-
-
-def _reject(dist: Any, rows: slice, positive: Tensor, n: int, source: RandomStream) -> tuple[Tensor, Tensor]:
-    """Draws from the positive part, kept with probability p / p⁺: log shares (b, n, L) and log densities (b, n).
+def _reject(dist: Any, rows: slice, positive: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
+    """Log shares (b, n, L) of draws from the positive part, kept with probability p / p⁺.
 
     Rows that would keep hardly any take the inverse Rosenblatt map instead, which rejects nothing.
     """
     n_rows, n_labels = len(positive), dist.n_labels
     rate = 1.0 / positive.sum(-1)
     logs = positive.new_empty(n_rows, n, n_labels)
-    log_p = positive.new_empty(n_rows, n)
     filled = torch.zeros(n_rows, dtype=torch.long, device=positive.device)
     rare = torch.nonzero(rate < LOWEST_ACCEPTANCE).squeeze(-1)
     if len(rare):
-        logs[rare], log_p[rare] = _by_chain(dist, rare + (rows.start or 0), n, source)
+        few = dist.take(rare + (rows.start or 0))
+        levels = _uniform(logs, n * len(rare), n_labels - 1, generator=generator)
+        logs[rare] = few.inverse_rosenblatt(levels).reshape(n, len(rare), n_labels).transpose(0, 1)
         filled[rare] = n
     proposed = 0
     while True:
         active = torch.nonzero(filled < n).squeeze(-1)
         if not len(active):
-            return logs, log_p
+            return logs
         wanted = math.ceil(float(((n - filled[active]) / rate[active]).max()) * 1.05) + 8
         tries = min(wanted, max(1, CHUNK_ELEMENTS // (8 * n_labels * len(active))))
         at_rows: Rows = active + (rows.start or 0)
-        proposal = _proposals(dist, at_rows, positive[active], tries, source)  # (a, T, L)
+        proposal = _proposals(dist, at_rows, positive[active], tries, generator)  # (a, T, L)
         density, envelope = (
             part.T for part in dist.log_densities(at_rows, proposal.transpose(0, 1).contiguous(), envelope=True)
         )
-        accepted = source.uniform(*density.shape).log_() <= density - envelope
+        accepted = _uniform(density, *density.shape, generator=generator).log_() <= density - envelope
         slot = filled[active, None] + accepted.cumsum(1) - 1
         keep = accepted & (slot < n)
-        at = (active[:, None].expand(-1, tries)[keep], slot[keep])
-        logs[at] = proposal[keep]
-        log_p[at] = density[keep]
+        logs[active[:, None].expand(-1, tries)[keep], slot[keep]] = proposal[keep]
         filled[active] += keep.sum(1)
         proposed += tries
         if proposed > 100 * (n + 100) / LOWEST_ACCEPTANCE:
             row = int(active[0])
             raise InputError(
                 f"row {row + (rows.start or 0)} kept {int(filled[row])} of {proposed} proposals, where a share of "
-                f"{float(rate[row]):g} was due: its density is not the one its weights say."
+                f"{float(rate[row]):g} was due: its density does not match its weights."
             )
-
-
-def _by_chain(dist: Any, rows: Tensor, n: int, source: RandomStream) -> tuple[Tensor, Tensor]:
-    """n draws for each of some rows by the inverse Rosenblatt map: log shares (b, n, L) and log densities (b, n)."""
-    weights, offset = dist.weights(rows).cpu().numpy(), dist.offset_rows(rows)
-    votes = None if offset is None else offset.cpu().numpy()
-
-    def rows_of(numbers: Index) -> tuple[Array, Array | None]:
-        return weights[numbers // n], None if votes is None else votes[numbers // n]
-
-    uniforms = source.uniform(len(rows) * n, dist.n_labels - 1).cpu().numpy()
-    logs = torch.as_tensor(StickMap(dist.concentration.cpu().numpy(), rows_of).to_shares(uniforms), device=rows.device)
-    logs = logs.reshape(len(rows), n, -1)
-    return logs, dist.log_densities(rows, logs.transpose(0, 1).contiguous())[0].T
-
-
-# -- all rows ----------------------------------------------------------------------------------------------------------
-
-
-def _for_blocks(
-    dist: Any, n: int, generator: torch.Generator | None, answer: Callable[[slice, RandomStream], Answer]
-) -> list[Answer]:
-    """An answer for each block of rows, in order; on a CPU a thread a block, as many as torch would use."""
-    step, device = max(1, CHUNK_ELEMENTS // (8 * max(dist.n_components, n * dist.n_labels))), dist.device
-    blocks = [slice(start, min(start + step, len(dist))) for start in range(0, len(dist), step)]
-    if device.type != "cpu":
-        source = RandomStream(device, generator=generator)
-        return [answer(rows, source) for rows in blocks]
-    seeds = np.random.SeedSequence(_seed(generator)).spawn(len(blocks))
-    parts = zip(blocks, seeds)
-    return map_blocks(lambda part: answer(part[0], RandomStream(device, part[1])), parts, device)
 
 
 @torch.no_grad()
 def draw(dist: Any, n: int, generator: torch.Generator | None = None) -> Tensor:
     """Logarithm of n exact draws per row (n, N, L)."""
-    parts = _for_blocks(dist, n, generator, lambda rows, source: _draw_rows(dist, rows, n, source)[0])
+    step, parts = max(1, CHUNK_ELEMENTS // (8 * max(dist.n_components, n * dist.n_labels))), []
+    for start in range(0, len(dist), step):
+        rows = slice(start, min(start + step, len(dist)))
+        weights = dist.weights(rows)  # (b, P)
+        check_weights(weights, start)
+        how = _proposals if bool((weights >= 0.0).all()) else _reject
+        parts.append(how(dist, rows, weights.clamp_min(0.0), n, generator))
     return torch.cat(parts).transpose(0, 1)
 
 

@@ -46,9 +46,6 @@ Part = TypeVar("Part")
 Rows = slice | Tensor
 Densities = Callable[[Tensor], list[Tensor]]
 
-#: Readouts with a larger binary exponent, of either sign, are scaled.
-MODERATE_EXPONENT = 16
-
 
 # -- what all rows share -----------------------------------------------------------------------------------------------
 
@@ -98,7 +95,6 @@ class PairFamily:
                 f"every exponent must be a finite number above -1/2 and below {LARGEST_CONCENTRATION:g}, or the "
                 "density cannot be normalised."
             )
-        readout, gram = moderate(readout, gram)
         self.exponents, self.readout = exponents, readout
         self.concentration = pair_concentration(exponents.double()).reshape(-1, exponents.shape[-1])
         self.total = self.concentration.sum(-1)
@@ -168,40 +164,6 @@ class PairFamily:
     def moments(self) -> PairMoments:
         """Tables of first and second moments of Dirichlets."""
         return self.keep("moments", lambda: PairMoments(self.exponents.double(), self.matrix()))
-
-
-def moderate(readout: Tensor, gram: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """A readout whose squares and products neither overflow nor vanish, in float32 tables neither.
-
-    Every density is a square over its integral, so that a member's readout matters only up to a factor: a power of two,
-    which rounds nothing.
-
-    Args:
-        readout: ``V`` (K, m, n).
-        gram: ``VᵀV`` over the pairs (K, P), or None.
-
-    Returns:
-        Both, scaled; as given where the largest entry of every member is of moderate size.
-
-    Example:
-        >>> moderate(torch.full((1, 1, 2), 2.0**40), None)[0]
-        tensor([[[0.5000, 0.5000]]])
-    """
-    if readout.numel() == 0:
-        return readout, gram
-    exponent = torch.frexp(readout.detach().abs().amax((1, 2))).exponent  # of 0, inf and nan, whatever it is
-    extreme = exponent.abs() > MODERATE_EXPONENT
-    if not bool(extreme.any()):
-        return readout, gram
-    # in two steps: 2 to this power need not be a number of the readout's kind
-    lower = torch.where(extreme, exponent, 0) // 2
-    upper = torch.where(extreme, exponent, 0) - lower
-    one = torch.ones_like(readout[:, 0, 0])
-    factors = [torch.ldexp(one, -power)[:, None] for power in (lower, upper)]
-    for factor in factors:
-        readout = readout * factor[..., None]
-        gram = None if gram is None else gram * factor.double().square()
-    return readout, gram
 
 
 def root_of(gram: Tensor) -> Tensor:
