@@ -47,7 +47,7 @@ def test_known_and_unknown_shares_multiply_to_the_density(kind: str, snefy: Buil
         for point in points:
             given = law.condition({r: point[..., r] for r in labels})
             torch.testing.assert_close(given.log_prob_known + given.log_prob(point), law.log_prob(point))
-            torch.testing.assert_close(given.left, 1.0 - point[..., labels].sum(-1))
+            torch.testing.assert_close(given.scale[..., 0], 1.0 - point[..., labels].sum(-1))
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_the_law_of_one_unknown_share(snefy: Build) -> None:
     at = share.icdf(levels)
     torch.testing.assert_close(at, given.quantiles([0.3])[:, 2, 0], rtol=0, atol=1e-8)
     torch.testing.assert_close(share.cdf(at), levels, rtol=0, atol=1e-8)
-    torch.testing.assert_close(both.cdf(given.left - at), 1.0 - levels, rtol=0, atol=1e-8)
+    torch.testing.assert_close(both.cdf(given.scale[..., 0] - at), 1.0 - levels, rtol=0, atol=1e-8)
     step = 1e-5
     slope = (share.cdf(at + step) - share.cdf(at - step)) / (2 * step)
     torch.testing.assert_close(share.log_prob(at).exp(), slope, rtol=1e-5, atol=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snefy_ldl.distributions.base import SimplexDistribution
-from snefy_ldl.distributions.conditioning import Conditioned, ConditionedDraws, ConditionedRatios
+from snefy_ldl.distributions.conditioning import Conditioned, ConditionedDraws
 from snefy_ldl.distributions.logratio import LogRatioSimplex
 from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.snefy import SnefySimplex
@@ -11,7 +11,6 @@ from snefy_ldl.distributions.snefy import SnefySimplex
 __all__ = [
     "Conditioned",
     "ConditionedDraws",
-    "ConditionedRatios",
     "LogRatioSimplex",
     "Marginal",
     "SimplexDistribution",

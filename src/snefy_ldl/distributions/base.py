@@ -30,7 +30,6 @@ from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, LARGEST_COUNT, ali
 from snefy_ldl.distributions.conditioning import (
     Conditioned,
     ConditionedDraws,
-    ConditionedRatios,
     KnownRatios,
     KnownShares,
     WeightedDraws,
@@ -53,6 +52,8 @@ from snefy_ldl.errors import InputError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+#: A comparison of sums of labels, or a function of draws (..., L) that returns truth values (...,).
+Event = str | Callable[[Tensor], Any]
 Order = Literal["first", "diagonal", "full"]
 LogMoment = Literal["mean", "covariance", "entropy"]
 Loss = Literal["kl", "squared", "reverse_kl", "l1", "rps", "emd", "cad"]
@@ -507,7 +508,7 @@ class SimplexDistribution(Distribution):
 
     @torch.no_grad()
     def probability(
-        self, condition: str | Callable[[Tensor], Any], n: int = EVENT_DRAWS, generator: torch.Generator | None = None
+        self, condition: Event, n: int = EVENT_DRAWS, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         """Probability of an event of shares, with its standard error.
 
@@ -534,34 +535,40 @@ class SimplexDistribution(Distribution):
             True
         """
         if isinstance(condition, str):
-            sides = COMPARISON.match(condition.strip())
-            if sides is None:
-                raise InputError(f'{condition!r} is no comparison: write one such as "sand + silt > 0.5".')
-            (one, first), (other, second) = (self._linear(text) for text in (sides[1], sides[3]))
-            factors, bound = one - other, second - first
-            if sides[2].startswith("<"):
-                factors, bound = -factors, -bound
-            exact = self._prob_above(factors, bound, sides[2].endswith("="))
+            exact = self._prob_above(*self._comparison(condition))
             if exact is not None:
                 return exact, torch.zeros_like(exact)
-            return self.probability(lambda shares: shares.double() @ factors > bound, n, generator)
-        if not callable(condition):
-            raise InputError(f"condition must be a comparison in words or a function of draws; got {condition!r}.")
-        n = check_draws(n, self.n_labels, least=2)
-        hits = []
-        for rows in self.rows.blocks(n * self.n_labels):
-            part = self.rows.take(rows)
-            if not len(part):
-                continue
-            held = torch.as_tensor(condition(part.draw_logs(n, generator).exp()))
-            if held.shape != (n, len(part)):
-                raise InputError(
-                    f"the condition must return one truth value per draw, {(n, len(part))}; got {tuple(held.shape)}."
-                )
-            hits.append((held != 0).double().mean(0))
-        chance = torch.cat(hits)
+        n, event = check_draws(n, self.n_labels, least=2), self._event(condition)
+        parts = [self.rows.take(rows) for rows in self.rows.blocks(n * self.n_labels)]
+        chance = torch.cat([event(part.draw_logs(n, generator).exp()).double().mean(0) for part in parts if len(part)])
         smoothed = (chance * n + 1.0) / (n + 2.0)  # an event that no draw shows is not known to be impossible
         return self.shaped(chance), self.shaped((smoothed * (1.0 - smoothed) / n).sqrt())
+
+    def _event(self, condition: Event) -> Callable[[Tensor], Tensor]:
+        """A function of draws (n, b, L) that says which of them are in an event (n, b)."""
+        if isinstance(condition, str):
+            factors, bound, _ = self._comparison(condition)
+            return lambda shares: shares @ factors > bound
+        if not callable(condition):
+            raise InputError(f"condition must be a comparison in words or a function of draws; got {condition!r}.")
+
+        def event(shares: Tensor) -> Tensor:
+            held = torch.as_tensor(condition(shares))
+            if held.shape != shares.shape[:-1]:
+                wanted = tuple(shares.shape[:-1])
+                raise InputError(f"the condition must return one truth value per draw, {wanted}; got {held.shape}.")
+            return held != 0
+
+        return event
+
+    def _comparison(self, text: str) -> tuple[Tensor, float, bool]:
+        """``Σ a_r ℓ_r > b``, or ``>=``, as factors (L,), b and whether it is the second."""
+        sides = COMPARISON.match(text.strip())
+        if sides is None:
+            raise InputError(f'{text!r} is no comparison: write one such as "sand + silt > 0.5".')
+        (one, first), (other, second) = (self._linear(side) for side in (sides[1], sides[3]))
+        sign = -1.0 if sides[2].startswith("<") else 1.0
+        return sign * (one - other), sign * (second - first), sides[2].endswith("=")
 
     def _linear(self, text: str) -> tuple[Tensor, float]:
         """``Σ a_r ℓ_r + b`` as factors (L,) and b."""
@@ -977,16 +984,16 @@ class SimplexDistribution(Distribution):
     # -- known shares and ratios -------------------------------------------------------------------------------------
 
     def condition(
-        self, known: Mapping[Any, Any], *, n_draws: int = 4000, generator: torch.Generator | None = None
+        self, known: Mapping[Any, Any] | Event, *, n_draws: int = 4000, generator: torch.Generator | None = None
     ) -> Conditioned | ConditionedDraws:
-        """The distribution of all shares when some of them are known.
+        """The distribution of all shares when some of them are known, or an event is.
 
         Exact where the others' proportions stay in the family; else by weighted draws with their standard errors.
 
         Args:
             known: share of each known label, by the label's number or, if the labels have names, by its name. A share
                 is one number, or numbers that broadcast to the batch (*batch,); strictly between 0 and 1, or, if labels
-                may be absent, zero in every row.
+                may be absent, zero in every row. Or an event, as in :meth:`probability`.
             n_draws: draws per row, where draws answer.
             generator: source of those draws; torch's global one by default.
 
@@ -1004,15 +1011,18 @@ class SimplexDistribution(Distribution):
             >>> dist.named(["sand", "silt", "clay"]).condition({"sand": 0.2}).mean
             tensor([[0.2000, 0.3000, 0.5000]], dtype=torch.float64)
         """
-        shares = KnownShares.of(self, known, zeros=self.rows.may_be_zero)
         n_draws = check_draws(n_draws, len(self) * self.n_labels, "n_draws", 2)
+        if isinstance(known, str) or callable(known):
+            draws = self.rows.draw_logs(n_draws, generator).exp()
+            return ConditionedDraws(self, WeightedDraws(draws, self._event(known)(draws).double().log()))
+        shares = KnownShares.of(self, known, zeros=self.rows.may_be_zero)
         answer = self.rows.condition(shares, n_draws, generator)
         if isinstance(answer, WeightedDraws):
-            return ConditionedDraws(self, shares, answer.draws, answer.log_weights)
-        rest, log_p = answer
-        return Conditioned(self, self._smaller(rest, [[r] for r in shares.others]), shares, self.shaped(log_p))
+            return ConditionedDraws(self, answer)
+        rest = self._smaller(answer[0], [[r] for r in shares.others])
+        return Conditioned.on_shares(self, rest, shares, self.shaped(answer[1]))
 
-    def condition_ratios(self, ratios: Mapping[Any, Any]) -> ConditionedRatios:
+    def condition_ratios(self, ratios: Mapping[Any, Any]) -> Conditioned:
         """The distribution of all shares when ratios of some are known, exactly.
 
         The labels that ratios tie together become a group, in known proportions.
@@ -1022,8 +1032,8 @@ class SimplexDistribution(Distribution):
                 numbers that broadcast to the batch (*batch,).
 
         Returns:
-            :class:`~snefy_ldl.distributions.conditioning.ConditionedRatios`; its ``log_prob_known`` is the density of
-            the ratios with respect to Lebesgue measure on them.
+            :class:`~snefy_ldl.distributions.conditioning.Conditioned`; its ``log_prob_known`` is the density of the
+            ratios with respect to Lebesgue measure on them.
 
         Raises:
             InputError: an unknown label, a ratio that is not a positive number or follows from others, all labels tied
@@ -1038,7 +1048,7 @@ class SimplexDistribution(Distribution):
         self._ask("condition_ratios")
         known = KnownRatios.of(self, ratios)
         rest, log_p = self.rows.condition_ratios(known)
-        return ConditionedRatios(self, self._smaller(rest, known.groups), known, self.shaped(log_p))
+        return Conditioned.on_ratios(self, self._smaller(rest, known.groups), known, self.shaped(log_p))
 
     # -- Rosenblatt --------------------------------------------------------------------------------------------------
 

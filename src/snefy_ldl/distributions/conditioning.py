@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Size, Tensor
+from torch.distributions import AffineTransform, TransformedDistribution
 
 from snefy_ldl._internal.tolerances import SHARE_SUM_ROUNDING
 from snefy_ldl._internal.validation import as_float
 from snefy_ldl.distributions.marginal import Marginal
-from snefy_ldl.distributions.shapes import as_size, is_several
+from snefy_ldl.distributions.shapes import as_size
 from snefy_ldl.errors import InputError
 
 # -- what is known -----------------------------------------------------------------------------------------------------
@@ -197,20 +198,23 @@ def _per_row(dist: Any, value: Any, name: str) -> Tensor:
 
 
 class Conditioned:
-    """All shares, some of them known: what is left over, shared out by a distribution of proportions.
+    """All shares, when some shares or ratios are known: each is known, or a known multiple of a share of ``rest``.
 
-    Made by ``dist.condition({label: share})``. Every share is known, or a known multiple of a share of ``rest``.
+    Made by ``dist.condition({label: share})`` and ``dist.condition_ratios({(label, other): ratio})``.
 
     Args:
         dist: the whole distribution.
-        rest: distribution of the proportions among the other labels.
-        shares: the known ones.
-        log_prob_known: log density of the known shares (*batch,).
+        rest: distribution of the other labels' proportions, or of the totals of groups with known proportions.
+        places: label of ``rest`` that each share is a multiple of (L,); None where it is known.
+        scale: by how much each share is multiplied (*batch, L).
+        known: the known shares (*batch, L).
+        log_prob_known: log density of what is known (*batch,).
 
     Attributes:
-        rest: as above; its labels are the unknown ones, in order.
-        left: ``1 - Σ known`` (*batch,).
-        log_prob_known: as above: how likely it was to see them.
+        rest: as above.
+        scale: as above.
+        groups: labels that are multiples of each label of ``rest``.
+        log_prob_known: as above: how likely it was to see this.
 
     Example:
         >>> from snefy_ldl import SnefySimplex
@@ -218,40 +222,49 @@ class Conditioned:
         >>> given = dist.condition({0: 0.6})
         >>> given.mean, given.quantiles([0.5])[..., 1, 0].round(decimals=4)
         (tensor([[0.6000, 0.1500, 0.2500]], dtype=torch.float64), tensor([0.1456], dtype=torch.float64))
+        >>> dist.condition_ratios({(0, 1): 4.0}).mean
+        tensor([[0.4000, 0.1000, 0.5000]], dtype=torch.float64)
     """
 
-    def __init__(self, dist: Any, rest: Any, shares: KnownShares, log_prob_known: Tensor) -> None:
-        self.dist, self.shares = dist, shares
-        self.left = shares.left.reshape(shares.batch_shape).to(rest.dtype)
-        n_labels = len(shares.labels) + len(shares.others)
-        places = [shares.others.index(r) if r in shares.others else None for r in range(n_labels)]
-        known = shares.values.new_zeros(len(shares.values), n_labels)
-        known[:, shares.labels] = shares.values
-        self._set_up(rest, places, self.left[..., None], known.reshape(*shares.batch_shape, -1), log_prob_known)
-
-    def _set_up(
-        self, rest: Any, places: Sequence[int | None], factor: Tensor, known: Tensor, log_prob_known: Tensor
+    def __init__(
+        self, dist: Any, rest: Any, places: Sequence[int | None], scale: Tensor, known: Tensor, log_prob_known: Tensor
     ) -> None:
-        """Share r is ``factor_r`` times share ``places[r]`` of the rest; where there is none, it is ``known_r``."""
-        self.rest, self.log_prob_known = rest, log_prob_known
-        self.batch_shape, self.n_labels = known.shape[:-1], len(places)
-        self._factor, self._known = factor, known.to(rest.dtype)
+        self.dist, self.rest, self.log_prob_known = dist, rest, log_prob_known
+        self.batch_shape, self.n_labels = dist.batch_shape, dist.n_labels
+        shape = (*self.batch_shape, self.n_labels)
+        self.scale, self._known = (part.to(rest.dtype).expand(shape) for part in (scale, known))
         self._places = [place or 0 for place in places]
         self._open = torch.tensor([place is not None for place in places], device=known.device)
+        self.groups = [[r for r, place in enumerate(places) if place == g] for g in range(rest.n_labels)]
 
-    def _mapped(self, inner: Tensor, factor: Tensor | float, known: Tensor) -> Tensor:
+    @classmethod
+    def on_shares(cls, dist: Any, rest: Any, shares: KnownShares, log_prob_known: Tensor) -> Conditioned:
+        """Some shares are known: what is left over is shared out by the rest."""
+        places = [shares.others.index(r) if r in shares.others else None for r in range(dist.n_labels)]
+        known = shares.values.new_zeros(len(shares.values), dist.n_labels)
+        known[:, shares.labels] = shares.values
+        shape = dist.batch_shape
+        return cls(dist, rest, places, shares.left.reshape(*shape, 1), known.reshape(*shape, -1), log_prob_known)
+
+    @classmethod
+    def on_ratios(cls, dist: Any, rest: Any, ratios: KnownRatios, log_prob_known: Tensor) -> Conditioned:
+        """Some ratios are known: groups' totals are shared out in known proportions."""
+        proportions = ratios.log_proportions.exp().reshape(*dist.batch_shape, -1)
+        return cls(dist, rest, ratios.group_of, proportions, torch.zeros_like(proportions), log_prob_known)
+
+    def _mapped(self, inner: Tensor, scale: Tensor | float, known: Tensor) -> Tensor:
         """Values of the rest's shares (..., G) as values of all shares (..., L)."""
-        return torch.where(self._open, inner[..., self._places] * factor, known)
+        return torch.where(self._open, inner[..., self._places] * scale, known)
 
     @property
     def mean(self) -> Tensor:
         """``E[ℓ | x, known]`` (*batch, L), the known shares among them."""
-        return self._mapped(self.rest.mean, self._factor, self._known)
+        return self._mapped(self.rest.mean, self.scale, self._known)
 
     @property
     def variance(self) -> Tensor:
         """Variance of each share (*batch, L); zero for the known ones."""
-        return self._mapped(self.rest.variance, self._factor.square(), torch.zeros_like(self._known))
+        return self._mapped(self.rest.variance, self.scale.square(), torch.zeros_like(self._known))
 
     def prob_zero(self) -> Tensor:
         """``P(ℓ_r = 0 | x, known)`` (*batch, L); 0 or 1 for the known shares."""
@@ -261,110 +274,59 @@ class Conditioned:
     def covariance_matrix(self) -> Tensor:
         """Covariance (*batch, L, L); rows and columns of known shares are zero, those of tied ones proportional."""
         whole = self.rest.covariance_matrix[..., self._places, :][..., self._places]
-        whole = whole * (self._factor[..., :, None] * self._factor[..., None, :])
+        whole = whole * (self.scale[..., :, None] * self.scale[..., None, :])
         return torch.where(self._open[:, None] & self._open, whole, torch.zeros_like(whole))
 
     def quantiles(self, alpha: Any) -> Tensor:
         """Exact quantiles of every share: levels (A,) -> (*batch, L, A); a known share is every quantile of its own."""
         inner: Tensor = self.rest.quantiles(alpha).movedim(-1, 0)
-        return self._mapped(inner, self._factor, self._known).movedim(0, -1)
+        return self._mapped(inner, self.scale, self._known).movedim(0, -1)
 
     def marginal(self, labels: int | str | Sequence[int | str]) -> ScaledMarginal:
-        """Distribution of one unknown share, or of the sum of several: numbers or names of labels."""
-        group = [self.dist.label_number(label) for label in (labels if is_several(labels) else [labels])]
-        known = sorted(set(group) & set(self.shares.labels))
-        if known:
-            raise InputError(f"the share of label {known[0]} is known; unknown are those of {self.shares.others}.")
-        return ScaledMarginal(self.rest.marginal([self.shares.others.index(r) for r in group]), self.left)
+        """Distribution of one unknown share, or of a sum of shares that are the same multiple of the rest's."""
+        group = self.dist.group(labels)
+        if not bool(self._open[group].all()):
+            raise InputError(f"a share of the labels {group} is known; unknown are those of {self._unknown()}.")
+        if not torch.equal(self.scale[..., group[:1]].expand_as(self.scale[..., group]), self.scale[..., group]):
+            raise InputError("shares with known ratios are asked about one at a time.")
+        return ScaledMarginal(self.rest.marginal([self._places[r] for r in group]), self.scale[..., group[0]])
+
+    def _unknown(self) -> list[int]:
+        return list(self._open.nonzero().flatten().tolist())
 
     def log_prob(self, value: Any) -> Tensor:
-        """Log density of the unknown shares at value (..., *batch, L).
+        """Log density of the unknown shares at value (..., *batch, L), or of the totals of tied ones.
 
-        With ``log_prob_known`` added it is the whole distribution's.
+        Where shares are known, it is the whole distribution's with ``log_prob_known`` added.
 
         Args:
-            value: all shares; the known ones must be what they are known to be.
+            value: all shares; what is known must hold for them.
 
         Returns:
             (..., *batch).
 
         Raises:
-            InputError: a known share is another one.
+            InputError: a known share or ratio is another one.
         """
-        value, known = self.dist.points(value), self.shares.labels
-        if bool(((value[..., known] - self._known[..., known]).abs() > SHARE_SUM_ROUNDING).any()):
-            raise InputError("value disagrees with the known shares.")
-        inner = value[..., self.shares.others] / self.left[..., None]
-        inner = inner / inner.sum(-1, keepdim=True)
-        return self.rest.log_prob(inner) - (len(self.shares.others) - 1) * self.left.log()
+        value = self.dist.points(value)
+        first = [group[0] for group in self.groups]
+        inner = value[..., first] / self.scale[..., first]
+        if bool(((self._mapped(inner, self.scale, self._known) - value).abs() > SHARE_SUM_ROUNDING).any()):
+            raise InputError("value disagrees with the known shares or ratios.")
+        log_p = self.rest.log_prob(inner / inner.sum(-1, keepdim=True))
+        if bool(self._open.all()):
+            return log_p
+        return log_p - (len(first) - 1) * self.scale[..., 0].log()  # the scale is what is left, for all labels
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws of all shares (*sample_shape, *batch, L)."""
-        return self._mapped(self.rest.sample(sample_shape, generator), self._factor, self._known)
+        return self._mapped(self.rest.sample(sample_shape, generator), self.scale, self._known)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, known={self.shares.labels})"
+        return f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, unknown={self._unknown()})"
 
 
-class ConditionedRatios(Conditioned):
-    """All shares when ratios of some are known: groups' totals, shared out in known proportions.
-
-    Made by ``dist.condition_ratios({(label, other): ratio})``.
-
-    Args:
-        dist: the whole distribution.
-        rest: distribution of the groups' totals.
-        ratios: the known ones.
-        log_prob_known: log density of the known ratios (*batch,).
-
-    Attributes:
-        rest: as above; its labels are the groups, in order of their first labels.
-        groups: labels of every group.
-        proportions: each share over its group's total (*batch, L).
-        log_prob_known: as above: how likely it was to see them.
-
-    Example:
-        >>> from snefy_ldl import SnefySimplex
-        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[2.0, 3.0, 5.0]]).double())
-        >>> given = dist.condition_ratios({(0, 1): 4.0})
-        >>> given.groups, given.mean
-        ([[0, 1], [2]], tensor([[0.4000, 0.1000, 0.5000]], dtype=torch.float64))
-    """
-
-    def __init__(self, dist: Any, rest: Any, ratios: KnownRatios, log_prob_known: Tensor) -> None:
-        self.dist, self.groups, self._ratios = dist, ratios.groups, ratios
-        proportions = ratios.log_proportions.exp().reshape(*ratios.batch_shape, -1)
-        self.proportions = proportions.to(rest.dtype)
-        self._set_up(rest, ratios.group_of, self.proportions, torch.zeros_like(proportions), log_prob_known)
-
-    def marginal(self, label: Any) -> ScaledMarginal:
-        """The distribution of one share, by the number or name of its label in the whole distribution."""
-        r = self.dist.label_number(label)
-        return ScaledMarginal(self.rest.marginal(self._places[r]), self.proportions[..., r])
-
-    def log_prob(self, value: Any) -> Tensor:
-        """Log density of the groups' totals, at value (..., *batch, L), with respect to Lebesgue on all but one.
-
-        Args:
-            value: all shares; their proportions within groups must be the known ones.
-
-        Returns:
-            (..., *batch).
-
-        Raises:
-            InputError: the proportions are others.
-        """
-        value = self.dist.points(value)
-        totals = self._ratios.merged(value)
-        if bool((totals[..., self._places] * self.proportions - value).abs().max() > SHARE_SUM_ROUNDING):
-            raise InputError("value disagrees with the known ratios.")
-        return self.rest.log_prob(totals)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, groups={self.groups})"
-
-
-class ScaledMarginal:
+class ScaledMarginal(TransformedDistribution):
     """The distribution of a share that is a known multiple of one with a known distribution.
 
     Made by ``Conditioned.marginal``.
@@ -381,107 +343,88 @@ class ScaledMarginal:
     """
 
     def __init__(self, proportion: Marginal, left: Tensor) -> None:
-        self.proportion, self.left = proportion, left
+        super().__init__(proportion, AffineTransform(0.0, left), validate_args=False)
+        self.left = left
 
     @property
     def mean(self) -> Tensor:
         """Expected share (*batch,)."""
-        return self.proportion.mean * self.left
+        return self.base_dist.mean * self.left
 
     @property
     def variance(self) -> Tensor:
         """Variance of the share (*batch,)."""
-        return self.proportion.variance * self.left.square()
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Log density at shares value (..., *batch), each at most what is left."""
-        return self.proportion.log_prob(value / self.left) - self.left.log()
-
-    def cdf(self, value: Tensor) -> Tensor:
-        """``P(share <= value)`` for value (..., *batch)."""
-        return self.proportion.cdf(torch.as_tensor(value) / self.left)
-
-    def icdf(self, value: Tensor) -> Tensor:
-        """Share below which a probability ``value`` (..., *batch) lies."""
-        return self.proportion.icdf(value) * self.left
-
-    def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
-        """Exact draws (*sample_shape, *batch)."""
-        draws: Tensor = self.proportion.sample(tuple(sample_shape), generator)
-        return draws * self.left
+        return self.base_dist.variance * self.left.square()
 
 
 class ConditionedDraws:
-    """All shares when some of them are known, by weighted draws with standard errors.
+    """All shares when some of them are known, or an event is, by weighted draws with standard errors.
 
-    Draws of the other shares' proportions have as weights the exact density of all shares over that of the proposal.
+    Known shares: draws of the others' proportions have as weights the exact density of all shares over that of the
+    proposal. An event: draws of all shares, those outside of it without weight.
 
     Args:
         dist: the whole distribution.
-        shares: the known ones.
-        draws: of all shares (n, N, L) in float64.
-        log_weights: log of density over proposal (n, N).
+        drawn: of all shares (n, N, L) in float64, and their log weights (n, N).
 
     Attributes:
-        left: ``1 - Σ known`` (*batch,).
-        log_prob_known: estimated log density of the known shares (*batch,).
+        log_prob_known: estimated log density of the known shares, or log probability of the event (*batch,).
         log_prob_std_error: its standard error (*batch,).
         effective_draws: how many equally weighted draws these are worth (*batch,).
 
     Example:
         >>> from snefy_ldl import SnefySimplex
-        >>> from snefy_ldl.distributions.logratio import LogRatioSimplex, Mixture
-        >>> zero, factor = torch.zeros(1, 1, 1).double(), torch.eye(2).double()[None, None]
-        >>> dist = LogRatioSimplex(Mixture(zero, torch.zeros(1, 1, 2).double(), factor, zero.expand(1, 1, 2), zero[0]))
-        >>> given = dist.condition({0: 0.6}, generator=torch.Generator().manual_seed(0))
-        >>> bool((given.mean - torch.tensor([0.6, 0.2, 0.2])).abs().max() < 5 * given.std_error.max())
+        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
+        >>> given = flat.named(["sand", "silt", "clay"]).condition("sand > 0.5")
+        >>> bool((given.mean - torch.tensor([2 / 3, 1 / 6, 1 / 6])).abs().max() < 5 * given.std_error.max())
         True
     """
 
-    def __init__(self, dist: Any, shares: KnownShares, draws: Tensor, log_weights: Tensor) -> None:
-        self.dist, self.shares, self._draws = dist, shares, draws
-        self.batch_shape, self.n_labels = shares.batch_shape, dist.n_labels
-        self.left = self._shaped(shares.left)
+    def __init__(self, dist: Any, drawn: WeightedDraws) -> None:
+        self.dist, self._draws, log_weights = dist, drawn.draws, drawn.log_weights
+        self.batch_shape, self.n_labels = dist.batch_shape, dist.n_labels
         top = log_weights.amax(0)
+        if bool(torch.isneginf(top).any()):
+            row = int(torch.isneginf(top).nonzero()[0])
+            raise InputError(f"no draw of row {row} agrees with what is known; ask for more with n_draws.")
         weights = (log_weights - top).exp()
         average, n = weights.mean(0), len(weights)
         self._weights = weights / weights.sum(0)  # (n, N)
-        self.log_prob_known = self._shaped(average.log() + top)
-        self.log_prob_std_error = self._shaped(weights.std(0) / average / n**0.5)
-        self.effective_draws = self._shaped(1.0 / self._weights.square().sum(0))
-
-    def _shaped(self, answer: Tensor) -> Tensor:
-        return self.dist.shaped(answer)
+        self.log_prob_known = dist.shaped(average.log() + top)
+        self.log_prob_std_error = dist.shaped(weights.std(0) / average / n**0.5)
+        self.effective_draws = dist.shaped(1.0 / self._weights.square().sum(0))
 
     def _average(self, values: Tensor) -> Tensor:
         """Weighted mean of values (n, N, ...) -> (N, ...)."""
         return torch.einsum("sn,sn...->n...", self._weights, values)
 
     @property
+    def _gap(self) -> Tensor:
+        return self._draws - self._average(self._draws)
+
+    @property
     def mean(self) -> Tensor:
         """``E[ℓ | x, known]`` (*batch, L), the known shares among them."""
-        return self._shaped(self._average(self._draws))
+        return self.dist.shaped(self._average(self._draws))
 
     @property
     def std_error(self) -> Tensor:
         """Standard error of :attr:`mean` (*batch, L)."""
-        distance = self._draws - self._average(self._draws)
-        return self._shaped((self._weights[..., None] * distance).square().sum(0).sqrt())
+        return self.dist.shaped((self._weights[..., None] * self._gap).square().sum(0).sqrt())
 
     @property
     def variance(self) -> Tensor:
         """Variance of each share (*batch, L); zero for the known ones."""
-        return self._shaped(self._average((self._draws - self._average(self._draws)).square()))
+        return self.dist.shaped(self._average(self._gap.square()))
 
     def prob_zero(self) -> Tensor:
         """``P(ℓ_r = 0 | x, known)`` by the weighted draws (*batch, L)."""
-        return self._shaped(self._average((self._draws == 0.0).double()))
+        return self.dist.shaped(self._average((self._draws == 0.0).double()))
 
     @property
     def covariance_matrix(self) -> Tensor:
         """Covariance (*batch, L, L); rows and columns of known shares are zero."""
-        distance = self._draws - self._average(self._draws)
-        return self._shaped(torch.einsum("sn,snr,snq->nrq", self._weights, distance, distance))
+        return self.dist.shaped(torch.einsum("sn,snr,snq->nrq", self._weights, self._gap, self._gap))
 
     def quantiles(self, alpha: Any) -> Tensor:
         """Quantiles of every share by the weighted draws: levels (A,) -> (*batch, L, A)."""
@@ -491,10 +434,10 @@ class ConditionedDraws:
         values, order = self._draws.movedim(0, -1).sort(-1)  # (N, L, n)
         rising = self._weights.T[:, None].expand(order.shape).gather(-1, order).cumsum(-1)
         at = torch.searchsorted(rising, levels.expand(*order.shape[:2], -1).contiguous())
-        return self._shaped(values.gather(-1, at.clamp_max(values.shape[-1] - 1)))
+        return self.dist.shaped(values.gather(-1, at.clamp_max(values.shape[-1] - 1)))
 
     def log_prob(self, value: Any) -> Tensor:
-        """Log density of the unknown shares at value (..., *batch, L), as precise as ``log_prob_known``."""
+        """Log density at value (..., *batch, L), for which what is known must hold; as good as ``log_prob_known``."""
         return self.dist.log_prob(value) - self.log_prob_known
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
@@ -504,6 +447,3 @@ class ConditionedDraws:
         rows = torch.arange(picked.shape[0], device=picked.device)
         draws = self._draws[picked.T, rows][: shape.numel()]  # (S, N, L)
         return draws.reshape(*shape, *self.batch_shape, self.n_labels).to(self.dist.dtype)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, known={self.shares.labels})"

@@ -702,12 +702,9 @@ class SnefyRows(SimplexRows):
         def merge(table: Tensor) -> Tensor:
             return torch.cat([table[:, shares.labels], table[:, shares.others].sum(-1, keepdim=True)], 1)
 
-        points, columns = (
-            log_share(torch.cat([shares.values, shares.left[:, None]], 1)),
-            list(range(len(shares.labels) + 1)),
-        )
-        exponents = merge(self.concentration) - 1.0
-        weights, log_p = self._reweighed(points, [columns], merge, exponents, 0.0, "shares")
+        points, exponents = torch.cat([shares.values, shares.left[:, None]], 1), merge(self.concentration) - 1.0
+        columns = [list(range(points.shape[1]))]
+        weights, log_p = self._reweighed(log_share(points), columns, merge, exponents, 0.0, "shares")
         votes = None if self.offset is None else self.offset[:, shares.others]
         return SnefyRows(Listed(weights, self.concentration[:, shares.others]), votes), log_p
 
