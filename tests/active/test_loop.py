@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from children import Child
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import ActiveLearner, ScoreStrategy, loop, query
 from snefy_ldl.datasets import make_annotators, make_city_districts
@@ -170,28 +168,6 @@ def test_cut_off_before_any_write_it_ends_the_same(city, tmp_path, monkeypatch, 
     np.testing.assert_array_equal(found.model_.predict(city.X), calm.model_.predict(city.X))
     quiet, others = ([{k: v for k, v in e.items() if "seconds" not in k} for e in o.history_] for o in (found, calm))
     assert quiet == others
-
-
-def label_all(channel, folder):
-    """A whole run in a process of its own."""
-    city = make_city_districts(n=300, random_state=2)
-    made = learner(city, state_dir=folder, model=quick(epochs=12), strategy="random", budget=120)
-    channel.send("ready")
-    made.run()
-
-
-@pytest.mark.slow
-def test_sigkill_at_any_moment(tmp_path):
-    for wait in (0.02, 0.15, 0.3):
-        process = Child(label_all, tmp_path / "killed")
-        assert process.hear() == "ready"
-        time.sleep(wait)
-        process.kill()
-        for file in (tmp_path / "killed").glob("*.json"):
-            json.loads(file.read_text())  # never half a file
-    assert Child(label_all, tmp_path / "killed").end() == 0
-    history = json.loads((tmp_path / "killed" / "learner.json").read_text())["history"]
-    assert [entry["n_asked"] for entry in history] == [20, 40, 60, 80, 100, 120]
 
 
 def test_a_finished_run_is_read_back_and_a_larger_budget_goes_on(city, tmp_path):

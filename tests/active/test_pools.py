@@ -42,13 +42,6 @@ def test_every_kind_of_pool_gives_the_same_rows(name, pool, model, city, tmp_pat
         np.testing.assert_array_equal(rows, wanted, err_msg=kind)
 
 
-def test_read_only_memory_is_left_alone(pool, model, tmp_path):
-    np.save(tmp_path / "pool.npy", pool.astype(np.float32))
-    mapped = np.load(tmp_path / "pool.npy", mmap_mode="r")
-    for name in ("entropy", "lcmd"):
-        np.testing.assert_array_equal(ask(name, mapped, 5, model), ask(name, pool.astype(np.float32), 5, model))
-
-
 def test_an_iterator_is_read_once(pool, model):
     def blocks():
         return iter([pool[:50], pool[50:]])
@@ -77,12 +70,3 @@ def test_named_columns_are_matched_by_name(city, tmp_path):
     frame[100:].drop(columns="f2").to_parquet(tmp_path / "less.parquet")
     with pytest.raises(InputError, match="f2"):
         query("entropy", tmp_path / "less.parquet", 7, model=model)
-
-
-def test_progress_goes_to_stderr_and_only_when_asked(pool, model, capsys):
-    query("lcmd", pool, 3, model=model)
-    assert capsys.readouterr() == ("", "")
-    query("lcmd", pool, 3, model=model, verbose=True)
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "features" in shown.err

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
-import torch
 from learner_cases import (
     TEST,
     TRAIN,
@@ -57,14 +56,6 @@ def test_dirichlet_draws_follow_the_law(dirichlet: DirichletLDL) -> None:
             assert scipy.stats.kstest(draws[:, row, label], scipy.stats.beta(a, total - a).cdf).pvalue > 1e-4
     estimate = dirichlet.entropy(X[:3], n=4000, method="model", random_state=0)
     np.testing.assert_allclose(estimate, dirichlet.entropy(X[:3]), atol=0.15)
-
-
-def test_dirichlet_distribution_is_the_librarys(dirichlet: DirichletLDL) -> None:
-    dist = dirichlet.predict_dist(X[:5])
-    assert dist.batch_shape == (5,)
-    assert dist.event_shape == (4,)
-    reference = torch.distributions.Dirichlet(torch.from_numpy(dirichlet.predict_concentration(X[:5])))
-    torch.testing.assert_close(dist.log_prob(torch.from_numpy(D[:5])), reference.log_prob(torch.from_numpy(D[:5])))
 
 
 def test_concentration_is_the_maximum_of_the_likelihood() -> None:

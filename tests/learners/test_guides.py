@@ -44,12 +44,6 @@ def test_trees_are_scikit_learns(city):
     np.testing.assert_allclose(ours.predict(city.X), total / n_trees, atol=1e-9)
 
 
-def test_trees_survive_a_folder(city, tmp_path):
-    trees = TreesLDL(n_trees=5, random_state=0).fit(city.X, city.D)
-    again = TreesLDL.load(trees.save(tmp_path / "trees"))
-    np.testing.assert_array_equal(again.predict(city.X), trees.predict(city.X))
-
-
 def test_no_guide_sees_the_label_it_predicts(city):
     """A guide that remembers its rows would predict them perfectly: out of sample it cannot."""
 
@@ -158,12 +152,3 @@ def test_bad_guides_are_named(city):
         SnefyLDL(**QUICK, guides=["not a learner"]).fit(city.X, city.D)
     with pytest.raises(InputError, match="guides='all'"):
         SnefyLDL(**QUICK, guides="all").fit(city.X, city.D)
-
-
-@pytest.mark.slow
-def test_weights_of_zero_hide_rows_from_guides(city):
-    wrong, weight = city.D.copy(), np.ones(len(city.D))
-    wrong[::2], weight[::2] = wrong[::2, ::-1], 0.0
-    model = SnefyLDL(**QUICK, guides=[SABFGS()]).fit(city.X, wrong, sample_weight=weight)
-    alone = SABFGS().fit(city.X[1::2], city.D[1::2])
-    np.testing.assert_allclose(model.guides_.learners[0].predict(city.X), alone.predict(city.X), atol=1e-6)

@@ -19,8 +19,6 @@ from snefy_ldl.learners import (
     AAKNN,
     ACPNN,
     DFLDL,
-    LDLDPA,
-    LDLLRR,
     SABFGS,
     SAIIS,
     PTBayes,
@@ -91,20 +89,6 @@ def test_bfgs_optimum_is_a_stationary_point_in_plain_coordinates() -> None:
     P = softmax(scaled @ model.coef_ + model.intercept_)
     assert np.abs(scaled.T @ (P - D) + 0.7 * model.coef_).max() < 1e-4
     assert np.abs((P - D).sum(axis=0)).max() < 1e-4
-
-
-def test_more_features_than_rows_keep_the_optimum() -> None:
-    wide = np.random.default_rng(0).normal(size=(30, 80))
-    model = SABFGS(l2=2.0, tol=1e-9).fit(wide, D[:30])
-    scaled = (wide - wide.mean(axis=0)) / wide.std(axis=0)
-    P = softmax(scaled @ model.coef_ + model.intercept_)
-    assert np.abs(scaled.T @ (P - D[:30]) + 2.0 * model.coef_).max() < 1e-4
-
-
-def test_ranking_learners_without_their_terms_are_the_plain_model() -> None:
-    plain = SABFGS().fit(X, D).predict(X)
-    np.testing.assert_allclose(LDLLRR(alpha=0.0).fit(X, D).predict(X), plain, atol=1e-6)
-    np.testing.assert_allclose(LDLDPA(alpha=0.0, beta=0.0).fit(X, D).predict(X), plain, atol=1e-6)
 
 
 def test_decomposition_models_equal_fits_on_their_rows() -> None:

@@ -10,10 +10,8 @@ import pytest
 import torch
 from scipy.stats import betabinom, norm
 
-from snefy_ldl import SnefyLDL, SnefySimplex
-from snefy_ldl.datasets import make_annotators
+from snefy_ldl import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners import DirichletLDL
 from snefy_ldl.votes import next_vote, update, vote_quantiles, vote_value, votes_needed
 
 
@@ -37,23 +35,6 @@ def dirichlet(*alpha: float) -> SnefySimplex:
     return SnefySimplex(0.5 * (a - 1), torch.ones(1, 1).double(), torch.zeros(1, 1).double())
 
 
-def test_posterior_by_quadrature(snefy: Callable[..., SnefySimplex], quadrature: Callable) -> None:
-    dist = snefy(3, members=2)
-    counts = np.array([[3.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
-    after = update(Fixed(dist), rows_of(dist), counts)
-    expect = quadrature(3).expectation(dist)
-    for row in range(2):
-        k = torch.as_tensor(counts[row])
-
-        def weighted(power: int, k: torch.Tensor = k):
-            return lambda p: p**power * (k * p.log()).sum(-1, keepdim=True).exp()
-
-        mass = expect(weighted(0))[row]
-        torch.testing.assert_close(after.mean[row], expect(weighted(1))[row] / mass, rtol=1e-6, atol=1e-8)
-        second = expect(weighted(2))[row] / mass
-        torch.testing.assert_close(after.variance[row], second - after.mean[row] ** 2, rtol=1e-5, atol=1e-8)
-
-
 @pytest.mark.parametrize("seen", [None, [[2.0, 0.0, 5.0], [0.0, 1.0, 0.0]]])
 def test_value_of_a_vote_by_trying_every_outcome(snefy: Callable[..., SnefySimplex], seen) -> None:
     dist = snefy(3, members=2)
@@ -71,12 +52,6 @@ def test_value_of_a_vote_by_trying_every_outcome(snefy: Callable[..., SnefySimpl
     information = (-(dist.mean * dist.mean.log()).sum(-1) - given.mean(0)).numpy()
     error = (given.std(0) / np.sqrt(len(draws))).numpy()
     assert (np.abs(vote_value(dist, "information") - information) < 5 * error).all()  # false alarm below 1e-6
-
-
-def test_value_of_one_dirichlet_is_known() -> None:
-    value = float(vote_value(dirichlet(2.0, 3.0, 5.0))[0])
-    variance = float(dirichlet(2.0, 3.0, 5.0).variance.sum())
-    assert value == pytest.approx(variance / 11.0, rel=1e-10)  # Var (A+1)⁻¹: E[Var after] = Var A / (A+1)
 
 
 def test_next_vote_takes_the_most_valuable(snefy: Callable[..., SnefySimplex]) -> None:
@@ -128,16 +103,6 @@ def test_votes_needed_for_one_dirichlet_by_brute_force() -> None:
     assert np.isinf(votes_needed(Fixed(dist), np.zeros((1, 1)), 0.01, max_votes=20)[0])
 
 
-def test_votes_given_lower_the_votes_needed(snefy: Callable[..., SnefySimplex]) -> None:
-    dist = snefy(3, batch=(5,))
-    model, X = Fixed(dist), rows_of(dist)
-    first = votes_needed(model, X, 0.15)
-    later = votes_needed(model, X, 0.15, counts=np.full((5, 3), 8.0))
-    assert (later < first).all()
-    assert (later >= 0).all()
-    assert (votes_needed(model, X, 0.3) <= first).all()
-
-
 def test_expected_votes_do_what_they_promise() -> None:
     """Items really reach the width, on average: 400 items of one distribution, votes drawn from it."""
     dist, target, rng = dirichlet(1.5, 2.5, 3.0), 0.25, np.random.default_rng(0)
@@ -147,37 +112,6 @@ def test_expected_votes_do_what_they_promise() -> None:
     ends = torch.stack([after.marginal(r).quantiles([0.05, 0.95]) for r in range(3)], 1)
     widths = (ends[..., 1] - ends[..., 0]).mean(0)
     assert float(widths.max()) == pytest.approx(target, rel=0.06)
-
-
-def models(data):
-    shares = (data.counts + 0.5) / (data.counts + 0.5).sum(1, keepdims=True)
-    quick = {"n_neurons": 8, "n_readouts": 4, "epochs": 3, "random_state": 0, "device": "cpu"}
-    yield SnefyLDL(**quick).fit(data.X, counts=data.counts)
-    yield SnefyLDL(n_members=2, **quick).fit(data.X, shares)
-    yield DirichletLDL(random_state=0).fit(data.X, shares)
-    yield DirichletLDL("regression", random_state=0).fit(data.X, shares)
-
-
-@pytest.mark.slow
-def test_every_model_with_a_density_has_the_methods_and_stays_as_it_was() -> None:
-    data = make_annotators(n=120, n_labels=3, votes=(1, 6), random_state=0)
-    some, counts = data.X[:30], data.counts[:30]
-    for model in models(data):
-        before = model.predict(data.X)
-        dist = update(model, some, counts)
-        assert isinstance(dist, SnefySimplex)
-        assert dist.batch_shape == (30,)
-        torch.testing.assert_close(dist.mean, model.predict_dist(some).posterior(counts).mean)
-        chosen = next_vote(model, some, counts, 7)
-        assert len(set(chosen.tolist())) == 7
-        np.testing.assert_array_equal(chosen, next_vote(model, some, counts, 7))
-        values = vote_value(dist)
-        np.testing.assert_allclose(np.sort(values[chosen]), np.sort(values)[-7:], rtol=1e-5)
-        np.testing.assert_array_equal(
-            votes_needed(model, some, 0.3, 0.8, counts=counts, max_votes=128),
-            votes_needed(model, some, 0.3, 0.8, counts=counts, max_votes=128),
-        )
-        np.testing.assert_array_equal(model.predict(data.X), before)
 
 
 @pytest.mark.parametrize(

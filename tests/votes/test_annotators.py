@@ -271,16 +271,6 @@ def test_votes_without_annotators_and_other_rows_are_refused(fitted):
         AnnotatorLDL().fit(items.X, votes.counts)
 
 
-@pytest.mark.slow
-def test_facts_must_fit_the_annotators(fitted):
-    _, votes, _, _, _ = fitted
-    with pytest.raises(InputError, match="no row of facts"):
-        votes.with_facts({"annotator": ["p0"], "age": [3]})
-    with pytest.raises(InputError, match="two rows of facts"):
-        votes.with_facts({"annotator": [*votes.annotators, "p0"], "age": [3] * (len(votes.annotators) + 1)})
-    assert votes.pick(np.arange(5)).facts == votes.facts
-
-
 # -- whom to ask -----------------------------------------------------------------------------------------------------
 
 

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from scipy.stats import dirichlet_multinomial
 
-from snefy_ldl import SnefyLDL, SnefySimplex
-from snefy_ldl.datasets import make_annotators
+from snefy_ldl import SnefySimplex
 from snefy_ldl.training.data import complete_votes, fit_concentrations
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "random_state": 0}
-
-
-@pytest.mark.slow
-def test_a_fit_on_votes_tries_guides_and_keeps_the_best_by_the_vote_likelihood() -> None:
-    data = make_annotators(n=320, n_labels=3, votes=20, random_state=0)
-    model = SnefyLDL(**SMALL).fit(data.X, counts=data.counts)
-    names = [candidate["name"] for candidate in model.candidates_]
-    assert names == ["guides", "features and guides", "features and guides, pooled scaling"]
-    assert np.isfinite(model.score(data.X, counts=data.counts))
 
 
 def test_single_votes_are_completed_with_the_spread_that_is_expected() -> None:

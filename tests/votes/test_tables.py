@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snefy_ldl.datasets import make_annotators
-from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import DataNotFoundError, InputError
 from snefy_ldl.votes import Votes, load_votes
 
@@ -28,11 +27,6 @@ def test_long_table() -> None:
     assert votes.items == ["x", "y", "z"]
     np.testing.assert_array_equal(votes.counts, [[1, 1, 0], [0, 1, 1], [0, 0, 0]])
     np.testing.assert_array_equal(votes.align(["y", "nobody", "x"]), [[0, 1, 1], [0, 0, 0], [1, 1, 0]])
-
-
-def test_labels_in_the_order_wanted() -> None:
-    votes = Votes.from_long(long_table(), label_names=["10", "5", "2", "1"])
-    np.testing.assert_array_equal(votes.counts[1], [1, 0, 1, 0])
 
 
 def test_repeats() -> None:
@@ -93,15 +87,6 @@ def test_wide_file_of_ratings_is_not_taken_for_counts(tmp_path: Path) -> None:
     assert votes.annotators == ["r1", "r2"]
 
 
-def test_votes_without_annotators(tmp_path: Path) -> None:
-    file = tmp_path / "votes.csv"
-    file.write_text("item,label\n1,u\n1,v\n")
-    votes = load_votes(file)
-    assert not votes.annotators
-    with pytest.raises(InputError, match="who cast"):
-        votes.to_wide()
-
-
 def test_subsample_parts_the_votes() -> None:
     data = make_annotators(n=50, votes=(1, 9), random_state=0)
     votes = Votes.from_counts(data.counts)
@@ -143,15 +128,6 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         load_votes(file)
     with pytest.raises(InputError, match="form"):
         load_votes(file, "tall")  # type: ignore[arg-type]
-
-
-def test_a_plain_table_becomes_votes_with_all_they_can_do() -> None:
-    table = VoteTable.from_long(long_table())
-    assert type(table.pick([0, 1])) is VoteTable
-    votes = Votes.of(table)
-    assert type(votes.pick([0, 1])) is Votes
-    np.testing.assert_array_equal(votes.counts, table.counts)
-    assert votes.agreement().votes == len(table) == 4
 
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

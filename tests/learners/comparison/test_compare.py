@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from snefy_ldl import SnefyLDL, compare
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, TrainingWarning
 from snefy_ldl.learners import AAKNN, SABFGS, check_learner
-from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.comparison import Comparison, RegressorLDL, corrected_t_test, runner
 from snefy_ldl.metrics import kl_divergence
 
@@ -43,12 +41,6 @@ class Broken(Mean):
 
     def fit(self, X: Any, D: Any) -> Mean:
         raise ValueError("no luck")
-
-
-def test_the_name_is_the_function_and_of_no_module() -> None:
-    """No module of that name can take the function's place when it is imported."""
-    assert importlib.util.find_spec("snefy_ldl.compare") is None
-    assert compare.__module__ == "snefy_ldl.learners.comparison.runner"
 
 
 def test_scores_are_those_of_plain_cross_validation() -> None:
@@ -221,37 +213,6 @@ def test_check_learner_names_every_broken_rule() -> None:
         check_learner(object())
     with pytest.raises(InputError, match="no luck"):
         check_learner(Broken())
-
-
-def test_a_learner_that_draws_nothing_needs_no_random_state() -> None:
-    class Closest(Learner):
-        def __init__(self, power: float = 2.0) -> None:
-            self.power = power
-
-        def _fit(self, X: Any, D: Any, random: Any) -> None:
-            self.rows_, self.shares_ = X, D
-
-        def _predict(self, X: Any) -> Any:
-            apart = (np.abs(X[:, None] - self.rows_) ** self.power).sum(-1)
-            return self.shares_[apart.argmin(1)]
-
-    check_learner(Closest())
-
-
-def test_check_learner_sees_randomness_and_neighbours() -> None:
-    class Crowd(AAKNN):
-        def _predict(self, X: Any) -> Any:
-            P = super()._predict(X)
-            return P + P.mean(axis=0)
-
-    class Dice(AAKNN):
-        def _fit(self, X: Any, D: Any, random: Any) -> None:
-            super()._fit(X, np.random.default_rng().permutation(D), random)
-
-    with pytest.raises(InputError, match="rows beside"):
-        check_learner(Crowd())
-    with pytest.raises(InputError, match="same seed"):
-        check_learner(Dice())
 
 
 def test_the_command(tmp_path: Path) -> None:

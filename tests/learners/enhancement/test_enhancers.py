@@ -16,7 +16,6 @@ from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-import snefy_ldl.learners.enhancement as room
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.enhancement import (
@@ -50,11 +49,6 @@ every_enhancer = pytest.mark.parametrize("cls", ENHANCERS, ids=lambda cls: cls._
 
 def make(cls: type[Enhancer], **more: Any) -> Enhancer:
     return cls(random_state=0, **QUICK.get(cls.__name__, {}), **more)
-
-
-def test_no_enhancer_is_missing() -> None:
-    exported = {n for n in room.__all__ if isinstance(getattr(room, n), type)} - {"Enhancer"}
-    assert exported == {cls.__name__ for cls in ENHANCERS}
 
 
 @every_enhancer

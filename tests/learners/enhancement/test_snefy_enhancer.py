@@ -14,7 +14,6 @@ from snefy_ldl.learners.enhancement.snefy import (
     Pool,
     condition_rows,
     dirichlet_log_density,
-    groups_of,
     size_concentration,
 )
 from snefy_ldl.metrics import kl_divergence
@@ -51,14 +50,6 @@ def test_conditional_moments_are_those_of_rejection(threshold: float | None) -> 
         np.testing.assert_allclose(known.variance[i], kept.var(axis=0), atol=0.02)
         np.testing.assert_allclose(known.log_mean[i], np.log(kept).mean(axis=0), atol=0.12)
     assert (known.effective > 200).all()
-
-
-def test_groups_hold_every_row_once() -> None:
-    relevant = np.random.default_rng(0).random((50, 3)) < 0.5
-    rows = np.concatenate([part for _, part in groups_of(relevant)])
-    assert sorted(rows) == list(range(50))
-    for one, part in groups_of(relevant):
-        assert (relevant[part] == one).all()
 
 
 def test_sizes_tell_the_concentration() -> None:

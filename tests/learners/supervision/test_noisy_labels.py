@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from snefy_ldl.learners.supervision import (
     LabelCalibrator,
     estimate_votes,
     votes_of_repeats,
-    whole_votes,
 )
 from snefy_ldl.metrics import kl_divergence
 
@@ -40,14 +38,6 @@ def test_votes_from_repeats_are_those_of_both_kinds_of_noise() -> None:
         votes_of_repeats(truth, truth[:5])
     with pytest.raises(InputError, match="same shape"):
         estimate_votes(truth, truth[:5])
-
-
-def test_whole_votes_keep_the_total_and_are_near() -> None:
-    whole = whole_votes(TRUTH, 17.3)
-    np.testing.assert_array_equal(whole.sum(axis=1), 17)
-    np.testing.assert_array_equal(whole, whole.round())
-    assert np.abs(whole - 17 * TRUTH).max() < 1.0
-    np.testing.assert_array_equal(whole_votes(NOISY, 10), (10 * NOISY).round())
 
 
 @pytest.mark.slow
@@ -88,16 +78,6 @@ def test_many_votes_leave_labels_alone_and_unknown_votes_are_a_lower_bound() -> 
     assert 5 < guessed.votes_ < 12
     out = [SABFGS().fit(X[:150], NOISY[:150]).predict(X[150:]), NOISY[150:]]
     assert guessed.votes_ == pytest.approx(estimate_votes(out[1], out[0]), rel=0.3)
-
-
-@pytest.mark.slow
-def test_files(tmp_path: Path) -> None:
-    density_params = {"epochs": 1, "guides": None}
-    model = LabelCalibrator(votes=10, density_params=density_params, random_state=0).fit(X, NOISY)
-    twin = LabelCalibrator.load(model.save(tmp_path / "model"))
-    np.testing.assert_array_equal(twin.transform(), model.transform())
-    np.testing.assert_array_equal(np.asarray(twin.predict(X)), np.asarray(model.predict(X)))
-    np.testing.assert_array_equal(np.asarray(twin.calibrate(X, NOISY)), np.asarray(model.calibrate(X, NOISY)))
 
 
 @pytest.mark.parametrize(
