@@ -10,7 +10,13 @@ from types import ModuleType
 
 #: Subject -> modules whose ``__all__`` is public. A name exported by two modules is described in the first.
 SUBJECTS: dict[str, list[str]] = {
-    "Model and tables": ["snefy_ldl", "snefy_ldl.datasets", "snefy_ldl.datasets.label_studio", "snefy_ldl.errors"],
+    "Model and tables": [
+        "snefy_ldl",
+        "snefy_ldl.snefy",
+        "snefy_ldl.datasets",
+        "snefy_ldl.datasets.label_studio",
+        "snefy_ldl.errors",
+    ],
     "The density": ["snefy_ldl.distributions", "snefy_ldl.learners.classification", "snefy_ldl.logratios"],
     "Intervals with a guarantee": ["snefy_ldl.conformal"],
     "Votes": ["snefy_ldl.votes"],

@@ -347,7 +347,8 @@ def test_what_knows_no_groups_says_so(data):
 
 @pytest.mark.slow
 def test_scores_and_comparisons_take_groups(data, parts, model):
-    from snefy_ldl import compare, evaluate
+    from snefy_ldl import compare
+    from snefy_ldl.apps.reports import evaluate
     from snefy_ldl.learners import SABFGS
 
     _, seen, _ = parts

@@ -49,6 +49,8 @@ from snefy_ldl.votes.partial import PartialCounts
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+__all__ = ["SnefyLDL", "fit_many", "fit_stream"]
+
 #: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
 MANY_BLOCKS = 50
 
@@ -294,7 +296,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         if isinstance(X, GroupedRows):
             raise InputError("SnefyLDL learns nothing of groups: use GroupedLDL(SnefyLDL()).fit(X, D, groups=...).")
         if D is None and counts is None and as_stream(X) is not None:
-            raise InputError("X is read as a stream: use snefy_ldl.fit_stream(model, X).")
+            raise InputError("X is read as a stream: use snefy_ldl.snefy.fit_stream(model, X).")
         start = self.fitted_ if self.warm_start and hasattr(self, "fitted_") else None
         D, counts = _in_order(X, D, counts, sample_weight, start)
         data = TrainingData(X, D, counts, sample_weight, self.backbone, self._columns(start))

@@ -58,7 +58,8 @@ class TuneResult:
         seconds_: wall-clock time of all fits and scores.
 
     Example:
-        >>> from snefy_ldl import SnefyLDL, tune
+        >>> from snefy_ldl import SnefyLDL
+        >>> from snefy_ldl.tuning import tune
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> base = SnefyLDL(epochs=1, guides=None)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from snefy_ldl import Backbone, SnefyLDL, tune
+from snefy_ldl import Backbone, SnefyLDL
 from snefy_ldl.active import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError, TrainingError
@@ -19,6 +19,7 @@ from snefy_ldl.snefy import fit_many
 from snefy_ldl.training.checkpoint import BestWeights, Snapshot
 from snefy_ldl.training.optimiser import make_optimizer
 from snefy_ldl.training.policy import Schedule
+from snefy_ldl.tuning import tune
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (60, 1, 6, 6), dtype=np.uint8)

@@ -14,9 +14,10 @@ from sklearn.preprocessing import StandardScaler
 from torch.utils.data import Dataset, IterableDataset
 
 import snefy_ldl._internal.seen as seen_module
-from snefy_ldl import LDLPipeline, SnefyLDL, evaluate
+from snefy_ldl import LDLPipeline, SnefyLDL
 from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl._internal.seen import SeenRows, count_seen
+from snefy_ldl.apps.reports import evaluate
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import CalibrationWarning, InputError

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
-from snefy_ldl import Backbone, SnefyLDL, fit_stream
+from snefy_ldl import Backbone, SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.datasets.streams import Stream, as_stream
 from snefy_ldl.errors import InputError, TrainingError
+from snefy_ldl.snefy import fit_stream
 from snefy_ldl.training import stream as stream_module
 
 CITY = make_city_districts(n=1500, random_state=0)

@@ -10,10 +10,11 @@ import pytest
 
 from cluster_cases import FEATURES, LABELS, city_frame, fill_folder
 from commands import fail, succeed
-from snefy_ldl import SnefyLDL, fit_stream
+from snefy_ldl import SnefyLDL
 from snefy_ldl.apps.cluster.ray import EngineError, connected
 from snefy_ldl.apps.cluster.training import ParquetRows, RayTraining
 from snefy_ldl.errors import TrainingError
+from snefy_ldl.snefy import fit_stream
 
 # Ray leaves sockets and old interfaces behind, which are warnings, and none of ours
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("default")]

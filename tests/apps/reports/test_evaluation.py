@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from snefy_ldl import SnefyLDL, evaluate, metrics
+from snefy_ldl import SnefyLDL, metrics
+from snefy_ldl.apps.reports import evaluate
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from scipy import stats
 
-from snefy_ldl import LogRatioLDL, SnefyLDL, SnefySimplex, evaluate, metrics
+from snefy_ldl import LogRatioLDL, SnefyLDL, SnefySimplex, metrics
+from snefy_ldl.apps.reports import evaluate
 from snefy_ldl.apps.reports.report import (
     LEVEL,
     LEVELS,

@@ -10,12 +10,12 @@ from scipy import stats
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, RandomizedSearchCV, ShuffleSplit
 
-from snefy_ldl import SnefyLDL, tune
+from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.metrics.points import kl_divergence
-from snefy_ldl.tuning import score_table
+from snefy_ldl.tuning import score_table, tune
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "hidden_sizes": (10,), "epochs": 4, "random_state": 0, "guides": None}
 #: Stacked and lone fits differ by the rounding of float32 sums.
