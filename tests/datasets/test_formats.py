@@ -74,3 +74,9 @@ def test_vote_columns_are_found_by_labels_and_items():
     cells = pd.DataFrame({"a": ["x", "x", "y"], "b": ["1", "2", "1"], "c": ["no", "yes", "no"]})
     assert guess_vote_columns(cells) is None
     assert guess_vote_columns(cells, ["no", "yes"], ["a", "ph"]) == ("a", None, "c")
+
+
+def test_counts_that_are_no_numbers_are_named(tmp_path):
+    (tmp_path / "votes.csv").write_text("item,no,yes\na,1,2\nb,some,0\n")
+    with pytest.raises(InputError, match="data row 2, column 'no': 'some' is no number"):
+        load_votes(tmp_path / "votes.csv", "counts")

@@ -337,7 +337,7 @@ class TableEncoder(_Ranged):
         # networks compute in float32, and a copy of very many numbers in float64 may be more than a machine holds
         single = frame.size > SINGLE_NUMBERS and all(kind == np.float32 for kind in frame.dtypes)
         dtype = np.float32 if single else np.float64
-        floats = all(isinstance(kind, np.dtype) and kind.kind == "f" for kind in set(frame.dtypes))
+        floats = all(isinstance(kind, np.dtype) and kind.kind == "f" for kind in frame.dtypes)
         if self.is_plain and floats and list(frame.columns) == names:
             features = frame.to_numpy() if single else np.array(frame.to_numpy(), dtype=dtype, order="C")
             if features.min() >= -LARGEST_FEATURE and features.max() <= LARGEST_FEATURE:  # and no gap: NaN is neither

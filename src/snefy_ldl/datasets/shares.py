@@ -12,7 +12,7 @@ import numpy as np
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, ROUNDING_TOLERANCE, UNITS, check_counts, divide_shares
-from snefy_ldl.datasets.cells import cell_numbers
+from snefy_ldl.datasets.cells import as_pandas, cell_numbers
 from snefy_ldl.errors import InputError
 
 #: Units by the sum of a row: what each is called, and its sign.
@@ -182,6 +182,16 @@ def read_shares(
     )
 
 
+def label_numbers(frame: Any, names: Sequence[str]) -> Array:
+    """Cells of label columns as numbers (N, L), NaN if empty; a cell that is no number raises an InputError."""
+    frame = as_pandas(frame)
+    read = [cell_numbers(frame[name]) for name in names]
+    table, wrong = (np.column_stack(part) for part in zip(*read))
+    cells, numbers = frame[list(names)].to_numpy(dtype=object), np.arange(1, len(table) + 1)
+    _refuse_cell(wrong, cells, names, numbers, "{value!r} is no number. Correct the cell.")
+    return table
+
+
 def read_label_columns(frame: Any, names: list[str], **settings: Any) -> tuple[Reading, Index]:
     """What the label columns of a table hold, without rows that have no labels yet.
 
@@ -203,10 +213,8 @@ def read_label_columns(frame: Any, names: list[str], **settings: Any) -> tuple[R
         >>> reading.labels, rows
         (array([[0.25, 0.75]]), array([0]))
     """
-    read = [cell_numbers(frame[name]) for name in names]
-    table, wrong = (np.column_stack(part) for part in zip(*read))
-    cells, numbers = frame[names].to_numpy(dtype=object), np.arange(1, len(table) + 1)
-    _refuse_cell(wrong, cells, names, numbers, "{value!r} is no number. Correct the cell.")
+    table = label_numbers(frame, names)
+    numbers = np.arange(1, len(table) + 1)
     empty = np.isnan(table).all(axis=1)
     rule = "empty, while other labels of the row are filled in. Write 0 for none, or clear the whole row."
     _refuse_cell(np.isnan(table) & ~empty[:, None], table, names, numbers, rule)

@@ -19,6 +19,7 @@ from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_counts, column_names
 from snefy_ldl.datasets.cells import cell_text
+from snefy_ldl.datasets.shares import label_numbers
 from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError
 
@@ -185,7 +186,7 @@ class VoteTable:
             3
         """
         names = column_names(counts)
-        table = np.asarray(counts, dtype=np.float64)
+        table = label_numbers(counts, names) if names else np.asarray(counts, dtype=np.float64)
         if table.ndim != 2 or table.shape[1] < 2:
             raise InputError(f"counts must be a table with at least 2 labels; got shape {table.shape}.")
         table = check_counts(np.pad(table, ((0, 0), (0, 1)), constant_values=1.0))[0][:, :-1]  # every row has a vote

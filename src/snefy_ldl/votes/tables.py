@@ -295,7 +295,7 @@ def load_votes(
         if form == "counts":
             numbers = table.drop(columns=[item], errors="ignore")
             numbers = numbers if label_names is None else numbers[[str(name) for name in label_names]]
-            return Votes.from_counts(numbers.astype("float64"), None if named is None else list(table[item]))
+            return Votes.from_counts(numbers, None if named is None else list(table[item]))
     except InputError as error:
         raise InputError(f"{file.name}: {error}") from None
     raise InputError(f'form={form!r}: use "auto", "long", "wide" or "counts".')

@@ -166,6 +166,11 @@ def test_infinity_is_an_error_that_names_the_cell(value):
         TableEncoder.fit(soil()).transform(frame)
 
 
+def test_categories_of_any_kind_are_read():
+    frame = pd.DataFrame({"odd": pd.Series([True, (1, 2)] * 4, dtype="category"), "x": np.arange(8) / 7})
+    assert TableEncoder.fit(frame).transform(frame).shape == (8, 2)
+
+
 def test_nothing_to_learn_from_is_an_error():
     with pytest.raises(InputError, match=r"no columns to learn from.*'lab' is Jena in every row"):
         TableEncoder.fit(pd.DataFrame({"lab": ["Jena"] * 9}))
