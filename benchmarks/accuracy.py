@@ -18,7 +18,7 @@ import torch
 from common import machine, markdown, write
 from snefy_ldl import SnefyLDL, load_dataset
 from snefy_ldl.metrics import kl_divergence
-from snefy_ldl.networks.starts import fit_dirichlet, label_concentration
+from snefy_ldl.networks.net import fit_dirichlet, label_concentration
 
 NAMES = {"sbu_3dfe": None, "sjaffe": None, "natural_scene": None, "movie": 500}
 #: What issue and design ask for: NLL and KL with one member, and with six.

@@ -28,8 +28,6 @@ from torch.utils.data import IterableDataset
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 sys.path.insert(0, str(Path(__file__).parent))
-from snefy_ldl.training.loop import BackboneSteps
-from snefy_ldl.training.plan import build_net, make_objective
 
 from backbone_networks import TileCNN, Vocabulary, WordTransformer, as_graphs, make_gin, make_motif_graphs
 from common import machine
@@ -37,9 +35,9 @@ from snefy_ldl import Backbone, SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.datasets.synthetic import draw_tiles
 from snefy_ldl.metrics.points import kl_divergence
-from snefy_ldl.training import Job, TrainingData
-from snefy_ldl.training.checkpoint import Snapshot
-from snefy_ldl.training.optimiser import make_optimizer
+from snefy_ldl.training import CandidateSpec, Task, TrainingData
+from snefy_ldl.training.prepare import prepare
+from snefy_ldl.training.train import Stack
 
 
 def distance(model, X, truth, features, D):
@@ -84,21 +82,13 @@ def cost_of_the_head(tiles, D, device, batch, precision, repeats, channels):
     backbone = Backbone(TileCNN(channels=channels), learning_rate=2e-3, mixed_precision=precision, clip=None)
     settings = SnefyLDL(backbone=backbone, batch_size=batch, epochs=1, random_state=0, device=str(device)).settings()
     data = TrainingData(tiles, D, None, None, backbone)
-    job = Job(settings, data)
-    net = build_net(job.members).to(device)
-    X, objective = data.tensor(device), make_objective(net, job.members, device)
-    optimizer = make_optimizer(net, 5e-3, 20.0, 1.0)
-    train, n_steps = job.members[0].train.to(device), 10 * (repeats + 5)
-    rows = train[torch.arange(batch * n_steps, device=device) % len(train)][None]
-    steps = BackboneSteps(net, X, objective, optimizer, Snapshot(net, optimizer), rows[:, :batch], n_steps, None)
-    net.train()
-    if steps.queue is not None:
-        steps.queue.fill(rows, [1.0] * n_steps)
-    ours = step_seconds(steps.update, device, repeats)
+    stack = Stack([prepare(CandidateSpec("features", "none"), Task(settings, data))], device)
+    stack.net.train()
+    ours, X, index = step_seconds(stack.steps.update, device, repeats), stack.X, stack.steps.index[0]
 
     twin = nn.ModuleDict({"cnn": TileCNN(channels=channels), "out": nn.Linear(64, D.shape[1])}).to(device).train()
     adam = torch.optim.AdamW(twin.parameters(), lr=2e-3, weight_decay=0.01, fused=True)
-    table, index = torch.as_tensor(D, device=device).float(), rows[0, :batch]
+    table = torch.as_tensor(D, device=device).float()
     half = precision == "bf16"
 
     def update():

@@ -20,7 +20,7 @@ from snefy_ldl.errors import InputError, TrainingWarning
 from snefy_ldl.logratio import LogRatioLDL
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL
-from snefy_ldl.training.select import is_better, paired_lead
+from snefy_ldl.training.train import is_better, paired_lead
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -22,10 +22,9 @@ from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.persistence import CONFIG, Asked, n_encoded, save
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, join_blocks, row_blocks
-from snefy_ldl.training import FittedState, Job, TrainingData, network_inputs
-from snefy_ldl.training.effects import GroupEffects, pack_effects, unpack_effects
-from snefy_ldl.training.fit import fit
-from snefy_ldl.training.groups import forget_groups
+from snefy_ldl.training import FittedModel, Task, TrainingData
+from snefy_ldl.training.fit import as_input
+from snefy_ldl.training.groups import GroupEffects, fit_grouped, forget_groups, pack_effects, unpack_effects
 from snefy_ldl.training.stored import naming, pack_state
 
 __all__ = ["GroupedLDL"]
@@ -45,7 +44,7 @@ class GroupedLDL(ModelWrapper):
 
     Attributes:
         model_: the fitted base, for rows of unknown groups; its attributes are also those of this model.
-        group_effects_: estimated effects (:class:`snefy_ldl.training.effects.GroupEffects`), or None if they did not
+        group_effects_: estimated effects (:class:`snefy_ldl.training.groups.GroupEffects`), or None if they did not
             help; ``training_["group_effects"]`` has the reason.
         net_: the network, which sees the columns of groups last if there are effects.
 
@@ -103,10 +102,8 @@ class GroupedLDL(ModelWrapper):
             raise InputError("rows that are read as a stream have no groups; give X and D as tables.")
         if not isinstance(base, SnefyLDL):
             return self._fit_apart(base, X, D, groups, sample_weight)
-        settings = replace(base.settings(), group_effects=self.effects)
         data = TrainingData(X, D, counts, sample_weight, base.backbone, base.columns, groups=groups)
-        (state,) = fit([Job(settings, data)])
-        return self.adopt(base, state)
+        return self.adopt(base, *fit_grouped(Task(base.settings(), data), self.effects is not None))
 
     def _fit_apart(self, base: Any, X: Any, D: Any, groups: Any, sample_weight: Any) -> GroupedLDL:
         """Fit a base that only keeps groups together in its folds."""
@@ -122,11 +119,11 @@ class GroupedLDL(ModelWrapper):
         self.model_.training_ = {**self.model_.training_, "group_effects": about}
         return self
 
-    def adopt(self, base: SnefyLDL, state: FittedState) -> GroupedLDL:
-        """Become the model of a state whose network may see groups."""
-        self.group_effects_, self.net_ = state.effects, state.net
-        if state.effects is not None:
-            state = replace(state, net=forget_groups(state.net, state.effects.n_columns), effects=None)
+    def adopt(self, base: SnefyLDL, state: FittedModel, effects: GroupEffects | None = None) -> GroupedLDL:
+        """Become the model of a state whose network sees groups where there are effects."""
+        self.group_effects_, self.net_ = effects, state.net
+        if effects is not None:
+            state = replace(state, net=forget_groups(state.net, effects.n_columns))
         self.model_ = base.adopt(state)
         return self
 
@@ -194,10 +191,9 @@ class GroupedLDL(ModelWrapper):
         n_rows = count_rows(features)
         columns = effects.columns(None if groups is None else read_groups(groups, n_rows), n_rows)
         for block in row_blocks(self.model_, n_rows, what):
+            seen = effects.inputs(self.model_.guides_, self.model_.inputs_, features[block], columns[block])
             with torch.no_grad():
-                shown = self.model_.guides_, self.model_.inputs_, features, block, effects, columns
-                dist = self.net_(*network_inputs(self.net_, *shown))
-            yield block, dist
+                yield block, self.net_(as_input(seen, self.net_.readout.device))
 
     def predict_dist(self, X: Any, *, groups: Any = None) -> SnefySimplex:
         """The predicted distributions: batch (N,), event (L,).
@@ -273,4 +269,4 @@ class GroupedLDL(ModelWrapper):
                 width = n_encoded(config, asked.folder / CONFIG)
                 effects = unpack_effects(config["effects"], own, base.guides_, width, base.n_labels_)
         model = cls(base, effects=(config.get("base") or {}).get("effects", "auto"))
-        return model.adopt(base, replace(base.fitted_, effects=effects))
+        return model.adopt(base, base.fitted_, effects)

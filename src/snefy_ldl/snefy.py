@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 from sklearn.utils import RegressorTags, Tags
@@ -40,9 +39,10 @@ from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
 from snefy_ldl.persistence import Asked, read_model, save
 from snefy_ldl.prediction import DistributionPredictor, Estimator, takes_groups
-from snefy_ldl.training import FittedState, Job, Settings, TrainingData, network_inputs
+from snefy_ldl.training import FittedModel, Settings, Task, TrainingData, network_inputs
 from snefy_ldl.training import fit as training
-from snefy_ldl.training.settings import Parameters
+from snefy_ldl.training import stream as streaming
+from snefy_ldl.training.policy import Parameters
 from snefy_ldl.training.stored import pack_state, put_on_device, unpack_state
 from snefy_ldl.votes.partial import PartialCounts
 
@@ -63,7 +63,7 @@ def _part(field: str) -> Any:
 class FittedParts:
     """The fitted state of an estimator and its parts, under the names that scikit-learn gives fitted attributes."""
 
-    fitted_: FittedState
+    fitted_: FittedModel
     net_, guides_, columns_, inputs_ = _part("net"), _part("guides"), _part("columns"), _part("inputs")
     scaling_, history_, candidates_ = _part("scaling"), _part("history"), _part("candidates")
     n_labels_, label_names_, zero_policy_ = _part("n_labels"), _part("label_names"), _part("zero_policy")
@@ -130,7 +130,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         validation_fraction: part of the rows kept aside to pick the best epoch, in [0, 1); 0 keeps the last.
         patience: epochs without progress on those rows before stopping; None runs all epochs.
         standardize: "auto" (by validation likelihood), "unit", "pooled" or False; see
-            :mod:`snefy_ldl.networks.scaling`.
+            :mod:`snefy_ldl.networks.backbones`.
         zeros: what happens to shares of exactly zero: "shrink" lifts rows that hold a zero just above it, "error"
             refuses them, a number is the floor itself. :class:`snefy_ldl.LogRatioLDL` models zeros. See
             :class:`snefy_ldl.datasets.zeros.ZeroPolicy`.
@@ -252,7 +252,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
             guides=None,
         )
         policy = ZeroPolicy.from_data(np.full((1, n_labels), 1.0 / n_labels), zeros)
-        return model.adopt(FittedState.of_net(net, policy, names, label_names is not None))
+        return model.adopt(FittedModel.of_net(net, policy, names, label_names is not None))
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -303,7 +303,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         if self.verbose and data.note is not None:
             print(f"note: {data.note}", file=sys.stderr)
         policy = None if start is None else start.zero_policy
-        return self.adopt(*training.fit([Job(settings, data, start=start, policy=policy)]))
+        return self.adopt(*training.fit([Task(settings, data, start=start, policy=policy)]))
 
     def partial_fit(self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None) -> SnefyLDL:
         """One pass over these rows at a constant rate; the first call also sets the model up from them.
@@ -335,9 +335,9 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         D, counts = _in_order(X, D, counts, sample_weight, start)
         data = TrainingData(X, D, counts, sample_weight, self.backbone, self._columns(start), keep_constant=True)
         policy = start.zero_policy if start is not None and self.warm_start else None
-        return self.adopt(*training.fit([Job(settings, data, start=start, one_pass=True, policy=policy)]))
+        return self.adopt(*training.fit([Task(settings, data, start=start, one_pass=True, policy=policy)]))
 
-    def adopt(self, state: FittedState) -> Self:
+    def adopt(self, state: FittedModel) -> Self:
         """Become the fitted model of a state; what was fitted before is forgotten.
 
         Args:
@@ -349,7 +349,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         self.fitted_ = state
         return self
 
-    def _columns(self, start: FittedState | None) -> Any:
+    def _columns(self, start: FittedModel | None) -> Any:
         """How columns are read: where a fit goes on, as the first one did."""
         return self.columns if start is None or start.columns is None else start.columns
 
@@ -415,16 +415,8 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         features = self.encode(X)
         for block in row_blocks(self, features.shape[0] if self.backbone is None else count_rows(features), what):
             with torch.no_grad(), one_thread(self.backbone is None and block.stop - block.start <= SMALL_BATCH):
-                dist = self.net_(*self._seen(features, block))
+                dist = self.net_(network_inputs(self.net_, self.guides_, self.inputs_, features, block))
             yield block, dist
-
-    def _seen(self, features: Any, rows: slice) -> tuple[Any, ...]:
-        """What the network takes of some rows of encoded features."""
-        if self.backbone is not None:
-            return network_inputs(self.net_, None, "features", features, rows)
-        table = features[rows] if self.guides_ is None else self.guides_.inputs(features[rows], self.inputs_)
-        table = table.toarray() if sp.issparse(table) else table
-        return (torch.as_tensor(np.require(table, np.float32, ["C", "W"]), device=self.net_.readout.device),)
 
     def predict_dist(self, X: Any) -> SnefySimplex:
         """The predicted distributions, from which every other prediction follows.
@@ -556,7 +548,7 @@ def join_blocks(model: Any, blocks: Iterator[tuple[slice, SnefySimplex]]) -> Sne
     return dist.named(known_labels(model)).checking()
 
 
-def _in_order(X: Any, D: Any, counts: Any, sample_weight: Any, start: FittedState | None) -> tuple[Any, Any]:
+def _in_order(X: Any, D: Any, counts: Any, sample_weight: Any, start: FittedModel | None) -> tuple[Any, Any]:
     """Labels aligned with those of an earlier fit by name; raises where two indexes hold the same rows shuffled."""
     for what, table in (("D", D), ("counts", counts), ("sample_weight", sample_weight)):
         check_same_index(X, table, ("X", what))
@@ -630,8 +622,8 @@ def fit_many(
         table, targets = as_rows(X), {"D": D, "counts": counts, "sample_weight": sample_weight}
         parts = [{k: None if v is None else take_rows(as_rows(v), r) for k, v in targets.items()} for r in rows]
         return [model.fit(take_rows(table, split), **part) for model, split, part in zip(models, rows, parts)]
-    jobs = [Job(part, data, split, warn=False) for part, split in zip(settings, rows)]
-    return [model.adopt(state) for model, state in zip(models, training.fit(jobs, n_jobs))]
+    tasks = [Task(part, data, split, warn=False) for part, split in zip(settings, rows)]
+    return [model.adopt(state) for model, state in zip(models, training.fit(tasks, n_jobs))]
 
 
 def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index], n_jobs: int | None = None) -> list[Any]:
@@ -701,4 +693,4 @@ def fit_stream(model: SnefyLDL, rows: Any) -> SnefyLDL:
     stream = as_stream(rows)
     if stream is None:
         raise InputError(f"fit_stream reads loaders, iterable data sets and streams; got {type(rows).__name__}.")
-    return model.adopt(training.fit_stream(model.settings(), stream, model.columns))
+    return model.adopt(streaming.fit_stream(model.settings(), stream, model.columns))

@@ -179,7 +179,7 @@ def test_questions_take_data_sets_and_texts():
     chosen = query("entropy", rows, 4, fitted)
     np.testing.assert_array_equal(chosen, query("entropy", IMAGES, 4, direct))
     words = model(Texts(), collate=spell).fit(WORDS, SHARES)
-    words.seen_rows_ = None
+    words.fitted_ = replace(words.fitted_, seen=None)
     assert len(query("entropy", WORDS, 3, words)) == 3
     assert ConformalIntervals(words).conformalize(WORDS, SHARES).predict_interval(WORDS).shape == (60, 3, 2)
     words.partial_fit(WORDS[:20], SHARES[:20])

@@ -1,7 +1,10 @@
 """The part of the network that sees x: a stacked MLP by default, or any module of the user's.
 
 Every backbone holds K members and maps a batch for each of them to features (K, B, width), so that one computation
-trains them all.
+trains them all. Features are scaled in one of two ways: ``"unit"`` is ``(x - μ) / sd``, each column by its own standard
+deviation, whatever its units; ``"pooled"`` is ``(x - μ) / √(sd² + g²)``, g² the mean of all columns' variances: columns
+with a tiny standard deviation stay small, which is right if the columns share a unit and wrong if they do not. Both are
+clipped, so that one far row or one nearly constant column cannot wreck a model.
 """
 
 from __future__ import annotations
@@ -9,15 +12,197 @@ from __future__ import annotations
 import copy
 import math
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
+from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
+from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.objects import describe
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.custom import Backbone, BackboneLike, call_module, explain_failure
-from snefy_ldl.networks.scaling import ScaledBatch, Scaler, as_slice
+
+Scaling = Literal["unit", "pooled", "none"]
+#: Scaled features are clipped here.
+LIMITS = {"unit": 5.0, "pooled": 4.0}
+#: A standard deviation below this part of its column's mean is rounding, and the column constant.
+CONSTANT = 1e-12
+
+
+def column_moments(X: Any) -> tuple[Array, Array]:
+    """Mean and standard deviation of every column.
+
+    Args:
+        X: features (N, d), dense or sparse.
+
+    Returns:
+        Means and standard deviations, (d,) each.
+
+    Example:
+        >>> column_moments(np.array([[1.0, 5.0], [3.0, 5.0]]))
+        (array([2., 5.]), array([1., 0.]))
+    """
+    if sp.issparse(X):
+        mean = np.asarray(X.mean(axis=0)).ravel()
+        square = np.asarray(X.multiply(X).mean(axis=0)).ravel()
+        return mean, np.sqrt(np.maximum(square - mean**2, 0.0))
+    if X.size > CHUNK_ELEMENTS:
+        return _moments_by_parts(X)
+    values = X.astype(np.float64, order="C")  # a copy that serves twice; sums do not depend on how X lies in memory
+    mean = values.mean(axis=0)
+    values -= mean
+    return mean, np.sqrt(np.einsum("nd,nd->d", values, values) / len(values))
+
+
+def _moments_by_parts(X: Any) -> tuple[Array, Array]:
+    """Moments of a large table in two passes over its parts: NumPy would make a float64 copy of all of it."""
+    step = max(1, CACHE_ELEMENTS // X.shape[1])
+    total, square = np.zeros((2, X.shape[1]))
+    for start in range(0, len(X), step):
+        total += X[start : start + step].sum(axis=0, dtype=np.float64)
+    mean = total / len(X)
+    for start in range(0, len(X), step):
+        square += np.square(X[start : start + step] - mean).sum(axis=0)
+    return mean, np.sqrt(square / len(X))
+
+
+def pooled_deviation(deviation: Array) -> Array:
+    """``√(sd² + mean(sd²))`` of columns' standard deviations (d,).
+
+    >>> pooled_deviation(np.array([1.0, 0.0])).round(3)
+    array([1.225, 0.707])
+    """
+    return np.sqrt(deviation**2 + np.mean(deviation**2))
+
+
+def divisors(mean: Array, deviation: Array) -> Array:
+    """What to divide columns by: their deviations (d,), and 1 for constant columns, whose rounding must not grow.
+
+    >>> divisors(np.array([2.0, 5.0]), np.array([0.5, 0.0]))
+    array([0.5, 1. ])
+    """
+    constant = deviation <= CONSTANT * np.maximum(np.abs(mean), 1e-30)
+    return np.where(constant, 1.0, deviation)
+
+
+def scaling_of(mean: Array, deviation: Array, kind: Scaling) -> tuple[Tensor, Tensor, float]:
+    """Centre, divisor and clipping limit of one kind of scaling.
+
+    Args:
+        mean: means of the columns (d,).
+        deviation: their standard deviations (d,).
+        kind: ``"unit"`` or ``"pooled"``.
+
+    Returns:
+        Centres (d,) and divisors (d,), float32, and the limit.
+
+    Example:
+        >>> scaling_of(*column_moments(np.array([[1.0, 5.0], [3.0, 5.0]])), "unit")
+        (tensor([2., 5.]), tensor([1., 1.]), 5.0)
+    """
+    if kind == "pooled":
+        deviation = pooled_deviation(deviation)
+    divisor = divisors(mean, deviation)
+    return torch.as_tensor(mean).float(), torch.as_tensor(divisor).float(), LIMITS[kind]
+
+
+def as_slice(members: list[int]) -> slice | list[int]:
+    """Members as a slice where they stand in a row: a GPU must not wait for a list of numbers.
+
+    >>> as_slice([2, 3]), as_slice([0, 2])
+    (slice(2, 4, None), [0, 2])
+    """
+    first, count = members[0], len(members)
+    return slice(first, first + count) if members == list(range(first, first + count)) else members
+
+
+class Scaler(nn.Module):
+    """``clip((x - centre) / scale, ±limit)``, its own for each member: (K, B, d) -> (K, B, d)."""
+
+    centre: Tensor
+    scale: Tensor
+    limit: Tensor
+
+    def __init__(self, n_members: int, n_features: int) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(n_members, n_features))
+        self.register_buffer("scale", torch.ones(n_members, n_features))
+        self.register_buffer("limit", torch.full((n_members,), torch.inf))
+
+    def set(self, member: int, centre: Tensor, scale: Tensor, limit: float) -> None:
+        """Give one member what :func:`fit_scaling` returns."""
+        self.centre[member], self.scale[member], self.limit[member] = centre, scale, limit
+
+    def select(self, members: list[int]) -> Scaler:
+        """Some of the members only."""
+        other, places = copy.copy(self), as_slice(members)
+        other._buffers = {name: buffer[places].clone() for name, buffer in self.named_buffers()}
+        return other
+
+    def is_identity(self) -> bool:
+        """Whether features stay as they are: only a scaler that was set has limits."""
+        return bool(torch.isinf(self.limit).all())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scaled features of every member."""
+        if torch.compiler.is_compiling():  # no branch of an exported graph may depend on numbers
+            bounds = self.limit[:, None, None]
+            return torch.clamp((x - self.centre[:, None]) / self.scale[:, None], -bounds, bounds)
+        if self.is_identity():
+            return x
+        scaled = (x - self.centre[:, None]).div_(self.scale[:, None])
+        limits = set(self.limit.tolist())
+        if len(limits) == 1:  # a clamp at numbers is several times faster than one at tensors
+            limit = limits.pop()
+            return scaled.clamp_(-limit, limit)
+        bounds = self.limit[:, None, None]
+        return torch.clamp(scaled, -bounds, bounds)
+
+
+class ScaledBatch:
+    """Rows (K, B, d) that went through each member's scaler already."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+
+class ScaledFeatures:
+    """Features that went through each member's scaler already, so that no training step repeats it.
+
+    Args:
+        values: one table per member (K, N, d), or (1, N, d) where all members see the same.
+        first_row: where each member's table begins, counted in rows (K, 1).
+    """
+
+    def __init__(self, values: Tensor, first_row: Tensor) -> None:
+        self.values, self.first_row = values, first_row
+
+    @staticmethod
+    def tables(scaler: Scaler) -> int:
+        """How many tables of the features it takes."""
+        return 1 if scaler.is_identity() else len(scaler.limit)
+
+    @classmethod
+    def of(cls, scaler: Scaler, X: Tensor) -> ScaledFeatures:
+        """All rows, scaled for every member."""
+        if scaler.is_identity():
+            return cls(X[None], torch.zeros(len(scaler.limit), 1, dtype=torch.long, device=X.device))
+        values = X.new_empty(len(scaler.limit), *X.shape)
+        for k, (centre, scale, limit) in enumerate(zip(scaler.centre, scaler.scale, scaler.limit)):
+            torch.sub(X, centre, out=values[k]).div_(scale).clamp_(-float(limit), float(limit))
+        return cls(values, torch.arange(len(values), device=X.device)[:, None] * len(X))
+
+    def select(self, members: list[int]) -> ScaledFeatures:
+        """The features of some of the members, without a copy."""
+        return ScaledFeatures(self.values, self.first_row[members])
+
+    def rows(self, index: Tensor) -> ScaledBatch:
+        """The rows index (K, B) of each member."""
+        values = self.values.flatten(0, 1).index_select(0, (index + self.first_row).flatten())
+        return ScaledBatch(values.view(*index.shape, -1))
 
 
 class StackedMLP(nn.Module):

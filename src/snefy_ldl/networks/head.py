@@ -18,8 +18,7 @@ from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.custom import Backbone, BackboneLike
-from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, prototype_init
+from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, label_concentration, prototype_init
 
 
 class ExportedMoments(nn.Module):

@@ -14,7 +14,7 @@ from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.active.diagnosis import Diagnosis
 from snefy_ldl.active.pool import dense_table
 from snefy_ldl.errors import InputError
-from snefy_ldl.networks.scaling import column_moments, divisors
+from snefy_ldl.networks.backbones import column_moments, divisors
 from snefy_ldl.plots import style
 
 #: A larger pool is thinned to this many points, which a picture cannot tell apart anyway.

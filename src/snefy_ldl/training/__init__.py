@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.model import FittedModel, network_inputs
+from snefy_ldl.training.fit import FittedModel, network_inputs
+from snefy_ldl.training.policy import CandidateSpec, Inputs, Settings, resolve_device
 from snefy_ldl.training.prepare import Task
-from snefy_ldl.training.settings import CandidateSpec, Inputs, Settings, resolve_device
-
-Job, FittedState = Task, FittedModel
 
 __all__ = [
     "CandidateSpec",
     "FittedModel",
-    "FittedState",
     "Inputs",
-    "Job",
     "Settings",
     "Task",
     "TrainingData",

@@ -38,9 +38,8 @@ from snefy_ldl.datasets.objects import Objects, open_rows, split_labels
 from snefy_ldl.datasets.zeros import ZeroOption, ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.networks.custom import Backbone
-from snefy_ldl.networks.starts import CONCENTRATION_RANGE
-from snefy_ldl.training.kernels.counts import MOST_VOTES
-from snefy_ldl.training.settings import VoteSettings, vote_settings
+from snefy_ldl.networks.net import CONCENTRATION_RANGE
+from snefy_ldl.training.policy import VoteSettings, vote_settings
 from snefy_ldl.votes.partial import PartialCounts
 
 #: How far items are expected to differ beyond their features, before any votes: a and b of :func:`fit_concentrations`,
@@ -360,9 +359,8 @@ def fill_missing(counts: Array) -> Array:
 def fit_dirichlet_multinomial(counts: Array) -> Array:
     """Concentration (L,) of the Dirichlet that explains all items' votes best, by maximum likelihood.
 
-    ``Σ_i log B(a + k_i) - log B(a)`` needs only how many items have more than t votes for a label; from thousands of
-    votes on, log Γ less what does not depend on a, so that billions of votes cost no more. Votes that come one per item
-    leave ``Σ a`` open; a weak log-normal prior around L settles it then, and hardly matters otherwise.
+    ``Σ_i log B(a + k_i) - log B(a)`` needs only how many items have so many votes for a label. Votes that come one per
+    item leave ``Σ a`` open; a weak log-normal prior around L settles it then, and hardly matters otherwise.
 
     Args:
         counts: votes (N, L).
@@ -454,20 +452,12 @@ def complete_votes(counts: Array, means: Array, most: int, rng: np.random.Genera
 
 
 def _count_rising(column: Index) -> Callable[[float], tuple[float, float]]:
-    """``Σ_i log (a)_{k_i}`` of one label's votes (N,) and its slope, as a function of a; less a constant for many."""
-    if column.max() <= MOST_VOTES:
-        times = np.cumsum(np.bincount(column)[::-1])[::-1][1:]  # items with more than t votes
+    """``Σ_i log (a)_{k_i}`` of one label's votes (N,) and its slope, as a function of a; minus a constant."""
+    distinct, often = np.unique(column[column > 0].astype(np.float64), return_counts=True)
 
-        def rising(base: float) -> tuple[float, float]:
-            steps = base + np.arange(len(times))
-            return float(times @ np.log(steps)), float(times @ (1.0 / steps))
-
-    else:
-        distinct, often = np.unique(column[column > 0].astype(np.float64), return_counts=True)
-
-        def rising(base: float) -> tuple[float, float]:
-            value, slope = log_gamma_growth(base, distinct) - gammaln(base), digamma(base + distinct) - digamma(base)
-            return float(often @ value), float(often @ slope)
+    def rising(base: float) -> tuple[float, float]:
+        value, slope = log_gamma_growth(base, distinct) - gammaln(base), digamma(base + distinct) - digamma(base)
+        return float(often @ value), float(often @ slope)
 
     return rising
 

@@ -1,32 +1,238 @@
-"""The one entry of training: tasks or a stream in, fitted models out."""
+"""The one entry of training: tasks in, fitted models out, in five plain steps (:func:`choose`)."""
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from joblib import Parallel, delayed
 
-from snefy_ldl._internal.limits import PREDICTION_ROWS
 from snefy_ldl._internal.progress import Progress
+from snefy_ldl._internal.rows import move_rows, take_rows
+from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array
-from snefy_ldl.datasets.streams import Stream
+from snefy_ldl.datasets.columns import Encoder
+from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import TrainingWarning
-from snefy_ldl.training.groups import fit_grouped, wants_effects
-from snefy_ldl.training.model import FittedModel
-from snefy_ldl.training.policy import POLICY
-from snefy_ldl.training.prepare import GuideTable, Problem, Task, prepare, prepare_guides
-from snefy_ldl.training.select import select
-from snefy_ldl.training.settings import CandidateSpec, Settings
-from snefy_ldl.training.stream import StreamFit
-from snefy_ldl.training.train import Fit, train
+from snefy_ldl.networks.backbones import CustomBackbone, Scaling
+from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.training.data import TrainingData
+from snefy_ldl.training.guides import Guides
+from snefy_ldl.training.policy import POLICY, Inputs
+from snefy_ldl.training.prepare import GuideTable, Task, prepare, prepare_guides
+from snefy_ldl.training.steps import StackedAdamW
+from snefy_ldl.training.train import Fit, Run, select, train
+
+#: Steps of single members below which processes of their own take longer to start than to work (a few seconds).
+FEW_STEPS = 10_000
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """A fitted model without its settings: training returns it, an estimator adopts it, files restore it.
+
+    Args:
+        net: the trained members.
+        scaling: how features are scaled.
+        history: one record per epoch; see :class:`snefy_ldl.training.train.Run`.
+        summary: what the fit did, as JSON can hold it.
+        zero_policy: what happens to shares of zero.
+        label_names: of the L labels.
+        labels_were_named: whether those came with the labels, so that predictions carry them.
+        n_features: d; None with a custom backbone.
+        feature_names: of the d features, or None where they had none.
+        optimizer: where ``partial_fit`` continues.
+        inputs: what the network sees: the features, the guides' predictions, or both.
+        guides: the fitted guides, or None where the network does not see any.
+        columns: what makes features of the columns of a table, or None.
+        held_log_prob: log likelihood of every row by the members that did not learn from it (N,), NaN where all did;
+            None where no rows were held back.
+        candidates: one record for each candidate: ``name`` in words, ``log_likelihood`` (mean over its validation
+            rows), ``epochs``, ``networks``, ``seconds`` and ``outcome``: "kept", "not chosen", "dropped early" or
+            "failed".
+        seen: fingerprints of the training rows; None where features are not numbers, or an old file has none.
+    """
+
+    net: SnefyNet
+    scaling: Scaling
+    history: list[dict[str, float]]
+    summary: dict[str, Any]
+    zero_policy: ZeroPolicy
+    label_names: list[str]
+    labels_were_named: bool
+    n_features: int | None = None
+    feature_names: list[str] | None = None
+    optimizer: StackedAdamW | None = None
+    inputs: Inputs = "features"
+    guides: Guides | None = None
+    columns: Encoder | None = None
+    held_log_prob: Array | None = None
+    candidates: list[dict[str, Any]] = field(default_factory=list)
+    seen: SeenRows | None = None
+
+    @classmethod
+    def of(cls, fit: Fit, candidates: list[dict[str, Any]], guided: bool = False) -> FittedModel:
+        """The model of the fit that was kept.
+
+        Args:
+            fit: of all its members.
+            candidates: records of all candidates.
+            guided: whether guides were tried.
+
+        Returns:
+            The model, without fingerprints.
+        """
+        problem, net, log_prob = fit.problem, fit.net, fit.log_prob
+        assert net is not None
+        task, data, first = problem.task, problem.data, problem.members[0]
+        history, run = fit.run.history, fit.run
+        held = [member.valid.numpy() for member in problem.members]
+        if log_prob is not None:
+            weights = [np.ones(len(rows)) if data.weights is None else data.weights[rows] for rows in held]
+            means = [float((own * w).sum() / max(w.sum(), 1e-12)) for own, w in zip(log_prob, weights)]
+            run = replace(run, best_loss=[-mean for mean in means])
+        summary = summarise(net, run, len(first.train), len(first.valid), problem.spec.scaling)
+        summary["labels"] = "votes" if data.are_counts else "shares"
+        if data.note is not None:
+            summary["note"] = data.note
+        if task.start is not None:  # names and zero policy stay those of the first fit
+            if task.one_pass:
+                history = [*task.start.history, {**history[0], "epoch": float(task.passes_done)}]
+            return replace(task.start, net=net, history=history, summary=summary, optimizer=fit.optimizer)
+        if guided:
+            summary["inputs"] = problem.spec.inputs
+        given = task.data
+        return cls(
+            net=net,
+            scaling=problem.spec.scaling,
+            history=history,
+            summary=summary,
+            zero_policy=task.labels.policy,
+            label_names=given.label_names or [f"label_{r}" for r in range(given.n_labels)],
+            labels_were_named=given.label_names is not None,
+            n_features=given.n_features,
+            feature_names=given.feature_names,
+            columns=given.columns,
+            optimizer=fit.optimizer,
+            inputs=problem.spec.inputs,
+            guides=problem.guides,
+            held_log_prob=None if log_prob is None else _by_row(held, log_prob, given.n_rows),
+            candidates=candidates,
+        )
+
+    @classmethod
+    def of_net(cls, net: SnefyNet, policy: ZeroPolicy, label_names: list[str], named: bool) -> FittedModel:
+        """The model of a net with a custom backbone that was trained elsewhere.
+
+        Args:
+            net: the members.
+            policy: what happens to shares of zero.
+            label_names: of the L labels.
+            named: whether those were given, and not made up.
+
+        Returns:
+            The model, without a history.
+        """
+        run = Run([math.inf] * net.n_members, [-1] * net.n_members)
+        return cls(net, "none", [], summarise(net, run, 0, 0, "none"), policy, label_names, named)
+
+    def finished(self, task: Task, seconds: float = 0.0) -> FittedModel:
+        """This model as a fit to these rows leaves it: with their fingerprints, and all the time that it took."""
+        seen = SeenRows.of(task.data.features, task.data.labels, task.rows)
+        if self.seen is not None:
+            seen = self.seen.joined(seen)
+        whole = max(self.summary["seconds"], round(seconds, 3))
+        return replace(self, seen=seen, summary={**self.summary, "given_rows": len(task.rows), "seconds": whole})
+
+    def guided(self, data: TrainingData) -> TrainingData:
+        """Rows as this model's network sees them: through its guides, if it has any."""
+        return data if self.guides is None else data.with_features(self.guides.inputs(data.features, self.inputs))
+
+    @property
+    def n_labels(self) -> int:
+        """L."""
+        return int(self.net.raw_exponents.shape[2])
+
+    @property
+    def n_inputs(self) -> int | None:
+        """Numbers that the columns of a table become, d'; None with a custom backbone."""
+        return self.n_features if self.columns is None else self.columns.n_out
+
+
+def _by_row(held: list[Array], log_prob: list[Array], n_rows: int) -> Array:
+    """Mean log likelihood of every row over the members that held it back (N,), NaN for the others."""
+    rows = np.concatenate(held)
+    total, times = np.bincount(rows, np.concatenate(log_prob), n_rows), np.bincount(rows, minlength=n_rows)
+    return np.where(times > 0, total / np.maximum(times, 1), np.nan)
+
+
+def summarise(net: SnefyNet, run: Run, rows: int, validation_rows: int, scaling: str) -> dict[str, Any]:
+    """What a fit did, as JSON can hold it: the estimator's ``training_``.
+
+    Args:
+        net: as it ended.
+        run: its course.
+        rows: it learnt from, per member.
+        validation_rows: held back from it, to pick the best epoch and candidate.
+        scaling: of its features.
+
+    Returns:
+        Plain values.
+    """
+    body = net.backbone
+    reads = {"reads": body.reads, "row": body.row} if isinstance(body, CustomBackbone) and body.reads else {}
+    return reads | {
+        "rows": rows,
+        "validation_rows": validation_rows,
+        "epochs": run.next_epoch,
+        "best_epoch": run.best_epoch,
+        "validation_loss": [loss if math.isfinite(loss) else None for loss in run.best_loss],
+        "seconds": round(run.seconds, 3),
+        "repairs": run.repairs,
+        "scaling": scaling,
+        "background_share": [round(share, 6) for share in torch.sigmoid(net.log_odds).tolist()],
+        "device": str(net.readout.device),
+    }
+
+
+def network_inputs(net: SnefyNet, guides: Guides | None, inputs: Inputs, features: Any, rows: Any) -> Any:
+    """What the network takes of some rows, on its device.
+
+    Args:
+        net: the fitted network.
+        guides: the fitted guides, or None.
+        inputs: what the network sees.
+        features: features of all rows, encoded.
+        rows: a slice, or row numbers.
+
+    Returns:
+        The argument of the network.
+    """
+    device = net.readout.device
+    if isinstance(net.backbone, CustomBackbone):
+        index = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else torch.as_tensor(rows)
+        fetched = isinstance(features, Objects)
+        return move_rows(features.batch(index) if fetched else take_rows(features, index), device)
+    seen = features[rows] if guides is None else guides.inputs(features[rows], inputs)
+    return as_input(seen, device)
+
+
+def as_input(seen: Any, device: torch.device) -> torch.Tensor:
+    """A table as the library's own network takes it: dense float32 on its device."""
+    seen = seen.toarray() if sp.issparse(seen) else seen
+    return torch.as_tensor(np.require(seen, np.float32, ["C", "W"]), device=device)
+
+
+# -- fitting ---------------------------------------------------------------------------------------------------------
 
 
 def fit(tasks: Sequence[Task], n_jobs: int | None = 1) -> list[FittedModel]:
@@ -49,30 +255,43 @@ def fit(tasks: Sequence[Task], n_jobs: int | None = 1) -> list[FittedModel]:
         TrainingWarning: a fit did not learn.
 
     Example:
-        >>> from snefy_ldl.training.data import TrainingData
+        >>> from snefy_ldl.training.policy import Settings
         >>> data = TrainingData(np.eye(6), np.full((6, 2), 0.5), None, None, custom=False)
         >>> fit([Task(Settings(epochs=1, guides=None, random_state=0), data)])[0].n_labels
         2
     """
-    settings = tasks[0].settings
-    simple = [not (POLICY.guides(task) or POLICY.is_large(task) or wants_effects(task)) for task in tasks]
-    together = len(tasks) > 1 and all(simple)
-    workers = 1 if together or settings.torch_device.type != "cpu" else min(n_jobs or os.cpu_count() or 1, len(tasks))
+    settings, workers = tasks[0].settings, min(n_jobs or os.cpu_count() or 1, len(tasks))
+    simple = not any(POLICY.guides(task) for task in tasks)
+    few = n_jobs is None and simple and sum(map(_steps, tasks)) < FEW_STEPS
+    if few or settings.torch_device.type != "cpu" or (simple and settings.backbone is not None):
+        workers = 1
     if workers > 1:
-        models = Parallel(n_jobs=workers)(delayed(_fit_in_process)(task) for task in tasks)
-    else:
-        with Progress("fit", 0, show=settings.verbose >= 1 and not tasks[0].one_pass) as progress:
-            models = _fit_together(tasks, progress, n_jobs) if together else [fit_one(task, progress) for task in tasks]
-    if not together:
-        for model in models:
-            _warn_if_nothing_was_learnt(model)
-    return models
+        parts = [tasks[k::workers] for k in range(workers)] if simple else [[task] for task in tasks]
+        answers = Parallel(n_jobs=workers)(delayed(_fit_in_process)(part) for part in parts)
+        found = {id(task): model for part, models in zip(parts, answers) for task, model in zip(part, models)}
+        return [found[id(task)] for task in tasks]
+    with Progress("fit", 0, show=settings.verbose >= 1 and not tasks[0].one_pass) as progress:
+        if simple and len(tasks) > 1:
+            return _fit_together(tasks, progress)
+        return [fit_one(task, progress) for task in tasks]
 
 
-def _fit_together(tasks: Sequence[Task], progress: Progress, n_jobs: int | None) -> list[FittedModel]:
+def _fit_in_process(tasks: Sequence[Task]) -> list[FittedModel]:
+    """Fit models in another process, with one thread and nothing to show."""
+    torch.set_num_threads(1)
+    progress = Progress("fit", 0, show=False)
+    return _fit_together(tasks, progress) if len(tasks) > 1 else [fit_one(tasks[0], progress)]
+
+
+def _steps(task: Task) -> float:
+    """Steps of all members of the candidates, if none stops early."""
+    members = sum(spec.n_members for spec in POLICY.specs(task))
+    return members * task.schedule.epochs * math.ceil(len(task.rows) / task.schedule.batch_size)
+
+
+def _fit_together(tasks: Sequence[Task], progress: Progress) -> list[FittedModel]:
     """Fit tasks without guides, members of all of them stacked."""
-    problems = [prepare(spec, task) for task in tasks for spec in POLICY.specs(task)]
-    fits = train(problems, progress, n_jobs)
+    fits = train([prepare(spec, task) for task in tasks for spec in POLICY.specs(task)], progress)
     models = []
     for task in tasks:
         own = [fit for fit in fits if fit.problem.task is task]
@@ -82,21 +301,16 @@ def _fit_together(tasks: Sequence[Task], progress: Progress, n_jobs: int | None)
 
 
 def fit_one(task: Task, progress: Progress) -> FittedModel:
-    """Fit one model, whatever there is to choose, with fingerprints of its rows."""
+    """Fit one model, with fingerprints of its rows."""
     started = time.perf_counter()
-    model = fit_grouped(task, choose, progress) if wants_effects(task) else choose(task, progress)
+    model, _ = choose(task, progress)
     # the guides and the candidates that were not chosen took their time, too
-    seconds = max(model.summary["seconds"], round(time.perf_counter() - started, 3))
-    return replace(model, summary={**model.summary, "seconds": seconds}).finished(task)
+    model = model.finished(task, time.perf_counter() - started)
+    warn_if_nothing_was_learnt(model)
+    return model
 
 
-def _fit_in_process(task: Task) -> FittedModel:
-    """Fit one model in another process, with one thread and nothing to show."""
-    torch.set_num_threads(1)
-    return fit_one(task, Progress("fit", 0, show=False))
-
-
-def choose(task: Task, progress: Progress, guided: GuideTable | None = None) -> FittedModel:
+def choose(task: Task, progress: Progress, guided: GuideTable | None = None) -> tuple[FittedModel, TrainingData]:
     """The five steps: candidates, problems, fits, the best of them, a model.
 
     Args:
@@ -105,10 +319,8 @@ def choose(task: Task, progress: Progress, guided: GuideTable | None = None) -> 
         guided: the guides of the task, if they are fitted already.
 
     Returns:
-        The model, without fingerprints and self-check.
+        The model, without fingerprints, and the rows as its network saw them.
     """
-    if POLICY.is_large(task):
-        return _choose_on_sample(task, progress)
     specs = POLICY.specs(task)
     if guided is None and any(spec.inputs != "features" for spec in specs):
         progress.update(progress.completed, "fitting guides")
@@ -117,19 +329,14 @@ def choose(task: Task, progress: Progress, guided: GuideTable | None = None) -> 
     best = select(fits)
     records = [fit.record(fit is best) for fit in fits]
     whole = _with_members(best, guided, progress)
-    if task.start is not None:  # nothing was chosen: the records stay those of the first fit
-        return FittedModel.of(whole, [], guided)
     records[fits.index(best)] |= {"networks": len(whole.problem.members), "seconds": round(whole.run.seconds, 3)}
-    name = f", kept {best.problem.name}" if len(fits) > 1 else ""
-    last = whole.run.history[-1]
-    note = f"loss {last['loss']:.3f} validation {last.get('validation_loss', np.nan):.3f}{name}"
-    progress.update(progress.completed, note)
-    return FittedModel.of(whole, records, guided)
+    # a fit that goes on chooses nothing: the records stay those of the first one
+    return FittedModel.of(whole, [] if task.start else records, guided is not None), best.problem.data
 
 
 def _with_members(best: Fit, guided: GuideTable | None, progress: Progress) -> Fit:
     """The best fit with as many members as are wanted; further ones are trained as it was."""
-    problem: Problem = best.problem
+    problem = best.problem
     done = len(problem.members)
     wanted = POLICY.all_members(problem.task, done)
     if wanted <= done:
@@ -138,64 +345,7 @@ def _with_members(best: Fit, guided: GuideTable | None, progress: Progress) -> F
     return best.joined(train([prepare(further, problem.task, guided, first=done)], progress)[0])
 
 
-def _choose_on_sample(task: Task, progress: Progress) -> FittedModel:
-    """Choose scaling and inputs on a sample of very many rows, and train on all of them.
-
-    Guides learn from the sample. If they are kept, the network learns from the other rows, whose labels they have not
-    seen.
-    """
-    settings, data, rng = task.settings, task.data, np.random.default_rng(task.seed_of(11))
-    sample = _sample(task, rng)
-    short = min(settings.epochs, POLICY.sample_epochs)
-    brief = replace(settings, n_members=1, epochs=short, verbose=0, checkpoint_dir=None, patience=None)
-    # the floor is that of all rows, or the two fits would not speak of the same labels
-    policy = None if data.are_counts else task.labels.policy
-    part = data.take(sample)
-
-    def fit_sample(guides: Any) -> FittedModel:
-        return choose(Task(replace(brief, guides=guides), part, policy=policy, warn=False, seed=task.seed), progress)
-
-    chosen = fit_sample(None)
-    if settings.guides is not None and data.has_whole_shares:
-        guided = fit_sample(settings.guides)
-        gain = np.nanmean(guided.held_log_prob) - np.nanmean(chosen.held_log_prob)  # type: ignore[arg-type]
-        if guided.guides is not None and gain > POLICY.guide_gain:
-            chosen = guided
-    rows, seen = task.rows, data
-    if chosen.guides is not None:
-        seen, rows = data.with_features(_seen_by(chosen, data.features)), np.setdiff1d(rows, sample)
-    settled = replace(settings, guides=None, candidates=[CandidateSpec("features", chosen.scaling)])
-    whole = None if policy is None else ZeroPolicy(chosen.zero_policy.mode, policy.floor)
-    model = choose(Task(settled, seen, rows, policy=whole, warn=False, seed=task.seed), progress)
-    summary = {**model.summary, "inputs": chosen.inputs, "chosen_by": len(sample)}
-    return replace(
-        model,
-        inputs=chosen.inputs,
-        guides=chosen.guides,
-        n_features=data.n_features,
-        summary=summary,
-        candidates=chosen.candidates,
-    )
-
-
-def _sample(task: Task, rng: np.random.Generator) -> Any:
-    """Rows by which a large fit chooses; of rows in blocks, whole blocks."""
-    if task.data.blocks is None:
-        return np.sort(rng.choice(task.rows, POLICY.sample_rows, replace=False))
-    blocks, which = np.unique(task.data.blocks[task.rows], return_inverse=True)
-    place = rng.permutation(len(blocks))[which.reshape(-1)]
-    return np.sort(task.rows[np.argsort(place, kind="stable")[: POLICY.sample_rows]])
-
-
-def _seen_by(chosen: FittedModel, features: Any) -> Array:
-    """What the network sees of every row, float32: guides' predictions, a part of the rows at a time."""
-    assert chosen.guides is not None
-    starts = range(0, features.shape[0], PREDICTION_ROWS)
-    parts = [chosen.guides.inputs(features[start : start + PREDICTION_ROWS], chosen.inputs) for start in starts]
-    return np.concatenate([part.astype(np.float32) for part in parts])
-
-
-def _warn_if_nothing_was_learnt(model: FittedModel) -> None:
+def warn_if_nothing_was_learnt(model: FittedModel) -> None:
     """Warn of a fit that stays at its background, which is worse than the mean label."""
     report = model.summary
     if report["epochs"] >= 10 and max(report["best_epoch"]) == 0 and min(report["background_share"]) > 0.5:
@@ -204,33 +354,5 @@ def _warn_if_nothing_was_learnt(model: FittedModel) -> None:
             "the density is the labels' overall distribution. Try a lower learning_rate, fewer labels (merge rare "
             "ones), guides=[...] with a learner that does well on this data, or more rows.",
             TrainingWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
-
-
-def fit_stream(settings: Settings, stream: Stream, columns: Any = "auto") -> FittedModel:
-    """Train on a stream: neurons start at its first rows, a sample of its rows is held back for validation.
-
-    Nothing is loaded whole: a chunk of rows is in memory at a time, shuffled by itself. What needs all rows beforehand
-    is settled simply: no guides, zeros are shrunk, features scaled by the first chunk.
-
-    Args:
-        settings: of the model.
-        stream: pairs of x and labels.
-        columns: what the user says of some columns of tables; "auto" looks at the first chunk.
-
-    Returns:
-        The fitted model.
-
-    Raises:
-        InputError: the stream is empty or has no labels, or a chunk breaks a rule.
-        TrainingError: losses stay infinite after several repairs.
-    """
-    part = StreamFit(settings, stream, columns)
-    with Progress(
-        "stream", part.schedule.epochs, show=settings.verbose >= 1, completed=part.run.next_epoch
-    ) as progress:
-        while not part.finished:
-            part.epoch()
-            progress.update(part.run.next_epoch, f"loss {part.run.history[-1]['loss']:.3f}")
-    return part.conclude()

@@ -1,58 +1,69 @@
-"""The last step of a fit to rows in groups: the network learns to use what is known of a row's group.
+"""Rows in groups: how far each group lies from where its features put it, and a network that is shown this.
 
-The fit before it has split rows by group, so its network is that of a row of a new group. Here every training row is
-shown in three ways: as a row of an unknown group, as before; as one of a group that was never there, its label moved by
-the effect of another group, which is drawn from the prior; and together with the effect of its own group as the other
-rows tell it.
-The network goes on from where it is, now on rows of all groups, and sees what is known of a group where rows held back
-gain by that.
+With r_i the log-ratio residual of row i from a prediction that has not seen its group,
 
-Where features tell a row's group, as the place of a soil tells its country, guides that learnt from rows of all groups
-know as much as effects say. Two small forests are therefore asked first, and where groups tell little beside the
-features, rows are fitted as if they had no groups.
+    r_i = μ + Σ_levels u_g(i) + e_i,     u_g ~ N(0, T_level),  e_i ~ N(0, S).
+
+A change of basis V with ``VᵀSV = 1`` and VᵀTV diagonal makes directions of it that do not depend on each other, each
+with one variance ratio per level. Those are settled by maximum marginal likelihood (empirical Bayes), and directions
+in which groups do not differ are dropped. Given the ratios, the posterior of all effects is one linear system per
+direction.
+
+The network sees the posterior mean of the effect of a row's group, and the part of the variance between groups that is
+still open. A first fit splits rows by group, so that its network is that of a row of a new group. Then every training
+row is shown in three ways: as a row of an unknown group, as before; as one of a group that was never there, its label
+moved by the effect of another group, which is drawn from the prior; and together with the effect of its own group as
+the other rows show it. Effects are kept if rows held back gain. Every closed form stays exact.
+
+Where features identify a row's group, as coordinates identify the country of a soil, guides that learnt from rows of
+all groups have the effects already. Two small forests are therefore compared first.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
+from scipy.linalg import eigh
+from scipy.optimize import minimize
+from scipy.sparse.linalg import splu
 from sklearn.base import clone
 from torch import Tensor, nn
 
 from snefy_ldl._internal.progress import Progress
-from snefy_ldl._internal.random import derive_seed
-from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.datasets.grouping import Groups
+from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
-from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.effects import (
-    GroupEffects,
-    MixedModel,
-    beside,
-    fit_mixed_model,
-    group_columns,
-    log_residuals,
-    posterior_means,
-)
-from snefy_ldl.training.guides import Guides, best_weights, fit_guides
-from snefy_ldl.training.policy import POLICY
+from snefy_ldl.training.fit import FittedModel, choose
+from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean, pack_guides, unpack_guides
+from snefy_ldl.training.policy import POLICY, CandidateSpec
 from snefy_ldl.training.prepare import GuideTable, Problem, Task, guide_labels, make_objective, prepare, prepare_guides
-from snefy_ldl.training.select import paired_lead
-from snefy_ldl.training.settings import CandidateSpec
 from snefy_ldl.training.steps import evaluate
-from snefy_ldl.training.train import train
+from snefy_ldl.training.train import paired_lead, train
 
-if TYPE_CHECKING:
-    from snefy_ldl.training.model import FittedModel
-
+#: Directions of effects, at most.
+MOST_DIRECTIONS = 8
+#: How much larger than with shuffled rows twice the log likelihood ratio of a direction must be, and how many times the
+#: rows are shuffled: directions are those in which groups differ most, and with many labels some differ by chance.
+LEAST_RATIO, SHUFFLES = 4.0, 5
+#: Logarithms of the smallest and largest ratio of variances between and within groups.
+RATIO_RANGE = (-9.0, 6.0)
+#: Part of the mean variance that every direction is given, so that residuals of a constant share have a scale.
+RIDGE = 1e-3
+#: A row of whose groups a larger part of the variance is open is one of unknown groups.
+NOTHING_KNOWN = 1.0 - 1e-9
+#: Groups with at least two rows that an estimate needs.
+LEAST_GROUPS = 4
 #: Folds of the rows of every group: the effect that a row is shown comes from the other folds.
 FOLDS = 5
 #: Part of the rows that are shown less of their group than there is.
@@ -67,149 +78,549 @@ EPOCHS, FEWER_EPOCHS, MANY_ROWS = 0.6, 0.4, 20_000
 EPOCHS_BEFORE_GROUPS = 1.0 / 3.0
 #: Standard errors by which rows held back must gain from what is known of a row's group.
 LEAST_GAIN = 1.0
-#: Trees of the forests by which it is seen whether groups tell more than features do, and the part of what groups tell
-#: that features must leave open: 0.08 to 0.23 for soils with their coordinates by country, whose effects were worth
-#: nothing, 0.45 to 0.7 without the coordinates and for stools of children, 1 for made-up groups.
+#: Trees of the forests that are compared first, and the part of the effects that features must leave open: 0.08 to 0.23
+#: for soils with their coordinates by country, whose effects were worth nothing, 0.45 to 0.7 without the coordinates
+#: and for stools of children, 1 for made-up groups.
 SCOUT_TREES, LEAST_PART = 50, 1.0 / 3.0
 #: Why a fit has no group effects.
-NO_DIFFERENCE, TOLD_BY_FEATURES = "groups do not differ by more than chance", "features tell as much as groups"
+NOT_WANTED, NO_DIFFERENCE = "not asked for, or not available for this fit", "groups do not differ by more than chance"
+TOLD_BY_FEATURES, NO_GAIN = "features tell as much as groups", "no gain on rows held back"
+
+
+# -- the mixed model -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What a network was shown of rows of unknown groups.
+class MixedModel:
+    """The fitted linear mixed model.
 
     Args:
-        task: its task, under the zero policy that was chosen.
-        data: what it saw of all rows.
-        base: point learners, fitted; from their predictions residuals are taken.
-        log_centre: logarithm of what shares were divided by for them (L,), or None.
+        mean: ``μ`` (L,).
+        weights: from residuals to directions (L, q).
+        directions: back, from directions to log-ratios (L, q); the within-group variance of each is one.
+        ratios: variance of the effects of each level, in units of the variance within groups (k, q).
+        within: ``S`` (L, L).
     """
 
-    task: Task
-    data: TrainingData
-    base: Guides
-    log_centre: Array | None
+    mean: Array
+    weights: Array
+    directions: Array
+    ratios: Array
+    within: Array
+
+    def scores(self, residuals: Array) -> Array:
+        """Residuals (N, L) in the directions of the effects (N, q)."""
+        scores: Array = (residuals - self.mean) @ self.weights
+        return scores
+
+    def covariance(self, level: int) -> Array:
+        """``T`` of one level (L, L): covariance of its effects as shifts of log-ratios."""
+        covariance: Array = (self.directions * self.ratios[level]) @ self.directions.T
+        return covariance
 
 
-def wants_effects(task: Task) -> bool:
-    """Whether a job has groups whose effects may be learnt: a table of features, and groups that repeat."""
-    settings, data = task.settings, task.data
-    if data.groups is None or settings.group_effects is None or settings.backbone is not None or settings.is_paper:
-        return False
-    return data.partial is None and task.start is None and not task.one_pass and settings.validation_fraction > 0
+def design(codes: Index, sizes: Sequence[int]) -> Any:
+    """Which effects each row has: a sparse matrix (N, Σ G) of zeros and ones; codes of -1 have none."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    rows, levels = np.nonzero(codes >= 0)
+    columns = codes[rows, levels] + offsets[levels]
+    return sp.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(codes), int(sum(sizes))))
 
 
-def fit_grouped(task: Task, choose: Callable[..., FittedModel], progress: Progress) -> FittedModel:
-    """Fit a model of rows in groups.
+def _factor(gram: Any, root: Array) -> Any:
+    """The factors of ``1 + Λ½ ZᵀZ Λ½``, sparse."""
+    scaled = sp.diags(root) @ gram @ sp.diags(root) + sp.identity(len(root))
+    return splu(scaled.tocsc(), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
+
+
+def posterior_means(scores: Array, codes: Index, sizes: Sequence[int], ratios: Array) -> Array:
+    """Posterior means of all effects, levels one below the other.
 
     Args:
-        task: for which :func:`wants_effects` holds.
-        choose: fits a task, given the progress and the fitted guides.
-        progress: where to show how far it is.
+        scores: of the rows that were observed (N, q), with variance one within groups.
+        codes: their groups (N, k).
+        sizes: groups of each level.
+        ratios: prior variances (k, q).
 
     Returns:
-        The model, with group effects if they help.
+        (Σ G, q).
+
+    Example:
+        >>> posterior_means(np.array([[1.0], [3.0]]), np.array([[0], [0]]), [2], np.array([[1.0]])).ravel().round(3)
+        array([1.333, 0.   ])
     """
-    groups, guided, no_effects, measured = task.data.groups, None, None, None
-    assert groups is not None
-    plain = task
-    if POLICY.guides(task):
-        progress.update(progress.completed, "looking at groups")
-        no_effects = why_no_effects(task, *guide_labels(task)[:2])
-        if no_effects == TOLD_BY_FEATURES:
-            data = copy.copy(task.data)
-            data.groups = data.blocks = None
-            return without_effects(choose(replace(task, data=data), progress), groups.take(task.rows), no_effects)
-        progress.update(progress.completed, "fitting guides")
-        guided = prepare_guides(task)
-        if no_effects is None:
-            measured = measure_effects(task, guided.table, guided.labels, guided.guides)
-        if measured is not None:
-            epochs = max(1, round(EPOCHS_BEFORE_GROUPS * task.settings.epochs))
-            settings = replace(task.settings, epochs=epochs, candidates=[CandidateSpec("guides")])
-            plain = replace(task, settings=settings)
-    model = choose(plain, progress, guided)
-    if guided is None:
-        base, table = base_learners(task, task.rows)
-        guided = GuideTable(base, table, task.rows, task.labels.shares, None)
-        measured = measure_effects(task, table, guided.labels, None)
-    assert model.shown is not None
-    return add_effects(model, Shown(task, model.shown.data, guided.guides, guided.log_centre), measured, progress)
+    table = design(codes, sizes)
+    sums, gram = table.T @ scores, (table.T @ table).tocsc()
+    out: Array = np.empty_like(sums)
+    for j in range(scores.shape[1]):
+        root = np.repeat(np.sqrt(ratios[:, j]), sizes)
+        out[:, j] = root * _factor(gram, root).solve(root * sums[:, j])
+    return out
 
 
-def pull_of(labels: Array) -> float:
-    """Part of a prediction that is mixed into shares (N, L)."""
-    return PULL_OF_ZEROS if bool((labels <= 0.0).any()) else PULL
+def fit_mixed_model(residuals: Array, groups: Groups, seed: int = 0) -> MixedModel | None:
+    """Fit the linear mixed model.
+
+    Args:
+        residuals: log-ratio residuals (N, L), each row summing to zero.
+        groups: of the rows.
+        seed: of shuffled rows, by which it is seen how much groups differ by chance.
+
+    Returns:
+        The model, or None where groups do not differ by more than chance, or are too few.
+    """
+    codes, sizes = groups.codes, [len(names) for names in groups.names]
+    if max(int((count >= 2).sum()) for count in _count(codes, sizes)) < LEAST_GROUPS:
+        return None
+    mean = residuals.mean(0)
+    centred = residuals - mean
+    random = np.random.default_rng(seed)
+    shuffled = [_directions(centred[random.permutation(len(centred))], codes, sizes, 1)[1] for _ in range(SHUFFLES)]
+    found, gains = _directions(centred, codes, sizes, MOST_DIRECTIONS)
+    kept = gains > LEAST_RATIO + max(float(gain.max()) for gain in shuffled)
+    if not kept.any():
+        return None
+    parts = (getattr(found, name)[:, kept] for name in ("weights", "directions", "ratios"))
+    return MixedModel(mean, *parts, found.within)
 
 
-def base_learners(task: Task, rows: Index) -> tuple[Guides, Array]:
-    """Point learners for residuals where the network has no guides, and their predictions without each row's group."""
-    groups = task.data.groups
-    assert groups is not None
-    seed = derive_seed(task.seed, 14)
-    return fit_guides([SABFGS()], task.data.features, task.labels.shares, rows, 1e-6, seed, groups.first)
+def _count(codes: Index, sizes: Sequence[int]) -> list[Array]:
+    """Rows of every group, per level."""
+    return [np.bincount(codes[codes[:, k] >= 0, k], minlength=size).astype(float) for k, size in enumerate(sizes)]
+
+
+def _directions(centred: Array, codes: Index, sizes: Sequence[int], most: int) -> tuple[MixedModel, Array]:
+    """The directions in which groups differ most, each with its best ratios, and twice the log likelihood they gain."""
+    n_labels, counts = centred.shape[1], _count(codes, sizes)
+    within = _within(centred, codes, sizes)
+    between = sum(_between(centred, codes[:, k], counts[k], within) for k in range(len(sizes)))
+    scale = within + (RIDGE * np.trace(within) / n_labels + 1e-12) * np.eye(n_labels)
+    values, basis = eigh(between, scale)
+    basis = basis[:, np.argsort(-values)[: min(most, n_labels - 1)]]
+    table, scores = design(codes, sizes), centred @ basis
+    gram = (table.T @ table).tocsc()
+    parts = [_best_ratios(len(z), float(z @ z), sums, gram, sizes) for z, sums in zip(scores.T, (table.T @ scores).T)]
+    ratios, gains, variances = (np.array(part) for part in zip(*parts))
+    deviations = np.sqrt(variances)
+    model = MixedModel(np.zeros(n_labels), basis / deviations, (scale @ basis) * deviations, ratios.T, within)
+    return model, gains
+
+
+def _within(centred: Array, codes: Index, sizes: Sequence[int]) -> Array:
+    """Covariance within groups (L, L): of what is left when the means of all levels are taken out in turns."""
+    left = centred.copy()
+    for _ in range(1 if len(sizes) == 1 else 10):
+        for level, size in enumerate(sizes):
+            known: Mask = codes[:, level] >= 0
+            table = design(codes[known, level : level + 1], [size])
+            rows = np.maximum(np.asarray(table.sum(0)).ravel(), 1.0)
+            left[known] -= table @ ((table.T @ left[known]) / rows[:, None])
+    used = min(sum(int((count > 0).sum()) for count in _count(codes, sizes)), int(0.9 * len(left)))
+    covariance: Array = left.T @ left / max(1, len(left) - used)
+    return covariance
+
+
+def _between(centred: Array, codes: Index, counts: Array, within: Array) -> Array:
+    """Covariance between the groups of one level (L, L), by the analysis of variance."""
+    known, there = codes >= 0, counts > 0
+    sums = design(codes[known][:, None], [len(counts)]).T @ centred[known]
+    means, n, rows = sums[there] / counts[there, None], counts[there], float(known.sum())
+    typical = (rows - (n**2).sum() / rows) / max(1.0, len(n) - 1.0)
+    covariance: Array = ((means * n[:, None]).T @ means / max(1.0, len(n) - 1.0) - within) / max(typical, 1.0)
+    return covariance
+
+
+def _best_ratios(n: int, total: float, sums: Array, gram: Any, sizes: Sequence[int]) -> tuple[Array, float, float]:
+    """Ratios of variances of one direction (k,), twice the log likelihood they gain, and the variance within groups.
+
+    Args:
+        n: rows.
+        total: sum of their squared scores.
+        sums: of the scores of each group (Σ G,).
+        gram: rows that two groups have in common (Σ G, Σ G).
+        sizes: groups of each level.
+    """
+
+    def minus_log_likelihood(logs: Array) -> tuple[float, float]:
+        root = np.repeat(np.exp(0.5 * logs), sizes)
+        factors, right = _factor(gram, root), root * sums
+        variance = max((total - float(right @ factors.solve(right))) / n, 1e-300)
+        return 0.5 * (n * np.log(variance) + float(np.log(np.abs(factors.U.diagonal())).sum())), variance
+
+    start, options = np.full(len(sizes), -1.5), {"xatol": 0.01, "fatol": 0.01}
+    bounds = [RATIO_RANGE] * len(sizes)
+    best = minimize(
+        lambda logs: minus_log_likelihood(logs)[0], start, method="Nelder-Mead", bounds=bounds, options=options
+    ).x
+    value, variance = minus_log_likelihood(best)
+    none, _ = minus_log_likelihood(np.full(len(sizes), RATIO_RANGE[0]))
+    return np.exp(best), 2.0 * (none - value), variance
+
+
+# -- effects ---------------------------------------------------------------------------------------------------------
+
+
+def log_residuals(table: Array, labels: Array, mix: Array, pull: float) -> Array:
+    """Log-ratios between shares (N, L) and the mean of some learners' predictions, centred logs (N, B L).
+
+    Args:
+        table: the predictions.
+        labels: the shares.
+        mix: weights of the learners (B,).
+        pull: part of the mean that is mixed into the shares; above zero where shares may be zero. Small ratios stay
+            what they are.
+
+    Returns:
+        (N, L); rows sum to zero.
+    """
+    mean = mixed_mean(table, mix)
+    ratios = (np.log((1.0 - pull) * labels + pull * mean) - np.log(mean)) / (1.0 - pull)
+    centred: Array = ratios - ratios.mean(1, keepdims=True)
+    return centred
+
+
+def group_columns(codes: Index, means: Sequence[Array], counts: Sequence[Array], ratios: Array) -> Array:
+    """What the network sees of groups: posterior means in units of the prior's deviation, and what part of it is open.
+
+    Args:
+        codes: of the rows' groups (N, k), -1 where one is not known.
+        means: posterior means of every level's effects (G, q).
+        counts: rows behind them (G,).
+        ratios: prior variances (k, q).
+
+    Returns:
+        (N, q + 1); a row of unknown groups has zeros, and a last entry of one.
+    """
+    total = ratios.sum(0)
+    effect, left = np.zeros((2, len(codes), len(total)))
+    for level, ratio in enumerate(ratios):
+        known = codes[:, level] >= 0
+        at = codes[known, level]
+        effect[known] += means[level][at]
+        left += ratio
+        left[known] -= ratio - ratio / (1.0 + counts[level][at, None] * ratio)
+    return np.hstack([effect / np.sqrt(total), left.sum(1, keepdims=True) / total.sum()])
+
+
+def _beside(X: Any, columns: Array) -> Any:
+    """Features (N, d) and further columns side by side; sparse where X is."""
+    return sp.hstack([X, columns]).tocsr() if sp.issparse(X) else np.hstack([X, columns])
+
+
+def _dense(X: Any) -> Any:
+    return X.toarray() if sp.issparse(X) else X
 
 
 @dataclass(frozen=True)
-class Measured:
-    """How far the groups of a job's rows lie from where their features put them.
+class GroupEffects:
+    """Estimated effects of groups of rows.
 
     Args:
         model: the linear mixed model.
-        scores: residuals of the rows in its directions (n, q).
-        mix: weights of the learners in the prediction that residuals are taken from (B,).
-        pull: part of that prediction that is mixed into shares.
-        columns: what the network sees of each row's group, told by other rows (n, q + 1).
-        guides: point learners that see the effects beside the features; None where the network has no guides.
-        table: their predictions of the rows, out of sample (n, B L), or None.
+        levels: names of the levels.
+        names: of the groups of each level.
+        means: posterior means of each level's effects, in the directions of the model (G, q).
+        counts: rows that each of these groups had (G,).
+        base: point learners from whose predictions residuals are taken.
+        mix: weights of those learners (B,).
+        pull: part of the prediction that is mixed into shares before their logarithm, so that a zero has one.
+        log_centre: logarithm of what shares are divided by before they are compared with the learners (L,), or None.
+        guides: point learners that see the effects beside the features, for rows of known groups; None where the
+            network has no guides.
+        default: codes of the groups (k,) of rows that come without groups, after :meth:`~snefy_ldl.GroupedLDL.adapt`.
     """
 
     model: MixedModel
-    scores: Array
+    levels: tuple[str, ...]
+    names: tuple[tuple[str, ...], ...]
+    means: tuple[Array, ...]
+    counts: tuple[Array, ...]
+    base: Guides
     mix: Array
     pull: float
-    columns: Array
+    log_centre: Array | None = None
     guides: Guides | None = None
-    table: Array | None = None
+    default: Index | None = None
+
+    @property
+    def n_columns(self) -> int:
+        """Columns that the network sees of a group."""
+        return int(self.model.ratios.shape[1]) + 1
+
+    def codes(self, groups: Groups | None, n_rows: int) -> Index:
+        """Numbers of the rows' groups among those that are known (N, k); -1 for others.
+
+        Raises:
+            InputError: the groups have another number of levels than those of the fit.
+        """
+        if groups is None:
+            none = np.full(len(self.levels), -1, dtype=np.intp) if self.default is None else self.default
+            return np.tile(none, (n_rows, 1))
+        if len(groups.levels) != len(self.levels):
+            raise InputError(
+                f"the model was fitted with groups of {len(self.levels)} level(s) ({', '.join(self.levels)}); got "
+                f"{len(groups.levels)} column(s). Use None for a group that is not known."
+            )
+        return groups.renamed(self.names)
+
+    def columns(self, groups: Groups | None, n_rows: int) -> Array:
+        """What the network sees of the groups of some rows (N, q + 1)."""
+        return group_columns(self.codes(groups, n_rows), self.means, self.counts, self.model.ratios)
+
+    def inputs(self, guides: Guides | None, kind: str, X: Any, columns: Array) -> Array:
+        """What the network takes of some rows.
+
+        Args:
+            guides: of rows whose groups are not known, or None.
+            kind: what the network sees.
+            X: features (N, d).
+            columns: what it sees of the groups (N, q + 1).
+
+        Returns:
+            Its inputs (N, d' + q + 1).
+        """
+        if guides is None or self.guides is None:
+            return np.hstack([_dense(X), columns])
+        known = columns[:, -1] < NOTHING_KNOWN
+        seen = np.empty((len(columns), len(guides.learners) * len(self.model.mean)))
+        for rows, learners, table in ((~known, guides, X), (known, self.guides, _beside(X, columns[:, :-1]))):
+            if rows.any():
+                seen[rows] = learners.features(table[rows])
+        return np.hstack([_dense(X), seen, columns]) if kind == "both" else np.hstack([seen, columns])
+
+    def learn(self, codes: Index, X: Any, labels: Array, name: Sequence[str]) -> GroupEffects:
+        """These effects with one more group in the levels in which it is new, from a few of its rows.
+
+        Args:
+            codes: groups of the rows in the levels where they are known (k,), -1 where the group is new.
+            X: features (n, d).
+            labels: label distributions (n, L).
+            name: of the group, one per level.
+
+        Returns:
+            The effects; the new groups have the last numbers of their levels.
+        """
+        if self.log_centre is not None:
+            labels = labels / np.exp(self.log_centre)
+            labels = labels / labels.sum(1, keepdims=True)
+        scores = self.model.scores(log_residuals(self.base.features(X), labels, self.mix, self.pull))
+        for level in np.flatnonzero(codes >= 0).tolist():
+            scores = scores - self.means[level][codes[level]]
+        new = np.flatnonzero(codes < 0).tolist()
+        rows = np.zeros((len(scores), len(new)), dtype=np.intp)
+        found = posterior_means(scores, rows, [1] * len(new), self.model.ratios[new])
+        names, means, counts = list(self.names), list(self.means), list(self.counts)
+        for place, level in enumerate(new):
+            names[level] = (*names[level], name[level])
+            means[level] = np.vstack([means[level], found[place]])
+            counts[level] = np.append(counts[level], float(len(scores)))
+        return replace(self, names=tuple(names), means=tuple(means), counts=tuple(counts))
+
+    def redraw(self, codes: Index, random: np.random.Generator) -> Array:
+        """Changes of the rows' effects (N, q) that make each row one of a group of its own.
+
+        The posterior mean of a row's effect is taken out, to which the row itself belongs, so that ``1 - t/(1 + n t)``
+        of the variance ``1 + t`` is left, t the ratio and n the rows of the group. A draw makes up for the rest.
+
+        Args:
+            codes: of the rows' groups (N, k), -1 where one is not known.
+            random: source of the draws.
+
+        Returns:
+            The changes, in the directions of the model.
+        """
+        change = np.zeros((len(codes), self.model.ratios.shape[1]))
+        for level, ratio in enumerate(self.model.ratios):
+            known = codes[:, level] >= 0
+            at = codes[known, level]
+            deviation = np.sqrt(ratio + ratio / (1.0 + self.counts[level][at, None] * ratio))
+            change[known] += random.normal(size=deviation.shape) * deviation - self.means[level][at]
+        return change
+
+    def shifts(self, level: int = 0) -> tuple[Array, Array]:
+        """How far each group of a level shifts the log-ratios of its rows.
+
+        Args:
+            level: its number.
+
+        Returns:
+            Posterior means and standard deviations (G, L); with several levels, the deviations are those for known
+            effects of the other levels.
+        """
+        ratio, counts = self.model.ratios[level], self.counts[level][:, None]
+        left = ratio / (1.0 + counts * ratio)
+        return self.means[level] @ self.model.directions.T, np.sqrt(left @ self.model.directions.T**2)
+
+    def variance_shares(self) -> Array:
+        """Shares of the variance of log-ratios, given the features, between groups of each level and within groups.
+
+        Returns:
+            (k + 1, L): one row per level, and the variance within groups last. Shares of one label sum to one.
+        """
+        between = self.model.ratios @ self.model.directions.T**2
+        left = np.maximum(np.diag(self.model.within), (self.model.directions**2).sum(1))
+        shares: Array = np.vstack([between, left]) / (between.sum(0) + left)
+        return shares
 
 
-def measure_effects(task: Task, table: Array, labels: Array, guides: Guides | None) -> Measured | None:
-    """Measure how much the groups of a job's rows differ.
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def pack_effects(effects: GroupEffects, guides: Guides | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Group effects as plain JSON values and arrays.
 
     Args:
-        task: with groups.
-        table: predictions of all rows, each without the row's group (N, B L).
-        labels: label distributions of all rows as the learners know them (N, L).
-        guides: point learners whose like are to see the effects beside the features; None for none.
+        effects: to be written.
+        guides: of the model; where the base learners are these, they are not written again.
 
     Returns:
-        The effects, or None where groups do not differ by more than chance.
+        The description, and the arrays by name, which all begin with ``effect.``.
     """
+    arrays: dict[str, Any] = {**vars(effects.model), "mix": effects.mix, "log_centre": effects.log_centre}
+    for level, (means, counts) in enumerate(zip(effects.means, effects.counts)):
+        arrays |= {f"means.{level}": means, f"counts.{level}": counts}
+    description: dict[str, Any] = {
+        "levels": list(effects.levels),
+        "names": [list(names) for names in effects.names],
+        "n_columns": effects.n_columns,
+        "pull": effects.pull,
+        "default": None if effects.default is None else effects.default.tolist(),
+    }
+    shared = guides is not None and guides.learners is effects.base.learners
+    for part, learners in (("base", None if shared else effects.base), ("known", effects.guides)):
+        description[part] = None
+        if learners is not None:
+            description[part], packed = pack_guides(learners)
+            arrays |= {f"{part}.{name}": array for name, array in packed.items()}
+    return description, {f"effect.{name}": array for name, array in arrays.items() if array is not None}
+
+
+def unpack_effects(
+    description: dict[str, Any], arrays: dict[str, Any], guides: Guides | None, n_features: int, n_labels: int
+) -> GroupEffects:
+    """The effects that :func:`pack_effects` described.
+
+    Args:
+        description: as it was.
+        arrays: all arrays of the file.
+        guides: of the model, or None.
+        n_features: d, that base learners see.
+        n_labels: L.
+
+    Returns:
+        The effects.
+
+    Raises:
+        ModelFileError: where an array is missing, of another shape or not finite.
+    """
+    own = {name.removeprefix("effect."): np.asarray(value) for name, value in arrays.items()}
+    names = tuple(tuple(str(name) for name in level) for level in description["names"])
+    q, n_levels = own["ratios"].shape[-1], len(names)
+    shapes: dict[str, tuple[int, ...]] = {"mean": (n_labels,), "weights": (n_labels, q), "directions": (n_labels, q)}
+    shapes |= {"ratios": (n_levels, q), "within": (n_labels, n_labels)}
+    for level, part in enumerate(names):
+        shapes |= {f"means.{level}": (len(part), q), f"counts.{level}": (len(part),)}
+    for name, shape in shapes.items():
+        if name not in own or own[name].shape != shape or not np.isfinite(own[name]).all():
+            raise ModelFileError(f"effect.{name} does not hold finite numbers of shape {shape}.")
+    parts: dict[str, Guides | None] = {}
+    for kind, width in (("base", n_features), ("known", n_features + q)):
+        inside = {name.removeprefix(f"{kind}."): value for name, value in own.items() if name.startswith(f"{kind}.")}
+        entry = description[kind]
+        parts[kind] = None if entry is None else unpack_guides(entry, inside, width, n_labels)
+    base = parts["base"] or guides
+    default = None if description["default"] is None else np.array(description["default"], dtype=np.intp)
+    fits = (
+        description["n_columns"] == q + 1
+        and len(description["levels"]) == n_levels
+        and bool((own["ratios"] > 0.0).all())
+        and 0.0 <= description["pull"] < 1.0
+        and base is not None
+        and len(own["mix"]) == len(base.learners)
+        and (default is None or all(0 <= code < len(level) for code, level in zip(default, names)))
+    )
+    if not fits or base is None:
+        raise ModelFileError("the group effects do not fit each other.")
+    return GroupEffects(
+        MixedModel(*(own[field.name] for field in fields(MixedModel))),
+        tuple(description["levels"]),
+        names,
+        tuple(own[f"means.{level}"] for level in range(n_levels)),
+        tuple(own[f"counts.{level}"] for level in range(n_levels)),
+        base,
+        own["mix"],
+        float(description["pull"]),
+        own.get("log_centre"),
+        parts["known"],
+        default,
+    )
+
+
+# -- the fit ---------------------------------------------------------------------------------------------------------
+
+
+def fit_grouped(task: Task, wanted: bool = True) -> tuple[FittedModel, GroupEffects | None]:
+    """Fit a model of rows in groups.
+
+    Args:
+        task: whose data have groups.
+        wanted: whether effects may be learnt.
+
+    Returns:
+        The model, whose summary holds ``group_effects``; and the effects, which its network then sees, or None.
+    """
+    started, settings = time.perf_counter(), task.settings
+    possible = settings.backbone is None and not settings.is_paper and settings.validation_fraction > 0
+    with Progress("fit", 0, show=settings.verbose >= 1) as progress:
+        if wanted and possible and task.data.partial is None:
+            model, effects, report = _fit_with_effects(task, progress)
+        else:
+            model, effects, report = choose(task, progress)[0], None, {"effects": NOT_WANTED}
+    groups = task.data.groups
+    assert groups is not None
+    seen = groups.take(task.rows)
+    report = {"groups": [len(names) for names in seen.names], "levels": list(seen.levels)} | report
+    model = replace(model, summary={**model.summary, "group_effects": report})
+    return model.finished(task, time.perf_counter() - started), effects
+
+
+def _fit_with_effects(task: Task, progress: Progress) -> tuple[FittedModel, GroupEffects | None, dict[str, Any]]:
+    """A model, its effects or None, and a report."""
+    guided, why, plain, measured = None, None, task, None
+    if POLICY.guides(task):
+        progress.update(progress.completed, "looking at groups")
+        why = why_no_effects(task, *guide_labels(task)[:2])
+        if why == TOLD_BY_FEATURES:
+            data = copy.copy(task.data)
+            data.groups = data.blocks = None
+            return choose(replace(task, data=data), progress)[0], None, {"effects": why}
+        guided = prepare_guides(task)
+        measured = None if why else measure_effects(task, guided)
+        if measured is not None:
+            epochs = max(1, round(EPOCHS_BEFORE_GROUPS * task.settings.epochs))
+            plain = replace(task, settings=replace(task.settings, epochs=epochs, candidates=[CandidateSpec("guides")]))
+    model, data = choose(plain, progress, guided)
+    if guided is None:
+        shares, first = task.labels.shares, _groups_of(task).first
+        base, table = fit_guides([SABFGS()], task.data.features, shares, task.rows, 1e-6, task.seed_of(14), first)
+        guided = GuideTable(base, table, task.rows, shares, None)
+        measured = measure_effects(task, guided, known=False)
+    if measured is None:
+        return model, None, {"effects": NO_DIFFERENCE}
+    progress.update(progress.completed, "fitting group effects")
+    return _train(model, task, data, guided, measured, progress)
+
+
+def _groups_of(task: Task) -> Groups:
     assert task.data.groups is not None
-    groups, table, labels = task.data.groups.take(task.rows), table[task.rows], labels[task.rows]
-    pull = pull_of(labels)
-    mix = best_weights(table, labels)
-    residuals = log_residuals(table, labels, mix, pull)
-    model = fit_mixed_model(residuals, groups, derive_seed(task.seed, 15) % 2**31)
-    if model is None:
-        return None
-    scores, sizes = model.scores(residuals), [len(part) for part in groups.names]
-    columns = _columns_without_own(model, scores, groups.codes, sizes, derive_seed(task.seed, 16))
-    measured = Measured(model, scores, mix, pull, columns)
-    if guides is None:
-        return measured
-    X = beside(task.data.features[task.rows], columns[:, :-1])
-    learners, everyone = [clone(learner) for learner in guides.learners], np.arange(len(labels))
-    known, seen = fit_guides(learners, X, labels, everyone, guides.floor, derive_seed(task.seed, 17))
-    return replace(measured, guides=known, table=seen)
+    return task.data.groups
 
 
 def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
-    """Why the groups of a job have no effects worth learning, as a small forest sees them.
+    """Why the groups of a task have no effects worth learning, as a small forest sees them.
 
-    What a row's group tells is measured twice: of the residuals of trees that have seen no row of the group, and of
-    those that have seen the others. Trees of the second kind know what features tell of a group.
+    The effect of a group is measured twice: by the residuals of trees that have seen no row of the group, and of those
+    that have seen the others. Trees of the second kind identify groups where features do.
 
     Args:
         task: with groups.
@@ -219,83 +630,61 @@ def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
     Returns:
         One of the reasons above, or None where effects are to be learnt.
     """
-    assert task.data.groups is not None
-    groups, D, seed = task.data.groups.take(task.rows), labels[task.rows], derive_seed(task.seed, 19)
+    groups, D, seed = _groups_of(task).take(task.rows), labels[task.rows], task.seed_of(19)
     scout = TreesLDL(n_trees=SCOUT_TREES, max_features="sqrt", random_state=seed % 2**31)
 
-    def told(first: Index | None) -> float:
-        """Nats that a group tells of a row."""
+    def information(first: Index | None) -> float:
+        """Nats that a group adds to a row."""
         table = fit_guides([scout], task.data.features, labels, task.rows, floor, seed, first)[1][task.rows]
-        model = fit_mixed_model(log_residuals(table, D, np.ones(1), pull_of(D)), groups, seed % 2**31)
+        model = fit_mixed_model(log_residuals(table, D, np.ones(1), _pull_of(D)), groups, seed % 2**31)
         return 0.0 if model is None else 0.5 * float(np.log1p(model.ratios.sum(0)).sum())
 
-    of_new_groups = told(task.data.groups.first)
+    of_new_groups = information(_groups_of(task).first)
     if not of_new_groups:
         return NO_DIFFERENCE
-    return None if told(None) >= LEAST_PART * of_new_groups else TOLD_BY_FEATURES
+    return None if information(None) >= LEAST_PART * of_new_groups else TOLD_BY_FEATURES
 
 
-def add_effects(state: FittedModel, shown: Shown, measured: Measured | None, progress: Progress) -> FittedModel:
-    """The state with group effects, where they help.
+def _pull_of(labels: Array) -> float:
+    return PULL_OF_ZEROS if bool((labels <= 0.0).any()) else PULL
+
+
+def measure_effects(task: Task, guided: GuideTable, known: bool = True) -> tuple[GroupEffects, Array, Any] | None:
+    """Measure how much the groups of a task's rows differ.
 
     Args:
-        state: of the fit, whose validation rows were split by group.
-        shown: what its network was shown.
-        measured: the effects, or None where there are none.
-        progress: where to show how far it is.
+        task: with groups.
+        guided: learners, and predictions of all rows, each without the row's group.
+        known: whether learners that see the effects are to be fitted, too.
 
     Returns:
-        The state as it was, or one whose network sees groups; its summary says which.
+        The effects, what the network sees of each row's group by other rows (n, q + 1), and predictions of the rows by
+        learners that see the effects (n, B L), or None; None where groups do not differ by more than chance.
     """
-    task = shown.task
-    assert task.data.groups is not None
-    groups = task.data.groups.take(task.rows)
-    if measured is None:
-        return without_effects(state, groups, NO_DIFFERENCE)
-    progress.update(progress.completed, "fitting group effects")
-    model, scores, codes, sizes = measured.model, measured.scores, groups.codes, [len(part) for part in groups.names]
-    whole = posterior_means(scores, codes, sizes, model.ratios)
-    means = np.split(whole, np.cumsum(sizes)[:-1])
-    seen, guides = _seen_with_groups(state, shown, measured)
-    effects = GroupEffects(
-        model,
-        groups.levels,
-        groups.names,
-        tuple(means),
-        tuple(_count(codes, sizes)),
-        shown.base,
-        measured.mix,
-        measured.pull,
-        shown.log_centre,
-        guides,
-        cells=_cells(codes) if len(sizes) > 1 else None,
-    )
-    return _train(state, shown, effects, measured.columns, seen, progress)
-
-
-def _count(codes: Index, sizes: list[int]) -> list[Array]:
-    """Rows of every group, per level."""
-    return [np.bincount(codes[codes[:, k] >= 0, k], minlength=size).astype(float) for k, size in enumerate(sizes)]
-
-
-def _cells(codes: Index) -> Index:
-    """Combinations of groups that rows have, and how many rows have them in the last column (M, k + 1)."""
-    combinations, rows = np.unique(codes, axis=0, return_counts=True)
-    cells: Index = np.column_stack([combinations, rows]).astype(np.int64)
-    return cells
-
-
-def without_effects(state: FittedModel, groups: Groups, why: str) -> FittedModel:
-    """The state, whose summary now says why it has no group effects."""
-    summary = {"groups": [len(names) for names in groups.names], "levels": list(groups.levels), "effects": why}
-    return replace(state, summary={**state.summary, "group_effects": summary})
+    groups, table, labels = _groups_of(task).take(task.rows), guided.table[task.rows], guided.labels[task.rows]
+    pull, mix = _pull_of(labels), best_weights(table, labels)
+    residuals = log_residuals(table, labels, mix, pull)
+    model = fit_mixed_model(residuals, groups, task.seed_of(15) % 2**31)
+    if model is None:
+        return None
+    scores, codes, sizes = model.scores(residuals), groups.codes, [len(part) for part in groups.names]
+    columns = _columns_without_own(model, scores, codes, sizes, task.seed_of(16))
+    means = tuple(np.split(posterior_means(scores, codes, sizes, model.ratios), np.cumsum(sizes)[:-1]))
+    seen, guides = None, None
+    if known:
+        X, learners = _beside(task.data.features[task.rows], columns[:, :-1]), map(clone, guided.guides.learners)
+        rows, floor = np.arange(len(labels)), guided.guides.floor
+        guides, seen = fit_guides(list(learners), X, labels, rows, floor, task.seed_of(17))
+    base, centre, counts = guided.guides, guided.log_centre, tuple(_count(codes, sizes))
+    effects = GroupEffects(model, groups.levels, groups.names, means, counts, base, mix, pull, centre, guides)
+    return effects, columns, seen
 
 
 def _columns_without_own(model: MixedModel, scores: Array, codes: Index, sizes: list[int], seed: int) -> Array:
-    """What the network sees of each row's group, told by the rows of the other folds (N, q + 1).
+    """What the network sees of each row's group, by the rows of the other folds (N, q + 1).
 
     A part of the rows is shown less, as groups of few rows and rows of which one level is new will be: what a single
-    fold tells, or what is known of some of the levels.
+    fold shows, or what is known of some of the levels.
     """
     random = np.random.default_rng(seed)
     fold, ends = random.integers(0, FOLDS, len(scores)), np.cumsum(sizes)[:-1]
@@ -305,72 +694,53 @@ def _columns_without_own(model: MixedModel, scores: Array, codes: Index, sizes: 
     columns = np.empty((len(scores), scores.shape[1] + 1))
     for k in range(FOLDS):
         few = fold == (k + 1) % FOLDS if len(sizes) == 1 else fold != k
-        for rows, told, seen in ((~less, fold != k, codes), (less, few, masked)):
+        for rows, used, seen in ((~less, fold != k, codes), (less, few, masked)):
             own = (fold == k) & rows
-            means = np.split(posterior_means(scores[told], codes[told], sizes, model.ratios), ends)
-            columns[own] = group_columns(seen[own], means, _count(codes[told], sizes), model.ratios)
+            means = np.split(posterior_means(scores[used], codes[used], sizes, model.ratios), ends)
+            columns[own] = group_columns(seen[own], means, _count(codes[used], sizes), model.ratios)
     return columns
-
-
-def _seen_with_groups(state: FittedModel, shown: Shown, measured: Measured) -> tuple[Array, Guides | None]:
-    """What the network sees of the rows beside their groups (n, d'), and the guides that say so."""
-    features = shown.task.data.features[shown.task.rows]
-    dense = features.toarray() if hasattr(features, "toarray") else features
-    if state.guides is None or measured.guides is None or measured.table is None:
-        seen = shown.data.features[shown.task.rows]
-        return (seen.toarray() if hasattr(seen, "toarray") else seen), None
-    table = measured.table
-    return (np.hstack([dense, table]) if state.inputs == "both" else table), measured.guides
 
 
 def _train(
     state: FittedModel,
-    shown: Shown,
-    effects: GroupEffects,
-    columns: Array,
-    seen: Array,
+    task: Task,
+    data: TrainingData,
+    guided: GuideTable,
+    measured: tuple[GroupEffects, Array, Any],
     progress: Progress,
-) -> FittedModel:
+) -> tuple[FittedModel, GroupEffects | None, dict[str, Any]]:
     """Go on with training on rows of unknown and of known groups, and keep the effects where rows held back gain."""
-    task, rows, n = shown.task, shown.task.rows, len(shown.task.rows)
-    assert task.data.groups is not None
-    before = shown.data.features[rows]
-    before = before.toarray() if hasattr(before, "toarray") else before
+    (effects, columns, table), rows, n = measured, task.rows, len(task.rows)
+    before, features = _dense(data.features[rows]), _dense(task.data.features[rows])
+    seen = before
+    if state.guides is not None and table is not None:
+        seen = np.hstack([features, table]) if state.inputs == "both" else table
+    else:
+        effects = replace(effects, guides=None)
     unknown = np.zeros_like(columns)
     unknown[:, -1] = 1.0
     inputs = [np.hstack([before, unknown]), np.hstack([seen, columns])]
     shifted = _shifted_labels(task, effects)
-    n_ways = 2 if shifted is None else 3
-    both = np.vstack([*inputs, inputs[0]][:n_ways])
+    ways = inputs if shifted is None else [*inputs, inputs[0]]
     # a row is held back in all ways, whatever its group: known groups are those that the network learns from
-    data = task.data.take(np.tile(rows, n_ways)).with_features(both)
-    data.groups, data.blocks = None, np.tile(np.arange(n), n_ways)
+    shown = task.data.take(np.tile(rows, len(ways))).with_features(np.vstack(ways))
+    shown.groups, shown.blocks = None, np.tile(np.arange(n), len(ways))
     if shifted is not None:
-        data.labels = np.concatenate([data.labels[: 2 * n], shifted])
+        shown.labels = np.concatenate([shown.labels[: 2 * n], shifted])
     epochs = max(1, round((FEWER_EPOCHS if n >= MANY_ROWS else EPOCHS) * task.settings.epochs))
     settings = replace(task.settings, guides=None, checkpoint_dir=None, patience=None, epochs=epochs)
     wide = widen(state.net, columns)
-    start = replace(state, net=wide, guides=None, columns=None, n_features=both.shape[1])
-    further = Task(settings, data, start=start, policy=state.zero_policy, warn=False, seed=task.seed)
-    problems = [prepare(spec, further) for spec in POLICY.specs(further)]
-    (done,) = train(problems, progress)
+    start = replace(state, net=wide, guides=None, columns=None, n_features=shown.features.shape[1])
+    further = Task(settings, shown, start=start, policy=state.zero_policy, warn=False, seed=task.seed)
+    (done,) = train([prepare(spec, further) for spec in POLICY.specs(further)], progress)
     assert done.net is not None
     known = torch.stack([member.valid[member.valid // n == 1] for member in done.problem.members])
     with_group, without = _log_prob(done.net, done.problem, known), _log_prob(done.net, done.problem, known - n)
-    report = {
-        "groups": [len(names) for names in effects.names],
-        "levels": list(effects.levels),
-        "directions": effects.model.ratios.shape[1],
-        "gain": float((with_group - without).mean()),
-    }
     gain, error = paired_lead(with_group.numpy().ravel(), without.numpy().ravel())
     if gain < LEAST_GAIN * error:
-        state = replace(state, net=forget_groups(done.net, effects.n_columns))
-        return without_effects(state, task.data.groups, "no gain on rows held back")
+        return replace(state, net=forget_groups(done.net, effects.n_columns)), None, {"effects": NO_GAIN}
     summary = {
         **state.summary,
-        "group_effects": {**report, "effects": "kept"},
-        "seconds": round(state.summary["seconds"] + done.run.seconds, 3),
         "background_share": [round(share, 6) for share in torch.sigmoid(done.net.log_odds).tolist()],
         "epochs": state.summary["epochs"] + done.run.next_epoch,
         "best_epoch": [state.summary["epochs"] + epoch for epoch in done.run.best_epoch],
@@ -378,7 +748,8 @@ def _train(
         "rows": n - known.shape[1],
         "validation_rows": known.shape[1],
     }
-    return replace(state, net=done.net, effects=effects, summary=summary)
+    report = {"directions": effects.model.ratios.shape[1], "gain": gain, "effects": "kept"}
+    return replace(state, net=done.net, summary=summary), effects, report
 
 
 def _shifted_labels(task: Task, effects: GroupEffects) -> Array | None:
@@ -386,13 +757,11 @@ def _shifted_labels(task: Task, effects: GroupEffects) -> Array | None:
 
     The rows' own groups are few, and a network that has seen no others takes what they have in common for a rule.
     """
-    data = task.data
-    if data.are_counts or data.has_gaps:
+    if not task.data.has_whole_shares:
         return None
-    assert data.groups is not None
-    random = np.random.default_rng(derive_seed(task.seed, 18))
-    factors = np.exp(effects.redraw(data.groups.take(task.rows).codes, random) @ effects.model.directions.T)
-    shares = data.labels[task.rows] * factors
+    random = np.random.default_rng(task.seed_of(18))
+    changes = effects.redraw(_groups_of(task).take(task.rows).codes, random)
+    shares = task.data.labels[task.rows] * np.exp(changes @ effects.model.directions.T)
     closed: Array = shares / shares.sum(1, keepdims=True)
     return closed
 
@@ -404,6 +773,21 @@ def _log_prob(net: SnefyNet, problem: Problem, rows: Tensor) -> Tensor:
     return evaluate(net, problem.data.tensor(device), objective, rows.to(device)).cpu()
 
 
+def _first_matrix(net: SnefyNet) -> tuple[nn.Parameter, nn.Parameter]:
+    """The matrix and the bias that see the inputs."""
+    body = net.backbone
+    return (body.weights[0], body.biases[0]) if len(body.weights) else (net.head_weight, net.head_bias)
+
+
+def _with_first_matrix(net: SnefyNet, weight: Tensor) -> SnefyNet:
+    """The net, changed in place, with another matrix that sees the inputs."""
+    if len(net.backbone.weights):
+        net.backbone.weights[0] = nn.Parameter(weight)
+    else:
+        net.head_weight, net.backbone.width = nn.Parameter(weight), weight.shape[1]
+    return net
+
+
 def widen(net: SnefyNet, columns: Array) -> SnefyNet:
     """A copy of a net with further inputs that have no weight yet.
 
@@ -412,31 +796,22 @@ def widen(net: SnefyNet, columns: Array) -> SnefyNet:
         columns: some rows of the further inputs (N, q).
 
     Returns:
-        The net; whatever the further inputs are, its laws are those of ``net``.
+        The net; whatever the further inputs are, its distributions are those of ``net``.
     """
-    net, extra = copy.deepcopy(net), columns.shape[1]
-    body = net.backbone
-    assert isinstance(body, StackedMLP)
-    device = body.scaler.centre.device
-    scale = torch.as_tensor(np.maximum(columns.std(0), 0.05), dtype=torch.float32, device=device)
-    centre = torch.as_tensor(columns.mean(0), dtype=torch.float32, device=device)
-    wide = len(body.scaler.centre), extra
-    body.scaler.centre = torch.cat([body.scaler.centre, centre.expand(wide)], 1)
-    body.scaler.scale = torch.cat([body.scaler.scale, scale.expand(wide)], 1)
-
-    def padded(weight: Tensor) -> nn.Parameter:
-        return nn.Parameter(torch.cat([weight.detach(), weight.new_zeros(weight.shape[0], extra, weight.shape[2])], 1))
-
-    if len(body.weights):
-        body.weights[0] = padded(body.weights[0])
-    else:
-        net.head_weight = padded(net.head_weight)
-        body.width += extra
-    return net
+    net, scaler = copy.deepcopy(net), net.backbone.scaler
+    scale, centre = np.maximum(columns.std(0), 0.05), columns.mean(0)
+    for name, values in (("centre", centre), ("scale", scale)):
+        old = getattr(scaler, name)
+        extra = torch.as_tensor(values, dtype=torch.float32, device=old.device).expand(len(old), -1)
+        setattr(net.backbone.scaler, name, torch.cat([old, extra], 1))
+    weight = _first_matrix(net)[0].detach()
+    zeros = weight.new_zeros(len(weight), columns.shape[1], weight.shape[2])
+    return _with_first_matrix(net, torch.cat([weight, zeros], 1))
 
 
+@torch.no_grad()
 def forget_groups(net: SnefyNet, n_columns: int) -> SnefyNet:
-    """A copy of a net for rows of unknown groups, without the inputs that say what is known of a group.
+    """A copy of a net for rows of unknown groups, without the inputs that describe a group.
 
     Args:
         net: whose last inputs are what :meth:`GroupEffects.columns` makes.
@@ -446,20 +821,10 @@ def forget_groups(net: SnefyNet, n_columns: int) -> SnefyNet:
         The net.
     """
     net = copy.deepcopy(net)
-    body = net.backbone
-    assert isinstance(body, StackedMLP)
-    unknown = torch.zeros(body.n_inputs, device=body.scaler.centre.device)
+    scaler, (weight, bias) = net.backbone.scaler, _first_matrix(net)
+    unknown = torch.zeros_like(scaler.centre[0])
     unknown[-1] = 1.0
-    with torch.no_grad():
-        constant = body.scaler(unknown.expand(body.n_members, 1, -1))[..., -n_columns:]  # (K, 1, q)
-        weight, bias = (body.weights[0], body.biases[0]) if len(body.weights) else (net.head_weight, net.head_bias)
-        bias += constant @ weight[:, -n_columns:]
-        kept = nn.Parameter(weight[:, :-n_columns].clone())
-    body.scaler.centre = body.scaler.centre[:, :-n_columns].clone()
-    body.scaler.scale = body.scaler.scale[:, :-n_columns].clone()
-    if len(body.weights):
-        body.weights[0] = kept
-    else:
-        net.head_weight = kept
-        body.width -= n_columns
-    return net
+    constant = scaler(unknown.expand(len(weight), 1, -1))[..., -n_columns:]  # (K, 1, q)
+    bias += constant @ weight[:, -n_columns:]
+    scaler.centre, scaler.scale = scaler.centre[:, :-n_columns].clone(), scaler.scale[:, :-n_columns].clone()
+    return _with_first_matrix(net, weight[:, :-n_columns].clone())

@@ -30,8 +30,6 @@ from snefy_ldl.learners.trees import TreesLDL
 
 #: Guides learn from at most this many rows; the others are new to them, which is as good for the network.
 GUIDE_ROWS = 20_000
-#: Rows that a leaf of light trees holds: fully grown on that many rows, a hundred trees would fill half a gigabyte.
-LIGHT_LEAF = 5
 #: Above this many cells a linear guide is fitted in three folds instead of five, and a forest has half its trees.
 MANY_CELLS = 600_000
 #: Folds on few rows: a guide that lacks a fifth of those is clearly worse than the one that serves new rows.
@@ -79,21 +77,19 @@ class Guides:
         return np.hstack([X.toarray() if hasattr(X, "toarray") else X, seen])
 
 
-def default_guides(n_rows: int, n_features: int, seed: int, light: bool = False) -> list[Any]:
+def default_guides(n_rows: int, n_features: int, seed: int) -> list[Any]:
     """The library's own guides: SA-BFGS and extremely randomised trees.
 
     Args:
         n_rows: training rows.
         n_features: d.
         seed: of the trees.
-        light: whether memory counts for more than their accuracy.
 
     Returns:
         Unfitted learners.
     """
     trees = 200 if n_rows >= 500 and min(n_rows, GUIDE_ROWS) * n_features < MANY_CELLS else 100
-    leaf = LIGHT_LEAF if light else 1
-    return [SABFGS(), TreesLDL(n_trees=trees, min_leaf=leaf, max_features="sqrt", random_state=seed % 2**31)]
+    return [SABFGS(), TreesLDL(n_trees=trees, max_features="sqrt", random_state=seed % 2**31)]
 
 
 def fit_guides(

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,24 +21,21 @@ from snefy_ldl.datasets.grouping import split_groups
 from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError
-from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
-from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.networks.scaling import column_moments, scaling_of
-from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, paper_init, prototype_init
+from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP, column_moments, scaling_of
+from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, label_concentration, paper_init, prototype_init
 from snefy_ldl.training.data import Labels, TrainingData, complete_votes, prepare_shares, prepare_votes
 from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean
 from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
-from snefy_ldl.training.policy import POLICY, Schedule
-from snefy_ldl.training.settings import CandidateSpec, Settings
+from snefy_ldl.training.policy import POLICY, CandidateSpec, Schedule, Settings
 
 if TYPE_CHECKING:
-    from snefy_ldl.training.model import FittedModel
+    from snefy_ldl.training.fit import FittedModel
 
 #: Share of the background Dirichlet while training; the validation rows settle it afterwards.
 BACKGROUND_SHARE = 0.02
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(eq=False)
 class Task:
     """One model to fit.
 
@@ -59,44 +55,31 @@ class Task:
 
     settings: Settings
     data: TrainingData
-    rows: Index
-    start: FittedModel | None
-    one_pass: bool
-    policy: ZeroPolicy | None
-    warn: bool
-    seed: int
+    rows: Index = None  # type: ignore[assignment]
+    start: FittedModel | None = None
+    one_pass: bool = False
+    policy: ZeroPolicy | None = None
+    warn: bool = True
+    seed: int = None  # type: ignore[assignment]
 
-    def __init__(
-        self,
-        settings: Settings,
-        data: TrainingData,
-        rows: Index | None = None,
-        *,
-        start: FittedModel | None = None,
-        one_pass: bool = False,
-        policy: ZeroPolicy | None = None,
-        warn: bool = True,
-        seed: int | None = None,
-    ) -> None:
-        rows = np.arange(data.n_rows) if rows is None else rows
-        seed = seed_from(settings.random_state) if seed is None else seed
-        vars(self).update(settings=settings, data=data, rows=rows, start=start, one_pass=one_pass)
-        vars(self).update(policy=policy, warn=warn, seed=seed)
-        fraction, start = self.settings.validation_fraction, self.start
-        needed = 2 if fraction == 0 else 4
-        if len(rows) < needed:
+    def __post_init__(self) -> None:
+        data, start, fraction = self.data, self.start, self.settings.validation_fraction
+        self.rows = np.arange(data.n_rows) if self.rows is None else self.rows
+        self.seed = seed_from(self.settings.random_state) if self.seed is None else self.seed
+        n_rows, needed = len(self.rows), 2 if fraction == 0 else 4
+        if n_rows < needed:
             raise InputError(
-                f"X has {len(rows)} row(s) ({len(rows)} sample(s)); a fit with "
-                f"validation_fraction={fraction:g} needs at least {needed}."
+                f"X has {n_rows} row(s) ({n_rows} sample(s)); a fit with validation_fraction={fraction:g} needs at "
+                f"least {needed}."
             )
         if start is not None:
-            if self.data.n_labels != start.n_labels:
-                raise InputError(f"D has {self.data.n_labels} labels, but the model was fitted with {start.n_labels}.")
+            if data.n_labels != start.n_labels:
+                raise InputError(f"D has {data.n_labels} labels, but the model was fitted with {start.n_labels}.")
             if self.settings.backbone is None:
-                check_features(self.data.features, n_features=start.n_inputs)
+                check_features(data.features, n_features=start.n_inputs)
         policy = self.labels.policy  # labels that break a rule fail before any work starts
         if not data.are_counts:
-            policy.apply(data.labels[rows], warn=warn, names=data.label_names)
+            policy.apply(data.labels[self.rows], warn=self.warn, names=data.label_names)
 
     @cached_property
     def labels(self) -> Labels:
@@ -170,8 +153,13 @@ class Problem:
         settings, how, first = self.task.settings, self.schedule, self.members[0]
         sizes = len(first.train), len(first.valid), min(how.batch_size, len(first.train))
         widths = settings.n_neurons, settings.n_readouts, tuple(settings.hidden_sizes), settings.recipe
-        same = replace(how, batch_size=0, learning_rate=0.0, weight_decay=0.0)
-        return id(self.data.features), self.spec, sizes, widths, same
+        return id(self.data.features), self.spec, sizes, widths, replace(how, batch_size=0)
+
+    @property
+    def counted(self) -> list[Any]:
+        """Which validation rows of each member count in training, (B,) each."""
+        weights, rows = self.data.weights, [member.valid.numpy() for member in self.members]
+        return [np.ones(len(own), dtype=bool) if weights is None else weights[own] > 0.0 for own in rows]
 
     @cached_property
     def teams(self) -> list[int]:
@@ -223,18 +211,17 @@ def learnt_rows(task: Task) -> Index:
     return task.rows if weights is None else task.rows[weights[task.rows] > 0]
 
 
-def prepare_guides(task: Task, light: bool = False) -> GuideTable:
+def prepare_guides(task: Task) -> GuideTable:
     """Fit the guides of a task, and predict every row without having seen its label.
 
     Args:
         task: one with guides.
-        light: whether memory counts for more than their accuracy.
 
     Returns:
         The guides and what they predict.
     """
     data, seen, (labels, floor, log_centre) = task.data, learnt_rows(task), guide_labels(task)
-    learners = POLICY.guides(task, light)
+    learners = POLICY.guides(task)
     guides, table = fit_guides(learners, data.features, labels, seen, floor, task.seed_of(9), data.blocks)
     return GuideTable(guides, table, seen, labels, log_centre)
 
@@ -414,11 +401,3 @@ def make_objective(net: SnefyNet, problems: Sequence[Problem], device: torch.dev
     which = [0 if same else k for k, problem in enumerate(problems) for _ in problem.members]
     group = torch.tensor(which, device=device)
     return Gaps(tables, net, group) if data.has_gaps else Shares(torch.stack(tables).log(), net, group)
-
-
-def checkpoint_folder(problem: Problem, alone: bool) -> Path | None:
-    """Where a problem's checkpoint goes, or None: candidates and further members each have another folder."""
-    folder = problem.task.settings.checkpoint_dir
-    if folder is None or problem.task.one_pass:
-        return None
-    return Path(folder) if alone else Path(folder) / f"{problem.spec.inputs}-{problem.spec.scaling}"

@@ -26,7 +26,7 @@ from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import Features
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.persistence import CONFIG, Asked, check_description, check_shapes, n_encoded, require
-from snefy_ldl.training import FittedState, resolve_device
+from snefy_ldl.training import FittedModel, resolve_device
 from snefy_ldl.training.guides import pack_guides, unpack_guides
 
 #: Weights of a fit stay far below this; above it, float32 overflows after a few layers.
@@ -46,7 +46,7 @@ INFINITE = {"log_odds": -torch.inf, "backbone.scaler.limit": torch.inf}
 SEEN = "seen_rows"
 
 
-def pack_state(parameters: Mapping[str, Any], state: FittedState, arrays: dict[str, Any]) -> dict[str, Any]:
+def pack_state(parameters: Mapping[str, Any], state: FittedModel, arrays: dict[str, Any]) -> dict[str, Any]:
     """A fitted state as plain JSON values, its arrays put beside others.
 
     Args:
@@ -95,7 +95,7 @@ def pack_state(parameters: Mapping[str, Any], state: FittedState, arrays: dict[s
 
 def unpack_state(
     config: dict[str, Any], arrays: dict[str, Any], asked: Asked, free: tuple[str, ...] = ()
-) -> tuple[dict[str, Any], FittedState]:
+) -> tuple[dict[str, Any], FittedModel]:
     """The fitted state that :func:`pack_state` described, on the CPU.
 
     Args:
@@ -142,7 +142,7 @@ def unpack_state(
                 own = {name: value.numpy() for name, value in tensors.items() if name.startswith("guide.")}
                 width = n_encoded(config, folder / CONFIG)
                 guides = unpack_guides(config["guides"], own, width, network["n_labels"], asked.guides)
-        return parameters, FittedState(
+        return parameters, FittedModel(
             net=net.eval(),
             scaling=config["scaling"],
             history=config["history"],
@@ -287,7 +287,7 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else None
 
 
-def put_on_device(state: FittedState, device: str, folder: str | Path) -> None:
+def put_on_device(state: FittedModel, device: str, folder: str | Path) -> None:
     """Move the network of a state that was read from a folder; raises if there is no such device here."""
     try:
         state.net.to(resolve_device(device))

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,24 +14,21 @@ import torch
 from torch import Tensor, distributed
 
 from snefy_ldl._internal.limits import STREAM_ROWS
+from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Mask
 from snefy_ldl.datasets.streams import Chunk, Stream
 from snefy_ldl.errors import InputError
-from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
-from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.networks.scaling import ScaledFeatures
-from snefy_ldl.training.checkpoint import FILE_NAME, BestWeights, Checkpoint, Run, Snapshot, fingerprint
+from snefy_ldl.networks.backbones import CustomBackbone
+from snefy_ldl.training.checkpoint import FILE_NAME, Checkpoint
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.model import FittedModel
+from snefy_ldl.training.fit import FittedModel
 from snefy_ldl.training.objectives import Objective
-from snefy_ldl.training.optimiser import copy_of_member, make_optimizer
-from snefy_ldl.training.policy import POLICY
-from snefy_ldl.training.prepare import Task, build_net, checkpoint_folder, make_objective, prepare
-from snefy_ldl.training.settings import Settings
-from snefy_ldl.training.steps import BackboneSteps, Steps, evaluate, seeded
-from snefy_ldl.training.train import Fit, count_repair, diagnose, is_sound, keep_best, out_of_patience, thaw
+from snefy_ldl.training.policy import POLICY, Settings
+from snefy_ldl.training.prepare import Task, build_net, make_objective, prepare
+from snefy_ldl.training.steps import Steps, copy_of_member, evaluate, scaled_once, seeded
+from snefy_ldl.training.train import Course, Fit, held_log_prob
 
 #: Rows a step of a stream takes where nothing else says.
 BATCH_ROWS = 256
@@ -79,13 +77,13 @@ class Held:
     index: Tensor
 
 
-class StreamFit:
+class StreamFit(Course):
     """A fit on a stream, between two epochs.
 
     Args:
         settings: of the model.
         stream: pairs of x and labels, from whose first rows the model starts.
-        columns: what the user says of some columns of tables.
+        columns: a dict overriding the kinds of some columns of tables; "auto" looks at the first chunk.
         exchange: the workers that train the same model; None trains alone.
         shard: the rows of this worker, as many as every other's and in chunks of the same sizes; ``stream`` by default.
     """
@@ -112,66 +110,43 @@ class StreamFit:
         self.problem = prepare(*POLICY.specs(task), task)
         self.columns = columns if task.data.columns is None else task.data.columns
         size = settings.batch_size if settings.batch_size != "auto" else stream.batch_size or BATCH_ROWS
-        self.schedule = replace(task.schedule, batch_size=int(size))
-        self.net = build_net([self.problem]).to(self.device)
-        self.teams, self.run = self.problem.teams, self._blank()
-        self.start = FittedModel.of(Fit(self.problem, "trained", self.run, self.net), [])
-        self.optimizer = make_optimizer(self.net, self.schedule)
+        net = build_net([self.problem]).to(self.device)
+        super().__init__(net, replace(task.schedule, batch_size=int(size)), self.problem.teams)
+        self.start = FittedModel.of(Fit(self.problem, "trained", self.run, net), [])
         if exchange is not None:
             self.optimizer.before_step = self._average_gradients
-        self.snapshot, self.best = Snapshot(self.net, self.optimizer), BestWeights(self.net)
-        self.rate_factor, self.steps_done, self.rows_seen = 1.0, 0, 0
+        self.steps_done, self.rows_seen = 0, 0
         self.length = self.stream.n_rows
         self.masks: list[Mask] = []  # which rows of each chunk are held back
         self.held: list[Held] = []
         self.seen: SeenRows | None = None
         self.first_pass = True
-        self.left_out: list[float] | None = None
-        folder = checkpoint_folder(self.problem, alone=True)
-        self.checkpoint = None
-        if folder is not None:
-            self.checkpoint = Checkpoint(folder / FILE_NAME, fingerprint(task, self.problem.name))
-            self._resume()
+        self.checkpoint: Checkpoint | None = None
+        if settings.checkpoint_dir is not None:
+            place = Path(settings.checkpoint_dir) / FILE_NAME
+            self.checkpoint = Checkpoint(place, self, task, self.problem.name)
+            self._go_on()
 
-    def _blank(self) -> Run:
-        members = len(self.problem.members)
-        return Run([math.inf] * members, [-1] * members)
+    def _go_on(self) -> None:
+        """Find out what a checkpoint does not hold: where the stream is, and the validation rows."""
+        if self.run.epochs:
+            self.length = self.rows_seen = int(self.run.epochs[-1]["rows"])
+            self.steps_done = int(sum(record["steps"] for record in self.run.epochs))
+            for number, chunk in enumerate(self.stream.chunks()):  # the held rows again, as the first epoch took them
+                if sum(int(mask.sum()) for mask in self.masks) >= MOST_HELD:
+                    break
+                self._hold_back(number, chunk)
 
     def _average_gradients(self) -> None:
         """Every worker takes the same step: that of the mean of all gradients."""
         assert self.exchange is not None
         self.exchange.average([p.grad for p in self.net.parameters() if p.grad is not None])
 
-    def _resume(self) -> None:
-        assert self.checkpoint is not None
-        progress = self.checkpoint.resume(self.snapshot, self.best)
-        if progress is None:
-            return
-        self.run, self.rate_factor = progress
-        if self.run.epochs:
-            self.length = self.rows_seen = int(self.run.epochs[-1]["rows"])
-            self.steps_done = int(sum(record["steps"] for record in self.run.epochs))
-        for number, chunk in enumerate(self.stream.chunks()):  # the held rows again, as the first epoch took them
-            if sum(int(mask.sum()) for mask in self.masks) >= MOST_HELD:
-                break
-            self._hold_back(number, chunk)
-
-    @property
-    def finished(self) -> bool:
-        """Whether every epoch is done, or patience has run out."""
-        return self.run.next_epoch >= self.schedule.epochs or all(self.stopped)
-
-    @property
-    def stopped(self) -> list[bool]:
-        """Whether each member has run out of patience (K)."""
-        return out_of_patience(self.run, self.schedule.patience)
-
     # -- chunks ------------------------------------------------------------------------------------------------------
 
     def _data(self, chunk: Chunk) -> TrainingData:
         shares, votes = chunk.split(self.counts)
-        columns = self.columns
-        return TrainingData(chunk.X, shares, votes, None, self.settings.backbone, columns, keep_constant=True)
+        return TrainingData(chunk.X, shares, votes, None, self.settings.backbone, self.columns, keep_constant=True)
 
     def _take(self, chunk: Chunk, rows: Any) -> Chunk:
         labels = chunk.labels.iloc[rows] if hasattr(chunk.labels, "iloc") else np.asarray(chunk.labels)[rows]
@@ -186,14 +161,16 @@ class StreamFit:
             mask &= np.cumsum(~mask) > 1  # rows to train on remain
             self.masks.append(mask)
             if mask.any():
-                self.held.append(self._hold(self._take(chunk, np.flatnonzero(mask))))
+                rows = np.flatnonzero(mask)
+                own = self._take(chunk, rows if len(rows) > 1 else np.repeat(rows, 2))  # a task has two rows or more
+                self.held.append(self._labels(own))
         mask = self.masks[number]
         if not mask.any() or len(mask) != len(chunk):
             return chunk
         return self._take(chunk, np.flatnonzero(~mask))
 
-    def _labels(self, chunk: Chunk) -> tuple[Any, Objective, Tensor]:
-        """What the net reads of a chunk, what it must explain, and the rows in each member's order (K, b)."""
+    def _labels(self, chunk: Chunk) -> Held:
+        """What the net reads of a chunk, what it must explain, and the rows in each member's order."""
         task = Task(
             self.settings,
             self._data(chunk),
@@ -208,20 +185,14 @@ class StreamFit:
             prints = SeenRows.of(problem.data.features, problem.data.labels)
             self.seen = prints if self.seen is None or prints is None else self.seen.joined(prints)
         order = torch.stack([member.train for member in problem.members]).to(self.device)
-        return problem.data.tensor(self.device), make_objective(self.net, [problem], self.device), order
-
-    def _hold(self, chunk: Chunk) -> Held:
-        if len(chunk) < 2:  # a task has at least two rows
-            chunk = self._take(chunk, np.zeros(2, dtype=np.intp))
-        X, objective, order = self._labels(chunk)
-        return Held(X, objective, order)
+        return Held(problem.data.tensor(self.device), make_objective(self.net, [problem], self.device), order)
 
     # -- epochs ------------------------------------------------------------------------------------------------------
 
     def epoch(self) -> None:
         """One pass over the stream."""
         started = time.perf_counter()
-        thaw(self, self.run.next_epoch)
+        self.thaw()
         loss, rows, steps_before = torch.zeros(self.net.n_members, dtype=torch.float64), 0, self.steps_done
         seen = 0
         for place, chunk in enumerate(self.stream.chunks()):
@@ -239,33 +210,35 @@ class StreamFit:
         record |= {"steps": float(self.steps_done - steps_before), "seconds": time.perf_counter() - started}
         self.rows_seen = seen
         if self.held:
-            record["validation_loss"] = self._validate()
+            parts = [evaluate(self.net, held.X, held.objective, held.index) for held in self.held]
+            losses = -torch.cat(parts, 1).mean(1).double()
+            if self.exchange is not None:  # each holds back as many rows as the others
+                self.exchange.average([losses])
+            record["validation_loss"] = losses.tolist()
+            self.keep_best(losses.tolist())
         self.run.epochs.append(record)
         if self.checkpoint is not None:
-            self.checkpoint.save(self.snapshot, self.best, self.run, self.rate_factor)
+            self.checkpoint.save()
 
     def _learn(self, chunk: Chunk, seen: int) -> Tensor:
         """Every row of a chunk once; mean loss of each member (K,), float64."""
-        X, objective, order = self._labels(chunk)
-        if isinstance(self.net.backbone, StackedMLP):
-            X = ScaledFeatures.of(self.net.backbone.scaler, X)
+        part = self._labels(chunk)
+        order = part.index
         size = min(self.schedule.batch_size, order.shape[1])
         n_steps = math.ceil(order.shape[1] / size)
         rows = torch.cat([order, order[:, : n_steps * size - order.shape[1]]], 1)
-        make = BackboneSteps if isinstance(self.net.backbone, CustomBackbone) else Steps
-        steps = make(self.net, X, objective, self.optimizer, self.snapshot, rows[:, :size], n_steps, None)
-        steps.step = steps.update  # a chunk is over before a captured graph pays
-        before = self.snapshot.take()
+        X = scaled_once(self.net, part.X)
+        # one by one, also on a GPU: a chunk is over before a captured graph pays
+        steps = Steps(self.net, X, part.objective, self.optimizer, rows[:, :size], n_steps, None)
+        self.before.take()
         self.net.train()
         with seeded(self.problem.task.seed_of(2, self.steps_done), self.device):
-            loss = steps.run(rows, [self._rate(step, seen) * self.rate_factor for step in range(n_steps)])
+            loss = steps.run(rows, [self._rate(step, seen) * self.run.rate_factor for step in range(n_steps)])
         self.steps_done += n_steps
         if self.exchange is not None:  # all find it sound, or none
             self.exchange.average([loss])
-        if not is_sound(self.net, loss, None):
-            self.snapshot.put_back(before)
-            self.rate_factor *= 0.5
-            count_repair(self.run, loss, diagnose(self.net, X, self.schedule.learning_rate * self.rate_factor))
+        if not self.is_sound(loss):
+            self.repair()
             loss = torch.zeros_like(loss)
         steps.release()
         return loss.double().cpu()
@@ -278,46 +251,45 @@ class StreamFit:
         done = self.steps_done + step + 1
         return min(1.0, done / WARM_UP) * min(1.0, math.sqrt(PLATEAU / done))
 
-    def _validate(self) -> list[float]:
-        """Validation loss of each member (K,), whose best weights are kept."""
-        if self.left_out is None:
-            self.left_out = self._mean_left_out()
-        parts = [evaluate(self.net, held.X, held.objective, held.index) for held in self.held]
-        losses = -torch.cat(parts, 1).mean(1).double()
-        if self.exchange is not None:  # each holds back as many rows as the others
-            self.exchange.average([losses])
-        keep_best(self, losses.tolist())
-        return losses.tolist()
-
-    def _mean_left_out(self) -> list[float] | None:
-        """What the validation losses leave out of the log likelihood, one figure per member; None for nothing."""
-        means = [held.objective.mean_left_out(held.index) for held in self.held]
-        parts = [mean * held.index.shape[1] for mean, held in zip(means, self.held) if mean is not None]
-        if not parts:
-            return None
-        total = (torch.stack(parts).sum(0) / sum(held.index.shape[1] for held in self.held)).to(self.device)
-        if self.exchange is not None:
-            self.exchange.average([total])
-        return [float(part) for part in total]
-
     def conclude(self) -> FittedModel:
         """The fitted model: best validated weights, the background's share settled on the rows held back."""
         if isinstance(self.net.backbone, CustomBackbone):
             self.net.backbone.freeze(False)
-        net: SnefyNet = self.net.eval()
+        self.net.eval()
         if self.held:
             self.best.put_back()
-            if self.held[0].objective.background is not None:
-                pairs = [(h, evaluate(net, h.X, h.objective.without_background(), h.index)) for h in self.held]
-                backgrounds = [held.objective.background_of(held.index) for held in self.held]
-                known = [background for background in backgrounds if background is not None]
-                net.refine_background(torch.cat([log_p for _, log_p in pairs], 1), torch.cat(known, 1))
-        left_out = self.left_out or [0.0] * net.n_members
-        run = replace(self.run, best_loss=[loss - part for loss, part in zip(self.run.best_loss, left_out)])
-        model = FittedModel.of(Fit(self.problem, "trained", run, net), [])
+            held_log_prob(self.net, [(held.X, held.objective, held.index) for held in self.held])
+        model = FittedModel.of(Fit(self.problem, "trained", self.run, self.net), [])
         held = sum(int(mask.sum()) for mask in self.masks)
         workers = 1 if self.exchange is None else self.exchange.n_workers
         about = {"rows": workers * (self.rows_seen - held), "validation_rows": workers * held, "streamed": True}
         summary = model.summary | about | ({} if workers == 1 else {"workers": workers})
         seen = None if self.seen is None else replace(self.seen, rows=workers * self.seen.rows)
-        return replace(model, summary=summary, seen=seen, shown=None)
+        return replace(model, summary=summary, seen=seen)
+
+
+def fit_stream(settings: Settings, stream: Stream, columns: Any = "auto") -> FittedModel:
+    """Train on a stream: neurons start at its first rows, a sample of its rows is held back for validation.
+
+    Nothing is loaded whole: a chunk of rows is in memory at a time, shuffled by itself. What needs all rows beforehand
+    is settled simply: no guides, zeros are shrunk, features scaled by the first chunk.
+
+    Args:
+        settings: of the model.
+        stream: pairs of x and labels.
+        columns: a dict overriding the kinds of some columns of tables; "auto" looks at the first chunk.
+
+    Returns:
+        The fitted model.
+
+    Raises:
+        InputError: the stream is empty or has no labels, or a chunk breaks a rule.
+        TrainingError: losses stay infinite after several repairs.
+    """
+    part = StreamFit(settings, stream, columns)
+    total, done = part.schedule.epochs, part.run.next_epoch
+    with Progress("stream", total, show=settings.verbose >= 1, completed=done) as progress:
+        while not part.finished:
+            part.epoch()
+            progress.update(part.run.next_epoch, f"loss {part.run.history[-1]['loss']:.3f}")
+    return part.conclude()

@@ -7,17 +7,17 @@ one task are compared at a few epochs, at equal steps, and those that are clearl
 from __future__ import annotations
 
 import math
-import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
 from torch import Tensor
 
 from snefy_ldl._internal.progress import Progress
@@ -27,14 +27,21 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.networks.scaling import ScaledFeatures
-from snefy_ldl.training.checkpoint import FILE_NAME, BestWeights, Checkpoint, Run, Snapshot, fingerprint
+from snefy_ldl.training.checkpoint import FILE_NAME, Checkpoint
 from snefy_ldl.training.objectives import Objective
-from snefy_ldl.training.optimiser import StackedAdamW, make_optimizer
 from snefy_ldl.training.policy import POLICY, Schedule
-from snefy_ldl.training.prepare import Problem, build_net, checkpoint_folder, make_objective
-from snefy_ldl.training.select import paired_lead
-from snefy_ldl.training.steps import BackboneSteps, Steps, evaluate, scaled_once, seeded, shuffles
+from snefy_ldl.training.prepare import Problem, build_net, make_objective
+from snefy_ldl.training.steps import (
+    Copies,
+    StackedAdamW,
+    evaluate,
+    live_tensors,
+    make_optimizer,
+    make_steps,
+    scaled_once,
+    seeded,
+    shuffles,
+)
 
 #: How often a fit may undo an epoch and halve its learning rate before it gives up.
 MAX_REPAIRS = 8
@@ -42,8 +49,64 @@ MAX_REPAIRS = 8
 SHARED_PRODUCTS = 10**9
 #: Members in one stack, at most. On a CPU the cost per member is flat from about 4 on; more only takes memory.
 CPU_STACK, GPU_STACK = 16, 1024
-#: Steps of single members below which processes of their own take longer to start than to work (a few seconds).
-FEW_STEPS = 10_000
+
+
+# -- what training returns, and the choice ---------------------------------------------------------------------------
+
+
+@dataclass
+class Run:
+    """The course of a fit.
+
+    Args:
+        best_loss: smallest validation loss of each member (K); infinite where there was none.
+        best_epoch: its epoch (K); -1 where there was none.
+        epochs: one record per epoch: ``loss`` and ``validation_loss`` of each member (K) and ``seconds``; of streams
+            also ``rows`` and ``steps``.
+        repairs: how often an epoch was undone.
+        rate_factor: by what the schedule's rates are multiplied; every repair halves it.
+    """
+
+    best_loss: list[float]
+    best_epoch: list[int]
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    repairs: int = 0
+    rate_factor: float = 1.0
+
+    @property
+    def next_epoch(self) -> int:
+        """Epochs done."""
+        return len(self.epochs)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in epochs."""
+        return float(sum(record["seconds"] for record in self.epochs))
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """One record per epoch: ``epoch``, ``loss``, ``validation_loss`` and ``seconds``, losses as member means."""
+        return [
+            {"epoch": float(number)}
+            | {k: float(np.mean(value)) if isinstance(value, list) else value for k, value in record.items()}
+            for number, record in enumerate(self.epochs)
+        ]
+
+    def of(self, members: list[int]) -> Run:
+        """The part that concerns some of the members; time is shared out evenly."""
+        part, epochs = len(members) / len(self.best_loss), []
+        for record in self.epochs:
+            own = {k: [value[m] for m in members] for k, value in record.items() if isinstance(value, list)}
+            epochs.append({**record, **own, "seconds": part * record["seconds"]})
+        best = [self.best_loss[k] for k in members], [self.best_epoch[k] for k in members]
+        return Run(*best, epochs, self.repairs)
+
+    def joined(self, other: Run) -> Run:
+        """The course of these members and others, trained after them."""
+        pairs = zip_longest(self.epochs, other.epochs)  # members that ran out of patience have fewer
+        epochs = [{k: one[k] + two[k] for k in one} if one and two else one or two for one, two in pairs]
+        best = self.best_loss + other.best_loss, self.best_epoch + other.best_epoch
+        return Run(*best, epochs, self.repairs + other.repairs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +134,7 @@ class Fit:
     def scores(self) -> Array:
         """Log likelihoods of the rows by which candidates are compared (B,): those that count, of all members."""
         assert self.log_prob is not None
-        return np.concatenate([values[rows] for values, rows in zip(self.log_prob, counted(self.problem))])
+        return np.concatenate([values[rows] for values, rows in zip(self.log_prob, self.problem.counted)])
 
     def record(self, is_kept: bool) -> dict[str, Any]:
         """An entry of ``SnefyLDL.candidates_``."""
@@ -110,19 +173,74 @@ class Fit:
         return Fit(problem, self.outcome, self.run.joined(other.run), net.eval(), log_prob)
 
 
-def counted(problem: Problem) -> list[Any]:
-    """Which validation rows of each member count in training, (B,) each."""
-    weights, rows = problem.data.weights, [member.valid.numpy() for member in problem.members]
-    return [np.ones(len(own), dtype=bool) if weights is None else weights[own] > 0.0 for own in rows]
+def paired_lead(challenger: Array, incumbent: Array) -> tuple[float, float]:
+    """By how much one candidate's log densities of the same rows are larger.
+
+    Args:
+        challenger: log densities (B,).
+        incumbent: those of the other candidate (B,).
+
+    Returns:
+        The mean difference, and its standard error, infinite for fewer than two rows.
+
+    Example:
+        >>> mean, error = paired_lead(np.array([1.0, 2.0, 3.0]), np.zeros(3))
+        >>> round(mean / error, 3)
+        3.464
+    """
+    gain = np.asarray(challenger, dtype=np.float64) - np.asarray(incumbent, dtype=np.float64)
+    if len(gain) < 2:
+        return float(gain.sum()), np.inf
+    return float(gain.mean()), float(gain.std(ddof=1) / np.sqrt(len(gain)))
 
 
-def train(problems: Sequence[Problem], progress: Progress, n_jobs: int | None = 1) -> list[Fit]:
+def is_better(challenger: Array, incumbent: Array, least: float = 0.0) -> bool:
+    """The one rule by which a fit, and :class:`snefy_ldl.AutoLDL`, choose: paired held-out log likelihoods.
+
+    Args:
+        challenger: log densities (B,).
+        incumbent: those of the candidate that is preferred to it (B,).
+        least: standard errors by which it must lead. None among candidates of one fit, which answer alike: asking for
+            one lost .03 to .06 nats on GEMAS texture, Yeast and SBU_3DFE, and gained nothing on four other tables.
+
+    Returns:
+        Whether the challenger leads.
+
+    Example:
+        >>> even = np.linspace(-1.0, 1.0, 20)
+        >>> is_better(even + 0.1, np.zeros(20)), is_better(even + 0.1, np.zeros(20), least=1.0)
+        (True, False)
+    """
+    mean, error = paired_lead(challenger, incumbent)
+    return mean > (least * error if least else 0.0)
+
+
+def select(fits: Sequence[Fit]) -> Fit:
+    """The fit to keep.
+
+    Args:
+        fits: of one task, in the order of preference; at least one was trained to the end.
+
+    Returns:
+        The first of them, unless a later one leads the best before it on the rows that all held back.
+    """
+    ended = [fit for fit in fits if fit.outcome == "trained"]
+    best = ended[0]
+    for fit in ended[1:]:
+        if fit.log_prob is not None and is_better(fit.scores, best.scores):
+            best = fit
+    return best
+
+
+# -- training --------------------------------------------------------------------------------------------------------
+
+
+def train(problems: Sequence[Problem], progress: Progress) -> list[Fit]:
     """Train some problems; candidates of one task that are clearly behind another are dropped on the way.
 
     Args:
         problems: on one device. A task that continues, or passes once, must be alone; so must one with a checkpoint.
         progress: gets one unit per epoch of a stack.
-        n_jobs: processes on a CPU; None takes all cores, or one where the work is over in a few seconds.
 
     Returns:
         The fits, in the order of the problems.
@@ -130,64 +248,7 @@ def train(problems: Sequence[Problem], progress: Progress, n_jobs: int | None = 
     Raises:
         TrainingError: losses of every candidate of a task stay infinite after several repairs.
     """
-    settings = problems[0].task.settings
-    device, workers = settings.torch_device, 1
-    tasks = list(dict.fromkeys(problem.task for problem in problems))
-    if device.type == "cpu" and settings.backbone is None:
-        workers = min(len(tasks), (n_jobs or os.cpu_count() or 1) if n_jobs or _steps(problems) >= FEW_STEPS else 1)
-    if workers == 1:
-        return _train_here(problems, device, progress)
-    parts = [
-        [p for k, task in enumerate(tasks) if k % workers == part for p in problems if p.task is task]
-        for part in range(workers)
-    ]
-    progress.extend(workers)
-    answers = Parallel(n_jobs=workers)(delayed(_train_in_process)(part) for part in parts)
-    progress.advance(workers)
-    fits = {id(problem): fit for part, answer in zip(parts, answers) for problem, fit in zip(part, answer)}
-    return [replace(fits[id(problem)], problem=problem) for problem in problems]
-
-
-def _train_in_process(problems: Sequence[Problem]) -> list[Fit]:
-    """Train some problems in another process, with one thread and nothing to show."""
-    torch.set_num_threads(1)
-    fits = _train_here(problems, torch.device("cpu"), Progress("fit", 0, show=False))
-    return [replace(fit, problem=None) for fit in fits]  # type: ignore[arg-type]  # it is there already
-
-
-def _steps(problems: Sequence[Problem]) -> int:
-    """Steps of all members, if none stops early."""
-    return sum(
-        len(problem.members)
-        * problem.schedule.epochs
-        * math.ceil(len(problem.members[0].train) / problem.schedule.batch_size)
-        for problem in problems
-    )
-
-
-def _train_here(problems: Sequence[Problem], device: torch.device, progress: Progress) -> list[Fit]:
-    """Train problems in this process: all stacks to the first rung, then those that are left to the next."""
-    stacks = _stacks(problems, device)
-    epochs = stacks[0].loop.schedule.epochs
-    rungs = (
-        [(math.ceil(part * epochs), margin) for part, margin in POLICY.rungs] if epochs >= POLICY.rung_epochs else []
-    )
-    progress.extend(epochs * len(stacks))
-    for until, margin in [*rungs, (epochs, math.inf)]:
-        for stack in stacks:
-            stack.advance(until, progress, lambda stack=stack: _describe(stack, stacks))  # type: ignore[misc]
-        for task in dict.fromkeys(problem.task for problem in problems):
-            for stack, problem in _behind([(s, p) for s in stacks for p in s.alive if p.task is task], margin):
-                stack.outcomes[id(problem)] = "dropped early"
-    fits = {id(fit.problem): fit for stack in stacks for fit in stack.conclude()}
-    for task in dict.fromkeys(problem.task for problem in problems):
-        if not any(fits[id(problem)].outcome == "trained" for problem in problems if problem.task is task):
-            raise next(stack.failure for stack in stacks if stack.failure is not None)
-    return [fits[id(problem)] for problem in problems]
-
-
-def _stacks(problems: Sequence[Problem], device: torch.device) -> list[_Stack]:
-    """Problems by shape, as many in one stack as its size allows."""
+    device = problems[0].task.settings.torch_device
     groups: dict[tuple[Any, ...], list[Problem]] = {}
     for problem in problems:
         groups.setdefault(problem.shape, []).append(problem)
@@ -196,205 +257,168 @@ def _stacks(problems: Sequence[Problem], device: torch.device) -> list[_Stack]:
         first = group[0]
         size = max(1, (CPU_STACK if device.type == "cpu" else GPU_STACK) // len(first.members))
         size = 1 if first.task.settings.shares_backbone else size
-        stacks += [
-            _Stack(group[start : start + size], device, len(problems) == 1) for start in range(0, len(group), size)
-        ]
-    return stacks
+        stacks += [Stack(group[k : k + size], device, len(problems) == 1) for k in range(0, len(group), size)]
+    epochs, tasks = stacks[0].schedule.epochs, list(dict.fromkeys(problem.task for problem in problems))
+    rungs = [(math.ceil(part * epochs), margin) for part, margin in POLICY.rungs if epochs >= POLICY.rung_epochs]
+    progress.extend(epochs * len(stacks))
+    for until, margin in [*rungs, (epochs, math.inf)]:
+        for stack in stacks:
+            stack.advance(until, progress)
+        for task in tasks:
+            for stack, problem in _behind([(s, p) for s in stacks for p in s.alive if p.task is task], margin):
+                stack.outcomes[id(problem)] = "dropped early"
+    fits = {id(fit.problem): fit for stack in stacks for fit in stack.conclude()}
+    for task in tasks:
+        if not any(fits[id(problem)].outcome == "trained" for problem in problems if problem.task is task):
+            raise next(stack.failure for stack in stacks if stack.failure is not None)
+    return [fits[id(problem)] for problem in problems]
 
 
-def _describe(stack: _Stack, stacks: Sequence[_Stack]) -> str:
-    """What to show while a stack trains: what is tried, or the losses where nothing is left to choose."""
-    field = [problem for other in stacks for problem in other.problems]
-    alone = len({id(problem.task) for problem in field}) < len(field)
-    if not alone or sum(len(other.alive) for other in stacks) < 2:
-        return stack.loop.note
-    return f"choosing: {field.index(stack.problems[0]) + 1} of {len(field)}, {stack.problems[0].name}"
-
-
-def _behind(rivals: list[tuple[_Stack, Problem]], margin: float) -> list[tuple[_Stack, Problem]]:
+def _behind(rivals: list[tuple[Stack, Problem]], margin: float) -> list[tuple[Stack, Problem]]:
     """The rivals that are clearly behind another; never all of them."""
     rivals = [(stack, problem) for stack, problem in rivals if stack.may_drop]
     scores = [stack.scores(problem) for stack, problem in rivals]
     if math.isinf(margin) or len(rivals) < 2 or any(len(own) < POLICY.rung_rows for own in scores):
         return []
-    leads = [max(_in_errors(paired_lead(other, own)) for other in scores) for own in scores]
+    gains = [[paired_lead(other, own) for other in scores] for own in scores]
+    leads = [max(mean / max(error, 1e-300) for mean, error in own) for own in gains]
     return [rival for rival, lead in zip(rivals, leads) if lead > margin and lead > min(leads)]
 
 
-def _in_errors(lead: tuple[float, float]) -> float:
-    return lead[0] / max(lead[1], 1e-300)
+class Course:
+    """Members while they train: what fits to tables and to streams have in common.
+
+    Args:
+        net: K members, initialised.
+        schedule: how to train.
+        teams: for each member a number; members with the same one stop at a common epoch.
+        optimizer: one to continue with; a new one by default.
+
+    Attributes:
+        run: the course of the fit so far.
+        best: the weights at which each member did best.
+        before: the weights and moments to go back to where an epoch fails.
+    """
+
+    def __init__(
+        self, net: SnefyNet, schedule: Schedule, teams: Sequence[int], optimizer: StackedAdamW | None = None
+    ) -> None:
+        self.net, self.schedule, self.teams = net, schedule, list(teams)
+        self.optimizer = optimizer or make_optimizer(net, schedule)
+        self.run = Run([math.inf] * net.n_members, [-1] * net.n_members)
+        self.best, self.before = Copies(live_tensors(net)), Copies(live_tensors(net, self.optimizer))
+
+    @property
+    def stopped(self) -> list[bool]:
+        """Whether each member has seen so many epochs without a better validation loss (K)."""
+        now, patience = self.run.next_epoch - 1, self.schedule.patience
+        return [patience is not None and best >= 0 and now - best >= patience for best in self.run.best_epoch]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every epoch is done, or every member has run out of patience."""
+        return self.run.next_epoch >= self.schedule.epochs or all(self.stopped)
+
+    def thaw(self) -> None:
+        """Freeze a backbone of the user's own, or let it learn, as it is due in this epoch."""
+        backbone = self.net.backbone
+        if isinstance(backbone, CustomBackbone) and backbone.freeze(
+            self.run.next_epoch < backbone.settings.freeze_epochs
+        ):
+            self.optimizer.forget_layout()
+
+    def keep_best(self, losses: list[float]) -> Tensor:
+        """Keep the weights of the members that have their best validation loss yet.
+
+        Args:
+            losses: validation loss of each member in this epoch (K).
+
+        Returns:
+            Which members are better (K,).
+        """
+        run, teams = self.run, np.array(self.teams)
+        losses = [float(np.mean(np.array(losses)[teams == team])) for team in teams]
+        better = [loss < best and not stopped for loss, best, stopped in zip(losses, run.best_loss, self.stopped)]
+        for k in np.flatnonzero(better).tolist():
+            run.best_loss[k], run.best_epoch[k] = losses[k], run.next_epoch
+        self.best.keep(better)
+        return torch.tensor(better)
+
+    def is_sound(self, *losses: Tensor) -> bool:
+        """Whether parameters and losses are all finite."""
+        sizes = torch.stack([norm.double() for norm in torch._foreach_norm([*self.net.parameters()])])
+        return bool(torch.stack([torch.isfinite(one).all() for one in (sizes, *losses)]).all())
+
+    def repair(self) -> None:
+        """Undo what was done since ``before``, and halve the learning rate.
+
+        Raises:
+            TrainingError: it was done too often.
+        """
+        self.before.put_back()
+        run = self.run
+        run.rate_factor *= 0.5
+        run.repairs += 1
+        what = f"epoch {run.next_epoch}: a loss was not finite"
+        if run.repairs > MAX_REPAIRS:
+            raise TrainingError(
+                f"{what} after {MAX_REPAIRS} repairs; the learning rate was down to "
+                f'{self.schedule.learning_rate * run.rate_factor:.2g}. Scale the features (standardize="auto"), lower '
+                "learning_rate, or check the backbone for NaN."
+            )
+        warnings.warn(
+            f"{what}; the epoch was undone and the learning rate halved (repair {run.repairs} of {MAX_REPAIRS}).",
+            TrainingWarning,
+            stacklevel=9,  # the line that called SnefyLDL.fit
+        )
 
 
-class _Stack:
-    """Problems of one shape while they train."""
+class Stack(Course):
+    """Problems of one shape while they train: every member maximises the likelihood of its own rows.
 
-    def __init__(self, problems: Sequence[Problem], device: torch.device, alone: bool) -> None:
+    Args:
+        problems: of one shape.
+        device: where to train.
+        alone: whether nothing else is trained, so that the checkpoint has its folder for itself.
+    """
+
+    def __init__(self, problems: Sequence[Problem], device: torch.device, alone: bool = True) -> None:
         self.problems, first = list(problems), problems[0]
-        self.members = [member for problem in problems for member in problem.members]
+        task, data = first.task, first.data
+        net = (build_net(problems) if first.net is None else first.net).to(device)
+        offsets = np.cumsum([0] + [len(problem.members) for problem in problems])
+        teams = [int(start) + team for problem, start in zip(problems, offsets) for team in problem.teams]
+        kept = task.start.optimizer if task.one_pass and task.start is not None else None
+        super().__init__(net, first.schedule, teams, kept)
+        self.places = {id(p): list(range(a, b)) for p, a, b in zip(problems, offsets, offsets[1:])}
         self.outcomes: dict[int, Literal["dropped early", "failed"]] = {}
         self.failure: TrainingError | None = None
         self.shown = 0
-        task, schedule, data = first.task, first.schedule, first.data
-        net = (build_net(problems) if first.net is None else first.net).to(device)
-        self.X, self.objective = data.tensor(device), make_objective(net, problems, device)
-        optimizer = None
-        if task.one_pass:
-            kept = None if task.start is None else task.start.optimizer
-            optimizer = kept or make_optimizer(net, schedule)
+        members = [member for problem in problems for member in problem.members]
+        self.seeds = [member.shuffle_seed for member in members]
+        self.train_rows = torch.stack([member.train for member in members]).to(device)  # (K, n_train)
+        self.valid_rows = torch.stack([member.valid for member in members]).to(device)  # (K, n_valid)
+        self.X, self.weights = scaled_once(net, data.tensor(device)), data.weight_tensor(device)
         # With many labels a background can out-score untrained networks by so many nats that their gradients vanish.
-        objective = self.objective
-        if data.n_labels >= POLICY.background_labels:
-            objective = objective.without_background()
-        schedules = [problem.schedule for problem in problems for _ in problem.members]
-        rates = {(one.learning_rate, one.weight_decay) for one in schedules}
-        table = torch.tensor([(one.learning_rate, one.weight_decay) for one in schedules], device=device)
-        offsets = np.cumsum([0] + [len(problem.members) for problem in problems])
-        self.places = {id(p): list(range(a, b)) for p, a, b in zip(problems, offsets, offsets[1:])}
-        self.loop = TrainingLoop(
-            net,
-            self.X,
-            objective,
-            [(member.train, member.valid) for member in self.members],
-            schedule,
-            [member.shuffle_seed for member in self.members],
-            data.weight_tensor(device),
-            optimizer,
-            (table[:, 0], table[:, 1]) if len(rates) > 1 else None,
-            [int(start) + team for problem, start in zip(problems, offsets) for team in problem.teams],
-        )
-        folder = checkpoint_folder(first, alone)
+        self.objective = objective = make_objective(net, problems, device)
+        self.learnt = objective.without_background() if data.n_labels >= POLICY.background_labels else objective
+        self.batch_size = min(self.schedule.batch_size, self.train_rows.shape[1])
+        self.n_steps = math.ceil(self.train_rows.shape[1] / self.batch_size)
+        batch = self.train_rows[:, : self.batch_size]
+        self.steps = make_steps(net, self.X, self.learnt, self.optimizer, batch, self.n_steps, self.weights)
+        #: Log likelihoods of the validation rows at each member's best epoch (K, B).
+        self.held: Tensor | None = None
         self.checkpoint: Checkpoint | None = None
-        if folder is not None:
-            self.checkpoint = Checkpoint(folder / FILE_NAME, fingerprint(task, f"{first.name} {len(self.members)}"))
-            self.loop.resume(self.checkpoint)
+        folder = task.settings.checkpoint_dir
+        if folder is not None and not task.one_pass:
+            place = Path(folder) if alone else Path(folder) / f"{first.spec.inputs}-{first.spec.scaling}"
+            self.checkpoint = Checkpoint(place / FILE_NAME, self, task, f"{first.name} {len(members)}")
         self.may_drop = self.checkpoint is None and not task.one_pass
 
     @property
     def alive(self) -> list[Problem]:
         """Problems that are still to be trained."""
         return [problem for problem in self.problems if id(problem) not in self.outcomes]
-
-    def advance(self, until: int, progress: Progress, say: Callable[[], str]) -> None:
-        """Train until so many epochs are done, unless no problem is left."""
-
-        def show(done: int) -> None:
-            progress.update(progress.completed + done - self.shown, say())
-            self.shown = done
-
-        loop = self.loop
-        if self.alive:
-            try:
-                with one_thread(loop.is_small):
-                    while not loop.finished and loop.run.next_epoch < until:
-                        loop.epoch()
-                        if self.checkpoint is not None:
-                            self.checkpoint.save(loop.snapshot, loop.best, loop.run, loop.rate_factor)
-                        show(loop.run.next_epoch)
-            except TrainingError as error:  # the others may do
-                self.failure = error
-                self.outcomes |= {id(problem): "failed" for problem in self.alive}
-        if self.shown < until:
-            show(until)
-
-    def scores(self, problem: Problem) -> Array:
-        """Log likelihoods of a problem's validation rows at its members' best epochs so far (B,)."""
-        if self.loop.held is None:
-            return np.empty(0)
-        held = self.loop.held[self.places[id(problem)]].cpu().numpy()
-        return np.concatenate([values[rows] for values, rows in zip(held, counted(problem))])
-
-    def conclude(self) -> list[Fit]:
-        """End the training, and let the validation rows settle the background's share."""
-        loop, alive, log_prob = self.loop, self.alive, None
-        if alive:
-            with one_thread(loop.is_small):
-                loop.finish()
-                log_prob = held_log_prob(loop.net, self.X, self.objective, loop.valid_rows)
-        fits = []
-        for problem in self.problems:
-            places = self.places[id(problem)]
-            run, outcome = loop.run.of(places), self.outcomes.get(id(problem))
-            if outcome is not None:
-                fits.append(Fit(problem, outcome, run))
-                continue
-            net = loop.net if len(self.problems) == 1 else loop.net.select(places)
-            own = None if log_prob is None else list(log_prob[places])
-            optimizer = loop.optimizer if problem.task.one_pass else None
-            fits.append(Fit(problem, "trained", run, net.eval(), own, optimizer))
-        return fits
-
-
-def held_log_prob(net: SnefyNet, X: Any, objective: Objective, rows: Tensor) -> Array | None:
-    """Log likelihood of each member's validation rows (K, B), once the background's share is settled on them."""
-    if not rows.shape[1]:
-        return None
-    log_p, background = evaluate(net, X, objective.without_background(), rows), objective.background_of(rows)
-    if background is not None:
-        net.refine_background(log_p, background)
-        log_p = net.mix(log_p.double(), background.double())
-    left_out = 0.0 if objective.left_out is None else objective.left_out[rows]
-    return (log_p + left_out).cpu().double().numpy()
-
-
-class TrainingLoop:
-    """A fit between two epochs: it maximises the likelihood of every member on its own rows.
-
-    Args:
-        net: K members, initialised; it ends at its best validated weights.
-        X: features: a tensor (N, d), or what a custom backbone takes.
-        objective: what to explain.
-        splits: (training rows, validation rows) of each member, all of one size; no validation rows means that the
-            last weights stay.
-        schedule: how to train.
-        seeds: one per member; shuffles depend on nothing else.
-        weights: row weights (N,).
-        optimizer: one to continue with; a new one by default.
-        rates: learning rate and weight decay of each member (K,), where they differ from the schedule's.
-        teams: for each member a number; members with the same one stop at a common epoch. Each by itself by default.
-
-    Attributes:
-        run: the course of the fit so far.
-        best: the weights at which each member did best.
-        rate_factor: halved by every repair.
-        held: log likelihoods of the validation rows at each member's best epoch (K, B); None before the first epoch.
-    """
-
-    def __init__(
-        self,
-        net: SnefyNet,
-        X: Any,
-        objective: Objective,
-        splits: Sequence[tuple[Tensor, Tensor]],
-        schedule: Schedule,
-        seeds: Sequence[int],
-        weights: Tensor | None = None,
-        optimizer: StackedAdamW | None = None,
-        rates: tuple[Tensor, Tensor] | None = None,
-        teams: Sequence[int] | None = None,
-    ) -> None:
-        self.teams = list(range(net.n_members) if teams is None else teams)
-        self.net, self.objective, self.schedule, self.seeds, self.weights = net, objective, schedule, seeds, weights
-        device = net.readout.device
-        self.X = scaled_once(net, X)
-        self.train_rows = torch.stack([train for train, _ in splits]).to(device)  # (K, n_train)
-        self.valid_rows = torch.stack([valid for _, valid in splits]).to(device)  # (K, n_valid)
-        self.batch_size = min(schedule.batch_size, self.train_rows.shape[1])
-        self.n_steps = math.ceil(self.train_rows.shape[1] / self.batch_size)
-        self.optimizer = optimizer or make_optimizer(net, schedule, rates)
-        self.snapshot = Snapshot(net, self.optimizer)
-        batch = self.train_rows[:, : self.batch_size]
-        make_steps = BackboneSteps if isinstance(net.backbone, CustomBackbone) else Steps
-        self.steps = make_steps(net, self.X, objective, self.optimizer, self.snapshot, batch, self.n_steps, weights)
-        self.run = Run([math.inf] * net.n_members, [-1] * net.n_members)
-        self.rate_factor = 1.0
-        self.best = BestWeights(net)
-        self.held: Tensor | None = None
-
-    def resume(self, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint of this very fit; start afresh where there is none."""
-        progress = checkpoint.resume(self.snapshot, self.best)
-        if progress is not None:
-            self.run, self.rate_factor = progress
 
     @property
     def is_small(self) -> bool:
@@ -404,158 +428,115 @@ class TrainingLoop:
         """
         numbers = sum(parameter.numel() for parameter in self.net.parameters())
         small = 6 * self.batch_size * numbers < SHARED_PRODUCTS
-        return small and self.net.readout.device.type == "cpu" and not isinstance(self.net.backbone, CustomBackbone)
+        return small and self.net.readout.device.type == "cpu" and isinstance(self.net.backbone, StackedMLP)
 
-    @property
-    def finished(self) -> bool:
-        """Whether every epoch is done, or every member has run out of patience."""
-        return self.run.next_epoch >= self.schedule.epochs or all(self.stopped)
+    def advance(self, until: int, progress: Progress) -> None:
+        """Train until so many epochs are done, unless no problem is left."""
+        if self.alive:
+            try:
+                with one_thread(self.is_small):
+                    while not self.finished and self.run.next_epoch < until:
+                        self.epoch()
+                        if self.checkpoint is not None:
+                            self.checkpoint.save()
+                        self._show(self.run.next_epoch, progress)
+            except TrainingError as error:  # the others may do
+                self.failure = error
+                self.outcomes |= {id(problem): "failed" for problem in self.alive}
+        self._show(max(until, self.shown), progress)
 
-    @property
-    def stopped(self) -> list[bool]:
-        """Whether each member has run out of patience (K)."""
-        return out_of_patience(self.run, self.schedule.patience)
-
-    @property
-    def note(self) -> str:
-        """The last epoch's losses in words."""
-        if not self.run.epochs:
-            return ""
-        last = self.run.history[-1]
-        return f"loss {last['loss']:.3f} validation {last.get('validation_loss', math.nan):.3f}"
+    def _show(self, done: int, progress: Progress) -> None:
+        last = self.run.history[-1] if self.run.epochs else {}
+        losses = f"loss {last.get('loss', math.nan):.3f} validation {last.get('validation_loss', math.nan):.3f}"
+        progress.update(progress.completed + done - self.shown, f"{losses} ({self.problems[0].name})")
+        self.shown = done
 
     def epoch(self) -> None:
         """One pass, undone with the rate halved if anything in it was not finite."""
-        started = time.perf_counter()
+        started, log_p = time.perf_counter(), None
         while True:
-            before = self.snapshot.take()
-            loss, log_p = self._pass(), None
+            self.before.take()
+            losses = {"loss": self._pass()}
             if self.valid_rows.shape[1]:
-                log_p = evaluate(self.net, self.X, self.objective, self.valid_rows)
-            validation = None if log_p is None else self._mean_loss(log_p)
-            if is_sound(self.net, loss, validation):
+                log_p = evaluate(self.net, self.X, self.learnt, self.valid_rows)
+                losses["validation_loss"] = self._mean_loss(log_p)
+            if self.is_sound(*losses.values()):
                 break
-            self.snapshot.put_back(before)
-            self.rate_factor *= 0.5
-            rate = self.schedule.learning_rate * self.rate_factor
-            count_repair(self.run, loss, diagnose(self.net, self.X, rate))
-        record: dict[str, Any] = {"loss": loss.tolist(), "seconds": 0.0}
-        if log_p is not None and validation is not None:
-            record["validation_loss"] = validation.tolist()
-            mask = keep_best(self, record["validation_loss"]).to(log_p.device)[:, None]
+            self.repair()
+        record: dict[str, Any] = {name: values.tolist() for name, values in losses.items()}
+        if log_p is not None:
+            mask = self.keep_best(record["validation_loss"]).to(log_p.device)[:, None]
             self.held = log_p if self.held is None else torch.where(mask, log_p, self.held)
-        record["seconds"] = time.perf_counter() - started
-        self.run.epochs.append(record)
+        self.run.epochs.append(record | {"seconds": time.perf_counter() - started})
 
     def _pass(self) -> Tensor:
         """Every training row once; mean loss of each member (K,)."""
-        number, n_steps, backbone = self.run.next_epoch, self.n_steps, self.net.backbone
-        thaw(self, number)
+        number, n_steps = self.run.next_epoch, self.n_steps
+        self.thaw()
         self.net.train()
         order = shuffles(self.seeds, number, self.train_rows.shape[1], self.train_rows.device)
         rows = self.train_rows.gather(1, order)
         # The last batch is filled up from the first, so that all have one size and every row is seen.
         rows = torch.cat([rows, rows[:, : n_steps * self.batch_size - rows.shape[1]]], 1)
         first, last = number * n_steps, self.schedule.epochs * n_steps
-        rates = [self.schedule.rate((first + step) / last) * self.rate_factor for step in range(n_steps)]
-        if isinstance(backbone, StackedMLP):  # draws nothing
+        rates = [self.schedule.rate((first + step) / last) * self.run.rate_factor for step in range(n_steps)]
+        if isinstance(self.net.backbone, StackedMLP):  # draws nothing
             return self.steps.run(rows, rates)
         with seeded(derive_seed(self.seeds[0], 2, number), rows.device):
             return self.steps.run(rows, rates)
 
     def _mean_loss(self, log_p: Tensor) -> Tensor:
         """Validation loss of each member (K,)."""
-        if self.weights is not None:
-            weights = self.weights[self.valid_rows]
-            return -(log_p * weights).sum(1) / weights.sum(1).clamp_min(1e-12)
-        return -log_p.mean(1)
+        if self.weights is None:
+            return -log_p.mean(1)
+        weights = self.weights[self.valid_rows]
+        return -(log_p * weights).sum(1) / weights.sum(1).clamp_min(1e-12)
 
-    def finish(self) -> None:
-        """Put the best validated weights into the net, and free what only training needs."""
+    def scores(self, problem: Problem) -> Array:
+        """Log likelihoods of a problem's validation rows at its members' best epochs so far (B,)."""
+        if self.held is None:
+            return np.empty(0)
+        held = self.held[self.places[id(problem)]].cpu().numpy()
+        return np.concatenate([values[rows] for values, rows in zip(held, problem.counted)])
+
+    def conclude(self) -> list[Fit]:
+        """Put the best validated weights in place, and let the validation rows settle the background's share."""
+        log_prob = None
         if isinstance(self.net.backbone, CustomBackbone):
             self.net.backbone.freeze(False)
         self.net.eval()
-        if self.valid_rows.shape[1]:
-            self.best.put_back()
+        if self.alive and self.valid_rows.shape[1]:
+            with one_thread(self.is_small):
+                self.best.put_back()
+                log_prob = held_log_prob(self.net, [(self.X, self.objective, self.valid_rows)])
         self.steps.release()
+        fits = []
+        for problem in self.problems:
+            places = self.places[id(problem)]
+            run, outcome = self.run.of(places), self.outcomes.get(id(problem))
+            if outcome is not None:
+                fits.append(Fit(problem, outcome, run))
+                continue
+            net = self.net if len(self.problems) == 1 else self.net.select(places)
+            own = None if log_prob is None else list(log_prob[places])
+            optimizer = self.optimizer if problem.task.one_pass else None
+            fits.append(Fit(problem, "trained", run, net.eval(), own, optimizer))
+        return fits
 
 
-# -- shared with fits to streams -------------------------------------------------------------------------------------
-
-
-def out_of_patience(run: Run, patience: int | None) -> list[bool]:
-    """Whether each member has seen so many epochs without a better validation loss (K)."""
-    now = run.next_epoch - 1
-    return [patience is not None and best >= 0 and now - best >= patience for best in run.best_epoch]
-
-
-def keep_best(loop: Any, losses: list[float]) -> Tensor:
-    """Keep the weights of the members that have their best validation loss yet.
-
-    Args:
-        loop: with ``net``, ``run``, ``best``, ``stopped`` and ``teams``, members of one team having one best epoch.
-        losses: validation loss of each member in this epoch (K).
-
-    Returns:
-        Which members are better (K,).
-    """
-    means = {
-        team: float(np.mean([x for x, other in zip(losses, loop.teams) if other == team])) for team in set(loop.teams)
-    }
-    losses, run = [means[team] for team in loop.teams], loop.run
-    better = [loss < best and not stopped for loss, best, stopped in zip(losses, run.best_loss, loop.stopped)]
-    for k, is_better in enumerate(better):
-        if is_better:
-            run.best_loss[k], run.best_epoch[k] = losses[k], run.next_epoch
-    loop.best.keep(better)
-    return torch.tensor(better)
-
-
-def thaw(loop: Any, number: int) -> None:
-    """Freeze a backbone of the user's own, or let it learn, as it is due in an epoch."""
-    backbone = loop.net.backbone
-    if isinstance(backbone, CustomBackbone) and backbone.freeze(number < backbone.settings.freeze_epochs):
-        loop.optimizer.forget_layout()
-
-
-def is_sound(net: SnefyNet, loss: Tensor, validation: Tensor | None) -> bool:
-    """Whether parameters, training losses and validation losses are all finite."""
-    sizes = torch.stack([norm.double() for norm in torch._foreach_norm([*net.parameters()])])
-    checks = torch.isfinite(sizes).all() & torch.isfinite(loss).all()
-    return bool(checks if validation is None else checks & torch.isfinite(validation).all())
-
-
-def count_repair(run: Run, loss: Tensor, diagnosis: str) -> None:
-    """Count one more repair in the run, and warn of it.
+def held_log_prob(net: SnefyNet, parts: Sequence[tuple[Any, Objective, Tensor]]) -> Array:
+    """Log likelihood of each member's validation rows (K, B), once the background's share is settled on them.
 
     Args:
-        run: the fit so far.
-        loss: of each member (K,), in the epoch that was undone.
-        diagnosis: what is known about the trouble.
-
-    Raises:
-        TrainingError: it was one too many.
+        net: K members.
+        parts: features, labels, and row numbers (K, b) of validation rows.
     """
-    run.repairs += 1
-    member = int(torch.nonzero(~torch.isfinite(loss)).flatten()[0]) if not torch.isfinite(loss).all() else 0
-    what = f"epoch {run.next_epoch}: the loss of member {member} was not finite"
-    if run.repairs > MAX_REPAIRS:
-        raise TrainingError(f"{what} {run.repairs} times in a row of repairs. {diagnosis}")
-    warnings.warn(
-        f"{what}; the epoch was undone and the learning rate halved (repair {run.repairs} of {MAX_REPAIRS}).",
-        TrainingWarning,
-        stacklevel=8,  # the line that called SnefyLDL.fit
-    )
-
-
-def diagnose(net: SnefyNet, X: Any, learning_rate: float) -> str:
-    """A sentence on a net that does not train: its largest feature and exponent, its rate, and what to try."""
-    facts = []
-    features = X.values if isinstance(X, ScaledFeatures) else X
-    if isinstance(features, Tensor):
-        facts.append(f"largest |feature| {float(features.abs().max()):.3g}")
-    facts.append(f"largest exponent {float(net.exponents.detach().max()):.3g}")
-    return (
-        f"Diagnosis: {', '.join(facts)}, learning rate now {learning_rate:.2g}. "
-        'Scale the features (standardize="auto"), lower learning_rate, or check the backbone for NaN.'
-    )
+    log_p = torch.cat([evaluate(net, X, one.without_background(), rows) for X, one, rows in parts], 1).double()
+    known = [one.background_of(rows) for _, one, rows in parts]
+    left_out = [0.0 if one.left_out is None else one.left_out[rows] for _, one, rows in parts]
+    backgrounds = [value.double() + rest for value, rest in zip(known, left_out) if value is not None]
+    if backgrounds:
+        background = torch.cat(backgrounds, 1)
+        net.refine_background(log_p, background)
+        log_p = net.mix(log_p, background)
+    return log_p.cpu().numpy()

@@ -23,8 +23,7 @@ from snefy_ldl.datasets.streams import Stream
 from snefy_ldl.errors import SnefyError, TrainingError
 from snefy_ldl.snefy import SnefyLDL
 from snefy_ldl.training.checkpoint import FILE_NAME
-from snefy_ldl.training.policy import POLICY
-from snefy_ldl.training.settings import Parameters, Settings
+from snefy_ldl.training.policy import POLICY, Parameters, Settings
 from snefy_ldl.training.stream import ProcessGroup, StreamFit
 
 __all__ = ["ParquetRows", "RayTraining"]

@@ -35,9 +35,9 @@ from snefy_ldl.learners import SABFGS
 from snefy_ldl.metrics import JointCalibration, joint_calibration_test, joint_pit
 from snefy_ldl.metrics.averages import covered_labels, mean_over_rows
 from snefy_ldl.metrics.joint import FEWEST_ROWS as FEWEST_JOINT
-from snefy_ldl.networks.starts import fit_dirichlet, label_concentration
+from snefy_ldl.networks.net import fit_dirichlet, label_concentration
 from snefy_ldl.snefy import SnefyLDL, fit_folds, fit_many
-from snefy_ldl.training.settings import CandidateSpec
+from snefy_ldl.training import CandidateSpec
 
 #: Confidence level of the intervals, and levels of the coverage curves.
 LEVEL, LEVELS = 0.9, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)

@@ -1,1 +1,0 @@
-"""Training steps written out: forward, backward and update without a graph."""

@@ -1,0 +1,687 @@
+"""The likelihoods of training, each as one pass: values forward, gradients backward, in arrays that stay.
+
+Pairs of neurons stand in circulant order (``_internal/special.py``): the sums ``w_i + w_j`` are one addition of two
+strided views, and nothing has to be looked up by index. Models this small spend most of a step in bookkeeping, so every
+array and view is made once. ``SnefySimplex.log_prob`` and ``log_prob_counts`` are the same functions by plain autograd,
+and the oracles of the tests.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.special import gammaln
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from snefy_ldl._internal.special import GammaSweep, circulant_from_full, full_from_circulant
+
+#: Terms this far below the largest in the exponent count as that far: a float32 beneath them is slow, and nothing.
+LOWEST_EXPONENT = -80.0
+LOG2_E = math.log2(math.e)
+#: Neglected terms of a Chebyshev series are this small compared with its first, and neglected singular values ...
+SERIES_TOLERANCE, REDUCED_TOLERANCE = 1e-7, 1e-8
+#: Intervals end at whole multiples of this in log(1 + β), so that training meets few of them.
+INTERVAL_STEP = 0.5
+
+
+class Pass(ABC):
+    """The log likelihood of some rows of K stacked members, and its gradient; a pass stands until the next one."""
+
+    @abstractmethod
+    def forward(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: Any) -> Tensor:
+        """Log likelihood (K, B), without the background.
+
+        Args:
+            output: the network's (K, B, n): ``h̃`` (neurons of equal mass) if balanced, else the paper's ``h``.
+            exponents: ``W`` (K, n, L), float64.
+            readout: ``V`` (K, m, n).
+            labels: of the rows, as the objective prepared them.
+        """
+
+    @abstractmethod
+    def backward(self, grad: Tensor, d_output: Tensor, d_exponents: Tensor, d_readout: Tensor) -> None:
+        """Gradients for one of the log likelihood (K, B), written into the three arrays."""
+
+
+class Likelihood(torch.autograd.Function):
+    """``apply(pass, output, exponents, readout, labels)``: a pass as one node of autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, work: Pass, *inputs: Any) -> Tensor:
+        """The log likelihood (K, B)."""
+        ctx.work, ctx.inputs = work, inputs[:3]
+        return work.forward(*inputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients for output, exponents and readout."""
+        output, exponents, readout = ctx.inputs
+        into = torch.empty_like(output), torch.empty_like(exponents, dtype=output.dtype), torch.empty_like(readout)
+        ctx.work.backward(grad.to(output.dtype), *into)
+        return None, into[0], into[1].to(exponents.dtype), into[2], None
+
+
+# -- pairs of neurons ------------------------------------------------------------------------------------------------
+
+
+class Wrapped:
+    """Numbers of n neurons, continued beyond the last with the first, as the two neurons of all pairs see them.
+
+    Args:
+        memory: (..., n + S - 1), S = n // 2 + 1.
+        n: neurons.
+
+    Attributes:
+        numbers: of the n neurons (..., n).
+        views: of the first neuron (..., 1, n) and of the second (..., S, n).
+    """
+
+    def __init__(self, memory: Tensor, n: int) -> None:
+        shifts = n // 2 + 1
+        self.numbers, self._rest, self._start = memory[..., :n], memory[..., n:], memory[..., : shifts - 1]
+        right = memory.as_strided((*memory.shape[:-1], shifts, n), (*memory.stride()[:-1], 1, 1))
+        self.views = self.numbers.unsqueeze(-2), right
+
+    def fill(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Take numbers (..., n); gives the views."""
+        self.numbers.copy_(numbers)
+        self._rest.copy_(self._start)
+        return self.views
+
+
+class PairSums:
+    """Sums of numbers of pairs over all pairs that a neuron is part of.
+
+    Args:
+        rows: how many sets of pairs.
+        n: neurons.
+        like: gives device and dtype.
+
+    Attributes:
+        pairs: where the numbers go (rows, S, n), in circulant order.
+
+    Example:
+        >>> sums = PairSums(1, 2, torch.empty(0))
+        >>> _ = sums.pairs.copy_(torch.tensor([[[1.0, 10.0], [2.0, 2.0]]]))  # (0, 0), (1, 1); (0, 1), (1, 0)
+        >>> sums.by_neuron()
+        tensor([[ 6., 24.]])
+    """
+
+    def __init__(self, rows: int, n: int, like: Tensor) -> None:
+        shifts, length = n // 2 + 1, n + n // 2
+        # The second neurons' sums run along diagonals, which go on, before the first column, with the last ones.
+        memory = like.new_empty(rows, shifts, length)
+        self.pairs, self._before, self._last = memory[..., shifts - 1 :], memory[..., : shifts - 1], memory[..., n:]
+        strides = (memory.stride(0), length - 1, 1)
+        self._diagonals = memory.as_strided((rows, shifts, n), strides, storage_offset=shifts - 1)
+
+    def by_neuron(self) -> Tensor:
+        """The sums (rows, n)."""
+        self._before.copy_(self._last)
+        return self.pairs.sum(1).add_(self._diagonals.sum(1))
+
+
+def pair_weights(n: int, like: Tensor) -> Tensor:
+    """How often each circulant entry counts in a sum over all n² pairs, (S n,)."""
+    weight = like.new_full((n // 2 + 1, n), 2.0)
+    weight[0] = 1.0
+    if n % 2 == 0:  # pairs half-way round stand there twice
+        weight[-1] = 1.0
+    return weight.flatten()
+
+
+class PairGamma:
+    """``log Γ(s_i + s_j)`` and ``ψ(s_i + s_j)`` of all pairs of n neurons, for several rows.
+
+    A CPU computes them by ``GammaSweep``, several times faster than torch's own, and leaves Stirling's linear part
+    ``constant - z`` out of ``log Γ(z)``; a GPU uses torch's.
+
+    Args:
+        rows: how many sets of neurons.
+        n: neurons.
+        like: gives device and the slopes' dtype.
+        slopes: whether ψ is needed.
+
+    Attributes:
+        values: log Γ in circulant order (rows, S, n), float64, without the linear part.
+        slopes: ψ (rows, S, n), or None.
+        constant, linear: the part left out is ``constant + linear z``.
+    """
+
+    def __init__(self, rows: int, n: int, like: Tensor, slopes: bool = True) -> None:
+        shifts = n // 2 + 1
+        self._halves = Wrapped(like.new_empty(rows, n + shifts - 1, dtype=torch.float64), n)
+        self.values = like.new_empty(rows, shifts, n, dtype=torch.float64)
+        self.slopes = like.new_empty(rows, shifts, n) if slopes else None
+        self.constant, self.linear, self._sweep = 0.0, 0.0, None
+        if like.device.type == "cpu":
+            self._sweep = GammaSweep(*self._halves.views, self.values, self.slopes, like.dtype)
+            self.constant, self.linear = GammaSweep.linear_part(), -1.0
+
+    def compute(self, halves: Tensor) -> None:
+        """Fill values and slopes for s (rows, n), float64."""
+        left, right = self._halves.fill(halves)
+        if self._sweep is not None:
+            self._sweep.run()
+            return
+        torch.lgamma(left + right, out=self.values)
+        if self.slopes is not None:
+            torch.digamma((left + right).to(self.slopes.dtype), out=self.slopes)
+
+
+class PairKernel:
+    """``B(α_ij)``, ``α_ij = 1 + w_i + w_j``, for K stacked members.
+
+    Args:
+        shape: members K, neurons n and labels L.
+        like: gives device and dtype of what comes out; the table itself is made in float64.
+        slopes: whether :meth:`pull_back` will be asked for.
+        groups: further sets of labels (Q', L), 0 or 1, whose summed concentrations ``gamma`` is to hold.
+
+    Attributes:
+        halves: what each neuron adds to the concentrations of its pairs (K, Q, n), float64: of every label, of their
+            total, and of the further sets.
+        gamma: log Γ and ψ of all these.
+        log_ratio: ``log R`` in circulant order (K, S, n), float64, once computed.
+
+    Example:
+        >>> kernel = PairKernel((1, 2, 3), torch.empty(0, dtype=torch.float64))
+        >>> ratio, g = kernel.compute(torch.zeros(1, 2, 3, dtype=torch.float64))
+        >>> ratio.squeeze().tolist(), (2.0 * g).exp().round(decimals=8).tolist()  # B(1, 1, 1) = 1/2
+        ([[1.0, 1.0], [1.0, 1.0]], [[0.5, 0.5]])
+    """
+
+    def __init__(
+        self, shape: tuple[int, int, int], like: Tensor, slopes: bool = True, groups: Tensor | None = None
+    ) -> None:
+        n_members, n, n_labels = shape
+        shifts, columns = n // 2 + 1, n_labels + 1
+        self._groups = groups if groups is not None and len(groups) else None
+        every = columns + (0 if self._groups is None else len(self._groups))
+        # every view is made once: a step is so short that making them would take a tenth of it
+        self.halves = like.new_empty(n_members, every, n, dtype=torch.float64)
+        self._labels, self._total = self.halves[:, :n_labels], self.halves[:, n_labels]
+        self._sets, self._flat = self.halves[:, columns:], self.halves.flatten(0, 1)
+        self.gamma = PairGamma(n_members * every, n, like, slopes)
+        values = self.gamma.values.view(n_members, every, shifts, n)
+        self._label_values, self._total_values = values[:, :n_labels], values[:, n_labels]
+        self._constant = (n_labels - 1) * self.gamma.constant
+        self.log_ratio = like.new_empty(n_members, shifts, n, dtype=torch.float64)
+        self._ratio, self._full = like.new_empty(n_members, shifts, n), like.new_empty(n_members, n, n)
+        self._diagonal = self.log_ratio[:, 0]
+        self._ratio_flat, self._full_flat = self._ratio.flatten(1), self._full.flatten(1)
+        self._g = Wrapped(like.new_empty(n_members, n + shifts - 1, dtype=torch.float64), n)
+        self._full_index = full_from_circulant(n, like.device)[None].expand(n_members, -1)
+        if self.gamma.slopes is not None:
+            self._weights = pair_weights(n, like)
+            self._circulant_index = circulant_from_full(n, like.device)[None].expand(n_members, -1)
+            self._d_log_beta = like.new_empty(n_members, shifts * n)
+            self._sums = PairSums(n_members * columns, n, like)
+            self._slopes = self.gamma.slopes.view(values.shape)[:, :columns]
+            self._d_values = self._sums.pairs.view(n_members, columns, shifts, n)
+            self._d_pairs = self._d_log_beta.view(n_members, 1, shifts, n)
+
+    def compute(self, exponents: Tensor) -> tuple[Tensor, Tensor]:
+        """The table scaled to a unit diagonal: ``R_ij = B(α_ij) / √(B(α_ii) B(α_jj))``, and ``g_i = ½ log B(α_ii)``.
+
+        Args:
+            exponents: ``w`` (K, n, L), float64.
+
+        Returns:
+            R (K, n, n), symmetric, and g (K, n), float64; both are overwritten by the next call. By Cauchy-Schwarz
+            R <= 1.
+        """
+        torch.add(exponents.transpose(1, 2), 0.5, out=self._labels)
+        torch.sum(self._labels, 1, out=self._total)
+        if self._groups is not None:
+            self._sets.copy_(self._groups @ self._labels)
+        self.gamma.compute(self._flat)
+        log_beta = torch.sum(self._label_values, 1, out=self.log_ratio)
+        log_beta.sub_(self._total_values).add_(self._constant)
+        left, right = self._g.fill(0.5 * self._diagonal)
+        log_beta.sub_(left).sub_(right)
+        self._ratio.copy_(log_beta).exp_()
+        torch.gather(self._ratio_flat, 1, self._full_index, out=self._full_flat)
+        return self._full, self._g.numbers
+
+    def pull_back(self, gradient: Tensor, out: Tensor) -> Tensor:
+        """Gradient for the exponents of one for ``log B_ij``.
+
+        Args:
+            gradient: (K, n, n), symmetric.
+            out: takes the gradient for the exponents (K, n, L).
+
+        Returns:
+            ``out``.
+        """
+        torch.gather(gradient.flatten(1), 1, self._circulant_index, out=self._d_log_beta).mul_(self._weights)
+        torch.mul(self._slopes, self._d_pairs, out=self._d_values)
+        sums = self._sums.by_neuron().view(len(gradient), -1, gradient.shape[1])
+        torch.sub(sums[:, :-1], sums[:, -1:], out=out.transpose(1, 2))
+        return out
+
+
+# -- shares ----------------------------------------------------------------------------------------------------------
+
+
+class SharePass(Pass):
+    """The log density of label distributions without zeros.
+
+        log p = log ‖V e^a‖² - log e^{s}ᵀ (VᵀV ∘ R) e^{s},   a = W log ℓ - g + s
+
+    Labels are ``log ℓ`` (K, B, L), float64; s is the output h̃, or ``h + g``.
+
+    Args:
+        shape: members K, rows B, neurons n, readouts m and labels L.
+        like: gives device and the network's dtype.
+        balanced: what the output is.
+        gradients: whether :meth:`backward` will be asked for.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int, int, int, int], like: Tensor, balanced: bool = True, gradients: bool = True
+    ) -> None:
+        n_members, n_rows, n, m, n_labels = shape
+        self.balanced, self.kernel = balanced, PairKernel((n_members, n, n_labels), like, gradients)
+
+        def arrays(count: int, *size: int) -> Tensor:
+            return like.new_empty(count, n_members, *size)
+
+        self.powers = like.new_empty(n_members, n_rows, n, dtype=torch.float64)
+        self.minus_g = like.new_empty(n_members, 1, n, dtype=torch.float64)
+        self.neurons, self.shifted, self.e, self.half = arrays(4, n_rows, n)
+        (self.outputs,), (self.gram, self.mixed) = arrays(1, n_rows, m), arrays(2, n, n)
+        if gradients:
+            (self.by_square,), (self.d_neurons, self.by_normaliser) = arrays(1, n_rows, m), arrays(2, n_rows, n)
+            self.outer, self.d_kernel = arrays(2, n, n)
+            self.d_diagonal = self.d_kernel.diagonal(dim1=1, dim2=2)
+
+    def forward(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: Tensor) -> Tensor:
+        """See :meth:`Pass.forward`; in the network's dtype."""
+        kernel, g = self.kernel.compute(exponents)
+        torch.neg(g[:, None], out=self.minus_g)
+        torch.baddbmm(self.minus_g, labels, exponents.transpose(1, 2), out=self.powers)
+        if not self.balanced:
+            output = torch.add(output, g[:, None], out=self.shifted)
+        columns = readout.transpose(1, 2)
+
+        neurons = torch.add(self.powers, output, out=self.neurons)
+        top = neurons.amax(-1, keepdim=True)
+        neurons.sub_(top).exp_()  # e^a
+        torch.bmm(neurons, columns, out=self.outputs)
+        square = torch.linalg.vecdot(self.outputs, self.outputs)  # (K, B)
+
+        output_top = output.amax(-1, keepdim=True)
+        e = torch.sub(output, output_top, out=self.e).exp_()
+        torch.mul(torch.bmm(columns, readout, out=self.gram), kernel, out=self.mixed)  # M ∘ R
+        normaliser = torch.linalg.vecdot(torch.bmm(e, self.mixed, out=self.half), e)
+        self._kept = readout, labels, kernel, square, normaliser
+        return torch.div(square, normaliser).log_().add_(top.sub_(output_top).squeeze(-1), alpha=2.0)
+
+    def backward(self, grad: Tensor, d_output: Tensor, d_exponents: Tensor, d_readout: Tensor) -> None:
+        """See :meth:`Pass.backward`."""
+        readout, logs, kernel, square, normaliser = self._kept
+        by_square = torch.mul(self.outputs, (2.0 * grad).div_(square)[..., None], out=self.by_square)  # (K, B, m)
+        d_neurons = torch.bmm(by_square, readout, out=self.d_neurons).mul_(self.neurons)  # d/da
+        by_normaliser = torch.mul(self.e, (grad / normaliser)[..., None], out=self.by_normaliser)
+        torch.addcmul(d_neurons, by_normaliser, self.half, value=-2.0, out=d_output)
+        outer = torch.bmm(by_normaliser.transpose(1, 2), self.e, out=self.outer)  # Σ_b grad/Z e eᵀ, (K, n, n)
+        d_kernel = torch.mul(outer, self.mixed, out=self.d_kernel).neg_()  # for log R, symmetric
+        torch.bmm(by_square.transpose(1, 2), self.neurons, out=d_readout)
+        d_readout.baddbmm_(readout, outer.mul_(kernel), alpha=-2.0)
+
+        d_g = d_neurons.sum(1).add_(d_kernel.sum(-1), alpha=2.0).neg_()
+        if not self.balanced:
+            d_g += d_output.sum(1)
+        self.d_diagonal.add_(d_g, alpha=0.5)
+        self.kernel.pull_back(d_kernel, d_exponents)
+        d_exponents.baddbmm_(d_neurons.transpose(1, 2), logs.to(d_neurons.dtype))
+
+
+# -- votes -----------------------------------------------------------------------------------------------------------
+#
+#     P(k|x) ∝ Σ_p c_p(x) Π_s (β_ps)_{m_s}^{±1},   (β)_m = β (β+1) ... (β+m-1) = Γ(β+m) / Γ(β)
+#
+# Votes enter through rising factorials only: ``(α_pr)_{k_r}`` for each label and ``1 / (A_p)_{|k|}`` for the total.
+# Labels that were not counted, and votes that name a set of labels, add factors whose ``β`` is a sum of concentrations;
+# the form stays.
+
+
+@dataclass(frozen=True)
+class VoteFactors:
+    """Votes as the rising factorials of their probability.
+
+    Args:
+        groups: which labels each column sums, 0 or 1 (Q, L): the L labels first, then all of them, then other sets.
+        column: which column each factor belongs to (..., T).
+        count: ``m`` of each factor (..., T), whole numbers.
+        sign: +1 for a factor of the numerator, -1 for one of the denominator (T,).
+    """
+
+    groups: Tensor
+    column: Tensor
+    count: Tensor
+    sign: Tensor
+
+    @classmethod
+    def of(cls, counts: Tensor, named: Tensor | None = None, sets: Tensor | None = None) -> VoteFactors:
+        """Factors of votes (..., L), NaN where a label was not counted.
+
+        A row with labels S counted is a vote among S: its distribution is that of the subcomposition, ``(A_p)_{|k|}``
+        becoming ``(Σ_{r in S} α_pr)_{|k|}``. A vote for "one of the labels in G" multiplies the likelihood by
+        ``Σ_{r in G} ℓ_r``; for sets that do not overlap that is ``(β_G)_{k_G + g} / (β_G)_{k_G}``, with ``k_G`` the
+        votes for single labels in G.
+
+        Args:
+            counts: ``k``.
+            named: ``g``, votes that name a set (..., G).
+            sets: the sets, 0 or 1 (G, L); no label in two of them.
+        """
+        n_labels = counts.shape[-1]
+        seen = ~torch.isnan(counts)
+        votes = counts.nan_to_num(0.0)
+        groups = [torch.eye(n_labels, dtype=torch.float64), torch.ones(1, n_labels, dtype=torch.float64)]
+        whole = torch.full(counts.shape[:-1], n_labels, device=counts.device)
+        if not bool(seen.all()):
+            patterns, which = torch.unique(seen.reshape(-1, n_labels), dim=0, return_inverse=True)
+            groups.append(patterns.cpu().double())
+            whole = n_labels + 1 + which.reshape(whole.shape)
+        total = votes.sum(-1)
+        columns = [torch.arange(n_labels, device=counts.device).expand(counts.shape)]
+        factors, signs = [votes], [1.0] * n_labels
+        if named is not None and sets is not None:
+            first = sum(len(group) for group in groups)
+            groups.append(sets.cpu().double())
+            single = votes @ sets.to(votes).T
+            at = torch.arange(first, first + len(sets), device=counts.device).expand(named.shape)
+            columns += [at, at]
+            factors += [single + named.to(votes), single]
+            signs += [1.0] * len(sets) + [-1.0] * len(sets)
+            total = total + named.to(votes).sum(-1)
+        columns.append(whole[..., None])
+        factors.append(total[..., None])
+        signs.append(-1.0)
+        return cls(
+            torch.cat(groups).to(counts.device),
+            torch.cat(columns, -1),
+            torch.cat(factors, -1).long(),
+            torch.tensor(signs, dtype=torch.float64, device=counts.device),
+        )
+
+    def __getitem__(self, rows: Any) -> VoteFactors:
+        """The factors of some rows."""
+        return VoteFactors(self.groups, self.column[rows], self.count[rows], self.sign)
+
+    @property
+    def log_gammas(self) -> Tensor:
+        """``Σ ± log Γ(m)`` over the factors of each row (...), float64: the part that no network changes."""
+        return (torch.lgamma(self.count.clamp_min(1).double()) * self.sign).sum(-1)
+
+
+class VotePass(Pass):
+    """The log probability of votes, without the part that no network changes.
+
+        log Σ_ij M_ij e^{s_i + s_j} R_ij ρ_ij(k) - log e^{s}ᵀ (M ∘ R) e^{s},   ρ_ij = Π_s (β_ijs)_{m_s}^{±1} / Γ(m_s)^{±1}
+
+    Labels are :class:`VoteFactors` (K, B); s is the output h̃, or ``h + g``. Subclasses differ in how they compute
+    rising factorials.
+
+    Args:
+        shape: members K, rows B, neurons n and labels L.
+        like: gives device and the network's dtype.
+        groups: of the factors (Q, L).
+        balanced: what the output is.
+    """
+
+    def __init__(self, shape: tuple[int, int, int, int], like: Tensor, groups: Tensor, balanced: bool = True) -> None:
+        n_members, n_rows, n, n_labels = shape
+        shifts, self.balanced, self._groups = n // 2 + 1, balanced, groups
+        self.shape = n_members, n_rows, n, len(groups)
+        self.kernel = PairKernel((n_members, n, n_labels), like, groups=groups[n_labels + 1 :])
+        self._scale = Wrapped(like.new_empty(n_members, n_rows, n + shifts - 1), n)
+        self.terms = like.new_empty(n_members, n_rows, shifts * n)
+        self._row_sums, self._column_sums = (PairSums(n_members * size, n, like) for size in (n_rows, len(groups)))
+        self._weights = pair_weights(n, like)
+        self._index = circulant_from_full(n, like.device).expand(n_members, -1)
+        self._full_index = full_from_circulant(n, like.device).expand(n_members, -1)
+
+    @abstractmethod
+    def add_rising(self, factors: VoteFactors) -> Tensor:
+        """Add ``log R + log ρ`` to ``terms``, but for a number of each row, which is returned (K, B), float64."""
+
+    @abstractmethod
+    def pull_rising(self, by_total: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients for ``log R`` (K, S n) and for the columns β (K, Q, S n), before the weights of the pairs.
+
+        Args:
+            by_total: gradient for ``terms`` in units of these (K, B, 1).
+        """
+
+    def forward(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: VoteFactors) -> Tensor:
+        """See :meth:`Pass.forward`; in float64."""
+        n_members, n_rows, n, _ = self.shape
+        ratio, g = self.kernel.compute(exponents)
+        if not self.balanced:
+            output = output + g[:, None].to(output.dtype)
+        terms = self.terms
+        torch.add(*self._scale.fill(output), out=terms.view(n_members, n_rows, -1, n))
+        offset = self.add_rising(labels)
+        top = terms.amax(-1, keepdim=True)
+        terms.sub_(top).clamp_min_(LOWEST_EXPONENT).mul_(LOG2_E).exp2_()  # on a CPU a third of the time of exp
+        gram = readout.transpose(1, 2) @ readout
+        weight = gram.flatten(1).gather(1, self._index).mul_(self._weights)
+        total = torch.bmm(terms, weight[..., None]).squeeze(-1).clamp_min_(0.0)
+
+        output_top = output.amax(-1, keepdim=True)
+        e = (output - output_top).exp_()
+        mixed = gram * ratio
+        half = e @ mixed
+        normaliser = torch.linalg.vecdot(half, e)
+        self._kept = readout, ratio, gram, mixed, weight, total, e, half, normaliser
+        log_p = torch.log(total / normaliser).add_(top.sub_(output_top, alpha=2.0).squeeze(-1)).double()
+        return log_p.add_(offset)
+
+    def backward(self, grad: Tensor, d_output: Tensor, d_exponents: Tensor, d_readout: Tensor) -> None:
+        """See :meth:`Pass.backward`."""
+        readout, ratio, gram, mixed, weight, total, e, half, normaliser = self._kept
+        n_members, n_rows, n, columns = self.shape
+        by_total = (grad / total)[..., None]  # (K, B, 1)
+        by_normaliser = (grad / normaliser)[..., None] * e
+        shape = n_members, n_rows, -1, n
+        rows = self._row_sums
+        torch.mul(self.terms.view(shape), weight.view(n_members, 1, -1, n), out=rows.pairs.view(shape))
+        torch.mul(rows.by_neuron().view(n_members, n_rows, n), by_total, out=d_output)
+        d_output.addcmul_(by_normaliser, half, value=-2.0)
+
+        d_log_ratio, d_columns = self.pull_rising(by_total)
+        outer = by_normaliser.transpose(1, 2) @ e  # (K, n, n)
+        d_gram = torch.gather(d_log_ratio, 1, self._full_index).view_as(outer)
+        torch.bmm(readout, d_gram - outer * ratio, out=d_readout).mul_(2.0)
+
+        d_kernel = d_gram * gram - outer * mixed  # for log R, symmetric
+        d_g = d_kernel.sum(-1).mul_(-2.0)
+        if not self.balanced:
+            d_g += d_output.sum(1)
+        d_kernel.diagonal(dim1=1, dim2=2).add_(d_g, alpha=0.5)
+        self.kernel.pull_back(d_kernel, d_exponents)
+        self._column_sums.pairs.copy_(d_columns.mul_(weight[:, None]).view(n_members * columns, -1, n))
+        sums = self._column_sums.by_neuron().view(n_members, columns, n)
+        d_exponents.baddbmm_(sums.transpose(1, 2), self._groups.to(sums.dtype).expand(n_members, -1, -1))
+
+
+class Series(NamedTuple):
+    """``log (β)_m - log Γ(m)`` for m = 0, 1, 2, ... on one interval, as a sum of few functions of β.
+
+    Without its first factor, ``(β)_m`` has poles at ``β = -1, -2, ...``: as a function of ``log(1 + β)`` its logarithm
+    is analytic up to ``± iπ`` from the real line, whatever m. A Chebyshev series on an interval of half length ``half``
+    therefore converges like ``ρ^-g`` with ``ρ = π/half + √(1 + π²/half²)``: about twenty terms are all that float32 can
+    hold. Series of different m are so alike that a singular value decomposition leaves about ten functions of β; for up
+    to four votes three.
+
+    Attributes:
+        constant: the part that does not depend on β (M,), float64.
+        value: ``[m > 0]``, the coefficient of log β, and those of the functions (M, 1 + R), float32.
+        basis: the functions, and then their slopes for ``log(1 + β)``, as Chebyshev series (2 R, G), float32.
+    """
+
+    constant: Tensor
+    value: Tensor
+    basis: Tensor
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)
+def rising_series(low: int, high: int, most: int) -> Series:
+    """The series on ``INTERVAL_STEP * [low, high]`` for up to so many votes.
+
+    >>> [rising_series(0, 14, most).value.shape[1] - 1 for most in (1, 4, 128)]
+    [1, 3, 10]
+    """
+    half, centre = 0.5 * INTERVAL_STEP * (high - low), 0.5 * INTERVAL_STEP * (high + low)
+    growth = math.pi / half + math.sqrt(1.0 + (math.pi / half) ** 2)
+    length = math.ceil(-math.log(SERIES_TOLERANCE) / math.log(growth)) + 1
+    angles = np.pi * (np.arange(length) + 0.5) / length
+    beta = np.expm1(centre + half * np.cos(angles))  # at the Chebyshev nodes
+    transform = np.cos(np.outer(np.arange(length), angles)) * (2.0 / length)
+    transform[0] *= 0.5
+    m = np.arange(most + 1)[:, None]
+    rest = np.where(m > 0, gammaln(beta + np.maximum(m, 1)) - gammaln(beta + 1.0), 0.0)
+    table = rest @ transform.T
+    constant = table[:, 0] - gammaln(np.maximum(m[:, 0], 1))
+    table[:, 0] = 0.0
+    coefficients, sizes, basis = np.linalg.svd(table, full_matrices=False)
+    size = max(1, int((np.cumsum(sizes[::-1])[::-1] > REDUCED_TOLERANCE * sizes[0]).sum()))
+    basis = basis[:size]
+    slopes = np.polynomial.chebyshev.chebder(basis, axis=1) / half
+    value = np.hstack([m > 0, (coefficients * sizes)[:, :size]])
+    both = np.vstack([basis, np.pad(slopes, ((0, 0), (0, length - slopes.shape[1])))])
+    return Series(torch.from_numpy(constant), torch.from_numpy(value).float(), torch.from_numpy(both).float())
+
+
+class SeriesVotes(VotePass):
+    """Votes by series, on a CPU in float32: ``log R`` and the functions of β are the terms of one matrix product.
+
+    Args:
+        shape: members K, rows B, neurons n and labels L.
+        like: gives the network's dtype.
+        groups: of the factors (Q, L).
+        most: the largest count of any row.
+        balanced: what the output is.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int, int, int], like: Tensor, groups: Tensor, most: int, balanced: bool = True
+    ) -> None:
+        super().__init__(shape, like, groups, balanced)
+        n_members, _, n, columns = self.shape
+        self._most, self._sizes = 1 << most.bit_length(), (0, 0)
+        self._halves = Wrapped(torch.empty(n_members, columns, n + n // 2, dtype=torch.float64), n)
+        self._columns = torch.empty(n_members, columns, n // 2 + 1, n, dtype=torch.float64)
+
+    def add_rising(self, factors: VoteFactors) -> Tensor:
+        """See :meth:`VotePass.add_rising`."""
+        self._expand()
+        constant = self._series.constant[factors.count].mul_(factors.sign).sum(-1)
+        self.terms.baddbmm_(self._take_coefficients(factors), self._series_terms)
+        return constant
+
+    def _expand(self) -> None:
+        """The terms of all pairs: log R, and for each function of β, log β first, those of every column."""
+        n_members, n_rows, _, columns = self.shape
+        halves, pairs = self.kernel.halves, self.terms.shape[2]
+        ends = float(halves.min()), float(halves.max())  # the ends of all pairs are neurons paired with themselves
+        if not (math.isfinite(ends[0]) and math.isfinite(ends[1])):
+            ends = 0.0, 0.0  # training has diverged: the answer is NaN, and the epoch is undone
+        low = math.floor(math.log1p(2.0 * ends[0]) / INTERVAL_STEP)
+        high = max(math.ceil(math.log1p(2.0 * ends[1]) / INTERVAL_STEP), low + 2)  # no interval without a length
+        self._series = rising_series(low, high, self._most)
+        n_functions, length = self._series.basis.shape
+        n_terms = 1 + (1 + n_functions // 2) * columns
+        if (n_terms, length) != self._sizes:  # how many there are depends on the neurons
+            self._sizes = n_terms, length
+            like = self.terms
+            self._chebyshev = like.new_empty(n_members, length, columns * pairs)
+            self._functions = like.new_empty(n_members, n_functions, columns * pairs)
+            self._series_terms, self._d_terms = like.new_empty(2, n_members, n_terms, pairs)
+            self._gathered = like.new_ones(n_members, n_rows, n_terms)
+        torch.add(*self._halves.fill(halves), out=self._columns)
+        flat = self._columns.flatten(1)  # (K, Q S n)
+        x = torch.log1p(flat).mul_(2.0 / (INTERVAL_STEP * (high - low))).sub_((high + low) / (high - low))
+        polynomials = list(self._chebyshev.unbind(1))
+        polynomials[0].fill_(1.0)
+        polynomials[1].copy_(x)
+        twice = polynomials[1] * 2.0
+        for below, here, above in zip(polynomials, polynomials[1:], polynomials[2:]):
+            torch.mul(here, twice, out=above).sub_(below)
+        torch.matmul(self._series.basis, self._chebyshev, out=self._functions)
+        self._series_terms[:, 0] = self.kernel.log_ratio.flatten(1)
+        by_function = self._series_terms[:, 1:].view(n_members, -1, columns * pairs)
+        by_function[:, 0] = flat.log()
+        by_function[:, 1:] = self._functions[:, : n_functions // 2]
+
+    def _take_coefficients(self, factors: VoteFactors) -> Tensor:
+        """Coefficients of each row's counts, signs included, in the order of the terms (K, B, 1 + (1 + R) Q)."""
+        n_members, n_rows, _, columns = self.shape
+        table = self._series.value.index_select(0, factors.count.flatten())
+        taken = table.view(n_members, n_rows, factors.count.shape[-1], -1).transpose(2, 3)  # (K, B, 1 + R, T)
+        into = self._gathered[..., 1:].view(n_members, n_rows, -1, columns).zero_()
+        into.scatter_add_(3, factors.column[:, :, None].expand(taken.shape), taken * factors.sign.float())
+        return self._gathered
+
+    def pull_rising(self, by_total: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`VotePass.pull_rising`."""
+        n_members, _, _, columns = self.shape
+        torch.bmm((self._gathered * by_total).transpose(1, 2), self.terms, out=self._d_terms)
+        beta = self._columns.flatten(2).to(by_total.dtype)  # (K, Q, S n)
+        by_function = self._d_terms[:, 1:].view(n_members, -1, *beta.shape[1:])
+        slopes = self._functions[:, self._functions.shape[1] // 2 :].view_as(by_function[:, 1:])
+        d_columns = by_function[:, 1:].mul_(slopes).sum(1).div_(beta + 1.0)
+        return self._d_terms[:, 0], d_columns.addcdiv_(by_function[:, 0], beta)
+
+
+class DirectVotes(VotePass):
+    """Votes by log Γ itself: on a GPU, in float64, and for thousands or billions of votes. Arguments: VotePass's."""
+
+    def __init__(self, shape: tuple[int, int, int, int], like: Tensor, groups: Tensor, balanced: bool = True) -> None:
+        super().__init__(shape, like, groups, balanced)
+        n_members, n_rows, n, _ = self.shape
+        self._gamma = PairGamma(n_members * n_rows, n, like.double())
+        self._slopes: list[Tensor] = []
+
+    def add_rising(self, factors: VoteFactors) -> Tensor:
+        """See :meth:`VotePass.add_rising`."""
+        n_members, n_rows, n, columns = self.shape
+        halves, self._slopes, self._factors = self.kernel.halves, [], factors
+        ratio = torch.zeros_like(self.terms, dtype=torch.float64)
+        for t, sign in enumerate(factors.sign):
+            own = halves.gather(1, factors.column[..., t, None].expand(-1, -1, n))  # (K, B, n)
+            self._gamma.compute((own + 0.5 * factors.count[..., t, None]).flatten(0, 1))
+            ratio += sign * self._gamma.values.view_as(ratio)
+            assert self._gamma.slopes is not None
+            self._slopes.append(self._gamma.slopes.view_as(ratio).to(self.terms.dtype))
+        signs = factors.sign.expand(factors.count.shape)
+        self._signs = ratio.new_zeros(n_members, n_rows, columns).scatter_add_(2, factors.column, signs)
+        ratio -= self._signs @ self.kernel.gamma.values.view(n_members, columns, -1)
+        centre = ratio.mean(-1, keepdim=True)
+        self.terms += (ratio - centre + self.kernel.log_ratio.view(n_members, 1, -1)).to(self.terms.dtype)
+        return centre.squeeze(-1) + self._gamma.linear * (signs * factors.count).sum(-1) - factors.log_gammas
+
+    def pull_rising(self, by_total: Tensor) -> tuple[Tensor, Tensor]:
+        """See :meth:`VotePass.pull_rising`."""
+        n_members, _, _, columns = self.shape
+        gradient = self.terms * by_total
+        assert self.kernel.gamma.slopes is not None
+        d_columns = self._signs.to(gradient.dtype).transpose(1, 2) @ gradient  # Σ_b ± gradient, (K, Q, S n)
+        d_columns.mul_(self.kernel.gamma.slopes.view(n_members, columns, -1)).neg_()
+        for t, (sign, slope) in enumerate(zip(self._factors.sign, self._slopes)):
+            index = self._factors.column[..., t, None].expand_as(slope)
+            d_columns.scatter_add_(1, index, sign * slope * gradient)
+        return gradient.sum(1), d_columns
