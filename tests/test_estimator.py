@@ -302,7 +302,7 @@ def _bad_cases():
 def test_bad_input(case, monkeypatch):
     X, D, message = _bad_cases()[case]
     began = "work began before the check"
-    monkeypatch.setattr("snefy_ldl.training.train.TrainingLoop", lambda *a, **k: pytest.fail(began))
+    monkeypatch.setattr("snefy_ldl.training.train.Stack", lambda *a, **k: pytest.fail(began))
     with pytest.raises(InputError, match=message):
         SnefyLDL(**SMALL).fit(X, D)
 

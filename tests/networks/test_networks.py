@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from snefy_ldl.networks import SnefyNet, StackedMLP
-from snefy_ldl.networks.scaling import ScaledFeatures, column_moments, scaling_of
-from snefy_ldl.networks.starts import fit_dirichlet, label_concentration, prototype_init
+from snefy_ldl.networks.backbones import ScaledFeatures, StackedMLP, column_moments, scaling_of
+from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, label_concentration, prototype_init
 
 
 def test_select_keeps_the_members_it_names():

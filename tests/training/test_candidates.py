@@ -13,13 +13,11 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, LabelWarning, TrainingError, TrainingWarning
 from snefy_ldl.snefy import fit_many
-from snefy_ldl.training import CandidateSpec, Task, TrainingData
+from snefy_ldl.training import CandidateSpec, FittedModel, Task, TrainingData
 from snefy_ldl.training import fit as fit_module
-from snefy_ldl.training.model import FittedModel
 from snefy_ldl.training.policy import POLICY
 from snefy_ldl.training.prepare import fold_rows, prepare
-from snefy_ldl.training.select import is_better, paired_lead
-from snefy_ldl.training.train import TrainingLoop
+from snefy_ldl.training.train import Stack, is_better, paired_lead
 
 SMALL = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 10, "random_state": 0}
 QUICK = SMALL | {"epochs": 2, "guides": None}
@@ -39,8 +37,8 @@ def chosen(city):
 @pytest.fixture
 def network_epochs(monkeypatch):
     """Epochs of all networks together, one entry per epoch of a stack."""
-    sizes, epoch = [], TrainingLoop.epoch
-    monkeypatch.setattr(TrainingLoop, "epoch", lambda loop: sizes.append(loop.net.n_members) or epoch(loop))
+    sizes, epoch = [], Stack.epoch
+    monkeypatch.setattr(Stack, "epoch", lambda loop: sizes.append(loop.net.n_members) or epoch(loop))
     return sizes
 
 
@@ -237,14 +235,14 @@ def test_models_that_train_together_choose_what_they_choose_alone(city):
 
 @pytest.mark.slow
 def test_a_candidate_that_fails_is_recorded_and_the_others_go_on(city, monkeypatch):
-    epoch = TrainingLoop.epoch
+    epoch = Stack.epoch
 
     def fail_on_guides(loop):
         if loop.X.values.shape[-1] == 6:  # two guides' predictions of three labels, and nothing else
             raise TrainingError("no")
         epoch(loop)
 
-    monkeypatch.setattr(TrainingLoop, "epoch", fail_on_guides)
+    monkeypatch.setattr(Stack, "epoch", fail_on_guides)
     model = SnefyLDL(**SMALL).fit(*city)
     assert model.candidates_[0]["outcome"] == "failed"
     assert model.candidates_[0]["log_likelihood"] is None
@@ -270,12 +268,12 @@ def test_nothing_is_dropped_where_a_checkpoint_is_kept(city, chosen, tmp_path, m
 def test_one_line_says_what_is_going_on(city, monkeypatch, capsys):
     SnefyLDL(**SMALL, guides=None, verbose=1).fit(*city)
     (line,) = capsys.readouterr().err.splitlines()
-    assert re.match(r"fit 20/20 loss \S+ validation \S+, kept \D+ \d+ s$", line), line
+    assert re.match(r"fit 20/20 loss \S+ validation \S+ \(features, pooled scaling\) \d+ s$", line), line
     monkeypatch.setattr("snefy_ldl._internal.progress.LINE_SECONDS", 0.0)
     SnefyLDL(**SMALL, verbose=1).fit(*city)
     lines = capsys.readouterr().err.splitlines()
     assert "fitting guides" in lines[0]
-    assert any("choosing: 1 of 3, guides" in line for line in lines)
+    assert any("(guides)" in line for line in lines)
     done = [int(re.match(r"fit (\d+)/", line)[1]) for line in lines]
     assert done == sorted(done)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 
 import pytest
 import torch
 
-from snefy_ldl.training.steps import GraphedStep
+from snefy_ldl.networks import SnefyNet, StackedMLP
+from snefy_ldl.training.objectives import Shares
+from snefy_ldl.training.policy import Schedule
+from snefy_ldl.training.steps import GraphedSteps, Steps, make_optimizer
 
 
 def test_a_failed_capture_is_noted_once_and_in_plain_words(
@@ -18,12 +22,17 @@ def test_a_failed_capture_is_noted_once_and_in_plain_words(
 
     monkeypatch.setattr(torch.cuda, "Stream", refuse)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    count = torch.zeros(1)
+    net = SnefyNet(StackedMLP(2, 3, (4,)), 3, 4, 2)
+    X, D = torch.randn(30, 3), torch.distributions.Dirichlet(torch.ones(3).double()).sample((30,))
+    objective, rows = Shares(D.log()[None], net, torch.zeros(2).long()), torch.arange(30).expand(2, -1)
+    nets = [net, copy.deepcopy(net)]
     with caplog.at_level(logging.DEBUG):
-        for _ in range(3):
-            step = GraphedStep(lambda: count.add_(1.0) and None, lambda: {}, lambda state: None)
-            step()
-            step()
-    assert float(count) == 6.0  # every step was run, one by one
+        losses = [
+            kind(one, X, objective, make_optimizer(one, Schedule(1, 10, 1e-3)), rows[:, :10], 3, None).run(
+                rows, [1.0] * 3
+            )
+            for kind, one in zip((Steps, GraphedSteps), nets)
+        ]
+    torch.testing.assert_close(*losses)  # every step was run, one by one
     assert len(caplog.records) <= 1  # none where a test before this one has met it
     assert "CUDA error" not in caplog.text

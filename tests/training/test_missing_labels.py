@@ -14,10 +14,9 @@ from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning, TrainingError
-from snefy_ldl.networks import SnefyNet, StackedMLP
 from snefy_ldl.snefy import fit_many
 from snefy_ldl.training import Task, TrainingData
-from snefy_ldl.training.objectives import Gaps, Shares, log_density
+from snefy_ldl.training.objectives import Shares
 from snefy_ldl.training.policy import POLICY
 from snefy_ldl.training.prepare import build_net, make_objective, prepare
 from snefy_ldl.votes import PartialCounts
@@ -53,73 +52,6 @@ def test_density_of_what_is_known_by_integration(
     law = snefy(n_labels)
     ours = law.log_prob_known(np.array([row, row]))
     torch.testing.assert_close(ours.exp(), integrated(law, row, quadrature), rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize(("n_labels", "row"), ROWS)
-@pytest.mark.parametrize("balanced", [True, False])
-def test_what_training_maximises_by_integration(
-    n_labels: int, row: list[float], balanced: bool, quadrature: Callable
-) -> None:
-    net = a_net(n_labels, balanced)
-    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(1)).double()
-    full = np.random.default_rng(0).dirichlet(np.ones(n_labels), 2)
-    other = np.full(n_labels, NAN)
-    other[0] = 0.4
-    objective = Gaps([torch.as_tensor(np.vstack([row, row, full, other]))], net, torch.zeros(2).long())
-    index = torch.arange(5).expand(2, -1)
-    ours = objective.log_prob(net, x.expand(2, -1, -1), index)
-    for member in range(2):
-        alone = net.select([member]).double()
-        torch.testing.assert_close(
-            ours[member, :2].exp(), integrated(alone(x[:2]), row, quadrature), rtol=1e-6, atol=1e-9
-        )
-        whole = alone(x[2:4]).log_prob(torch.as_tensor(full))
-        torch.testing.assert_close(ours[member, 2:4], whole, rtol=1e-9, atol=1e-9)
-
-
-def a_net(n_labels: int, balanced: bool = True) -> SnefyNet:
-    """Two members with signed readouts and a background."""
-    net = SnefyNet(StackedMLP(2, 3, (4,)), n_labels, 5, 3, balanced=balanced).double()
-    draw = torch.Generator().manual_seed(0)
-    for k in range(2):
-        net.backbone.reset(k, draw)
-        net.set_exponents(k, 0.5 * (torch.rand(5, n_labels, generator=draw) * 5 + 0.8 - 1.0))
-    with torch.no_grad():
-        net.readout.copy_(torch.randn(net.readout.shape, generator=draw))
-        net.head_weight.copy_(torch.randn(net.head_weight.shape, generator=draw))
-    net.background.copy_(torch.rand(net.background.shape, generator=draw) * 3 + 0.9)
-    net.log_odds.fill_(-1.0)
-    return net
-
-
-def test_gradient_of_rows_without_gaps_is_the_usual_one() -> None:
-    net = a_net(3)
-    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(2)).double().expand(2, -1, -1)
-    D = torch.as_tensor(np.random.default_rng(1).dirichlet(np.ones(3), 6))
-    index = torch.arange(6).expand(2, -1)
-    parts = list(net.parameters())
-    background = net.background_log_prob(D.log().expand(2, -1, -1))
-    usual = log_density(net, x, D.log().expand(2, -1, -1), background)
-    ours = Gaps([D], net, torch.zeros(2).long()).log_prob(net, x, index)
-    torch.testing.assert_close(ours, usual, rtol=1e-9, atol=1e-9)
-    for one, other in zip(torch.autograd.grad(ours.sum(), parts), torch.autograd.grad(usual.sum(), parts)):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8)
-
-
-def test_gradient_with_gaps_by_differences() -> None:
-    net = a_net(4)
-    x = torch.randn(3, 3, generator=torch.Generator().manual_seed(2)).double().expand(2, -1, -1)
-    D = torch.tensor([[0.2, NAN, NAN, 0.3], [0.1, 0.2, 0.3, 0.4], [NAN, NAN, NAN, 0.6]], dtype=torch.float64)
-    objective, index = Gaps([D], net, torch.zeros(2).long()), torch.arange(3).expand(2, -1)
-    gradient = torch.autograd.grad(objective.log_prob(net, x, index).sum(), net.raw_exponents)[0]
-    step, where = 1e-6, (1, 2, 3)
-    values = []
-    for sign in (1.0, -1.0):
-        with torch.no_grad():
-            net.raw_exponents[where] += sign * step
-            values.append(float(objective.log_prob(net, x, index).sum()))
-            net.raw_exponents[where] -= sign * step
-    assert float(gradient[where]) == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-5)
 
 
 # -- fits ------------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class ZeroPolicy:
                 f"{int(low.sum())} of {len(D)} label distributions hold {held}; those rows were shrunk toward the "
                 f"uniform so that their smallest share is {self.floor:.3g} (zeros={self.mode!r}).{advice}",
                 LabelWarning,
-                stacklevel=5,
+                stacklevel=6,  # the line that called fit, over a task of training
             )
         out = D.copy()
         amount = (self.floor - smallest[low]) / (1.0 / D.shape[1] - smallest[low])

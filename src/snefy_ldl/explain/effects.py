@@ -347,22 +347,16 @@ def _difference(after: Answer, before: Answer, stretch: Array) -> Answer:
     return Answer((after.values - before.values) / stretch, (after.members - before.members) / stretch)
 
 
-def group_variance(model: Any, confidence_level: float = 0.95, n_draws: int = 100, random_state: Any = 0) -> Any:
+def group_variance(model: Any) -> Any:
     """Share of each label's variance that lies between the groups of each level, and within groups.
 
-    The variance is that of log-ratios around what the features predict. Intervals are bias-corrected percentiles of a
-    parametric bootstrap: effects and rows are drawn from the fitted mixed model, in groups as large as those of the
-    fit, and its variances are estimated again. They do not count that the directions in which groups differ were
-    chosen from the same rows.
+    The variance is that of log-ratios around what the features predict, as the fitted mixed model has it.
 
     Args:
         model: a :class:`~snefy_ldl.SnefyLDL` that was fitted with groups and has group effects.
-        confidence_level: of the intervals.
-        n_draws: draws of the bootstrap.
-        random_state: seed of the draws.
 
     Returns:
-        A DataFrame with the columns level, label, share, low and high: one row per level and label, the level "within
+        A DataFrame with the columns level, label and share: one row per level and label, the level "within
         groups" last; a dict of arrays where pandas is not installed.
 
     Raises:
@@ -373,7 +367,7 @@ def group_variance(model: Any, confidence_level: float = 0.95, n_draws: int = 10
         >>> from snefy_ldl.datasets import make_groups
         >>> data = make_groups(n_groups=12, n_rows=20, random_state=0)
         >>> model = GroupedLDL(SnefyLDL(epochs=5, random_state=0)).fit(data.X, data.D, groups=data.groups)
-        >>> table = group_variance(model, n_draws=20)
+        >>> table = group_variance(model)
         >>> list(table["level"]), round(float(table["share"][0] + table["share"][3]), 6)
         (['group', 'group', 'group', 'within groups', 'within groups', 'within groups'], 1.0)
     """
@@ -382,12 +376,11 @@ def group_variance(model: Any, confidence_level: float = 0.95, n_draws: int = 10
         raise InputError(
             "the model has no group effects: use GroupedLDL().fit(X, D, groups=...) on groups that differ."
         )
-    check_confidence(confidence_level)
-    shares, low, high = effects.variance_shares(confidence_level, n_draws, random_state)
+    shares = effects.variance_shares()
     labels = label_names([model], None)
     columns = {
         "level": np.repeat(np.array([*effects.levels, "within groups"], dtype=object), len(labels)),
         "label": np.tile(np.array(labels, dtype=object), len(shares)),
-        **{name: table.ravel() for name, table in (("share", shares), ("low", low), ("high", high))},
+        "share": shares.ravel(),
     }
     return frame_or_columns(columns)

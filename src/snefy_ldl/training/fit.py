@@ -271,16 +271,19 @@ def fit(tasks: Sequence[Task], n_jobs: int | None = 1) -> list[FittedModel]:
         found = {id(task): model for part, models in zip(parts, answers) for task, model in zip(part, models)}
         return [found[id(task)] for task in tasks]
     with Progress("fit", 0, show=settings.verbose >= 1 and not tasks[0].one_pass) as progress:
-        if simple and len(tasks) > 1:
-            return _fit_together(tasks, progress)
-        return [fit_one(task, progress) for task in tasks]
+        together = simple and len(tasks) > 1
+        models = _fit_together(tasks, progress) if together else [_fit_one(task, progress) for task in tasks]
+    if not together:
+        for model in models:
+            _warn_if_nothing_was_learnt(model)
+    return models
 
 
 def _fit_in_process(tasks: Sequence[Task]) -> list[FittedModel]:
     """Fit models in another process, with one thread and nothing to show."""
     torch.set_num_threads(1)
     progress = Progress("fit", 0, show=False)
-    return _fit_together(tasks, progress) if len(tasks) > 1 else [fit_one(tasks[0], progress)]
+    return _fit_together(tasks, progress) if len(tasks) > 1 else [_fit_one(tasks[0], progress)]
 
 
 def _steps(task: Task) -> float:
@@ -300,14 +303,12 @@ def _fit_together(tasks: Sequence[Task], progress: Progress) -> list[FittedModel
     return models
 
 
-def fit_one(task: Task, progress: Progress) -> FittedModel:
+def _fit_one(task: Task, progress: Progress) -> FittedModel:
     """Fit one model, with fingerprints of its rows."""
     started = time.perf_counter()
     model, _ = choose(task, progress)
     # the guides and the candidates that were not chosen took their time, too
-    model = model.finished(task, time.perf_counter() - started)
-    warn_if_nothing_was_learnt(model)
-    return model
+    return model.finished(task, time.perf_counter() - started)
 
 
 def choose(task: Task, progress: Progress, guided: GuideTable | None = None) -> tuple[FittedModel, TrainingData]:
@@ -345,7 +346,7 @@ def _with_members(best: Fit, guided: GuideTable | None, progress: Progress) -> F
     return best.joined(train([prepare(further, problem.task, guided, first=done)], progress)[0])
 
 
-def warn_if_nothing_was_learnt(model: FittedModel) -> None:
+def _warn_if_nothing_was_learnt(model: FittedModel) -> None:
     """Warn of a fit that stays at its background, which is worse than the mean label."""
     report = model.summary
     if report["epochs"] >= 10 and max(report["best_epoch"]) == 0 and min(report["background_share"]) > 0.5:
@@ -354,5 +355,5 @@ def warn_if_nothing_was_learnt(model: FittedModel) -> None:
             "the density is the labels' overall distribution. Try a lower learning_rate, fewer labels (merge rare "
             "ones), guides=[...] with a learner that does well on this data, or more rows.",
             TrainingWarning,
-            stacklevel=5,
+            stacklevel=4,
         )

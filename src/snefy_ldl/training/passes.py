@@ -429,7 +429,7 @@ class VoteFactors:
 class VotePass(Pass):
     """The log probability of votes, without the part that no network changes.
 
-        log Σ_ij M_ij e^{s_i + s_j} R_ij ρ_ij(k) - log e^{s}ᵀ (M ∘ R) e^{s},   ρ_ij = Π_s (β_ijs)_{m_s}^{±1} / Γ(m_s)^{±1}
+        log Σ_ij M_ij e^{s_i + s_j} R_ij ρ_ij(k) - log e^{s}ᵀ (M ∘ R) e^{s},   ρ_ij = Π_s [(β_ijs)_{m_s} / Γ(m_s)]^{±1}
 
     Labels are :class:`VoteFactors` (K, B); s is the output h̃, or ``h + g``. Subclasses differ in how they compute
     rising factorials.
@@ -638,7 +638,7 @@ class SeriesVotes(VotePass):
 
     def pull_rising(self, by_total: Tensor) -> tuple[Tensor, Tensor]:
         """See :meth:`VotePass.pull_rising`."""
-        n_members, _, _, columns = self.shape
+        n_members = len(self.terms)
         torch.bmm((self._gathered * by_total).transpose(1, 2), self.terms, out=self._d_terms)
         beta = self._columns.flatten(2).to(by_total.dtype)  # (K, Q, S n)
         by_function = self._d_terms[:, 1:].view(n_members, -1, *beta.shape[1:])
@@ -663,10 +663,10 @@ class DirectVotes(VotePass):
         ratio = torch.zeros_like(self.terms, dtype=torch.float64)
         for t, sign in enumerate(factors.sign):
             own = halves.gather(1, factors.column[..., t, None].expand(-1, -1, n))  # (K, B, n)
-            self._gamma.compute((own + 0.5 * factors.count[..., t, None]).flatten(0, 1))
+            self._gamma.compute((own + 0.5 * factors.count[..., t, None].double()).flatten(0, 1))
             ratio += sign * self._gamma.values.view_as(ratio)
             assert self._gamma.slopes is not None
-            self._slopes.append(self._gamma.slopes.view_as(ratio).to(self.terms.dtype))
+            self._slopes.append(self._gamma.slopes.view_as(ratio).to(self.terms.dtype, copy=True))
         signs = factors.sign.expand(factors.count.shape)
         self._signs = ratio.new_zeros(n_members, n_rows, columns).scatter_add_(2, factors.column, signs)
         ratio -= self._signs @ self.kernel.gamma.values.view(n_members, columns, -1)

@@ -156,7 +156,7 @@ def _groups(report: Report) -> dict[str, Any] | None:
     if shares is None or effects is None:
         return None
     columns = list(dict.fromkeys(shares["level"]))
-    numbers = shares[["share", "low", "high"]].to_numpy().reshape(len(columns), -1, 3)
+    numbers = shares["share"].to_numpy().reshape(len(columns), -1)
     counted = [f"{len(names):,} groups ({level})" for level, names in zip(effects.levels, effects.names)]
     return {
         "words": f"The model was fitted to rows of {_list(counted) if len(counted) > 1 else counted[0]}.",
