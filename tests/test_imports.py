@@ -18,15 +18,16 @@ ROOT = Path(__file__).parent.parent
 
 #: Where people import each name from; other projects rely on these paths.
 PROMISED = {
-    "snefy_ldl": "SnefyLDL SnefySimplex SnefyHead Backbone LDLPipeline load_dataset fit_many compare",
+    "snefy_ldl": "SnefyLDL LogRatioLDL AutoLDL GroupedLDL AnnotatorLDL SimplexDistribution SnefySimplex LogRatioSimplex "
+    "SnefyHead Backbone Votes LDLPipeline compare fit_many load load_dataset",
     "snefy_ldl.metrics": "chebyshev clark canberra kl_divergence cosine intersection score coverage interval_width "
-    "feature_stratified_coverage size_stratified_coverage",
+    "feature_stratified_coverage size_stratified_coverage energy_score crps",
     "snefy_ldl.learners": "SABFGS SAIIS DFLDL LDLSCL LDLLRR LDLDPA PTBayes PTSVM AAKNN AABP CPNN BCPNN ACPNN LDLForest "
     "DirichletLDL",
     "snefy_ldl.logratios": "clr alr ilr",
     "snefy_ldl.learners.enhancement": "FCM KM LP ML GLLE LEVI LIBLE SnefyEnhancer",
     "snefy_ldl.conformal": "ConformalIntervals ConformalRegion",
-    "snefy_ldl.active": "query",
+    "snefy_ldl.active": "query will_it_help",
     "snefy_ldl.ensemble": "DensityWeightedBagging",
     "snefy_ldl.votes": "Votes",
     "snefy_ldl.explain": "dependence effects",
@@ -37,6 +38,10 @@ PROMISED = {
 @pytest.mark.parametrize("module", PROMISED)
 def test_promised_names_are_where_they_were_promised(module: str) -> None:
     assert [name for name in PROMISED[module].split() if not hasattr(importlib.import_module(module), name)] == []
+
+
+def test_the_top_of_the_package_has_these_names_alone() -> None:
+    assert sorted(snefy_ldl.__all__) == sorted([*PROMISED["snefy_ldl"].split(), "__version__"])
 
 
 #: One start of Python: what each import brings with it.

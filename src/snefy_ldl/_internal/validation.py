@@ -120,17 +120,13 @@ def check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[s
 
 
 def _first_bad(table: NDArray[Any], largest: float, missing: bool) -> tuple[int, int] | None:
-    """First cell that is not finite or too large, looked for a block of rows at a time: a large table is not copied."""
-    step = max(1, (1 << 22) // max(1, table.shape[1]))
-    for start in range(0, len(table), step):
-        part = np.abs(table[start : start + step])
-        usable = part <= np.float64(largest)  # not so for NaN
-        if not usable.all():
-            usable |= np.isnan(part) if missing else False
-        if not usable.all():
-            row, column = np.argwhere(~usable)[0]
-            return start + int(row), int(column)
-    return None
+    """First cell that is not finite or too large; a large table is not copied unless there is one."""
+    lowest, highest = (np.fmin, np.fmax) if missing else (np.minimum, np.maximum)
+    if lowest.reduce(table, axis=None) >= -largest and highest.reduce(table, axis=None) <= largest:
+        return None
+    bad = ~(np.abs(table) <= np.float64(largest)) & ~(np.isnan(table) & missing)
+    row, column = np.argwhere(bad)[0] if bad.any() else (-1, -1)
+    return (int(row), int(column)) if bad.any() else None
 
 
 def _is_plain(X: Any) -> bool:
@@ -298,6 +294,11 @@ def check_number(name: str, value: Any, *, low: float = 0.0, strict: bool = Fals
     return float(value)
 
 
+#: Advice for labels in one column.
+ONE_COLUMN = (
+    "From one class per row: D = (y[:, None] == np.unique(y)).astype(float). From the share of one of two labels: "
+    "D = np.column_stack([1 - y, y])."
+)
 #: Rows may miss a sum of one by this much; inside it they are re-closed.
 CLOSURE_TOLERANCE = 1e-3
 #: Shares that were rounded may miss it by this much; they are re-closed, with a note.
@@ -310,30 +311,6 @@ REST_ROUNDING = 1e-9
 LARGEST_COUNT = 1e15
 #: Votes an item up to which shares are looked at as votes, and how far from a whole number of them they may be.
 MOST_SUGGESTED, SHARE_ROUNDING = 60, 1e-6
-
-
-def _refuse_one_column(values: Any, what: str) -> None:
-    """Raise where labels are one number or one class per row, with what makes shares of them."""
-    if hasattr(values, "detach"):  # a tensor
-        values = as_float(values, what)
-    try:
-        shape = np.shape(values)
-    except ValueError:  # rows of different lengths, which have a message of their own
-        return
-    if len(shape) == 2 and shape[1] == 1:
-        rule = f"{what} has 1 label column; a label distribution needs at least 2."
-    elif len(shape) == 1:
-        rule = f"{what} must be two-dimensional (rows, labels); got shape {shape}."
-    else:
-        return
-    flat = np.ravel(np.asarray(values))
-    numbers = flat.astype(np.float64) if flat.dtype.kind in "fiu" else np.zeros(0)
-    if len(numbers) and ((numbers >= 0) & (numbers <= 1)).all() and (numbers != np.round(numbers)).any():
-        advice = f"Shares of one of two labels: y = np.ravel({what}); {what} = np.column_stack([1 - y, y])"
-    else:
-        one_hot = f"y = np.ravel({what}); {what} = (y[:, None] == np.unique(y)).astype(float)"
-        advice = f"One class per row, as one-hot shares: {one_hot}"
-    raise InputError(f"{rule} {advice}")
 
 
 def text_names(table: Any) -> list[str] | None:
@@ -419,15 +396,18 @@ def _check_labels(
     values: Any, what: str, n_rows: int | None, n_labels: int | None, missing: bool, model: Any
 ) -> tuple[Array, list[str] | None, Mask]:
     """Numbers >= 0 (N, L), zeros where one is missing; their names; and which are missing."""
-    _refuse_one_column(values, what)
+    try:
+        shape = np.shape(values)
+    except ValueError:  # rows of different lengths have a message of their own
+        shape = (0, 0)
+    if len(shape) == 1 or shape[1:] == (1,):
+        raise InputError(f"{what} must be two-dimensional with at least 2 label columns; got shape {shape}. {ONE_COLUMN}")
     known = known_labels(model)
     aligned = align_labels(values, known, what)
     table, names = check_table(aligned, what, "labels")
     names = column_names(values) if aligned is values else [str(name) for name in known]
     gaps = np.isnan(table) & missing
     table[gaps] = 0.0
-    if table.shape[1] < 2:
-        raise InputError(f"{what} has {table.shape[1]} label columns; a label distribution needs at least 2.")
     if n_labels is not None and table.shape[1] != n_labels:
         raise InputError(f"{what} has {table.shape[1]} labels, but the model was fitted with {n_labels}.")
     if n_rows is not None and table.shape[0] != n_rows:
