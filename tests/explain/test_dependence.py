@@ -84,12 +84,12 @@ def test_other_quantities_against_scipy(level: float) -> None:
 
     np.testing.assert_allclose(ratio.estimate[0, 0], (digamma(a) - digamma(c)).mean(), atol=1e-9)
     ends = [logit(stats.beta(a, c).ppf(tail)).mean() for tail in tails]
-    np.testing.assert_allclose(ratio.bands["law"][0, 0], ends, atol=1e-4)
+    np.testing.assert_allclose(ratio.bands["distribution"][0, 0], ends, atol=1e-4)
 
 
 def test_levels_of_a_text_column_are_the_grid() -> None:
     rows = soil_rows()
-    curve = dependence(Soil(), rows, "rock", bands="law")
+    curve = dependence(Soil(), rows, "rock", bands="distribution")
     assert curve.grids[0] == ["chalk", "lime"]  # the most frequent first
     alpha = Soil().alpha(rows.assign(rock="lime"))
     np.testing.assert_allclose(curve.estimate[1], (alpha / alpha.sum(1, keepdims=True)).mean(0), rtol=1e-9)
@@ -102,7 +102,7 @@ def test_levels_of_a_text_column_are_the_grid() -> None:
 
 @pytest.mark.slow
 def test_bands_nest_and_hold_the_estimate(model: SnefyLDL) -> None:
-    every = ["members", "law", "bootstrap"]
+    every = ["members", "distribution"]
     narrow, wide = (
         dependence(model, CITY.X, 0, grid=4, bands=every, confidence_level=level, max_rows=60) for level in (0.5, 0.9)
     )
@@ -147,7 +147,7 @@ def test_models_of_tables_pipelines_and_points() -> None:
     before = fitted.predict(frame)
     assert dependence(fitted, frame, "zone").grids[0] == ["outer", "inner"]
     assert dependence(fitted, frame, "built", grid=3, bands=None).estimate.shape == (3, 3)
-    assert dependence(fitted, frame, "night_bus_lines", grid=5, bands="law").frame.shape == (15, 5)
+    assert dependence(fitted, frame, "night_bus_lines", grid=5, bands="distribution").frame.shape == (15, 5)
     np.testing.assert_array_equal(before, fitted.predict(frame))
     pipeline = LDLPipeline([("scale", StandardScaler()), ("model", SnefyLDL(epochs=1, random_state=0))])
     assert dependence(pipeline.fit(CITY.X, CITY.D), CITY.X, 0, grid=3).estimate.shape == (3, 3)
@@ -168,7 +168,7 @@ def test_models_of_tables_pipelines_and_points() -> None:
         ({"of": ("greater", "sand", "gravel")}, "no label 'gravel'"),
         ({"bands": "people"}, "no band 'people'"),
         ({"bands": "members"}, "several members"),
-        ({"of": "width", "bands": "law"}, "no distribution to show"),
+        ({"of": "width", "bands": "distribution"}, "has no distribution"),
         ({"feature": "rock", "grid": ["granite"]}, "no level 'granite'"),
         ({"grid": [np.nan]}, "finite"),
         ({"grid": 1}, "grid must be"),

@@ -24,11 +24,15 @@ LABELS = ["sand", "silt", "clay"]
 
 def test_lines_and_levels() -> None:
     band = np.stack([MIX - 0.05, MIX + 0.05], -1)
-    curve = Dependence(("rain",), ([0, 1, 2],), LABELS, "mean share", MIX, {"members": band, "law": band})
+    curve = Dependence(("rain",), ([0, 1, 2],), LABELS, "mean share", MIX, {"members": band, "distribution": band})
     ax = curve.plot()
     drawn = {line.get_label(): line for line in ax.get_lines()}
     np.testing.assert_allclose(drawn["clay"].get_ydata(), MIX[:, 2])
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == [*LABELS, "what varies", "what we do not know"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        *LABELS,
+        "variation of labels",
+        "members disagree",
+    ]
     levels = (["lime", "chalk", "marl"],)
     ax = Dependence(("rock",), levels, LABELS, "mean share", MIX, {"members": band}, numeric=(False,)).plot()
     assert [text.get_text() for text in ax.get_xticklabels()] == ["lime", "chalk", "marl"]
@@ -38,8 +42,8 @@ def test_map_effects_and_way() -> None:
     grids = (["a", "b", "c"], [0, 1, 2])
     ax = Dependence(("rock", "rain"), grids, ["sand"], "mean share", MIX[..., None], numeric=(False, True)).plot()
     np.testing.assert_allclose(np.asarray(ax.collections[0].get_array()).reshape(3, 3), MIX.T)
-    both = [Effect("rain", "+1", "sand", 0.1, 0.1, 0.05, 0.2), Effect("rain", "+1", "clay", -0.1, 0.1, -0.2, 0.0)]
-    ax = Effects(both, "mean share", "members", 0.9, 5, True, {}).plot()
+    both = [Effect("rain", "+1", "sand", 0.1, 0.1, 0.1, 0.05, 0.2), Effect("rain", "+1", "clay", -0.1)]
+    ax = Effects(both, "mean share", 0.9, 5, True).plot()
     assert [text.get_text() for text in ax.get_yticklabels()] == ["rain +1   sand", "clay"]
     ax = Dependence(("rain",), ([0, 5, 10],), LABELS, "mean share", MIX, rows=MIX[None]).plot(kind="ternary")
     texts = [text.get_text() for text in ax.texts]
@@ -57,7 +61,7 @@ def test_objects_draw_themselves() -> None:
         one.plot(kind="ternary", labels=["sand"])
     with pytest.raises(InputError, match="no label"):
         one.plot(labels=["gravel"])
-    slopes = Effects([Effect("rain", "dY/dX", "sand", 0.1, 0.1, 0.0, 0.2)], "mean share", "members", 0.9, 5, True, {})
+    slopes = Effects([Effect("rain", "dY/dX", "sand", 0.1)], "mean share", 0.9, 5, True)
     assert slopes.plot(slopes=True).get_xlabel() == "change of mean share"
     with pytest.raises(InputError, match="no steps"):
         slopes.plot()

@@ -26,8 +26,6 @@ from snefy_ldl.explain.quantities import (
     label_number,
     member_band,
     model_list,
-    resample_weights,
-    row_band,
 )
 from snefy_ldl.plots import style
 
@@ -36,17 +34,15 @@ if TYPE_CHECKING:
 
 #: Every band, and what it says.
 BANDS = {
-    "members": "what we do not know: where one more member of the ensemble would fall",
-    "distribution": "what varies: the distribution's own quantiles, averaged over the rows",
-    "bootstrap": "which rows we happen to have: averages over rows drawn again",
+    "members": "disagreement of the ensemble: where one more member would fall",
+    "distribution": "variation of the labels: quantiles of the predicted distribution, averaged over the rows",
 }
 #: Rows whose own lines are kept, for arrows in a triangle.
 KEPT_ROWS = 12
 #: How each band is drawn: opacity, and the words of the legend.
 BAND_STYLES = {
-    "distribution": (0.13, "what varies"),
-    "members": (0.32, "what we do not know"),
-    "bootstrap": (0.32, "other rows"),
+    "distribution": (0.13, "variation of labels"),
+    "members": (0.32, "members disagree"),
 }
 #: Most arrowheads along a path in the triangle, and the smallest distance between them as a share of its side.
 ARROWS, ARROW_GAP = 5, 0.06
@@ -112,18 +108,18 @@ class Dependence:
 
     def plot(
         self,
-        ax: Axes | None = None,
         kind: Literal["auto", "lines", "map", "ternary"] = "auto",
         labels: Sequence[Any] | None = None,
+        ax: Axes | None = None,
     ) -> Axes:
         """Draw it.
 
         Args:
-            ax: axes to draw on; a new figure by default. For "ternary", axes with ``projection="ternary"``.
             kind: "lines" (one feature), "map" (two features, one label), or "ternary": how the mean mix of three labels
                 moves, with arrows; "auto" takes lines or a map.
             labels: names or numbers of the labels to draw; of a map the first, of a triangle three. Up to eight by
                 default.
+            ax: axes to draw on; a new figure by default. For "ternary", axes with ``projection="ternary"``.
 
         Returns:
             The axes.
@@ -280,12 +276,12 @@ def dependence(
         grid: how many values a numeric feature takes, from the 5 % to the 95 % quantile of the rows; or the values;
             or a dict from feature to either. A text column takes its levels.
         bands: some of "members" (disagreement of the ensemble's members, of which there must be several),
-            "distribution" (how labels vary: quantiles of the predicted distribution, of the mean and of log-ratios),
-            "bootstrap" (the choice of rows); "auto" takes the first two as far as they are there; None for none.
+            "distribution" (how labels vary: quantiles of the predicted distribution, of the mean and of log-ratios);
+            "auto" takes both as far as they are there; None for none.
         confidence_level: of the bands, and of the interval whose width is asked for.
         max_rows: rows at most, drawn at random; None for all.
-        random_state: seed of that draw and of the bootstrap.
-        groups: of the rows, as ``fit`` took them; None where they are not known. The bootstrap draws whole groups.
+        random_state: seed of that draw.
+        groups: of the rows, as ``fit`` took them; None if they are not known.
 
     Returns:
         The averages with their bands: ``.frame``, ``.plot()``.
@@ -310,7 +306,6 @@ def dependence(
     grids = tuple(column.grid(column.setting(grid, 15)) for column in columns)
     wanted = _bands(bands, quantity)
     tails = np.array([0.5 - level / 2, 0.5 + level / 2]) if "distribution" in wanted else None
-    weights = resample_weights(len(table), random, groups=table.groups) if "bootstrap" in wanted else None
     averages, ends, rows = [], [], []
     for point in product(*grids):
         cells = {column.number: value for column, value in zip(columns, point)}
@@ -318,7 +313,7 @@ def dependence(
         if bands != "auto" and "members" in wanted and len(answers.members) < 2:
             raise InputError("bands='members' needs a model with several members, or a list of models.")
         averages.append(answers.values.mean(axis=0))
-        ends.append(_ends(answers, wanted, weights, level, quantity))
+        ends.append(_ends(answers, wanted, level, quantity))
         rows.append(answers.values[:KEPT_ROWS])
     shape = tuple(len(values) for values in grids)
     return Dependence(
@@ -357,15 +352,11 @@ def _bands(bands: Any, quantity: Quantity) -> list[str]:
     return names
 
 
-def _ends(
-    answers: Answer, wanted: list[str], weights: Array | None, level: float, quantity: Quantity
-) -> dict[str, Array]:
+def _ends(answers: Answer, wanted: list[str], level: float, quantity: Quantity) -> dict[str, Array]:
     """Both ends of each band at one point of the grid, (Q, 2)."""
     ends = {}
     if "members" in wanted and len(answers.members) > 1:
-        ends["members"] = member_band(answers.values.mean(axis=0), answers.members.mean(axis=1), level)[1]
+        ends["members"] = member_band(answers.values.mean(axis=0), answers.members.mean(axis=1), level)
     if answers.quantiles is not None:
         ends["distribution"] = answers.quantiles.mean(axis=0)
-    if weights is not None:
-        ends["bootstrap"] = row_band(answers.values, weights, level)[1]
     return {name: np.clip(both, *quantity.bounds) for name, both in ends.items()}

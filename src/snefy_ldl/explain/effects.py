@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from snefy_ldl._internal.random import seed_from
+from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl._internal.validation import check_confidence, check_count, check_distributions
 from snefy_ldl.datasets.grouping import in_groups
+from snefy_ldl.datasets.recognise import CategoryColumn
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.features import MOST_LEVELS, Feature, Table, choose_rows
-from snefy_ldl.explain.quantities import (
-    Answer,
-    Quantity,
-    answer,
-    choose_quantity,
-    frame_or_columns,
-    label_names,
-    member_band,
-    model_list,
-    resample_weights,
-    row_band,
-)
+from snefy_ldl.explain.quantities import answer, choose_quantity, frame_html, frame_or_columns, label_names, model_list
+from snefy_ldl.explain.refits import FEWEST_OF_LEVEL, Refits
 from snefy_ldl.plots import style
 
 if TYPE_CHECKING:
@@ -35,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Effect", "Effects", "effects"]
 
+#: A contrast: its name, the values of the column after and before, and what each row's change is divided by.
+Move = tuple[str, Any, Any, Array]
 #: Half the stretch over which a slope is taken, in spreads of the column: wide enough that a model that looks at trees,
 #: and so moves in small steps, has a slope, too.
 SLOPE_REACH = 0.05
@@ -42,11 +37,8 @@ SLOPE_REACH = 0.05
 MIDDLE_HALF = 1.349
 #: A share of rows beyond all known values that is not worth a word.
 FEW_OUTSIDE = 0.005
-#: What the intervals are made of.
-SOURCES = {
-    "members": "intervals: what the members disagree on (estimate ± t · their standard deviation)",
-    "bootstrap": "intervals: rows drawn again; the model itself is taken as given",
-}
+#: Columns of a frame of effects that are left out if no entry has a number in them.
+OPTIONAL = ("members_sd", "regression", "conf_low", "conf_high")
 
 
 @dataclass(frozen=True)
@@ -57,13 +49,15 @@ class Effect:
         term: the feature.
         contrast: "dY/dX" for a slope, "+10" for a step, "clay - loam" for two levels.
         label: the label, or the number that was asked for.
-        estimate: average over the rows.
-        std_error: its standard error; what it is made of, ``Effects.confidence`` says.
-        conf_low: lower end of the interval.
+        estimate: effect on the model's predictions, average over the rows.
+        members_sd: standard deviation of this number over the members of an ensemble: their disagreement. Members have
+            seen the same rows, so it is no standard error. NaN for one member.
+        regression: the effect by a regression of the observed labels.
+        conf_low: lower end of the interval of the regression's effect; NaN where rows are too few.
         conf_high: upper end.
 
     Example:
-        >>> Effect("rain", "+10", "sand", 0.012, 0.004, 0.004, 0.02).contrast
+        >>> Effect("rain", "+10", "sand", 0.012).contrast
         '+10'
     """
 
@@ -71,9 +65,15 @@ class Effect:
     contrast: str
     label: str
     estimate: float
-    std_error: float
-    conf_low: float
-    conf_high: float
+    members_sd: float = np.nan
+    regression: float = np.nan
+    conf_low: float = np.nan
+    conf_high: float = np.nan
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether the model's effect lies outside the interval."""
+        return self.estimate < self.conf_low or self.estimate > self.conf_high
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,40 +83,44 @@ class Effects:
     Args:
         entries: one per contrast and label.
         words: what is predicted.
-        confidence: "members" or "bootstrap": what the intervals are made of.
         confidence_level: of the intervals.
         n_rows: how many rows were averaged.
         is_share: whether the numbers are shares or probabilities, written in percentage points.
-        outside: term -> share of the rows that the step takes beyond all values that the rows hold.
+        notes: sentences about steps beyond the data, levels that the model has not seen, and missing intervals.
 
     Example:
-        >>> one = Effect("rain", "+10", "sand", 0.012, 0.004, 0.004, 0.02)
-        >>> print(Effects([one], "mean share", "members", 0.95, 300, True, {}).sentences()[0])
-        rain +10: sand +1.2 points [+0.4, +2.0]
+        >>> one = Effect("rain", "+10", "sand", 0.012, regression=0.014, conf_low=0.004, conf_high=0.024)
+        >>> print(Effects([one], "mean share", 0.9, 300, True).sentences()[0])
+        rain +10: sand +1.2 points [+0.4, +2.4]
     """
 
     entries: list[Effect]
     words: str
-    confidence: str
     confidence_level: float
     n_rows: int
     is_share: bool
-    outside: dict[str, float]
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def frame(self) -> Any:
-        """One row per entry: term, contrast, label, estimate, std_error, conf_low, conf_high.
+        """One row per entry: term, contrast, label, estimate, and what there is of the other fields of an effect.
 
         A pandas DataFrame; a dict of arrays where pandas is not installed.
         """
         names = list(Effect.__dataclass_fields__)
-        return frame_or_columns({name: [getattr(entry, name) for entry in self.entries] for name in names})
+        table = {name: [getattr(entry, name) for entry in self.entries] for name in names}
+        return frame_or_columns(
+            {name: cells for name, cells in table.items() if name not in OPTIONAL or not np.isnan(cells).all()}
+        )
+
+    def _repr_html_(self) -> str:
+        return frame_html(self.frame) + "".join(f"<p>{escape(line)}</p>" for line in self._about())
 
     def sentences(self) -> list[str]:
         """The steps and contrasts, one line each; slopes are in the frame.
 
         Returns:
-            Such as "rain +10: sand +1.2 points [+0.4, +2.0]".
+            Such as "rain +10: sand +1.2 points [+0.4, +2.4]": the model's effect, and the interval.
         """
         scale, unit = (100.0, " points") if self.is_share else (1.0, "")
         digits = 1 if self.is_share else 3
@@ -124,16 +128,16 @@ class Effects:
         for entry in self.entries:
             if entry.contrast != "dY/dX":
                 change, low, high = (scale * x for x in (entry.estimate, entry.conf_low, entry.conf_high))
-                ends = f"[{low:+.{digits}f}, {high:+.{digits}f}]"
-                lines.append(f"{entry.term} {entry.contrast}: {entry.label} {change:+.{digits}f}{unit} {ends}")
+                ends = "" if np.isnan(low) else f" [{low:+.{digits}f}, {high:+.{digits}f}]"
+                lines.append(f"{entry.term} {entry.contrast}: {entry.label} {change:+.{digits}f}{unit}{ends}")
         return lines
 
-    def plot(self, ax: Axes | None = None, slopes: bool = False) -> Axes:
+    def plot(self, slopes: bool = False, ax: Axes | None = None) -> Axes:
         """Each effect with its interval, one line per entry.
 
         Args:
-            ax: axes to draw on; a new figure by default.
             slopes: whether to draw the slopes instead of steps and contrasts.
+            ax: axes to draw on; a new figure by default.
 
         Returns:
             The axes.
@@ -167,23 +171,33 @@ class Effects:
         return ax
 
     def __str__(self) -> str:
-        lines = self.sentences()
-        lines.append(f"effects on {self.words}, averaged over {self.n_rows:,} rows")
-        lines.append(f"{self.confidence_level:.0%} {SOURCES[self.confidence]}")
-        for term, part in self.outside.items():
-            lines.append(f"{term}: the step takes {part:.0%} of the rows beyond the values that any row holds")
-        return "\n".join(lines)
+        return "\n".join([*self.sentences(), *self._about()])
+
+    def _about(self) -> list[str]:
+        """What the numbers are, and the notes."""
+        lines = [f"effects on {self.words}, averaged over {self.n_rows:,} rows"]
+        known = [entry for entry in self.entries if not np.isnan(entry.conf_low)]
+        if known:
+            lines.append(f"{self.confidence_level:.0%} intervals: regression of the labels, resampled rows")
+            if outside := sum(entry.is_outside for entry in known):
+                lines.append(
+                    f"{outside} of {len(known)} effects of the model lie outside their interval: it shrinks or misses "
+                    "what these rows show"
+                )
+        return [*lines, *self.notes]
 
 
 def effects(
     model: Any,
     X: Any,
     feature: Any = None,
+    D: Any = None,
+    *,
     step: Any = None,
     of: Any = "mean",
     reference: Any = None,
-    confidence: Literal["auto", "members", "bootstrap"] = "auto",
-    confidence_level: float = 0.95,
+    confidence_level: float = 0.9,
+    n_refits: int = 200,
     max_rows: int | None = 2000,
     random_state: Any = 0,
     groups: Any = None,
@@ -196,77 +210,106 @@ def effects(
     reference. Rows keep their other cells; rows without the number are left out. These are effects on the prediction:
     causes are another matter.
 
+    **Intervals** need the rows' labels ``D``. They come from a regression of the labels on splines and products of the
+    columns (:mod:`snefy_ldl.explain.refits`), refitted to resampled rows; on made-up data with known effects 90 %
+    intervals contain the true effect in 87 to 93 % of the cases. The model's own effect may lie outside: flexible
+    models shrink uncertain effects.
+
     Args:
-        model: a fitted model with ``predict_dist`` (or ``predict``, for the mean alone); or a list of models fitted to
-            resampled rows, each of which counts as a member.
+        model: a fitted model with ``predict_dist`` (or ``predict``, for the mean alone); or a list of models, each of
+            which counts as a member.
         X: rows to average over, (N, d), as the model takes them: a DataFrame with its raw columns, or an array.
         feature: name or number of a column, or several; None for every column that the model uses, except dates.
+        D: label distributions of the rows (N, L), for intervals.
         step: how far a number moves, or a dict from feature to that; one standard deviation by default, rounded to one
             digit.
-        of: "mean", "width", ("greater", a, b) or ("log_ratio", a, b), as :func:`dependence` takes it.
+        of: "mean", "width", ("greater", a, b) or ("log_ratio", a, b), as :func:`dependence` takes it. A width is not
+            observed and has no interval.
         reference: level that the others are compared with, or a dict from feature to that; by default the first of a
             pandas Categorical, False, or the most frequent.
-        confidence: where intervals come from: "members", their disagreement; "bootstrap", rows drawn again, with the
-            model as given; "auto" takes members where there are several.
         confidence_level: of the intervals.
-        max_rows: rows at most, drawn at random; None for all.
-        random_state: seed of that draw and of the bootstrap.
-        groups: of the rows, as ``fit`` took them; None where they are not known. The bootstrap draws whole groups.
+        n_refits: refits of the regression; 200 take well under a second.
+        max_rows: rows at most to average over, drawn at random; None for all. The regression takes all.
+        random_state: seed of that draw and of the resampling.
+        groups: of the rows, as ``fit`` took them; None if they are not known. Whole groups are resampled.
 
     Returns:
         The effects: ``.frame``, ``.sentences()``, ``.plot()``.
 
     Raises:
-        InputError: a feature, level or label is not there, a step is not a number above or below 0, or members are
-            asked for where there is one.
+        InputError: a feature, level or label is not there, labels break a rule, or a step is not a number above or
+            below 0.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=80, random_state=0)
         >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
-        >>> frame = effects(model, city.X, 0, step=0.5).frame
-        >>> list(frame.columns), frame["contrast"].unique().tolist()
-        (['term', 'contrast', 'label', 'estimate', 'std_error', 'conf_low', 'conf_high'], ['dY/dX', '+0.5'])
+        >>> frame = effects(model, city.X, 0, city.D, step=0.5).frame
+        >>> [name for name in frame.columns if name != "members_sd"], frame["contrast"].unique().tolist()
+        (['term', 'contrast', 'label', 'estimate', 'regression', 'conf_low', 'conf_high'], ['dY/dX', '+0.5'])
     """
     models, level = model_list(model), check_confidence(confidence_level)
-    if confidence not in ("auto", "members", "bootstrap"):
-        raise InputError(f'confidence={confidence!r}: use "auto", "members" or "bootstrap".')
     random = np.random.default_rng(seed_from(random_state))
     X = in_groups(X, groups)
-    table = Table(X, models[0], choose_rows(len(Table(X)), max_rows, random))
+    whole = Table(X, models[0])
+    table = Table(X, models[0], choose_rows(len(whole), max_rows, random))
     quantity = choose_quantity(of, label_names(models, table.X))
-    columns = _columns(table, feature)
-    steps = {column.name: _step(column, step) for column in columns if column.kind == "number"}
-    wants_members = confidence != "bootstrap"
+    refits = None
+    if D is not None:
+        shares = check_distributions(D, n_rows=len(whole), model=models[0], missing=True)[0]
+        if quantity.observe is not None:
+            refits = Refits(whole, quantity.observe(shares), check_count("n_refits", n_refits, low=2), random)
     entries: list[Effect] = []
-    outside: dict[str, float] = {}
-    source = "members" if wants_members else "bootstrap"
-    for column in columns:
+    notes: list[str] = []
+    for column in _columns(table, feature):
         if column.kind == "number":
             here = np.flatnonzero(np.isfinite(column.cells))
             part = table if len(here) == len(table) else table.part(here)
-            changes = _steps(models, part, column, steps[column.name], quantity, wants_members)
-            left = _outside(column, steps[column.name])
-            outside |= {column.name: left} if left >= FEW_OUTSIDE else {}
+            change = _step(column, step)
+            moves = _steps(column, change)
+            if (left := _outside(column, change)) >= FEW_OUTSIDE:
+                notes.append(f"{column.name}: the step takes {left:.0%} of the rows beyond the values that any row has")
         else:
             part = table
-            changes = _contrasts(models, part, column, column.setting(reference), quantity, wants_members)
-        for contrast, change in changes:
-            if len(change.members) < 2:
-                if confidence == "members":
-                    raise InputError("confidence='members' needs a model with several members, or a list of models.")
-                source = "bootstrap"
-            estimate = change.values.mean(axis=0)
-            if source == "members":
-                error, ends = member_band(estimate, change.members.mean(axis=1), level)
-            else:
-                weights = resample_weights(len(part), random, groups=part.groups)
-                error, ends = row_band(change.values, weights, level)
-            for q, label in enumerate(quantity.labels):
-                figures = (float(x) for x in (estimate[q], error[q], *ends[q]))
-                entries.append(Effect(column.name, contrast, label, *figures))
-    return Effects(entries, quantity.words, source, level, len(table), quantity.is_share, outside)
+            moves = _contrasts(column, column.setting(reference))
+            if unseen := [level for level in column.levels() if not _was_seen(models[0], column.name, level)]:
+                notes.append(
+                    f"{column.name}: the model has not seen {shorten(unseen, 3)}; it predicts an average there"
+                )
+        few = _few_levels(whole, column)
+        for contrast, after, before, stretch in moves:
+            rows = [part.replaced({column.number: values}) for values in (after, before)]
+            asked = [answer(models, one, quantity) for one in rows]
+            values = ((asked[0].values - asked[1].values) / stretch).mean(axis=0)
+            members = ((asked[0].members - asked[1].members) / stretch).mean(axis=1)
+            spread = members.std(axis=0, ddof=1) if len(members) > 1 else np.full(len(values), np.nan)
+            effect, ends = np.full(len(values), np.nan), np.full((len(values), 2), np.nan)
+            if refits is not None and refits.design is not None and not {str(after), str(before)} & few:
+                effect, ends = refits.interval(*rows, stretch, level)
+            for label, *figures in zip(quantity.labels, values, spread, effect, *ends.T):
+                entries.append(Effect(column.name, contrast, label, *map(float, figures)))
+        if few and refits is not None:
+            notes.append(f"{column.name}: no interval for {shorten(sorted(few), 3)} ({FEWEST_OF_LEVEL} rows at least)")
+    if refits is not None and refits.design is None:
+        notes.append("no intervals: the rows are too few for so many columns")
+    return Effects(entries, quantity.words, level, len(table), quantity.is_share, tuple(notes))
+
+
+def _was_seen(model: Any, name: str, level: Any) -> bool:
+    """Whether a level of a category was among the rows of the fit, as far as the model knows."""
+    for column in getattr(getattr(model, "columns_", None), "columns", ()):
+        if str(column.name) == name and isinstance(column, CategoryColumn):
+            return str(level) in column.levels or str(level) in column.pooled
+    return True
+
+
+def _few_levels(table: Table, column: Feature) -> set[str]:
+    """Levels of a category that too few rows hold."""
+    if column.kind == "number":
+        return set()
+    cells = table.feature(column.number).cells
+    return {str(level) for level in column.levels() if (cells == level).sum() < FEWEST_OF_LEVEL}
 
 
 def _columns(table: Table, feature: Any) -> list[Feature]:
@@ -299,20 +342,14 @@ def _outside(column: Feature, step: float) -> float:
     return float(((moved < known.min()) | (moved > known.max())).mean())
 
 
-def _steps(
-    models: Sequence[Any], part: Table, column: Feature, step: float, quantity: Quantity, members: bool
-) -> Iterator[tuple[str, Answer]]:
+def _steps(column: Feature, step: float) -> Iterator[Move]:
     """Slope and step of a number, over the rows that have one."""
     cells = column.known()
-
-    def ask(values: Array) -> Answer:
-        return answer(models, part.replaced({column.number: values}), quantity, members=members)
-
     high, low = cells + _reach(cells, step), cells - _reach(cells, step)
     if cells.min() < cells.max():
         high, low = np.minimum(high, cells.max()), np.maximum(low, cells.min())
-    yield "dY/dX", _difference(ask(high), ask(low), (high - low)[:, None])
-    yield f"{step:+g}", _difference(ask(cells + step), ask(cells), np.ones(1))
+    yield "dY/dX", high, low, (high - low)[:, None]
+    yield f"{step:+g}", cells + step, cells, np.ones((1, 1))
 
 
 def _reach(cells: Array, step: float) -> float:
@@ -323,9 +360,7 @@ def _reach(cells: Array, step: float) -> float:
     return SLOPE_REACH * (min(deviation, middle) if middle > 0 else deviation or abs(step))
 
 
-def _contrasts(
-    models: Sequence[Any], table: Table, column: Feature, reference: Any, quantity: Quantity, members: bool
-) -> Iterator[tuple[str, Answer]]:
+def _contrasts(column: Feature, reference: Any) -> Iterator[Move]:
     """Every level of a category against the reference."""
     levels = column.levels()
     if reference is not None and reference not in levels:
@@ -334,17 +369,8 @@ def _contrasts(
     first = levels[0] if reference is None else reference
     if len(levels) < 2:
         raise InputError(f"column {column.name!r} holds one level alone, {first!r}: there is nothing to compare.")
-
-    def ask(level: Any) -> Answer:
-        return answer(models, table.replaced({column.number: level}), quantity, members=members)
-
-    base = ask(first)
     for level in [level for level in levels if level != first][: MOST_LEVELS - 1]:
-        yield f"{level} - {first}", _difference(ask(level), base, np.ones(1))
-
-
-def _difference(after: Answer, before: Answer, stretch: Array) -> Answer:
-    return Answer((after.values - before.values) / stretch, (after.members - before.members) / stretch)
+        yield f"{level} - {first}", level, first, np.ones((1, 1))
 
 
 def group_variance(model: Any) -> Any:

@@ -22,7 +22,7 @@ from snefy_ldl.datasets.grouping import in_groups, read_groups, split_rows
 from snefy_ldl.datasets.objects import Objects, describe, open_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.features import Table, choose_rows, column_names
-from snefy_ldl.explain.quantities import answer, choose_quantity, frame_or_columns, label_names, model_list
+from snefy_ldl.explain.quantities import answer, choose_quantity, frame_html, frame_or_columns, label_names, model_list
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.plots import style
@@ -100,12 +100,15 @@ class Importances:
             }
         )
 
-    def plot(self, ax: Axes | None = None, most: int = 12) -> Axes:
+    def _repr_html_(self) -> str:
+        return frame_html(self.frame)
+
+    def plot(self, most: int = 12, ax: Axes | None = None) -> Axes:
         """One bar per column, with its 95 % interval.
 
         Args:
-            ax: Axes to draw on; a new figure by default.
             most: Bars at most.
+            ax: Axes to draw on; a new figure by default.
 
         Returns:
             The axes.

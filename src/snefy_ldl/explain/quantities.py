@@ -16,7 +16,6 @@ from snefy_ldl._internal.dists import dist_blocks, to_numpy
 from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence
-from snefy_ldl.datasets.grouping import read_groups
 from snefy_ldl.errors import InputError, TableNote
 
 
@@ -31,6 +30,8 @@ class Quantity:
         quantiles: distribution and levels (A,) -> (b, Q, A), how the thing itself varies; None where nothing varies.
         bounds: smallest and largest value there can be.
         is_share: whether it is a share or a probability, which people read in percentage points.
+        observe: the same of observed label distributions, (N, L) -> (N, Q), NaN where it is not known; None where it
+            is not observed.
 
     Example:
         >>> choose_quantity("mean", ["sand", "clay"]).labels
@@ -43,6 +44,7 @@ class Quantity:
     quantiles: Callable[[Any, Array], Array] | None
     bounds: tuple[float, float]
     is_share: bool
+    observe: Callable[[Array], Array] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +139,7 @@ def choose_quantity(of: Any, labels: Sequence[str], confidence_level: float = 0.
     """
     names = [str(label) for label in labels]
     if of == "mean":
-        return Quantity("mean share", names, lambda dist: to_numpy(dist.mean), _quantiles, (0.0, 1.0), True)
+        return Quantity("mean share", names, lambda dist: to_numpy(dist.mean), _quantiles, (0.0, 1.0), True, np.asarray)
     if of == "width":
         level = check_confidence(confidence_level)
         tails = np.array([0.5 - level / 2, 0.5 + level / 2])
@@ -149,10 +151,11 @@ def choose_quantity(of: Any, labels: Sequence[str], confidence_level: float = 0.
             raise InputError(f"of={of!r}: name two different labels.")
         if of[0] == "greater":
             title = f"P({names[a]} > {names[b]})"
-            return Quantity(title, [title], lambda dist: to_numpy(dist.prob_greater(a, b))[:, None], None, (0, 1), True)
+            values, is_larger = partial(_greater, a, b), partial(_is_larger, a, b)
+            return Quantity(title, [title], values, None, (0, 1), True, is_larger)
         title = f"log({names[a]} / {names[b]})"
         ratio, quantiles = partial(_log_ratio, a, b), partial(_log_ratio_quantiles, a, b)
-        return Quantity(title, [title], ratio, quantiles, (-np.inf, np.inf), False)
+        return Quantity(title, [title], ratio, quantiles, (-np.inf, np.inf), False, partial(_observed_ratio, a, b))
     raise InputError(f'of={of!r}: use "mean", "width", ("greater", a, b) or ("log_ratio", a, b).')
 
 
@@ -238,6 +241,20 @@ def _quantiles(dist: Any, levels: Array) -> Array:
     return np.clip(to_numpy(dist.quantiles(levels)), 0.0, 1.0)
 
 
+def _greater(a: int, b: int, dist: Any) -> Array:
+    return to_numpy(dist.prob_greater(a, b))[:, None]
+
+
+def _is_larger(a: int, b: int, shares: Array) -> Array:
+    gap = (shares[:, a] - shares[:, b])[:, None]
+    return np.where(np.isnan(gap), np.nan, 0.5 * (1.0 + np.sign(gap)))
+
+
+def _observed_ratio(a: int, b: int, shares: Array) -> Array:
+    two = np.where(shares[:, [a, b]] > 0.0, shares[:, [a, b]], np.nan)
+    return np.log(two[:, :1] / two[:, 1:])
+
+
 def _log_ratio(a: int, b: int, dist: Any) -> Array:
     logs = to_numpy(dist.expected_log())[:, [a, b]]
     if np.isinf(logs).any():
@@ -251,12 +268,8 @@ def _log_ratio_quantiles(a: int, b: int, dist: Any, levels: Array) -> Array:
     return np.asarray(logit(shares), dtype=np.float64)
 
 
-#: Times the rows are drawn again.
-RESAMPLES = 400
-
-
-def member_band(estimate: Array, members: Array, confidence_level: float) -> tuple[Array, Array]:
-    """What the members' disagreement says: ``estimate ± t · s``, s their standard deviation, t Student's with K - 1.
+def member_band(estimate: Array, members: Array, confidence_level: float) -> Array:
+    """Where one more member of an ensemble would fall: ``estimate ± t · s``, s the members' standard deviation.
 
     Args:
         estimate: average over rows by all members together (Q,).
@@ -264,61 +277,19 @@ def member_band(estimate: Array, members: Array, confidence_level: float) -> tup
         confidence_level: strictly between 0 and 1.
 
     Returns:
-        The standard deviations (Q,), and both ends of the bands (Q, 2): where one more member would fall.
+        Both ends of the bands (Q, 2); t is Student's with K - 1 degrees of freedom.
 
     Example:
-        >>> error, ends = member_band(np.array([1.0]), np.array([[0.0], [2.0]]), 0.5)
-        >>> error.round(3), ends.round(3)
-        (array([1.414]), array([[-0.414,  2.414]]))
+        >>> member_band(np.array([1.0]), np.array([[0.0], [2.0]]), 0.5).round(3)
+        array([[-0.414,  2.414]])
     """
-    deviation = members.std(axis=0, ddof=1)
-    reach = float(stats.t.ppf(0.5 + confidence_level / 2, len(members) - 1)) * deviation
-    return deviation, np.stack([estimate - reach, estimate + reach], axis=-1)
+    reach = stats.t.ppf(0.5 + confidence_level / 2, len(members) - 1) * members.std(axis=0, ddof=1)
+    return np.stack([estimate - reach, estimate + reach], axis=-1)
 
 
-def resample_weights(n_rows: int, random: np.random.Generator, resamples: int = RESAMPLES, groups: Any = None) -> Array:
-    """How much each row counts when rows are drawn again, with replacement.
-
-    Args:
-        n_rows: N.
-        random: where the draws come from.
-        resamples: how often, B.
-        groups: of the rows, which are then drawn in whole groups of the first level; None draws single rows.
-
-    Returns:
-        (B, N); each row of it sums to one.
-
-    Example:
-        >>> resample_weights(4, np.random.default_rng(0), 2).sum(axis=1)
-        array([1., 1.])
-    """
-    which = (
-        np.arange(n_rows) if groups is None else np.unique(read_groups(groups, n_rows).first, return_inverse=True)[1]
-    )
-    n_groups = int(which.max()) + 1
-    times = random.multinomial(n_groups, np.full(n_groups, 1.0 / n_groups), size=resamples)[:, which]
-    return np.asarray(times / times.sum(axis=1, keepdims=True))
-
-
-def row_band(values: Array, weights: Array, confidence_level: float) -> tuple[Array, Array]:
-    """What other rows of the same kind would have changed: quantiles of the averages over rows drawn again.
-
-    Args:
-        values: one row each (N, Q).
-        weights: of :func:`resample_weights` (B, N).
-        confidence_level: strictly between 0 and 1.
-
-    Returns:
-        The standard errors of the average (Q,), and both ends (Q, 2).
-
-    Example:
-        >>> weights = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
-        >>> row_band(np.array([[0.0], [4.0]]), weights, 0.5)[1]
-        array([[1., 3.]])
-    """
-    averages = weights @ values  # (B, Q)
-    ends = np.quantile(averages, [0.5 - confidence_level / 2, 0.5 + confidence_level / 2], axis=0)
-    return averages.std(axis=0, ddof=1), np.asarray(ends).T
+def frame_html(frame: Any) -> str:
+    """What :func:`frame_or_columns` made as a table for a notebook; nothing where pandas is not installed."""
+    return str(frame.to_html(index=False, float_format="{:.4g}".format)) if hasattr(frame, "to_html") else ""
 
 
 def frame_or_columns(columns: Mapping[str, Any]) -> Any:

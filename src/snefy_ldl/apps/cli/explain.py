@@ -22,7 +22,7 @@ from snefy_ldl.apps.cli.common import (
     write_picture,
 )
 from snefy_ldl.apps.cli.entry import command
-from snefy_ldl.apps.cli.tables import feature_names, group_columns, open_table, row_names
+from snefy_ldl.apps.cli.tables import feature_names, group_columns, open_table, read_for_model, row_names
 from snefy_ldl.apps.rows import model_rows, table_groups
 
 if TYPE_CHECKING:
@@ -44,14 +44,15 @@ def explain_model(
     of: str = "mean",
     step: float | None = None,
     reference: str | None = None,
-    level: float = 0.95,
+    level: float = 0.9,
     out: Path | None = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """Show what a feature does to the predictions: average effects, and how they change along it.
 
     Answers are averaged over the rows of TABLE, whose other cells stay as
-    they are; labels are not needed. Effects on predictions are not causes.
+    they are. If TABLE has the labels, effects come with intervals, from
+    a regression of these labels. Effects on predictions are not causes.
 
     Args:
         feature: Feature to explain.
@@ -70,7 +71,9 @@ def explain_model(
           snefy-ldl explain model soil.csv --feature rain --and slope --of "sand>clay"
     """
     # torch, and what reads tables: only when the command runs
-    from snefy_ldl.datasets.grouping import in_groups
+    import numpy as np
+
+    from snefy_ldl.datasets.grouping import in_groups, split_rows
     from snefy_ldl.explain import dependence, effects
 
     if out is not None:
@@ -79,22 +82,26 @@ def explain_model(
     source = open_table(table)
     key = row_names(fitted, source.columns)
     names = feature_names(fitted, source, (key,) if key else ())
-    frame = source.whole(names, [])
     wanted = [_column(name, names) for name in (feature, second) if name is not None]
-    X = model_rows(fitted, frame, names)
-    has_names = hasattr(X, "columns")
-    if levels := group_columns(fitted, source):
-        X = in_groups(X, table_groups(fitted, source.whole([], levels)))
+    D = None
+    if set(map(str, fitted.label_names_)) <= set(source.columns):
+        rows, X = read_for_model(fitted, table, opt.LabelOptions())
+        D = rows.labels / np.nansum(rows.labels, axis=1, keepdims=True) if rows.are_counts else rows.labels
+    else:
+        X = model_rows(fitted, source.whole(names, []), names)
+        if levels := group_columns(fitted, source):
+            X = in_groups(X, table_groups(fitted, source.whole([], levels)))
+    has_names = hasattr(split_rows(X)[0], "columns")
     columns: list[Any] = wanted if has_names else [names.index(name) for name in wanted]
     asked = _quantity(of, [str(label) for label in fitted.label_names_])
     common: dict[str, Any] = {"of": asked, "confidence_level": level, "max_rows": MOST_ROWS}
     with warnings_as_notes():
-        table_of_effects = effects(fitted, X, columns, step=step, reference=reference, **common)
+        table_of_effects = effects(fitted, X, columns, D, step=step, reference=reference, **common)
         curve = dependence(fitted, X, columns, **common)
     if as_json:
         content = {
             "effects": table_of_effects.frame.to_dict("records"),
-            "confidence": table_of_effects.confidence,
+            "notes": table_of_effects.notes,
             "confidence_level": table_of_effects.confidence_level,
             "rows": table_of_effects.n_rows,
             "dependence": curve.frame.to_dict("records"),
@@ -169,10 +176,10 @@ def _figure(table: Effects, curve: Dependence) -> Any:
     triangle = curve.words == "mean share" and len(curve.labels) == 3 and curve.numeric == (True,)
     lines = sum(entry.contrast != "dY/dX" for entry in table.entries)
     figure = new_figure(15.0 if triangle else 11.0, max(3.4, 0.8 + 0.26 * lines))
-    curve.plot(figure.add_subplot(1, 3 if triangle else 2, 1))
-    table.plot(figure.add_subplot(1, 3 if triangle else 2, 2))
+    curve.plot(ax=figure.add_subplot(1, 3 if triangle else 2, 1))
+    table.plot(ax=figure.add_subplot(1, 3 if triangle else 2, 2))
     if triangle:
         import mpltern  # noqa: F401 - an extra, which registers the projection
 
-        curve.plot(figure.add_subplot(1, 3, 3, projection="ternary"), kind="ternary")
+        curve.plot(kind="ternary", ax=figure.add_subplot(1, 3, 3, projection="ternary"))
     return figure
