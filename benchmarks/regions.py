@@ -5,7 +5,7 @@
 Their code is no package that can be installed, so its scores are written here from the paper's definitions, with its
 100 draws per row: M-CP (boxes of quantiles), DR-CP (density), C-HDR (content of the density level set), PCP and C-PCP
 (balls around draws, the second with the content of the balls). This library's regions are measured on the same
-fitted model and rows; "latent" is L-CP with the exact Rosenblatt map of the distribution in place of a learned flow.
+fitted model and rows.
 
 Measures, as there: marginal coverage; region size (here the share of the simplex, by 100 draws of the
 distribution; mean and median over rows); worst slab coverage (slabs of a fifth of the rows); CEC-X and CEC-Z, the mean
@@ -37,7 +37,7 @@ from snefy_ldl.errors import LabelWarning
 
 DATA = ("GEMAS_texture", "yeast_spo5")
 LEVEL, DRAWS, SIZE_DRAWS, CLUSTERS = 0.8, 100, 100, 5
-OURS = ("density", "hpd", "pcp", "c-pcp", "latent")
+OURS = ("density", "hpd")
 THEIRS = ("M-CP", "DR-CP", "C-HDR", "PCP", "C-PCP")
 MEASURES = ("coverage", "size", "median size", "worst slab", "CEC-X", "CEC-Z", "seconds")
 
