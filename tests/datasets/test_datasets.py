@@ -16,7 +16,7 @@ import scipy.io
 
 from snefy_ldl.datasets import Dataset, dataset_names, load_dataset, load_table
 from snefy_ldl.datasets import dataset as datasets
-from snefy_ldl.errors import DataNotFoundError, InputError, LabelWarning, TableNote
+from snefy_ldl.errors import DataNotFoundError, InputError, LabelWarning
 from snefy_ldl.learners.maxent import SABFGS
 
 needs_data = pytest.mark.skipif(not os.environ.get("SNEFY_LDL_DATA"), reason="SNEFY_LDL_DATA is not set")
@@ -145,8 +145,7 @@ def test_shares_table_and_chosen_features(table, tmp_path):
     assert data.counts is None
     assert data.label_names == ["silt", "sand"]
     assert data.X.shape == (3, 1)
-    with pytest.warns(TableNote, match=r"'site' holds another text in every row.*features=\[\.\.\.\] keeps a column"):
-        assert load_table(tmp_path / "t.csv", labels=["silt", "sand"]).feature_names == ["depth", "ph"]
+    assert load_table(tmp_path / "t.csv", labels=["silt", "sand"]).feature_names == ["depth", "ph", "site"]
 
 
 def test_bad_tables_are_named(table, tmp_path):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,10 +59,12 @@ def has_gaps(X: Any) -> bool:
     return table.dtype.kind == "f" and bool(np.isnan(table).any())
 
 
-class _Ranged:
-    """A reader that knows the range of the rows of its fit."""
+class _Reader:
+    """What both kinds of readers share."""
 
     training_range: TrainingRange | None
+    n_in: int
+    is_plain: bool
 
     def transform(self, table: Any, warn: bool = True) -> Any:
         """The features of a table."""
@@ -79,9 +80,15 @@ class _Ranged:
             return None
         return self.training_range.measure(self.transform(table, warn=False))
 
+    def numbers(self, table: Any) -> Any:
+        """A checked array or sparse matrix with the columns of the fit."""
+        if sp.issparse(table) and not self.is_plain:
+            raise InputError("the model was fitted to a table with gaps or columns left out; X must not be sparse.")
+        return check_features(table, n_features=self.n_in, largest=LARGEST_FEATURE, missing=not sp.issparse(table))
+
 
 @dataclass(eq=False)
-class GapFiller(_Ranged):
+class GapFiller(_Reader):
     """The columns of an array as features: NaN is a missing cell, which gets the median of its column.
 
     Args:
@@ -121,20 +128,9 @@ class GapFiller(_Ranged):
         filler.training_range = TrainingRange.of(filler.transform(thin(table)))
         return filler
 
-    @property
-    def n_in(self) -> int:
-        """Number of columns, c."""
-        return len(self.fills)
-
-    @property
-    def n_out(self) -> int:
-        """Number of features, d."""
-        return self.n_in + int(self.indicators.sum())
-
-    @cached_property
-    def is_plain(self) -> bool:
-        """Whether the features are the columns themselves."""
-        return not self.indicators.any()
+    def __post_init__(self) -> None:
+        self.n_in, self.is_plain = len(self.fills), not self.indicators.any()
+        self.n_out = self.n_in + int(self.indicators.sum())
 
     def transform(self, table: Any, warn: bool = True) -> Any:
         """The features of an array or of a DataFrame of numbers.
@@ -154,9 +150,7 @@ class GapFiller(_Ranged):
             array([[0., 1.],
                    [4., 0.]])
         """
-        if sp.issparse(table) and not self.is_plain:
-            raise InputError("the model was fitted to an array with gaps; X must not be sparse.")
-        features = check_features(table, n_features=self.n_in, largest=LARGEST_FEATURE, missing=not sp.issparse(table))
+        features = self.numbers(table)
         if sp.issparse(table):
             return features
         missing = np.isnan(features)
@@ -194,7 +188,7 @@ NOTE_ADVICE = {
 }
 
 
-class TableEncoder(_Ranged):
+class TableEncoder(_Reader):
     """The columns of a DataFrame as features.
 
     Args:
@@ -205,6 +199,12 @@ class TableEncoder(_Ranged):
     Attributes:
         columns: What each column is (:mod:`snefy_ldl.datasets.recognise`), in the order of the table.
         notes: One sentence each.
+        names_used: Names of the columns that became features.
+        names_out: Names of the features (d).
+        n_in: Number of columns, c.
+        n_out: Number of features, d.
+        is_plain: Whether the features are the columns themselves.
+        has_gaps: Whether a number was missing in the table of the fit.
 
     Example:
         >>> import pandas
@@ -218,6 +218,12 @@ class TableEncoder(_Ranged):
         self, columns: Iterable[Column], notes: Iterable[str] = (), training_range: TrainingRange | None = None
     ) -> None:
         self.columns, self.notes, self.training_range = tuple(columns), tuple(notes), training_range
+        self.names_used = [column.name for column in self.columns if column.names_out]
+        self.names_out = [name for column in self.columns for name in column.names_out]
+        self.n_in, self.n_out = len(self.columns), len(self.names_out)
+        numbers = [column for column in self.columns if isinstance(column, NumberColumn)]
+        self.is_plain = len(numbers) == self.n_in and not any(column.indicator for column in numbers)
+        self.has_gaps = any(column.gaps for column in numbers)
 
     @classmethod
     def fit(cls, table: Any, words: Any = "auto", keep_constant: bool = False) -> TableEncoder:
@@ -263,36 +269,6 @@ class TableEncoder(_Ranged):
             encoder.training_range = TrainingRange.of(features)
             encoder.notes += tuple(fixed_group_notes(learned, features, notes))
         return encoder
-
-    @property
-    def names_used(self) -> list[str]:
-        """Names of the columns that became features."""
-        return [column.name for column in self.columns if column.names_out]
-
-    @property
-    def names_out(self) -> list[str]:
-        """Names of the features (d)."""
-        return [name for column in self.columns for name in column.names_out]
-
-    @property
-    def n_in(self) -> int:
-        """Number of columns, c."""
-        return len(self.columns)
-
-    @property
-    def n_out(self) -> int:
-        """Number of features, d."""
-        return len(self.names_out)
-
-    @cached_property
-    def is_plain(self) -> bool:
-        """Whether the features are the columns themselves."""
-        return all(isinstance(column, NumberColumn) and not column.indicator for column in self.columns)
-
-    @property
-    def has_gaps(self) -> bool:
-        """Whether a number was missing in the table of the fit."""
-        return any(isinstance(column, NumberColumn) and column.gaps for column in self.columns)
 
     @property
     def groups(self) -> dict[str, list[int]]:
@@ -402,9 +378,7 @@ class TableEncoder(_Ranged):
                 f"the model was fitted to a table with columns that are no numbers, {shorten(kinds, 4)}; give it a "
                 "DataFrame with these columns, not an array."
             )
-        if sp.issparse(table) and not self.is_plain:
-            raise InputError("the model was fitted to a DataFrame with gaps or columns left out; X must not be sparse.")
-        features = check_features(table, n_features=self.n_in, largest=LARGEST_FEATURE, missing=not sp.issparse(table))
+        features = self.numbers(table)
         if sp.issparse(table):
             return features
         if self.is_plain and len(self.names_used) == self.n_in and not np.isnan(features.sum(dtype=np.float64)):

@@ -16,10 +16,9 @@ import scipy.io
 
 from snefy_ldl._internal.text import in_file, shorten
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.datasets.recognise import LeftOutColumn, recognise
 from snefy_ldl.datasets.shares import Unit, read_label_columns
 from snefy_ldl.datasets.table_files import Progress, TableSource
-from snefy_ldl.errors import DataNotFoundError, InputError, LabelWarning, TableNote
+from snefy_ldl.errors import DataNotFoundError, InputError, LabelWarning
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -71,14 +70,14 @@ def load_table(
     r"""A table of your own as a :class:`Dataset`: text, Excel, Parquet or Feather.
 
     Percentages, numbers of votes and rounded shares are recognised by their sums, with a
-    :class:`~snefy_ldl.errors.LabelWarning`; columns that name the rows are left out, with a
-    :class:`~snefy_ldl.errors.TableNote`.
+    :class:`~snefy_ldl.errors.LabelWarning`; rows without labels are skipped. What columns are (numbers, categories,
+    dates, names of rows) is for ``fit`` to find out.
 
     Args:
         path: The file, in the format of its extension: ``.csv``, ``.tsv``, also ``.gz``, ``.xlsx``, ``.parquet`` or
             ``.feather``. Separator, decimal sign and encoding of text are detected.
         labels: Columns that hold the label distribution, as a list or a comma-separated string.
-        features: Columns to use as features; by default every other column that does not name the rows.
+        features: Columns to use as features; by default every other column.
         counts: The label columns hold vote counts ``k``; ``D`` becomes the proportions ``k / Σ k``.
         progress: Called with how many rows of a Parquet file are read, and of how many.
         normalize: The label columns hold amounts; each row is divided by its sum.
@@ -119,13 +118,11 @@ def load_table(
     table = cells[feature_names] if len(rows) == len(cells) else cells[feature_names].iloc[rows].reset_index(drop=True)
     for note in reading.notes:
         warnings.warn(f"{file.name}: {note}.", LabelWarning, stacklevel=2)
-    if features is None:
-        feature_names = _without_ids(table, file.name)
     import pandas  # an extra, loaded by the table already
 
     known = pandas.DataFrame(reading.labels, columns=label_names)
     return Dataset(
-        X=table[feature_names],
+        X=table,
         D=known.div(known.sum(axis=1), axis=0) if reading.are_counts else known,
         counts=known if reading.are_counts else None,
         label_names=label_names,
@@ -134,21 +131,6 @@ def load_table(
         source=str(file),
         unit=reading.unit,
     )
-
-
-def _without_ids(table: Any, file: str) -> list[str]:
-    """The columns that do not name the rows; a warning lists those that do."""
-    kept, notes = [], []
-    for name in table.columns:
-        column, remarks = recognise(name, table[name])
-        if isinstance(column, LeftOutColumn) and column.reason in ("id", "counter"):
-            notes += remarks
-        else:
-            kept.append(name)
-    if notes:
-        words = "; ".join(notes)
-        warnings.warn(TableNote(f"{file}: {words}. features=[...] keeps a column."), stacklevel=3)
-    return kept
 
 
 def column_list(columns: str | Sequence[str], what: str, available: list[str]) -> list[str]:

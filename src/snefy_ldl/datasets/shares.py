@@ -215,7 +215,7 @@ def read_label_columns(frame: Any, names: list[str], **settings: Any) -> tuple[R
     """
     table = label_numbers(frame, names)
     numbers = np.arange(1, len(table) + 1)
-    empty = np.isnan(table).all(axis=1)
+    empty: Mask = np.isnan(table).sum(axis=1) == len(names)
     rule = "empty, while other labels of the row are filled in. Write 0 for none, or clear the whole row."
     _refuse_cell(np.isnan(table) & ~empty[:, None], table, names, numbers, rule)
     if empty.all():

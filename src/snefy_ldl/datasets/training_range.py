@@ -146,10 +146,11 @@ class TrainingRange:
                 for name, kind in STORED.items()
             }
             rows, reach = arrays.pop("rows").reshape(-1, width), float(content["reach"])
-        except (KeyError, TypeError, ValueError, binascii.Error) as error:
-            raise ModelFileError(f"the range of the training rows is damaged: {error!r}.") from None
-        whole = all(array.shape == (width,) and np.isfinite(array).all() for array in arrays.values())
-        if not whole or not len(rows) or not np.isfinite(rows).all() or not 0.0 < reach < np.inf:
+            whole = all(array.shape == (width,) for array in arrays.values()) and 0.0 < reach < np.inf
+            whole = whole and all(np.isfinite(array).all() for array in (rows, *arrays.values()))
+        except (KeyError, TypeError, ValueError, binascii.Error):
+            whole = False
+        if not whole or not len(rows):
             raise ModelFileError(f"the range of the training rows is damaged: it does not fit {width} features.")
         return cls(**arrays, rows=rows, reach=reach)
 
