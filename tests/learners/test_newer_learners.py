@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, rel_entr
 
 from snefy_ldl import metrics
-from snefy_ldl.learners import LDLDPM, RKNNLDL, SLDL, DeltaLDL, EvidentialLDL, OrdinalLDL
+from snefy_ldl.learners import BCPNN, LDLDPA, LDLDPM, LDLLRR, LDLSCL, RKNNLDL, SLDL, DeltaLDL, EvidentialLDL, OrdinalLDL
 from snefy_ldl.learners.networks import evidential_loss
 from snefy_ldl.learners.ordinal import ROUNDING
 
@@ -42,10 +42,10 @@ def is_minimum(total: Callable[..., float], *weights: Any, slack: float = 1e-6, 
         assert total(*[w + step for w, step in zip(weights, steps)]) > best - slack
 
 
-LOSSES = [DeltaLDL(2.0), OrdinalLDL("cad"), OrdinalLDL("emd")]
+LOSSES = [DeltaLDL(2.0), OrdinalLDL("cad"), OrdinalLDL("emd"), LDLLRR(0.3, 7.0), LDLDPA(0.1, 2.0)]
 
 
-@pytest.mark.parametrize("model", LOSSES, ids=["delta", "cad", "emd"])
+@pytest.mark.parametrize("model", LOSSES, ids=["delta", "cad", "emd", "ranking", "percentile"])
 def test_linear_learners_minimise_their_loss(model: Any) -> None:
     rows = model._rows(D[:5])
     logits = torch.from_numpy(np.random.default_rng(1).normal(size=(5, 4))).requires_grad_()
@@ -67,6 +67,30 @@ def test_delta_ldl_counts_rows_by_the_integral_of_its_sigmoid(sharpness: float) 
     integral = lambda miss: quad(lambda t: expit(sharpness / size * (miss - t)), 0, size)[0]  # noqa: E731
     slope = (integral(1e-4) - integral(-1e-4)) / 2e-4
     np.testing.assert_allclose(rows[:8], [integral(miss) / slope for miss in kl(P)[:8]], rtol=1e-4)
+
+
+def test_correlations_with_clusters_are_a_minimum() -> None:
+    model = LDLSCL(3, alpha=0.3, beta=0.01, random_state=0, **EXACT).fit(FEATURES, D)
+    logs = FEATURES @ model.correlation_coef_ + model.correlation_intercept_
+    C = np.exp(np.clip(logs, *model.correlation_range_))
+
+    def total(coef: Any, intercept: Any, cluster: Any) -> float:
+        P = softmax(FEATURES @ coef + intercept + C @ cluster)
+        pull = (C * ((P[:, None] - model.centres_) ** 2).sum(axis=2)).sum(axis=1) / 12
+        return float((kl(P) + 0.3 * pull).mean() + ridge(coef, cluster))
+
+    is_minimum(total, model.coef_, model.intercept_, model.cluster_coef_)
+
+
+def test_a_conditional_network_is_a_minimum() -> None:
+    model = BCPNN(n_hidden=3, random_state=0, **EXACT).fit(FEATURES, D)
+
+    def total(first: Any, shift: Any, label: Any, output: Any) -> float:
+        P = softmax(expit((FEATURES @ first + shift)[:, None] + label) @ output)
+        upper = np.sqrt(0.005)
+        return float(kl(P).mean() + ridge(np.sqrt(0.5) * first, upper * label, upper * output))
+
+    is_minimum(total, model.coef_, model.intercept_, model.label_input_, model.output_coef_, slack=1e-5)
 
 
 def neighbours_of(k: int) -> Any:

@@ -19,7 +19,7 @@ from snefy_ldl.datasets.zeros import ZeroOption, ZeroPolicy
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner, close_rows, seeded_clone
-from snefy_ldl.learners.linear import Design, Objective, PenalisedLearner, lbfgs, minimise
+from snefy_ldl.learners.linear import Design, PenalisedLearner, minimise
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.prediction import DistributionPredictor
 
@@ -191,9 +191,16 @@ class DirichletLDL(DirichletLearner):
         design = Design.of(scaled, penalty, curvature=max(total / D.shape[1], 1e-3))
         start = np.zeros((design.Z.shape[1], D.shape[1]))
         start[-1] = np.log(total * centre[0]) / design.constant
-        objective = dirichlet_objective(design, log_D, penalty)
-        flat, self.n_iter_ = lbfgs(objective, start.ravel(), self.max_iter, self.tol)
-        self.coef_, self.intercept_ = design.weights(flat.reshape(start.shape))
+        Z, labels = torch.from_numpy(design.Z), torch.from_numpy(np.exp(log_D))
+        ridge = torch.from_numpy(penalty / len(D) * design.ridge[:, None])
+
+        def loss(weights: list[Tensor]) -> Tensor:
+            alpha = (Z @ weights[0]).clamp(*_LOG_RANGE).exp()
+            fitted = torch.distributions.Dirichlet(alpha, validate_args=False).log_prob(labels).mean()
+            return 0.5 * (ridge * weights[0].square()).sum() - fitted
+
+        (w,), self.n_iter_ = minimise(loss, [start], self.max_iter, self.tol)
+        self.coef_, self.intercept_ = design.weights(w)
 
     def _alpha(self, features: Array) -> Array:
         """Concentrations (N, L)."""
@@ -378,24 +385,3 @@ def fit_concentration(mean: Array, log_D: Array) -> float:
 
     best = minimize_scalar(loss, bounds=_LOG_RANGE, method="bounded", options={"xatol": 1e-8})
     return float(np.exp(best.x))
-
-
-def dirichlet_objective(design: Design, log_D: Array, l2: float) -> Objective:
-    """``w ↦ -mean_i log Dirichlet(d_i; exp(Z w)_i) + λ/(2N) ‖θ‖²`` and its gradient."""
-    Z, n_rows = design.Z, len(log_D)
-    penalty = (l2 / n_rows) * design.ridge[:, None]
-    constant = float(log_D.sum()) / n_rows
-    low, high = _LOG_RANGE
-
-    def objective(flat: Array) -> tuple[float, Array]:
-        w = flat.reshape(Z.shape[1], -1)
-        raw = Z @ w
-        alpha = np.exp(np.clip(raw, low, high))
-        total = alpha.sum(axis=1, keepdims=True)
-        value = float(gammaln(alpha).sum() - gammaln(total).sum() - (alpha * log_D).sum()) / n_rows + constant
-        value += 0.5 * float((penalty * w * w).sum())
-        slope = alpha * (digamma(alpha) - digamma(total) - log_D) / n_rows
-        slope = np.where((raw > low) & (raw < high), slope, 0.0)
-        return value, (Z.T @ slope + penalty * w).ravel()
-
-    return objective

@@ -39,8 +39,6 @@ Objective = Callable[[Array], tuple[float, Array]]
 TensorObjective = Callable[[list[Tensor]], Tensor]
 #: L-BFGS pairs kept: many while they are cheap against a gradient, few in problems of more than LARGE weights.
 HISTORY, SHORT_HISTORY, LARGE = 20, 8, 5000
-#: A term of the loss: predictions (N, L) to its value and its gradient with respect to them.
-Term = Callable[[Array], tuple[float, Array]]
 #: Logarithms of predicted shares (N, L) to a loss per row (N,).
 RowLoss = Callable[[Tensor], Tensor]
 
@@ -347,26 +345,8 @@ def minimise(loss: TensorObjective, start: Sequence[Array], max_iter: int, tol: 
     return [p.reshape(s) for p, s in zip(np.split(flat, ends), shapes)], n_iter
 
 
-def softmax_pullback(P: Array, gradient: Array) -> Array:
-    """Gradient with respect to logits, from the gradient with respect to ``P = softmax(logits)``.
-
-    Args:
-        P: Shares, (..., L).
-        gradient: Gradient with respect to them, (..., L).
-
-    Returns:
-        Gradient with respect to the logits, (..., L).
-
-    Example:
-        >>> softmax_pullback(np.array([0.5, 0.5]), np.array([1.0, 0.0]))
-        array([ 0.25, -0.25])
-    """
-    weighted = P * gradient
-    return weighted - P * weighted.sum(axis=-1, keepdims=True)
-
-
-def softmax_linear_objective(design: Design, D: Array, l2: float, extra: Term | None = None) -> Objective:
-    """``w ↦ mean_i KL(d_i ‖ p_i) + λ/(2N) ‖θ‖² + extra(P)`` and its gradient, in the coordinates of ``design``.
+def softmax_linear_objective(design: Design, D: Array, l2: float) -> Objective:
+    """``w ↦ mean_i KL(d_i ‖ p_i) + λ/(2N) ‖θ‖²`` and its gradient, in the coordinates of ``design``.
 
     The KL divergence leaves out the entropy of ``d``, which does not depend on the weights.
 
@@ -374,7 +354,6 @@ def softmax_linear_objective(design: Design, D: Array, l2: float, extra: Term | 
         design: Coordinates of N rows.
         D: Label distributions (N, L).
         l2: ``λ``.
-        extra: A further term of the predictions.
 
     Returns:
         A function of the flat weights ``[θ; b]``, (r + 1) L numbers.
@@ -385,14 +364,8 @@ def softmax_linear_objective(design: Design, D: Array, l2: float, extra: Term | 
     def objective(flat: Array) -> tuple[float, Array]:
         w = flat.reshape(Z.shape[1], -1)
         log_P = log_softmax(Z @ w, axis=-1)  # (N, L)
-        P = np.exp(log_P)
         value = -float((D * log_P).sum()) / n_rows + 0.5 * float((penalty * w * w).sum())
-        slope = (P - D) / n_rows
-        if extra is not None:
-            more, gradient = extra(P)
-            value += more
-            slope = slope + softmax_pullback(P, gradient)
-        return value, (Z.T @ slope + penalty * w).ravel()
+        return value, (Z.T @ (np.exp(log_P) - D) / n_rows + penalty * w).ravel()
 
     return objective
 
@@ -424,7 +397,7 @@ class PenalisedLearner(ScaledLearner):
 
 
 class SoftmaxLinear(PenalisedLearner):
-    """Base of learners whose prediction is ``softmax(x θ + b)``; subclasses add terms to the loss.
+    """Base of learners whose prediction is ``softmax(x θ + b)``; by itself the maximum entropy model.
 
     Args:
         l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
@@ -445,10 +418,6 @@ class SoftmaxLinear(PenalisedLearner):
             return super()._shapes()
         return super()._shapes() | {"coef_": (self._width, self.n_labels_), "intercept_": (self.n_labels_,)}
 
-    def _extra(self, D: Array) -> Term | None:
-        """The learner's own terms beside KL and ridge."""
-        return None
-
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)
         design = Design.of(scaled, self.l2_, curvature=1.0 / D.shape[1])
@@ -456,12 +425,17 @@ class SoftmaxLinear(PenalisedLearner):
         self.coef_, self.intercept_ = design.weights(w)
 
     def _minimise(self, design: Design, D: Array) -> Array:
-        objective = softmax_linear_objective(design, D, self.l2_, self._extra(D))
+        objective = softmax_linear_objective(design, D, self.l2_)
         flat, self.n_iter_ = lbfgs(objective, start_weights(design, D).ravel(), self.max_iter, self.tol)
         return flat.reshape(design.Z.shape[1], D.shape[1])
 
     def _predict(self, X: Array) -> Array:
         return softmax(self._scaled(X) @ self.coef_ + self.intercept_, axis=-1)
+
+
+def kl_rows(true: Tensor, log_P: Tensor) -> Tensor:
+    """``KL(d_i ‖ p_i)`` of each row (N,), with ``0 log 0 = 0``, from logarithms of predicted shares."""
+    return (torch.xlogy(true, true) - true * log_P).sum(dim=1)
 
 
 class RowLinear(SoftmaxLinear):

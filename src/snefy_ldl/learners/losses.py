@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import entr, expit, log_softmax, softmax
+from scipy.special import entr, expit, softmax
 from scipy.stats import rankdata
 from sklearn.cluster import KMeans
 from torch import Tensor
@@ -18,17 +18,7 @@ from torch.nn.functional import softplus
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_number
-from snefy_ldl.learners.linear import (
-    Design,
-    Objective,
-    RowLinear,
-    RowLoss,
-    SoftmaxLinear,
-    Term,
-    lbfgs,
-    softmax_pullback,
-    start_weights,
-)
+from snefy_ldl.learners.linear import Design, RowLinear, RowLoss, SoftmaxLinear, kl_rows, minimise, start_weights
 from snefy_ldl.learners.neighbours import NeighbourLearner
 
 
@@ -75,14 +65,14 @@ class DeltaLDL(RowLinear):
         slope = 0.5 - expit(-self.sharpness)  # of the integral at KL = 0
 
         def rows(log_P: Tensor) -> Tensor:
-            miss = (torch.xlogy(true, true) - true * log_P).sum(dim=1)
+            miss = kl_rows(true, log_P)
             return (softplus(steep * miss) - softplus(steep * (miss - size))) / (steep * slope)
 
         return rows
 
 
 @dataclass(eq=False, repr=False)
-class LDLLRR(SoftmaxLinear):
+class LDLLRR(RowLinear):
     """Softmax-linear model that keeps the label ranking relation (LDL-LRR).
 
     ``mean_i [KL(d_i ‖ p_i) + α/2 Σ_jk (d_ij - d_ik)² CE(o_ijk, σ(s (p_ij - p_ik)))] + λ/(2N) ‖θ‖²``, where CE is the
@@ -117,32 +107,22 @@ class LDLLRR(SoftmaxLinear):
     alpha: float = 1e-3
     sharpness: float = 100.0
 
-    def _extra(self, D: Array) -> Term | None:
-        return ranking_term(D, self.alpha, self.sharpness) if self.alpha else None
+    def _rows(self, D: Array) -> RowLoss:
+        true = torch.from_numpy(D)
+        first, second = torch.triu_indices(D.shape[1], D.shape[1], 1)
+        gap = true[:, first] - true[:, second]  # a pair counts twice, which the ½ of the formula undoes
+        above, weight = (gap.sign() + 1.0) / 2.0, self.alpha * gap.square()
 
+        def rows(log_P: Tensor) -> Tensor:
+            P = log_P.exp()
+            margin = self.sharpness * (P[:, first] - P[:, second])
+            return kl_rows(true, log_P) + (weight * (softplus(margin) - above * margin)).sum(dim=1)
 
-def ranking_term(D: Array, alpha: float, sharpness: float) -> Term:
-    """``α/(2N) Σ_ijk (d_ij - d_ik)² CE(o_ijk, σ(s (p_ij - p_ik)))`` over all ordered label pairs."""
-    n_rows, n_labels = D.shape
-    first, second = np.triu_indices(n_labels, 1)
-    gap = D[:, first] - D[:, second]  # (N, pairs); a pair counts twice, which the ½ of the formula undoes
-    above = (np.sign(gap) + 1.0) / 2.0
-    weight = (alpha / n_rows) * gap**2
-    incidence = np.zeros((len(first), n_labels))
-    incidence[np.arange(len(first)), first] = 1.0
-    incidence[np.arange(len(first)), second] = -1.0
-
-    def term(P: Array) -> tuple[float, Array]:
-        margin = sharpness * (P[:, first] - P[:, second])
-        cross_entropy = np.logaddexp(0.0, margin) - above * margin
-        pull = sharpness * weight * (expit(margin) - above)
-        return float((weight * cross_entropy).sum()), pull @ incidence
-
-    return term
+        return rows
 
 
 @dataclass(eq=False, repr=False)
-class LDLDPA(SoftmaxLinear):
+class LDLDPA(RowLinear):
     """Softmax-linear model with description-degree percentile averages (LDL-DPA).
 
     ``mean_i [KL(d_i ‖ p_i) - α/L Σ_j r_ij p_ij + β (var_j d_ij - var_j p_ij)²] + λ/(2N) ‖θ‖²``, where ``r_ij`` is the
@@ -176,24 +156,16 @@ class LDLDPA(SoftmaxLinear):
     alpha: float = 1e-3
     beta: float = 1e-3
 
-    def _extra(self, D: Array) -> Term | None:
-        return percentile_term(D, self.alpha, self.beta)
+    def _rows(self, D: Array) -> RowLoss:
+        true = torch.from_numpy(D)
+        ranks, variance = torch.from_numpy(rankdata(D, axis=1)), true.var(dim=1, correction=0)
 
+        def rows(log_P: Tensor) -> Tensor:
+            P = log_P.exp()
+            excess = variance - P.var(dim=1, correction=0)
+            return kl_rows(true, log_P) - self.alpha * (ranks * P).mean(dim=1) + self.beta * excess.square()
 
-def percentile_term(D: Array, alpha: float, beta: float) -> Term:
-    """``1/N Σ_i [-α/L Σ_j r_ij p_ij + β (var d_i - var p_i)²]``."""
-    n_rows, n_labels = D.shape
-    rank_pull = -(alpha / (n_rows * n_labels)) * rankdata(D, axis=1)
-    variance = D.var(axis=1)
-
-    def term(P: Array) -> tuple[float, Array]:
-        centred = P - P.mean(axis=1, keepdims=True)
-        excess = (centred**2).mean(axis=1) - variance
-        value = float((rank_pull * P).sum()) + (beta / n_rows) * float((excess**2).sum())
-        gradient = rank_pull + (4.0 * beta / (n_rows * n_labels)) * excess[:, None] * centred
-        return value, gradient
-
-    return term
+        return rows
 
 
 #: Mean squared distance to a cluster centre below which the correlation grows no further.
@@ -269,12 +241,19 @@ class LDLSCL(SoftmaxLinear):
         log_c = design.Z @ regression
         self.correlation_range_ = np.stack([log_c.min(axis=0), log_c.max(axis=0)])
         C = np.exp(log_c)  # (N, m)
-        start = np.concatenate([start_weights(design, D), np.zeros((n_clusters, n_labels))])
-        objective = correlation_objective(design, D, C, self.centres_, self.l2_, self.alpha)
-        flat, self.n_iter_ = lbfgs(objective, start.ravel(), self.max_iter, self.tol)
-        weights = flat.reshape(-1, n_labels)
-        self.coef_, self.intercept_ = design.weights(weights[:-n_clusters])
-        self.cluster_coef_ = weights[-n_clusters:]
+        Z, correlations, true = torch.from_numpy(design.Z), torch.from_numpy(C), torch.from_numpy(D)
+        centres, ridge = torch.from_numpy(self.centres_), torch.from_numpy(design.ridge[:, None])
+
+        def loss(weights: list[Tensor]) -> Tensor:
+            w, u = weights
+            log_P = torch.log_softmax(Z @ w + correlations @ u, dim=1)
+            apart = (log_P.exp()[:, None] - centres).square().mean(dim=2)
+            value = kl_rows(true, log_P) + self.alpha * (correlations * apart).mean(dim=1)
+            return value.mean() + 0.5 * self.l2_ / len(D) * ((ridge * w.square()).sum() + u.square().sum())
+
+        start = [start_weights(design, D), np.zeros((n_clusters, n_labels))]
+        (w, self.cluster_coef_), self.n_iter_ = minimise(loss, start, self.max_iter, self.tol)
+        self.coef_, self.intercept_ = design.weights(w)
 
     def _regress_correlations(self, design: Design, D: Array) -> Array:
         """Ridge regression of the logarithms of the training rows' correlations."""
@@ -288,27 +267,6 @@ class LDLSCL(SoftmaxLinear):
         log_c = scaled @ self.correlation_coef_ + self.correlation_intercept_
         C = np.exp(np.clip(log_c, self.correlation_range_[0], self.correlation_range_[1]))
         return softmax(scaled @ self.coef_ + self.intercept_ + C @ self.cluster_coef_, axis=-1)
-
-
-def correlation_objective(design: Design, D: Array, C: Array, centres: Array, l2: float, alpha: float) -> Objective:
-    """The objective of :class:`LDLSCL` in ``[θ; b; u]`` (r + 1 + m, L) for given correlations, and its gradient."""
-    n_rows, n_labels = D.shape
-    inputs = np.concatenate([design.Z, C], axis=1)
-    penalty = (l2 / n_rows) * np.concatenate([design.ridge, np.ones(len(centres))])[:, None]
-    pull = alpha / (n_rows * len(centres) * n_labels)
-    total, mixed = C.sum(axis=1, keepdims=True), C @ centres
-    constant = float((C @ (centres**2).sum(axis=1)).sum())
-
-    def objective(flat: Array) -> tuple[float, Array]:
-        w = flat.reshape(-1, n_labels)
-        log_P = log_softmax(inputs @ w, axis=-1)
-        P = np.exp(log_P)
-        spread = float((total * P * P - 2.0 * mixed * P).sum()) + constant  # Σ_ij c_ij ‖p_i - z_j‖²
-        value = -float((D * log_P).sum()) / n_rows + pull * spread + 0.5 * float((penalty * w * w).sum())
-        slope = (P - D) / n_rows + softmax_pullback(P, 2.0 * pull * (total * P - mixed))
-        return value, (inputs.T @ slope + penalty * w).ravel()
-
-    return objective
 
 
 @dataclass(eq=False, repr=False)
@@ -365,10 +323,16 @@ class DFLDL(NeighbourLearner, SoftmaxLinear):
         member = (D[:, larger] >= D[:, smaller]).astype(float)  # (N, models)
         member[:, member.sum(axis=0) == 0] = 1.0
         start = np.stack([start_weights(design, D[m > 0]) for m in member.T], axis=1)  # (r + 1, models, L)
-        objective = stacked_objective(design, D, member, self.l2_)
-        flat, self.n_iter_ = lbfgs(objective, start.ravel(), self.max_iter, self.tol)
-        coef, intercept = design.weights(flat.reshape(len(design.ridge), -1))
-        self.coef_, self.intercept_ = coef, intercept  # (d, models * L), model by model
+        share = torch.from_numpy(member / member.sum(axis=0))  # (N, models), columns sum to one
+        Z, true = torch.from_numpy(design.Z), torch.from_numpy(D)
+        penalty = torch.from_numpy(self.l2_ * design.ridge[:, None, None] / member.sum(axis=0)[:, None])
+
+        def loss(weights: list[Tensor]) -> Tensor:
+            log_P = torch.log_softmax(torch.einsum("nr,rml->nml", Z, weights[0]), dim=2)
+            return -(share[:, :, None] * true[:, None] * log_P).sum() + 0.5 * (penalty * weights[0].square()).sum()
+
+        (w,), self.n_iter_ = minimise(loss, [start], self.max_iter, self.tol)
+        self.coef_, self.intercept_ = design.weights(w.reshape(len(w), -1))  # (d, models * L), model by model
         self._remember(scaled, D)
 
     def _predict(self, X: Array) -> Array:
@@ -388,23 +352,3 @@ class DFLDL(NeighbourLearner, SoftmaxLinear):
 def _ordered_pairs(n_labels: int) -> tuple[Any, Any]:
     larger, smaller = np.nonzero(~np.eye(n_labels, dtype=bool))
     return larger, smaller
-
-
-def stacked_objective(design: Design, D: Array, member: Array, l2: float) -> Objective:
-    """Sum over models m of ``Σ_i member_im KL(d_i ‖ p_im) / n_m + λ/(2 n_m) ‖θ_m‖²`` and its gradient."""
-    Z = design.Z
-    counts = member.sum(axis=0)
-    share = (member / counts)[:, :, None]  # (N, models, 1)
-    wanted = share * D[:, None, :]  # (N, models, L)
-    penalty = l2 * design.ridge[:, None, None] / counts[:, None]  # (r + 1, models, 1)
-
-    def objective(flat: Array) -> tuple[float, Array]:
-        w = flat.reshape(Z.shape[1], -1)
-        log_P = log_softmax((Z @ w).reshape(wanted.shape), axis=-1)
-        cube = w.reshape(Z.shape[1], *wanted.shape[1:])
-        value = -float((wanted * log_P).sum()) + 0.5 * float((penalty * cube * cube).sum())
-        slope = share * np.exp(log_P) - wanted
-        gradient = (Z.T @ slope.reshape(len(Z), -1)).reshape(cube.shape) + penalty * cube
-        return value, gradient.ravel()
-
-    return objective

@@ -16,7 +16,7 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.zeros import ZeroOption
 from snefy_ldl.learners.base import close_rows
 from snefy_ldl.learners.dirichlet import PENALTY_FACTOR, DirichletLearner, fit_concentration
-from snefy_ldl.learners.linear import Design, Objective, PenalisedLearner, lbfgs, minimise
+from snefy_ldl.learners.linear import Design, PenalisedLearner, minimise
 
 #: Curvature of the loss in a first-layer weight, by order of magnitude; it scales the inputs.
 _CURVATURE = 0.05
@@ -47,15 +47,10 @@ class UnitLearner(PenalisedLearner):
         w[-1] = 0.0
         return w
 
-    def _penalties(self, design: Design) -> tuple[Array, float]:
-        """Penalties (r + 1, 1) of the first layer's weights, and the one of all weights above."""
-        share = self.l2_ / len(design.Z)
-        return self._first_share * share * design.ridge[:, None], self._upper_share * share
-
     def _penalty(self, design: Design) -> Callable[[Tensor, Sequence[Tensor]], Tensor]:
         """``λ/(2N) (first share · ‖first layer‖² + upper share · ‖layers above‖²)``."""
-        weights, upper = self._penalties(design)
-        ridge = torch.from_numpy(weights)
+        share = self.l2_ / len(design.Z)
+        ridge, upper = torch.from_numpy(self._first_share * share * design.ridge[:, None]), self._upper_share * share
 
         def penalty(first: Tensor, above: Sequence[Tensor]) -> Tensor:
             total = (ridge * first.square()).sum()
@@ -399,16 +394,22 @@ class CPNN(Network):
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         design = self._inputs(X, D)
         self.label_code_ = self._label_code(D.shape[1])
-        ridge, upper = self._penalties(design)
-        objective = conditional_objective(design.Z, self.label_code_, self._targets(D), ridge, upper)
+        Z, codes, target = (torch.from_numpy(part) for part in (design.Z, self.label_code_, self._targets(D)))
+        penalty = self._penalty(design)
+
+        def loss(weights: list[Tensor]) -> Tensor:
+            first, label, output = weights
+            hidden = torch.sigmoid((Z @ first)[:, None, :] + codes @ label)  # (N, L, H)
+            return -(target * torch.log_softmax(hidden @ output, dim=1)).sum() / len(Z) + penalty(
+                first, [label, output]
+            )
+
         start = [
             self._first_layer(design, self.n_hidden, random),
             random.standard_normal((self.label_code_.shape[1], self.n_hidden)),
-            0.1 * random.standard_normal((1, self.n_hidden)) / np.sqrt(self.n_hidden),
+            0.1 * random.standard_normal(self.n_hidden) / np.sqrt(self.n_hidden),
         ]
-        flat, self.n_iter_ = lbfgs(objective, np.concatenate(start).ravel(), self.max_iter, self.tol)
-        first, label, output = np.split(flat.reshape(-1, self.n_hidden), [len(start[0]), -1])
-        self.output_coef_ = output[0]
+        (first, label, self.output_coef_), self.n_iter_ = minimise(loss, start, self.max_iter, self.tol)
         self.coef_, self.intercept_ = design.weights(first)
         self.label_input_ = self.label_code_ @ label  # (L, H)
 
@@ -419,34 +420,6 @@ class CPNN(Network):
             expit(inputs[i : i + step, None, :] + self.label_input_) @ self.output_coef_ for i in range(0, len(X), step)
         ]
         return softmax(np.concatenate(parts), axis=-1)
-
-
-def conditional_objective(Z: Array, code: Array, target: Array, ridge: Array, upper: float) -> Objective:
-    """The objective of :class:`CPNN` in ``[W; V; u]`` (r + 1 + c + 1, H), flat, and its gradient.
-
-    ``target`` (N, L) are the weights of the log shares, ``ridge`` (r + 1, 1) and ``upper`` the penalties.
-    """
-    inputs, codes, wanted = torch.from_numpy(Z), torch.from_numpy(code), torch.from_numpy(target)
-    weight = wanted.sum(dim=1, keepdim=True)
-    penalty = torch.cat([torch.from_numpy(ridge), torch.full((code.shape[1] + 1, 1), upper, dtype=torch.float64)])
-    n_inputs, n_rows = Z.shape[1], len(Z)
-
-    @torch.no_grad()
-    def objective(flat: Array) -> tuple[float, Array]:
-        w = torch.from_numpy(np.array(flat)).reshape(len(penalty), -1)
-        first, label, output = w[:n_inputs], w[n_inputs:-1], w[-1]
-        hidden = torch.sigmoid((inputs @ first)[:, None, :] + codes @ label)  # (N, L, H)
-        log_P = torch.log_softmax(hidden @ output, dim=1)
-        value = -(wanted * log_P).sum() / n_rows + 0.5 * (penalty * w.square()).sum()
-        slope = (weight * log_P.exp() - wanted) / n_rows  # (N, L)
-        gradient = penalty * w
-        gradient[-1] += torch.mv(hidden.reshape(-1, hidden.shape[2]).T, slope.reshape(-1))
-        hidden.sub_(hidden.square()).mul_(slope[:, :, None])  # now σ' times slope; the factor u comes last
-        gradient[:n_inputs] += (inputs.T @ hidden.sum(dim=1)) * output
-        gradient[n_inputs:-1] += (codes.T @ hidden.sum(dim=0)) * output
-        return float(value), gradient.numpy().ravel()
-
-    return objective
 
 
 class BCPNN(CPNN):
