@@ -160,7 +160,7 @@ def fuzz(server: Server, requests: list[bytes], count: int) -> dict[str, Any]:
     """Malformed bodies: bytes of good ones changed, cut and doubled, by a seed."""
     chance, bodies = random.Random(0), []
     good = [request.split(b"\r\n\r\n", 1)[1] for request in requests[:50]]
-    paths = ("predict", "density", "groups", "condition", "update", "next", "query")
+    paths = ("predict", "density", "groups", "condition", "update")
     for _ in range(count):
         body = bytearray(chance.choice(good))
         for _ in range(chance.randint(1, 6)):

@@ -86,8 +86,6 @@ def test_no_malformed_body_meets_a_5xx(client: TestClient, city: tuple[pd.DataFr
         "groups": {"rows": [row], "groups": {"group": others}},
         "condition": {"rows": [row], "known": {first: 0.4}},
         "update": {"rows": [row], "votes": [{first: 3}]},
-        "next": {"rows": [row, row], "votes": [{first: 3}, {}], "n": 1},
-        "query": {"rows": [row, row], "n": 1, "strategy": "entropy"},
     }
     assert set(examples) == set(QUESTIONS)
     statuses = dict.fromkeys([200, 400, 404, 422], 0)

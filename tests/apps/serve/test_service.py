@@ -23,7 +23,6 @@ import torch
 from starlette.testclient import TestClient
 
 from snefy_ldl import LogRatioLDL, SnefyLDL
-from snefy_ldl.active import query
 from snefy_ldl.apps.serve import answers as answers_module
 from snefy_ldl.apps.serve.answers import answer as answer_question
 from snefy_ldl.apps.serve.app import create_app, make_server
@@ -32,7 +31,6 @@ from snefy_ldl.apps.serve.schemas import Density, Groups, Predict
 from snefy_ldl.apps.serve.store import load_served
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.persistence import load_calibration
-from snefy_ldl.votes import next_vote
 
 LABELS = ["business", "entertainment", "education"]
 
@@ -112,18 +110,6 @@ def test_groups_condition_and_update_are_the_laws(client: TestClient, rows: Any,
     np.testing.assert_allclose(np.array(answer["interval"])[:, :, 0], after.quantiles([0.05, 0.95]), atol=1e-7)
 
 
-def test_next_and_query_are_the_librarys(client: TestClient, rows: Any, small: SnefyLDL) -> None:
-    X = pd.DataFrame(rows)
-    answer = ask(client, "next", {"rows": rows, "votes": [{"business": 5}, {}, {}], "n": 2})
-    items, gains = next_vote(small, X.to_numpy(), [[5, 0, 0], [0, 0, 0], [0, 0, 0]], 2, return_values=True)
-    assert answer["item"] == items.tolist()
-    np.testing.assert_allclose(answer["expected_gain"], gains)
-    answer = ask(client, "query", {"rows": rows, "n": 2, "strategy": "entropy"})
-    items, scores = query("entropy", X.to_numpy(), 2, model=small, random_state=0, return_utilities=True)
-    assert answer["item"] == items.tolist()
-    np.testing.assert_allclose(answer["score"], scores[items])
-
-
 # -- what it says about itself -----------------------------------------------------------------------------------------
 
 
@@ -176,8 +162,6 @@ def test_a_wrong_cell_is_named(client: TestClient, rows: Any, change: Any, row: 
         ("update", {"votes": []}, "votes"),
         ("update", {"votes": [{"business": -1}]}, "votes.0.business"),
         ("update", {"votes": [{"business": 10**9}]}, "votes"),
-        ("next", {"n": 9}, "n"),
-        ("query", {"n": 9}, "n"),
     ],
 )
 def test_a_wrong_question_names_its_field(client: TestClient, rows: Any, path: str, body: Any, field: str) -> None:
@@ -188,7 +172,6 @@ def test_a_wrong_question_names_its_field(client: TestClient, rows: Any, path: s
 def test_what_the_library_refuses_is_422(client: TestClient, rows: Any) -> None:
     known = {"business": 0.7, "education": 0.2}
     assert "leave two labels unknown" in ask(client, "condition", {"rows": rows, "known": known}, 422)["error"]
-    assert "strategy='luck'" in ask(client, "query", {"rows": rows, "strategy": "luck"}, 422)["error"]
 
 
 def test_other_bodies_paths_and_models(client: TestClient, rows: Any) -> None:
@@ -218,7 +201,7 @@ def test_every_route_refuses_without_the_token(folder: Path) -> None:
     with TestClient(create_app([folder], token="söcret")) as client:
         right = "Bearer söcret".encode()
         paths = client.get("/openapi.json", headers={b"authorization": right}).json()["paths"]
-        assert len(paths) == 11
+        assert len(paths) == 9
         for path, methods in {**paths, "/openapi.json": {"get": {}}, "/nothing": {"get": {}}}.items():
             for method in methods:
                 for given in (None, b"Bearer wrong", b"Bearer", b"Basic !!", "söcret".encode()):

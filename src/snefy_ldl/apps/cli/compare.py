@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,17 +16,9 @@ if TYPE_CHECKING:
     from snefy_ldl.learners.comparison import Comparison
 
 
-#: What ``--measures ordinal`` adds to the usual ones: labels that have an order.
-ORDINAL = (
-    "cumulative_absolute_distance",
-    "earth_movers_distance",
-    "ranked_probability_score",
-    "quadratic_form_distance",
-    "cumulative_jensen_shannon",
-)
 #: The default learners: the library's own, and others that are quick and good.
 USUAL = "AutoLDL,SABFGS,LDLLRR,DFLDL,TreesLDL,AAKNN"
-ENDINGS = (".md", ".tex", ".csv", ".json", ".png", ".pdf", ".svg")
+ENDINGS = (".md", ".tex", ".csv", ".png", ".pdf", ".svg")
 
 
 @command()
@@ -58,10 +49,10 @@ def compare(
             single TABLE.
         folds: Folds of a cross-validation.
         repeats: Cross-validations, each with its own shuffle of the rows.
-        measures (M1,M2): Measures, all, or ordinal for ordered labels; by default six.
+        measures (M1,M2): Measures, or all; by default six.
         jobs: Processes; -1 takes all cores.
         checkpoint: Folder for finished fits; a comparison that was stopped continues from it.
-        out: File to write, format from the extension: md, tex, csv, json, png, pdf, svg. Repeatable.
+        out: File to write, format from the extension: md, tex, csv, png, pdf, svg. Repeatable.
 
     Examples:
         Six learners on one table:
@@ -113,11 +104,10 @@ def compare(
     typer.echo(result.to_markdown(times=True), nl=False)
     if len(tables) > 1 and len(chosen) > 1 and not result.errors:
         test = result.friedman()
+        ranks = ", ".join(f"{name} {rank:.2f}" for name, rank in zip(result.learners, test.ranks))
+        over = f"\nFriedman test over {len(tables)} tables by {next(iter(result.measures))}"
         typer.echo(
-            f"\nFriedman test over {len(tables)} tables by {next(iter(result.measures))}: p = {test.p_value:.3g}; "
-            "mean ranks "
-            f"{', '.join(f'{name} {rank:.2f}' for name, rank in zip(result.learners, test.ranks))}; critical "
-            f"difference {test.critical_difference:.2f}."
+            f"{over}: p = {test.p_value:.3g}; mean ranks {ranks}; critical difference {test.critical_difference:.2f}."
         )
 
 
@@ -147,28 +137,17 @@ def _measures(names: list[str]) -> list[str] | None:
 
     if names == ["all"]:
         return list(metrics.MEASURES)
-    if names == ["ordinal"]:
-        return [*metrics.HIGHER_IS_BETTER, *ORDINAL]
     if unknown := [name for name in names if name not in metrics.MEASURES]:
-        raise input_error(f"--measures {unknown[0]}: use all, ordinal, or names from {', '.join(metrics.MEASURES)}.")
+        raise input_error(f"--measures {unknown[0]}: use all, or names from {', '.join(metrics.MEASURES)}.")
     return names or None
 
 
-def _facts(result: Comparison) -> dict[str, Any]:
-    """The tables as plain values; what is not a number is null."""
-    table, times = result.table.reset_index(), result.times.reset_index(drop=True)
-    rows = json.loads(table.join(times).to_json(orient="records"))
-    return {"rows": rows, "errors": [{"data": d, "learner": k, "error": e} for (d, k), e in result.errors.items()]}
-
-
 def _write(result: Comparison, file: Path) -> None:
-    from snefy_ldl._internal.files import write_bytes, write_json
+    from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.datasets.table_files import TableSink
 
     kind = file.suffix.lower()
-    if kind == ".json":
-        write_json(file, _facts(result))
-    elif kind == ".csv":
+    if kind == ".csv":
         with TableSink(str(file)) as sink:
             sink.write(result.table.reset_index())
     elif kind in (".md", ".tex"):

@@ -13,34 +13,22 @@ from rich.text import Text
 
 from snefy_ldl._internal.text import shorten
 from snefy_ldl.apps.cli import options as opt
-from snefy_ldl.apps.cli.common import (
-    check_picture,
-    input_error,
-    level_list,
-    load_model,
-    make_table,
-    training_kind,
-    training_rows,
-    write_picture,
-)
+from snefy_ldl.apps.cli.common import input_error, level_list, load_model, make_table, training_kind, training_rows
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.rows import calibrated_levels
 
 
 @command()
-def info(
-    model: Path, annotators: bool = False, out: str | None = None, plot: Path | None = None, as_json: opt.AsJson = False
-) -> None:
+def info(model: Path, annotators: bool = False, out: str | None = None, as_json: opt.AsJson = False) -> None:
     """Describe a saved model: labels, features, training, versions; or the annotators it has learnt about.
 
     Args:
         annotators: Print each annotator's votes, agreement with others, accuracy per label, and the probability of
             guessing (spam score), the highest first.
         out: Table to write the annotators to, with 90 % intervals.
-        plot: Picture to draw the annotators into: .png, .svg or .pdf.
     """
-    if annotators or out is not None or plot is not None:
-        return _show_annotators(model, out, plot, as_json)
+    if annotators or out is not None:
+        return _show_annotators(model, out, as_json)
     from snefy_ldl.persistence import CONFIG, check_description, read_config
 
     config = read_config(model)
@@ -48,12 +36,22 @@ def info(
     if not is_learner:
         check_description(config, model / CONFIG)
     if as_json:
-        typer.echo(json.dumps(config, indent=2, ensure_ascii=False))
-    else:
-        console = Console()
-        console.print(_grid(_learner_lines(model, config) if is_learner else _model_lines(model, config)))
-        if len(config.get("candidates", [])) > 1:
-            console.print(_candidate_table(config["candidates"]))
+        return typer.echo(json.dumps(config, indent=2, ensure_ascii=False))
+    lines = _learner_lines(model, config) if is_learner else _model_lines(model, config)
+    view = Table.grid(padding=(0, 2))
+    view.add_column(style="bold")
+    view.add_column()
+    for name, text in lines.items():
+        view.add_row(name, Text(str(text)))  # a label may be named [/]: no markup
+    Console().print(view)
+    if len(candidates := config.get("candidates", [])) > 1:
+        cells = [
+            ("" if one["log_likelihood"] is None else f"{one['log_likelihood']:.4f}", one["epochs"], one["seconds"])
+            for one in candidates
+        ]
+        rows = [(one["name"], *map(str, few), one["outcome"]) for one, few in zip(candidates, cells)]
+        heads = ("candidate", "log likelihood", "epochs", "seconds", "outcome")
+        Console().print(make_table(heads, rows, ("candidate", "outcome"), box=None, padding=(0, 2, 0, 0)))
 
 
 def _learner_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
@@ -116,39 +114,6 @@ def _model_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _grid(lines: dict[str, str]) -> Table:
-    view = Table.grid(padding=(0, 2))
-    view.add_column(style="bold")
-    view.add_column()
-    for name, text in lines.items():
-        view.add_row(name, Text(str(text)))  # a label may be named [/]: no markup
-    return view
-
-
-def _candidate_table(candidates: list[dict[str, Any]]) -> Table:
-    """What the fit tried, and what became of it; scores are those of the rows held back."""
-    forms = {"log_likelihood": "{:.4f}", "epochs": "{}", "seconds": "{:.1f}"}
-    view: Table = make_table(
-        ("name", "log likelihood", "epochs", "seconds", "outcome"),
-        [
-            (
-                one["name"],
-                *("" if one[name] is None else form.format(one[name]) for name, form in forms.items()),
-                one["outcome"],
-            )
-            for one in candidates
-        ],
-        ("name", "outcome"),
-        title="candidates",
-        title_justify="left",
-        box=None,
-        padding=(0, 2, 0, 0),
-    )
-    for one, row in zip(candidates, view.rows):
-        row.style = "bold" if one["outcome"] == "kept" else None
-    return view
-
-
 def _column_lines(columns: dict[str, Any] | None) -> dict[str, str]:
     """What each column of the table was taken for."""
     if columns is None or not columns["named"]:
@@ -176,12 +141,10 @@ def _calibration_line(folder: Path) -> str:
     return f"calibrated by {state['method']}, level {level_list(calibrated_levels(state))}"
 
 
-def _show_annotators(model: Path, out: str | None, plot: Path | None, as_json: bool) -> None:
+def _show_annotators(model: Path, out: str | None, as_json: bool) -> None:
     """Print what a fit to single votes learnt about its annotators."""
     from snefy_ldl.datasets.table_files import TableSink
 
-    if plot is not None:
-        check_picture(plot, option="--plot")
     people = getattr(load_model(model), "annotators_", None)
     if people is None:
         raise input_error(f"{model} was not fitted to single votes; fit with --votes long or --annotators.")
@@ -189,10 +152,6 @@ def _show_annotators(model: Path, out: str | None, plot: Path | None, as_json: b
     if out is not None:
         with TableSink(out) as sink:
             sink.write(frame.reset_index())
-    if plot is not None:
-        from snefy_ldl.plots.votes import plot_annotators
-
-        write_picture(plot_annotators(people).figure, plot)
     if as_json:
         return typer.echo(json.dumps(frame.reset_index().to_dict("records"), ensure_ascii=False))
     shown = ["spam_score", "agreement", *(f"accuracy_{label}" for label in people.label_names)]

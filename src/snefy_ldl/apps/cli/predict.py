@@ -331,14 +331,12 @@ def evaluate(
     interval: float = 0.9,
     *,
     source: opt.LabelOptions,
-    watch: bool = False,
     as_json: opt.AsJson = False,
 ) -> None:
     """Score a model on a table whose labels, or votes, are known.
 
     Args:
         interval (LEVEL): Level of the intervals to check.
-        watch: Test instead whether the rows, in their order, are still like those that calibrated the model.
     """
     from snefy_ldl._internal.validation import check_confidence
     from snefy_ldl.apps.reports.scores import evaluate as score_model
@@ -346,8 +344,6 @@ def evaluate(
     check_confidence(interval, "--interval")
     fitted = load_model(model)
     rows, X = read_for_model(fitted, table, source)
-    if watch:
-        return _watch(fitted, model, rows, X)
     with warnings_as_notes(tables=True):
         known = rows.labels if rows.are_counts else rows.labels / rows.labels.sum(axis=1, keepdims=True)
         report = score_model(fitted, X, **{"counts" if rows.are_counts else "D": known}, level=interval)
@@ -479,19 +475,6 @@ def _bases(rows: Labelled, names: list[str]) -> list[Any]:
         is_number = is_numeric_dtype(cells) and not is_bool_dtype(cells)
         bases.append((Splines if is_number else Groups)(known.index(name)))
     return bases
-
-
-def _watch(model: Any, folder: Path, rows: Labelled, X: Any) -> None:
-    """Print the evidence that rows are no longer like those that calibrated the model."""
-    from snefy_ldl.conformal import ConformalIntervals, watch
-    from snefy_ldl.persistence import load_calibration
-
-    state = load_calibration(folder)
-    if state is None:
-        raise input_error(f"{folder} has no calibration; make one first: snefy-ldl conformalize {folder} TABLE.")
-    with warnings_as_notes(tables=True):
-        D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
-        typer.echo(str(watch(ConformalIntervals.from_dict(model, state), X, D)))
 
 
 def predict_with_ray(

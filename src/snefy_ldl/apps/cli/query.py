@@ -56,8 +56,6 @@ def query(
     keep: str | None = None,
     label_studio: Path | None = None,
     votes: Path | None = None,
-    pairs: bool = False,
-    costs: Path | None = None,
 ) -> None:
     """Choose the rows of a pool of any size that are most worth labelling.
 
@@ -74,13 +72,11 @@ def query(
         strategy: auto (lcmd, or random rows if --labeled shows that they are as good), lcmd, bait, badge, entropy or
             random.
         option (NAME=VALUE): A setting of the strategy; with --votes: criterion=variance (or information),
-            max_per_item=1, new_item_cost=1, target_error=0. Repeatable.
+            max_per_item=1, new_item_cost=1. Repeatable.
         skip: Table or Label Studio file with rows that must not be chosen again. Repeatable.
         labeled: Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed.
         label_studio (TASKS.json): Also write tasks to import into Label Studio.
         votes (VOTES): Votes so far on the items of the pool: choose items for one more vote.
-        pairs: With --votes: also choose the annotator to ask; gains are per unit of cost.
-        costs: With --pairs: table of the cost of a vote (columns annotator, cost); 1 if absent.
 
     Examples:
         The 100 rows most worth a label:
@@ -100,11 +96,7 @@ def query(
     if votes is not None:
         if named := [name for name, value in (("--skip", skip), ("--labeled", labeled), ("--keep", keep)) if value]:
             raise input_error(f"{named[0]} does not go with --votes.")
-        return next_votes(
-            fitted, pool, votes, out, n, dict(setting(text) for text in option or []), id_name, pairs, costs
-        )
-    if pairs or costs is not None:
-        raise input_error("--pairs and --costs go with --votes.")
+        return next_votes(fitted, pool, votes, out, n, dict(setting(text) for text in option or []), id_name)
     from snefy_ldl.active import Auto
     from snefy_ldl.active.query import make_strategy
     from snefy_ldl.active.query import query as choose

@@ -14,13 +14,11 @@ import torch
 from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.active.query import query
 from snefy_ldl.apps.serve.limits import Fault, Limits
-from snefy_ldl.apps.serve.schemas import Condition, Density, Groups, Next, Predict, Query, Question, Update
+from snefy_ldl.apps.serve.schemas import Condition, Density, Groups, Predict, Question, Update
 from snefy_ldl.apps.serve.store import ServedModel
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.distributions import SimplexDistribution
-from snefy_ldl.votes import next_vote
 
 #: Most rows of which distributions are held at a time, the same if each needs much work, and most rows times points.
 BLOCK_ROWS, HEAVY_ROWS, BLOCK_CELLS = 256, 64, 50_000
@@ -208,23 +206,6 @@ def _update(asked: Asked, question: Update) -> dict[str, Any]:
     return {"levels": question.levels, **asked.of_rows(("mean", "variance", "interval"), posterior, HEAVY_ROWS)}
 
 
-def _next(asked: Asked, question: Next) -> dict[str, Any]:
-    votes = None if question.votes is None else asked.vote_table(question.votes)
-    if question.n > len(asked.X) * question.max_per_item:
-        raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
-    settings = {name: getattr(question, name) for name in ("criterion", "max_per_item", "new_item_cost")}
-    rows, gains = next_vote(asked.served.inner, asked.X, votes, question.n, return_values=True, **settings)
-    return {"item": np.asarray(rows), "expected_gain": np.asarray(gains)}
-
-
-def _query(asked: Asked, question: Query) -> dict[str, Any]:
-    if question.n > len(asked.X):
-        raise Fault(422, f"n={question.n}: there are {len(asked.X)} rows; ask for fewer.", field="n")
-    settings = {"model": asked.served.inner, "random_state": question.seed, "verbose": False}
-    rows, scores = query(question.strategy, asked.X, question.n, return_utilities=True, **settings)
-    return {"item": np.asarray(rows), "score": np.asarray(scores)[rows], "strategy": question.strategy}
-
-
 #: Function of each question, and whether it computes row by row.
 _ANSWERS: dict[type[Question], tuple[Callable[[Asked, Any], dict[str, Any]], bool]] = {
     Predict: (_predict, False),
@@ -232,8 +213,6 @@ _ANSWERS: dict[type[Question], tuple[Callable[[Asked, Any], dict[str, Any]], boo
     Groups: (_groups, False),
     Condition: (_condition, True),
     Update: (_update, True),
-    Next: (_next, True),
-    Query: (_query, False),
 }
 
 

@@ -14,7 +14,7 @@ class Limits:
     Args:
         body_bytes: largest body of a request.
         rows: most rows per request.
-        heavy_rows: most rows of a request that is computed row by row: ``update``, ``condition``, ``next``.
+        heavy_rows: most rows of a request that is computed row by row: ``update``, ``condition``.
         cells: most numbers a density answer may hold, rows times points.
         votes: most votes on one item.
         seconds: how long a request may wait and be computed before it fails with 503.

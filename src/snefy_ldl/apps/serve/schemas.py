@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -74,24 +74,6 @@ class Update(Question):
     levels: Levels = [0.9]
 
 
-class Next(Question):
-    """The items that should get the next votes."""
-
-    votes: Annotated[list[Votes] | None, Field(description="Votes per row so far; none by default.")] = None
-    n: Annotated[int, Field(ge=1, le=1000, description="Number of votes to assign.")] = 1
-    criterion: Literal["variance", "information"] = "variance"
-    max_per_item: Annotated[int, Field(ge=1, le=1000)] = 1
-    new_item_cost: Annotated[float, Field(gt=0.0)] = 1.0
-
-
-class Query(Question):
-    """The rows that are most worth labelling."""
-
-    n: Annotated[int, Field(ge=1, le=10_000, description="Number of rows to choose.")] = 1
-    strategy: Annotated[str, Field(max_length=40, description="Name of a strategy, as for snefy-ldl query.")] = "auto"
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-
-
 #: Request classes by path.
 QUESTIONS: dict[str, type[Question]] = {
     "predict": Predict,
@@ -99,6 +81,4 @@ QUESTIONS: dict[str, type[Question]] = {
     "groups": Groups,
     "condition": Condition,
     "update": Update,
-    "next": Next,
-    "query": Query,
 }
