@@ -6,13 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from made_up_results import (
-    find,
-    put_active,
-    put_conformal,
-    put_ensemble,
-    put_sensitivity,
-)
+from made_up_results import find, put_active, put_conformal, put_ensemble, put_sensitivity
 
 from reproduction.claims import LEARNERS, METRICS, claim_of_ours, claims_of_the_paper, load_results
 

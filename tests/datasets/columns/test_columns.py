@@ -90,13 +90,6 @@ def test_day_and_month_are_told_where_both_would_do():
     assert fitting_formats(["03/25/2020", "05/06/2021"]) == ["%m/%d/%Y"]
 
 
-def test_time_zones_and_python_dates():
-    zoned = pd.DataFrame({"day": pd.date_range("2021-01-01", periods=30, tz="Europe/Berlin")})
-    plain = pd.DataFrame({"day": [stamp.date() for stamp in pd.date_range("2021-01-01", periods=30)]})
-    assert TableEncoder.fit(zoned).transform(zoned).shape == (30, 3)  # in UTC the first one is in 2020
-    assert TableEncoder.fit(plain).transform(plain)[:, 1].tolist() == list(range(30))
-
-
 def test_rare_levels_are_pooled_and_unseen_ones_are_counted():
     frame = pd.DataFrame({"rock": ["lime"] * 20 + ["clay"] * 20 + ["gold", "iron"]})
     encoder = TableEncoder.fit(frame)
@@ -164,11 +157,6 @@ def test_infinity_is_an_error_that_names_the_cell(value):
         TableEncoder.fit(frame)
     with pytest.raises(InputError, match="data row 7, column 'depth'"):
         TableEncoder.fit(soil()).transform(frame)
-
-
-def test_categories_of_any_kind_are_read():
-    frame = pd.DataFrame({"odd": pd.Series([True, (1, 2)] * 4, dtype="category"), "x": np.arange(8) / 7})
-    assert TableEncoder.fit(frame).transform(frame).shape == (8, 2)
 
 
 def test_nothing_to_learn_from_is_an_error():
