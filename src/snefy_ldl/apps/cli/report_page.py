@@ -287,7 +287,7 @@ def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration |
         ),
         "bars": pictures.draw("Shares of three rows", (4.2, 1.7), lambda ax: _bars(ax, shares[report.shown], names)),
         "importance": pictures.draw(
-            "Likelihood lost if a column is shuffled", (3.6, tall), lambda ax: weights.plot(ax)
+            "Likelihood lost if a column is shuffled", (3.6, tall), lambda ax: weights.plot(ax=ax)
         ),
         "surest": panels("The surest rows", order[:3]),
         "least_sure": panels("The least sure rows", order[::-1][:3]),
