@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -63,29 +62,6 @@ def test_parts_made_in_inference_mode_serve_outside(snefy: Build) -> None:
     scale = law.log_scale.clone().requires_grad_()
     SnefySimplex(law.exponents, law.readout, scale, family=law.family).mean[:, 0].sum().backward()
     assert float(scale.grad.abs().max()) > 0.0  # type: ignore[union-attr]
-
-
-def test_many_threads_are_given_the_same_bits(snefy: Build) -> None:
-    source = snefy(4, n=6, batch=(7,), members=2)
-    alone = [source.quantiles([0.05, 0.95]), source.prob_greater(0, 2), source.mean, source.variance]
-    law = SnefySimplex(source.exponents, source.readout, source.log_scale)  # nothing kept yet
-    barrier, errors = threading.Barrier(THREADS), []
-
-    def work() -> None:
-        try:
-            barrier.wait(30)
-            for _ in range(5):
-                answers = [law.quantiles([0.05, 0.95]), law.prob_greater(0, 2), law.mean, law.variance]
-                assert all(torch.equal(a, b) for a, b in zip(answers, alone))
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(100)
-    assert errors == []
 
 
 @pytest.mark.parametrize("exact", [True, False])

@@ -81,23 +81,6 @@ def test_moments_stay_in_the_simplex(dist: SnefySimplex) -> None:
     assert (dist.expected_log() <= mean.log() + 1e-6 + 1e4 * slack).all()
 
 
-@pytest.mark.slow
-@given(laws())
-def test_cdf_climbs_from_zero_to_one_and_quantiles_with_their_level(dist: SnefySimplex) -> None:
-    slack = 10 * well_posed(dist)
-    grid = torch.tensor([0.0, 1e-9, 0.01, 0.2, 0.5, 0.7, 0.95, 1.0], dtype=torch.float64)
-    shape = (-1, *[1] * len(dist.batch_shape))
-    for r in (0, dist.n_labels - 1):
-        share = dist.marginal(r)
-        cdf = share.cdf(grid.reshape(shape))
-        assert (cdf[0] == 0.0).all()
-        assert (cdf[-1] == 1.0).all()
-        assert (cdf.diff(dim=0) >= -slack).all()
-        quantiles = share.quantiles([0.0, 0.05, 0.5, 0.51, 0.9, 1.0])
-        assert (quantiles.diff(dim=-1) >= -1e-9).all()
-        assert ((quantiles >= 0.0) & (quantiles <= 1.0)).all()
-
-
 @given(laws(min_labels=3), st.randoms(use_true_random=False))
 def test_amalgamating_then_averaging_is_averaging_then_amalgamating(dist: SnefySimplex, random: Any) -> None:
     labels = list(range(dist.n_labels))
@@ -117,24 +100,3 @@ def test_amalgamating_then_averaging_is_averaging_then_amalgamating(dist: SnefyS
     # votes by group are as likely under the merged law as their sum over the ways to split them
     vote = torch.tensor([1.0, 0.0], dtype=torch.float64)
     torch.testing.assert_close(merged.log_prob_counts(vote).exp(), merged.mean[..., 0], rtol=1e-7, atol=slack)
-
-
-@given(laws())
-def test_votes_for_a_label_raise_it(dist: SnefySimplex) -> None:
-    """``E[ℓ_0 | vote for 0] = E[ℓ_0²] / E[ℓ_0] >= E[ℓ_0]``."""
-    vote = torch.zeros(dist.n_labels, dtype=torch.float64)
-    vote[0] = 1.0
-    mean, variance = dist.mean_and_variance()
-    expected = (variance + mean.square())[..., 0] / mean[..., 0]
-    after = dist.posterior(vote).mean[..., 0]
-    slack = 10 * well_posed(dist) / float(mean[..., 0].min())
-    torch.testing.assert_close(after, expected, rtol=1e-7, atol=slack)
-    assert (after >= mean[..., 0] - slack).all()
-
-
-@given(laws())
-def test_densities_are_never_negative_and_draws_are_on_the_simplex(dist: SnefySimplex) -> None:
-    assert (dist.log_prob(points(dist)) < torch.inf).all()
-    if float(dist.acceptance_rate.min()) > 1e-3:
-        draws = dist.sample((3,), generator=torch.Generator().manual_seed(0))
-        assert dist.support.check(draws).all()

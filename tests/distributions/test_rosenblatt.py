@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions import sampling as rosenblatt
@@ -84,54 +82,6 @@ def test_own_draws_become_uniform_and_come_back(kind: str, snefy: Build, cancell
         assert scipy.stats.kstest(flat[:, k], "uniform").pvalue > 1e-5
         for j in range(k):
             assert scipy.stats.spearmanr(flat[:, j], flat[:, k]).pvalue > 1e-5
-
-
-@st.composite
-def laws(draw: Any) -> SnefySimplex:
-    """Signed laws of L from 2 to 6 labels, n from 1 to 6 neurons, sometimes with members or votes."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    n_labels, n, members = draw(st.integers(2, 6)), draw(st.integers(1, 6)), draw(st.integers(1, 2))
-    low, high = sorted(draw(st.tuples(*[st.floats(-0.5, 3.0)] * 2)))
-    alpha = 10.0 ** rng.uniform(low, high, (members, n, n_labels))
-    readout, scale = rng.normal(size=(members, 2, n)) + 0.5, rng.normal(size=(3, members, n))
-    parts = [torch.as_tensor(a) for a in ((alpha - 1.0) / 2.0, readout, scale)]
-    extra = draw(st.sampled_from(["none", "votes"]))
-    law = SnefySimplex(*parts)
-    return law.posterior(torch.as_tensor(rng.integers(0, 6, (3, n_labels)))) if extra == "votes" else law
-
-
-@given(laws(), st.integers(0, 2**32 - 1))
-def test_there_and_back(law: SnefySimplex, seed: int) -> None:
-    uniforms = torch.as_tensor(np.random.default_rng(seed).uniform(0.001, 0.999, (3, law.n_labels - 1)))
-    shares = law.inverse_rosenblatt(uniforms)
-    torch.testing.assert_close(shares.sum(-1), torch.ones(3, dtype=torch.float64))
-    again = law.rosenblatt(shares)
-    assert ((again >= 0.0) & (again <= 1.0)).all()
-    torch.testing.assert_close(law.inverse_rosenblatt(again), shares, rtol=0, atol=1e-8)
-    if float(shares.min()) > 1e-6:  # a share that is rounded to nothing has lost its level
-        torch.testing.assert_close(again, uniforms, rtol=0, atol=1e-8 * float(law.sum_abs_weights.max()))
-
-
-@given(laws(), st.permutations(range(3)), st.integers(0, 2**32 - 1))
-def test_permuting_rows_permutes_the_answers(law: SnefySimplex, order: list[int], seed: int) -> None:
-    points = torch.as_tensor(np.random.default_rng(seed).dirichlet(np.ones(law.n_labels), size=3))
-    tolerance = {"rtol": 0.0, "atol": 1e-11 * float(law.sum_abs_weights.max())}
-    # reweighted weights may cancel more than the law's own; there the answers are rounding, so only near points count
-    if float(law.log_prob(points).min()) > -20.0:
-        torch.testing.assert_close(law[order].rosenblatt(points[order]), law.rosenblatt(points)[order], **tolerance)
-    uniforms = points[:, 1:] * 0.9 + 0.05
-    torch.testing.assert_close(
-        law[order].inverse_rosenblatt(uniforms[order]), law.inverse_rosenblatt(uniforms)[order], rtol=0, atol=1e-8
-    )
-
-
-@given(laws())
-def test_each_level_rises_with_its_share(law: SnefySimplex) -> None:
-    """From ℓ_1 near 0 to near 1, the others in equal parts (of ℓ'): u_1 never falls."""
-    grid = torch.linspace(0.001, 0.999, 200, dtype=torch.float64)[:, None]
-    points = torch.cat([grid, ((1.0 - grid) / (law.n_labels - 1)).expand(-1, law.n_labels - 1)], 1)[:, None]
-    first = law.rosenblatt(points)[..., 0]
-    assert (first.diff(dim=0) >= -1e-11 * float(law.sum_abs_weights.max())).all()
 
 
 def test_table_and_direct_routes_agree(snefy: Build, rng: Rng, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ import operator
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -85,7 +86,7 @@ class SimplexRows(ABC):
     n_components: int
     device: torch.device
     may_be_zero = False
-    why_not: ClassVar[Mapping[str, str]] = {}
+    why_not: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -39,7 +39,7 @@ from torch.nn.functional import logsigmoid, pad
 from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE, TAIL_MASS
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import align_labels, as_float
 from snefy_ldl.distributions.base import LogMoment, Order, SimplexDistribution, SimplexRows
 from snefy_ldl.distributions.conditioning import KnownRatios, KnownShares, WeightedDraws
@@ -465,8 +465,8 @@ class LogRatioRows(SimplexRows):
         """Log weights (N, M, K) of the components given presences (see above), and their log probability (N,)."""
         parts = []
         for rows in self.blocks(4 * self.n_components * self.n_labels):
-            masks = (mask if mask.dim() == 1 else mask[rows] for mask in (there, absent))
-            parts.append(self.presence_log_prob(*masks, rows))
+            some, none = (mask if mask.dim() == 1 else mask[rows] for mask in (there, absent))
+            parts.append(self.presence_log_prob(some, none, rows))
         log_terms = self.mixture.log_weights + torch.cat(parts).reshape(self.mixture.log_weights.shape)
         log_p = torch.logsumexp(log_terms.flatten(1), -1)
         return log_terms - log_p[:, None, None], log_p
@@ -547,7 +547,8 @@ class LogRatioRows(SimplexRows):
 
     def _draw_logs(self, picked: Tensor, generator: torch.Generator | None) -> Tensor:
         """Draws from components (n, N)."""
-        mixture, kind = self.mixture, {"generator": generator, "dtype": torch.float64, "device": self.device}
+        mixture = self.mixture
+        kind: dict[str, Any] = {"generator": generator, "dtype": torch.float64, "device": self.device}
         n_members, n_components = mixture.log_widths.shape
         noise = torch.randn((*picked.shape, mixture.centres.shape[-1]), **kind)
         noise = mixture.centres.flatten(0, 1)[picked] + mixture.log_widths.flatten().exp()[picked][..., None] * noise
@@ -612,11 +613,11 @@ class LogRatioRows(SimplexRows):
             start += size
         logs = logs.flatten(2).mul_(width).add_(middle)
         if self.may_be_zero:
-            chances = (
+            first, free = (
                 table.transpose(1, 2).float().gather(2, component[:, None].expand(-1, n_labels, -1))
                 for table in presence_chances(log_odds, sure)
             )
-            there = draw_presence(*chances, uniform.flatten(1).expand_as(logs), 1)
+            there = draw_presence(first, free, uniform.flatten(1).expand_as(logs), 1)
             logs = logs.masked_fill_(~there, -math.inf)
         expected = sum(size * members[..., None] * share for size, share in allotted) / n_points
         importance = (weights / expected).nan_to_num(0.0).flatten(1).gather(1, component)
@@ -685,7 +686,7 @@ class LogRatioRows(SimplexRows):
         inner: Array = (levels - zero) / np.maximum(1.0 - only - zero, SMALLEST_POSITIVE)
         return inner
 
-    def _ranks(self, draws: NetDraws, inner: Array) -> tuple[Array, Array]:
+    def _ranks(self, draws: NetDraws, inner: Array) -> tuple[Index, Mask]:
         """Places of levels (b, L, A) among the sorted even draws, and whether these are far enough from their ends."""
         at_zero, inside = np.zeros((1, 1, 1), dtype=np.int64), np.full((1, 1, 1), DRAWS)
         if self.may_be_zero:
@@ -693,7 +694,7 @@ class LogRatioRows(SimplexRows):
             alone = there & (there.sum(1, keepdim=True) == 1)
             at_zero = (~there).sum(2)[..., None].cpu().numpy()
             inside = DRAWS - at_zero - alone.sum(2)[..., None].cpu().numpy()
-        central = (np.minimum(inner, 1.0 - inner) * inside >= TAIL_DRAWS) & (self.n_labels > 2)
+        central: Mask = (np.minimum(inner, 1.0 - inner) * inside >= TAIL_DRAWS) & (self.n_labels > 2)
         return np.clip(at_zero + np.ceil(inner * inside).astype(np.int64) - 1, 0, DRAWS - 1), central
 
     def label_quantiles(self, levels: Array) -> Array:
@@ -713,10 +714,11 @@ class LogRatioRows(SimplexRows):
                 few = np.take_along_axis(np.sort(shares[sought], axis=-1), rank[sought], -1)
                 found[sought] = np.where(central[sought], few, found[sought])
             for r in np.flatnonzero(tail.any((0, 2))).tolist():
-                own = tail[:, r].any(-1)
-                smooth = (part[own] for part in self._smooth(rows, [r], draws))
-                few = torch.sigmoid(mixture_quantiles(*smooth, torch.as_tensor(wanted[own, r], device=self.device)))
-                found[own, r] = np.where(tail[own, r], few.cpu().numpy(), found[own, r])
+                own: Mask = tail[:, r].any(-1)
+                mean, width, weights = (part[own] for part in self._smooth(rows, [r], draws))
+                asked = torch.as_tensor(wanted[own, r], device=self.device)
+                smooth = torch.sigmoid(mixture_quantiles(mean, width, weights, asked)).cpu().numpy()
+                found[own, r] = np.where(tail[own, r], smooth, found[own, r])
         return answer
 
     def quantiles_error(self, levels: Array) -> Array:
@@ -760,8 +762,8 @@ class LogRatioRows(SimplexRows):
         if self.n_labels == 2:  # a logit of two shares is their log-ratio
             vector = self.basis.new_zeros(2)
             vector[group], vector[rest] = 1.0, -1.0
-            part = self.take(rows)
-            return *part.contrast(vector), part.given_there([0, 1])[0]
+            two = self.take(rows)
+            return *two.contrast(vector), two.given_there([0, 1])[0]
         single = group if len(group) == 1 else rest
         if self.may_be_zero and len(single) == 1 and (draws is None or draws.fewest_inside(single[0]) < FEW_INSIDE):
             draws = self._net_draws(rows, single[0])
@@ -1135,17 +1137,17 @@ class LogContrast(MixtureSameFamily):
 
     def __init__(self, mean: Tensor, width: Tensor, weights: Tensor, prob_present: Tensor) -> None:
         super().__init__(Categorical(probs=weights, validate_args=False), Normal(mean, width), validate_args=False)
-        self.prob_present = prob_present
+        self.prob_present, self._parts = prob_present, (mean, width, weights)
 
     def icdf(self, value: Any) -> Tensor:
         """Quantiles at levels (..., *batch), strictly between 0 and 1."""
         value = torch.as_tensor(value, dtype=torch.float64)
         if not bool(((value > 0.0) & (value < 1.0)).all()):
             raise InputError("quantile levels of a log-ratio must lie strictly between 0 and 1.")
-        shape, normal = common_shape(value.shape, self.batch_shape), self.component_distribution
-        parts = (part.flatten(0, -2) for part in (normal.loc, normal.scale, self.mixture_distribution.probs))
+        shape = common_shape(value.shape, self.batch_shape)
+        mean, width, weights = (part.flatten(0, -2) for part in self._parts)
         levels = value.expand(shape).reshape(-1, self.batch_shape.numel()).T
-        return mixture_quantiles(*parts, levels).T.reshape(shape)
+        return mixture_quantiles(mean, width, weights, levels).T.reshape(shape)
 
     def quantiles(self, alpha: Any) -> Tensor:
         """Several levels at once: alpha (A,) -> (*batch, A)."""
@@ -1196,7 +1198,7 @@ class LogRatioSimplex(SimplexDistribution):
         """Whether :meth:`rsample` exists: only if no label may be absent."""
         return not self.rows.may_be_zero
 
-    def rsample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:  # type: ignore[override]
+    def rsample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Draws (*sample_shape, *batch, L) with gradients for locations, factors, centres and widths.
 
         Components are drawn by their weights, which therefore get no gradient.
