@@ -55,7 +55,6 @@ def enhancers():
     made = {name: getattr(enhancement, name)(random_state=0) for name in SEVEN}
     made["SnefyEnhancer"] = enhancement.SnefyEnhancer(random_state=0)
     made["SnefyEnhancer, order alone"] = enhancement.SnefyEnhancer(threshold=None, random_state=0)
-    made["SnefyEnhancer, votes"] = enhancement.SnefyEnhancer(labels="votes", random_state=0)
     return made
 
 

@@ -28,7 +28,6 @@ __all__ = [
     "LabelCalibrator",
     "SemiSnefyLDL",
     "estimate_votes",
-    "votes_of_repeats",
 ]
 
 Self = TypeVar("Self", bound="DensityLearner")
@@ -239,34 +238,6 @@ _MOST_VOTES = 1000.0
 _FOLDS = 5
 
 
-def votes_of_repeats(first: Any, second: Any) -> float:
-    """How many votes an annotation is worth, from rows that were annotated twice.
-
-    If both are means of n independent votes about the same ``ℓ``, ``E‖d - d'‖² = 2 (1 - E[d·d'])/n``; for Dirichlet
-    noise of concentration s the answer is ``s + 1``.
-
-    Args:
-        first: Label distributions (N, L).
-        second: Those of the second annotation, (N, L).
-
-    Returns:
-        n, from 1 to 1,000.
-
-    Raises:
-        InputError: Rows that are no label distributions, or shapes that differ.
-
-    Example:
-        >>> truth = np.random.default_rng(0).dirichlet(np.ones(4), size=2000)
-        >>> once, again = (np.random.default_rng(s).multinomial(20, truth) / 20 for s in (1, 2))
-        >>> round(votes_of_repeats(once, again))
-        20
-    """
-    d, e = check_distributions(first, what="first")[0], check_distributions(second, what="second")[0]
-    if d.shape != e.shape:
-        raise InputError(f"first and second must have the same shape; got {d.shape} and {e.shape}.")
-    return _bounded(2.0 * (1.0 - float((d * e).sum(axis=1).mean())), float(((d - e) ** 2).sum(axis=1).mean()))
-
-
 def estimate_votes(D: Any, P: Any) -> float:
     """How many votes an annotation is worth if all it is off a prediction by is noise.
 
@@ -291,10 +262,7 @@ def estimate_votes(D: Any, P: Any) -> float:
     d, p = check_distributions(D, what="D")[0], check_distributions(P, what="P")[0]
     if d.shape != p.shape:
         raise InputError(f"D and P must have the same shape; got {d.shape} and {p.shape}.")
-    return _bounded(float((1.0 - (p**2).sum(axis=1)).mean()), float(((d - p) ** 2).sum(axis=1).mean()))
-
-
-def _bounded(spread: float, noise: float) -> float:
+    spread, noise = (1.0 - (p**2).sum(axis=1)).mean(), ((d - p) ** 2).sum(axis=1).mean()
     return float(np.clip(spread / noise, 1.0, _MOST_VOTES)) if noise > 0.0 else _MOST_VOTES
 
 
@@ -311,8 +279,7 @@ class LabelCalibrator(DensityLearner):
     Args:
         votes: n; a number, such as how many people were asked, or ``"auto"``: all scatter of the rows about
             cross-fitted predictions of :class:`SABFGS` counts as noise, the assumption of He et al. (2024) that rows
-            alike in features are alike in labels. That shrinks most; with rows annotated twice take
-            :func:`votes_of_repeats` instead.
+            alike in features are alike in labels. That shrinks most.
         density_params: Settings of the :class:`SnefyLDL`.
         random_state: Seeds folds and networks.
 

@@ -103,7 +103,6 @@ def test_bad_logical_labels(labels: Any, words: str) -> None:
         GLLE(ridge=0),
         LEVI(epochs=0),
         LIBLE(beta=-1),
-        SnefyEnhancer(labels="luck"),
         SnefyEnhancer(threshold=1.0),
         SnefyEnhancer(density_params={"luck": 1}),
     ],

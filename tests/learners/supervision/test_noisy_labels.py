@@ -14,7 +14,6 @@ from snefy_ldl.learners import SABFGS
 from snefy_ldl.learners.supervision import (
     LabelCalibrator,
     estimate_votes,
-    votes_of_repeats,
 )
 from snefy_ldl.metrics import kl_divergence
 
@@ -25,17 +24,10 @@ NOISY = RANDOM.multinomial(10, TRUTH) / 10
 QUICK = {"epochs": 10, "guides": None}
 
 
-def test_votes_from_repeats_are_those_of_both_kinds_of_noise() -> None:
+def test_votes_are_those_that_were_drawn() -> None:
     truth = np.random.default_rng(1).dirichlet(np.ones(5), size=4000)
-    random = np.random.default_rng(2)
-    votes = [random.multinomial(12, truth) / 12 for _ in range(2)]
-    assert votes_of_repeats(*votes) == pytest.approx(12, rel=0.05)
-    concentrated = [np.stack([random.dirichlet(30 * row + 1e-3) for row in truth]) for _ in range(2)]
-    assert votes_of_repeats(*concentrated) == pytest.approx(31, rel=0.05)
-    assert votes_of_repeats(truth, truth) == 1000.0
-    assert estimate_votes(votes[0], truth) == pytest.approx(12, rel=0.05)
-    with pytest.raises(InputError, match="same shape"):
-        votes_of_repeats(truth, truth[:5])
+    assert estimate_votes(np.random.default_rng(2).multinomial(12, truth) / 12, truth) == pytest.approx(12, rel=0.05)
+    assert estimate_votes(truth, truth) == 1000.0
     with pytest.raises(InputError, match="same shape"):
         estimate_votes(truth, truth[:5])
 

@@ -80,13 +80,7 @@ class RegressorLDL(Learner):
         super()._check_params()
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        regressor = clone(self.regressor)
-        seeds = {
-            name: int(random.randint(2**31 - 1))
-            for name, value in sorted(regressor.get_params().items())
-            if value is None and (name == "random_state" or name.endswith("__random_state"))
-        }
-        regressor.set_params(**seeds)
+        regressor = seeded_clone(self.regressor, int(random.randint(2**31 - 1)), keep=True)
         if not get_tags(regressor).target_tags.multi_output:
             regressor = MultiOutputRegressor(regressor)
         self.regressor_ = regressor.fit(X, centred_logs(D, self.floor) if self.target == "logs" else D)

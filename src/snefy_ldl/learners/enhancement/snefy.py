@@ -1,21 +1,21 @@
-"""Label enhancement by a density: logical labels as order constraints on a distribution, or as votes."""
+"""Label enhancement by a density: logical labels as order constraints on a distribution."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln, softmax
 
 from snefy_ldl._internal.dists import to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl._internal.validation import check_features, check_number
+from snefy_ldl._internal.validation import check_number
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.enhancement.base import Enhancer, check_logical
+from snefy_ldl.learners.enhancement.base import Enhancer
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.supervision import DensityLearner
 
@@ -119,24 +119,12 @@ class Recovered:
         variance: ``Var[ℓ|x, S]``, (N, L).
         log_mean: ``E[log ℓ|x, S]``, (N, L).
         draws: One draw a row, (N, L).
-        effective: Effective number of draws behind each row, (N,).
-        log_probability: ``log P(S|x)`` up to a constant of each size, (N,).
     """
 
     mean: Array
     variance: Array
     log_mean: Array
     draws: Array
-    effective: Array
-    log_probability: Array
-
-
-def groups_of(relevant: Mask) -> Iterator[tuple[Mask, Index]]:
-    """Rows that share a set of labels: (set (L,), row numbers)."""
-    sets, member = np.unique(relevant, axis=0, return_inverse=True)
-    order = np.argsort(member.ravel(), kind="stable")
-    ends = np.cumsum(np.bincount(member.ravel(), minlength=len(sets)))
-    yield from zip(sets, np.split(order, ends[:-1]))
 
 
 def condition_rows(
@@ -155,21 +143,19 @@ def condition_rows(
         Conditional moments, and one conditional draw a row.
     """
     mean, variance, log_mean, draws = (np.empty(relevant.shape) for _ in range(4))
-    effective, probability = np.empty(len(relevant)), np.empty(len(relevant))
-    for one, rows in groups_of(relevant):
+    sets, member = np.unique(relevant, axis=0, return_inverse=True)
+    for k, one in enumerate(sets):
+        rows = np.flatnonzero(member.ravel() == k)
         points = pool.points(one, n, random)
         logs = log_density(rows, points) - pool.log_density(points)  # (rows, S)
-        total = logsumexp(logs, axis=1)
-        weights = np.exp(logs - total[:, None])
+        weights = softmax(logs, axis=1)
         mean[rows] = weights @ points
         variance[rows] = weights @ points**2 - mean[rows] ** 2
         log_mean[rows] = weights @ np.log(points)
-        effective[rows] = 1.0 / (weights**2).sum(axis=1)
-        probability[rows] = total - np.log(len(points))
         ladder = np.cumsum(weights, axis=1)
         place = (ladder < random.random((len(rows), 1)) * ladder[:, -1:]).sum(axis=1)
         draws[rows] = points[np.minimum(place, len(points) - 1)]
-    return Recovered(mean, variance, log_mean, draws, effective, probability)
+    return Recovered(mean, variance, log_mean, draws)
 
 
 def dirichlet_log_density(alpha: Array) -> LogDensity:
@@ -222,7 +208,7 @@ _QUICK = {"guides": None, "zeros": "shrink", "device": "cpu"}
 class SnefyEnhancer(Enhancer, DensityLearner):
     """A distribution of the label distribution behind logical labels, given the features.
 
-    ``labels="order"``: the set ``S`` of labels that apply says ``min_{r∈S} ℓ_r ≥ max_{r∉S} ℓ_r``, and with a threshold
+    The set ``S`` of labels that apply says ``min_{r∈S} ℓ_r ≥ max_{r∉S} ℓ_r``, and with a threshold
     ``T`` that ``S`` is the smallest set of largest labels that holds ``T`` of the whole. Rounds of expectation
     maximisation fit ``ℓ | x ~ Dirichlet(s m(x))``, ``m`` softmax-linear, to rows of which only ``S`` is known; one
     draw a row from that distribution given ``S`` then trains a :class:`SnefyLDL`. Its distribution, conditioned on
@@ -230,11 +216,7 @@ class SnefyEnhancer(Enhancer, DensityLearner):
     keep the constraint: sorted draws of a symmetric Dirichlet are permuted so that they do, and weighted by the
     distribution.
 
-    ``labels="votes"``: each label that applies is one vote, and the answer is the distribution updated on the votes, in
-    closed form.
-
     Args:
-        labels: ``"order"`` or ``"votes"``.
         threshold: ``T``, as the logical labels were made or are meant; None uses the order alone, which says nothing
             about how far apart shares are.
         n_rounds: Rounds of expectation maximisation.
@@ -245,8 +227,7 @@ class SnefyEnhancer(Enhancer, DensityLearner):
     Attributes:
         label_distributions_: ``E[ℓ|x, S]`` of the fitted rows, (N, L).
         label_variances_: Their variances, (N, L).
-        concentration_: ``s`` of the last round (``"order"``).
-        effective_draws_: Effective number of draws behind each row, (N,) (``"order"``).
+        concentration_: ``s`` of the last round.
         density_: The fitted :class:`SnefyLDL`.
 
     Example:
@@ -260,14 +241,11 @@ class SnefyEnhancer(Enhancer, DensityLearner):
 
     _density_defaults = _QUICK
 
-    labels: Literal["order", "votes"] = "order"
     threshold: float | None = 0.5
     n_rounds: int = 5
     n_draws: int = 2000
     density_params: dict[str, Any] | None = None
     random_state: Any = None
-
-    _choices = {"labels": ("order", "votes")}  # noqa: RUF012 - never changed
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -279,17 +257,11 @@ class SnefyEnhancer(Enhancer, DensityLearner):
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:
         seed = int(random.randint(2**31 - 1))
         generator = np.random.default_rng(seed)
-        if self.labels == "votes":
-            self._fit_density(seed, X, counts=relevant.astype(float))
-            mean, variance = self._after_votes(X, relevant.astype(float))
-        else:
-            pool, known = self._dirichlet_rounds(X, relevant, generator)
-            self._fit_density(seed, X, known.draws)
-            last = condition_rows(relevant, self._log_density(X), pool, self.n_draws, generator)
-            self.effective_draws_ = last.effective
-            mean, variance = last.mean, last.variance
-        self.label_variances_ = np.maximum(variance, 0.0)
-        return mean
+        pool, known = self._dirichlet_rounds(X, relevant, generator)
+        self._fit_density(seed, X, known.draws)
+        last = condition_rows(relevant, self._log_density(X), pool, self.n_draws, generator)
+        self.label_variances_ = np.maximum(last.variance, 0.0)
+        return last.mean
 
     def _dirichlet_rounds(self, X: Array, relevant: Mask, generator: np.random.Generator) -> tuple[Pool, Recovered]:
         """Expectation maximisation of ``Dirichlet(s m(x))``; the last pool, and what it says of the rows."""
@@ -299,16 +271,14 @@ class SnefyEnhancer(Enhancer, DensityLearner):
         self.concentration_ = start * n_labels
         mean = np.full((n_rows, n_labels), 1.0 / n_labels)
         for turn in range(self.n_rounds):
-            pool = self._pool(self.concentration_ / n_labels, np.unique(sizes), generator)
+            part = self.concentration_ / n_labels
+            pool = Pool.draw(n_labels, part, self.threshold, np.unique(sizes), self.n_draws, generator)
             alpha = np.maximum(self.concentration_ * mean, _SMALLEST_ALPHA)
             known = condition_rows(relevant, dirichlet_log_density(alpha), pool, self.n_draws, generator)
             if turn + 1 < self.n_rounds:
                 mean = np.asarray(SABFGS().fit(X, known.mean).predict(X))
                 self.concentration_ = _best_concentration(mean, known.log_mean)
         return pool, known
-
-    def _pool(self, concentration: float, sizes: Index, generator: np.random.Generator) -> Pool:
-        return Pool.draw(self.n_labels_, concentration, self.threshold, sizes, self.n_draws, generator)
 
     def _log_density(self, X: Array) -> LogDensity:
         dist = self._density.predict_dist(X)
@@ -319,36 +289,8 @@ class SnefyEnhancer(Enhancer, DensityLearner):
 
         return log_density
 
-    # -- asking ------------------------------------------------------------------------------------------------------
-
     def _predict(self, X: Array) -> Array:
         return DensityLearner._predict(self, X)
-
-    def enhance(self, X: Any, L: Any) -> tuple[Array, Array]:
-        """Mean and standard deviation of new rows' label distributions, when their logical labels are known.
-
-        Args:
-            X: Features (N, d).
-            L: Logical labels (N, L).
-
-        Returns:
-            Means (N, L), rows that sum to one, and standard deviations (N, L).
-
-        Raises:
-            InputError: Rows or labels that break a rule.
-        """
-        features = self._scaled(self._check_X(X))
-        relevant, _ = check_logical(L, check_features(X).shape[0])
-        if relevant.shape[1] != self.n_labels_:
-            raise InputError(f"L has {relevant.shape[1]} labels, but the enhancer was fitted with {self.n_labels_}.")
-        if self.labels == "votes":
-            mean, variance = self._after_votes(features, relevant.astype(float))
-        else:
-            generator = np.random.default_rng(0)
-            pool = self._pool(self.concentration_ / self.n_labels_, np.unique(relevant.sum(axis=1)), generator)
-            known = condition_rows(relevant, self._log_density(features), pool, self.n_draws, generator)
-            mean, variance = known.mean, known.variance
-        return mean, np.sqrt(np.maximum(variance, 0.0))
 
 
 def _best_concentration(mean: Array, log_mean: Array) -> float:
