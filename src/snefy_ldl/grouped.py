@@ -19,11 +19,11 @@ from snefy_ldl.datasets.grouping import GroupedRows, in_groups, read_groups, spl
 from snefy_ldl.datasets.streams import as_stream
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.networks.backbones import as_input
 from snefy_ldl.persistence import CONFIG, Asked, n_encoded, save
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, join_blocks, row_blocks
 from snefy_ldl.training import FittedModel, Task, TrainingData
-from snefy_ldl.training.fit import as_input
 from snefy_ldl.training.groups import GroupEffects, fit_grouped, forget_groups, pack_effects, unpack_effects
 from snefy_ldl.training.stored import naming, pack_state
 

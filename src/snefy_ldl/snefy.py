@@ -35,11 +35,12 @@ from snefy_ldl.datasets.streams import as_stream
 from snefy_ldl.datasets.zeros import ZeroOption, ZeroPolicy
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.networks.backbones import network_inputs
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
 from snefy_ldl.persistence import Asked, read_model, save
 from snefy_ldl.prediction import DistributionPredictor, Estimator, takes_groups
-from snefy_ldl.training import FittedModel, Settings, Task, TrainingData, network_inputs
+from snefy_ldl.training import FittedModel, Settings, Task, TrainingData
 from snefy_ldl.training import fit as training
 from snefy_ldl.training import stream as streaming
 from snefy_ldl.training.policy import Parameters
@@ -412,10 +413,11 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
                     yield slice(done + block.start, done + block.stop), dist
                 done += len(chunk)
             return
-        features = self.encode(X)
+        features, net = self.encode(X), self.net_
         for block in row_blocks(self, features.shape[0] if self.backbone is None else count_rows(features), what):
             with torch.no_grad(), one_thread(self.backbone is None and block.stop - block.start <= SMALL_BATCH):
-                dist = self.net_(network_inputs(self.net_, self.guides_, self.inputs_, features, block))
+                device = net.readout.device
+                dist = net(network_inputs(net.backbone, self.guides_, self.inputs_, features, block, device))
             yield block, dist
 
     def predict_dist(self, X: Any) -> SnefySimplex:

@@ -416,13 +416,6 @@ def log_squared_norm(readout: Tensor, log_features: Tensor) -> Tensor:
     return lifted.square().sum(-1).log() + 2.0 * top.squeeze(-1)
 
 
-def log_quadratic_form(matrix: Tensor, log_features: Tensor) -> Tensor:
-    """``log e^{a}ᵀ A e^{a}`` without overflow: A (K, n, n), a (K, B, n) -> (K, B)."""
-    top = log_features.amax(-1, keepdim=True).detach()
-    features = (log_features - top).exp()
-    return ((features @ matrix) * features).sum(-1).log() + 2.0 * top.squeeze(-1)
-
-
 def log_signed_sum(log_magnitude: Tensor, weight: Tensor) -> Tensor:
     """``log Σ_p weight_p e^{log_magnitude_p}`` over the last dimension; -inf where the sum is not positive.
 

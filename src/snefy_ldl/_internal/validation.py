@@ -401,7 +401,9 @@ def _check_labels(
     except ValueError:  # rows of different lengths have a message of their own
         shape = (0, 0)
     if len(shape) == 1 or shape[1:] == (1,):
-        raise InputError(f"{what} must be two-dimensional with at least 2 label columns; got shape {shape}. {ONE_COLUMN}")
+        raise InputError(
+            f"{what} must be two-dimensional with at least 2 label columns; got shape {shape}. {ONE_COLUMN}"
+        )
     known = known_labels(model)
     aligned = align_labels(values, known, what)
     table, names = check_table(aligned, what, "labels")

@@ -22,7 +22,6 @@ from snefy_ldl._internal.limits import BLOCK_ELEMENTS
 from snefy_ldl._internal.special import (
     log_beta,
     log_beta_ratio,
-    log_quadratic_form,
     log_share,
     log_signed_sum,
     log_squared_norm,
@@ -923,3 +922,10 @@ class SnefySimplex(SimplexDistribution):
     def acceptance_rate(self) -> Tensor:
         """Share of proposals that exact sampling keeps, ``1 / Σ c⁺`` (*batch,)."""
         return self.shaped(self.rows.collect(lambda rows: 1.0 / self.rows.weights(rows).clamp_min(0.0).sum(-1)))
+
+
+def log_quadratic_form(matrix: Tensor, log_features: Tensor) -> Tensor:
+    """``log e^{a}ᵀ A e^{a}`` without overflow: A (K, n, n), a (K, B, n) -> (K, B)."""
+    top = log_features.amax(-1, keepdim=True).detach()
+    features = (log_features - top).exp()
+    return ((features @ matrix) * features).sum(-1).log() + 2.0 * top.squeeze(-1)

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
+from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl._internal.types import Array
-from snefy_ldl.datasets.objects import describe
+from snefy_ldl.datasets.objects import Objects, describe
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.custom import Backbone, BackboneLike, call_module, explain_failure
 
@@ -365,3 +366,31 @@ class CustomBackbone(nn.Module):
 
 class MemberBatches(list[Any]):
     """One batch for each module of a :class:`CustomBackbone`."""
+
+
+def network_inputs(backbone: Any, guides: Any, inputs: str, features: Any, rows: Any, device: torch.device) -> Any:
+    """What the network takes of some rows, on its device.
+
+    Args:
+        backbone: of the network.
+        guides: the fitted guides, or None.
+        inputs: what the network sees.
+        features: features of all rows, encoded.
+        rows: a slice, or row numbers.
+        device: of the network.
+
+    Returns:
+        The argument of the network.
+    """
+    if isinstance(backbone, CustomBackbone):
+        index = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else torch.as_tensor(rows)
+        fetched = isinstance(features, Objects)
+        return move_rows(features.batch(index) if fetched else take_rows(features, index), device)
+    seen = features[rows] if guides is None else guides.inputs(features[rows], inputs)
+    return as_input(seen, device)
+
+
+def as_input(seen: Any, device: torch.device) -> torch.Tensor:
+    """A table as the library's own network takes it: dense float32 on its device."""
+    seen = seen.toarray() if sp.issparse(seen) else seen
+    return torch.as_tensor(np.require(seen, np.float32, ["C", "W"]), device=device)

@@ -18,13 +18,12 @@ from torch.nn.functional import pad, softplus
 from snefy_ldl._internal.special import (
     EXPONENT_LIMIT,
     EXPONENT_MARGIN,
-    log_quadratic_form,
     symmetric,
     ten_digits,
     unit_kernel,
 )
 from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.distributions.snefy import PairFamily
+from snefy_ldl.distributions.snefy import PairFamily, log_quadratic_form
 from snefy_ldl.networks.backbones import StackedMLP, as_slice
 
 

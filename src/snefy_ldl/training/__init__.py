@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.fit import FittedModel, network_inputs
+from snefy_ldl.training.fit import FittedModel
 from snefy_ldl.training.policy import CandidateSpec, Inputs, Settings, resolve_device
 from snefy_ldl.training.prepare import Task
 
@@ -14,6 +14,5 @@ __all__ = [
     "Settings",
     "Task",
     "TrainingData",
-    "network_inputs",
     "resolve_device",
 ]

@@ -11,16 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from joblib import Parallel, delayed
 
 from snefy_ldl._internal.progress import Progress
-from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.columns import Encoder
-from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import TrainingWarning
 from snefy_ldl.networks.backbones import CustomBackbone, Scaling
@@ -202,34 +199,6 @@ def summarise(net: SnefyNet, run: Run, rows: int, validation_rows: int, scaling:
         "background_share": [round(share, 6) for share in torch.sigmoid(net.log_odds).tolist()],
         "device": str(net.readout.device),
     }
-
-
-def network_inputs(net: SnefyNet, guides: Guides | None, inputs: Inputs, features: Any, rows: Any) -> Any:
-    """What the network takes of some rows, on its device.
-
-    Args:
-        net: the fitted network.
-        guides: the fitted guides, or None.
-        inputs: what the network sees.
-        features: features of all rows, encoded.
-        rows: a slice, or row numbers.
-
-    Returns:
-        The argument of the network.
-    """
-    device = net.readout.device
-    if isinstance(net.backbone, CustomBackbone):
-        index = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else torch.as_tensor(rows)
-        fetched = isinstance(features, Objects)
-        return move_rows(features.batch(index) if fetched else take_rows(features, index), device)
-    seen = features[rows] if guides is None else guides.inputs(features[rows], inputs)
-    return as_input(seen, device)
-
-
-def as_input(seen: Any, device: torch.device) -> torch.Tensor:
-    """A table as the library's own network takes it: dense float32 on its device."""
-    seen = seen.toarray() if sp.issparse(seen) else seen
-    return torch.as_tensor(np.require(seen, np.float32, ["C", "W"]), device=device)
 
 
 # -- fitting ---------------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.limits import CACHE_ELEMENTS
-from snefy_ldl._internal.special import log_quadratic_form, log_share, pair_concentration, symmetric, unit_kernel
+from snefy_ldl._internal.special import log_share, pair_concentration, symmetric, unit_kernel
+from snefy_ldl.distributions.snefy import log_quadratic_form
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.passes import DirectVotes, Likelihood, Pass, SeriesVotes, SharePass, VoteFactors
 
