@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset
 
-from snefy_ldl import SnefyLDL, fit_stream
+from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
-from snefy_ldl.snefy import fit_many
+from snefy_ldl.snefy import fit_many, fit_stream
 from snefy_ldl.training.data import fill_missing, fit_dirichlet_multinomial
 from snefy_ldl.votes import PartialCounts
 

@@ -180,8 +180,8 @@ def fit_mixed_model(residuals: Array, groups: Groups, seed: int = 0) -> MixedMod
     kept = gains > LEAST_RATIO + max(float(gain.max()) for gain in shuffled)
     if not kept.any():
         return None
-    parts = (getattr(found, name)[:, kept] for name in ("weights", "directions", "ratios"))
-    return MixedModel(mean, *parts, found.within)
+    weights, directions, ratios = found.weights[:, kept], found.directions[:, kept], found.ratios[:, kept]
+    return MixedModel(mean, weights, directions, ratios, found.within)
 
 
 def _count(codes: Index, sizes: Sequence[int]) -> list[Array]:
@@ -824,7 +824,7 @@ def forget_groups(net: SnefyNet, n_columns: int) -> SnefyNet:
     scaler, (weight, bias) = net.backbone.scaler, _first_matrix(net)
     unknown = torch.zeros_like(scaler.centre[0])
     unknown[-1] = 1.0
-    constant = scaler(unknown.expand(len(weight), 1, -1))[..., -n_columns:]  # (K, 1, q)
-    bias += constant @ weight[:, -n_columns:]
+    constant: Tensor = scaler(unknown.expand(len(weight), 1, -1))[..., -n_columns:]  # (K, 1, q)
+    bias.add_(constant @ weight[:, -n_columns:])
     scaler.centre, scaler.scale = scaler.centre[:, :-n_columns].clone(), scaler.scale[:, :-n_columns].clone()
     return _with_first_matrix(net, weight[:, :-n_columns].clone())

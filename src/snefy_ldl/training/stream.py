@@ -107,7 +107,8 @@ class StreamFit(Course):
             )
         self.counts = first.split(stream.counts)[1] is not None
         task = Task(self.settings, self._data(first))
-        self.problem = prepare(*POLICY.specs(task), task)
+        (spec,) = POLICY.specs(task)
+        self.problem = prepare(spec, task)
         self.columns = columns if task.data.columns is None else task.data.columns
         size = settings.batch_size if settings.batch_size != "auto" else stream.batch_size or BATCH_ROWS
         net = build_net([self.problem]).to(self.device)
