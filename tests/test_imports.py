@@ -107,7 +107,7 @@ def test_every_package_that_is_imported_is_asked_for() -> None:
 
 def test_no_bound_admits_skops_with_known_weaknesses() -> None:
     """CVE-2025-54412 and CVE-2025-54413: a file may run code in skops up to 0.11."""
-    (bound,) = [entry for entry in requirements()["guides"] if entry.startswith("skops")]
+    (bound,) = [entry for entry in requirements()["pipelines"] if entry.startswith("skops")]
     assert tuple(map(int, bound.removeprefix("skops>=").split("."))) >= (0, 12)
 
 

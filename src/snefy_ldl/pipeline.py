@@ -11,7 +11,6 @@ from sklearn.pipeline import Pipeline
 from snefy_ldl._internal.files import read_regular, write_bytes, write_json
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.persistence import load, make_head, read_description
-from snefy_ldl.training.guides import distrusted_types
 
 __all__ = ["LDLPipeline"]
 
@@ -233,7 +232,7 @@ def _skops() -> Any:
     try:
         from skops import io  # an extra
     except ImportError:
-        raise ImportError("saving a pipeline's transformers needs skops: pip install 'snefy-ldl[guides]'") from None
+        raise ImportError("saving a pipeline's transformers needs skops: pip install 'snefy-ldl[pipelines]'") from None
     return io
 
 
@@ -244,7 +243,7 @@ def _transformer_bytes(steps: list[Any]) -> bytes | None:
     io = _skops()
     for name, step in steps:
         try:
-            strange = distrusted_types(io, io.dumps(step))
+            strange = io.get_untrusted_types(data=io.dumps(step))
         except Exception as error:  # skops says in many ways that it cannot write an object
             strange = [f"{type(error).__name__}: {error}"]
         if strange:
@@ -261,10 +260,10 @@ def _read_transformers(path: Path, n_steps: int) -> list[Any]:
     io = _skops()
     try:
         content = read_regular(path)
-        strange = distrusted_types(io, content)
+        strange = io.get_untrusted_types(data=content)
         if strange:
             raise ModelFileError(f"{path} holds types that are not trusted: {', '.join(strange[:3])}.")
-        steps = io.loads(content, trusted=io.get_untrusted_types(data=content))
+        steps = io.loads(content, trusted=[])
     except FileNotFoundError:
         raise ModelFileError(f"{path} is missing: this folder does not hold a whole pipeline.") from None
     except (ModelFileError, ImportError):

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from snefy_ldl import SnefyHead, SnefyLDL
+from snefy_ldl import SnefyHead
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
-from snefy_ldl.networks.head import ExportedMoments
 
 CITY = make_city_districts(n=300, random_state=0)
 X = torch.as_tensor((CITY.X - CITY.X.mean(0)) / CITY.X.std(0)).float()
@@ -47,8 +46,8 @@ def test_a_plain_loop_learns(labels):
     optimizer = torch.optim.AdamW(net.groups())
     losses = []
     for _ in range(60):
-        law = net.head(net.body(X))
-        loss = net.head.loss(law, D) if labels == "shares" else net.head.loss(law, counts=COUNTS)
+        dist = net.head(net.body(X))
+        loss = net.head.loss(dist, D) if labels == "shares" else net.head.loss(dist, counts=COUNTS)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -62,11 +61,11 @@ def test_a_plain_loop_learns(labels):
 
 def test_the_loss_is_the_laws_own_likelihood():
     net = Net()
-    law = net.head(net.body(X))
-    assert net.head.loss(law, D).item() == pytest.approx(-law.log_prob(D).mean().item())
-    assert net.head.loss(law, counts=COUNTS).item() == pytest.approx(-law.log_prob_counts(COUNTS).mean().item())
+    dist = net.head(net.body(X))
+    assert net.head.loss(dist, D).item() == pytest.approx(-dist.log_prob(D).mean().item())
+    assert net.head.loss(dist, counts=COUNTS).item() == pytest.approx(-dist.log_prob_counts(COUNTS).mean().item())
     with pytest.raises(InputError, match="or counts"):
-        net.head.loss(law)
+        net.head.loss(dist)
 
 
 def test_a_start_at_the_labels_is_a_better_start():
@@ -92,56 +91,15 @@ def test_the_density_keeps_its_precision_under_autocast():
     net = Net()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         features = net.body(X)
-        law = net.head(features)
+        dist = net.head(features)
     assert features.dtype == torch.bfloat16
-    assert law.log_prob(D).dtype == torch.float64
-    torch.testing.assert_close(law.log_prob(D), net.head(features.float()).log_prob(D))
+    assert dist.log_prob(D).dtype == torch.float64
+    torch.testing.assert_close(dist.log_prob(D), net.head(features.float()).log_prob(D))
 
 
 def test_wrong_features_are_told():
     with pytest.raises(InputError, match=r"\(rows, 5\); got \(2, 4\)"):
         SnefyHead(5, n_labels=3)(torch.zeros(2, 4))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("members", [1, 2])
-def test_the_exported_head_gives_the_laws_moments(members):
-    head = SnefyHead(5, n_labels=3, n_neurons=8, n_readouts=4, n_members=members).start_from(D)
-    program = torch.export.export(head.exportable(), (X[:7],), dynamic_shapes=({0: torch.export.Dim("rows", min=2)},))
-    mean, variance = program.module()(X)
-    law = head(X)
-    torch.testing.assert_close(mean, law.mean, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(variance, law.variance, rtol=1e-6, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_the_exported_head_as_an_onnx_file(tmp_path):
-    for package in ("onnx", "onnxscript"):
-        pytest.importorskip(package, reason="ONNX files need the extra onnx")
-    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
-    head = SnefyHead(5, n_labels=3, n_neurons=8, n_readouts=4).start_from(D)
-    law = head(X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch's own parts that will change
-        rows = ({0: torch.export.Dim("rows")},)
-        made = torch.onnx.export(head.exportable(), (X[:7],), dynamo=True, dynamic_shapes=rows, verbose=False)
-    made.save(tmp_path / "head.onnx")
-    session = runtime.InferenceSession(tmp_path / "head.onnx")
-    mean, variance = session.run(None, {session.get_inputs()[0].name: X.numpy()})
-    np.testing.assert_allclose(mean, law.mean.detach(), atol=1e-6)
-    np.testing.assert_allclose(variance, law.variance.detach(), atol=1e-6)
-
-
-@pytest.mark.slow
-def test_a_fitted_model_exports_scaling_and_all(tmp_path):
-    settings = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "guides": None, "random_state": 0}
-    model = SnefyLDL(n_members=2, **settings).fit(CITY.X, CITY.D)
-    features = torch.as_tensor(CITY.X).float()
-    program = torch.export.export(ExportedMoments(model.net_), (features,))
-    torch.export.save(program, tmp_path / "model.pt2")
-    mean, variance = torch.export.load(tmp_path / "model.pt2").module()(features)
-    np.testing.assert_allclose(mean.detach(), model.predict(CITY.X), rtol=1e-6)
-    np.testing.assert_allclose(variance.detach(), model.predict_var(CITY.X), rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")  # of the framework's own
@@ -185,8 +143,8 @@ def test_inside_the_hugging_face_trainer(tmp_path, monkeypatch):
             self.net = Net()
 
         def forward(self, x, labels=None):
-            law = self.net.head(self.net.body(x))
-            return {"loss": self.net.head.loss(law, labels), "mean": law.mean}
+            dist = self.net.head(self.net.body(x))
+            return {"loss": self.net.head.loss(dist, labels), "mean": dist.mean}
 
     # the folder tests/datasets stands on the path, and the Trainer takes it for the package of that name
     monkeypatch.setattr("transformers.trainer.is_datasets_available", lambda: False)

@@ -1,4 +1,4 @@
-"""Networks: from features to a law on the simplex."""
+"""Networks: from features to distributions on the simplex."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SnefyHead: the density as the last layer of a network in any training loop; its moments for ``torch.export``."""
+"""SnefyHead: the density as the last layer of a network in any training loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from snefy_ldl._internal.random import torch_generator
 from snefy_ldl._internal.rows import count_rows, take_rows
-from snefy_ldl._internal.special import pair_concentration, pair_gram, pair_index, unit_kernel
 from snefy_ldl._internal.validation import check_count, check_counts, check_distributions
 from snefy_ldl.datasets.objects import Objects, open_rows
 from snefy_ldl.datasets.zeros import ZeroPolicy
@@ -19,64 +18,6 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, label_concentration, prototype_init
-
-
-class ExportedMoments(nn.Module):
-    """Mean and variance of the density, averaged over the members.
-
-    ``E[ℓ_r] = eᵀ(M∘R∘A_r)e / eᵀ(M∘R)e`` with ``A_ijr = α_ijr / Σ_r α_ijr``, and the same with second moments; the
-    background comes in with its share. All that does not depend on x is tabulated beforehand: no graph holds a
-    logarithm of the gamma function.
-
-    Args:
-        net: trained members; their weights are copied.
-
-    Example:
-        >>> from snefy_ldl.networks import StackedMLP
-        >>> mean, variance = ExportedMoments(SnefyNet(StackedMLP(1, 3, (8,)), 4, 6, 3))(torch.zeros(5, 3))
-        >>> mean.shape, variance.shape
-        (torch.Size([5, 4]), torch.Size([5, 4]))
-    """
-
-    first: Tensor
-    second: Tensor
-    tables: Tensor
-    root: Tensor
-    share: Tensor
-    backdrop: Tensor
-
-    @torch.no_grad()
-    def __init__(self, net: SnefyNet) -> None:
-        super().__init__()
-        self.net = copy.deepcopy(net).eval().requires_grad_(False)
-        exponents, readout = net.exponents.double(), net.readout.double()
-        i, j = pair_index(exponents.shape[1], exponents.device)
-        alpha, (log_kernel, g) = pair_concentration(exponents), unit_kernel(exponents)  # (K, P, L), (K, P), (K, n)
-        kernel = pair_gram(readout) * log_kernel.exp()
-        total = alpha.sum(-1, keepdim=True)
-        first = alpha / total
-        moments = torch.cat([torch.ones_like(total), first, first * (alpha + 1.0) / (total + 1.0)], -1)
-        total = net.background.sum(-1, keepdim=True)
-        low = net.background / total
-        for name, table in {
-            "first": i,
-            "second": j,
-            "tables": kernel[..., None] * moments,  # (K, P, 1 + 2 L)
-            "root": torch.zeros_like(g)[:, None] if net.balanced else g[:, None],
-            "share": torch.sigmoid(net.log_odds)[:, None, None],  # zero without a background
-            "backdrop": torch.cat([low, low * (net.background + 1.0) / (total + 1.0)], -1)[:, None],
-        }.items():
-            self.register_buffer(name, table.clone())
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the backbone takes -> mean (B, L) and variance (B, L), float64."""
-        scale = self.net.output(x).double() + self.root
-        e = (scale - scale.amax(-1, keepdim=True)).exp()  # (K, B, n)
-        forms = (torch.index_select(e, 2, self.first) * torch.index_select(e, 2, self.second)) @ self.tables
-        moments = forms[..., 1:] / forms[..., :1]  # (K, B, 2 L)
-        mean, square = ((1.0 - self.share) * moments + self.share * self.backdrop).mean(0).chunk(2, -1)
-        return mean, torch.clamp(square - mean.square(), min=0.0)
-
 
 #: Exponents live on a log scale and learn this many times faster than the rest.
 EXPONENT_RATE = 20.0
@@ -99,7 +40,7 @@ class Features(nn.Module):
 
 
 class SnefyHead(nn.Module):
-    """From features to a law on the simplex: ``SnefyHead(width, n_labels)(features)`` is a SnefySimplex.
+    """From features to distributions on the simplex: ``SnefyHead(width, n_labels)(features)`` is a SnefySimplex.
 
     For those with a training loop of their own, in plain PyTorch, Lightning or the Hugging Face Trainer; everyone else
     gives :class:`snefy_ldl.SnefyLDL` a backbone. The density is computed in float64 whatever the precision of the
@@ -122,8 +63,8 @@ class SnefyHead(nn.Module):
     Example:
         >>> D = torch.distributions.Dirichlet(torch.tensor([2.0, 3.0, 5.0])).sample((50,))
         >>> head = SnefyHead(8, n_labels=3).start_from(D)
-        >>> law = head(torch.randn(50, 8))
-        >>> law.mean.shape, bool(torch.isfinite(head.loss(law, D)))
+        >>> dist = head(torch.randn(50, 8))
+        >>> dist.mean.shape, bool(torch.isfinite(head.loss(dist, D)))
         (torch.Size([50, 3]), True)
     """
 
@@ -194,7 +135,7 @@ class SnefyHead(nn.Module):
         self.net.to(device)
 
     def forward(self, features: Tensor) -> SnefySimplex:
-        """The law at each row.
+        """The distribution at each row.
 
         Args:
             features: (B, width), of any floating precision.
@@ -212,11 +153,11 @@ class SnefyHead(nn.Module):
         with torch.autocast(features.device.type, enabled=False):
             return self.net(features)
 
-    def loss(self, law: SnefySimplex, D: Tensor | None = None, *, counts: Tensor | None = None) -> Tensor:
+    def loss(self, dist: SnefySimplex, D: Tensor | None = None, *, counts: Tensor | None = None) -> Tensor:
         """Mean negative log likelihood, to be minimised.
 
         Args:
-            law: what :meth:`forward` returned (B,).
+            dist: what :meth:`forward` returned (B,).
             D: label distributions (B, L), strictly positive; or
             counts: votes (B, L).
 
@@ -232,8 +173,8 @@ class SnefyHead(nn.Module):
             torch.Size([])
         """
         if (D is None) == (counts is None):
-            raise InputError("loss takes label distributions or counts: loss(law, D) or loss(law, counts=K).")
-        log_p = law.log_prob(D.double()) if D is not None else law.log_prob_counts(counts)
+            raise InputError("loss takes label distributions or counts: loss(dist, D) or loss(dist, counts=K).")
+        log_p = dist.log_prob(D.double()) if D is not None else dist.log_prob_counts(counts)
         return -log_p.mean()
 
     def parameter_groups(self, learning_rate: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
@@ -300,19 +241,3 @@ class SnefyHead(nn.Module):
         net = SnefyNet(body, self.n_labels, n_neurons, n_readouts, own.exponent_form, own.balanced)
         net.load_state_dict(net.state_dict() | own.state_dict())
         return settings, net.to(own.readout.device).eval()
-
-    def exportable(self) -> ExportedMoments:
-        """A module from features to mean and variance, which ``torch.export`` and ``torch.onnx.export`` take.
-
-        For quantiles, or the whole way from x, make a model (:meth:`snefy_ldl.SnefyLDL.from_head`) and export that.
-
-        Returns:
-            Features (B, width) -> mean (B, L) and variance (B, L), with a copy of the weights as they are now.
-
-        Example:
-            >>> head = SnefyHead(4, n_labels=3)
-            >>> program = torch.export.export(head.exportable(), (torch.zeros(2, 4),))
-            >>> program.module()(torch.zeros(2, 4))[0].shape
-            torch.Size([2, 3])
-        """
-        return ExportedMoments(self.net)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -28,8 +27,8 @@ from snefy_ldl.networks.backbones import StackedMLP, as_slice
 
 
 @dataclass(frozen=True)
-class LawParts:
-    """Parts of a network's laws that all rows share.
+class SharedParts:
+    """Parts of a network's distributions that all rows share.
 
     Attributes:
         family: pairs of neurons, the background's neuron among them.
@@ -42,14 +41,15 @@ class LawParts:
     normaliser: Tensor | None
 
 
-class LawCache:
-    """The last :class:`LawParts`, returned again as long as the numbers they were made of are the same.
+class PartsCache:
+    """The last :class:`SharedParts`, returned again as long as the numbers they were made of are the same.
 
     The numbers themselves are compared, not their versions: parameters may be changed through ``.data`` or by a graph
-    on a GPU, which leave no trace. Many threads may ask at once. Copies of a network start with an empty cache.
+    on a GPU, which leave no trace. Threads that ask at once may each make them. Copies of a network start with an
+    empty cache.
 
     Example:
-        >>> cache, source = LawCache(), torch.zeros(2)
+        >>> cache, source = PartsCache(), torch.zeros(2)
         >>> first = cache.get([source], lambda: object())
         >>> cache.get([source], lambda: object()) is first, cache.get([source.add_(1)], lambda: object()) is first
         (True, False)
@@ -57,7 +57,6 @@ class LawCache:
 
     def __init__(self) -> None:
         self._last: tuple[list[Tensor], Any] | None = None
-        self._lock = threading.Lock()
 
     def get(self, sources: list[Tensor], make: Callable[[], Any]) -> Any:
         """The parts of these tensors, made if the last ones were of others.
@@ -71,16 +70,12 @@ class LawCache:
         """
         last = self._last
         if last is None or not _same(last[0], sources):
-            with self._lock:  # one makes them, the others wait
-                last = self._last
-                if last is None or not _same(last[0], sources):
-                    with torch.inference_mode(False), torch.no_grad():
-                        last = [source.detach().clone() for source in sources], make()
-                    self._last = last
+            with torch.inference_mode(False), torch.no_grad():
+                last = self._last = [source.detach().clone() for source in sources], make()
         return last[1]
 
-    def __reduce__(self) -> tuple[type[LawCache], tuple[()]]:  # also what deepcopy does
-        return LawCache, ()
+    def __reduce__(self) -> tuple[type[PartsCache], tuple[()]]:  # also what deepcopy does
+        return PartsCache, ()
 
 
 def _same(before: list[Tensor], sources: list[Tensor]) -> bool:
@@ -118,8 +113,8 @@ class SnefyNet(nn.Module):
 
     Example:
         >>> from snefy_ldl.networks.backbones import StackedMLP
-        >>> law = SnefyNet(StackedMLP(2, 3, (8,)), n_labels=4, n_neurons=6, n_readouts=3)(torch.zeros(5, 3))
-        >>> law.batch_shape, law.event_shape
+        >>> dist = SnefyNet(StackedMLP(2, 3, (8,)), n_labels=4, n_neurons=6, n_readouts=3)(torch.zeros(5, 3))
+        >>> dist.batch_shape, dist.event_shape
         (torch.Size([5]), torch.Size([4]))
     """
 
@@ -149,7 +144,7 @@ class SnefyNet(nn.Module):
         self.head_bias = nn.Parameter(torch.zeros(n_members, 1, n_neurons))
         self.register_buffer("background", torch.ones(n_members, n_labels, dtype=torch.float64))
         self.register_buffer("log_odds", torch.full((n_members,), -math.inf, dtype=torch.float64))
-        self._cache = LawCache()
+        self._cache = PartsCache()
 
     @property
     def n_members(self) -> int:
@@ -211,13 +206,13 @@ class SnefyNet(nn.Module):
 
     def forward(self, x: Any) -> SnefySimplex:
         """The density at x, averaged over the members, in float64: batch (B,), event (L,)."""
-        return self.law(self.output(x))
+        return self.distribution(self.output(x))
 
-    def law(self, output: Tensor) -> SnefySimplex:
+    def distribution(self, output: Tensor) -> SnefySimplex:
         """The density that belongs to a raw output (K, B, n)."""
         sources = [self.raw_exponents, self.readout, self.background, self.log_odds]
         learning = torch.is_grad_enabled() and (self.raw_exponents.requires_grad or self.readout.requires_grad)
-        parts: LawParts = self._law_parts() if learning else self._cache.get(sources, self._law_parts)
+        parts: SharedParts = self._shared_parts() if learning else self._cache.get(sources, self._shared_parts)
         log_scale = output.double()
         if not self.balanced:
             log_scale = log_scale + parts.log_root_norm[:, None, :]
@@ -227,18 +222,18 @@ class SnefyNet(nn.Module):
         family, rows = parts.family, log_scale.transpose(0, 1)
         return SnefySimplex(family.exponents, family.readout, rows, validate_args=False, family=family)
 
-    def _law_parts(self) -> LawParts:
+    def _shared_parts(self) -> SharedParts:
         """What the densities of all rows share; a background is one more neuron, alone in its own readout row."""
         # copies: parameters that are float64 already would change under a distribution that somebody holds
         exponents, readout = self.exponents.double().clone(), self.readout.double().clone()
         log_kernel, root = unit_kernel(exponents)
         if not self.has_background:
-            return LawParts(PairFamily(exponents, readout), root, None)
+            return SharedParts(PairFamily(exponents, readout), root, None)
         normaliser = (readout.transpose(-1, -2) @ readout) * symmetric(log_kernel.exp(), exponents.shape[1])
         exponents = torch.cat([exponents, 0.5 * (self.background[:, None] - 1.0)], 1)
         readout = pad(readout, (0, 1, 0, 1))
         readout[:, -1, -1] = 1.0
-        return LawParts(PairFamily(exponents, readout), root, normaliser)
+        return SharedParts(PairFamily(exponents, readout), root, normaliser)
 
     @torch.no_grad()
     def refine_background(self, log_p: Tensor, background: Tensor, prior: tuple[float, float] = (1.0, 50.0)) -> None:
@@ -259,7 +254,7 @@ class SnefyNet(nn.Module):
         """A net with some of the members only."""
         other = copy.copy(self)
         other._parameters, other._buffers, other._modules = dict(self._parameters), dict(self._buffers), {}
-        other._cache, places = LawCache(), as_slice(members)
+        other._cache, places = PartsCache(), as_slice(members)
         other.backbone = self.backbone.select(members)
         for name, value in self.named_parameters(recurse=False):
             other._parameters[name] = nn.Parameter(value.detach()[places].clone())

@@ -394,7 +394,7 @@ def fit_concentrations(counts: Array, means: Array) -> Array:
 
     ``A_i = L e^a v_i^b`` with ``v_i = 1 / (L Π_r m_ir^{1/L})``, which is 1 where all expected shares are equal and
     grows as they differ; ``b = 1`` is a regression whose log concentrations sum to a constant. Votes that come one per
-    item say nothing of a and b: a weak prior settles them then, around a little more than a uniform law has, since
+    item say nothing of a and b: a weak prior settles them then, a little above a uniform distribution, since
     features explain a part of how items differ.
 
     Args:

@@ -34,19 +34,6 @@ GUIDE_ROWS = 20_000
 MANY_CELLS = 600_000
 #: Folds on few rows: a guide that lacks a fifth of those is clearly worse than the one that serves new rows.
 FEW_ROWS, FEW_ROWS_FOLDS = 500, 10
-#: Types in a file of skops' that are read beside those it trusts itself: what fitted scikit-learn regressors hold.
-_TRUSTED = {
-    "tree._tree": "Tree",
-    "ensemble._hist_gradient_boosting.predictor": "TreePredictor",
-    "neighbors._kd_tree": "KDTree",
-    "neighbors._ball_tree": "BallTree",
-    "metrics._dist_metrics": "EuclideanDistance64 ManhattanDistance64 MinkowskiDistance64 ChebyshevDistance64",
-    "neural_network._stochastic_optimizers": "AdamOptimizer SGDOptimizer",
-    "_loss.loss": "HalfSquaredLoss HalfTweedieLoss HalfTweedieLossIdentity",
-    "gaussian_process.kernels": "ConstantKernel WhiteKernel DotProduct RBF Matern RationalQuadratic ExpSineSquared "
-    "PairwiseKernel Sum Product Exponentiation CompoundKernel",
-}
-TRUSTED_TYPES = frozenset(f"sklearn.{module}.{name}" for module, names in _TRUSTED.items() for name in names.split())
 #: The guides' mean is lifted to this part of an even share.
 LOWEST_MEAN = 1e-4
 #: Weights of guides that are tried: multiples of one part in this many.
@@ -184,9 +171,7 @@ def _predict(learner: Any, X: Any, n_labels: int, number: int) -> Array:
 def pack_guides(guides: Guides) -> tuple[dict[str, Any], dict[str, Any]]:
     """Fitted guides as plain JSON values and arrays.
 
-    The library's own learners become arrays. scikit-learn's are written by ``skops.io`` (the extra ``guides``), which
-    reads them back without pickle and without running code: skops' own types and :data:`TRUSTED_TYPES`, no other. Where
-    skops is missing or a guide holds another type, it must be passed again at loading, as a backbone must.
+    The library's own learners become arrays. Any other is code: it must be passed again at loading, as a backbone must.
 
     Args:
         guides: to be written.
@@ -197,18 +182,13 @@ def pack_guides(guides: Guides) -> tuple[dict[str, Any], dict[str, Any]]:
     arrays: dict[str, Any] = {}
     entries: list[dict[str, Any]] = []
     for number, learner in enumerate(guides.learners):
-        prefix = f"guide.{number}."
         if isinstance(learner, Learner):
             lean = copy.copy(learner)
             lean.__dict__.pop("out_of_bag_", None)  # of use in training only
-            entries.append({"learner": pack_learner(lean, arrays, prefix)})
-            continue
-        content = _skops_bytes(learner)
-        entries.append({"class": type(learner).__name__, "skops": content is not None})
-        if content is not None:
-            arrays[f"{prefix}skops"] = np.frombuffer(content, dtype=np.uint8).copy()  # torch warns of read-only arrays
-    description: dict[str, Any] = {"floor": guides.floor, "learners": entries}
-    return description, arrays
+            entries.append({"learner": pack_learner(lean, arrays, f"guide.{number}.")})
+        else:
+            entries.append({"class": type(learner).__name__})
+    return {"floor": guides.floor, "learners": entries}, arrays
 
 
 def unpack_guides(
@@ -240,12 +220,12 @@ def unpack_guides(
         return Guides(list(given), float(description["floor"]))
     learners: list[Any] = []
     for number, entry in enumerate(entries):
-        if "learner" in entry:
-            learners.append(unpack_learner(entry["learner"], arrays))
-        else:
-            learners.append(_skops_load(arrays.get(f"guide.{number}.skops"), number, entry["class"]))
-            if (damage := _find_tree_damage(learners[-1])) is not None:
-                raise ModelFileError(f"guide.{number}.skops holds {damage}.")
+        if "learner" not in entry:
+            raise ModelFileError(
+                f"guide {number} ({entry['class']}) is not the library's own, and its code is not saved: pass the "
+                "fitted guides again: SnefyLDL.load(folder, guides=[...])."
+            )
+        learners.append(unpack_learner(entry["learner"], arrays))
         _check_answer(learners[-1], f"guide.{number}", n_features, n_labels)
     return Guides(learners, float(description["floor"]))
 
@@ -258,76 +238,6 @@ def _check_answer(learner: Any, entry: str, n_features: int, n_labels: int) -> N
         raise ModelFileError(f"{entry} does not answer: {type(error).__name__}: {shorten_text(error)}.") from None
     if shares.shape != (1, n_labels) or not np.isfinite(shares).all():
         raise ModelFileError(f"{entry} does not answer a row with {n_labels} finite shares.")
-
-
-def _find_tree_damage(part: Any, seen: set[int] | None = None, width: int = 0) -> str | None:
-    """A tree in a fitted scikit-learn estimator down which a walk would not end, or lead out of memory, in words."""
-    seen = set() if seen is None else seen
-    if id(part) in seen:
-        return None
-    seen.add(id(part))
-    width = getattr(part, "n_features_in_", width)
-    tree = getattr(part, "tree_", None)
-    if tree is not None:
-        children, feature = np.stack([tree.children_left, tree.children_right], 1), tree.feature
-        if tree.n_features != width or tree.n_outputs != part.n_outputs_:
-            return "a tree for other features or outputs"
-        if not _ends(children, (children == -1).all(1), feature, tree.n_features):
-            return "a tree whose nodes do not come after one another"
-    nodes = getattr(part, "nodes", None)
-    if isinstance(nodes, np.ndarray) and nodes.dtype.names is not None:  # histogram-based boosting
-        children = np.stack([nodes["left"], nodes["right"]], 1).astype(np.int64)
-        if not _ends(children, nodes["is_leaf"].astype(bool), nodes["feature_idx"], width):
-            return "a tree whose nodes do not come after one another"
-    inner: list[Any] = []
-    if isinstance(part, (list, tuple)) or (isinstance(part, np.ndarray) and part.dtype == object):
-        inner = list(np.ravel(part)) if isinstance(part, np.ndarray) else list(part)
-    elif isinstance(part, dict) or hasattr(part, "__dict__"):
-        inner = list((part if isinstance(part, dict) else vars(part)).values())
-    return next((damage for one in inner if (damage := _find_tree_damage(one, seen, width)) is not None), None)
-
-
-def _ends(children: Any, is_leaf: Any, feature: Any, n_features: int) -> bool:
-    """Whether every walk down a tree ends: children come after their parents, and ask about features that there are."""
-    inside = ((children > np.arange(len(children))[:, None]) & (children < len(children))).all(1)
-    return len(children) > 0 and bool((is_leaf | (inside & (feature >= 0) & (feature < n_features))).all())
-
-
-def _skops_bytes(learner: Any) -> bytes | None:
-    try:
-        from skops import io  # an optional package
-    except ImportError:
-        return None
-    try:
-        content: bytes = io.dumps(learner)
-        return content if not distrusted_types(io, content) else None
-    except Exception:  # skops says in many ways that it cannot write an object
-        return None
-
-
-def distrusted_types(io: Any, content: bytes) -> list[str]:
-    """Types in a file that neither skops nor :data:`TRUSTED_TYPES` names."""
-    return [name for name in io.get_untrusted_types(data=content) if name not in TRUSTED_TYPES]
-
-
-def _skops_load(content: Any, number: int, kind: str) -> Any:
-    again = f"pass the fitted guides again: SnefyLDL.load(folder, guides=[...]), number {number} being a {kind}."
-    if content is None:
-        raise ModelFileError(
-            f"guide {number} ({kind}) was not saved with the model: skops was missing then, or does not know all "
-            f"of its types; {again}"
-        )
-    try:
-        from skops import io  # an optional package
-    except ImportError:
-        raise ModelFileError(
-            f"guide {number} ({kind}) needs skops to be read: pip install 'snefy-ldl[guides]', or {again}"
-        ) from None
-    data = np.asarray(content, dtype=np.uint8).tobytes()
-    distrusted = distrusted_types(io, data)
-    if distrusted:
-        raise ModelFileError(f"guide {number} holds types that are not trusted ({', '.join(distrusted[:3])}); {again}")
-    return io.loads(data, trusted=io.get_untrusted_types(data=data))
 
 
 def best_weights(seen: Array, D: Array) -> Array:

@@ -17,8 +17,6 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save
-from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
-from sklearn.multioutput import MultiOutputRegressor
 
 from commands import fail
 from snefy_ldl import SnefyLDL
@@ -286,28 +284,6 @@ def test_folders_of_learners(tmp_path: Path, learner: Any, place: str, value: An
         edit_json(file, "weights.sha256", hashlib.sha256(payload).hexdigest())
     with pytest.raises(ModelFileError, match=match):
         type(learner).load(tmp_path / "m")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("guide", [ExtraTreesRegressor(3, random_state=0), "boosting"], ids=["trees", "boosting"])
-def test_trees_of_scikit_learn_that_lead_back(tmp_path: Path, guide: Any) -> None:
-    """Written by skops as they are, so that nothing but the check of the trees stands between them and a hang."""
-    pytest.importorskip("skops")
-    city = make_city_districts(n=60, random_state=0)
-    if guide == "boosting":
-        guide = MultiOutputRegressor(HistGradientBoostingRegressor(max_iter=2, min_samples_leaf=5))
-    model = SnefyLDL(**SMALL, guides=[guide]).fit(city.X, city.D)
-    SnefyLDL.load(model.save(tmp_path / "whole"))
-    (fitted,) = model.guides_.learners
-    if isinstance(fitted, ExtraTreesRegressor):
-        tree = fitted.estimators_[1].tree_
-        state = tree.__getstate__()
-        state["nodes"] = state["nodes"].copy()
-        state["nodes"]["left_child"][0] = 0
-        tree.__setstate__(state)
-    else:
-        fitted.estimators_[1]._predictors[0][0].nodes["left"][0] = 0
-    one_sentence(model.save(tmp_path / "m"), "guide.0.skops holds a tree whose nodes do not come after one another")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes and devices are POSIX's")

@@ -219,7 +219,7 @@ class _Weights(_Tables):
         super().__init__()
         n_members, n, n_labels = net.raw_exponents.shape
         with torch.no_grad():
-            family = net.law(torch.zeros(n_members, 1, n)).rows.family
+            family = net.distribution(torch.zeros(n_members, 1, n)).rows.family
         i, j = pair_index(family.n_neurons)
         own = (i < n) & (j < n)  # a background is the last neuron; its pairs with others have no weight
         kept = own | (i >= n) & (j >= n)

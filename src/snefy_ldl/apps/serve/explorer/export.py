@@ -179,7 +179,7 @@ def export_square(model: Any, pack: Pack, notes: list[str]) -> dict[str, Any] | 
 def _(model: SnefyLDL, pack: Pack, notes: list[str]) -> dict[str, Any]:
     net = model.net_
     with torch.no_grad():  # a background is the last neuron
-        family = net.law(torch.zeros(net.n_members, 1, net.raw_exponents.shape[1])).rows.family
+        family = net.distribution(torch.zeros(net.n_members, 1, net.raw_exponents.shape[1])).rows.family
     return {
         "exponents": pack.add_numbers(_plain(family.exponents)),
         "readout": pack.add_numbers(_plain(family.readout)),
