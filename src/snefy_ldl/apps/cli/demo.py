@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -43,4 +45,5 @@ def demo(
     ]
     write_bytes(page, render(city, commands).encode())
     typer.echo(f"\nThe page with the pictures: {page}   (open it in a browser)")
-    typer.echo(f"Next: snefy-ldl predict {out / 'model'} {out / 'test.csv'} --interval 0.9")
+    program = "snefy-ldl" if shutil.which("snefy-ldl") else sys.argv[0]  # make demo: .venv/bin/snefy-ldl
+    typer.echo(f"Next: {program} predict {out / 'model'} {out / 'test.csv'} --interval 0.9")

@@ -63,14 +63,14 @@ class Pictures:
         self._made = 0
 
     def draw(
-        self, title: str, size: tuple[float, float], paint: Callable[[Any], Any], projection: str | None = None
+        self, title: str, size: tuple[float, float], paint: Callable[..., Any], projection: str | None = None
     ) -> str:
         """A picture on one pair of axes.
 
         Args:
             title: What it shows, for those who cannot see it.
             size: Width and height in inches; text is as large as on paper.
-            paint: Draws on the axes it is given.
+            paint: Draws on the axes that it gets as ``ax``.
             projection: "ternary" for three labels.
 
         Returns:
@@ -90,7 +90,7 @@ class Pictures:
         return self.figure(
             title,
             size,
-            lambda figure: paint(figure.add_axes(place or (0.1, 0.1, 0.8, 0.8), projection=projection)),
+            lambda figure: paint(ax=figure.add_axes(place or (0.1, 0.1, 0.8, 0.8), projection=projection)),
             layout=None,
             cut=place is None,
         )

@@ -271,7 +271,7 @@ def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration |
 
     def histogram(name: str, pit: Array, label: int) -> tuple[str, str]:
         def paint(ax: Any) -> None:
-            plots.calibration(pit, ax, color=plots.style.label_color(label))
+            plots.calibration(pit, ax=ax, color=plots.style.label_color(label))
             ax.set(xlabel="", ylabel="")
             ax.set_xticks([0.0, 0.5, 1.0], ["0", "0.5", "1"])
 
@@ -283,7 +283,7 @@ def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration |
         "ranges": pictures.draw(
             "How the shares of each label vary over the rows",
             (4.2, 0.7 + 0.34 * len(which)),
-            lambda ax: plots.share_ranges(shares, names, ax),
+            lambda ax: plots.share_ranges(shares, names, ax=ax),
         ),
         "bars": pictures.draw("Shares of three rows", (4.2, 1.7), lambda ax: _bars(ax, shares[report.shown], names)),
         "importance": pictures.draw(
@@ -293,7 +293,9 @@ def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration |
         "least_sure": panels("The least sure rows", order[::-1][:3]),
     }
     if votes is not None:
-        made["votes"] = pictures.draw("Where numbers of votes fall", (3.8, 2.5), lambda ax: plot_calibration(votes, ax))
+        made["votes"] = pictures.draw(
+            "Where numbers of votes fall", (3.8, 2.5), lambda ax: plot_calibration(votes, ax=ax)
+        )
     if trust is not None and answers.pit is not None and answers.joint is not None:
         lines = {"the model's own": trust.curve, "calibrated": trust.calibrated_curve}
         curves = {name: line for name, line in lines.items() if line is not None}
@@ -309,7 +311,7 @@ def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration |
 
 
 def _bars(ax: Any, shares: Array, names: list[str]) -> None:
-    plots.label_bars(shares, names, ax, row_names=["surest", "typical", "least sure"])
+    plots.label_bars(shares, names, ax=ax, row_names=["surest", "typical", "least sure"])
     look: dict[str, Any] = {"fontsize": 9, "frameon": False, "handlelength": 1.0, "columnspacing": 1.2}
     ax.legend(loc="upper left", bbox_to_anchor=(-0.02, 0.0), ncols=3, labelcolor=plots.style.INK, **look)
 
