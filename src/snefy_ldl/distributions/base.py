@@ -62,8 +62,8 @@ Loss = Literal["kl", "squared", "reverse_kl", "l1", "rps", "emd", "cad"]
 EVENT_DRAWS = 10_000
 #: Draws behind the density of some shares where others are unknown and it has no closed form.
 KNOWN_DRAWS = 2048
-#: The mode: draws it starts from, rounds of proposals around the best point so far, and proposals of each.
-MODE_DRAWS, MODE_ROUNDS, MODE_PROPOSALS = 256, 40, 24
+#: The mode: draws, the best of them that it starts from, and steps of a random search from each.
+MODE_DRAWS, MODE_STARTS, MODE_ROUNDS = 512, 24, 80
 COMPARISON = re.compile(r"^([^<>=]+)(<=|>=|<|>)([^<>=]+)$")
 
 
@@ -548,8 +548,8 @@ class SimplexDistribution(Distribution):
     def _event(self, condition: Event) -> Callable[[Tensor], Tensor]:
         """A function of draws (n, b, L) that says which of them are in an event (n, b)."""
         if isinstance(condition, str):
-            factors, bound, _ = self._comparison(condition)
-            return lambda shares: shares @ factors > bound
+            factors, bound, or_equal = self._comparison(condition)
+            return lambda shares: (shares @ factors > bound) | ((shares @ factors == bound) & or_equal)
         if not callable(condition):
             raise InputError(f"condition must be a comparison in words or a function of draws; got {condition!r}.")
 
@@ -594,7 +594,8 @@ class SimplexDistribution(Distribution):
         values = factors[used]
         if len(used) == 2 and bound == 0.0 and float(values.prod()) < 0.0:
             j, k = used if float(values[0]) > 0.0 else used[::-1]
-            return self.prob_greater(j, k, float(-factors[k] / factors[j]))
+            above = self.prob_greater(j, k, float(-factors[k] / factors[j]))
+            return above + self._prob_below([j, k], 0.0, True) if or_equal and self.rows.may_be_zero else above
         if len(used) < self.n_labels and bool((values == values[0]).all()):
             if float(values[0]) < 0.0:
                 return self._prob_below(used, bound / float(values[0]), or_equal)
@@ -623,16 +624,15 @@ class SimplexDistribution(Distribution):
         generator = torch.Generator(self.device).manual_seed(0)
         logs = self.rows.draw_logs(MODE_DRAWS, generator)  # (S, N, L)
         rows = torch.arange(logs.shape[1], device=self.device)
-        top, at = self.rows.log_prob(logs).max(0)
+        top, at = self.rows.log_prob(logs).topk(MODE_STARTS, 0)  # (T, N)
         best = logs[at, rows]
-        scale = torch.where(logs.isinf(), best, logs).std(0).nan_to_num(0.0).clamp(max=2.0)
+        scale = torch.where(logs.isinf(), 0.0, logs).std(0).clamp(max=2.0)
         for step in range(MODE_ROUNDS):
-            noise = torch.randn(MODE_PROPOSALS, *best.shape, dtype=best.dtype, device=self.device, generator=generator)
-            tried = torch.log_softmax(best + noise * scale * 0.8**step, -1)
-            found, at = self.rows.log_prob(tried).max(0)
-            better = found > top
-            best, top = torch.where(better[:, None], tried[at, rows], best), torch.where(better, found, top)
-        return self.shaped(best.exp())
+            noise = torch.randn(best.shape, dtype=best.dtype, device=self.device, generator=generator)
+            tried = torch.log_softmax(best + noise * scale * 0.9**step, -1)
+            found = self.rows.log_prob(tried)
+            best, top = torch.where((found > top)[..., None], tried, best), torch.maximum(found, top)
+        return self.shaped(best[top.argmax(0), rows].exp())
 
     def bayes_point(self, loss: Loss = "kl") -> Tensor:
         """The point prediction q (*batch, L) with the smallest expected loss.

@@ -714,7 +714,7 @@ class LogRatioRows(SimplexRows):
                 few = np.take_along_axis(np.sort(shares[sought], axis=-1), rank[sought], -1)
                 found[sought] = np.where(central[sought], few, found[sought])
             for r in np.flatnonzero(tail.any((0, 2))).tolist():
-                own: Mask = tail[:, r].any(-1)
+                own = np.asarray(tail[:, r].any(-1))
                 mean, width, weights = (part[own] for part in self._smooth(rows, [r], draws))
                 asked = torch.as_tensor(wanted[own, r], device=self.device)
                 smooth = torch.sigmoid(mixture_quantiles(mean, width, weights, asked)).cpu().numpy()
@@ -842,25 +842,12 @@ class LogRatioRows(SimplexRows):
         log_weights, log_p = self.reweighed(self._mask(labels), self._mask([]))
         return log_weights.flatten(1).exp(), log_p
 
-    def _component_means(self) -> Tensor:
-        """Mean of z in every component (N, M, K, P)."""
-        mixture = self.mixture
-        return mixture.location[:, :, None] + torch.einsum("nmpq,mkq->nmkp", mixture.factor, mixture.centres)
-
     def log_ratio_mean(self) -> Tensor:
         """Mean centred log-ratios (N, L), given that all labels are there."""
         weights = self.given_there(range(self.n_labels))[0]
-        return torch.einsum("nk,nkp->np", weights, self._component_means().flatten(1, 2)) @ self.basis
-
-    def log_ratio_covariance(self) -> Tensor:
-        """Covariance of the centred log-ratios (N, L, L), given that all labels are there."""
-        mixture, weights = self.mixture, self.given_there(range(self.n_labels))[0]
-        means = self._component_means().flatten(1, 2)
-        gap = means - torch.einsum("nk,nkp->np", weights, means)[:, None]
-        between = torch.einsum("nk,nkp,nkr->npr", weights, gap, gap)
-        scale = (weights.reshape(mixture.log_weights.shape) * (2.0 * mixture.log_widths).exp()).sum(-1)
-        within = torch.einsum("nm,nmpq,nmrq->npr", scale, mixture.factor, mixture.factor)
-        return self.basis.T @ (between + within) @ self.basis
+        mixture = self.mixture
+        means = mixture.location[:, :, None] + torch.einsum("nmpq,mkq->nmkp", mixture.factor, mixture.centres)
+        return torch.einsum("nk,nkp->np", weights, means.flatten(1, 2)) @ self.basis
 
     # -- smaller compositions and known ratios -----------------------------------------------------------------------
 
@@ -1159,9 +1146,8 @@ class LogRatioSimplex(SimplexDistribution):
     """The distribution of compositions whose log-ratios are a mixture of Gaussians; :class:`LogRatioLDL` predicts it.
 
     Labels may be absent: shares of exactly zero have a probability of their own. Exact are the density, draws, presence
-    (:meth:`prob_zero`, :meth:`prob_support`), everything about log-ratios (:meth:`log_ratio`, :meth:`log_ratio_mean`,
-    :meth:`log_ratio_covariance`), ``prob_greater``, ``subcomposition``, ``given_support``, ``condition_ratios`` and
-    ``rosenblatt``. Means, variances and quantiles of shares come by quasi-random draws, always the same ones;
+    (:meth:`prob_zero`, :meth:`prob_support`), log-ratios (:meth:`log_ratio`, :meth:`log_ratio_mean`), ``prob_greater``,
+    ``subcomposition``, ``given_support``, ``condition_ratios`` and ``rosenblatt``. Means, variances and quantiles of shares come by quasi-random draws, always the same ones;
     :attr:`mean_error`, :attr:`variance_error` and :meth:`quantiles_error` are their standard errors. Votes and joint
     distributions of sums of shares are not supported (see :meth:`supports`).
 
@@ -1264,7 +1250,3 @@ class LogRatioSimplex(SimplexDistribution):
     def log_ratio_mean(self) -> Tensor:
         """Exact mean of the centred log-ratios (*batch, L), given that all labels are there."""
         return self.shaped(self.rows.log_ratio_mean())
-
-    def log_ratio_covariance(self) -> Tensor:
-        """Exact covariance of the centred log-ratios (*batch, L, L), given that all labels are there."""
-        return self.shaped(self.rows.log_ratio_covariance())
