@@ -96,7 +96,7 @@ class Spread:
 
     @classmethod
     def of(cls, series: Series) -> Spread | None:
-        """The spread of a series; None where it is empty, without a deviation where it holds one repeat."""
+        """The spread of a series; None if it is empty, without a deviation where it holds one repeat."""
         if not series:
             return None
         values = np.array([series[repeat] for repeat in sorted(series)])
@@ -105,7 +105,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Gap:
-    """The difference of two sides, first minus second, with half its interval (None where there is one repeat only)."""
+    """The difference of two sides, first minus second, with half its interval (None if there is one repeat only)."""
 
     mean: float
     half: float | None
@@ -205,7 +205,7 @@ class Results:
     records: Mapping[tuple[str, str], Mapping[int, Record]]
 
     def repeats(self, study: str, recipe: str) -> Mapping[int, Record]:
-        """The repeats of a study with a recipe; empty where there are none."""
+        """The repeats of a study with a recipe; empty if there are none."""
         return self.records.get((study, recipe), {})
 
     def recipes(self, study: str) -> list[str]:

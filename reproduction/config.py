@@ -150,7 +150,7 @@ class Study:
     model: Options = ()
 
     def recipes(self, wanted: Sequence[str]) -> tuple[str, ...]:
-        """The recipes that are wanted, in order, and the baseline where there is one.
+        """The recipes that are wanted, in order, and the baseline if there is one.
 
         Args:
             wanted: Names of recipes.

@@ -204,7 +204,7 @@ def ensemble_table(results: Results, study: str, metrics: Iterable[str]) -> str:
 
 
 def _averages(results: Results, study: str, recipes: list[str]) -> dict[str, str]:
-    """Which recipes get a column for the plain average: one where they agree, as they do with the same members."""
+    """Which recipes get a column for the plain average: one if they agree, as they do with the same members."""
     cells = [(learner, "Average", metric) for learner in LEARNERS for metric in METRICS]
     series = [[figures.weighting(results, study, recipe, *cell) for cell in cells] for recipe in recipes]
     same = all(one == series[0] for one in series)

@@ -105,7 +105,7 @@ def data_digest(data: Dataset) -> str:
 
 
 def read_json(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
-    """The content of a file; None where it is missing or damaged, or lacks what is expected of it."""
+    """The content of a file; None if it is missing or damaged, or lacks what is expected of it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

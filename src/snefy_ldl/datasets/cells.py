@@ -65,7 +65,7 @@ def is_text(column: Any) -> bool:
 
 
 def cell_texts(column: Any) -> Any:
-    """Cells as text without blanks around them, None where there is nothing.
+    """Cells as text without blanks around them, None if there is nothing.
 
     Whole numbers have no point, and true and false are written in one way, so that a value reads alike in every file.
 
@@ -96,7 +96,7 @@ def _text(value: Any) -> str | None:
 
 
 def _as_floats(column: Any) -> Array:
-    """The numbers of a column in float64: NaN where there is none, infinity for whole numbers beyond its range."""
+    """The numbers of a column in float64: NaN if there is none, infinity for whole numbers beyond its range."""
     import pandas
 
     try:
@@ -117,7 +117,7 @@ def cell_numbers(column: Any) -> tuple[Array, Mask]:
         column: A pandas Series (N,).
 
     Returns:
-        Numbers (N,), NaN where there is none, and a mask (N,) of the cells that hold something else.
+        Numbers (N,), NaN if there is none, and a mask (N,) of the cells that hold something else.
 
     Raises:
         InputError: The column holds complex numbers.
@@ -153,7 +153,7 @@ def cell_numbers(column: Any) -> tuple[Array, Mask]:
 
 
 def _number(text: str, decimal_commas: bool) -> float:
-    """A number in text with commas or groups of digits; NaN where it is none."""
+    """A number in text with commas or groups of digits; NaN if it is none."""
     for decimal, thousands in ((",", "."), (".", ",")) if decimal_commas else ((".", ","), (",", ".")):
         if GROUPED[decimal].fullmatch(text) or (decimal == "," and DECIMAL_COMMA.fullmatch(text)):
             text = text.replace(thousands, "").replace(",", ".")

@@ -44,7 +44,7 @@ def has_gaps(X: Any) -> bool:
         X: Anything; what is no array of real numbers has none.
 
     Returns:
-        True where some number is NaN.
+        True if some number is NaN.
 
     Example:
         >>> has_gaps([[1.0, float("nan")]]), has_gaps([["a"]])
@@ -95,7 +95,7 @@ class GapFiller(_Reader):
         fills: Medians (c,).
         indicators: For which columns absence is a feature of its own (c,).
         has_gaps: Whether the array of the fit had missing cells.
-        training_range: The range of the rows of the fit, where it is known.
+        training_range: The range of the rows of the fit, if it is known.
 
     Example:
         >>> filler = GapFiller.fit(np.array([[1.0], [3.0], [np.nan]]))
@@ -114,7 +114,7 @@ class GapFiller(_Reader):
         """Medians and gaps of an array.
 
         Args:
-            table: Checked numbers (N, c), NaN where a cell is missing.
+            table: Checked numbers (N, c), NaN if a cell is missing.
 
         Returns:
             The encoder.
@@ -194,7 +194,7 @@ class TableEncoder(_Reader):
     Args:
         columns: What each column is, learned by :meth:`fit`; or read from a file.
         notes: Notes on how the table was read.
-        training_range: The range of the rows of the fit, where it is known.
+        training_range: The range of the rows of the fit, if it is known.
 
     Attributes:
         columns: What each column is (:mod:`snefy_ldl.datasets.recognise`), in the order of the table.
@@ -409,7 +409,7 @@ def learn_columns(X: Any, words: Any = "auto", keep_constant: bool = False) -> E
     """What turns a user's features into numbers, learned from them.
 
     Args:
-        X: A DataFrame, or an array with NaN where a cell is missing; a sparse matrix needs nothing.
+        X: A DataFrame, or an array with NaN if a cell is missing; a sparse matrix needs nothing.
         words: What some columns of a DataFrame are; see :meth:`TableEncoder.fit`.
         keep_constant: Whether columns that hold one value only are kept: more rows will come.
 
@@ -460,7 +460,7 @@ def columns_of(model: Any) -> list[str] | None:
         model: any model, or None.
 
     Returns:
-        Their names; None where the model was fitted without names.
+        Their names; None if the model was fitted without names.
 
     Example:
         >>> from types import SimpleNamespace

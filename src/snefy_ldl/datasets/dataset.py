@@ -28,7 +28,7 @@ class Dataset:
     Args:
         X: Features (N, d), a DataFrame if they come from a table of your own.
         D: Label distributions (N, L) in float64, likewise; rows sum to one.
-        counts: Vote counts (N, L) behind ``D`` where they are known.
+        counts: Vote counts (N, L) behind ``D`` if they are known.
         label_names: The L labels, in the order of D's columns.
         feature_names: The d features, in the order of X's columns.
         name: Short name of the set.

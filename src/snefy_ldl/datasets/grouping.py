@@ -28,7 +28,7 @@ class Groups:
     """Groups of some rows, one column per level.
 
     Args:
-        codes: number of each row's group in its level (N, k); -1 where it has none.
+        codes: number of each row's group in its level (N, k); -1 if it has none.
         names: of the groups of each level.
         levels: names of the levels.
     """
@@ -96,7 +96,7 @@ class GroupedRows:
 
 
 def in_groups(X: Any, groups: Any) -> Any:
-    """X together with the groups of its rows, where there are any.
+    """X together with the groups of its rows, if there are any.
 
     Args:
         X: features (N, d), or rows that have groups already.
@@ -129,7 +129,7 @@ def read_groups(groups: Any, n_rows: int) -> Groups:
         The groups; names are texts, so that 3, 3.0 and "3" are the same group.
 
     Raises:
-        InputError: where there is not one group per row.
+        InputError: there is not one group per row.
 
     Example:
         >>> read_groups(["a", "b", "a"], 3).codes.ravel()
@@ -203,7 +203,7 @@ def group_folds(first: Index, n_folds: int, random: np.random.Generator) -> Inde
         random: source of the order of groups of one size.
 
     Returns:
-        Numbers from 0; where there is a single group, rows are dealt out one by one.
+        Numbers from 0; if there is a single group, rows are dealt out one by one.
 
     Example:
         >>> folds = group_folds(np.array([0, 0, 1, 1, 2, 2]), 3, np.random.default_rng(0))

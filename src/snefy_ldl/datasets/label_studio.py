@@ -74,7 +74,7 @@ def read_choices(
         source: the exported file, or its content.
         key: entry of a task's data that names the item; by default item, id or row, the first that all tasks have.
         from_name: the ``<Choices>`` or ``<Rating>`` tag to read; by default the only one, or the one that holds labels.
-        label_names: the labels, where they are known.
+        label_names: the labels, if they are known.
 
     Returns:
         The columns as a long table of votes has them, and the key.
@@ -89,13 +89,13 @@ def read_choices(
         ({'item': ['7'], 'annotator': ['4'], 'label': ['yes']}, 'row')
     """
     names, name_entry = read_names(source, key)
+    parts = [(name, *part) for name, task in zip(names, _tasks(source)) for part in _parts(task)]
+    control = from_name or _control(parts, label_names)
     columns: dict[str, list[str]] = {"item": [], "annotator": [], "label": []}
-    tasks = _tasks(source)
-    from_name = _control(tasks, from_name, label_names)
-    for name, task in zip(names, tasks):
-        for who, choice in _choices(task, from_name):
+    for name, who, tag, choices in parts:
+        for choice in choices if control in (None, tag) else ():
             columns["item"].append(name)
-            columns["annotator"].append(who if who is not None else f"unknown {len(columns['item'])}")
+            columns["annotator"].append(who or f"unknown {len(columns['item'])}")
             columns["label"].append(choice)
     return columns, name_entry
 
@@ -135,21 +135,15 @@ def _tasks(source: str | Path | Sequence[Mapping[str, Any]]) -> Sequence[Mapping
     return tasks
 
 
-def _control(
-    tasks: Sequence[Mapping[str, Any]], from_name: str | None, label_names: Sequence[str] | None
-) -> str | None:
-    """The tag whose choices are labels: the one that was named, the only one, or the one that holds nothing else."""
+def _control(parts: Sequence[tuple[str, str, Any, list[str]]], label_names: Sequence[str] | None) -> str | None:
+    """The tag whose choices are labels: the only one, or the one that holds nothing else."""
     seen: dict[str, set[str]] = {}
-    for task in tasks:
-        for annotation in task.get("annotations", []):
-            for part in annotation.get("result", []):
-                if (choices := _part_choices(part)) is not None and part.get("from_name") is not None:
-                    seen.setdefault(str(part["from_name"]), set()).update(choices)
-    if from_name is not None or len(seen) < 2:
-        return from_name
+    for _, _, tag, choices in parts:
+        seen.setdefault(str(tag), set()).update(choices)
+    if len(seen) < 2:
+        return None
     fitting = [name for name, choices in seen.items() if label_names and choices <= {str(one) for one in label_names}]
-    if not fitting and "label" in seen:
-        fitting = ["label"]
+    fitting = fitting or [name for name in seen if name == "label"]
     if len(fitting) != 1:
         raise InputError(
             f"the Label Studio export has several controls ({', '.join(sorted(seen))}); name the one that holds the "
@@ -158,24 +152,18 @@ def _control(
     return fitting[0]
 
 
-def _part_choices(part: Mapping[str, Any]) -> list[str] | None:
-    """What a part of an annotation chooses; None for parts of another kind, such as boxes or remarks."""
-    value = part.get("value", {})
-    if part.get("type") == "choices":
-        return [str(choice) for choice in value.get("choices", [])]
-    return [cell_text(value["rating"])] if part.get("type") == "rating" and "rating" in value else None
-
-
-def _choices(task: Mapping[str, Any], from_name: str | None) -> Iterator[tuple[str | None, str]]:
-    """Who chose what in a task, the last word of each annotator."""
+def _parts(task: Mapping[str, Any]) -> Iterator[tuple[str, Any, list[str]]]:
+    """Who chose what in a task, and in which tag; parts of another kind, such as boxes or remarks, are left out."""
     for annotation in _last_of_each(task.get("annotations", [])):
         who = annotation.get("completed_by")
         if isinstance(who, Mapping):  # exports name annotators by number, or by a record of them
             who = who.get("email") or who.get("id")
         for part in annotation.get("result", []):
-            if from_name in (None, part.get("from_name")):
-                for choice in _part_choices(part) or []:
-                    yield None if who is None else cell_text(who), choice
+            value = part.get("value", {})
+            if part.get("type") == "choices":
+                yield cell_text(who), part.get("from_name"), [str(choice) for choice in value.get("choices", [])]
+            elif part.get("type") == "rating" and "rating" in value:
+                yield cell_text(who), part.get("from_name"), [cell_text(value["rating"])]
 
 
 def _last_of_each(annotations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -45,7 +45,7 @@ class Labelled:
         are_counts: which of the two.
         label_names: the L labels.
         ids: names of the rows as text (N,), or of the groups they belong to where names repeat; or None.
-        features: a DataFrame (N, d), or None where they must be looked up.
+        features: a DataFrame (N, d), or None if they must be looked up.
         id_name: column the names came from.
         votes: single votes, where these were given.
         remarks: notes on how the file was read.
@@ -289,7 +289,7 @@ def names_groups(rows: Labelled) -> bool:
         rows: labelled rows.
 
     Returns:
-        False where there are no names.
+        False if there are no names.
     """
     return rows.ids is not None and len(set(rows.ids)) < len(rows.ids)
 

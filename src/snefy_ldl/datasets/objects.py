@@ -57,7 +57,7 @@ class Objects:
             What the backbone takes.
 
         Raises:
-            InputError: where no batch can be made of these rows.
+            InputError: no batch can be made of these rows.
         """
         numbers = rows.tolist() if isinstance(rows, Tensor) else [int(row) for row in rows]
         if not isinstance(self.source, (Dataset, Items)):
@@ -108,7 +108,7 @@ def make_batch(rows: list[Any], collate: Collate | None = None) -> Any:
         The batch.
 
     Raises:
-        InputError: where rows of this kind, or of different shapes, need a ``collate``.
+        InputError: rows of this kind, or of different shapes, need a ``collate``.
 
     Example:
         >>> make_batch([{"ids": torch.zeros(3)}, {"ids": torch.ones(3)}])["ids"].shape
@@ -159,7 +159,7 @@ def open_rows(X: Any, collate: Collate | None = None, n_labels: int | None = Non
         A nested batch of tensors, or :class:`Objects`.
 
     Raises:
-        InputError: where X holds no rows.
+        InputError: X holds no rows.
 
     Example:
         >>> open_rows(np.zeros((4, 3, 8, 8), dtype=np.uint8)).shape
@@ -244,7 +244,7 @@ def split_labels(X: Any, D: Any = None, counts: Any = None) -> tuple[Any, Any, A
         X, label distributions and counts; whole numbers that are no shares are counts.
 
     Raises:
-        InputError: where rows of the data set are no pairs, or their labels differ in length.
+        InputError: rows of the data set are no pairs, or their labels differ in length.
 
     Example:
         >>> rows = TensorDataset(torch.zeros(2, 5), torch.tensor([[3, 1], [0, 4]]))
@@ -281,7 +281,7 @@ def shares_of(X: Any, D: Any = None) -> Any:
         Label distributions (N, L).
 
     Raises:
-        InputError: where there are none.
+        InputError: there are none.
 
     Example:
         >>> shares_of([("one", [0.5, 0.5]), ("two", [0.2, 0.8])]).shape

@@ -120,7 +120,7 @@ class NumberColumn(Column):
     Args:
         name: Of the column.
         fill: The median of the cells that hold a number.
-        indicator: Whether there is a second feature, 1 where the cell is empty.
+        indicator: Whether there is a second feature, 1 if the cell is empty.
         gaps: Whether the table of the fit had empty cells here.
     """
 
@@ -131,7 +131,7 @@ class NumberColumn(Column):
 
     @classmethod
     def learn(cls, name: str, values: Array) -> NumberColumn:
-        """Median and gaps of numbers (N,), NaN where a cell is empty."""
+        """Median and gaps of numbers (N,), NaN if a cell is empty."""
         fill, missing = fill_values(values[:, None])
         return cls(name, float(fill[0]), bool(matters(missing)[0]), bool(missing.any()))
 
@@ -149,7 +149,7 @@ class NumberColumn(Column):
         return self.features(numbers), odd
 
     def features(self, numbers: Array) -> Array:
-        """Features (N, 1 or 2) of numbers (N,), NaN where a cell is empty."""
+        """Features (N, 1 or 2) of numbers (N,), NaN if a cell is empty."""
         missing = np.isnan(numbers)
         filled = np.where(missing, self.fill, numbers)
         return np.column_stack([filled, missing] if self.indicator else [filled])
@@ -157,7 +157,7 @@ class NumberColumn(Column):
 
 @dataclass(frozen=True)
 class CategoryColumn(Column):
-    """A category: a feature per level, 1 where the cell holds it; two levels share one feature.
+    """A category: a feature per level, 1 if the cell holds it; two levels share one feature.
 
     Args:
         name: Of the column.
@@ -177,7 +177,7 @@ class CategoryColumn(Column):
 
     @classmethod
     def learn(cls, name: str, texts: Any) -> CategoryColumn:
-        """Levels of texts (N,), None where a cell is empty."""
+        """Levels of texts (N,), None if a cell is empty."""
         cells = np.array([EMPTY if text is None else text for text in texts], dtype=object)
         least = max(LEVEL_ROWS if len(cells) >= FEW_ROWS else 2, math.ceil(LEVEL_PART * len(cells)))
         values, rows = np.unique(cells.astype(str), return_counts=True)
@@ -225,7 +225,7 @@ class DateColumn(Column):
         start: The first date of the fit, as text.
         parts: Those of year, day of year and days that differ between rows.
         fills: The median of each part, which empty cells get.
-        indicator: Whether there is one more feature, 1 where the cell is empty.
+        indicator: Whether there is one more feature, 1 if the cell is empty.
         gaps: Whether the table of the fit had empty cells here.
     """
 
@@ -256,7 +256,7 @@ class DateColumn(Column):
         )
 
     def split(self, dates: Any) -> Array:
-        """Year, day of the year and days since the start (N, 3), NaN where there is no date."""
+        """Year, day of the year and days since the start (N, 3), NaN if there is no date."""
         import pandas  # an extra, loaded by the table already
 
         days = (dates - pandas.Timestamp(self.start)) / pandas.Timedelta(days=1)
@@ -321,7 +321,7 @@ def fill_values(table: Array) -> tuple[Array, Mask]:
     """Medians (k,) of columns of numbers (N, k), and where numbers are missing (N, k).
 
     Args:
-        table: NaN where a number is missing; a column of nothing but gaps gets 0.
+        table: NaN if a number is missing; a column of nothing but gaps gets 0.
 
     Returns:
         Both.
@@ -358,7 +358,7 @@ def check_range(numbers: Array, name: str) -> None:
     """Raise where a column holds infinity or a number that no network can take.
 
     Args:
-        numbers: Of the column (N,), NaN where there is none.
+        numbers: Of the column (N,), NaN if there is none.
         name: Of the column, for the message.
 
     Raises:

@@ -23,7 +23,7 @@ class Chunk:
 
     Args:
         X: the rows.
-        labels: shares or votes (b, L), or None where the stream has none.
+        labels: shares or votes (b, L), or None if the stream has none.
         whole: whether labels came as whole numbers.
     """
 
@@ -47,11 +47,11 @@ class Stream:
     Args:
         source: an iterable data set of pairs (x, labels), a loader of batches of such pairs, or a function that returns
             an iterator of blocks (X, labels), each of any number of rows. Labels may be missing for predictions.
-        n_rows: how many rows there are, for the schedule of the learning rate; None where that is unknown.
+        n_rows: how many rows there are, for the schedule of the learning rate; None if that is unknown.
         counts: whether labels are votes; None looks at the first ones.
 
     Raises:
-        InputError: where the source is none of these.
+        InputError: the source is none of these.
 
     Example:
         >>> blocks = lambda: ((np.eye(3), np.full((3, 2), 0.5)) for _ in range(4))
@@ -83,7 +83,7 @@ class Stream:
             Chunks of one kind of rows each.
 
         Raises:
-            InputError: where there is nothing in the stream.
+            InputError: there is nothing in the stream.
         """
         parts: list[tuple[Any, Any]] = []
         held, size, any_rows = 0, 0, False
@@ -103,7 +103,7 @@ class Stream:
 
 
 def as_stream(X: Any) -> Stream | None:
-    """X as a stream, or None where it is something whose rows can be counted and taken.
+    """X as a stream, or None if it is something whose rows can be counted and taken.
 
     A loader with a sampler of its own (weighted, distributed, ...) is a stream: its order is its business.
 

@@ -270,7 +270,7 @@ class TableSource:
 
         Args:
             columns: Columns to read, of the type they have.
-            as_text: Columns to read as text, empty where the cell is.
+            as_text: Columns to read as text, empty if the cell is.
             progress: Called with how much is done, and of how much.
             narrow: Columns of a Parquet file whose numbers become float32 if they are very many.
 
@@ -298,7 +298,7 @@ class TableSource:
         Args:
             rows: Row numbers, counting from 0, in any order.
             columns: Columns to read, of the type they have.
-            as_text: Columns to read as text, empty where the cell is.
+            as_text: Columns to read as text, empty if the cell is.
             progress: Called with how much is done, and of how much.
 
         Returns:

@@ -129,7 +129,7 @@ class TrainingRange:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any] | None, width: int) -> TrainingRange | None:
-        """The range that :meth:`to_dict` wrote; None where a folder has none.
+        """The range that :meth:`to_dict` wrote; None if a folder has none.
 
         Args:
             content: Plain JSON values, or None.

@@ -34,7 +34,7 @@ class VoteTable:
 
     Args:
         item: which item each vote is on (V,), an index into ``items``.
-        annotator: who cast it (V,), an index into ``annotators``; -1 where that is unknown.
+        annotator: who cast it (V,), an index into ``annotators``; -1 if that is unknown.
         label: what for (V,), an index into ``label_names``.
         items: names of the N items, in the order of the rows of :attr:`counts`.
         annotators: names of the annotators.
@@ -80,7 +80,7 @@ class VoteTable:
         Args:
             table: DataFrame, or a mapping from column names to columns.
             item: column with the item's name.
-            annotator: column with the annotator's name, or None where there is none.
+            annotator: column with the annotator's name, or None if there is none.
             label: column with the label; rows without one (None, NaN, "") are skipped.
             label_names: the labels in the order wanted; by default all that occur, sorted.
             repeats: what to do when an annotator votes on an item again: count "all", keep the "first" or the "last",
@@ -291,7 +291,7 @@ def read_vote_cells(file: Path) -> Any:
         file: the file, in the format of its extension.
 
     Returns:
-        A DataFrame of strings; None where a cell is empty.
+        A DataFrame of strings; None if a cell is empty.
 
     Raises:
         DataNotFoundError: there is no such file.
@@ -409,12 +409,12 @@ def guess_vote_columns(
     The label column is the one that holds nothing but labels, if these are known; otherwise names decide.
 
     Args:
-        cells: A DataFrame of text, None where a cell is empty.
-        labels: The labels, where they are known.
+        cells: A DataFrame of text, None if a cell is empty.
+        labels: The labels, if they are known.
         items: Columns of the items' own table: one of the same name names the items.
 
     Returns:
-        Columns of item, annotator (None where there is none) and label; None where the table does not look so.
+        Columns of item, annotator (None if there is none) and label; None if the table does not look so.
 
     Example:
         >>> import pandas
@@ -454,10 +454,10 @@ def find_vote_columns(
     Args:
         file: The table.
         wanted: Columns of item, annotator and label.
-        form: "long" where the user said that the table holds one vote per row.
-        labels: The labels, where they are known.
-        id_name: Column that names the items, where the user named one.
-        items: The items' own table, where there is one.
+        form: "long" if the user said that the table holds one vote per row.
+        labels: The labels, if they are known.
+        id_name: Column that names the items, if the user named one.
+        items: The items' own table, if there is one.
 
     Returns:
         The columns, and a note; an empty text without one.
@@ -499,10 +499,10 @@ def is_wide(cells: Any) -> bool:
     """Whether columns of text could be annotators' votes: all of them hold some of the same labels.
 
     Args:
-        cells: A DataFrame of text without the column of items, None where a cell is empty.
+        cells: A DataFrame of text without the column of items, None if a cell is empty.
 
     Returns:
-        False where a column of three values or more has none in common with any other: no annotator votes so.
+        False if a column of three values or more has none in common with any other: no annotator votes so.
 
     Example:
         >>> import pandas
