@@ -18,8 +18,8 @@ ROOT = Path(__file__).parent.parent
 
 #: Where people import each name from; other projects rely on these paths.
 PROMISED = {
-    "snefy_ldl": "SnefyLDL LogRatioLDL AutoLDL GroupedLDL AnnotatorLDL SimplexDistribution SnefySimplex LogRatioSimplex "
-    "SnefyHead Backbone Votes LDLPipeline compare fit_many load load_dataset",
+    "snefy_ldl": "SnefyLDL LogRatioLDL AutoLDL GroupedLDL AnnotatorLDL SimplexDistribution SnefySimplex "
+    "LogRatioSimplex SnefyHead Backbone Votes LDLPipeline compare fit_many load load_dataset",
     "snefy_ldl.metrics": "chebyshev clark canberra kl_divergence cosine intersection score coverage interval_width "
     "feature_stratified_coverage size_stratified_coverage energy_score crps",
     "snefy_ldl.learners": "SABFGS SAIIS DFLDL LDLSCL LDLLRR LDLDPA PTBayes PTSVM AAKNN AABP CPNN BCPNN ACPNN LDLForest "

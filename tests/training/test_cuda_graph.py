@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from snefy_ldl.networks import SnefyNet, StackedMLP
-from snefy_ldl.training.objectives import Shares
+from snefy_ldl.training.likelihoods import Shares
 from snefy_ldl.training.policy import Schedule
 from snefy_ldl.training.steps import GraphedSteps, Steps, make_optimizer
 

@@ -16,7 +16,7 @@ from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning, TrainingError
 from snefy_ldl.snefy import fit_many
 from snefy_ldl.training import Task, TrainingData
-from snefy_ldl.training.objectives import Shares
+from snefy_ldl.training.likelihoods import Shares
 from snefy_ldl.training.policy import POLICY
 from snefy_ldl.training.prepare import build_net, make_objective, prepare
 from snefy_ldl.votes import PartialCounts

@@ -20,8 +20,7 @@ from snefy_ldl._internal.special import EXPONENT_MARGIN
 from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.networks.backbones import CustomBackbone, MemberBatches, ScaledFeatures, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.training.objectives import Objective
-from snefy_ldl.training.passes import Pass
+from snefy_ldl.training.likelihoods import Objective, Pass
 from snefy_ldl.training.policy import Schedule
 
 #: Decay of Adam's two moments, and what is added to the root of the second.

@@ -24,7 +24,7 @@ from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.training.checkpoint import FILE_NAME, Checkpoint
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.fit import FittedModel
-from snefy_ldl.training.objectives import Objective
+from snefy_ldl.training.likelihoods import Objective
 from snefy_ldl.training.policy import POLICY, Settings
 from snefy_ldl.training.prepare import Task, build_net, make_objective, prepare
 from snefy_ldl.training.steps import Steps, copy_of_member, evaluate, scaled_once, seeded

@@ -14,14 +14,17 @@ from torch import Tensor
 from snefy_ldl import SnefySimplex
 from snefy_ldl.networks.backbones import ScaledFeatures, StackedMLP
 from snefy_ldl.networks.net import SnefyNet, prototype_init
-from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
-from snefy_ldl.training.passes import (
+from snefy_ldl.training.likelihoods import (
     INTERVAL_STEP,
+    Counts,
     DirectVotes,
+    Gaps,
     Likelihood,
+    Objective,
     PairKernel,
     SeriesVotes,
     SharePass,
+    Shares,
     VoteFactors,
     rising_series,
 )
