@@ -63,7 +63,7 @@ LIMITS: dict[str, int] = {
     "distributions": 3_750,
     "networks and training": 5_750,
     "estimators": 2_250,
-    "learners": 3_500,
+    "learners": 3_130,
     "datasets": 3_400,
     "conformal": 2_550,
     "active": 920,

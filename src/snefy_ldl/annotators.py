@@ -6,7 +6,6 @@ they have memorised. :mod:`snefy_ldl.votes.crowd` has the turns between matrices
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -43,7 +42,6 @@ from snefy_ldl.votes.crowd import (
     as_draws,
     describe_crowd,
     gold_rows,
-    learn_new,
     round_counts,
     tilt_of,
     weigh_votes,
@@ -162,26 +160,6 @@ class AnnotatorLDL(ModelWrapper):
         self.model_ = base.fit(take_rows(items, has), counts=NamedTable.of(counts[has], votes.label_names))
         self.annotators_ = describe_crowd(crowd, votes, ballots, facts, item_mean)
         return self
-
-    def with_annotators(self, X: Any, votes: VoteTable) -> AnnotatorLDL:
-        """A model that also knows annotators who joined after the fit; nothing else of it changes.
-
-        Args:
-            X: features (N, d), one row per item of the votes.
-            votes: of the new annotators, and of known ones on the same items.
-
-        Returns:
-            A new model.
-
-        Raises:
-            InputError: no annotator of the votes is new, or X does not fit the votes.
-        """
-        check_is_fitted(self)
-        if count_rows(as_rows(X)) != len(votes.items):
-            raise InputError(f"X must have one row per item of the votes: {len(votes.items)}.")
-        other = copy.copy(self)
-        other.annotators_ = learn_new(self.annotators_, self.model_._blocks(X), votes)
-        return other
 
     # -- predictions -------------------------------------------------------------------------------------------------
 
@@ -390,7 +368,7 @@ class AnnotatorLDL(ModelWrapper):
         base = SnefyLDL.unpack(config, arrays, asked, (f"{PEOPLE}*",))
         model = cls(base)
         tables = {name.removeprefix(PEOPLE): value.numpy() for name, value in arrays.items() if name.startswith(PEOPLE)}
-        with naming(f"the annotators in {asked.folder}", "are"):
+        with naming(f"the annotators in {asked.folder}", "are", f"the annotators in {asked.folder} are damaged: "):
             model.model_, model.annotators_ = base, Annotators.unpack(config["annotators"], tables)
         return model
 
@@ -488,7 +466,8 @@ def _take_turns(
     drawn = rng.standard_gamma(np.broadcast_to(alpha, raw.shape)[:, None, :], (len(raw), DRAWS, len(prior)))
     draws = as_draws(drawn / drawn.sum(-1, keepdims=True), tilt)
     for turn in range(ROUNDS + 1):
-        draws = draws.with_truth(gold)
+        for row, shares in gold.items():
+            draws.values[row] = shares
         for _ in range(TURNS):
             latent, others, _ = weigh_votes(draws, ballots, crowd.factors())
             crowd.learn(latent, others, learn_strength=turn > 0)

@@ -14,9 +14,8 @@ from snefy_ldl.plots.active import plot_diagnosis
 
 @pytest.fixture(scope="module")
 def guided(city) -> SnefyLDL:
-    return SnefyLDL(epochs=2, n_neurons=8, n_readouts=4, n_members=1, random_state=0, device="cpu").fit(
-        city.X[:120], city.D[:120]
-    )
+    quick = {"epochs": 2, "n_neurons": 8, "n_readouts": 4, "n_members": 2, "random_state": 0, "device": "cpu"}
+    return SnefyLDL(**quick).fit(city.X[:120], city.D[:120])
 
 
 @pytest.mark.slow
@@ -36,7 +35,7 @@ def test_a_rare_kind_of_row_that_holds_the_error_is_worth_choosing():
     X = random.normal(size=(3000, 4)) * np.where(random.random((3000, 1)) < 0.06, 4.0, 0.2)
     mean = np.exp(np.stack([np.tanh(X[:, 0]), np.tanh(X[:, 1]), np.zeros(len(X))], 1) * 2.0)
     D = np.stack([random.dirichlet(400.0 * row / row.sum()) for row in mean])
-    model = SnefyLDL(epochs=1, n_neurons=8, n_members=1, random_state=0, device="cpu").fit(X[:150], D[:150])
+    model = SnefyLDL(epochs=1, n_neurons=8, n_members=2, random_state=0, device="cpu").fit(X[:150], D[:150])
     diagnosis = will_it_help(model, X[:150], D[:150], X[150:])
     assert diagnosis.helps
     assert diagnosis.redundancy > 0.05

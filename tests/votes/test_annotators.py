@@ -211,23 +211,6 @@ def test_one_person_is_predicted_by_their_matrix(fitted):
 
 
 @pytest.mark.slow
-def test_new_annotators_join_without_a_fit(fitted):
-    items, votes, _, _, model = fitted
-    rng = np.random.default_rng(5)
-    item = rng.choice(len(items.X), 120, replace=False)
-    label = np.concatenate([items.latent[item[:60]].argmax(1), np.full(60, 1)])
-    joined = Votes(item, np.repeat([0, 1], 60), label, votes.items, ["careful", "constant"], LABELS)
-    before = model.annotators_.matrices.copy()
-    other = model.with_annotators(items.X, joined)
-    assert_array_equal(model.annotators_.matrices, before)
-    assert_array_equal(other.annotators_.matrices[: len(before)], before)
-    assert other.annotators_.matrix("constant")[:, 1].min() > 0.7
-    assert np.diag(other.annotators_.matrix("careful")).mean() > 0.6
-    with pytest.raises(InputError, match="are known"):
-        other.with_annotators(items.X, joined)
-
-
-@pytest.mark.slow
 def test_gold_items_and_trusted_people_tell_what_is_true():
     items, votes, _, spams = crowd(n_items=120, n_people=20, spammers=0.5, seed=2)
     small = {"epochs": 4, "n_neurons": 16, "n_readouts": 8, "random_state": 0}

@@ -144,8 +144,7 @@ class Annotators:
         if annotator not in self:
             known = shorten([str(name) for name in self.names], 5)
             raise InputError(
-                f"annotator {annotator!r} did not vote in the fit, whose annotators are {known}. Use None for somebody "
-                "new, or with_annotators(X, votes) to learn from votes of theirs."
+                f"annotator {annotator!r} did not vote in the fit, whose annotators are {known}; None is somebody new."
             )
         return self._numbers.get(annotator, self._numbers.get(str(annotator), -1))
 
@@ -394,6 +393,8 @@ class Annotators:
             shape = tuple(sizes[axis] if axis in sizes else int(axis) for axis in axes)
             if name not in arrays or arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
                 raise InputError(f"annotators: {name} must hold finite numbers of shape {shape}.")
+        if any(len(column) != len(names) for column in facts.values()):
+            raise InputError("annotators: every fact needs one value per annotator.")
         tables = {name: np.asarray(arrays[name], dtype=np.float64) for name in ARRAYS}
         return cls(names=names, label_names=labels, spam_rate=float(plain["spam_rate"]), facts=facts, **tables)
 

@@ -17,20 +17,18 @@ trusted annotators are given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, logit, logsumexp, softmax
 
-from snefy_ldl._internal.dists import draw_shares
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.vote_table import VoteTable
-from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
-from snefy_ldl.votes.confusion import ARRAYS, Annotators, effective_counts
+from snefy_ldl.votes.confusion import Annotators, effective_counts
 
 #: How often a careful person's vote is the latent label itself, unless gold items or trusted annotators tell.
 CARE = 0.9
@@ -325,13 +323,6 @@ class Draws:
     values: Array
     log_weights: Array
 
-    def with_truth(self, gold: Mapping[int, Array]) -> Draws:
-        """These draws, with those of items whose label distribution is known put there."""
-        values = self.values
-        for row, shares in gold.items():
-            values[row] = shares
-        return Draws(values, self.log_weights)
-
 
 def tilt_of(soft: Array, most_votes: int) -> Array | None:
     """Votes (N, L) that draws already know of: half of those there are, where items have many; else None."""
@@ -454,49 +445,3 @@ def describe_crowd(
         facts=facts,
         effects=crowd.effects,
     )
-
-
-def learn_new(people: Annotators, dists: Iterable[tuple[slice, SimplexDistribution]], votes: VoteTable) -> Annotators:
-    """Annotators who joined after the fit, from votes on items of a fitted model; the others stay as they are.
-
-    Args:
-        people: as the fit left them.
-        dists: predicted distributions of consecutive items.
-        votes: of new annotators, and of known ones on the same items.
-
-    Returns:
-        Everybody.
-
-    Raises:
-        InputError: no annotator of these votes is new.
-    """
-    known = {str(name) for name in people.names}
-    new = [a for a, name in enumerate(votes.annotators) if str(name) not in known]
-    if not new:
-        raise InputError("all annotators of these votes are known to the model.")
-    ballots = Ballots.of(votes, np.arange(len(votes.items)))
-    crowd = Crowd(ballots, np.array([], dtype=np.intp), 0.0)
-    values = np.concatenate([draw_shares(dist, 4 * DRAWS, 0) for _, dist in dists])
-    draws = as_draws(values, None)
-    crowd.common, crowd.strength = people.common, float(np.median(people.strength))
-    crowd.guess, crowd.spam_rate = people.guess, people.spam_rate
-    fixed = [(a, people.number(name)) for a, name in enumerate(votes.annotators) if a not in new]
-    for _ in range(TURNS):
-        for a, b in fixed:
-            crowd.matrices[a] = people.matrices[b]
-        latent, others, _ = weigh_votes(draws, ballots, crowd.factors())
-        crowd.learn(latent, others, learn_strength=False)
-        crowd.common, crowd.guess, crowd.spam_rate = people.common, people.guess, people.spam_rate
-    joined = describe_crowd(crowd, votes, ballots, {}, people.item_mean)
-    extra: dict[str, Any] = {
-        name: np.concatenate([getattr(people, name), getattr(joined, name)[new]])
-        for name, axes in ARRAYS.items()
-        if axes[0] == "A"
-    }
-    said = votes.facts or {}
-    facts = {
-        fact: [*column, *(said[fact][a] if fact in said else None for a in new)]
-        for fact, column in people.facts.items()
-    }
-    names = [*people.names, *(votes.annotators[a] for a in new)]
-    return replace(people, names=names, facts=facts, **extra)
