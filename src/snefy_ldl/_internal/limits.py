@@ -57,6 +57,3 @@ DIRECT_STICKS = 20_000
 
 #: Numbers that a work array holds at a time, by the type of its device: what a CPU's cache keeps, or enough for a GPU.
 BLOCK_ELEMENTS: dict[str, int] = defaultdict(lambda: GPU_ELEMENTS, cpu=CACHE_ELEMENTS)
-
-#: Threads that work on parts of a table at one time, at most: each holds the arrays of its own part.
-MOST_THREADS = 4

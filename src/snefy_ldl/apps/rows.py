@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from snefy_ldl._internal.limits import MOST_THREADS
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from snefy_ldl.snefy import SnefyLDL
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 
 
 def interval_columns(labels: list[str]) -> list[str]:
@@ -211,44 +203,3 @@ def prediction_columns(model: SnefyLDL, X: Any, intervals: Callable[[Any], Any] 
     if intervals is not None:
         columns |= dict(zip(interval_columns(labels), intervals(X).reshape(-1, 2 * len(labels)).T))
     return {name: round_shares(values) for name, values in columns.items()}
-
-
-def map_in_order(work: Callable[[Item], Answer], parts: Iterable[Item], threads: int | None = None) -> Iterator[Answer]:
-    """What some work makes of each part, in the parts' order, in bounded memory.
-
-    Threads gain because PyTorch, NumPy and the reader of Parquet files leave the interpreter free while they compute;
-    each uses one core, so that they do not wait for each other.
-
-    Args:
-        work: Called with a part, in any thread.
-        parts: Read in the calling thread, at most ``threads + 1`` ahead of what was handed on.
-        threads: How many; by default one per core, up to four.
-
-    Yields:
-        The answers.
-
-    >>> list(map_in_order(lambda part: part**2, range(5), threads=2))
-    [0, 1, 4, 9, 16]
-    """
-    import torch  # loaded where it is used: a command that only asks for help should answer at once
-
-    from snefy_ldl._internal.threads import one_blas_thread
-
-    count = threads or min(os.cpu_count() or 1, MOST_THREADS)
-    before = torch.get_num_threads()
-    waiting: deque[Future[Answer]] = deque()
-    torch.set_num_threads(1)
-    try:
-        with one_blas_thread(), ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            try:
-                for part in parts:
-                    waiting.append(pool.submit(work, part))
-                    if len(waiting) > count:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
-    finally:
-        torch.set_num_threads(before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from pathlib import Path
@@ -129,10 +128,10 @@ def test_copies_and_few_rows_are_noted(tmp_path: Path) -> None:
 def test_compare_splits_whole_groups_and_takes_their_column_out_of_the_features(column: str, tmp_path: Path) -> None:
     table = children(60).assign(**{column: np.arange(60) // 6})
     table.to_csv(tmp_path / "table.csv", index=False)
-    words = ("--labels", ",".join(LABELS), "--learners", "AAKNN", "--folds", 5, "-q", "--out", tmp_path / "out.json")
+    words = ("--labels", ",".join(LABELS), "--learners", "AAKNN", "--folds", 5, "-q", "--out", tmp_path / "out.csv")
     succeed("compare", tmp_path / "table.csv", *words, "--groups", column)
     X, D = table[["x", "y"]].to_numpy(), table[LABELS].to_numpy()
     direct = compare({"AAKNN": AAKNN()}, X, D, cv=5, groups=table[column])
-    row = json.loads((tmp_path / "out.json").read_text())["rows"][0]
-    assert row["kl_divergence"] == pytest.approx(direct.mean("kl_divergence").item(), abs=1e-9)
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert found["kl_divergence"][0] == pytest.approx(direct.mean("kl_divergence").item(), abs=1e-9)
     assert "nobody" in fail("compare", tmp_path / "table.csv", *words, "--groups", "nobody")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -131,125 +130,78 @@ def predict(
         return predict_given_votes(fitted, one_table, votes, out, interval or 0.9, ordered, id_name)
     if ordered or id_name is not None:
         raise typer.BadParameter("--ordered and --id go with --votes.")
-    questions = [read_question(text, label_names(fitted)) for text in ask or []]
     maker = None
     if interval is not None:
         calibrated = None if uncalibrated else calibrated_maker(fitted, model, interval)
         maker = calibrated or (lambda X: fitted.predict_interval(X, interval))
-    Predictor(fitted, one_table, kept, maker, questions, unit == "share", outside).write(out)
+    factor, header = written_unit(fitted, unit == "share")
+    questions = [read_question(text, label_names(fitted), list(header.values())) for text in ask or []]
+    write_predictions(fitted, one_table, out, kept, maker, questions, factor, list(header.values()), outside)
 
 
-@dataclass
-class Predictor:
-    """Predictions of a table, a part at a time.
+def write_predictions(
+    model: Any,
+    table: Path,
+    out: str,
+    keep: list[str],
+    intervals: Callable[[Any], Any] | None,
+    questions: list[Question],
+    factor: float,
+    header: list[str],
+    outside: bool,
+) -> None:
+    """Write predictions of a table, a part at a time; prints what is odd about the table.
 
     Args:
         model: The fitted model.
         table: The table.
+        out: File, or ``-`` for standard output.
         keep: Columns to copy.
         intervals: Features to intervals (N, L, 2), or None.
         questions: Further columns.
-        as_shares: Whether to write shares of 1, whatever the unit of the training table.
+        factor: What shares are multiplied by.
+        header: Names of the columns of shares.
         outside: Whether to write how far rows are outside the training range.
     """
+    import pandas as pd
 
-    model: Any
-    table: Path
-    keep: list[str]
-    intervals: Callable[[Any], Any] | None
-    questions: list[Question]
-    as_shares: bool
-    outside: bool
+    from snefy_ldl.datasets.grouping import in_groups
+    from snefy_ldl.datasets.table_files import TableSink, round_shares
 
-    def __post_init__(self) -> None:
-        self.source = open_table(self.table)
-        self.names = feature_names(self.model, self.source, tuple(self.keep))
-        self.source.need(self.keep, "--keep")
-        self.odd: list[Any] = []
-        self.far: list[Any] = []
-        self.factor, self.header = written_unit(self.model, self.as_shares)
-        written = [self.header[label] for label in label_names(self.model)]
-        if taken := sorted(set(self.keep) & set(written)):
-            raise input_error(f"--keep {taken[0]}: a predicted column has the same name; leave it out.")
-        ends = interval_columns(written) if self.intervals is not None else []
-        asked = [name for question in self.questions for name in question.columns]
-        distinct_columns([*self.keep, *written, *ends, *asked, *(["outside"] if self.outside else [])])
-
-    def write(self, out: str) -> None:
-        """Write the predictions; prints what is odd about the table.
-
-        Args:
-            out: File, or ``-`` for standard output.
-        """
-        from snefy_ldl.apps.rows import map_in_order
-        from snefy_ldl.datasets.table_files import TableSink
-
-        rows, read = 0, list(dict.fromkeys([*self.keep, *group_columns(self.model, self.source)]))
-        # parts are answered by several threads, which share the filters of warnings: odd cells are added up here
-        with warnings_as_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
-            chunks = self.source.chunks(self.names, read, progress, finite=not takes_gaps(self.model))
-            for answer in map_in_order(self._answer, _numbered(chunks)):
-                sink.write(answer)
-                rows += len(answer)
-        print_odd_cells(self.odd)
-        self._note_outside()
-        if out != "-":
-            unit = f", in {self.unit_name}" if self.factor != 1.0 else ""
-            say(f"{rows:,} rows written to {out}{unit}", "green")
-
-    @property
-    def unit_name(self) -> str:
-        """Of the columns with shares."""
-        return str((recorded(self.model, "unit") or {}).get("name", "shares"))
-
-    def _answer(self, numbered: tuple[int, Any]) -> Any:
-        import pandas as pd
-
-        from snefy_ldl.datasets.grouping import in_groups
-        from snefy_ldl.datasets.table_files import round_shares
-
-        start, chunk = numbered
-        self.odd.extend(odd_cells(self.model, chunk, self.names))
-        X = in_groups(model_rows(self.model, chunk, self.names), table_groups(self.model, chunk))
-        columns = {
-            self._renamed(name): round_shares(values * self.factor)
-            for name, values in prediction_columns(self.model, X, self.intervals).items()
-        }
-        if self.questions:
-            dist = self.model.predict_dist(X).double()
-            for question in self.questions:
-                table = question.answer(dist, start).double().cpu().numpy()
-                table = round_shares(table * self.factor) if question.are_shares else table.round(8)
-                columns |= dict(zip(map(self._renamed, question.columns), table.T))
-        far = outside_rows(self.model, X)
-        if far is not None:
-            self.far.append((start, far))
-            if self.outside:
-                columns["outside"] = far.distance.round(3)
-        numbers = pd.DataFrame(columns, index=chunk.index)
-        return pd.concat([chunk[self.keep], numbers], axis=1) if self.keep else numbers
-
-    def _renamed(self, column: str) -> str:
-        """A column of a label under the name that the label has in the output."""
-        old = max((label for label in self.header if column.startswith(label)), key=len, default="")
-        return self.header.get(old, old) + column[len(old) :]
-
-    def _note_outside(self) -> None:
-        """Print how many rows are outside the training range, and where the first is."""
-        if self.far:
-            parts = [far for _, far in sorted(self.far, key=lambda part: part[0])]
-            if words := describe_outside(self.model, parts):
-                note(words + ("" if self.outside else " (--outside writes how far)"))
-        elif self.outside:
-            note("the model does not record the range of its training rows: no column outside was written")
-
-
-def _numbered(chunks: Any) -> Any:
-    """Parts of a table, each with the number of its first row."""
-    start = 0
-    for chunk in chunks:
-        yield start, chunk
-        start += len(chunk)
+    source, start, far, odd = open_table(table), 0, list[Any](), list[Any]()
+    names = feature_names(model, source, tuple(keep))
+    source.need(keep, "--keep")
+    if taken := sorted(set(keep) & set(header)):
+        raise input_error(f"--keep {taken[0]}: a predicted column has the same name; leave it out.")
+    written = [*header, *(interval_columns(header) if intervals is not None else [])]
+    asked = [name for question in questions for name in question.columns]
+    distinct_columns([*keep, *written, *asked, *(["outside"] if outside else [])])
+    read = list(dict.fromkeys([*keep, *group_columns(model, source)]))
+    with warnings_as_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
+        for chunk in source.chunks(names, read, progress, finite=not takes_gaps(model)):
+            odd.extend(odd_cells(model, chunk, names))
+            X = in_groups(model_rows(model, chunk, names), table_groups(model, chunk))
+            shares = prediction_columns(model, X, intervals).values()
+            columns = {name: round_shares(values * factor) for name, values in zip(written, shares)}
+            dist: Any = model.predict_dist(X).double() if questions else None
+            for question in questions:
+                answers = question.answer(dist, start).double().cpu().numpy()
+                answers = round_shares(answers * factor) if question.are_shares else answers.round(8)
+                columns |= dict(zip(question.columns, answers.T))
+            far.append(outside_rows(model, X))
+            if outside and far[-1] is not None:
+                columns["outside"] = far[-1].distance.round(3)
+            numbers = pd.DataFrame(columns, index=chunk.index)
+            sink.write(pd.concat([chunk[keep], numbers], axis=1) if keep else numbers)
+            start += len(chunk)
+    print_odd_cells(odd)
+    if outside and None in far:
+        note("the model does not record the range of its training rows: no column outside was written")
+    elif far and far[0] is not None and (words := describe_outside(model, far)):
+        note(words + ("" if outside else " (--outside writes how far)"))
+    if out != "-":
+        unit = f", in {recorded(model, 'unit')['name']}" if factor != 1.0 else ""
+        say(f"{start:,} rows written to {out}{unit}", "green")
 
 
 def written_unit(model: Any, as_shares: bool = False) -> tuple[float, dict[str, str]]:

@@ -32,12 +32,13 @@ class Question:
     are_shares: bool = False
 
 
-def read_question(text: str, labels: list[str]) -> Question:
+def read_question(text: str, labels: list[str], names: list[str] | None = None) -> Question:
     """A question out of its text.
 
     Args:
         text: Such as ``P(sand > 2 * clay)``.
         labels: Names of the labels.
+        names: What columns of shares are called in the output; the labels by default.
 
     Returns:
         The question.
@@ -58,10 +59,10 @@ def read_question(text: str, labels: list[str]) -> Question:
         return _probability(text.strip(), inside, labels)
     values = [number(part, f"--ask {text}:") for part in inside.split(",")]
     if kind == "quantiles":
-        return _quantiles(text, values, labels)
+        return _quantiles(text, values, names or labels)
     if len(values) != 1 or values[0] != int(values[0]) or not 1 <= values[0] <= 10_000:
         raise input_error(f"--ask {text}: give a number of draws from 1 to 10,000.")
-    return _draws(int(values[0]), labels)
+    return _draws(int(values[0]), names or labels)
 
 
 def _probability(text: str, inside: str, labels: list[str]) -> Question:

@@ -523,6 +523,8 @@ def describe_outside(model: Any, parts: list[Any]) -> str:
 
     from snefy_ldl.datasets.training_range import OutsideRows
 
-    rows = [np.concatenate([getattr(part, name) for part in parts]) for name in ("beyond", "distance", "flags")]
-    whole = OutsideRows(*rows, cells=np.sum([part.cells for part in parts], axis=0))
+    beyond, distance, flags = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("beyond", "distance", "flags")
+    )
+    whole = OutsideRows(beyond, distance, flags, cells=np.sum([part.cells for part in parts], axis=0))
     return whole.describe(getattr(model.columns_, "names_out", None))

@@ -187,14 +187,14 @@ def predict_on_ray(
         raise InputError(f"{out} holds Parquet files already; name an empty folder for the predictions.")
     place = out if "://" in out else str(Path(out).absolute())
     with connected(address, workers) as ray:
-        import ray.data
+        from ray import data as ray_data
 
         allocation = allocate_workers(ray.cluster_resources(), workers, WORKER_CPUS)
-        context = ray.data.DataContext.get_current()
+        context = ray_data.DataContext.get_current()
         context.execution_options.preserve_order = True
         light = {"num_cpus": READING_CPUS}
         try:
-            rows = ray.data.read_parquet(
+            rows = ray_data.read_parquet(
                 table.files,
                 filesystem=table.system,
                 columns=list(dict.fromkeys([*predictor.get("keep", ()), *predictor["features"]])),
@@ -206,7 +206,7 @@ def predict_on_ray(
                 fn_constructor_kwargs=predictor,
                 batch_format="pyarrow",
                 batch_size=BATCH_ROWS,
-                compute=ray.data.ActorPoolStrategy(size=allocation.workers),
+                compute=ray_data.ActorPoolStrategy(size=allocation.workers),
                 num_cpus=allocation.cpus,
                 num_gpus=allocation.gpus,
             ).write_parquet(place, min_rows_per_file=FILE_ROWS, ray_remote_args=light)
