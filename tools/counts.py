@@ -44,7 +44,7 @@ BUDGET = {
     "networks and training": 3_000,
     "estimators": 2_000,
     "learners": 3_000,
-    "datasets": 2_000,
+    "datasets": 2_900,
     "conformal": 1_800,
     "active": 900,
     "votes, explain, metrics, plots": 2_900,
