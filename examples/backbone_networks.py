@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snefy_ldl.datasets.synthetic import SyntheticData
-from snefy_ldl.datasets.truth import TrueConditional
+from snefy_ldl.datasets.synthetic import SyntheticData, TrueConditional
 
 
 class TileCNN(nn.Module):

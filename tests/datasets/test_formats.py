@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from snefy_ldl.datasets import load_table
-from snefy_ldl.datasets.formats import TextFormat, sniff_text, table_kind
-from snefy_ldl.datasets.table_files import TableSource
+from snefy_ldl.datasets.table_files import TableSource, TextFormat, sniff_text, table_kind
 from snefy_ldl.datasets.vote_table import guess_vote_columns
 from snefy_ldl.errors import InputError, LabelWarning, TableNote
 from snefy_ldl.votes import load_votes

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 
 from snefy_ldl.datasets import load_table, table_files
-from snefy_ldl.datasets.formats import table_kind
-from snefy_ldl.datasets.table_files import TableSink, TableSource
+from snefy_ldl.datasets.table_files import TableSink, TableSource, table_kind
 from snefy_ldl.errors import DataNotFoundError, InputError
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq")

@@ -415,7 +415,7 @@ def table_output(out: str, *inputs: Path | None) -> None:
     Raises:
         InputError: The ending is unknown, it is a folder, or one of the files that are read.
     """
-    from snefy_ldl.datasets.formats import table_kind
+    from snefy_ldl.datasets.table_files import table_kind
 
     if out != "-":
         table_kind(Path(out))
