@@ -1,5 +1,7 @@
 """Kernels: features of rows whose distances show how differently the model would learn from them.
 
+A kernel has ``features(X)``, whose inner products it is, and ``width``, the numbers per row.
+
 =========  ===========================================================================================================
 trees      predictions of each tree of the feature-based forest, minus the trees' mean; the cheapest
 members    centred log predictions of each ensemble member, minus the members' mean; of a single one as they are
@@ -8,7 +10,6 @@ members    centred log predictions of each ensemble member, minus the members' m
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -32,21 +33,7 @@ MOST_TREES, TREE_WIDTH = 100, 96
 KERNELS = ("trees", "members")
 
 
-class Kernel(ABC):
-    """Features of rows, whose inner products are the kernel.
-
-    Attributes:
-        width: numbers per row.
-    """
-
-    width: int
-
-    @abstractmethod
-    def features(self, X: Any) -> Features:
-        """Features of some rows (b, width), float32; one block at a time serves a pool of any length."""
-
-
-def make_kernel(kind: str, model: Any, example: Any, random: RandomState) -> Kernel:
+def make_kernel(kind: str, model: Any, example: Any, random: RandomState) -> TreesKernel | MembersKernel:
     """A kernel by its name.
 
     Args:
@@ -110,7 +97,7 @@ def _without_transformers(model: Any) -> Any:
     return getattr(model, "model_", model) if hasattr(model, "transformed") else model
 
 
-class TreesKernel(Kernel):
+class TreesKernel:
     """What each tree of the forest predicts, minus the trees' mean, projected to 96 numbers.
 
     With y_t the prediction of tree t and P_t its random projection, ``Σ_t (y_t - ȳ) P_t = Σ_t y_t (P_t - P̄)``: every
@@ -136,7 +123,7 @@ class TreesKernel(Kernel):
         self.tables = torch.as_tensor(np.concatenate(leaves).astype(np.float32))
 
     def features(self, X: Any) -> Features:
-        """See :meth:`Kernel.features`."""
+        """Features of some rows (b, width), float32; a pool is read in blocks."""
         core = _without_transformers(self.model)
         encoded = core.encode(self.model.transformed(X) if core is not self.model else X)
         table = np.asarray(encoded.toarray() if hasattr(encoded, "toarray") else encoded)
@@ -148,7 +135,7 @@ class TreesKernel(Kernel):
         return np.concatenate(parts)
 
 
-class MembersKernel(Kernel):
+class MembersKernel:
     """Centred logs of every member's predicted mean, minus the members' mean (K L numbers per row).
 
     Args:
@@ -161,7 +148,7 @@ class MembersKernel(Kernel):
         self.model, self.width = model, len(means) * means.shape[-1]
 
     def features(self, X: Any) -> Features:
-        """See :meth:`Kernel.features`."""
+        """Features of some rows (b, width), float32; a pool is read in blocks."""
         logs = np.log(np.maximum(member_means(self.model, X), SHARE_FLOOR))  # (K, b, L)
         logs -= logs.mean(axis=-1, keepdims=True)
         if len(logs) > 1:
