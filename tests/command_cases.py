@@ -137,7 +137,6 @@ COMMANDS: dict[str, tuple[list[Any], dict[str, Any]]] = {
             "--outside": None,
             "--uncalibrated": None,
             "--votes": TABLES,
-            "--ordered": None,
             "--id": NAMES,
         },
     ),

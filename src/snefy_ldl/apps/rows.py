@@ -25,11 +25,7 @@ def interval_columns(labels: list[str]) -> list[str]:
     return [f"{label}_{end}" for label in labels for end in ("low", "high")]
 
 
-#: Columns with quantiles of the rating of one more vote, where labels are ordered.
-RATING_COLUMNS = ("vote_low", "vote_median", "vote_high")
-
-
-def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float, ordered: bool) -> dict[str, Any]:
+def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float) -> dict[str, Any]:
     """Number of votes, and means and intervals of every label given the votes, a column each.
 
     Args:
@@ -37,7 +33,6 @@ def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float, ordered: 
         X: features (N, d).
         counts: votes so far (N, L).
         level: of the intervals.
-        ordered: whether labels are ordered ratings; quantiles of the rating of one more vote are added then.
 
     Returns:
         Columns (N,) by name, rounded as every table is.
@@ -45,7 +40,6 @@ def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float, ordered: 
     import numpy as np
 
     from snefy_ldl.datasets.table_files import round_shares
-    from snefy_ldl.votes import vote_quantiles
 
     labels, tail = [str(label) for label in model.label_names_], 0.5 * (1.0 - level)
     from snefy_ldl.votes.allocation import update  # torch
@@ -56,9 +50,6 @@ def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float, ordered: 
     for r, label in enumerate(labels):
         columns[label] = round_shares(mean[:, r])
         columns |= dict(zip(interval_columns([label]), round_shares(ends[:, r]).T))
-    if ordered:
-        ratings = vote_quantiles(law, [tail, 0.5, 1.0 - tail])
-        columns |= dict(zip(RATING_COLUMNS, np.array(labels, dtype=object)[ratings].T))
     return columns
 
 

@@ -303,30 +303,6 @@ def test_help_is_there(tmp_path: Path) -> None:
         assert f"snefy-ldl {command} " in text  # an example
 
 
-def test_update_of_ratings_writes_what_one_more_vote_would_be(
-    folder: Path, counts: pd.DataFrame, tmp_path: Path
-) -> None:
-    out = tmp_path / "posterior.csv"
-    succeed(
-        "predict",
-        folder / "model",
-        folder / "items.csv",
-        "--votes",
-        folder / "votes.csv",
-        "--ordered",
-        "--interval",
-        0.4,
-        "--out",
-        out,
-    )
-    table = pd.read_csv(out, dtype={"item": str})
-    reached = table[LABELS].to_numpy().cumsum(1)
-    for name, level in (("vote_low", 0.3), ("vote_median", 0.5), ("vote_high", 0.7)):
-        wanted = [LABELS[min(int(np.searchsorted(row, level)), 2)] for row in reached]
-        assert list(table[name]) == wanted
-    assert table["vote_median"].nunique() > 1
-
-
 # --- annotators -------------------------------------------------------------------------------------------------------
 
 

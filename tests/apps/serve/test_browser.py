@@ -15,7 +15,6 @@ import pytest
 import torch
 import uvicorn
 from pages import answers, open_file, open_page, wait_until
-from sklearn.linear_model import LinearRegression
 
 import distribution_cases
 from commands import succeed
@@ -138,32 +137,6 @@ def test_calibrated_intervals_belong_to_every_row_that_is_shown(
         np.testing.assert_allclose(got["high"], ends[..., 1], atol=CLOSE)
         tab.evaluate("explorer.state.parts = [[0, 2], [1]]")
         assert not answers(tab, every[:5])["calibrated"].any()
-
-
-def test_many_labels_and_a_subset_of_them(browser: Any, tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    X, D = random.normal(size=(60, 3)), random.dirichlet(np.linspace(0.4, 3.0, 9), size=60)
-    model = SnefyLDL(**SMALL).fit(X, D)
-    with open_page(browser, tmp_path, model, X) as tab:
-        np.testing.assert_allclose(answers(tab, ROWS)["mean"], model.predict(X[ROWS]), atol=CLOSE)
-        points = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
-        got = tab.evaluate(
-            """logs => { const dist = explorer.distributionAt(explorer.rows.x(0)).among([0, 4, 8]);
-                return Array.from(dist.densities(Float64Array.from(logs))); }""",
-            np.log(points).ravel().tolist(),
-        )
-        expected = model.predict_dist(X[:1]).subcomposition([0, 4, 8]).log_prob(points[:, None]).exp()[:, 0]
-        np.testing.assert_allclose(got, expected, rtol=1e-5)
-
-
-def test_a_guide_of_python_alone_turns_the_sliders_off(browser: Any, tmp_path: Path, city: Table) -> None:
-    model = SnefyLDL(**{**SMALL, "guides": [LinearRegression()]}).fit(*city)
-    with open_page(browser, tmp_path, model, city[0]) as tab:
-        np.testing.assert_allclose(answers(tab, ROWS)["mean"], model.predict(city[0].iloc[ROWS]), atol=CLOSE)
-        assert tab.is_visible("#features-off")
-        assert tab.locator("#features input").count() == 0
-        assert tab.is_hidden("#dependence-card")
-        assert "Python only" in tab.text_content("#notes")
 
 
 def test_columns_of_text_are_menus(browser: Any, tmp_path: Path, city: Table) -> None:
@@ -405,17 +378,6 @@ def test_everything_has_a_name_and_nothing_is_wider_than_a_phone(
         assert tab.faults == []
 
 
-def test_charts_use_the_width_of_a_desktop(browser: Any, tmp_path: Path, small: Any, city: Table) -> None:
-    with open_page(browser, tmp_path, small, city[0], viewport={"width": 1600, "height": 900}) as tab:
-        assert tab.evaluate("document.querySelector('.columns').getBoundingClientRect().width / innerWidth") > 0.93
-        filled = tab.evaluate(
-            """Array.from(document.querySelectorAll("section > svg")).filter(chart => chart.clientWidth).map(chart =>
-                 chart.getBoundingClientRect().width / chart.parentElement.clientWidth)"""
-        )
-        assert filled
-        assert min(filled) > 0.85
-
-
 def test_names_are_never_markup(browser: Any, tmp_path: Path, city: Table) -> None:
     names = ["</script><img src=x onerror=alert(1)>", "<b>%%DATA%%</b>", "\u2028&amp;"]
     X = city[0].rename(columns={"night_bus_lines": "<i>x</i>"})
@@ -499,35 +461,6 @@ def test_a_density_without_bound_is_cut_and_marked(browser: Any, tmp_path: Path)
         settled(tab)
         assert tab.locator("#density .cut").count() >= 1
         assert "continues above the picture" in tab.text_content("#density-note")
-
-
-def test_calibrated_intervals_are_shown_where_there_are_some(
-    browser: Any, folder: Path, small: SnefyLDL, city: Table, tmp_path: Path
-) -> None:
-    table = city[0][:9].assign(sample=[f"S-{number:04d}" for number in range(9)])
-    table.to_csv(tmp_path / "rows.csv", index=False)
-    succeed("explore", folder, tmp_path / "rows.csv", "--out", tmp_path / "page.html")
-    state = load_calibration(folder)
-    assert state is not None
-    ends = ConformalIntervals.from_dict(small, state).predict_interval(city[0][:9])
-    with open_file(browser, (tmp_path / "page.html").as_uri()) as tab:
-        row = settled(tab)["row"]
-        assert tab.input_value("#level") == "0.8"
-        got = tab.evaluate("[explorer.answer.low, explorer.answer.high]")
-        np.testing.assert_allclose(np.transpose(got), ends[row], atol=CLOSE)
-        assert "are calibrated" in tab.text_content("#mix-note")
-        assert tab.text_content("#mix-row") == f"sample S-{row:04d}"
-        assert tab.text_content("#title") == "rows"
-        law = small.predict_dist(city[0].iloc[[row]])
-        tab.select_option("#level", "0.5")
-        np.testing.assert_allclose(settled(tab)["low"], law.quantiles([0.25])[0, :, 0], atol=CLOSE)
-        assert "not calibrated" in tab.text_content("#mix-note")
-        tab.select_option("#level", "0.8")
-        tab.focus("#feature-0")
-        tab.keyboard.press("ArrowRight")
-        moved = small.predict_dist(np.array(tab.evaluate("Array.from(explorer.state.x)"))[None])
-        np.testing.assert_allclose(settled(tab)["low"], moved.quantiles([0.1])[0, :, 0], atol=CLOSE)
-        assert tab.faults == []
 
 
 # -- served ------------------------------------------------------------------------------------------------------------

@@ -86,20 +86,14 @@ def test_the_command_refuses_what_it_cannot_write_or_read(folder: Path, city: Ta
     assert "5 rows" in done.output
 
 
-def test_rows_are_named_by_the_column_that_tells_them_apart(small: SnefyLDL, city: Table, tmp_path: Path) -> None:
-    table, count = tmp_path / "rows.csv", 6
-    X = city[0][:count]
-    names = [f"S-{number}" for number in range(count)]
-    measured = np.linspace(0.125, 0.75, count)
-    X.assign(depth=measured, place=["a"] * count, sample=names).to_csv(table, index=False)
+def test_rows_are_named_by_the_column_that_named_those_of_the_fit(small: SnefyLDL, city: Table, tmp_path: Path) -> None:
+    table, names = tmp_path / "rows.csv", [f"S-{number}" for number in range(6)]
+    city[0][:6].assign(sample=names, item=range(6)).to_csv(table, index=False)
     rows = PageRows.read(small, table)
-    assert (rows.id_name, rows.ids) == ("sample", names)
-    X.assign(depth=measured, place=["a"] * count).to_csv(table, index=False)
+    assert (rows.id_name, rows.ids) == ("item", [str(number) for number in range(6)])
+    assert PageRows.read(small, table, "sample").ids == names
+    city[0][:6].to_csv(table, index=False)
     assert PageRows.read(small, table).ids is None
-    pd.concat([X, city[1][:count]], axis=1).to_csv(table, index=False)  # labels name nothing
-    assert PageRows.read(small, table).ids is None
-    X.assign(sample=names, id=range(10, 10 + count)).to_csv(table, index=False)
-    assert PageRows.read(small, table).ids == [str(number) for number in range(10, 10 + count)]
 
 
 def test_calibrated_intervals_come_with_the_rows(folder: Path, city: Table) -> None:

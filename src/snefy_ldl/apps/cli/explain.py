@@ -133,16 +133,8 @@ def _quantity(of: str, labels: list[str]) -> Any:
 
 
 def _print(table: Effects, curve: Dependence) -> None:
-    """Print both tables, and what they mean in words."""
+    """Print the effects in words, and the dependence as a table."""
     console = Console()
-    one = len(curve.features) == 1
-    names = [name for name in table.frame.columns if not (one and name == "term")]
-    cells = [
-        [cell if isinstance(cell, str) else f"{cell:.3g}" for cell in line]
-        for line in table.frame[names].itertuples(index=False)
-    ]
-    title = Text(f"average effects{f' of {curve.features[0]}' if one else ''} on {table.words}")
-    console.print(make_table(names, cells, ("term", "contrast", "label"), title=title))
     for text in str(table).splitlines():
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     console.print(_curve_table(curve))

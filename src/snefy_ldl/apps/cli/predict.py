@@ -45,7 +45,6 @@ from snefy_ldl.apps.cli.tables import (
     row_names,
 )
 from snefy_ldl.apps.rows import (
-    RATING_COLUMNS,
     calibrated_intervals,
     calibrated_levels,
     group_levels,
@@ -74,7 +73,6 @@ def predict(
     outside: bool = False,
     uncalibrated: bool = False,
     votes: Path | None = None,
-    ordered: bool = False,
     id_name: opt.IdColumn = None,
     ray: str | None = None,
     workers: opt.Workers = None,
@@ -96,7 +94,6 @@ def predict(
         outside: Also write how far each row is outside the training range.
         uncalibrated: Intervals of the model itself, even if it has been calibrated.
         votes (VOTES): Votes so far, a table or a Label Studio export: predictions given the votes.
-        ordered: Labels are ordered ratings: also write quantiles of one further vote.
         workers: Workers on the Ray cluster; by default one per core.
 
     Examples:
@@ -127,9 +124,9 @@ def predict(
     if votes is not None:
         if named := [name for name, value in (("--ask", ask), ("--keep", kept), ("--outside", outside)) if value]:
             raise typer.BadParameter(f"{named[0]} does not go with --votes.")
-        return predict_given_votes(fitted, one_table, votes, out, interval or 0.9, ordered, id_name)
-    if ordered or id_name is not None:
-        raise typer.BadParameter("--ordered and --id go with --votes.")
+        return predict_given_votes(fitted, one_table, votes, out, interval or 0.9, id_name)
+    if id_name is not None:
+        raise typer.BadParameter("--id goes with --votes.")
     maker = None
     if interval is not None:
         calibrated = None if uncalibrated else calibrated_maker(fitted, model, interval)
@@ -225,9 +222,7 @@ def written_unit(model: Any, as_shares: bool = False) -> tuple[float, dict[str, 
     return 1.0, dict(zip(labels, plain if len(set(plain)) == len(labels) else labels))
 
 
-def predict_given_votes(
-    model: Any, items: Path, votes: Path, out: str, interval: float, ordered: bool, id_name: str | None
-) -> None:
+def predict_given_votes(model: Any, items: Path, votes: Path, out: str, interval: float, id_name: str | None) -> None:
     """``predict --votes``: means and intervals given the features and the votes so far.
 
     Args:
@@ -236,7 +231,6 @@ def predict_given_votes(
         votes: Their votes.
         out: File to write, or ``-``.
         interval: Level of the intervals.
-        ordered: Whether labels are ordered ratings.
         id_name: Text of ``--id``, or None.
     """
     import pandas as pd
@@ -244,12 +238,11 @@ def predict_given_votes(
     from snefy_ldl.datasets.table_files import TableSink
 
     reader = Items(model, items, votes, id_name)
-    ratings = RATING_COLUMNS if ordered else ()
-    distinct_columns([reader.id_name, "votes", *reader.labels, *interval_columns(reader.labels), *ratings])
+    distinct_columns([reader.id_name, "votes", *reader.labels, *interval_columns(reader.labels)])
     rows = 0
     with warnings_as_notes(tables=True), progress_bar("predict") as progress, TableSink(out) as sink:
         for ids, X, counts in reader.blocks(progress):
-            columns = update_columns(model, X, counts, interval, ordered)
+            columns = update_columns(model, X, counts, interval)
             sink.write(pd.DataFrame({reader.id_name: ids, **columns}))
             rows += len(ids)
     if out != "-":

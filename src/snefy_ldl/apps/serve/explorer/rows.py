@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from pathlib import Path
@@ -23,9 +22,6 @@ from snefy_ldl.snefy import SnefyLDL
 
 #: With fewer rows, sliders extend this many units of the fit's scaling to either side of its centre.
 FEW_ROWS, REACH = 20, 2.5
-#: Most columns besides features and labels that are searched for names of the rows.
-MOST_OTHERS = 8
-_FRACTION = re.compile(r"[-+]?\d*\.\d+(e[-+]?\d+)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +54,7 @@ class PageRows:
         Args:
             model: fitted.
             file: CSV, TSV or Parquet.
-            id_name: column that names the rows; by default item, id or row, else the first column besides features
-                and labels whose texts are all different.
+            id_name: column that names the rows; by default the one of the training table, or item, id or row.
 
         Returns:
             The rows.
@@ -67,7 +62,7 @@ class PageRows:
         Raises:
             InputError: a column is missing, or a cell that must be a number is not one.
         """
-        source = TableSource(file)
+        source, recorded = TableSource(file), model.training_.get("table", {}).get("id")
         names, texts = columns_of(model) or [], list[str]()
         if isinstance(model.columns_, TableEncoder):
             used = (column for column in model.columns_.columns if column.names_out)
@@ -83,13 +78,8 @@ class PageRows:
                     f"has {len(names)} columns besides labels and row names."
                 )
         source.need([*names, *([] if id_name is None else [id_name])], "features of the model")
-        key, others = find_id(source.columns, id_name, names), list[str]()
-        if key is None:
-            taken = {*names, *label_names(model)}
-            others = [name for name in source.columns if name not in taken][:MOST_OTHERS]
-        frame = source.whole([name for name in names if name not in texts], [*texts, *([key] if key else []), *others])
-        if key is None:
-            key = next((name for name in others if _names_rows(list(frame[name]))), None)
+        key = find_id(source.columns, id_name or recorded, names)
+        frame = source.whole([name for name in names if name not in texts], [*texts, *([key] if key else [])])
         ids = [str(cell) for cell in frame[key]] if key else None
         return cls(frame[names], ids, key or "row", file.stem)
 
@@ -104,11 +94,6 @@ class PageRows:
         """
         table = self.table.iloc[rows].reset_index(drop=True) if hasattr(self.table, "iloc") else self.table[rows]
         return replace(self, table=table, ids=None if self.ids is None else [self.ids[row] for row in rows])
-
-
-def _names_rows(cells: list[str]) -> bool:
-    """Whether texts identify rows: none is empty or repeated, and they are not measurements."""
-    return len(set(cells)) == len(cells) and all(cell and not _FRACTION.fullmatch(cell) for cell in cells)
 
 
 def past_columns(model: Any) -> tuple[Any, Any]:
