@@ -13,6 +13,7 @@ from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from snefy_ldl._internal.dists import PredictedRows
 from snefy_ldl._internal.limits import SMALL_BATCH
 from snefy_ldl._internal.random import torch_generator
 from snefy_ldl._internal.threads import one_thread
@@ -82,7 +83,7 @@ class DistributionPredictor(ABC):
         kind = getattr(self, "_output_kind", None)
         if kind is None and not self._labels_were_named:
             return values
-        return frame_of(values, self.label_names_, X, kind)
+        return frame_of(values, self.label_names_, X.X if isinstance(X, PredictedRows) else X, kind)
 
     def set_output(self, *, transform: Literal["default", "pandas", "polars", "arrow"] | None = None) -> Self:
         """In what kind of table ``predict`` and its like answer.
@@ -130,6 +131,8 @@ class DistributionPredictor(ABC):
                 raise InputError(
                     f"{type(self).__name__} takes no {name!r}: GroupedLDL takes groups=, AnnotatorLDL takes of=."
                 )
+        if isinstance(X, PredictedRows):
+            return iter([(slice(0, X.n_rows), X.dist)])
         return self._blocks(X, what, **context)
 
     def _collect(self, X: Any, answer: Callable[[Any], Tensor], what: str, context: Context) -> Array:

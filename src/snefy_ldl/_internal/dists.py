@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,45 @@ from snefy_ldl.distributions import SimplexDistribution
 BLOCK_ROWS = 1 << 15
 
 
+@dataclass(frozen=True)
+class PredictedRows:
+    """Rows with their predicted distributions, so that the network runs once for several questions about them.
+
+    Args:
+        X: the rows.
+        dist: their distributions, batch (N,).
+    """
+
+    X: Any
+    dist: Any
+
+    @classmethod
+    def of(cls, model: Any, X: Any) -> Any:
+        """The rows with what a model predicts for them; the rows alone if they are too many to hold."""
+        if count_rows(X) > BLOCK_ROWS:
+            return X
+        with torch.no_grad():
+            dist = model.predict_dist(X)
+        return cls(X, dist) if isinstance(dist, SimplexDistribution) else X
+
+    @property
+    def n_rows(self) -> int:
+        """N."""
+        return count_rows(self.X)
+
+    def __getitem__(self, rows: Any) -> PredictedRows:
+        index = torch.as_tensor(rows) if isinstance(rows, np.ndarray) else rows
+        return PredictedRows(take_rows(self.X, rows), self.dist[index])
+
+
 def dist_blocks(model: Any, X: Any, block_rows: int | None = None) -> Iterator[tuple[slice, Any]]:
     """The predicted distributions of a block of rows at a time; memory does not grow with the rows."""
     n_rows, step = count_rows(X), min(block_rows or BLOCK_ROWS, BLOCK_ROWS)
     for start in range(0, max(n_rows, 1), step):
         rows = slice(start, min(start + step, n_rows))
         with torch.no_grad():
-            dist = model.predict_dist(X if n_rows <= step else take_rows(X, rows))
+            part = X if n_rows <= step else take_rows(X, rows)
+            dist = part.dist if isinstance(part, PredictedRows) else model.predict_dist(part)
         yield rows, dist  # outside: a generator left half-way would leave gradients switched off
 
 

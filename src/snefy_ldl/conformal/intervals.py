@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 
-from snefy_ldl._internal.dists import dist_blocks
+from snefy_ldl._internal.dists import PredictedRows, dist_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.types import Array, Index, Mask
@@ -184,6 +184,7 @@ class ConformalIntervals(Conformalized):
         if self.cv is not None and weights is not None:
             raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
         models, folds = fold_models(self.model, X, labels, self.cv)
+        known = PredictedRows.of(models[0], X) if len(models) == 1 else X
         basis, values = self._basis_of(names, weights, len(labels))
         learns = self._score.widens or (basis is not None and basis.learns)
         if self._choose or learns:
@@ -192,13 +193,13 @@ class ConformalIntervals(Conformalized):
             if basis is not None:
                 basis = self._prepared(basis, X, aside)
             if self._choose:
-                self._choose_score(models, folds, X, labels, aside)
+                self._choose_score(models, folds, known, labels, aside)
             if len(aside):
                 values = None if values is None else values[rest]
-                X, labels, folds = take_rows(X, rest), labels[rest], folds[rest]
+                X, known, labels, folds = take_rows(X, rest), take_rows(known, rest), labels[rest], folds[rest]
                 names = None if names is None else names[rest]
                 weights = None if weights is None else weights[rest]
-        scores = self._all_scores(models, folds, X, labels)
+        scores = self._all_scores(models, folds, known, labels)
         calibration = Calibration(scores, names, weights, self.small_groups)
         self._set(calibration, models, folds, labels.shape[1])
         if basis is not None:
@@ -206,7 +207,7 @@ class ConformalIntervals(Conformalized):
             values = basis.values(X, self.model) if values is None else values
             self._basis = basis
             self._conditional = ConditionalThresholds(calibration.scores, values, self._levels)
-        whole = self._whole_share(X)
+        whole = self._whole_share(known)
         calibration.check_sizes(self._levels)
         self._weight_function = sample_weight if callable(sample_weight) else None
         self._warn_if_nothing_is_said(whole, labels)
@@ -228,7 +229,7 @@ class ConformalIntervals(Conformalized):
         """How much wider than those of typical rows the intervals of these rows are, (N,); None where they are not."""
         if not self._score.widens or self._outlyingness is None:
             return None
-        return self._outlyingness.factors(X, self.model)
+        return self._outlyingness.factors(X.X if isinstance(X, PredictedRows) else X, self.model)
 
     def _bound(self, dist: Any, factors: Array | None, rows: slice) -> LabelScore:
         """The score for the distributions of some rows, given the factors of all of them."""
@@ -263,7 +264,8 @@ class ConformalIntervals(Conformalized):
         self._check_labels(dists[0][1], labels)
         factors = None
         if self._outlyingness is not None and len(aside):
-            factors = self._outlyingness.factors(take_rows(X, aside), self.model)
+            rows = X.X if isinstance(X, PredictedRows) else X
+            factors = self._outlyingness.factors(take_rows(rows, aside), self.model)
         score, self.choice_ = choose_score(dists, labels[aside], self._levels, self.simultaneous, factors)
         self._use(score)
 

@@ -425,7 +425,7 @@ def learn_columns(X: Any, words: Any = "auto", keep_constant: bool = False) -> E
     """
     if sp.issparse(X):
         return None
-    if is_frame(X):
+    if not isinstance(X, np.ndarray) and is_frame(X):
         return TableEncoder.fit(X, words, keep_constant)
     return GapFiller.fit(check_features(X, largest=LARGEST_FEATURE, missing=True))
 

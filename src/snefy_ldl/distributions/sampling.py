@@ -23,8 +23,14 @@ from torch import Tensor
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS, DIRECT_STICKS
 from snefy_ldl._internal.tolerances import LOGIT_LIMIT, SMALLEST_DENSITY_SHARE, TAIL_MASS
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl.distributions.marginal import beta_table, direct_cdf, direct_quantile, log_beta_density, used_components
-from snefy_ldl.distributions.weights import check_weights
+from snefy_ldl.distributions.marginal import (
+    beta_table,
+    check_weights,
+    direct_cdf,
+    direct_quantile,
+    log_beta_density,
+    used_components,
+)
 from snefy_ldl.errors import InputError
 
 Rows = slice | Tensor

@@ -35,10 +35,9 @@ from snefy_ldl._internal.tolerances import LARGEST_CONCENTRATION, SMALLEST_DENSI
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.base import LogMoment, Order, SimplexDistribution, SimplexRows
 from snefy_ldl.distributions.conditioning import KnownRatios, KnownShares
-from snefy_ldl.distributions.marginal import share_cdf, share_quantiles
+from snefy_ldl.distributions.marginal import check_sizes, check_weights, share_cdf, share_quantiles
 from snefy_ldl.distributions.sampling import StickMap, draw
 from snefy_ldl.distributions.shapes import row_table
-from snefy_ldl.distributions.weights import check_sizes, check_weights
 from snefy_ldl.errors import InputError
 
 Part = TypeVar("Part")

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl import metrics
-from snefy_ldl._internal.rows import as_rows, take_rows
+from snefy_ldl._internal.dists import PredictedRows, dist_blocks
+from snefy_ldl._internal.rows import as_rows
 from snefy_ldl._internal.seen import MOST_SEEN, count_seen
 from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions
 from snefy_ldl.datasets.grouping import in_groups, split_rows
 from snefy_ldl.datasets.streams import make_stream
 from snefy_ldl.errors import CalibrationWarning, InputError, LabelWarning, TableNote
 from snefy_ldl.metrics.averages import mean_over_rows
+from snefy_ldl.prediction import DistributionPredictor
 
 #: Which way each of the six measures of label distribution learning is better.
 BETTER = {name: "higher" if is_higher else "lower" for name, is_higher in metrics.HIGHER_IS_BETTER.items()}
@@ -65,8 +67,11 @@ def evaluate(
     X = in_groups(X, groups)
     parts, seen, kind = [], 0, ""
     for features, shares, votes in [(X, D, counts)] if D is not None or counts is not None else _labelled_chunks(X):
+        rows = as_rows(features)
+        if isinstance(model, DistributionPredictor):
+            features = PredictedRows.of(model, features)
         if not kind:
-            first = None if votes is not None else model.predict_dist(take_rows(as_rows(features), np.arange(1)))
+            first = None if votes is not None else next(dist_blocks(model, features))[1]
             kind = density_kind(first, votes is not None)
         density = model.log_prob(features, shares) if votes is None else model.log_prob(features, counts=votes)
         with warnings.catch_warnings():
@@ -76,7 +81,7 @@ def evaluate(
             observed = check(labels, model=model)[0]
             observed = observed / observed.sum(1, keepdims=True)
             parts.append((observed, model.predict(features), model.predict_interval(features, level), density))
-        seen += count_seen(model, split_rows(features)[0], observed)
+        seen += count_seen(model, split_rows(rows)[0], observed)
     observed, predicted, ends, densities = (np.concatenate([np.asarray(one) for one in part]) for part in zip(*parts))
     if seen > MOST_SEEN * len(observed):
         warnings.warn(
