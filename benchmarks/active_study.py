@@ -43,7 +43,6 @@ from density_data import load
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import query, will_it_help
 from snefy_ldl.active.batches import bait, lcmd
-from snefy_ldl.plots.active import paired_interval
 from snefy_ldl.votes import next_vote
 
 #: Change it when a record would mean something else: old ones are then not reused.
@@ -77,6 +76,13 @@ KEPT = RESULTS / "active_study.json"
 #: Share of labels that choosing rows should save.
 WANTED = 0.15
 DIAGNOSED = ("helps", "slope", "rmse_mae", "foreseen", "redundancy", "epistemic_share", "score")
+
+
+def paired_interval(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and half-width of the 95 % interval (Student) of ``first - second`` over repeats that share their splits."""
+    gap = first - second
+    half = t.ppf(0.975, len(gap) - 1) * gap.std(axis=0, ddof=1) / np.sqrt(len(gap))
+    return gap.mean(axis=0), half
 
 
 def read(name):

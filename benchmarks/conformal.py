@@ -150,9 +150,9 @@ def run_split(name, seed, device):
             ends[f"{model_name} {method}"] = intervals.predict_interval(X)
             seconds[f"{model_name} {method}"] = time.perf_counter() - start
             chosen = intervals.method if method == "auto" else chosen
-    ceiling = {f"fsc_{count}": metrics.fsc_ceiling(X[:, 0], count, LEVEL) for count in GROUPS}
-    ceiling["slab"] = metrics.worst_slab_ceiling(X, LEVEL, n_draws=20, n_directions=50)
-    ceiling["ert"] = metrics.ert_ceiling(components(X), LEVEL, n_draws=5)
+    ceiling = {f"fsc_{count}": metrics.conditional.fsc_ceiling(X[:, 0], count, LEVEL) for count in GROUPS}
+    ceiling["slab"] = metrics.conditional.worst_slab_ceiling(X, LEVEL, n_draws=20, n_directions=50)
+    ceiling["ert"] = metrics.conditional.ert_ceiling(components(X), LEVEL, n_draws=5)
     figures = measure(X, D, ends)
     record = {"rows": [len(train), len(cal), len(test)], "ceiling": ceiling, "chosen": chosen, "figures": figures}
     record["seconds"] = seconds | {"all": time.perf_counter() - began}

@@ -27,7 +27,6 @@ SUBJECTS: dict[str, list[str]] = {
     "Plots": [
         "snefy_ldl.plots",
         "snefy_ldl.plots.active",
-        "snefy_ldl.plots.comparison",
         "snefy_ldl.plots.conformal",
         "snefy_ldl.plots.groups",
         "snefy_ldl.plots.votes",
@@ -50,8 +49,6 @@ INTERNAL: dict[str, str] = {
 }
 #: Descriptions of public names that are neither classes nor functions.
 CONSTANTS: dict[str, str] = {
-    "HIGHER_IS_BETTER": "Name of each of the six measures of Geng (2016), and whether higher is better.",
-    "LABEL_COLORS": "Colours of labels, in order: those of Okabe and Ito, distinguishable with any colour vision.",
     "MEASURES": "Name of every measure of point predictions, and whether higher is better.",
     "STRATEGIES": "Name of every query strategy, and its class.",
 }

@@ -45,7 +45,7 @@ def main(file: Path, n_train: int = 3000, n_members: int = 4, epochs: int = 30) 
         bars.spines["left"].set_visible(False)
     for place, label in enumerate(city.label_names):
         at = (0.047, 0.155, 0.31)[place]
-        figure.text(at, 0.033, "■", fontsize=12, **(TEXT | {"color": plots.LABEL_COLORS[place]}))
+        figure.text(at, 0.033, "■", fontsize=12, **(TEXT | {"color": plots.style.LABEL_COLORS[place]}))
         figure.text(at + 0.02, 0.033, label, fontsize=11.5, **TEXT)
     key = "○ mean    ◆ observed    lines: 50% and 90% of the probability"
     figure.text(0.967, 0.033, key, fontsize=11.5, **(TEXT | {"color": style.QUIET, "ha": "right"}))

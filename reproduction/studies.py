@@ -170,7 +170,8 @@ def interval_figures(protocol: Conformal, D: Array, feature: Array, ends: Array)
 
 def ceilings(protocol: Conformal, feature: Array) -> dict[str, float]:
     """The FSC that perfect conditional coverage would show on these rows, by number of groups."""
-    return {str(count): float(metrics.fsc_ceiling(feature, count, protocol.level)) for count in protocol.groups}
+    expected = metrics.conditional.fsc_ceiling
+    return {str(count): float(expected(feature, count, protocol.level)) for count in protocol.groups}
 
 
 def run_active(study: Study, recipe: str, repeats: Sequence[int], data: Dataset) -> list[Outcome]:

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.active import Diagnosis, query, will_it_help
+from snefy_ldl.active import query, will_it_help
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import DirichletLDL
-from snefy_ldl.plots.active import plot_diagnosis
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +68,3 @@ def test_too_few_rows_are_refused(guided, city):
         will_it_help(guided, city.X[:9], city.D[:9])
     with pytest.raises(InputError):
         will_it_help(guided, city.X[:30], city.D[:29])
-
-
-@pytest.mark.parametrize("helps", [True, False])
-def test_the_picture_shows_the_curve_and_the_answer(helps):
-    found = Diagnosis(helps, "", 0.2, 0.4, np.nan, np.array([15.0, 30.0, 60.0]), np.array([0.3, 0.2, 0.1]))
-    ax = plot_diagnosis(found)
-    np.testing.assert_allclose(ax.lines[1].get_ydata(), [0.1, 0.08])
-    assert ("pay" in ax.get_title()) == helps
-    assert not any("covers" in text.get_text() for text in ax.texts)

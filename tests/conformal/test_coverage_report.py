@@ -11,8 +11,7 @@ from rich.console import Console
 from snefy_ldl import metrics
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report
 from snefy_ldl.errors import InputError
-from snefy_ldl.plots import joint_calibration
-from snefy_ldl.plots.conformal import plot_calibration_curve, plot_group_coverage, plot_intervals
+from snefy_ldl.plots.conformal import plot_group_coverage, plot_intervals
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +46,19 @@ def test_figures_are_the_metrics(case):
     assert one(report, "worst group")["expected"] < 0.9
     ssc = one(report, "SSC")
     assert ssc["coverage"] == metrics.size_stratified_coverage(D, ends, 4).mean()
-    assert ssc["expected"] == metrics.ssc_ceiling(ends, 4, 0.9).mean()
+    assert ssc["expected"] == metrics.conditional.ssc_ceiling(ends, 4, 0.9).mean()
     fsc = one(report, "FSC", "8 groups, mean label")
     assert fsc["coverage"] == metrics.feature_stratified_coverage(X[:, 0], D, ends, 8).mean()
-    assert fsc["expected"] == metrics.fsc_ceiling(X[:, 0], 8, 0.9)
+    assert fsc["expected"] == metrics.conditional.fsc_ceiling(X[:, 0], 8, 0.9)
     dist = model.predict_dist(X)
     predicted = np.hstack([dist.mean.numpy(), np.sqrt(dist.variance.numpy())])
     slab, ert, gap = (one(report, part) for part in ("worst slab", "ERT", "CovGap"))
     assert slab["coverage"] == metrics.worst_slab_coverage(predicted, D, ends).mean()
-    assert slab["expected"] == metrics.worst_slab_ceiling(predicted, 0.9, n_draws=20)
+    assert slab["expected"] == metrics.conditional.worst_slab_ceiling(predicted, 0.9, n_draws=20)
     assert ert["score"] == metrics.excess_risk_of_coverage(predicted, D, ends, 0.9).mean()
-    assert (ert["expected"], ert["coverage"]) == (metrics.ert_ceiling(predicted, 0.9, n_draws=20), None)
+    assert (ert["expected"], ert["coverage"]) == (metrics.conditional.ert_ceiling(predicted, 0.9, n_draws=20), None)
     assert gap["score"] == metrics.coverage_gap(groups, D, ends, 0.9).mean()
-    assert gap["expected"] == metrics.coverage_gap_ceiling(groups, 0.9)
+    assert gap["expected"] == metrics.conditional.coverage_gap_ceiling(groups, 0.9)
     joint = ConformalIntervals(model, 0.9, simultaneous=True).conformalize(X_cal, D_cal)
     assert one(coverage_report(joint, X, D, dependence=False), "joint")["expected"] == 0.9
 
@@ -89,7 +88,7 @@ def test_several_models_side_by_side(case):
     assert [row["part"] for row in region] == ["joint", "group", "group", "FSC", "FSC", "FSC"]
     assert region[0]["coverage"] == made["region"].contains(X, D).mean()
     assert 0.0 < region[0]["width"] < 1.0
-    assert region[3]["expected"] == metrics.fsc_ceiling(X[:, 0], 2, 0.9)
+    assert region[3]["expected"] == metrics.conditional.fsc_ceiling(X[:, 0], 2, 0.9)
     assert "model" in report.to_frame().columns
 
 
@@ -145,11 +144,6 @@ def test_pictures(case):
         f"{side} ({int((groups == side).sum())})" for side in ("left", "right")
     ]
     assert plot_group_coverage(coverage_report(ci, X, D, dependence=False), ax=ax) is ax
-    curve = plot_calibration_curve({"own": model, "conformal": ci}, X, D, levels=levels)
-    assert len(curve.get_lines()) >= 3
-    assert plot_calibration_curve(model, X, D, levels=levels).get_xlabel()
-    with pytest.raises(InputError, match=r"no level 0\.7"):
-        plot_calibration_curve(ci, X, D, levels=(0.5, 0.7))
     with pytest.raises(InputError, match="several"):
         plot_intervals(ci, X)
     single = ConformalIntervals(model, 0.9, "cdf").conformalize(X_cal, D_cal)
@@ -162,7 +156,7 @@ def test_metrics_added_for_the_report():
     truth = KnownModel(seed=3)
     X, D = truth.draw(50, seed=4)
     ends = ConformalIntervals(truth).conformalize(X, D).predict_interval(X)
-    values = metrics.ssc_ceiling(ends, 4, 0.9)
+    values = metrics.conditional.ssc_ceiling(ends, 4, 0.9)
     assert ((values < 0.9) & (values > 0.5)).all()
     with pytest.raises(InputError, match="one name or number per row"):
         metrics.group_coverage(["a"], D, ends)
@@ -207,7 +201,3 @@ def test_joint_calibration_with_zeros(monkeypatch):
     )
     monkeypatch.setattr("snefy_ldl.conformal.report.JOINT_ROWS_WITH_ZEROS", 100)
     assert coverage_report(right, X, D, feature=None, dependence=False).joint_calibration[""].n == 100
-    plt = pytest.importorskip("matplotlib.pyplot")
-    fig = joint_calibration(metrics.joint_pit(right, X, D), labels=["a", "b", "c"])
-    assert "nothing speaks against it" in fig.get_suptitle()
-    plt.close(fig)

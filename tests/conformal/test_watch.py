@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
 import pytest
 from known_models import DirichletModel, LinearModel, ZeroModel, linear_data
 from scipy import stats
 from sklearn.exceptions import NotFittedError
-from typer.testing import CliRunner
 
-from snefy_ldl import SnefyLDL
-from snefy_ldl.apps.cli.entry import app
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, watch
-from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
-from snefy_ldl.plots.conformal import plot_watch
 
 
 def test_p_values_by_hand_and_uniform():
@@ -81,51 +73,3 @@ def test_groups_zeros_and_refusals():
     X, D = linear_data(40, seed=5)
     with pytest.raises(InputError, match="without cv"):
         watch(ConformalIntervals(LinearModel(), 0.8, "chebyshev", cv=2).conformalize(X, D), X, D)
-
-
-@pytest.mark.slow
-def test_the_command_and_the_picture(tmp_path: Path):
-    plt = pytest.importorskip("matplotlib.pyplot")
-    city = make_city_districts(n=260, random_state=0)
-    frame = pd.DataFrame(city.X, columns=city.feature_names)
-    D = pd.DataFrame(city.D, columns=city.label_names)
-    model = SnefyLDL(n_neurons=6, n_readouts=3, epochs=2, guides=None, random_state=0).fit(frame[:80], D[:80])
-    model.save(tmp_path / "model")
-    rows = pd.concat([frame, D], axis=1)
-    rows[80:160].to_csv(tmp_path / "calibration.csv", index=False)
-    rows[160:].to_csv(tmp_path / "new.csv", index=False)
-    sharper = D**3
-    changed = pd.concat([frame, sharper.div(sharper.sum(axis=1), axis=0)], axis=1)
-    changed[160:].to_csv(tmp_path / "changed.csv", index=False)
-
-    def run(*words):
-        return CliRunner().invoke(app, [str(word) for word in words])
-
-    missing = run("watch", tmp_path / "model", tmp_path / "new.csv")
-    assert missing.exit_code == 1
-    assert "snefy-ldl conformalize" in " ".join(missing.output.split())
-    said = run("conformalize", tmp_path / "model", tmp_path / "calibration.csv")
-    assert "auto took beta" in said.output
-    calm = run("watch", tmp_path / "model", tmp_path / "new.csv")
-    assert calm.exit_code == 0, calm.output
-    assert "no sign of a change" in calm.output
-    loud = run("watch", tmp_path / "model", tmp_path / "changed.csv", "--picture", tmp_path / "watch.svg")
-    assert "have changed since calibration" in loud.output
-    assert (tmp_path / "watch.svg").stat().st_size > 1000
-    for alarm in ("0.5", "nan", "inf"):
-        assert "above 1" in run("watch", tmp_path / "model", tmp_path / "new.csv", "--alarm", alarm).output
-    wrong = run("watch", tmp_path / "model", tmp_path / "new.csv", "--picture", tmp_path / "new.csv").output
-    assert "error: --picture" in wrong
-    assert "ends in .png, .svg or .pdf" in " ".join(wrong.split())
-    plt.close("all")
-
-
-def test_the_plot_shows_the_alarm():
-    plt = pytest.importorskip("matplotlib.pyplot")
-    model = DirichletModel()
-    X, D = model.draw(200, seed=6)
-    ci = ConformalIntervals(model, 0.9, "chebyshev").conformalize(X[:100], D[:100])
-    ax = plot_watch(watch(ci, X[100:], D[100:][:, ::-1]))
-    assert ax.get_yscale() == "log"
-    assert len(ax.lines) >= 2
-    plt.close("all")

@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.metrics import (
-    coverage_gap,
-    coverage_gap_ceiling,
-    ert_ceiling,
-    excess_risk_of_coverage,
-    worst_slab_ceiling,
-    worst_slab_coverage,
-)
+from snefy_ldl.metrics import coverage_gap, excess_risk_of_coverage, worst_slab_coverage
+from snefy_ldl.metrics.conditional import coverage_gap_ceiling, ert_ceiling, worst_slab_ceiling
 
 
 def intervals_that_cover(covered):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from snefy_ldl.plots.densities import OUTLINES
 LABELS = ["sand", "silt", "clay"]
 
 
-def law(n_labels: int = 3, rows: int = 4, members: int = 1, seed: int = 0) -> SnefySimplex:
+def squares(n_labels: int = 3, rows: int = 4, members: int = 1, seed: int = 0) -> SnefySimplex:
     generator = torch.Generator().manual_seed(seed)
     exponents = 0.2 + 4.0 * torch.rand(members, 5, n_labels, generator=generator, dtype=torch.float64)
     readout = torch.randn(members, 3, 5, generator=generator, dtype=torch.float64)
@@ -65,7 +66,7 @@ def offsets(ax) -> np.ndarray:
 
 
 def test_ternary_density_marks_mean_and_truth(tmp_path: Path) -> None:
-    dist, truth = law(), np.array([0.2, 0.5, 0.3])
+    dist, truth = squares(), np.array([0.2, 0.5, 0.3])
     ax = plots.ternary_density(dist, row=2, labels=LABELS, truth=truth, title="a field")
     assert texts(ax) == LABELS
     assert ax.get_title() == "a field"
@@ -76,7 +77,7 @@ def test_ternary_density_marks_mean_and_truth(tmp_path: Path) -> None:
 
 
 def test_ternary_density_levels_hold_the_stated_probability() -> None:
-    dist = law()
+    dist = squares()
     grid = ternary_grid(80)
     log_density = dist.log_prob(torch.as_tensor(grid)[:, None].expand(-1, 4, -1))[:, 1].numpy()
     density = np.exp(log_density - log_density.max())
@@ -91,19 +92,21 @@ def test_ternary_density_takes_a_function_points_and_axes() -> None:
     figure = plt.figure()
     given = figure.add_subplot(projection="ternary")
     dots = np.array([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]])
-    ax = plots.ternary_density(lambda points: ((alpha - 1) * np.log(points)).sum(1), given, points=dots, resolution=40)
+    ax = plots.ternary_density(
+        lambda points: ((alpha - 1) * np.log(points)).sum(1), ax=given, points=dots, resolution=40
+    )
     assert ax is given
     np.testing.assert_allclose(offsets(ax), dots @ ax.corners_data, atol=1e-9)
 
 
-def every_kind_of_law() -> list[SnefySimplex]:
-    several = law(members=2)
+def every_kind_of_distribution() -> list[SnefySimplex]:
+    several = squares(members=2)
     votes = torch.tensor([[1.0, 0, 2]] * 4, dtype=torch.float64)
     plain = SnefySimplex.from_mixture(torch.tensor([[0.3, 0.7], [0.6, 0.4]]), torch.tensor([[2.0, 3, 4], [4.0, 3, 2]]))
     return [several, several.posterior(votes), plain]
 
 
-@pytest.mark.parametrize("dist", every_kind_of_law())
+@pytest.mark.parametrize("dist", every_kind_of_distribution())
 def test_the_row_that_is_drawn_is_the_row_that_was_asked_for(dist: SnefySimplex) -> None:
     curve = plots.marginal_density(dist, 0, row=1).lines[0]
     share = torch.as_tensor(curve.get_xdata())[:, None]
@@ -126,10 +129,10 @@ def test_very_sharp_density_is_drawn_where_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dist": law(4)}, "needs 3 labels"),
-        ({"dist": law(), "row": 9}, "row 9 is not there"),
-        ({"dist": law(), "labels": ["one"]}, "labels must hold 3 names"),
-        ({"dist": law(), "truth": [0.5, 0.5]}, "truth must hold shares of three labels"),
+        ({"dist": squares(4)}, "needs 3 labels"),
+        ({"dist": squares(), "row": 9}, "row 9 is not there"),
+        ({"dist": squares(), "labels": ["one"]}, "labels must hold 3 names"),
+        ({"dist": squares(), "truth": [0.5, 0.5]}, "truth must hold shares of three labels"),
         ({"dist": lambda points: points}, "the log density must be"),
     ],
 )
@@ -140,7 +143,7 @@ def test_ternary_density_explains_what_is_wrong(arguments: dict, message: str) -
 
 def test_ternary_density_needs_ternary_axes() -> None:
     with pytest.raises(InputError, match="ternary axes"):
-        plots.ternary_density(law(), plt.subplots()[1])
+        plots.ternary_density(squares(), ax=plt.subplots()[1])
 
 
 # --- the other pictures -----------------------------------------------------------------------------------------------
@@ -239,8 +242,10 @@ def test_label_bars_stack_to_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", plots.__all__)
 def test_every_picture_is_documented(name: str) -> None:
-    if name != "LABEL_COLORS":
-        assert getattr(plots, name).__doc__
+    parameters = list(inspect.signature(getattr(plots, name)).parameters.values())
+    assert parameters[-1].name == "ax"
+    assert parameters[-1].default is None
+    assert getattr(plots, name).__doc__
 
 
 def test_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,15 +256,4 @@ def test_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ImportError, match=r"pip install 'snefy-ldl\[plot\]'"):
         plots.label_bars(np.eye(2))
     with pytest.raises(ImportError, match=r"pip install 'snefy-ldl\[plot\]'"):
-        plots.ternary_density(law())
-
-
-def test_joint_calibration_shows_each_step_and_the_pairs() -> None:
-    pit = np.random.default_rng(0).uniform(size=(300, 4))
-    fig = plots.joint_calibration(pit, labels=["a", "b", "c", "d", "e"])
-    titles = [ax.get_title() for ax in fig.axes]
-    assert titles[:5] == ["a", "b | earlier", "c | earlier", "d | earlier", "rank correlation"]
-    assert "nothing speaks against it" in fig.get_suptitle()
-    again = plots.joint_calibration(pit[:, :1] ** 3, fig)
-    assert again is fig
-    assert "the model is off" in fig.get_suptitle()
+        plots.ternary_density(squares())

@@ -79,7 +79,7 @@ def will_it_help(model: Any, X: Any, D: Any, X_pool: Any = None, random_state: A
         random_state: seed.
 
     Returns:
-        The diagnosis; ``print`` shows its sentence, :func:`snefy_ldl.plots.active.plot_diagnosis` a picture.
+        The diagnosis; ``print`` shows its sentence.
 
     Raises:
         InputError: there are fewer than 20 labelled rows, or they are not what they must be.

@@ -25,8 +25,9 @@ from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import QuantileScore
 from snefy_ldl.conformal.thresholds import check_groups, check_levels, check_model
 from snefy_ldl.errors import InputError, LabelWarning
+from snefy_ldl.metrics import conditional
 from snefy_ldl.metrics.averages import mean_over_rows
-from snefy_ldl.metrics.joint import FEWEST_ROWS
+from snefy_ldl.metrics.joint import FEWEST_ROWS, JointCalibration
 
 #: Most rows that the test of joint calibration looks at.
 JOINT_ROWS = 2000
@@ -59,7 +60,7 @@ class CoverageReport:
     """
 
     def __init__(
-        self, table: list[dict[str, Any]], joint_calibration: Mapping[str, metrics.JointCalibration] | None = None
+        self, table: list[dict[str, Any]], joint_calibration: Mapping[str, JointCalibration] | None = None
     ) -> None:
         self.table = table
         self.joint_calibration = dict(joint_calibration or {})
@@ -180,7 +181,7 @@ def coverage_report(
     return CoverageReport(table, {title: test for title, test in tests.items() if test is not None})
 
 
-def _joint_calibration(model: Any, X: Any, D: Array) -> metrics.JointCalibration | None:
+def _joint_calibration(model: Any, X: Any, D: Array) -> JointCalibration | None:
     """The test of joint calibration on at most :data:`JOINT_ROWS` rows, evenly spaced; None where there is no map."""
     if not hasattr(model, "predict_dist") or len(D) < FEWEST_ROWS:
         return None
@@ -305,22 +306,23 @@ def conditional_rows(
     rows = []
     if groups is not None:
         per_group = np.stack(list(metrics.group_coverage(groups, D, ends).values()))
-        rows.append(worst("worst group", "", per_group.min(axis=0), metrics.group_ceiling(groups, level)))
+        rows.append(worst("worst group", "", per_group.min(axis=0), conditional.group_ceiling(groups, level)))
         gap = metrics.coverage_gap(groups, D, ends, level).mean()
-        expected = metrics.coverage_gap_ceiling(groups, level)
+        expected = conditional.coverage_gap_ceiling(groups, level)
         rows.append(_row("CovGap", "mean label", len(D), (None, None), expected, None, gap))
     stratified = metrics.size_stratified_coverage(D, ends, n_sizes)
-    rows.append(worst("SSC", f"{n_sizes} widths", stratified, float(metrics.ssc_ceiling(ends, n_sizes, level).mean())))
+    expected = float(conditional.ssc_ceiling(ends, n_sizes, level).mean())
+    rows.append(worst("SSC", f"{n_sizes} widths", stratified, expected))
     for count in n_bins if feature is not None else ():
         stratified = metrics.feature_stratified_coverage(feature, D, ends, count)
-        rows.append(worst("FSC", f"{count} groups", stratified, metrics.fsc_ceiling(feature, count, level)))
+        rows.append(worst("FSC", f"{count} groups", stratified, conditional.fsc_ceiling(feature, count, level)))
     if predicted is not None:
         shown = spaced_rows(len(D))
         D, ends = D[shown], ends[shown]
-        ceiling = metrics.worst_slab_ceiling(predicted, level, n_draws=CEILING_DRAWS)
+        ceiling = conditional.worst_slab_ceiling(predicted, level, n_draws=CEILING_DRAWS)
         rows.append(worst("worst slab", "", metrics.worst_slab_coverage(predicted, D, ends), ceiling))
         excess = metrics.excess_risk_of_coverage(predicted, D, ends, level).mean()
-        ceiling = metrics.ert_ceiling(predicted, level, n_draws=CEILING_DRAWS)
+        ceiling = conditional.ert_ceiling(predicted, level, n_draws=CEILING_DRAWS)
         rows.append(_row("ERT", "mean label", len(D), (None, None), ceiling, None, excess))
     return rows
 
@@ -347,7 +349,7 @@ def _region_rows(
         # an interval that holds or misses both of two made-up labels, so that the groups are made in one place only
         ends = np.where(inside[:, None, None] > 0, [0.0, 1.0], [2.0, 3.0]).repeat(2, axis=1)
         value = metrics.feature_stratified_coverage(feature, np.full((len(D), 2), 0.5), ends, count)[0]
-        expected = metrics.fsc_ceiling(feature, count, level)
+        expected = conditional.fsc_ceiling(feature, count, level)
         rows.append(_row("FSC", f"{count} groups", len(D), (value, None), expected, None, None))
     return rows
 

@@ -91,7 +91,7 @@ class Effects:
     Example:
         >>> one = Effect("rain", "+10", "sand", 0.012, regression=0.014, conf_low=0.004, conf_high=0.024)
         >>> print(Effects([one], "mean share", 0.9, 300, True).sentences()[0])
-        rain +10: sand +1.2 points [+0.4, +2.4]
+        rain +10: sand +1.2 points (rows: +1.4 [+0.4, +2.4])
     """
 
     entries: list[Effect]
@@ -120,16 +120,18 @@ class Effects:
         """The steps and contrasts, one line each; slopes are in the frame.
 
         Returns:
-            Such as "rain +10: sand +1.2 points [+0.4, +2.4]": the model's effect, and the interval.
+            Such as "rain +10: sand +1.2 points (rows: +1.4 [+0.4, +2.4])": the model's effect, and in brackets the
+            regression's with its interval.
         """
         scale, unit = (100.0, " points") if self.is_share else (1.0, "")
         digits = 1 if self.is_share else 3
         lines = []
         for entry in self.entries:
             if entry.contrast != "dY/dX":
-                change, low, high = (scale * x for x in (entry.estimate, entry.conf_low, entry.conf_high))
-                ends = "" if np.isnan(low) else f" [{low:+.{digits}f}, {high:+.{digits}f}]"
-                lines.append(f"{entry.term} {entry.contrast}: {entry.label} {change:+.{digits}f}{unit}{ends}")
+                numbers = entry.estimate, entry.regression, entry.conf_low, entry.conf_high
+                change, rows, low, high = (f"{scale * x:+.{digits}f}" for x in numbers)
+                ends = "" if np.isnan(entry.conf_low) else f" (rows: {rows} [{low}, {high}])"
+                lines.append(f"{entry.term} {entry.contrast}: {entry.label} {change}{unit}{ends}")
         return lines
 
     def plot(self, slopes: bool = False, ax: Axes | None = None) -> Axes:
@@ -178,7 +180,7 @@ class Effects:
         lines = [f"effects on {self.words}, averaged over {self.n_rows:,} rows"]
         known = [entry for entry in self.entries if not np.isnan(entry.conf_low)]
         if known:
-            lines.append(f"{self.confidence_level:.0%} intervals: regression of the labels, resampled rows")
+            lines.append(f"rows: a regression of their labels, with its {self.confidence_level:.0%} interval")
             if outside := sum(entry.is_outside for entry in known):
                 lines.append(
                     f"{outside} of {len(known)} effects of the model lie outside their interval: it shrinks or misses "
@@ -286,7 +288,7 @@ def effects(
             spread = members.std(axis=0, ddof=1) if len(members) > 1 else np.full(len(values), np.nan)
             effect, ends = np.full(len(values), np.nan), np.full((len(values), 2), np.nan)
             if refits is not None and refits.design is not None and not {str(after), str(before)} & few:
-                effect, ends = refits.interval(*rows, stretch, level)
+                effect, ends = refits.interval(rows[0], rows[1], stretch, level)
             for label, *figures in zip(quantity.labels, values, spread, effect, *ends.T):
                 entries.append(Effect(column.name, contrast, label, *map(float, figures)))
         if few and refits is not None:

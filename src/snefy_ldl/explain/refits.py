@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.datasets.cells import cell_numbers
 from snefy_ldl.datasets.grouping import read_groups, split_rows
 from snefy_ldl.explain.features import Table
@@ -24,6 +24,8 @@ from snefy_ldl.explain.features import Table
 FEW_VALUES = 3
 #: Rows per function of the columns, at least: for splines, or else straight lines; and for products of two columns.
 ROWS_PER_FUNCTION, ROWS_PER_PRODUCT = 3, 8
+#: Quantiles at which the curvature of a spline changes, few and many; and rows per function, at least, for many.
+SOME_KNOTS, MANY_KNOTS, ROWS_PER_KNOT = (0.5,), (0.1, 0.3, 0.5, 0.7, 0.9), 20
 #: Products are of values cut at so many standard deviations.
 PRODUCT_CLIP = 3.0
 #: Rows of a level without which nothing is said of it.
@@ -83,7 +85,8 @@ class Design:
     Args:
         mean: Of each column, (d,); it also fills gaps.
         scale: Standard deviation of each column, (d,); 1 for a constant one.
-        ends: Smallest value, median and largest value of each column, standardised, (3, d).
+        ends: Smallest and largest value of each column, standardised, (2, d).
+        knots: Where the curvature of a spline changes, standardised, (K, d).
         curved: Columns that get a spline.
         products: Whether products of two columns are among the functions.
 
@@ -95,7 +98,8 @@ class Design:
     mean: Array
     scale: Array
     ends: Array
-    curved: Array
+    knots: Array
+    curved: Index
     products: bool
 
     @classmethod
@@ -113,14 +117,16 @@ class Design:
         scale = np.where(scale > 0.0, scale, 1.0)
         distinct = np.array([len(np.unique(column[np.isfinite(column)])) for column in X.T])
         curved = np.flatnonzero(distinct > FEW_VALUES)
-        n_functions = 1 + d + 2 * len(curved)
+        places, n_functions = SOME_KNOTS, 1 + d + 2 * len(curved)
         if n < ROWS_PER_FUNCTION * n_functions:
             curved = curved[:0]
             if n < ROWS_PER_FUNCTION * (1 + d):
                 return None
         products = n >= ROWS_PER_PRODUCT * (n_functions + d * (d - 1) // 2)
-        ends = (np.nanquantile(X, [0.0, 0.5, 1.0], axis=0) - mean) / scale
-        return cls(mean, scale, ends, curved, products)
+        if n >= ROWS_PER_KNOT * (n_functions + (len(MANY_KNOTS) - 1) * len(curved)):
+            places = MANY_KNOTS
+        ends, knots = ((np.nanquantile(X, at, axis=0) - mean) / scale for at in ((0.0, 1.0), places))
+        return cls(mean, scale, ends, knots, curved, products)
 
     def of(self, X: Array) -> Array:
         """Values of the functions, (N, k); beyond the rows that they were made for curves continue as lines.
@@ -132,11 +138,10 @@ class Design:
             The constant, the columns, their curves and their products.
         """
         z = np.where(np.isfinite(X), (X - self.mean) / self.scale, 0.0)
-        low, middle, high = self.ends[:, self.curved]
-        inside = np.clip(z[:, self.curved], low, high)
+        inside = np.clip(z[:, self.curved], *self.ends[:, self.curved])
         beyond = z[:, self.curved] - inside
-        above = np.maximum(inside - middle, 0.0)
-        parts = [np.ones((len(z), 1)), z, *(edge**2 + 2.0 * edge * beyond for edge in (inside, above))]
+        curves = [inside, *(np.maximum(inside - knot, 0.0) for knot in self.knots[:, self.curved])]
+        parts = [np.ones((len(z), 1)), z, *(curve**2 + 2.0 * curve * beyond for curve in curves)]
         if self.products:
             cut = np.clip(z, -PRODUCT_CLIP, PRODUCT_CLIP)
             first, second = np.triu_indices(z.shape[1], 1)
@@ -190,7 +195,7 @@ class Refits:
 
     def __init__(self, table: Table, observed: Array, n_refits: int, random: np.random.Generator) -> None:
         self.numbers = Numbers(table)
-        known: Mask = np.isfinite(observed).all(axis=1)
+        known: Mask = np.asarray(np.isfinite(observed).all(axis=1))
         X, y = self.numbers.of(table.X)[known], observed[known]
         self.design = Design.fit(X)
         if self.design is None:
@@ -229,4 +234,4 @@ class Refits:
         average = (change / stretch).mean(axis=0)
         effect, spread = average @ self.coefficients, (average @ self.refitted).std(axis=0, ddof=1)
         reach = stats.t.ppf(0.5 + confidence_level / 2, max(self.freedom, 1)) * self.factor * spread
-        return effect, np.stack([effect - reach, effect + reach], axis=-1)
+        return effect, np.asarray(np.stack([effect - reach, effect + reach], axis=-1), dtype=np.float64)

@@ -15,7 +15,7 @@ from scipy.stats import binom
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import as_float, check_confidence, check_count
 from snefy_ldl.errors import InputError
-from snefy_ldl.metrics.averages import check_intervals, covered_labels, mean_over_rows
+from snefy_ldl.metrics.averages import check_intervals, check_observed, covered_labels, mean_over_rows
 
 #: Folds and trees of the regression that looks for coverage that depends on x, and the fewest rows of its leaves.
 ERT_FOLDS, ERT_TREES, ERT_LEAF = 5, 50, 10
@@ -80,6 +80,35 @@ def size_stratified_coverage(D: Any, intervals: Any, n_groups: int = 4, *, retur
         array([0., 1.])
     """
     return _worst_group(covered_labels(D, intervals), _size_groups(intervals, n_groups), return_std_error)
+
+
+def share_stratified_coverage(
+    predicted: Any, D: Any, intervals: Any, n_groups: int = 10, *, return_std_error: bool = False
+) -> Any:
+    """Coverage of each label, (L,), in the worst of several bins of its predicted share.
+
+    Args:
+        predicted: Predicted shares, (N, L); bins have equal counts, and equal shares stay in one bin.
+        D: Observed label distributions, (N, L).
+        intervals: Lower and upper ends, (N, L, 2).
+        n_groups: Bins.
+        return_std_error: Also return the binomial standard error of the worst bin's coverage.
+
+    Returns:
+        The worst bin's coverage of each label, (L,); a pair of arrays with ``return_std_error``.
+
+    Raises:
+        InputError: Shapes that do not match, values that are not finite, or fewer than one bin.
+
+    Example:
+        >>> D, ends = np.full((4, 2), 0.5), np.tile([0.4, 0.6], (4, 2, 1))
+        >>> ends[3] = [0.6, 0.7]
+        >>> share_stratified_coverage([[0.1, 0.9], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]], D, ends, 2)
+        array([0.5, 0.5])
+    """
+    covered = covered_labels(D, intervals)
+    shares = check_observed(predicted, covered.shape)
+    return _worst_group(covered, _equal_count_groups(shares, n_groups), return_std_error)
 
 
 def group_coverage(groups: Any, D: Any, intervals: Any, *, return_std_error: bool = False) -> dict[Any, Any]:
@@ -477,9 +506,13 @@ def _size_groups(intervals: Any, n_groups: int) -> Groups:
     """Group of each row and label (N, L) by the width of its interval; equal widths stay together."""
     ends = check_intervals(intervals)
     # Rounding keeps intervals of one nominal width together: u - l differs in the last digits.
-    widths = np.round(ends[:, :, 1] - ends[:, :, 0], 12)
-    cuts = np.quantile(widths, np.arange(1, check_count("n_groups", n_groups)) / n_groups, axis=0, method="lower")
-    return (widths[None] > cuts[:, None, :]).sum(axis=0)
+    return _equal_count_groups(np.round(ends[:, :, 1] - ends[:, :, 0], 12), n_groups)
+
+
+def _equal_count_groups(values: Array, n_groups: int) -> Groups:
+    """Group of each row and column (N, L) between quantiles of the column; equal values stay together."""
+    cuts = np.quantile(values, np.arange(1, check_count("n_groups", n_groups)) / n_groups, axis=0, method="lower")
+    return (values[None] > cuts[:, None, :]).sum(axis=0)
 
 
 def lowest_window(covered: Array, least: int) -> tuple[Array, Groups, Groups]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import as_float, check_confidence, check_count
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_intervals, check_observed, covered_labels, mean_over_rows
@@ -36,28 +36,6 @@ def coverage(D: Any, intervals: Any, *, per_label: bool = False, return_std_erro
     """
     covered = covered_labels(D, intervals).astype(np.float64)
     return mean_over_rows(covered if per_label else covered.mean(axis=1), return_std_error)
-
-
-def covered_within(below: Any, up_to: Any, reach: Any) -> Mask:
-    """Which shares lie inside the interval between two quantiles of a distribution, without the quantiles themselves.
-
-    The interval reaches from the quantile at ``1/2 - reach`` to that at ``1/2 + reach``, ends included; a share lies in
-    it exactly when ``F(ℓ) >= 1/2 - reach`` and ``F(ℓ-) <= 1/2 + reach``. If the distribution has an atom, such as
-    shares of exactly zero, the two probabilities differ, and the answer is still the one that :func:`coverage` gives.
-
-    Args:
-        below: ``F(ℓ-)``, the probability of less than the observed share, any shape.
-        up_to: ``F(ℓ)``, the probability of at most that, the same shape.
-        reach: Half the probability of the interval: 0.45 for a central 90 % interval; broadcasts with the others.
-
-    Returns:
-        True where the share is covered.
-
-    Example:
-        >>> covered_within([0.0, 0.0, 0.97], [0.04, 0.06, 0.97], 0.45)
-        array([False,  True, False])
-    """
-    return (np.asarray(up_to) >= 0.5 - reach) & (np.asarray(below) <= 0.5 + reach)
 
 
 def joint_coverage(D: Any, intervals: Any, *, return_std_error: bool = False) -> Any:

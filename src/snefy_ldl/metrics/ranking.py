@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import rel_entr
 from scipy.stats import rankdata
 
 from snefy_ldl._internal.types import Array
@@ -38,35 +37,6 @@ def spearman(D_true: Array, D_pred: Array) -> Array:
     centred = [rankdata(shares, axis=1) - (shares.shape[1] + 1) / 2 for shares in (D_true, D_pred)]
     size = np.sqrt(np.square(centred[0]).sum(axis=1) * np.square(centred[1]).sum(axis=1))
     return _ratio((centred[0] * centred[1]).sum(axis=1), size)
-
-
-@row_metric
-def kendall(D_true: Array, D_pred: Array) -> Array:
-    """Kendall's rank correlation τ_b of observed and predicted shares in [-1, 1], higher is better; 0 for equal shares.
-
-    Args:
-        D_true: Observed label distributions ``ℓ``, (N, L).
-        D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure per row, (N,), instead of their mean.
-        return_std_error: Return ``(mean, standard error)``.
-
-    Returns:
-        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
-
-    Raises:
-        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
-
-    References:
-        Kendall, The treatment of ties in ranking problems, Biometrika 33, 1945.
-
-    Example:
-        >>> round(kendall([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]]), 3)
-        0.333
-    """
-    i, j = np.triu_indices(D_true.shape[1], 1)
-    true, predicted = (np.sign(shares[:, i] - shares[:, j]) for shares in (D_true, D_pred))
-    size = np.sqrt(np.abs(true).sum(axis=1) * np.abs(predicted).sum(axis=1))
-    return _ratio((true * predicted).sum(axis=1), size)
 
 
 @row_metric
@@ -132,32 +102,6 @@ def cumulative_absolute_distance(D_true: Array, D_pred: Array) -> Array:
 
 
 @row_metric
-def earth_movers_distance(D_true: Array, D_pred: Array) -> Array:
-    """Earth mover's distance between neighbours one step apart, over the longest way (EMD), in [0, 1], lower is better.
-
-    Args:
-        D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
-        D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure per row, (N,), instead of their mean.
-        return_std_error: Return ``(mean, standard error)``.
-
-    Returns:
-        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
-
-    Raises:
-        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
-
-    References:
-        Rubner, Tomasi, Guibas, The earth mover's distance as a metric for image retrieval, IJCV 40, 2000.
-
-    Example:
-        >>> round(earth_movers_distance([[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]), 3)
-        1.0
-    """
-    return np.abs(_cumulative_gap(D_true, D_pred)).sum(axis=1) / (D_true.shape[1] - 1)
-
-
-@row_metric
 def ranked_probability_score(D_true: Array, D_pred: Array) -> Array:
     """Ranked probability score ``Σ_r (F_r - F̂_r)² / (L - 1)`` (RPS), lower is better.
 
@@ -181,63 +125,6 @@ def ranked_probability_score(D_true: Array, D_pred: Array) -> Array:
         0.25
     """
     return np.square(_cumulative_gap(D_true, D_pred)).sum(axis=1) / (D_true.shape[1] - 1)
-
-
-@row_metric
-def quadratic_form_distance(D_true: Array, D_pred: Array) -> Array:
-    """Quadratic form distance ``√((ℓ - ℓ̂)ᵀ A (ℓ - ℓ̂))``, ``A_rs = 1 - |r - s|/(L - 1)`` (QFD), lower is better.
-
-    Args:
-        D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
-        D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure per row, (N,), instead of their mean.
-        return_std_error: Return ``(mean, standard error)``.
-
-    Returns:
-        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
-
-    Raises:
-        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
-
-    References:
-        Wen, Zhang, Yao, Yang, Ordinal label distribution learning, ICCV 2023.
-
-    Example:
-        >>> round(quadratic_form_distance([[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]]), 3)
-        1.414
-    """
-    place = np.arange(D_true.shape[1])
-    similar = 1.0 - np.abs(place[:, None] - place) / (len(place) - 1)
-    gap = D_true - D_pred
-    return np.sqrt(np.maximum(((gap @ similar) * gap).sum(axis=1), 0.0))
-
-
-@row_metric
-def cumulative_jensen_shannon(D_true: Array, D_pred: Array) -> Array:
-    """Cumulative Jensen-Shannon divergence ``½ Σ_r (F log(2F/(F+F̂)) + F̂ log(2F̂/(F+F̂)))`` (CJS), lower is better.
-
-    Args:
-        D_true: Observed label distributions ``ℓ``, (N, L), in the labels' order.
-        D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure per row, (N,), instead of their mean.
-        return_std_error: Return ``(mean, standard error)``.
-
-    Returns:
-        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
-
-    Raises:
-        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
-
-    References:
-        Wen, Zhang, Yao, Yang, Ordinal label distribution learning, ICCV 2023.
-
-    Example:
-        >>> round(cumulative_jensen_shannon([[1.0, 0.0]], [[0.0, 1.0]]), 3)
-        0.347
-    """
-    true, predicted = np.cumsum(D_true, axis=1), np.cumsum(D_pred, axis=1)
-    middle = 0.5 * (true + predicted)
-    return np.maximum(0.5 * (rel_entr(true, middle) + rel_entr(predicted, middle)).sum(axis=1), 0.0)
 
 
 def _cumulative_gap(D_true: Array, D_pred: Array) -> Array:

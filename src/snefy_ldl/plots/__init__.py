@@ -1,7 +1,7 @@
 """Pictures of one style: densities, shares, calibration, conformal prediction, active learning, votes.
 
-Each function draws one picture on ``ax`` (a new figure when that is None), returns it, and leaves matplotlib's
-settings alone. Needs the extra ``plot``: ``pip install 'snefy-ldl[plot]'``.
+Each function draws one picture on ``ax``, its last argument (a new figure if that is None), returns it, and leaves
+matplotlib's settings alone. Needs the extra ``plot``: ``pip install 'snefy-ldl[plot]'``.
 """
 
 from __future__ import annotations
@@ -9,17 +9,13 @@ from __future__ import annotations
 from snefy_ldl.plots.comparison import learning_curve
 from snefy_ldl.plots.densities import marginal_density, share_ridges, ternary_density
 from snefy_ldl.plots.explain import pixel_gradients
-from snefy_ldl.plots.reliability import calibration, calibration_curve, joint_calibration
-from snefy_ldl.plots.shares import interval_panels, intervals, label_bars, share_ranges
-from snefy_ldl.plots.style import LABEL_COLORS
+from snefy_ldl.plots.reliability import calibration, calibration_curve
+from snefy_ldl.plots.shares import intervals, label_bars, share_ranges
 
 __all__ = [
-    "LABEL_COLORS",
     "calibration",
     "calibration_curve",
-    "interval_panels",
     "intervals",
-    "joint_calibration",
     "label_bars",
     "learning_curve",
     "marginal_density",

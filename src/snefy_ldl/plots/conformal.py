@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,9 @@ from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
-from snefy_ldl.conformal.report import CoverageReport, coverage_report
-from snefy_ldl.conformal.watch import ChangeWatch
+from snefy_ldl.conformal.report import CoverageReport
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
-from snefy_ldl.plots.reliability import calibration_curve
 from snefy_ldl.plots.shares import intervals
 
 
@@ -123,11 +121,11 @@ def plot_region(
     region: ConformalRegion,
     X: Any,
     D: Any = None,
-    ax: Any = None,
     *,
     labels: Sequence[str] | None = None,
     row_names: Sequence[str] | None = None,
     resolution: int = 120,
+    ax: Any = None,
     **of_rows: Any,
 ) -> Any:
     """Conformal regions of a few rows with three labels on a ternary plot, and what was observed (diamonds).
@@ -182,69 +180,3 @@ def plot_region(
     if len(names) > 1:
         style.legend(axes, loc="upper left", bbox_to_anchor=(-0.05, 1.05))
     return axes
-
-
-def plot_calibration_curve(
-    model: Any, X: Any, D: Any, *, levels: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95), ax: Any = None
-) -> Any:
-    """Coverage on rows with known labels against the level asked for, one line per model; honest is the diagonal.
-
-    Args:
-        model: A fitted model, :class:`ConformalIntervals` with these levels, or a dict of them by name.
-        X: Rows that neither the fit nor the calibration has seen.
-        D: Their label distributions.
-        levels: Confidence levels.
-        ax: Axes to draw on.
-
-    Returns:
-        The axes.
-
-    Raises:
-        InputError: a model lacks one of the levels.
-
-    Example:
-        >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
-        >>> ax = plot_calibration_curve(model, city.X[30:], city.D[30:], levels=(0.5, 0.9))
-        >>> ax.get_xlabel()
-        'confidence level asked for'
-    """
-    models = dict(model) if isinstance(model, Mapping) else {"": model}
-    report = coverage_report(models, X, D, confidence_level=levels, feature=None, dependence=False)
-    lines = []
-    for name in models:
-        by_level = {row["level"]: row["coverage"] for row in report.select("marginal") if row["model"] == name}
-        missing = [level for level in levels if level not in by_level]
-        if missing:
-            raise InputError(f"{name or 'the model'} has no level {missing[0]:g}; give it all of {list(levels)}.")
-        lines.append([by_level[level] for level in levels])
-    names = None if len(models) == 1 else list(models)
-    coverage = np.array(lines).T
-    return calibration_curve(levels, coverage[:, 0] if names is None else coverage, ax, labels=names)
-
-
-def plot_watch(found: ChangeWatch, ax: Any = None) -> Any:
-    """Evidence of a change against the number of new rows, on a logarithmic scale, with the alarm.
-
-    Args:
-        found: What :func:`~snefy_ldl.conformal.watch` returned.
-        ax: Axes to draw on.
-
-    Returns:
-        The axes.
-
-    Example:
-        >>> ax = plot_watch(ChangeWatch(np.array([[0.4], [0.6]]), np.log([1.1, 0.9]), 100.0))
-        >>> ax.get_yscale(), ax.get_xlabel()
-        ('log', 'new rows')
-    """
-    ax = style.axes(ax, (6.0, 3.0))
-    rows = np.arange(1, len(found.log_evidence) + 1)
-    ax.plot(rows, np.exp(np.minimum(found.log_evidence, 700.0)), color=style.label_color(0), linewidth=1.6)
-    ax.axhline(found.alarm, color=style.QUIET, linewidth=1.0, linestyle=style.DASHES, zorder=1)
-    if found.alarm_row is not None:
-        ax.axvline(found.alarm_row + 1, color=style.label_color(5), linewidth=1.0, zorder=1)
-    style.quiet(ax, grid="y", yscale="log", xlabel="new rows", ylabel="evidence of a change")
-    return ax

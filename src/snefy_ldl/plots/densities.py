@@ -30,7 +30,6 @@ LogDensity = Callable[[Array], Any]
 
 def ternary_density(
     dist: SimplexDistribution | LogDensity,
-    ax: Axes | None = None,
     *,
     row: int = 0,
     labels: Sequence[str] | None = None,
@@ -39,6 +38,7 @@ def ternary_density(
     mean: Any = None,
     title: str | None = None,
     resolution: int = 140,
+    ax: Axes | None = None,
 ) -> Axes:
     """Density of one row over all mixes of three labels; the darkest area is the most likely.
 
@@ -120,12 +120,12 @@ def marginal_density(
     dist: SimplexDistribution,
     label: int,
     row: int = 0,
-    ax: Axes | None = None,
     *,
     name: str | None = None,
     truth: float | None = None,
     confidence_level: float | None = 0.9,
     color: str | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Density of one label's share for one row, its mean, and its central interval shaded.
 
@@ -244,11 +244,11 @@ EDGE = 0.013
 def share_ridges(
     dist: SimplexDistribution,
     row: int = 0,
-    ax: Axes | None = None,
     *,
     which: Sequence[int] | None = None,
     labels: Sequence[str] | None = None,
     truth: Any = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Density of each label's share for one row, each as high as the next, with its mean and what was observed.
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def pixel_gradients(image: Any, gradient: Any, ax: Axes | None = None, title: str = "") -> Axes:
+def pixel_gradients(image: Any, gradient: Any, title: str = "", ax: Axes | None = None) -> Axes:
     """An image in grey, and over it where it moves the prediction: blue raises it, orange lowers it.
 
     Args:

@@ -22,9 +22,9 @@ def intervals(
     mean: Any = None,
     labels: Sequence[str] | None = None,
     rows: Sequence[int] | None = None,
-    ax: Axes | None = None,
     *,
     row_names: Sequence[str] | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Interval of each label for a few rows, with the predicted mean and what was observed.
 
@@ -76,9 +76,9 @@ def intervals(
 def label_bars(
     D: Any,
     labels: Sequence[str] | None = None,
-    ax: Axes | None = None,
     *,
     row_names: Sequence[str] | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Label distributions as stacked bars, one per row.
 

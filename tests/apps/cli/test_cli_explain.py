@@ -37,7 +37,7 @@ def test_tables_and_a_picture(folder: Path) -> None:
     words = succeed("explain", folder / "model", folder / "rows.csv", "--feature", "night_bus_lines", "--step", 2,
                     "--out", folder / "x.png")  # fmt: skip
     assert "night_bus_lines +2: fun" in words.stdout
-    assert "intervals" not in words.stdout  # no labels
+    assert "(rows:" not in words.stdout  # no labels
     table = pd.read_csv(folder / "rows.csv")
     table.assign(**(100 * make_labels()).round(2)).to_csv(folder / "labelled.csv", index=False)
     words = succeed("explain", folder / "model", folder / "labelled.csv", "--feature", "night_bus_lines", "--json")

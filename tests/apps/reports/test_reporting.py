@@ -262,7 +262,7 @@ def test_how_far_coverage_depends_on_the_row(report: Report) -> None:
     assert found["CovGap"]["score"] == metrics.coverage_gap(mean.argmax(axis=1), D, ends, 0.9).mean()
     first = report.rows.X.iloc[:, 0]
     assert found["FSC"]["coverage"] == metrics.feature_stratified_coverage(first, D, ends, 4).mean()
-    assert found["FSC"]["expected"] == metrics.fsc_ceiling(first, 4, 0.9)
+    assert found["FSC"]["expected"] == metrics.conditional.fsc_ceiling(first, 4, 0.9)
     assert found["ERT"]["expected"] < 0.0
 
 

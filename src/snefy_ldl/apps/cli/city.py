@@ -14,7 +14,8 @@ from snefy_ldl.apps.cli.report_page import render_report
 from snefy_ldl.apps.reports.report import LEVEL, JudgedRows, make_report, one_dirichlet
 from snefy_ldl.auto import AutoLDL
 from snefy_ldl.datasets.synthetic import SyntheticData, make_city_districts
-from snefy_ldl.metrics import HIGHER_IS_BETTER, coverage, interval_width, score
+from snefy_ldl.metrics import coverage, interval_width, score
+from snefy_ldl.metrics.points import HIGHER_IS_BETTER
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from snefy_ldl.apps.cli.pictures import Pictures, render_page
 from snefy_ldl.apps.reports.report import FOLDS, LEVEL, LEVELS, Report, number_words
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import Importances
+from snefy_ldl.plots.shares import interval_panels
 from snefy_ldl.plots.style import shorten_name
 from snefy_ldl.plots.votes import plot_calibration
 from snefy_ldl.votes.scores import CountCalibration, calibrate_counts, noise_ceiling
@@ -266,7 +267,7 @@ def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration |
     def panels(title: str, chosen: Any) -> str:
         ends, observed, mean = (table[chosen][:, which] for table in (answers.ends, rows.D, answers.mean))
         titles, size = [rows.name(int(row)) for row in chosen], (3.7, (0.42 + 0.2 * len(which)) * len(chosen) + 0.25)
-        draw = partial(plots.interval_panels, ends, observed, mean, names, range(len(chosen)))
+        draw = partial(interval_panels, ends, observed, mean, names, range(len(chosen)))
         return pictures.figure(title, size, lambda figure: draw(figure, row_names=titles, columns=1))
 
     def histogram(name: str, pit: Array, label: int) -> tuple[str, str]:

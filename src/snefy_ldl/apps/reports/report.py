@@ -32,9 +32,10 @@ from snefy_ldl.explain.effects import group_variance
 from snefy_ldl.explain.features import column_names
 from snefy_ldl.explain.importance import Importance, rank_columns
 from snefy_ldl.learners import SABFGS
-from snefy_ldl.metrics import JointCalibration, joint_calibration_test, joint_pit
+from snefy_ldl.metrics import joint_calibration_test, joint_pit
 from snefy_ldl.metrics.averages import covered_labels, mean_over_rows
 from snefy_ldl.metrics.joint import FEWEST_ROWS as FEWEST_JOINT
+from snefy_ldl.metrics.joint import JointCalibration
 from snefy_ldl.networks.net import fit_dirichlet, label_concentration
 from snefy_ldl.snefy import SnefyLDL, fit_folds, fit_many
 from snefy_ldl.training import CandidateSpec
