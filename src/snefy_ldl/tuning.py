@@ -198,10 +198,10 @@ def _check_scoring(scoring: Any) -> tuple[str, bool]:
     name = "kl_divergence" if scoring == "kl" else scoring
     if name == "log_likelihood":
         return name, True
-    if name not in metrics.HIGHER_IS_BETTER:
-        known = ", ".join(["log_likelihood", "kl", *metrics.HIGHER_IS_BETTER])
+    if name not in metrics.points.HIGHER_IS_BETTER:
+        known = ", ".join(["log_likelihood", "kl", *metrics.points.HIGHER_IS_BETTER])
         raise InputError(f"scoring={scoring!r}: use one of {known}, or a function (model, X, D) -> number.")
-    return name, metrics.HIGHER_IS_BETTER[name]
+    return name, metrics.points.HIGHER_IS_BETTER[name]
 
 
 def _list_settings(estimator: SnefyLDL, space: Any, n_iter: int | None, seed: int, scored: str) -> list[dict[str, Any]]:

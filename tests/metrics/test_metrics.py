@@ -97,7 +97,7 @@ def test_score_aligns_names_once():
 
 
 def test_score_has_exactly_the_six_names():
-    assert list(score([[0.5, 0.5]], [[0.2, 0.8]])) == NAMES == list(metrics.HIGHER_IS_BETTER)
+    assert list(score([[0.5, 0.5]], [[0.2, 0.8]])) == NAMES == list(metrics.points.HIGHER_IS_BETTER)
 
 
 @st.composite

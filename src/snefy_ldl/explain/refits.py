@@ -25,7 +25,8 @@ FEW_VALUES = 3
 #: Rows per function of the columns, at least: for splines, or else straight lines; and for products of two columns.
 ROWS_PER_FUNCTION, ROWS_PER_PRODUCT = 3, 8
 #: Quantiles at which the curvature of a spline changes, few and many; and rows per function, at least, for many.
-SOME_KNOTS, MANY_KNOTS, ROWS_PER_KNOT = (0.5,), (0.1, 0.3, 0.5, 0.7, 0.9), 20
+SOME_KNOTS: tuple[float, ...] = (0.5,)
+MANY_KNOTS, ROWS_PER_KNOT = (0.1, 0.3, 0.5, 0.7, 0.9), 20
 #: Products are of values cut at so many standard deviations.
 PRODUCT_CLIP = 3.0
 #: Rows of a level without which nothing is said of it.
@@ -232,6 +233,8 @@ class Refits:
         assert self.design is not None
         change = self.design.of(self.numbers.of(after)) - self.design.of(self.numbers.of(before))
         average = (change / stretch).mean(axis=0)
-        effect, spread = average @ self.coefficients, (average @ self.refitted).std(axis=0, ddof=1)
-        reach = stats.t.ppf(0.5 + confidence_level / 2, max(self.freedom, 1)) * self.factor * spread
-        return effect, np.asarray(np.stack([effect - reach, effect + reach], axis=-1), dtype=np.float64)
+        effect: Array = average @ self.coefficients
+        spread = (average @ self.refitted).std(axis=0, ddof=1)
+        reach: Array = stats.t.ppf(0.5 + confidence_level / 2, max(self.freedom, 1)) * self.factor * spread
+        ends: Array = np.stack([effect - reach, effect + reach], axis=-1)
+        return effect, ends

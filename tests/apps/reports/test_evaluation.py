@@ -32,7 +32,7 @@ def test_figures_are_those_of_the_measures(city, model):
     report = evaluate(model, X, D, level=0.8)
     predicted, ends = model.predict(X), model.predict_interval(X, 0.8)
     assert report["rows"] == 50
-    assert set(report["metrics"]) == set(metrics.HIGHER_IS_BETTER)
+    assert set(report["metrics"]) == set(metrics.points.HIGHER_IS_BETTER)
     for name, entry in report["metrics"].items():
         wanted = getattr(metrics, name)(D, predicted, return_std_error=True)
         assert (entry["value"], entry["std_error"]) == pytest.approx(wanted, rel=1e-12)

@@ -137,7 +137,7 @@ def test_coverage_with_zeros_is_what_evaluate_and_a_recount_find(with_zeros: tup
 def test_scores_are_the_metrics_and_paired(report: Report) -> None:
     rows, answers = report.rows, report.answers
     assert [line.name for line in report.scores][3] == "KL divergence"
-    for line, name in zip(report.scores, metrics.HIGHER_IS_BETTER):
+    for line, name in zip(report.scores, metrics.points.HIGHER_IS_BETTER):
         value, error = getattr(metrics, name)(rows.D, answers.mean, return_std_error=True)
         assert (line.value, line.std_error) == pytest.approx((value, error))
     rival = Rival("other", np.full(rows.D.shape, 1.0 / 3.0))

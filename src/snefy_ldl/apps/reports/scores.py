@@ -21,7 +21,7 @@ from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.prediction import DistributionPredictor
 
 #: Which way each of the six measures of label distribution learning is better.
-BETTER = {name: "higher" if is_higher else "lower" for name, is_higher in metrics.HIGHER_IS_BETTER.items()}
+BETTER = {name: "higher" if is_higher else "lower" for name, is_higher in metrics.points.HIGHER_IS_BETTER.items()}
 
 
 def evaluate(
@@ -40,7 +40,7 @@ def evaluate(
         groups: of the rows, (N,) or (N, k), as ``fit`` took them; None if they are not known.
 
     Returns:
-        ``rows``; ``metrics``, each measure of :data:`snefy_ldl.metrics.HIGHER_IS_BETTER`; ``log_likelihood``; and
+        ``rows``; ``metrics``, each measure of :func:`snefy_ldl.metrics.score`; ``log_likelihood``; and
         ``interval`` with ``level``, ``coverage`` (None for votes, which do not show the shares behind them) and
         ``width``. Every figure is a dict of ``value``, ``std_error`` over rows (None for one row) and ``better``; the
         likelihood's ``of`` names what it is a density of: "shares", "shares with zeros" or "votes". Only figures of the

@@ -209,7 +209,7 @@ def _check_set(name: str, X: Any, D: Any) -> TestSet:
 
 def _check_measures(measures: Any) -> dict[str, Measure]:
     """Measures by name; the six of Geng (2016) by default."""
-    chosen = list(metrics.HIGHER_IS_BETTER) if measures is None else measures
+    chosen = list(metrics.points.HIGHER_IS_BETTER) if measures is None else measures
     chosen = [chosen] if isinstance(chosen, str) or callable(chosen) else list(chosen)
     unknown = [one for one in chosen if not callable(one) and one not in metrics.MEASURES]
     if unknown or not chosen:
