@@ -96,25 +96,6 @@ def test_the_law_of_one_unknown_share(snefy: Build) -> None:
         given.marginal("b")
 
 
-def test_against_draws_in_a_window(snefy: Build, rng: Rng) -> None:
-    """Draws whose first share lies within 0.004 of 0.3; 4 means a row at 5.5 standard errors, and the window's bias.
-
-    Within the window the conditional mean moves by less than the window's width.
-    """
-    law = snefy(4, n=3, batch=(), concentration=(1.5, 6.0), seed=1)
-    draws = law.sample((400_000,), generator=rng(3))
-    near = draws[(draws[:, 0] - 0.3).abs() < 0.004]
-    assert len(near) > 2000
-    given = law.condition({0: 0.3})
-    error = near.std(0) / math.sqrt(len(near))
-    assert ((near.mean(0) - given.mean).abs() <= SIGMAS * error + 0.004).all()
-    direct = given.sample((20_000,), generator=rng(4))
-    torch.testing.assert_close(direct.sum(-1), torch.ones(20_000, dtype=torch.float64))
-    assert (direct[:, 0] == 0.3).all()
-    error = direct.std(0) / math.sqrt(len(direct))
-    assert ((direct.mean(0) - given.mean).abs() <= SIGMAS * error + 1e-12).all()
-
-
 def test_names_follow_the_rows(snefy: Build) -> None:
     law = snefy(3, batch=(4,)).named(["sand", "silt", "clay"])
     for other in (

@@ -235,14 +235,6 @@ def test_members_average_the_densities(snefy: Build) -> None:
     torch.testing.assert_close(together.posterior(votes).mean, (evidence[..., None] * means).sum(0))
 
 
-def test_member_weights_may_differ_by_row(snefy: Build) -> None:
-    base = snefy(3, n=2, members=2)
-    weights = double([[0.9, 0.1], [0.2, 0.8]])
-    dist = SnefySimplex(base.exponents, base.readout, base.log_scale, log_members=weights.log())
-    single = [SnefySimplex(base.exponents[k], base.readout[k], base.log_scale[:, k]).mean for k in range(2)]
-    torch.testing.assert_close(dist.mean, (weights.T[..., None] * torch.stack(single)).sum(0))
-
-
 # -- the best point for a loss -----------------------------------------------------------------------------------------
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -359,10 +351,6 @@ def test_the_whole_range_is_finite_and_bounded(concentration: float, n_labels: i
     assert (levels.diff(dim=-1) >= 0.0).all()
 
 
-def test_exact_zeros_have_a_finite_density(snefy: Build) -> None:
-    assert torch.isfinite(snefy(3).log_prob(double([[0.0, 0.4, 0.6], [0.0, 0.0, 1.0]]))).all()
-
-
 def test_float32_in_float32_out_and_equal_to_float64(snefy: Build) -> None:
     """Everything is computed in float64, so float32 answers are float64 ones rounded: 1e-6 relative."""
     single = snefy(5, n=6, dtype=torch.float32)
@@ -395,11 +383,6 @@ def test_float32_in_float32_out_and_equal_to_float64(snefy: Build) -> None:
         torch.testing.assert_close(low.double(), high, rtol=1e-6, atol=1e-7, msg=lambda m, name=name: f"{name}: {m}")
     assert single.sample((4,)).dtype == torch.float32
     assert single.entropy(10).dtype == torch.float32
-
-
-def test_own_draws_pass_validation_in_float32(snefy: Build) -> None:
-    dist = snefy(150, n=4, dtype=torch.float32)
-    assert torch.isfinite(dist.log_prob(dist.sample((50,)))).all()
 
 
 class Largest(TorchDispatchMode):
@@ -531,18 +514,6 @@ def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.Monke
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["signed", "members", "with votes", "members with votes", "listed weights"])
-def test_expand(kind: str, snefy: Build, cancelling: Build) -> None:
-    dist = _cases(snefy, cancelling)[kind]
-    wide = dist.expand((4, 2))
-    assert type(wide) is type(dist)
-    assert (wide.batch_shape, wide.event_shape) == ((4, 2), (3,))
-    torch.testing.assert_close(wide.mean, dist.mean.expand(4, 2, 3))
-    ell = interior(8, 3).reshape(4, 2, 3)
-    torch.testing.assert_close(wide.log_prob(ell), dist.log_prob(ell))
-    assert wide.marginal(0).expand((5, 4, 2)).mean.shape == (5, 4, 2)
-
-
 def test_validation(snefy: Build) -> None:
     dist = snefy(3)
     with pytest.raises(ValueError, match="not a label distribution"):
@@ -639,26 +610,3 @@ def test_member_means_are_those_of_each_member_alone(snefy: Build) -> None:
 
 
 # -- the surface that other modules build on --------------------------------------------------------------------------
-
-
-def test_rows_members_and_blocks_are_the_same_law(snefy: Build) -> None:
-    law = snefy(3, batch=(5,), members=2, seed=4)
-    points = torch.distributions.Dirichlet(torch.ones(3, dtype=torch.float64)).sample((4,))
-    assert len(law) == 5
-    assert law.device == law.concentration.device
-    at_all = law.log_prob_at(points)  # (4, 5)
-    torch.testing.assert_close(at_all, law.log_prob(points[:, None]), rtol=1e-12, atol=1e-12)
-    votes = torch.tensor([[1.0, 0.0, 2.0]], dtype=torch.float64).expand(5, 3)
-    for one in (law, law.posterior(votes), SnefySimplex.from_mixture(law.weights(), law.concentration)):
-        for rows in (slice(1, 3), [4, 0], np.array([2]), torch.tensor([True, False, True, False, False])):
-            index = torch.arange(5)[rows if isinstance(rows, slice) else torch.as_tensor(rows)]
-            part = one[rows]
-            assert part.batch_shape == (len(index),)
-            torch.testing.assert_close(part.mean, one.mean[index], rtol=1e-12, atol=1e-12)
-            torch.testing.assert_close(part.log_prob_at(points), one.log_prob_at(points)[:, index])
-        torch.testing.assert_close(one[-1].mean, one.mean[-1])
-    again = law[:2].joined([law[:2], law[2:]])
-    torch.testing.assert_close(again.mean, law.mean)
-    laws = law.members()
-    mixed = torch.logsumexp(torch.stack([one.log_prob_at(points) for one in laws]), 0) - np.log(2.0)
-    torch.testing.assert_close(mixed, at_all, rtol=1e-10, atol=1e-10)

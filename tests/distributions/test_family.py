@@ -10,7 +10,6 @@ import scipy.special
 import torch
 from torch import Tensor
 
-from snefy_ldl._internal.special import pair_gram
 from snefy_ldl.distributions import SnefySimplex, marginal
 from snefy_ldl.distributions.snefy import PairFamily
 from snefy_ldl.errors import InputError
@@ -25,17 +24,6 @@ def cdf_at(law: SnefySimplex, label: int, shares: Tensor) -> np.ndarray:
     rest = law.concentration.sum(-1).numpy() - alpha
     below = scipy.special.betainc(alpha, rest, shares.numpy()[..., None])  # (N, A, P)
     return np.asarray((below * law.weights().numpy()[:, None]).sum(-1))
-
-
-def test_rows_of_a_law_share_their_family(snefy: Build) -> None:
-    law = snefy(4, n=5, batch=(6,), members=2)
-    for other in (law[2:4], law.expand((2, 6)), law.posterior([1, 0, 2, 0]), law.joined([law[:2], law[2:]])):
-        assert other.family is law.family
-    torch.testing.assert_close(law.family.gram, pair_gram(law.readout.double()))
-    features, size = law.rows.unit_features()
-    torch.testing.assert_close(size, law.sum_abs_weights)
-    norms = torch.einsum("kbi,kij,kbj->b", features, law.family.matrix(), features)
-    torch.testing.assert_close(norms, torch.ones(6).double())
 
 
 def test_a_merged_law_keeps_its_exact_weights_when_expanded(snefy: Build) -> None:
@@ -53,15 +41,6 @@ def test_gradients_are_never_kept(snefy: Build) -> None:
     law.mean[:, 0].sum().backward()
     assert exponents.grad is not None
     assert float(exponents.grad.abs().max()) > 0.0
-
-
-def test_parts_made_in_inference_mode_serve_outside(snefy: Build) -> None:
-    law = snefy(3, n=4, batch=(5,))
-    with torch.inference_mode():
-        _ = law.mean
-    scale = law.log_scale.clone().requires_grad_()
-    SnefySimplex(law.exponents, law.readout, scale, family=law.family).mean[:, 0].sum().backward()
-    assert float(scale.grad.abs().max()) > 0.0  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("exact", [True, False])

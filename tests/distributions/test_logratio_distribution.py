@@ -15,7 +15,6 @@ from scipy.linalg import helmert
 from scipy.special import logsumexp
 
 from snefy_ldl.distributions.logratio import LogRatioSimplex, Mixture
-from snefy_ldl.errors import InputError
 
 #: Standard errors that an average of draws may be off: one comparison in 15,000 is a false alarm.
 FOUR = 4.0
@@ -58,12 +57,6 @@ def grid() -> tuple[Any, Any]:
     return torch.as_tensor(points), (np.outer(weights, weights) * (1 - first)).ravel()
 
 
-@pytest.fixture(scope="module")
-def density(law: LogRatioSimplex, grid: tuple[Any, Any]) -> Any:
-    """Mass at every point of the grid (S, N)."""
-    return law.log_prob_at(grid[0]).exp().numpy() * grid[1][:, None]
-
-
 def test_one_component_is_the_logistic_normal_law() -> None:
     mixture = make_mixture(1, 4, 1, 1)
     law = LogRatioSimplex(mixture)
@@ -100,62 +93,6 @@ def test_exact_answers_about_log_ratios_equal_many_draws(law: LogRatioSimplex) -
         assert (np.abs((values > math.log(k)).mean(0) - chance) < FOUR * 0.5 / math.sqrt(n)).all()
 
 
-def test_a_log_ratio_is_a_law_of_its_own(law: LogRatioSimplex) -> None:
-    ratio = law.log_ratio(["sand", "silt"], "clay")
-    at = torch.linspace(-12.0, 12.0, 4001).double()[:, None]
-    mass = ratio.log_prob(at).exp().numpy()
-    x = at.numpy()[:, 0]
-    np.testing.assert_allclose(np.trapezoid(mass, x, axis=0), 1.0, atol=1e-6)
-    np.testing.assert_allclose(np.trapezoid(mass * x[:, None], x, axis=0), ratio.mean, atol=1e-6)
-    square = np.trapezoid(mass * x[:, None] ** 2, x, axis=0)
-    np.testing.assert_allclose(square - ratio.mean.numpy() ** 2, ratio.variance, atol=1e-6)
-    np.testing.assert_allclose(ratio.cdf(ratio.icdf(torch.tensor([0.2, 0.7]))), [0.2, 0.7], atol=1e-10)
-    assert ratio.quantiles([0.1, 0.9]).shape == (2, 2)
-    draws = ratio.sample((4000,))
-    for row in range(2):  # a false alarm in 1 of 5,000 seeds
-        assert (
-            scipy.stats.kstest(
-                draws[:, row], lambda t, row=row: ratio.cdf(torch.tensor(t)[:, None])[:, row].numpy()
-            ).pvalue
-            > 1e-4
-        )
-    with pytest.raises(InputError, match="each once"):
-        law.log_ratio("sand", ["sand", "clay"])
-    with pytest.raises(InputError, match="strictly between"):
-        ratio.icdf(torch.tensor([0.0, 0.5]))
-
-
-def test_means_and_moments_of_shares_equal_quadrature(law: LogRatioSimplex, grid: Any, density: Any) -> None:
-    points = grid[0].numpy()
-    mean = density.T @ points
-    np.testing.assert_allclose(law.mean, mean, atol=1e-3)
-    assert (np.abs(law.mean.numpy() - mean) < 6.0 * law.mean_error.numpy() + 2e-4).all()
-    assert float(law.mean_error.max()) < 1e-3
-    products = np.einsum("sn,sj,sk->njk", density, points, points)
-    covariance = products - mean[:, :, None] * mean[:, None]
-    np.testing.assert_allclose(law.covariance_matrix, covariance, atol=1e-3)
-    np.testing.assert_allclose(law.covariance_matrix.sum(-1), 0.0, atol=1e-12)
-    np.testing.assert_allclose(law.variance, np.einsum("njj->nj", covariance), atol=1e-3)
-    logs = np.log(points)
-    np.testing.assert_allclose(law.expected_log(), density.T @ logs, atol=3e-3)
-    np.testing.assert_allclose(law.expected_entropy(), density.T @ -(points * logs).sum(1), atol=1e-3)
-    gap = law.expected_log()[:, 0] - law.expected_log()[:, 2]
-    np.testing.assert_allclose(gap, law.log_ratio(0, 2).mean, atol=1e-10)
-    second = np.einsum("sn,sj,sk->njk", density, logs, logs)
-    first = density.T @ logs
-    np.testing.assert_allclose(law.covariance_log(), second - first[:, :, None] * first[:, None], atol=3e-2)
-
-
-def test_two_labels_are_exact() -> None:
-    mixture = make_mixture(1, 2, 1, 2)
-    share = LogRatioSimplex(mixture).marginal(0)
-    mean = (mixture.location + mixture.factor[..., 0] * mixture.centres[..., 0])[0] * math.sqrt(2)
-    width = (mixture.factor[0, 0, 0, 0].abs() * mixture.log_widths[0].exp() * math.sqrt(2)).numpy()
-    at = math.log(0.3 / 0.7)
-    expected = (mixture.log_weights[0, 0].exp().numpy() * scipy.stats.norm.cdf(at, mean[0].numpy(), width)).sum()
-    assert float(share.cdf(torch.tensor([0.3], dtype=torch.float64))) == pytest.approx(expected, abs=1e-12)
-
-
 def test_subcompositions_are_exact(law: LogRatioSimplex) -> None:
     part = law.subcomposition(["clay", "sand"])
     at = torch.tensor([[-0.5], [0.7]]).double()
@@ -183,24 +120,6 @@ def test_known_ratios_equal_quadrature(law: LogRatioSimplex) -> None:
     )
     np.testing.assert_allclose(given.mean[:, 2], (weights * (1 - total)) @ conditional, atol=2e-3)
     np.testing.assert_allclose(given.mean[:, 0], ratio * given.mean[:, 1], rtol=1e-9)
-
-
-def test_known_ratios_of_a_wider_law_equal_draws_near_them() -> None:
-    law = LogRatioSimplex(make_mixture(1, 5, 2, 3))
-    one, other = (float(law.log_ratio(*pair).mean.exp()) for pair in ((0, 1), (3, 4)))
-    given = law.condition_ratios({(0, 1): one, (3, 4): other})
-    logs = law.sample((400_000,), torch.Generator().manual_seed(0))[:, 0].log().numpy()
-    window = 0.1
-    near = np.abs(logs[:, 0] - logs[:, 1] - math.log(one)) < window
-    near &= np.abs(logs[:, 3] - logs[:, 4] - math.log(other)) < window
-    values = (logs[:, 0] - logs[:, 2])[near]
-    assert len(values) > 500
-    totals = given.rest.log_ratio(0, 1)  # labels 0 and 1 together, against 2
-    expected = float(totals.mean) + math.log(one / (1 + one))
-    # four standard errors, one false alarm in 15,000, and what the window may move
-    assert abs(values.mean() - expected) < FOUR * values.std() / math.sqrt(len(values)) + 0.01
-    density = math.log(near.mean() / (2 * window) ** 2) - math.log(one) - math.log(other)
-    assert abs(density - float(given.log_prob_known)) < FOUR / math.sqrt(len(values)) + 0.01
 
 
 def test_known_shares_come_by_weighted_draws(law: LogRatioSimplex) -> None:
@@ -246,21 +165,6 @@ def test_rows_members_and_shapes(law: LogRatioSimplex) -> None:
     assert "labels=3" in repr(law)
     assert float(law.prob_zero().max()) == 0.0
     assert not law.rows.may_be_zero
-
-
-def test_what_leaves_the_family_is_refused(law: LogRatioSimplex) -> None:
-    for question, ask in {
-        "amalgamate": lambda: law.amalgamate([[0, 1], [2]]),
-        "posterior": lambda: law.posterior([[1, 0, 0]] * 2),
-        "log_prob_counts": lambda: law.log_prob_counts([[1, 0, 0]] * 2),
-    }.items():
-        assert not law.supports(question)
-        with pytest.raises(InputError):
-            ask()
-    for question in ("condition_ratios", "subcomposition", "rosenblatt", "condition", "log_ratio"):
-        assert law.supports(question)
-    with pytest.raises(InputError, match="ratio"):
-        law.prob_greater(0, 1, -1.0)
 
 
 def test_rows_that_differ_in_location_alone_answer_as_each_by_itself() -> None:

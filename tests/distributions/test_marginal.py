@@ -127,19 +127,6 @@ def test_both_paths_agree(concentration: float, n_labels: int, snefy: Build, mon
     torch.testing.assert_close(icdf_table, icdf, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.slow
-def test_all_labels_at_once_are_each_label_alone(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    dist, levels = snefy(4, n=6, batch=(30,), members=2), [0.0, 0.05, 0.5, 0.95, 1.0]
-    alone = torch.stack([dist.marginal(r).quantiles(levels) for r in range(4)], 1)
-    torch.testing.assert_close(dist.quantiles(levels), alone, rtol=1e-7, atol=1e-9)
-    own = np.random.default_rng(0).uniform(size=(30, 4, 2))
-    rows = torch.stack([dist.marginal(r).icdf(double(own[:, r].T)).T for r in range(4)], 1)
-    torch.testing.assert_close(dist.quantiles(own), rows, rtol=1e-7, atol=1e-9)
-    votes = dist.posterior(double([1.0, 0.0, 2.0, 0.0]))
-    alone = torch.stack([votes.marginal(r).quantiles([0.1, 0.9]) for r in range(4)], 1)
-    torch.testing.assert_close(votes.quantiles([0.1, 0.9]), alone)
-
-
 def test_ends_and_dtypes(path: str, snefy: Build) -> None:
     share = snefy(3, dtype=torch.float32).marginal([0, 2])
     ends = double([-0.5, 0.0, 1.0, 3.0])[:, None]
@@ -167,12 +154,3 @@ def test_contract(snefy: Build) -> None:
         share.log_prob(double(1.5).expand(2, 3))
     with pytest.raises(InputError, match="all of them sum to one"):
         dist.marginal([0, 1, 2, 3])
-
-
-def test_a_large_posterior_is_answered_in_chunks(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    after = snefy(3, n=5, batch=(40,)).posterior(torch.arange(120.0).reshape(40, 3) % 5.0)
-    at = double([0.1, 0.6])[:, None]
-    whole = after.marginal(0).cdf(at), after.marginal(0).icdf(at)
-    monkeypatch.setattr("snefy_ldl._internal.limits.CACHE_ELEMENTS", 100)
-    torch.testing.assert_close(after.marginal(0).cdf(at), whole[0])
-    torch.testing.assert_close(after.marginal(0).icdf(at), whole[1], rtol=1e-8, atol=1e-9)

@@ -97,18 +97,6 @@ def test_table_and_direct_routes_agree(snefy: Build, rng: Rng, monkeypatch: pyte
         torch.testing.assert_close(one, other, rtol=0, atol=1e-7)
 
 
-def test_rows_with_the_same_votes_share_a_table(snefy: Build, rng: Rng, monkeypatch: pytest.MonkeyPatch) -> None:
-    votes = torch.tensor([[2.0, 0.0, 1.0], [0.0, 3.0, 0.0]]).repeat(40, 1)
-    law = snefy(3, n=5, batch=(80,)).posterior(votes)
-    draws = law.sample(generator=rng(4))
-    direct = law.rosenblatt(draws)
-    monkeypatch.setattr(rosenblatt, "DIRECT_STICKS", 100)
-    tabled = law.rosenblatt(draws)
-    assert not torch.equal(direct, tabled)
-    torch.testing.assert_close(tabled, direct, rtol=0, atol=1e-8)
-    torch.testing.assert_close(law.inverse_rosenblatt(tabled), draws, rtol=0, atol=1e-8)
-
-
 def test_points_must_fit(snefy: Build) -> None:
     law = snefy(3)
     for bad, message in (

@@ -1147,9 +1147,10 @@ class LogRatioSimplex(SimplexDistribution):
 
     Labels may be absent: shares of exactly zero have a probability of their own. Exact are the density, draws, presence
     (:meth:`prob_zero`, :meth:`prob_support`), log-ratios (:meth:`log_ratio`, :meth:`log_ratio_mean`), ``prob_greater``,
-    ``subcomposition``, ``given_support``, ``condition_ratios`` and ``rosenblatt``. Means, variances and quantiles of shares come by quasi-random draws, always the same ones;
-    :attr:`mean_error`, :attr:`variance_error` and :meth:`quantiles_error` are their standard errors. Votes and joint
-    distributions of sums of shares are not supported (see :meth:`supports`).
+    ``subcomposition``, ``given_support``, ``condition_ratios`` and ``rosenblatt``. Means, variances and quantiles of
+    shares come by quasi-random draws, always the same ones; :attr:`mean_error`, :attr:`variance_error` and
+    :meth:`quantiles_error` are their standard errors. Votes and joint distributions of sums of shares are not supported
+    (see :meth:`supports`).
 
     Args:
         mixture: the mixture of Gaussians, in the coordinates of :func:`snefy_ldl.logratios.ilr`.
