@@ -233,7 +233,6 @@ class SimplexDistribution(Distribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012 - torch's own spelling
     support = constraints.simplex
-    has_rsample = False
 
     def __init__(
         self,
@@ -828,17 +827,31 @@ class SimplexDistribution(Distribution):
         with torch.no_grad():
             return self.rows.draw_logs(check_draws(n, len(self) * self.n_labels), generator)
 
+    @torch.no_grad()
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws (*sample_shape, *batch, L)."""
-        shape = as_size(sample_shape, "sample_shape")
-        logs = self.draw_logs(math.prod(shape), generator)
-        return logs.exp().reshape(*shape, *self.batch_shape, self.n_labels).to(self.dtype)
+        return self._drawn(sample_shape, generator)
 
-    def rsample(self, sample_shape: Size | Sequence[int] = ()) -> Tensor:
-        """Draws that carry gradients; not every distribution has them (``has_rsample``)."""
-        raise InputError(
-            f"{type(self).__name__} has no reparametrised draws: use sample, or log_prob with the score function."
-        )
+    @property
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        """Whether :meth:`rsample` exists."""
+        return self.supports("rsample")
+
+    def rsample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
+        """Draws (*sample_shape, *batch, L) that carry gradients; not every distribution has them (``has_rsample``).
+
+        Components are drawn by their weights, which therefore get no gradient.
+
+        Raises:
+            InputError: there are none; the message names what to use instead.
+        """
+        self._ask("rsample")
+        return self._drawn(sample_shape, generator)
+
+    def _drawn(self, sample_shape: Size | Sequence[int], generator: torch.Generator | None) -> Tensor:
+        shape = as_size(sample_shape, "sample_shape")
+        logs = self.rows.draw_logs(check_draws(shape.numel(), len(self) * self.n_labels), generator)
+        return logs.exp().reshape(*shape, *self.batch_shape, self.n_labels).to(self.dtype)
 
     def entropy(  # type: ignore[override]
         self,

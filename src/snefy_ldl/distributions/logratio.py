@@ -43,7 +43,7 @@ from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import align_labels, as_float
 from snefy_ldl.distributions.base import LogMoment, Order, SimplexDistribution, SimplexRows
 from snefy_ldl.distributions.conditioning import KnownRatios, KnownShares, WeightedDraws
-from snefy_ldl.distributions.shapes import as_size, check_draws, common_shape, is_several
+from snefy_ldl.distributions.shapes import common_shape, is_several
 from snefy_ldl.errors import InputError
 
 #: Quasi-random draws per row: nets that are scrambled apart, whose differences tell the error, and points of each.
@@ -1179,24 +1179,6 @@ class LogRatioSimplex(SimplexDistribution):
         self, mixture: Mixture, batch_shape: Size | Sequence[int] | None = None, validate_args: bool | None = None
     ) -> None:
         super().__init__(LogRatioRows(mixture), batch_shape, torch.float64, validate_args)
-
-    @property
-    def has_rsample(self) -> bool:  # type: ignore[override]
-        """Whether :meth:`rsample` exists: only if no label may be absent."""
-        return not self.rows.may_be_zero
-
-    def rsample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
-        """Draws (*sample_shape, *batch, L) with gradients for locations, factors, centres and widths.
-
-        Components are drawn by their weights, which therefore get no gradient.
-
-        Raises:
-            InputError: labels may be absent.
-        """
-        self._ask("rsample")
-        shape = as_size(sample_shape, "sample_shape")
-        logs = self.rows.draw_logs(check_draws(shape.numel(), len(self) * self.n_labels), generator)
-        return logs.exp().reshape(*shape, *self.batch_shape, self.n_labels).to(self.dtype)
 
     def prob_support(self, present: Any) -> Tensor:
         """Exact probability that these labels are there and all others absent (*batch,).

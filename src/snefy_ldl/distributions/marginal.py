@@ -143,16 +143,15 @@ class Marginal(Distribution):
             Probabilities (..., *batch).
         """
         value = _as_tensor(value)
-        dist, shape = self.dist.matched(value.shape)
-        if not shape.numel():
-            return value.new_empty(shape).to(self.dist.dtype)
-        points = value.double().expand(shape).reshape(-1, len(dist)).T.cpu().numpy()  # (N, Q)
-        at_zero, below_one = (end[:, None] for end in dist.rows.ends(self.labels))
-        inside = np.where((points <= 0.0) | (points >= 1.0), 0.5, points)  # an integral takes longest at the ends
-        answer = np.clip(dist.rows.share_cdf(self.labels, inside), at_zero, below_one)
-        # the support's ends, exactly
-        answer = np.where(points < 0.0, 0.0, np.where(points == 0.0, at_zero, np.where(points >= 1.0, 1.0, answer)))
-        return self._back(answer, shape, value.dtype if value.is_floating_point() else torch.float64)
+
+        def answer(rows: Any, points: Array) -> Array:
+            at_zero, below_one = (end[:, None] for end in rows.ends(self.labels))
+            inside = np.where((points <= 0.0) | (points >= 1.0), 0.5, points)
+            found = np.clip(rows.share_cdf(self.labels, inside), at_zero, below_one)
+            # the support's ends, exactly
+            return np.where(points < 0.0, 0.0, np.where(points == 0.0, at_zero, np.where(points >= 1.0, 1.0, found)))
+
+        return self._asked(value, answer, value.dtype if value.is_floating_point() else torch.float64)
 
     @torch.no_grad()
     def icdf(self, value: Tensor | float) -> Tensor:
@@ -164,16 +163,23 @@ class Marginal(Distribution):
         Returns:
             Shares (..., *batch), exact to 2e-7 or better in probability; 0 or 1 where an atom holds the level.
         """
-        value = _as_tensor(value)
+
+        def answer(rows: Any, levels: Array) -> Array:
+            if not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
+                raise InputError("quantile levels must lie between 0 and 1.")
+            found = rows.share_quantiles(self.labels, np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS))
+            return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, found))
+
+        return self._asked(_as_tensor(value), answer, self.dist.dtype)
+
+    def _asked(self, value: Tensor, answer: Callable[[Any, Array], Array], dtype: torch.dtype) -> Tensor:
+        """Answers of rows at their own points (N, Q), in the points' shape."""
         dist, shape = self.dist.matched(value.shape)
         if not shape.numel():
-            return value.new_empty(shape).to(self.dist.dtype)
-        levels = value.double().expand(shape).reshape(-1, len(dist)).T.cpu().numpy()  # (N, Q)
-        if not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
-            raise InputError("quantile levels must lie between 0 and 1.")
-        answer = dist.rows.share_quantiles(self.labels, np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS))
-        answer = np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, answer))
-        return self._back(answer, shape, self.dist.dtype)
+            return value.new_empty(shape, dtype=dtype)
+        points = value.double().expand(shape).reshape(-1, len(dist)).T.cpu().numpy()
+        found = np.ascontiguousarray(answer(dist.rows, points).T)
+        return torch.as_tensor(found, device=dist.device).reshape(shape).to(dtype)
 
     def quantiles(self, alpha: Any) -> Tensor:
         """Several quantile levels at once: alpha (A,) -> (*batch, A).
@@ -187,9 +193,6 @@ class Marginal(Distribution):
         levels = torch.as_tensor(np.atleast_1d(np.asarray(alpha, dtype=np.float64)))
         column = levels.reshape(-1, *([1] * len(self.batch_shape)))
         return self.icdf(column).movedim(0, -1)
-
-    def _back(self, answer: Array, shape: Size, dtype: torch.dtype) -> Tensor:
-        return torch.as_tensor(np.ascontiguousarray(answer.T), device=self.dist.device).reshape(shape).to(dtype)
 
 
 def _as_tensor(value: Any) -> Tensor:

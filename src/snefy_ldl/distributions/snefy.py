@@ -9,9 +9,9 @@ were seen. An expectation is ``E[φ(ℓ)|x] = Σ_p c_p(x) E_p[φ]``: (rows × pa
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -51,7 +51,7 @@ Densities = Callable[[Tensor], list[Tensor]]
 class PairFamily:
     """The pairs of neurons of K members, and everything about them that does not depend on a row.
 
-    Parts are made when first asked for, and kept unless they must carry gradients. Many threads may ask at once.
+    Parts are made when first asked for, and kept unless they must carry gradients.
 
     Args:
         exponents: ``W`` (K, n, L); every entry above -1/2.
@@ -98,19 +98,7 @@ class PairFamily:
         self.total = self.concentration.sum(-1)
         self.log_kernel, self.log_root_norm = unit_kernel(exponents)
         self.gram = pair_gram(readout.double()) if gram is None else gram
-        self._set_up_store()
-
-    def _set_up_store(self) -> None:
-        self._parts: dict[str, object] = {}
-        self._lock = threading.RLock()  # a part may be made of others
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Everything but the parts that can be made again, and the lock, which cannot be copied."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_parts", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._set_up_store()
+        self._parts: dict[str, Any] = {}
 
     @property
     def n_members(self) -> int:
@@ -140,11 +128,10 @@ class PairFamily:
         """A part by its name, made if it is not there; one that must carry gradients is not kept."""
         if self.exponents.requires_grad or self.gram.requires_grad:
             return make()
-        with self._lock:  # one makes it, the others wait
-            if name not in self._parts:
-                with torch.inference_mode(False), torch.no_grad():  # so that it serves outside such modes, too
-                    self._parts[name] = make()
-            return self._parts[name]  # type: ignore[return-value]
+        if name not in self._parts:  # of two threads that make it, either's serves
+            with torch.inference_mode(False), torch.no_grad():  # so that it serves outside such modes, too
+                self._parts[name] = make()
+        return self._parts[name]
 
     def half_gram(self) -> Tensor:
         """``M`` over the pairs i <= j, each counted once (K, P)."""
@@ -447,6 +434,7 @@ class SnefyRows(SimplexRows):
     """
 
     square: Any  # Square or Listed
+    why_not = MappingProxyType({"rsample": "a square has no reparametrised draws: use sample and log_prob."})
 
     def __init__(self, square: Square | Listed, votes: Tensor | None) -> None:
         self.square, self.offset, self.concentration = square, votes, square.concentration
