@@ -12,7 +12,6 @@ import pytest
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, LabelWarning, TrainingError, TrainingWarning
-from snefy_ldl.snefy import fit_many
 from snefy_ldl.training import CandidateSpec, FittedModel, Task, TrainingData
 from snefy_ldl.training import fit as fit_module
 from snefy_ldl.training.policy import POLICY
@@ -134,22 +133,7 @@ def test_a_user_may_name_the_candidates(city):
         SnefyLDL(**QUICK, candidates=["guides"]).fit(*city)
 
 
-@pytest.mark.parametrize("wrong", [0, 1.5, "many", None])
-def test_members_are_a_count_or_left_to_the_library(city, wrong):
-    with pytest.raises(InputError, match="n_members"):
-        SnefyLDL(n_members=wrong).fit(*city)
-
-
 # -- what is kept ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_clear_winner_is_the_one_of_a_full_search(city, chosen, monkeypatch):
-    monkeypatch.setitem(vars(POLICY), "rungs", ())
-    full = SnefyLDL(**SMALL).fit(*city)
-    assert (full.inputs_, full.scaling_) == (chosen.inputs_, chosen.scaling_)
-    np.testing.assert_allclose(full.predict(city[0]), chosen.predict(city[0]), atol=1e-6)
-    assert {one["outcome"] for one in full.candidates_} == {"kept", "not chosen"}
 
 
 @pytest.mark.slow
@@ -221,16 +205,6 @@ def test_a_further_fit_goes_on_with_as_many_members_as_there_are(city):
     assert model.net_.n_members == 3
     model.partial_fit(*city)
     assert model.net_.n_members == 3
-
-
-@pytest.mark.slow
-def test_models_that_train_together_choose_what_they_choose_alone(city):
-    X, D = city
-    halves, settings = [np.arange(0, 200), np.arange(100, 320)], SMALL | {"guides": None}
-    for model, rows in zip(fit_many(SnefyLDL(**settings), X, D, halves, n_jobs=1), halves):
-        alone = SnefyLDL(**settings).fit(X[rows], D[rows])
-        assert [one["outcome"] for one in model.candidates_] == [one["outcome"] for one in alone.candidates_]
-        np.testing.assert_allclose(model.predict(X), alone.predict(X), atol=2e-4)
 
 
 @pytest.mark.slow

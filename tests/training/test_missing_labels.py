@@ -14,11 +14,6 @@ from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning, TrainingError
-from snefy_ldl.snefy import fit_many
-from snefy_ldl.training import Task, TrainingData
-from snefy_ldl.training.likelihoods import Shares
-from snefy_ldl.training.policy import POLICY
-from snefy_ldl.training.prepare import build_net, make_objective, prepare
 from snefy_ldl.votes import PartialCounts
 
 NAN = np.nan
@@ -121,16 +116,6 @@ def test_counts_with_gaps_are_scored_among_the_others(city) -> None:
     np.testing.assert_allclose(ours, law.double().log_prob_counts(counts).numpy())
 
 
-@pytest.mark.slow
-def test_many_models_with_gaps_equal_lone_fits(city) -> None:
-    gaps = hide(city.D, np.arange(400) % 3 == 0)
-    halves = [np.arange(0, 200), np.arange(200, 400)]
-    models = fit_many(small(epochs=2), city.X, gaps, splits=halves, n_jobs=1)
-    for model, rows in zip(models, halves):
-        alone = small(epochs=2).fit(city.X[rows], gaps[rows])
-        np.testing.assert_allclose(model.predict(city.X[:5]), alone.predict(city.X[:5]), rtol=1e-3, atol=1e-4)
-
-
 def test_known_shares_that_leave_nothing() -> None:
     D = np.array([[0.6, 0.4, NAN, NAN], [0.1, 0.2, 0.3, 0.4], [0.2, NAN, NAN, 0.0]])
     policy = ZeroPolicy.from_data(D, "shrink")
@@ -163,13 +148,6 @@ def test_a_label_that_is_never_known(city) -> None:
     gaps = city.D.copy()
     gaps[:, 1:] = NAN
     assert np.isfinite(small(epochs=2).fit(city.X, gaps).score(city.X, gaps))
-
-
-def test_objective_is_the_usual_one_without_gaps(city) -> None:
-    data = TrainingData(city.X, city.D, None, None, False)
-    task = Task(small().settings(), data)
-    problems = [prepare(POLICY.specs(task)[0], task)]
-    assert isinstance(make_objective(build_net(problems), problems, torch.device("cpu")), Shares)
 
 
 # -- checkpoints -----------------------------------------------------------------------------------------------------

@@ -10,11 +10,10 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
-from sklearn.preprocessing import StandardScaler
 from torch.utils.data import Dataset, IterableDataset
 
 import snefy_ldl._internal.seen as seen_module
-from snefy_ldl import LDLPipeline, SnefyLDL
+from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl._internal.seen import SeenRows, count_seen
 from snefy_ldl.apps.reports import evaluate
@@ -143,15 +142,11 @@ def test_old_folders_load_and_say_nothing(city, model, tmp_path):
 
 
 @pytest.mark.slow
-def test_fit_many_cross_fit_and_pipelines(city):
+def test_fit_many_and_cross_fits(city):
     first, second = fit_many(SnefyLDL(**QUICK), city.X, city.D, [np.arange(100), np.arange(100, 200)])
     assert count_seen(first, city.X[:60], city.D[:60]) == 60
     assert count_seen(second, city.X[:60], city.D[:60]) == 0
     ConformalIntervals(SnefyLDL(**QUICK), cv=3).conformalize(city.X, city.D)
-    pipeline = LDLPipeline([("scale", StandardScaler()), ("model", SnefyLDL(**QUICK))]).fit(city.X[:100], city.D[:100])
-    pipeline.conformalize(city.X[100:], city.D[100:])
-    with pytest.raises(InputError, match="100 of the 100 calibration rows"):
-        pipeline.conformalize(city.X[:100], city.D[:100])
 
 
 def test_further_fits_and_streams_add_their_rows(city):

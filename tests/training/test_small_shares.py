@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from commands import succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal.special import log_share
 from snefy_ldl._internal.validation import check_distributions, spread_rest
@@ -85,15 +83,3 @@ def test_learners_predict_shares_as_small_as_those_they_saw(learner):
     assert learner.share_floor_ < PREDICTED_SHARE_FLOOR
     if isinstance(learner, LDLForest):
         assert np.asarray(learner.predict(X)).min() < PREDICTED_SHARE_FLOOR
-
-
-def test_the_command_writes_tiny_shares_as_they_are(tmp_path):
-    X, D = ions(40)
-    model = SnefyLDL(**QUICK, zeros="error").fit(X, D)
-    model.save(tmp_path / "model")
-    pd.DataFrame(X).to_csv(tmp_path / "new.csv", index=False)
-    succeed("predict", tmp_path / "model", tmp_path / "new.csv", "--interval", "0.9", "--out", tmp_path / "p.csv")
-    written = pd.read_csv(tmp_path / "p.csv")
-    np.testing.assert_allclose(written["label_4"], model.predict(X)[:, 4], rtol=1e-4)
-    assert (written["label_4_low"] < written["label_4"]).all()
-    assert (written["label_4_high"] > 0.0).all()

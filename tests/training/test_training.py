@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -99,47 +94,6 @@ def test_a_hopeless_loss_raises_with_advice(city):
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------------------
-
-SCRIPT = """
-import sys, time, numpy as np
-from snefy_ldl import SnefyLDL
-from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.training.train import Stack
-city = make_city_districts(n=200, random_state=1)
-whole = Stack.epoch
-Stack.epoch = lambda self: (time.sleep(0.25), whole(self))[1]
-model = SnefyLDL(n_neurons=12, n_readouts=6, hidden_sizes=(16,), epochs=8, n_members=2, random_state=0, guides=None,
-                 standardize="unit", device="cpu", checkpoint_dir=sys.argv[1]).fit(city.X, city.D)
-np.save(sys.argv[2], model.predict(city.X))
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_fit_goes_on_with_the_same_bits(tmp_path, city):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    folder, out = tmp_path / "checkpoints", tmp_path / "out.npy"
-    file = folder / "checkpoint.safetensors"
-
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder), str(out)], env=environment)
-    _wait_until(file.exists)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not out.exists(), "it finished before it was killed"
-    settings = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 8, "n_members": 2}
-    settings |= {"random_state": 0, "guides": None, "device": "cpu", "standardize": "unit"}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    models = [SnefyLDL(**settings, checkpoint_dir=place).fit(city.X, city.D) for place in (folder, None)]
-    torch.set_num_threads(threads)
-    resumed, alone = (model.predict(city.X) for model in models)
-    np.testing.assert_array_equal(resumed, alone)
-
-
-def _wait_until(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.02)
 
 
 def test_resuming_at_every_epoch_gives_the_same_bits(tmp_path, city, monkeypatch):

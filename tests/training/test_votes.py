@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
-from snefy_ldl.snefy import fit_many, fit_stream
+from snefy_ldl.snefy import fit_stream
 from snefy_ldl.training.data import fill_missing, fit_dirichlet_multinomial
 from snefy_ldl.votes import PartialCounts
 
@@ -85,15 +85,6 @@ def test_a_stream_of_votes_reports_the_same_likelihood() -> None:
     model = fit_stream(SnefyLDL(epochs=1, validation_fraction=0.5, **TINY), Pairs(X, counts))
     # the rows held back are half of all: their mean is near that of all, and 7 nats from one without coefficients
     assert -model.training_["validation_loss"][0] == pytest.approx(model.score(X, counts=counts), abs=1.0)
-
-
-def test_many_models_on_counts_equal_lone_fits(data) -> None:
-    halves = [np.arange(0, 200), np.arange(200, 400)]
-    models = fit_many(small(epochs=3), data.X, splits=halves, counts=data.counts, n_jobs=1)
-    for model, rows in zip(models, halves):
-        alone, again = (small(epochs=3).fit(data.X[rows], counts=data.counts[rows]).predict(data.X[:5]) for _ in "ab")
-        np.testing.assert_allclose(model.predict(data.X[:5]), alone, rtol=1e-3, atol=1e-4)
-        np.testing.assert_array_equal(alone, again)
 
 
 def test_the_papers_recipe_takes_counts(data) -> None:
