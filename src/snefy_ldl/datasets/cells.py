@@ -47,6 +47,20 @@ def cell_text(value: Any) -> str:
     return str(int(value)) if isinstance(value, (float, np.floating)) and float(value).is_integer() else str(value)
 
 
+def first_repeat(names: Sequence[Any]) -> Any:
+    """The first of some names that came before; None if all differ.
+
+    >>> first_repeat(["a", "b", "a"]), first_repeat(["a", "b"])
+    ('a', None)
+    """
+    seen: set[Any] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
 def is_text(column: Any) -> bool:
     """Whether a column holds text, or things of several kinds.
 
@@ -264,8 +278,7 @@ def as_pandas(table: Any) -> Any:
         except ImportError:
             raise ImportError("such tables need pandas and pyarrow: pip install 'snefy-ldl[data]'") from None
     names = [str(name) for name in table.columns]
-    if len(set(names)) < len(names):
-        twice = next(name for k, name in enumerate(names) if name in names[:k])
+    if (twice := first_repeat(names)) is not None:
         raise InputError(f"the table has two columns named {twice!r}; rename or drop one.")
     return table if names == list(table.columns) else table.set_axis(names, axis=1)
 

@@ -16,6 +16,7 @@ import scipy.io
 
 from snefy_ldl._internal.text import in_file, shorten
 from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl.datasets.cells import first_repeat
 from snefy_ldl.datasets.shares import Unit, read_label_columns
 from snefy_ldl.datasets.table_files import Progress, TableSource
 from snefy_ldl.errors import DataNotFoundError, InputError, LabelWarning
@@ -156,8 +157,8 @@ def column_list(columns: str | Sequence[str], what: str, available: list[str]) -
             near = difflib.get_close_matches(name, available, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise InputError(f"{what}: no column {name!r}; {hint}Available: {shorten(available, 30)}.")
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"{what} names the column {repeated[0]!r} more than once.")
+    if (twice := first_repeat(names)) is not None:
+        raise InputError(f"{what} names the column {twice!r} more than once.")
     return names
 
 

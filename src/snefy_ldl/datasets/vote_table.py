@@ -18,7 +18,7 @@ import numpy as np
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_counts, column_names
-from snefy_ldl.datasets.cells import cell_text
+from snefy_ldl.datasets.cells import cell_text, first_repeat
 from snefy_ldl.datasets.shares import label_numbers
 from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError
@@ -152,8 +152,7 @@ class VoteTable:
             raise InputError(f"no column {item!r}; the table has: {shorten([str(name) for name in names])}.")
         cells = np.asarray(table, dtype=object)
         items = _row_names(table, len(cells)) if item is None else list(cells[:, names.index(item)])
-        if len(set(items)) < len(items):
-            twice = next(name for k, name in enumerate(items) if name in items[:k])
+        if (twice := first_repeat(items)) is not None:
             raise InputError(f"item {twice!r} has two rows; a wide table has one row per item.")
         voters = [name for name in names if name != item or item is None]
         cells = cells[:, [names.index(name) for name in voters]]
@@ -266,8 +265,7 @@ class VoteTable:
         """
         names = [cell_text(name) for name in _column(facts, annotator)]
         where = {name: k for k, name in enumerate(names)}
-        if len(where) < len(names):
-            twice = next(name for k, name in enumerate(names) if where[name] != k)
+        if (twice := first_repeat(names)) is not None:
             raise InputError(f"annotator {twice!r} has two rows of facts; give one row per person.")
         if absent := [name for name in self.annotators if cell_text(name) not in where]:
             raise InputError(f"annotator {absent[0]!r} has votes, but no row of facts.")

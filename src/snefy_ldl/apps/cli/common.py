@@ -452,8 +452,9 @@ def distinct_columns(names: list[str]) -> None:
 
     >>> distinct_columns(["sand", "sand_low", "sand_high"])
     """
-    if len(set(names)) < len(names):
-        twice = next(name for k, name in enumerate(names) if name in names[:k])
+    from snefy_ldl.datasets.cells import first_repeat
+
+    if (twice := first_repeat(names)) is not None:
         raise input_error(
             f"the output would have two columns named {twice!r}: rename a label, or do not keep that column."
         )

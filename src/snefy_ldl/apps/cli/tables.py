@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -421,6 +420,7 @@ class Items:
     """
 
     def __init__(self, model: Any, items: Path, votes: Path, id_name: str | None = None) -> None:
+        from snefy_ldl.datasets.cells import first_repeat
         from snefy_ldl.datasets.labelled import ID_NAMES
 
         self.source, self.model = open_table(items), model
@@ -431,8 +431,7 @@ class Items:
         names = self.source.whole([] if key else self._features[:1], [key] if key else [])
         ids = [str(row) for row in range(len(names))] if key is None else list(names[key])
         self.n_items = len(ids)
-        if len(set(ids)) < len(ids):
-            twice = next(name for name, times in Counter(ids).items() if times > 1)
+        if (twice := first_repeat(ids)) is not None:
             raise input_error(f"{items.name}: two items are named {twice!r} (column {key!r}); names must be unique.")
         rows = read_votes(model, votes, id_name, set(ids), items.name, key)
         self._votes = dict(zip(rows.ids or (), rows.labels))
