@@ -105,6 +105,12 @@ def test_some_tables_leave_no_choice(kind: str, kept: str, words: str) -> None:
     assert model.choice_.log_likelihood is None
 
 
+def test_weights_go_to_the_family_that_takes_them() -> None:
+    X, D = make_table(30, 3)
+    model = quick().fit(X, D, sample_weight=np.linspace(0.5, 1.5, 30))
+    assert (model.choice_.kept, "weights" in model.choice_.reason) == ("SnefyLDL", True)
+
+
 def test_shares_that_look_like_votes_are_pointed_out() -> None:
     random = np.random.default_rng(0)
     X, votes = random.normal(size=(40, 2)), random.multinomial(5, [0.5, 0.3, 0.2], 40)

@@ -152,7 +152,8 @@ class AutoLDL(ModelWrapper):
         if counts is not None:
             return self._keep(snefy.fit(X, counts=counts, **weights), Choice("SnefyLDL", "the labels are votes"))
         labels, _ = check_distributions(D, missing=True)
-        alone = self._settle(labels)
+        weighted = Choice("SnefyLDL", "the rows have weights, which log-ratios do not take") if weights else None
+        alone = weighted or self._settle(labels)
         if alone is not None:
             model = snefy if alone.kept == "SnefyLDL" else logratio
             return self._keep(model.fit(X, D, **weights), alone)
