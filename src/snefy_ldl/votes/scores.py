@@ -169,7 +169,7 @@ def _cdf_with_gaps(dist: SnefySimplex, table: Array) -> Array:
     answer = np.full((*table.shape, 2), np.nan)
     for rows, unknown in gap_patterns(table):
         known = np.setdiff1d(np.arange(dist.n_labels), unknown)
-        part = rows_of(dist, rows)
+        part: Any = rows_of(dist, rows)
         part = part.subcomposition(known.tolist()) if len(unknown) else part
         answer[np.ix_(rows, known)] = predictive_cdf(part, table[np.ix_(rows, known)])
     return answer

@@ -22,7 +22,6 @@ from snefy_ldl._internal.validation import (
     check_distributions,
     common_denominator,
 )
-from snefy_ldl.datasets.table_files import TableSink
 from snefy_ldl.datasets.vote_table import (
     VoteForm,
     VoteRepeats,
@@ -118,28 +117,6 @@ class Votes(VoteTable):
         table = np.vstack([self.counts, np.zeros((1, len(self.label_names)))])
         return table[[where.get(name, -1) for name in items]]
 
-    def subsample(self, n: int, random_state: Any = None) -> tuple[Votes, Votes]:
-        """At most n random votes of each item, and all others: to train on few and to test on the rest.
-
-        Args:
-            n: most votes that an item keeps.
-            random_state: seed, or a NumPy generator.
-
-        Returns:
-            The votes that were drawn, and the rest; both with all items.
-
-        Example:
-            >>> few, rest = Votes.from_counts([[2, 1], [0, 4]]).subsample(2, random_state=0)
-            >>> len(few), len(rest)
-            (4, 3)
-        """
-        rng = np.random.default_rng(random_state)
-        order = rng.permutation(len(self))
-        order = order[np.argsort(self.item[order], kind="stable")]
-        start = np.searchsorted(self.item[order], np.arange(len(self.items)))
-        rank = np.arange(len(order)) - start[self.item[order]]
-        return self.pick(np.sort(order[rank < n])), self.pick(np.sort(order[rank >= n]))
-
     def agreement(self, level: Level = "nominal") -> Agreement:
         """How far annotators agree, in a few numbers.
 
@@ -181,58 +158,6 @@ class Votes(VoteTable):
             "label": [self.label_names[r] for r in self.label],
         }
 
-    def to_wide(self) -> Any:
-        """A DataFrame with a row per item and a column per annotator.
-
-        Returns:
-            Labels as text, None where an annotator gave no vote.
-
-        Raises:
-            InputError: some vote's annotator is not known, or an annotator votes on an item twice.
-        """
-        import pandas as pd  # only tables that leave as DataFrames need pandas
-
-        if not self.annotators or (self.annotator < 0).any():
-            raise InputError("a wide table needs to know who cast each vote; use to_long or counts.")
-        if self.repeated().any():
-            raise InputError('an annotator votes on an item twice; a wide table holds one. Use repeats="last".')
-        cells = np.full((len(self.items), len(self.annotators)), None, dtype=object)
-        cells[self.item, self.annotator] = np.array(self.label_names, dtype=object)[self.label]
-        return pd.DataFrame(cells, index=pd.Index(self.items, name="item"), columns=self.annotators)
-
-    def to_counts(self) -> Any:
-        """A DataFrame with a row per item and a column per label, as ``fit(X, counts=...)`` takes it."""
-        import pandas as pd  # as in to_wide
-
-        table = pd.DataFrame(self.counts.astype(np.int64), columns=self.label_names)
-        table.index = pd.Index(self.items, name="item")
-        return table
-
-    def save(self, path: str | os.PathLike[str], form: VoteForm = "long") -> Path:
-        """Write a table that :func:`load_votes` reads back.
-
-        Args:
-            path: the file; its ending says CSV, TSV or Parquet. It is whole or not there, never a part.
-            form: how the votes are written down.
-
-        Returns:
-            The file.
-
-        Raises:
-            InputError: the ending is not known, or a wide table cannot hold these votes.
-        """
-        import pandas as pd  # as in to_wide
-
-        file = Path(path).expanduser()
-        if form == "long":
-            table = pd.DataFrame(self.to_long())
-        else:
-            table = (self.to_wide() if form == "wide" else self.to_counts()).reset_index()
-        table.columns = [str(name) for name in table.columns]
-        with TableSink(str(file)) as sink:
-            sink.write(table)
-        return file
-
 
 def load_votes(
     path: str | os.PathLike[str],
@@ -244,7 +169,7 @@ def load_votes(
     label_names: Sequence[Any] | None = None,
     repeats: VoteRepeats = "all",
 ) -> Votes:
-    """Votes from a CSV, TSV or Parquet file. Every cell is taken as text, so that ``007`` stays ``007``.
+    r"""Votes from a CSV, TSV or Parquet file. Every cell is taken as text, so that ``007`` stays ``007``.
 
     Args:
         path: the file.
@@ -267,8 +192,10 @@ def load_votes(
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     load_votes(Votes.from_counts([[2, 1], [0, 3]]).save(Path(folder) / "votes.csv", "counts"))
-        Votes(6 votes on 2 items, 2 labels: label_0, label_1)
+        ...     file = Path(folder) / "votes.csv"
+        ...     _ = file.write_text("item,no,yes\na,2,1\nb,0,3\n")
+        ...     load_votes(file)
+        Votes(6 votes on 2 items, 2 labels: no, yes)
     """
     file = Path(path).expanduser()
     table = read_vote_cells(file)
