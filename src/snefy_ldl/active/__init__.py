@@ -5,7 +5,7 @@ crash; :func:`will_it_help` estimates beforehand whether choosing rows will pay.
 serves, and it is never changed.
 
 ==========  ==========================================================================================================
-auto        ``lcmd`` if the model has a kernel, else ``random``
+auto        ``lcmd`` if the model has trees or several members, else ``random``
 lcmd        the farthest row of the largest cluster around labelled and chosen rows, on a kernel of the model
 bait        rows that lower the variance summed over the pool most, on a kernel
 badge       rows drawn by their squared distance to labelled and chosen rows, on a kernel

@@ -217,7 +217,7 @@ class KernelStrategy(Strategy):
     """A batch on a kernel of the model.
 
     Args:
-        kernel: ``"trees"``, ``"members"``, or ``"auto"`` for the first of them that the model has.
+        kernel: ``"trees"``, ``"members"``, or ``"auto"`` for trees if the model has any.
         max_rows: a larger pool is thinned at random to this many rows; None for as many as 512 MiB of features hold
             (1.4 million with trees).
 
@@ -339,7 +339,7 @@ class BAIT(KernelStrategy, name="bait"):
 
 
 class Auto(Strategy, name="auto"):
-    """The strategy that paid most in our study: ``lcmd`` on the best kernel that the model has, else ``random``.
+    """The strategy that paid most in our study: ``lcmd`` if the model has trees or several members, else ``random``.
 
     Args:
         diagnosis: the result of :func:`snefy_ldl.active.will_it_help`; rows are taken at random where random rows are

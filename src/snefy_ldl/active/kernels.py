@@ -37,7 +37,7 @@ def make_kernel(kind: str, model: Any, example: Any, random: RandomState) -> Tre
     """A kernel by its name.
 
     Args:
-        kind: ``"trees"``, ``"members"``, or ``"auto"`` for the first of them that the model has.
+        kind: ``"trees"``, ``"members"``, or ``"auto"`` for trees if the model has any.
         model: a fitted model, or a list of them; it is not changed.
         example: a few rows, as the model takes them.
         random: source of the random projections.
