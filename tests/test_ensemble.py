@@ -13,8 +13,6 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
@@ -136,15 +134,6 @@ def test_a_fitted_density_is_taken_as_it_is(city):
         DensityWeightedBagging(SABFGS(), density, n_members=2, n_samples=20).fit(two.X, two.D)
 
 
-@pytest.mark.slow
-def test_any_base_learner(city):
-    for base in (AAKNN(), make_pipeline(StandardScaler(), SABFGS()), DirichletLDL(), quick()):
-        one = DensityWeightedBagging(base, DirichletLDL(), n_members=3, n_samples=0.25, random_state=0)
-        one.fit(city.X, city.D)
-        assert one.samples_.shape == (3, 65)
-        np.testing.assert_allclose(one.predict(city.X[:3]).sum(1), 1.0)
-
-
 def test_names_go_in_and_come_out(city):
     X = pd.DataFrame(city.X, columns=[f"f{i}" for i in range(city.X.shape[1])], index=np.arange(260) + 7)
     D = pd.DataFrame(city.D, columns=["work", "play", "learn"], index=X.index)
@@ -185,28 +174,6 @@ def test_files(bag, city, tmp_path):
     foreign = DensityWeightedBagging(make_pipeline(SABFGS()), DirichletLDL(), n_members=2, n_samples=30)
     with pytest.raises(ModelFileError, match="cannot be saved"):
         foreign.fit(city.X, city.D).save(tmp_path / "foreign")
-
-
-def test_scikit_learns_own_checks():
-    bag = DensityWeightedBagging(SABFGS(), DirichletLDL(), n_members=2, n_samples=0.8, random_state=0)
-    # their labels are single columns or no distributions, which is refused on purpose
-    about_parameters = (
-        "check_estimator_cloneable",
-        "check_estimator_repr",
-        "check_get_params_invariance",
-        "check_set_params",
-        "check_no_attributes_set_in_init",
-        "check_parameters_default_constructible",
-        "check_estimator_tags_renamed",
-        "check_valid_tag_types",
-        "check_mixin_order",
-    )
-    ran = 0
-    for estimator, check in estimator_checks_generator(bag):
-        if check.func.__name__ in about_parameters:
-            check(estimator)
-            ran += 1
-    assert ran >= 6
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.datasets import make_annotators, make_city_districts
@@ -90,23 +86,6 @@ def test_same_seed_same_bits_other_seed_other_bits(city):
     assert not np.array_equal(first, other)
 
 
-@pytest.mark.slow
-def test_random_state_kinds(city):
-    def predicted(state):
-        return SnefyLDL(**{**SMALL, "random_state": state, "epochs": 1}).fit(city.X, city.D).predict(city.X)
-
-    for make in (np.random.RandomState, np.random.default_rng):
-        np.testing.assert_array_equal(predicted(make(0)), predicted(make(0)))
-        assert not np.array_equal(predicted(make(0)), predicted(make(1)))
-        state = make(0)
-        assert not np.array_equal(predicted(state), predicted(state)), "a generator moves on"
-    np.random.seed(0)  # noqa: NPY002 - None is NumPy's global generator
-    first = predicted(None)
-    assert not np.array_equal(predicted(None), first)
-    np.random.seed(0)  # noqa: NPY002
-    np.testing.assert_array_equal(predicted(None), first)
-
-
 def test_asking_changes_nothing(fitted, city):
     before = {name: value.clone() for name, value in fitted.net_.state_dict().items()}
     state = torch.get_rng_state()
@@ -139,15 +118,6 @@ def test_dataframes_keep_their_names(city):
         model.predict(X[X.columns[::-1]])
     with pytest.raises(InputError, match="unseen at fit time"):
         model.predict(X.rename(columns={X.columns[0]: "other"}))
-
-
-def test_sparse_tensor_and_array_agree(city):
-    X = np.where(np.abs(city.X) > np.median(np.abs(city.X), axis=0), city.X, 0.0)
-    dense = SnefyLDL(**SMALL).fit(X, city.D).predict(X)
-    sparse = SnefyLDL(**SMALL).fit(sp.csr_matrix(X), city.D).predict(sp.csr_matrix(X))
-    tensor = SnefyLDL(**SMALL).fit(torch.as_tensor(X), torch.as_tensor(city.D)).predict(torch.as_tensor(X))
-    np.testing.assert_allclose(sparse, dense, atol=1e-5)
-    np.testing.assert_array_equal(tensor, dense)
 
 
 def test_sample_weight_of_zero_removes_rows(city):
@@ -225,44 +195,6 @@ def test_no_row_falls_far_below_one_dirichlet(city):
 
 
 # -- any backbone ---------------------------------------------------------------------------------------------------
-
-
-class TwoInputs(torch.nn.Module):
-    """Takes a dict of an image-like tensor and a vector."""
-
-    def __init__(self):
-        super().__init__()
-        self.image = torch.nn.Conv2d(1, 3, 3)
-        self.mix = torch.nn.Sequential(torch.nn.Linear(3 * 4 + 2, 8), torch.nn.Dropout(0.2), torch.nn.ReLU())
-
-    def forward(self, batch):
-        return self.mix(torch.cat([self.image(batch["image"]).flatten(1), batch["extra"]], 1))
-
-
-@pytest.mark.parametrize("backbone", [TwoInputs, TwoInputs()], ids=["factory", "module"])
-def test_custom_backbone_with_nested_input(backbone, tmp_path):
-    generator = torch.Generator().manual_seed(0)
-    X = {"image": torch.rand(60, 1, 4, 4, generator=generator), "extra": torch.rand(60, 2, generator=generator)}
-    D = np.random.default_rng(0).dirichlet(np.ones(4), size=60)
-    settings = {**SMALL, "backbone": backbone, "n_members": 2, "epochs": 3}
-    model = SnefyLDL(**settings).fit(X, D)
-    assert model.predict(X).shape == (60, 4)
-    again = SnefyLDL(**settings).fit(X, D)
-    np.testing.assert_array_equal(model.predict(X), again.predict(X))
-    model.save(tmp_path / "m")
-    with pytest.raises(ValueError, match="backbone"):
-        SnefyLDL.load(tmp_path / "m")
-    loaded = SnefyLDL.load(tmp_path / "m", backbone=TwoInputs)
-    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
-
-
-def test_a_backbone_that_returns_nonsense_is_told():
-    with pytest.raises(InputError, match=r"\(rows, width\)"):
-        SnefyLDL(backbone=torch.nn.Flatten(0), **SMALL).fit(torch.zeros(10, 3), np.full((10, 2), 0.5))
-    with pytest.raises(InputError, match="Module"):
-        SnefyLDL(backbone=lambda: 3, **SMALL).fit(torch.zeros(10, 3), np.full((10, 2), 0.5))
-    with pytest.raises(InputError, match="same number of rows"):
-        SnefyLDL(backbone=TwoInputs, **SMALL).fit((torch.zeros(10, 3), torch.zeros(9, 3)), np.full((10, 2), 0.5))
 
 
 # -- bad input: one clear error that names row, column and rule, before any work ------------------------------------
@@ -403,17 +335,6 @@ def _nothing():
 # -- scikit-learn ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_clone_pipeline_grid_search_and_cross_validation(city):
-    model = SnefyLDL(**{**SMALL, "epochs": 2})
-    assert clone(model).get_params() == model.get_params()
-    pipeline = make_pipeline(StandardScaler(), model).fit(city.X, city.D)
-    assert pipeline.predict(city.X[:4]).shape == (4, 3)
-    assert np.isfinite(cross_val_score(model, city.X, city.D, cv=2)).all()
-    search = GridSearchCV(model, {"learning_rate": [1e-3, 1e-2]}, cv=2).fit(city.X, city.D)
-    assert search.best_params_["learning_rate"] in (1e-3, 1e-2)
-
-
 @pytest.mark.parametrize("as_rows", [np.ndarray.tolist, lambda X: tuple(map(tuple, X)), torch.as_tensor, list])
 def test_named_labels_come_back_from_rows_of_any_kind(as_rows):
     """Lists, tuples and tensors have an ``index``, too: a method."""
@@ -429,13 +350,6 @@ def test_named_labels_come_back_from_rows_of_any_kind(as_rows):
     assert torch.equal(update(model, rows, torch.tensor(votes)).mean, update(model, X, votes).mean)
     np.testing.assert_array_equal(next_vote(model, rows, votes, 2), next_vote(model, X, votes, 2))
     np.testing.assert_array_equal(votes_needed(model, rows, 0.4), votes_needed(model, X, 0.4))
-
-
-def test_rows_of_different_lengths_are_refused():
-    city = make_city_districts(n=60, random_state=0)
-    model = SnefyLDL(n_neurons=5, n_readouts=3, hidden_sizes=(6,), epochs=1, guides=None).fit(city.X, city.D)
-    with pytest.raises(InputError, match="one length"):
-        update(model, [[1.0, 2.0], [3.0]], [[1, 0, 0], [0, 1, 0]])
 
 
 def test_columns_of_labels_are_told_by_their_names():

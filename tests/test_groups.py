@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import dirichlet
 
 from snefy_ldl import GroupedLDL, SnefyLDL, load
-from snefy_ldl.active import ActiveLearner, diagnosis, query, will_it_help
+from snefy_ldl.active import query
 from snefy_ldl.datasets import make_groups
 from snefy_ldl.datasets.grouping import (
     group_folds,
@@ -18,8 +18,7 @@ from snefy_ldl.datasets.grouping import (
     split_groups,
 )
 from snefy_ldl.errors import InputError
-from snefy_ldl.explain import dependence, effects, group_variance, permutation_importance
-from snefy_ldl.explain.importance import sum_up
+from snefy_ldl.explain import effects, group_variance
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.plots.groups import plot_group_effects
 from snefy_ldl.training import groups as last_step
@@ -290,19 +289,6 @@ def test_a_model_with_groups_comes_back_from_its_folder(data, parts, model, tmp_
 
 
 @pytest.mark.slow
-def test_votes_come_in_groups_too(data, parts):
-    train, seen, _ = parts
-    rng = np.random.default_rng(0)
-    counts = np.array([rng.multinomial(40, row) for row in data.D])
-    g = data.groups
-    model = GroupedLDL(SnefyLDL(random_state=0, epochs=15)).fit(data.X[train], counts=counts[train], groups=g[train])
-    gain = model.log_prob(data.X[seen], counts=counts[seen], groups=g[seen])
-    assert (gain - model.log_prob(data.X[seen], counts=counts[seen])).mean() > 0.1
-    new = model.adapt(data.X[:4], counts=counts[:4])
-    assert new.predict(data.X[:2]).shape == (2, 3)
-
-
-@pytest.mark.slow
 def test_crossed_levels_add_up(data):
     rng = np.random.default_rng(0)
     person, item = rng.integers(0, 20, 600), rng.integers(0, 15, 600)
@@ -381,15 +367,6 @@ def test_shares_of_variance_tell_levels_apart():
     np.testing.assert_allclose(shares, truth / truth.sum(0), atol=0.06)
 
 
-def test_shifts_of_groups_are_the_drawn_effects(data, model):
-    means, deviations = model.group_effects_.shifts()
-    drawn = data.effects[[int(name) for name in model.group_effects_.names[0]]]
-    drawn = drawn - drawn.mean(0)
-    means = means - means.mean(0)
-    assert np.corrcoef(means.ravel(), drawn.ravel())[0, 1] > 0.95
-    assert (np.abs(means - drawn) < 4.0 * deviations + 0.1).mean() > 0.9
-
-
 def test_group_variance_names_levels_and_labels(data, parts, model):
     table = group_variance(model)
     assert table["level"].tolist() == ["group"] * 3 + ["within groups"] * 3
@@ -414,37 +391,6 @@ def test_group_effects_are_drawn_with_their_intervals(model):
 
 
 # -- explanations and queries ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_explanations_use_the_groups_of_rows(data, parts, model):
-    seen = parts[1]
-    X, groups = data.X[seen], data.groups[seen]
-    curve = dependence(model, X, 0, grid=[0.5], bands=None, groups=groups)
-    moved = X.copy()
-    moved[:, 0] = 0.5
-    assert np.allclose(curve.estimate[0], model.predict(moved, groups=groups).mean(0), atol=1e-6)
-    alone = dependence(model, in_groups(X, groups), 0, grid=[0.5], bands=None)
-    assert np.array_equal(alone.estimate, curve.estimate)
-    step = effects(model, X, 0, step=1.0, groups=groups).frame
-    moved = X.copy()
-    moved[:, 0] += 1.0
-    change = model.predict(moved, groups=groups) - model.predict(X, groups=groups)
-    assert np.allclose(step["estimate"][3:], change.mean(0), atol=1e-6)
-
-
-@pytest.mark.slow
-def test_importance_counts_whole_groups(data, parts, model):
-    seen = parts[1]
-    X, D, groups = data.X[seen], data.D[seen], data.groups[seen]
-    known = permutation_importance(model, X, D, groups=groups).frame
-    unknown = permutation_importance(model, X, D).frame
-    assert known["estimate"][0] > unknown["estimate"][0] + 0.1  # the law of a known group is sharper
-    losses, two = np.array([1.0, 3.0, 5.0, 7.0]), np.zeros((4, 1))
-    assert sum_up("x", losses, two, ["a"], np.arange(4)).std_error == pytest.approx(
-        sum_up("x", losses, two, ["a"]).std_error
-    )
-    assert sum_up("x", losses, two, ["a"], np.array([0, 0, 1, 1])).std_error == pytest.approx(2.0)
 
 
 @pytest.mark.slow
@@ -473,17 +419,3 @@ def test_queries_use_the_groups_of_rows(data, parts, model, strategy):
     assert chosen.tolist() == again.tolist()
     without = query(strategy, X, 5, model, data.X[train], random_state=0, return_utilities=True)[1]
     assert not np.allclose(values, without)
-
-
-@pytest.mark.slow
-def test_a_diagnosis_and_a_loop_split_by_group(data, parts, model, monkeypatch):
-    monkeypatch.setattr(diagnosis, "TREES", 25)
-    train = parts[0]
-    X, D, groups = data.X[train], data.D[train], data.groups[train]
-    assert will_it_help(model, in_groups(X, groups), D).errors[-1] > will_it_help(model, X, D).errors[-1]
-    small = GroupedLDL(SnefyLDL(epochs=1, guides=None, n_members=1, random_state=0))
-    loop = ActiveLearner(
-        small, in_groups(X, groups), lambda rows: D[rows], "entropy", budget=160, batch_size=10, initial=150
-    )
-    loop.run()
-    assert loop.model_.training_["group_effects"]["groups"] == [24]

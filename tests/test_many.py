@@ -80,12 +80,6 @@ def test_counts_and_masks():
     np.testing.assert_allclose(models[0].predict(data.X), lone.predict(data.X), atol=2e-4)
 
 
-def test_the_estimator_is_left_unfitted(city):
-    estimator = SnefyLDL(**SMALL)
-    fit_many(estimator, city.X, city.D, [np.arange(50)], n_jobs=1)
-    assert not hasattr(estimator, "net_")
-
-
 def test_bad_splits(city):
     estimator = SnefyLDL(**SMALL)
     with pytest.raises(InputError, match="at least one split"):
@@ -127,17 +121,3 @@ def test_our_optimiser_is_torchs(city):
             optimizer.step()
     for p, q in zip(a.parameters(), b.parameters()):
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_members_that_stopped_keep_their_best_weights(city):
-    """The others learn on as they would have alone."""
-    settings = SMALL | {"epochs": 30, "patience": 2, "learning_rate": 2e-2, "standardize": "unit"}
-    rows = np.arange(len(city.X))
-    params = [{"random_state": k} for k in range(8)]
-    together = fit_many(SnefyLDL(**settings), city.X, city.D, [rows] * 8, params, n_jobs=1)
-    assert len({model.training_["best_epoch"][0] for model in together}) > 2
-    for k, model in enumerate(together[:3]):
-        alone = SnefyLDL(**settings | {"random_state": k}).fit(city.X, city.D)
-        assert model.training_["best_epoch"] == alone.training_["best_epoch"]
-        np.testing.assert_allclose(model.predict(city.X), alone.predict(city.X), atol=2e-4)

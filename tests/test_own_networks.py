@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from torch import nn
 
 from commands import fail, succeed
-from snefy_ldl import Backbone, SnefyHead, SnefyLDL
+from snefy_ldl import SnefyHead, SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, ModelFileError
@@ -166,32 +165,6 @@ def test_commands_take_the_code_by_name(model: SnefyLDL, folder: Path, table: Pa
     assert '"log_likelihood"' in scores
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("explain", "FOLDER", "TABLE", "--feature", "f0"),
-        ("report", "FOLDER", "TABLE", "--out", "report", "--folds", 0),
-        ("query", "FOLDER", "TABLE", "--n", 2),
-        ("query", "FOLDER", "TABLE", "--n", 2, "--votes", "VOTES"),
-        ("predict", "FOLDER", "TABLE", "--votes", "VOTES"),
-        ("explore", "FOLDER", "TABLE", "--out", "page.html"),
-    ],
-    ids=lambda words: "-".join(map(str, words[::3])),
-)
-def test_every_command_that_loads_a_model_takes_the_code(
-    folder: Path, table: Path, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    votes = pd.DataFrame({"item": ["0", "1"]} | {name: [1, 2] for name in NAMES})
-    votes.to_csv(tmp_path / "votes.csv", index=False)
-    pd.read_csv(table)[:30].to_csv(table, index=False)
-    places = {"FOLDER": folder, "TABLE": table, "VOTES": tmp_path / "votes.csv"}
-    command = [places.get(str(word), word) for word in words]
-    assert "--backbone MODULE:FUNCTION" in fail(*command)
-    succeed(*command, "--backbone", code)
-
-
 @pytest.mark.parametrize(
     ("backbone", "words"),
     [
@@ -209,34 +182,6 @@ def test_commands_say_what_is_wrong_with_the_name(
 ) -> None:
     option = [] if backbone is None else ["--backbone", backbone]
     assert words in fail("predict", folder, table, *option)
-
-
-def test_a_network_of_texts_on_the_command_line(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    my_networks = importlib.import_module("my_networks")
-    texts = [f"{WORDS[k % 3]} film" for k in range(40)]
-    reader = my_networks.reader()
-    model = SnefyLDL.from_head(reader, make_head(), texts, label_names=NAMES)
-    pd.DataFrame({"text": texts} | dict(zip(NAMES, CITY.D[:40].T))).to_csv(tmp_path / "texts.csv", index=False)
-    words = (model.save(tmp_path / "texts"), tmp_path / "texts.csv", "--backbone", "my_networks:reader")
-    succeed("conformalize", *words)
-    succeed("predict", *words, "--out", tmp_path / "answers.csv")
-    np.testing.assert_allclose(pd.read_csv(tmp_path / "answers.csv"), model.predict(texts), atol=1e-6)
-
-
-@pytest.mark.slow
-def test_the_command_exports_with_progress(folder: Path, model: SnefyLDL, code: str, tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript", reason="ONNX files need the extra onnx")
-    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
-    words = ("export", folder, tmp_path / "model.onnx", "--backbone", code, "--dtype", "float32", "--levels", "0.5")
-    assert "labels 3/3" in succeed(*words).stderr
-    session = runtime.InferenceSession(tmp_path / "model.onnx")
-    mean, _, median = session.run(None, {"features": CITY.X.astype(np.float32)})
-    np.testing.assert_allclose(mean, model.predict(CITY.X), atol=1e-6)
-    np.testing.assert_allclose(median, model.predict_quantiles(CITY.X, [0.5]), atol=1e-5)
-    assert "use float64 or float32" in fail(
-        "export", folder, tmp_path / "m.onnx", "--backbone", code, "--dtype", "half"
-    )
 
 
 # -- the service -------------------------------------------------------------------------------------------------------
@@ -262,29 +207,3 @@ def test_the_service_answers(model: SnefyLDL, folder: Path) -> None:
         for row in ({"f0": 1.0}, "text", ["a"] * 5, [[1.0], [2.0, 3.0]]):
             assert client.post("/v1/predict", json={"rows": [row]}).status_code == 422
         assert client.get("/").status_code == 404
-
-
-def test_the_service_reads_texts(tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    pytest.importorskip("fastapi", reason="the service needs the extra serve")
-    from starlette.testclient import TestClient
-
-    from snefy_ldl.apps.serve.app import create_app
-
-    my_networks = importlib.import_module("my_networks")
-    texts = ["good film", "bad odd film"]
-    model = SnefyLDL.from_head(my_networks.reader(), make_head(), texts)
-    with TestClient(create_app([model.save(tmp_path / "texts")], backbone=my_networks.reader())) as client:
-        answer = client.post("/v1/predict", json={"rows": texts})
-        np.testing.assert_allclose(answer.json()["mean"], model.predict(texts), atol=1e-9)
-        assert client.get("/v1/model").json()["example_row"] is None
-
-
-def test_fits_with_a_backbone_serve_as_well(table: Path, code: str, tmp_path: Path) -> None:
-    backbone = Backbone(make_body(), learning_rate=1e-3)
-    model = SnefyLDL(backbone=backbone, n_neurons=6, epochs=1, random_state=0).fit(
-        CITY.X, pd.DataFrame(CITY.D, columns=NAMES)
-    )
-    folder = model.save(tmp_path / "fitted")
-    succeed("predict", folder, table, "--out", tmp_path / "out.csv", "--backbone", code)
-    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv"), model.predict(CITY.X), atol=1e-6)

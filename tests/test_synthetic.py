@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.optimize import brentq
 
-from snefy_ldl.datasets.synthetic import SyntheticData, make_annotators, make_city_districts
+from snefy_ldl.datasets.synthetic import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError
 
 MAKERS = {
@@ -41,13 +41,6 @@ def simplex_grid(n_nodes=120, upper=1.0):
     area = upper * weights[:, None] * weights[None, :] * (1.0 - first)
     points = np.stack([np.broadcast_to(first, second.shape), second, 1.0 - first - second], axis=-1)
     return points.reshape(-1, 3), area.ravel()
-
-
-@every_maker
-def test_log_prob_against_scipy(make):
-    data = make(n=6)
-    for x, point, value in zip(data.X, data.latent, data.truth.log_prob(data.X, data.latent)):
-        np.testing.assert_allclose(value, np.log(naive_density(data.truth, x, point)), rtol=1e-10)
 
 
 def test_mass_mean_variance_and_cdf_by_quadrature():
@@ -146,20 +139,6 @@ def test_districts_near_the_centre_are_either_business_or_entertainment():
     assert (modes > data.truth.log_prob(x, between) + 2.0).all()  # far less dense between the two modes
 
 
-def test_district_features_come_in_mixed_units_and_noise_spreads():
-    data = make_city_districts()
-    assert isinstance(data, SyntheticData)
-    assert data.X.shape == (600, 5)
-    assert data.feature_names[0] == "distance_to_centre_km"
-    spreads = data.X.std(axis=0)
-    assert spreads.max() / spreads.min() > 1e4
-    noisy = make_city_districts(noise=3.0)
-    np.testing.assert_array_equal(noisy.X, data.X)
-    assert (noisy.truth.components(data.X)[1] < data.truth.components(data.X)[1]).all()
-    alpha = data.truth.components(data.X)[1].sum(axis=-1)
-    assert alpha.max() > 3.0 * alpha.min()  # the concentration depends on x
-
-
 @pytest.mark.parametrize("n_labels", [3, 4, 5, 6])
 def test_district_labels(n_labels):
     data = make_city_districts(n=30, n_labels=n_labels)
@@ -222,17 +201,3 @@ def test_one_seed_gives_the_same_bits_and_leaves_the_global_state(make):
 def test_bad_arguments(call, message):
     with pytest.raises(InputError, match=message):
         call()
-
-
-def test_truth_checks_its_input():
-    data = make_city_districts(n=3)
-    with pytest.raises(InputError, match="X has 4 features"):
-        data.truth.mean(data.X[:, :4])
-    with pytest.raises(InputError, match="same number of rows"):
-        data.truth.log_prob(data.X, data.D[:2])
-    with pytest.raises(InputError, match="shape"):
-        data.truth.cdf(data.X, data.D[:, :2])
-    with pytest.raises(InputError, match=r"\[0, 1\]"):
-        data.truth.cdf(data.X, data.D - 1.0)
-    with pytest.raises(InputError, match="alpha must lie strictly between 0 and 1"):
-        data.truth.quantiles(data.X, [0.5, 1.0])

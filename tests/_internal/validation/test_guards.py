@@ -10,7 +10,6 @@ import scipy.sparse as sp
 import torch
 
 from snefy_ldl import SnefyLDL, logratios, metrics
-from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.validation import (
     check_counts,
     check_distributions,
@@ -18,8 +17,7 @@ from snefy_ldl._internal.validation import (
     check_rows,
     common_denominator,
 )
-from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.errors import CalibrationWarning, InputError, LabelWarning
+from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.training import Settings
 from snefy_ldl.votes import counts_from_shares
 from snefy_ldl.votes.partial import PartialCounts
@@ -41,23 +39,6 @@ def small(**changes: object) -> SnefyLDL:
 def test_a_device_that_is_not_there(device: object) -> None:
     with pytest.raises(InputError, match="cannot be used here"):
         Settings(device=device)
-
-
-def test_labels_in_odd_containers_give_the_same_model() -> None:
-    plain = small().fit(X, D).predict(X)
-    for table in (sp.csr_matrix(D), torch.tensor(D, requires_grad=True), np.matrix(D), torch.tensor(D).to_sparse()):
-        np.testing.assert_array_equal(small().fit(X, table).predict(X), plain)
-
-
-def test_features_in_odd_containers() -> None:
-    assert type(check_features(np.matrix(X))) is np.ndarray
-    with pytest.raises(InputError, match=r"NaN at row 1, column 2"):
-        check_features(np.ma.masked_array(X, np.arange(72).reshape(24, 3) == 5))
-    with pytest.raises(InputError, match="Complex"):
-        check_features(sp.csr_matrix(X.astype(complex)))
-    for large in (np.full((2, 2), 1e300), sp.csr_matrix(np.full((2, 2), 1e300))):
-        with pytest.raises(InputError, match=r"1e\+300 at row 0, column 0"):
-            check_features(large, largest=LARGEST_FEATURE)
 
 
 @pytest.mark.parametrize("cell", [10**400, "a", None, 1j])
@@ -178,10 +159,3 @@ def test_log_prob_of_a_law_takes_arrays_and_refuses_what_is_off_the_simplex() ->
     for shape in ((4, 2), (3, 3)):
         with pytest.raises(InputError, match=r"shape|shares a row"):
             law.log_prob(torch.full(shape, 1.0 / shape[1]))
-
-
-def test_intervals_that_say_nothing_say_so() -> None:
-    model = small().fit(X, D)
-    one_hot = np.eye(3)[RNG.integers(3, size=24)]
-    with pytest.warns(CalibrationWarning, match=r"say nothing: at level 0.9, 100% .* whole of \[0, 1\], since 100% of"):
-        ConformalIntervals(model, 0.9, "cdf").conformalize(X, one_hot)
