@@ -227,7 +227,7 @@ def _find_columns(model: SnefyLDL, source: TableSource, id_name: str | None, kee
 
 
 def _blocks(source: TableSource, columns: _Columns, model: SnefyLDL) -> Iterator[Any]:
-    """Features of a table as the model takes them, a part at a time."""
+    """Features of a table as the model takes them, in chunks."""
     for chunk in source.chunks(columns.features, columns.groups, finite=not takes_gaps(model)):
         yield columns.rows(model, chunk)
 

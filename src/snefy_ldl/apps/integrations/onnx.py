@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.export import Dim, ExportedProgram
+from torch.export import Dim
 
 from snefy_ldl._internal.files import write_bytes
 from snefy_ldl._internal.progress import Progress
@@ -76,14 +75,19 @@ def export_onnx(
     path = Path(path)
     if path.suffix.lower() != ".onnx" or path.is_dir():
         raise InputError(f"{path}: name a file that ends in .onnx.")
-    graph = ModelGraph(model, levels, dtype, verbose)
-    with Progress("export", 3, show=bool(verbose)) as progress:
+    graph = ModelGraph(model, levels, dtype, verbose).eval()
+    log, shapes = logging.getLogger("torch.onnx"), ({0: Dim("rows")},)
+    level = log.level
+    with Progress("export", 1, show=bool(verbose)) as progress, warnings.catch_warnings(), torch.no_grad():
         progress.update(0, "tracing the model")
-        program = trace(graph)
-        progress.update(1, "translating it for ONNX")
-        with _quietly():
+        warnings.simplefilter("ignore")  # torch warns of its own parts that will change
+        log.setLevel(logging.ERROR)
+        try:
+            program = torch.export.export(graph, (graph.inputs.example(),), dynamic_shapes=shapes, strict=False)
             made = torch.onnx.export(program, dynamo=True, opset_version=OPSET, verbose=False)
-        progress.update(3, "done")
+        finally:
+            log.setLevel(level)
+        progress.update(1, "done")
     assert made is not None
     proto = made.model_proto
     _rename(proto.graph)
@@ -92,30 +96,6 @@ def export_onnx(
         proto.metadata_props.add(key=name, value=value if isinstance(value, str) else json.dumps(value))
     write_bytes(path, proto.SerializeToString())
     return path
-
-
-def trace(graph: ModelGraph) -> ExportedProgram:
-    """The graph as torch's program, for any number of rows.
-
-    Args:
-        graph: of a fitted model.
-
-    Returns:
-        The program.
-
-    Example:
-        >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
-        >>> len(trace(ModelGraph(model, levels=())).module()(torch.as_tensor(city.X)))
-        2
-    """
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # torch warns of its own parts that will change
-        return torch.export.export(
-            graph.eval(), (graph.inputs.example(),), dynamic_shapes=({0: Dim("rows")},), strict=False
-        )
 
 
 def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
@@ -148,20 +128,6 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
         "columns": model.columns_.to_dict() if graph.inputs.encoded else None,
         "library_version": __version__,
     }
-
-
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Without torch's notes on packages that are not there, and on its own parts that will change."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(level)
 
 
 def _rename(graph: Any) -> None:

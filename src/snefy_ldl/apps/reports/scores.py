@@ -107,7 +107,7 @@ def evaluate(
 
 
 def _labelled_chunks(X: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Features, label distributions and votes of a data set of pairs, a part at a time; one of the last two is None."""
+    """Features, label distributions and votes of a data set of pairs, in chunks; one of the last two is None."""
     for chunk in make_stream(X).chunks():
         if chunk.labels is None:
             raise InputError("evaluate needs labels: pass D or counts, or a data set of pairs (x, labels).")
