@@ -100,6 +100,9 @@ def test_a_sheet_of_a_workbook(folder):
     for sheet in ("soil", "2"):
         succeed("fit", folder / "book.xlsx", "--sheet", sheet, "--out", folder / "sheet", *WORDS)
     assert load(folder / "sheet").label_names_ == LABELS
+    for words in (("evaluate",), ("explore", "--out", folder / "page.html")):
+        fail(words[0], folder / "model", folder / "book.xlsx", *words[1:])  # the first sheet is another table
+    succeed("explore", folder / "model", folder / "book.xlsx", "--sheet", "soil", "--out", folder / "page.html")
     assert "no sheet 'rock'" in fail("fit", folder / "book.xlsx", "--sheet", "rock", "--out", folder / "m", *WORDS)
 
 

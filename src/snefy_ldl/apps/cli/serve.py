@@ -11,6 +11,7 @@ import typer
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import given, import_backbone, input_error, load_model, not_an_input, number, say, split
 from snefy_ldl.apps.cli.entry import command
+from snefy_ldl.apps.cli.tables import sheet_of
 
 
 @command()
@@ -95,7 +96,7 @@ def explore(
         raise input_error(f"--out {out} is a folder; name a file in it.")
     not_an_input("--out", out, table)
     served = load_served(model, model.resolve().name, import_backbone())
-    rows = PageRows.read(served.model, table, id_name)
+    rows = PageRows.read(served.model, table, id_name, sheet_of(table))
     page = make_page(served.model, rows, served.name, served.calibrated).encode()
     write_bytes(out, page)
     say(f"{len(rows):,} rows, {len(page) / 1e6:.1f} MB written to {out}; open it in a browser", "green")

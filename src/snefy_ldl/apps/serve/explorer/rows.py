@@ -48,13 +48,14 @@ class PageRows:
         return int(self.table.shape[0])
 
     @classmethod
-    def read(cls, model: Any, file: Path, id_name: str | None = None) -> PageRows:
+    def read(cls, model: Any, file: Path, id_name: str | None = None, sheet: str | None = None) -> PageRows:
         """Read rows from a table on disk, with the columns of the model's fit.
 
         Args:
             model: fitted.
             file: CSV, TSV or Parquet.
             id_name: column that names the rows; by default the one of the training table, or item, id or row.
+            sheet: of a workbook; the first by default.
 
         Returns:
             The rows.
@@ -62,7 +63,7 @@ class PageRows:
         Raises:
             InputError: a column is missing, or a cell that must be a number is not one.
         """
-        source, recorded = TableSource(file), model.training_.get("table", {}).get("id")
+        source, recorded = TableSource(file, sheet), model.training_.get("table", {}).get("id")
         names, texts = columns_of(model) or [], list[str]()
         if isinstance(model.columns_, TableEncoder):
             used = (column for column in model.columns_.columns if column.names_out)
