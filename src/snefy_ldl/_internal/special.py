@@ -7,7 +7,7 @@
 order       size                    entry
 =========== ======================= ==========================================================================
 full        n · n                   (i, j) at ``i n + j``: the matrix itself, row by row
-triangle    n (n + 1) / 2           the pairs i <= j, row by row; every law and every likelihood of votes
+triangle    n (n + 1) / 2           the pairs i <= j, row by row; every distribution and every likelihood of votes
 circulant   (n // 2 + 1) · n        the pair (i, (i + s) mod n) at ``s n + i``, for shifts s = 0 ... n // 2
 =========== ======================= ==========================================================================
 
@@ -42,8 +42,7 @@ import torch
 from scipy.special import gammaln
 from torch import Tensor
 
-from snefy_ldl._internal.limits import BLOCK_ELEMENTS, SWEEP_ELEMENTS
-from snefy_ldl._internal.tolerances import NEGLIGIBLE_TERM_EXPONENT
+from snefy_ldl._internal.limits import SWEEP_ELEMENTS
 from snefy_ldl._internal.types import Array, Index
 
 Answer = TypeVar("Answer")
@@ -437,22 +436,6 @@ def log_share(share: Tensor) -> Tensor:
     """Logarithm of shares in float64, which holds positive ones of any size; exact zeros are lifted to 1e-300."""
     share = share.double()
     return torch.where(share <= 0.0, SMALLEST_SHARE, share).log()
-
-
-def quick_log_norms(scale: Tensor, exponents: Tensor, readout: Tensor, logs: Tensor) -> Tensor:
-    """``log ‖Σ_i v_i exp(s_i + w_i log ℓ)‖²``: s (b, n), w (L, n), v (n, m), logs (b, S, L) -> (b, S)."""
-    width = max(1, BLOCK_ELEMENTS[logs.device.type] // (4 * len(readout)))  # points whose exponents a cache holds
-    step = max(1, width // logs.shape[1])
-    answer = torch.empty(logs.shape[:2], dtype=torch.float64, device=logs.device)
-    for first in range(0, len(logs), step):
-        for left in range(0, logs.shape[1], width):
-            part = slice(first, first + step), slice(left, left + width)
-            points = logs[part]
-            terms = torch.baddbmm(scale[part[0], None], points, exponents.expand(len(points), -1, -1))
-            top = terms.amax(-1, keepdim=True)
-            terms32 = terms.sub_(top).float().clamp_min_(NEGLIGIBLE_TERM_EXPONENT).exp_()
-            answer[part] = (terms32 @ readout).square_().sum(-1).log_() + 2.0 * top.squeeze(-1)
-    return answer
 
 
 def newton(
