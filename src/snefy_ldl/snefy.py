@@ -143,9 +143,9 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         device: "auto" (a GPU where there is one), "cpu", "cuda", ...
         random_state: seed, NumPy generator or None; the same seed gives the same bits on one machine.
         verbose: 1 shows progress on stderr.
-        recipe: "default", or "paper" for the training the paper describes (:meth:`paper`).
         warm_start: a further ``fit`` goes on from the present weights.
         checkpoint_dir: folder for a checkpoint after every epoch; a killed fit goes on from it. None: no checkpoint.
+        recipe: "default", or "paper" for the training the paper describes (:meth:`paper`).
 
     Attributes:
         fitted_: the fitted state, frozen; the attributes below are its parts.

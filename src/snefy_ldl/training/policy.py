@@ -93,9 +93,9 @@ class Parameters:
     device: str = "auto"
     random_state: Any = None
     verbose: int = 0
-    recipe: Literal["default", "paper"] = "default"
     warm_start: bool = False
     checkpoint_dir: str | Path | None = None
+    recipe: Literal["default", "paper"] = "default"
     columns: Any = "auto"
     candidates: Sequence[Any] | None = None
 
