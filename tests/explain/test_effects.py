@@ -130,20 +130,20 @@ def test_intervals_contain_the_known_effects_as_often_as_they_state(n: int) -> N
 def test_a_straight_line_by_least_squares() -> None:
     """The spread of the refits is the standard error of least squares, within resampling error."""
     rng = np.random.default_rng(0)
-    x = rng.uniform(-2, 2, size=(400, 1))
-    share = np.clip(0.5 + 0.05 * x + 0.05 * rng.normal(size=(400, 1)), 0.01, 0.99)
+    x = rng.uniform(-2, 2, size=(120, 1))
+    share = np.clip(0.5 + 0.05 * x + 0.05 * rng.normal(size=(120, 1)), 0.01, 0.99)
     one = effects(Truthless(), x, 0, np.hstack([share, 1 - share]), step=0.5, n_refits=2000).entries[2]
     assert one.regression == pytest.approx(0.5 * np.polyfit(x[:, 0], share[:, 0], 1)[0], abs=0.01)
     functions = Design.fit(x).of(x)
     change = (Design.fit(x).of(x + 0.5) - functions).mean(0)
     left = share[:, 0] - functions @ np.linalg.lstsq(functions, share[:, 0], rcond=None)[0]
     error = np.sqrt(
-        change @ np.linalg.inv(functions.T @ functions) @ change * (left**2).sum() / (400 - functions.shape[1])
+        change @ np.linalg.inv(functions.T @ functions) @ change * (left**2).sum() / (120 - functions.shape[1])
     )
-    reach = stats.t.ppf(0.95, 396) * error
-    assert one.conf_high - one.regression == pytest.approx(reach, rel=0.15)
-    ratio = effects(Truthless(), x, 0, np.hstack([share, 1 - share]), of=("greater", 0, 1), step=1.0).entries[1]
-    assert ratio.conf_low < np.polyfit(x[:, 0], share[:, 0] > 0.5, 1)[0] < ratio.conf_high
+    reach = stats.t.ppf(0.95, 116) * error
+    assert one.conf_high - one.regression == pytest.approx(reach, rel=0.2)
+    larger = effects(Truthless(), x, 0, np.hstack([share, 1 - share]), of=("greater", 0, 1), step=0.5).entries[1]
+    assert larger.conf_low < 0.5 * np.polyfit(x[:, 0], share[:, 0] > 0.5, 1)[0] < larger.conf_high
 
 
 class Truthless:

@@ -213,7 +213,7 @@ class Refits:
 
         def fit(weight: Array) -> Array:
             weighted = functions * weight[:, None]
-            return np.linalg.solve(weighted.T @ functions + penalty, weighted.T @ y)
+            return np.asarray(np.linalg.solve(weighted.T @ functions + penalty, weighted.T @ y), dtype=np.float64)
 
         self.coefficients = fit(np.ones(len(X)))  # (k, Q)
         self.refitted = np.stack([fit(weight) for weight in resample_weights(len(X), random, n_refits, groups)])
@@ -233,8 +233,7 @@ class Refits:
         assert self.design is not None
         change = self.design.of(self.numbers.of(after)) - self.design.of(self.numbers.of(before))
         average = (change / stretch).mean(axis=0)
-        effect: Array = average @ self.coefficients
+        effect = np.asarray(average @ self.coefficients, dtype=np.float64)
         spread = (average @ self.refitted).std(axis=0, ddof=1)
         reach: Array = stats.t.ppf(0.5 + confidence_level / 2, max(self.freedom, 1)) * self.factor * spread
-        ends: Array = np.stack([effect - reach, effect + reach], axis=-1)
-        return effect, ends
+        return effect, np.asarray(np.stack([effect - reach, effect + reach], axis=-1), dtype=np.float64)
