@@ -160,31 +160,3 @@ def linear_data(n, seed):
     X = rng.normal(size=(n, 2))
     first = np.clip(0.5 + 0.05 * X[:, 0] + 0.03 * rng.normal(size=n), 0.01, 0.99)
     return X, np.column_stack([first, 1.0 - first])
-
-
-class CityTruth:
-    """The synthetic cities' own distribution, behind the same two methods a model has."""
-
-    def __init__(self, truth):
-        self.truth = truth
-
-    def predict_dist(self, X):
-        dist = NormalDistribution(self.truth.mean(X), np.sqrt(self.truth.variance(X)))
-        truth = self.truth
-
-        class Marginal:
-            def __init__(self, r):
-                self.r = r
-
-            def quantiles(self, alpha):
-                return torch.as_tensor(truth.quantiles(X, alpha)[:, self.r])
-
-            def cdf(self, value):
-                return torch.as_tensor(truth.cdf(X, np.repeat(value.numpy()[:, None], truth.n_labels, 1))[:, self.r])
-
-            def icdf(self, value):
-                levels = value.numpy()[:, 0]
-                return torch.as_tensor(truth.quantiles(X, levels)[:, self.r].T)
-
-        dist.marginal = Marginal
-        return dist

@@ -104,9 +104,3 @@ def test_infinite_scores_and_fold_models_survive_json():
     np.testing.assert_array_equal(back.predict_interval(X), cross.predict_interval(X))
     with pytest.raises(InputError, match="4 fold models"):
         ConformalIntervals.from_dict(cross.models_[:3], state)
-
-
-def test_repr_says_where_it_stands():
-    ci = ConformalIntervals(KnownModel(), method="chebyshev")
-    assert "not conformalized" in repr(ci)
-    assert "20 calibration rows" in repr(ci.conformalize(*KnownModel().draw(20, seed=0)))

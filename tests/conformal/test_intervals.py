@@ -10,7 +10,6 @@ import pytest
 from known_models import (
     METHODS,
     BetaModel,
-    CityTruth,
     DirichletModel,
     KnownModel,
     LinearModel,
@@ -23,7 +22,6 @@ from sklearn.model_selection import KFold
 
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.conformal.thresholds import rank
-from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.metrics import coverage, joint_coverage
 
 
@@ -90,16 +88,6 @@ def test_thresholds_approach_the_known_truth(method):
     if method != "chebyshev":
         exact = np.stack([truth.predict_dist(X[:50]).marginal(r).quantiles([0.05, 0.95]) for r in range(3)], axis=1)
         np.testing.assert_allclose(ci.predict_interval(X[:50]), exact, atol=0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["quantile", "cdf"])
-def test_intervals_match_the_synthetic_truth(method):
-    city = make_city_districts(n=1500, random_state=6)
-    ci = ConformalIntervals(CityTruth(city.truth), 0.9, method).conformalize(city.X[:1400], city.D[:1400])
-    exact = city.truth.interval(city.X[1400:], 0.9)
-    assert np.abs(ci.predict_interval(city.X[1400:]) - exact).mean() < 0.01
-    np.testing.assert_allclose(ci.predict_interval(city.X[1400:]), exact, atol=0.06)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95])

@@ -9,7 +9,6 @@ import pytest
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import CalibrationWarning
 from snefy_ldl.metrics import coverage, interval_width
 
@@ -45,13 +44,3 @@ def test_a_method_that_says_nothing_is_told_on_at_once(votes):
     model, X, D = votes
     with pytest.warns(CalibrationWarning, match=r"say nothing: .* whole of .* exactly 0 or 1 \(few votes per row"):
         ConformalIntervals(model, 0.9, method="cdf").conformalize(X, D)
-
-
-@pytest.mark.slow
-def test_auto_serves_cv():
-    city = make_city_districts(n=200, random_state=0)
-    settings = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "guides": None, "random_state": 0}
-    crossed = ConformalIntervals(SnefyLDL(**settings), 0.9, "auto", cv=3).conformalize(city.X, city.D)
-    assert crossed.choice_.n_rows == 66
-    assert crossed.method in {one.method for one in crossed.choice_.candidates}
-    assert coverage(city.D, crossed.predict_interval(city.X)) > 0.85
