@@ -9,7 +9,6 @@ from scipy.stats import norm
 
 from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.errors import InputError
-from snefy_ldl.explain.quantities import label_names, label_number
 from snefy_ldl.plots import style
 
 __all__ = ["plot_group_effects"]
@@ -67,8 +66,12 @@ def plot_group_effects(
         raise InputError(f"there is no level {level!r}; use one of {', '.join(effects.levels)}.")
     number = level if isinstance(level, int) else effects.levels.index(level)
     means, deviations = effects.shifts(number)
-    names = label_names([model], None)
-    which = int(means.std(0).argmax()) if label is None else label_number(label, names)
+    names = style.names_of(model.label_names_, means.shape[1], "label_names_")
+    if label is None:
+        label = int(means.std(0).argmax())
+    elif isinstance(label, str) and label not in names:
+        raise InputError(f"there is no label {label!r}; use one of {', '.join(names)}.")
+    which = names.index(label) if isinstance(label, str) else label
     step = -(-len(means) // MOST_GROUPS)
     order = np.argsort(means[:, which], kind="stable")[::step]
     half = float(norm.ppf(0.5 + confidence_level / 2.0))
