@@ -199,5 +199,5 @@ def test_joint_calibration_with_zeros(monkeypatch):
     assert str(report) == str(
         coverage_report({"right": ci, "wrong": wrong}, X[500:], D[500:], feature=None, dependence=False)
     )
-    monkeypatch.setattr("snefy_ldl.conformal.report.JOINT_ROWS_WITH_ZEROS", 100)
+    monkeypatch.setattr("snefy_ldl.conformal.report.JOINT_ROWS", 100)
     assert coverage_report(right, X, D, feature=None, dependence=False).joint_calibration[""].n == 100
