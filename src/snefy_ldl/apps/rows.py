@@ -44,8 +44,8 @@ def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float) -> dict[s
     labels, tail = [str(label) for label in model.label_names_], 0.5 * (1.0 - level)
     from snefy_ldl.votes.allocation import update  # torch
 
-    law = update(model, X, counts)
-    mean, ends = law.mean.cpu().numpy(), law.quantiles([tail, 1.0 - tail]).cpu().numpy()
+    dist = update(model, X, counts)
+    mean, ends = dist.mean.cpu().numpy(), dist.quantiles([tail, 1.0 - tail]).cpu().numpy()
     columns: dict[str, Any] = {"votes": counts.sum(axis=1).astype(np.int64)}
     for r, label in enumerate(labels):
         columns[label] = round_shares(mean[:, r])
