@@ -74,8 +74,8 @@ LIMITS: dict[str, int] = {
     "public names": 305,
     "commands": 14,
     "options": 120,
-    "pages": 55,
-    "words": 46_800,
+    "pages": 30,
+    "words": 24_000,
 }
 TOKENS_WITHOUT_CODE = (
     tokenize.COMMENT,
