@@ -33,7 +33,6 @@ SUBJECTS: dict[str, list[str]] = {
     ],
     "Integrations": [
         "snefy_ldl.apps.integrations.onnx",
-        "snefy_ldl.apps.integrations.mlflow",
         "snefy_ldl.apps.integrations.label_studio",
     ],
     "Services and clusters": [

@@ -71,7 +71,7 @@ LIMITS: dict[str, int] = {
     "applications": 5_050,
     "code": 35_250,
     "tests": 25_200,
-    "public names": 305,
+    "public names": 170,
     "commands": 14,
     "options": 120,
     "pages": 30,

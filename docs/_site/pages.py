@@ -161,9 +161,22 @@ def name_page(path: str, name: str) -> str:
         lines += [f".. autoclass:: {path}.{name}", "   :members:", "   :inherited-members:"]
     elif callable(value):
         lines += [f".. autofunction:: {path}.{name}"]
+        result = returned_class(value)
+        if result is not None:
+            lines += ["", f".. autoclass:: {result.__module__}.{result.__qualname__}", "   :members:"]
     else:
         lines += [f".. py:data:: {path}.{name}", "", f"   {CONSTANTS[name]}"]
     return "\n".join([*lines, ""])
+
+
+def returned_class(function: Any) -> type | None:
+    """Return the class of what a function returns if no page describes it: a result is part of its function."""
+    home = import_module(function.__module__)
+    result = getattr(home, str(inspect.signature(function).return_annotation), None)
+    if not inspect.isclass(result) or not result.__module__.startswith("snefy_ldl"):
+        return None
+    listed = (getattr(import_module(path), name) for path, names in public_names().items() for name in names)
+    return None if any(value is result for value in listed) else result
 
 
 # -- command line ------------------------------------------------------------------------------------------------------

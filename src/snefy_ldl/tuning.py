@@ -25,7 +25,7 @@ from snefy_ldl._internal.validation import check_rows
 from snefy_ldl.errors import InputError, TrainingError, TrainingWarning
 from snefy_ldl.snefy import SnefyLDL, fit_many
 
-__all__ = ["TuneResult", "tune"]
+__all__ = ["tune"]
 
 Space = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 Scoring = str | Callable[[SnefyLDL, Any, Any], float]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from snefy_ldl import AutoLDL, LogRatioLDL, SnefyLDL
-from snefy_ldl.datasets import Dataset, make_city_districts
+from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.datasets.dataset import Dataset
 from snefy_ldl.learners.trees import TreesLDL
 
 

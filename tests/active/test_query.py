@@ -8,7 +8,8 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.active import STRATEGIES, Entropy, Pool, ScoreStrategy, Strategy, query
+from snefy_ldl.active import STRATEGIES, Pool, ScoreStrategy, Strategy, query
+from snefy_ldl.active.query import Entropy
 from snefy_ldl.errors import InputError
 
 NAMES = ("auto", "badge", "bait", "entropy", "lcmd", "random")

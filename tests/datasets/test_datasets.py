@@ -14,8 +14,9 @@ import pooch
 import pytest
 import scipy.io
 
-from snefy_ldl.datasets import Dataset, dataset_names, load_dataset, load_table
 from snefy_ldl.datasets import dataset as datasets
+from snefy_ldl.datasets import dataset_names, load_dataset, load_table
+from snefy_ldl.datasets.dataset import Dataset
 from snefy_ldl.errors import DataNotFoundError, InputError, LabelWarning
 from snefy_ldl.learners.maxent import SABFGS
 

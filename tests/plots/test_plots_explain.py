@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.explain import Dependence, Effect, Effects
+from snefy_ldl.explain.dependence import Dependence
+from snefy_ldl.explain.effects import Effect, Effects
 
 
 @pytest.fixture(autouse=True)

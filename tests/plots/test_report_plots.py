@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 
 from snefy_ldl import plots
 from snefy_ldl.errors import InputError
-from snefy_ldl.explain import Importance, Importances
+from snefy_ldl.explain.importance import Importance, Importances
 from snefy_ldl.plots import style
 from snefy_ldl.plots.densities import CONTENTS, shade_steps
 from snefy_ldl.plots.shares import interval_panels

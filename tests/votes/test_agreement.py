@@ -10,7 +10,8 @@ import pytest
 
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
-from snefy_ldl.votes import Votes, krippendorff_alpha
+from snefy_ldl.votes import Votes
+from snefy_ldl.votes.agreement import krippendorff_alpha
 
 # Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability", part C: four observers, twelve units, gaps.
 OBSERVERS = """

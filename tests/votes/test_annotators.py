@@ -14,9 +14,9 @@ from snefy_ldl import AnnotatorLDL, SnefyLDL, load
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.votes import Votes, log_prob_annotated
+from snefy_ldl.votes import Votes
 from snefy_ldl.votes.crowd import INTERVAL_STRENGTH, Ballots, Crowd, round_counts
-from snefy_ldl.votes.likelihood import expand_votes, pair_gains, posterior_moments
+from snefy_ldl.votes.likelihood import expand_votes, log_prob_annotated, pair_gains, posterior_moments
 
 LABELS = ["no", "maybe", "yes"]
 

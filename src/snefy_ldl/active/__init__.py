@@ -16,27 +16,17 @@ random      the baseline
 
 from __future__ import annotations
 
-from snefy_ldl.active.batches import BADGE, BAIT, LCMD, Auto, KernelStrategy
-from snefy_ldl.active.diagnosis import Diagnosis, will_it_help
+from snefy_ldl.active.diagnosis import will_it_help
 from snefy_ldl.active.loop import ActiveLearner
 from snefy_ldl.active.pool import Pool
-from snefy_ldl.active.query import STRATEGIES, Entropy, RandomSampling, ScoreStrategy, Strategy, make_strategy, query
+from snefy_ldl.active.query import STRATEGIES, ScoreStrategy, Strategy, query
 
 __all__ = [
-    "BADGE",
-    "BAIT",
-    "LCMD",
     "STRATEGIES",
     "ActiveLearner",
-    "Auto",
-    "Diagnosis",
-    "Entropy",
-    "KernelStrategy",
     "Pool",
-    "RandomSampling",
     "ScoreStrategy",
     "Strategy",
-    "make_strategy",
     "query",
     "will_it_help",
 ]

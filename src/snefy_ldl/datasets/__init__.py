@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from snefy_ldl.datasets.dataset import Dataset, dataset_names, load_dataset, load_table
+from snefy_ldl.datasets.dataset import dataset_names, load_dataset, load_table
 from snefy_ldl.datasets.grouping import in_groups
 from snefy_ldl.datasets.synthetic import make_annotators, make_city_districts, make_city_tiles, make_groups
 
 __all__ = [
-    "Dataset",
     "dataset_names",
     "in_groups",
     "load_dataset",

@@ -16,6 +16,8 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.cells import cell_text
 from snefy_ldl.errors import DataNotFoundError, InputError
 
+__all__ = ["read_votes"]
+
 #: Entry of a task's data that holds its row number.
 ROW = "row"
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from snefy_ldl.explain.dependence import Dependence, dependence
-from snefy_ldl.explain.effects import Effect, Effects, effects, group_variance
-from snefy_ldl.explain.importance import Importance, Importances, input_gradients, permutation_importance, shap_values
+from snefy_ldl.explain.dependence import dependence
+from snefy_ldl.explain.effects import effects, group_variance
+from snefy_ldl.explain.importance import input_gradients, permutation_importance, shap_values
 
 __all__ = [
-    "Dependence",
-    "Effect",
-    "Effects",
-    "Importance",
-    "Importances",
     "dependence",
     "effects",
     "group_variance",

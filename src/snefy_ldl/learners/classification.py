@@ -15,7 +15,7 @@ from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_confidence, check_count, check_distributions
 from snefy_ldl.errors import InputError
 
-__all__ = ["LabelDecision", "prob_largest"]
+__all__ = ["LabelDecision"]
 
 
 def prob_largest(dist: Any, n: int = 2000, seed: int = 0) -> tuple[Array, Array]:

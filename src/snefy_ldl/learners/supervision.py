@@ -27,7 +27,6 @@ from snefy_ldl.snefy import SnefyLDL
 __all__ = [
     "LabelCalibrator",
     "SemiSnefyLDL",
-    "estimate_votes",
 ]
 
 Self = TypeVar("Self", bound="DensityLearner")

@@ -7,14 +7,10 @@ from typing import Any
 
 #: Public names by the module they live in; loaded when first asked for, so that tables and agreement do without torch.
 _HOMES = {
-    "agreement": "Agreement Finding krippendorff_alpha",
     "allocation": "next_vote update vote_quantiles vote_value votes_needed",
-    "confusion": "Annotators GroupComparison",
-    "likelihood": "log_prob_annotated",
     "partial": "PartialCounts",
-    "scores": "CountCalibration NoiseCeiling brier_score calibrate_counts evaluate log_likelihood noise_ceiling "
-    "predictive_cdf",
-    "tables": "Votes counts_from_shares load_votes",
+    "scores": "calibrate_counts evaluate noise_ceiling",
+    "tables": "Votes load_votes",
 }
 __all__ = sorted(name for names in _HOMES.values() for name in names.split())
 

@@ -18,7 +18,8 @@ from snefy_ldl import SnefyLDL, compare
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, TrainingWarning
 from snefy_ldl.learners import AAKNN, SABFGS, check_learner
-from snefy_ldl.learners.comparison import Comparison, RegressorLDL, corrected_t_test, runner
+from snefy_ldl.learners.comparison import RegressorLDL, runner
+from snefy_ldl.learners.comparison.result import Comparison, corrected_t_test
 from snefy_ldl.metrics import kl_divergence
 
 CITY = make_city_districts(n=90, random_state=0)

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.comparison import corrected_t_test, critical_difference, friedman_test, holm
+from snefy_ldl.learners.comparison.result import corrected_t_test, critical_difference, friedman_test, holm
 
 
 def test_without_overlap_it_is_the_paired_t_test() -> None:

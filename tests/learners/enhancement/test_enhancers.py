@@ -18,18 +18,8 @@ from sklearn.exceptions import NotFittedError
 
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.enhancement import (
-    FCM,
-    GLLE,
-    KM,
-    LEVI,
-    LIBLE,
-    LP,
-    ML,
-    Enhancer,
-    SnefyEnhancer,
-    binarise,
-)
+from snefy_ldl.learners.enhancement import FCM, GLLE, KM, LEVI, LIBLE, LP, ML, SnefyEnhancer, binarise
+from snefy_ldl.learners.enhancement.base import Enhancer
 from snefy_ldl.learners.enhancement.graphs import mean_distance, neighbour_graph, reconstruction_weights
 from snefy_ldl.learners.enhancement.variational import gaussian_divergence
 

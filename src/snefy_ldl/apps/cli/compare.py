@@ -13,7 +13,7 @@ from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import LabelReader, report_rows
 
 if TYPE_CHECKING:
-    from snefy_ldl.learners.comparison import Comparison
+    from snefy_ldl.learners.comparison.result import Comparison
 
 
 #: The default learners: the library's own, and others that are quick and good.

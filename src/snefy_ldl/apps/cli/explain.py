@@ -26,7 +26,8 @@ from snefy_ldl.apps.cli.tables import feature_names, group_columns, open_table, 
 from snefy_ldl.apps.rows import model_rows, table_groups
 
 if TYPE_CHECKING:
-    from snefy_ldl.explain import Dependence, Effects
+    from snefy_ldl.explain.dependence import Dependence
+    from snefy_ldl.explain.effects import Effects
 
 
 #: Lines and labels of the dependence that are printed; --json holds all of them.

@@ -36,7 +36,7 @@ from snefy_ldl.apps.cli.votes import next_votes
 from snefy_ldl.apps.rows import model_rows, table_groups, takes_gaps
 
 if TYPE_CHECKING:
-    from snefy_ldl.active import Diagnosis
+    from snefy_ldl.active.diagnosis import Diagnosis
     from snefy_ldl.datasets.table_files import TableSource
     from snefy_ldl.snefy import SnefyLDL
 
@@ -97,7 +97,7 @@ def query(
         if named := [name for name, value in (("--skip", skip), ("--labeled", labeled), ("--keep", keep)) if value]:
             raise input_error(f"{named[0]} does not go with --votes.")
         return next_votes(fitted, pool, votes, out, n, dict(setting(text) for text in option or []), id_name)
-    from snefy_ldl.active import Auto
+    from snefy_ldl.active.batches import Auto
     from snefy_ldl.active.query import make_strategy
     from snefy_ldl.active.query import query as choose
 

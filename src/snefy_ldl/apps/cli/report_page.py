@@ -16,7 +16,7 @@ from snefy_ldl.apps.cli.common import training_rows
 from snefy_ldl.apps.cli.pictures import Pictures, render_page
 from snefy_ldl.apps.reports.report import FOLDS, LEVEL, LEVELS, Report, number_words
 from snefy_ldl.errors import InputError
-from snefy_ldl.explain import Importances
+from snefy_ldl.explain.importance import Importances
 from snefy_ldl.plots.shares import interval_panels
 from snefy_ldl.plots.style import shorten_name
 from snefy_ldl.plots.votes import plot_calibration

@@ -16,6 +16,8 @@ from snefy_ldl._internal.files import write_json
 from snefy_ldl.datasets.label_studio import ROW
 from snefy_ldl.errors import InputError
 
+__all__ = ["write_tasks"]
+
 #: Entries of a task's data that hold its score and its predicted shares.
 SCORE, SHARES = "utility", "predicted"
 #: Names of the set-up's control with the labels, and of the thing that it is about.

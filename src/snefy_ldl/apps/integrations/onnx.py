@@ -20,6 +20,8 @@ from snefy_ldl.apps.integrations.graph import ModelGraph, Precision
 from snefy_ldl.apps.serve.explorer.rows import label_names
 from snefy_ldl.errors import InputError
 
+__all__ = ["export_onnx"]
+
 #: Version of ONNX's operators; runtimes of 2024 and later know it.
 OPSET = 20
 #: The graph's own names.

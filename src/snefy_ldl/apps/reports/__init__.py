@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from snefy_ldl.apps.reports.report import JudgedRows, Report, make_report
+from snefy_ldl.apps.reports.report import JudgedRows, make_report
 from snefy_ldl.apps.reports.scores import evaluate
 
-__all__ = ["JudgedRows", "Report", "evaluate", "make_report"]
+__all__ = ["JudgedRows", "evaluate", "make_report"]

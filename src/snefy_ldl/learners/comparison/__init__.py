@@ -7,23 +7,9 @@
 
 from __future__ import annotations
 
-from snefy_ldl.learners.comparison.result import (
-    Comparison,
-    FriedmanResult,
-    corrected_t_test,
-    critical_difference,
-    friedman_test,
-    holm,
-)
 from snefy_ldl.learners.comparison.runner import RegressorLDL, compare
 
 __all__ = [
-    "Comparison",
-    "FriedmanResult",
     "RegressorLDL",
     "compare",
-    "corrected_t_test",
-    "critical_difference",
-    "friedman_test",
-    "holm",
 ]

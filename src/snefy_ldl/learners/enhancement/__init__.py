@@ -7,7 +7,7 @@ each row.
 
 from __future__ import annotations
 
-from snefy_ldl.learners.enhancement.base import Enhancer, binarise, check_logical
+from snefy_ldl.learners.enhancement.base import binarise
 from snefy_ldl.learners.enhancement.graphs import FCM, GLLE, KM, LP, ML
 from snefy_ldl.learners.enhancement.snefy import SnefyEnhancer
 from snefy_ldl.learners.enhancement.variational import LEVI, LIBLE
@@ -20,8 +20,6 @@ __all__ = [
     "LIBLE",
     "LP",
     "ML",
-    "Enhancer",
     "SnefyEnhancer",
     "binarise",
-    "check_logical",
 ]
