@@ -48,7 +48,7 @@ assert abs(sum(chances.values()) - 1) < 0.03  # each class has its own draws
 
 fig = plt.figure(figsize=(9.4, 4.2), layout="constrained")
 triangle = fig.add_subplot(1, 2, 1, projection="ternary")
-plots.ternary_density(dist, triangle, labels=["sand", "silt", "clay"])
+plots.ternary_density(dist, labels=["sand", "silt", "clay"], ax=triangle)
 grid = torch.tensor([(i, j, 300 - i - j) for i in range(301) for j in range(301 - i)]) / 300.0
 number = sum(k * holds(*(100 * grid).unbind(-1)).double() for k, holds in enumerate(CLASSES.values()))
 triangle.tricontour(*grid.T, number, levels=np.arange(11) + 0.5, colors=style.QUIET, linewidths=0.4)
