@@ -63,8 +63,8 @@ def images(tiny, out):
         axes[k, 1].set_ylim(0, 1)
         style.quiet(axes[k, 1], grid="y")
         titles = ("moves the share of entertainment", "moves its interval's width") if k == 0 else ("", "")
-        plots.pixel_gradients(new[row], by_mean[k], axes[k, 2], titles[0])
-        plots.pixel_gradients(new[row], by_width[k], axes[k, 3], titles[1])
+        plots.pixel_gradients(new[row], by_mean[k], titles[0], ax=axes[k, 2])
+        plots.pixel_gradients(new[row], by_width[k], titles[1], ax=axes[k, 3])
     axes[0, 1].legend(fontsize=7, frameon=False)
     figure.savefig(out / "backbones_tiles.png", dpi=110)
     return answers

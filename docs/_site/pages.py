@@ -118,7 +118,7 @@ def reference_pages() -> dict[Path, str]:
         "",
     ]
     contents += [".. toctree::", "   :hidden:", "", "   command-line", ""]
-    pages = {}
+    pages, described = {}, set[type]()
     for subject, modules in SUBJECTS.items():
         shown = [path for path in modules if names[path]]
         contents += [subject, "-" * len(subject), ""]
@@ -129,7 +129,7 @@ def reference_pages() -> dict[Path, str]:
                 continue
             pages[folder / f"{path}.rst"] = module_page(path, names[path])
             for name in names[path]:
-                pages[folder / "names" / f"{file_name(path, name)}.rst"] = name_page(path, name)
+                pages[folder / "names" / f"{file_name(path, name)}.rst"] = name_page(path, name, described)
     contents += ["Command line", "------------", "", "Every command and option: :doc:`command-line`.", ""]
     pages[folder / "index.rst"] = "\n".join(contents)
     return pages
@@ -153,8 +153,8 @@ def file_name(path: str, name: str) -> str:
     return f"{path}.{name}" + ("-class" if inspect.isclass(getattr(import_module(path), name)) else "")
 
 
-def name_page(path: str, name: str) -> str:
-    """Return the page of one name."""
+def name_page(path: str, name: str, described: set[type]) -> str:
+    """Return the page of one name; results that several functions return are described with the first."""
     value: Any = getattr(import_module(path), name)
     lines = [name, "=" * len(name), "", f".. currentmodule:: {path}", ""]
     if inspect.isclass(value):
@@ -162,7 +162,8 @@ def name_page(path: str, name: str) -> str:
     elif callable(value):
         lines += [f".. autofunction:: {path}.{name}"]
         result = returned_class(value)
-        if result is not None:
+        if result is not None and result not in described:
+            described.add(result)
             lines += ["", f".. autoclass:: {result.__module__}.{result.__qualname__}", "   :members:"]
     else:
         lines += [f".. py:data:: {path}.{name}", "", f"   {CONSTANTS[name]}"]
