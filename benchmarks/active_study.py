@@ -13,7 +13,7 @@ differences are paired; will_it_help is asked once, with the first labels. Shard
 run that is cut leaves as many splits of each pool. Records go to ``records.jsonl``, a line per curve; a further run
 with the same folder goes on where the last one stopped. ``rule`` is the curve that will_it_help's answer leads to: the
 recommended strategy's where it says that choosing pays, that of random rows elsewhere. ``oracle`` fits after each of 50
-random batches, takes the best by one half of the test rows, fits it anew with other seeds, and measures these on the
+random batches, takes the best by one half of the test rows, fits it again with other seeds, and measures these on the
 other half: what choosing one batch could win at most of 50 tries, without the luck of seeds and test rows.
 
 The model is the default one with fewer neurons and epochs, and with scaling, centre and zeros settled as the default

@@ -5,7 +5,7 @@
 Both sides get the same numbers: 500 calibration rows, ten functions (a constant among them), level 0.9, the absolute
 residual as score, in the conservative form. MAPIE answers one output at a time, so there is one. One thread each;
 processor seconds. Both follow the path of the dual program for every new row. Where they differ, a third way decides:
-the program of all rows, solved anew by HiGHS at every step of a bisection over the new row's score.
+the program of all rows, solved again by HiGHS at every step of a bisection over the new row's score.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def main():
     for row in apart:
         text += (
             f"\n\nRow {row['row']}: ours {row['ours']:.6f}, MAPIE {row['MAPIE']:.6f}; the program of all rows, solved "
-            f"anew at each step of a bisection, gives {row['programs']:.6f}."
+            f"again at each step of a bisection, gives {row['programs']:.6f}."
         )
     if apart:
         text += (

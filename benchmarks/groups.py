@@ -7,7 +7,7 @@
     python benchmarks/groups.py time
     python benchmarks/groups.py report                 # writes results/groups.md from results/groups.json
 
-What is in ``results/groups.json`` already is not run again, unless by ``--again``, which measures times anew, too;
+What is in ``results/groups.json`` already is not run again, unless by ``--again``, which also measures times again;
 ``made --ours`` and ``real --ours`` fit our model with groups again, and keep what peers and fits without groups had;
 ``real --data GEMAS`` fits that one alone; ``--quick`` makes a small version of each. Every fit has one thread. The
 peer is a Dirichlet regression with random intercepts (softmax of linear predictors, one concentration), by penalised

@@ -218,7 +218,7 @@ def report_next(done, facts, prefix):
 
 
 def report_next_alone(folder, version, name="votes"):
-    """The table and pictures of the replay anew; what the other studies left in the result files stays as it is."""
+    """The table and pictures of the replay again; what the other studies left in the result files stays as it is."""
     facts, text = (common.RESULTS / f"{name}.{ending}" for ending in ("json", "md"))
     known = json.loads(facts.read_text())
     head = text.read_text().partition("## next_vote")[0]

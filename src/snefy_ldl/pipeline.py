@@ -251,7 +251,7 @@ def _transformer_bytes(steps: list[Any]) -> bytes | None:
             raise ModelFileError(
                 f"step {name!r} ({type(step).__name__}) cannot be saved without pickle: it holds {kinds}. Use a "
                 "transformer of scikit-learn's, or save the last step alone (pipeline.model_.save(folder)) and make "
-                "the others anew."
+                "the others again."
             )
     return io.dumps([step for _, step in steps])
 

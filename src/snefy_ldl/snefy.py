@@ -516,7 +516,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
     # -- scikit-learn ------------------------------------------------------------------------------------------------
 
     @classmethod
-    @cache  # scikit-learn reads the signature anew for every clone, which a hundred models feel
+    @cache  # scikit-learn reads the signature again for every clone, which a hundred models feel
     def _get_param_names(cls) -> list[str]:
         return list(super()._get_param_names())
 

@@ -80,7 +80,7 @@ class TextFormat:
         """What is unusual about the file, in a few words; nothing for UTF-8 with the usual signs.
 
         Args:
-            usual: The separator that its ending promises.
+            usual: The separator that the extension suggests.
 
         Returns:
             The words, or an empty text.
@@ -514,7 +514,7 @@ class TableSource:
         return self._stack(parts, as_text)
 
     def take(self, rows: Any, columns: list[str], as_text: list[str], progress: Progress | None = None) -> Any:
-        """Some rows by number; the file is read once, a part at a time.
+        """Some rows by number; the file is read once, in chunks.
 
         Args:
             rows: Row numbers, counting from 0, in any order.
@@ -550,7 +550,7 @@ class TableSource:
         rows: int | None = None,
         numbers: Sequence[str] = (),
     ) -> Iterator[Any]:
-        """Frames with these columns, whatever the file's kind; numbers are finite or missing."""
+        """Frames with these columns, for every kind of file; numbers are finite or missing."""
         first = 1
         for chunk in self._parts(columns, as_text, progress, rows):
             check_cells(chunk, numbers, f"{self.file.name}, data row", first)

@@ -350,7 +350,7 @@ def prototype_init(
 
 @torch.no_grad()
 def _start_even(net: SnefyNet, member: int, generator: torch.Generator) -> None:
-    """Positive readouts and a head near zero, so that all neurons start with equal mass; the backbone anew."""
+    """Positive readouts and a head near zero, so that all neurons start with equal mass; the backbone again."""
     (n_readouts, n_neurons), width = net.readout.shape[1:], net.head_weight.shape[1]
     net.readout[member] = torch.rand(n_readouts, n_neurons, generator=generator) / math.sqrt(n_readouts)
     net.head_weight[member] = torch.randn(width, n_neurons, generator=generator) * (0.1 / math.sqrt(width))

@@ -202,7 +202,7 @@ def interval_panels(
         mean: Predicted means, (N, L): white dots.
         labels: The L names, written beside the first column.
         rows: Which rows to draw; the first twelve by default.
-        fig: Figure to draw on, laid out anew; a new one by default.
+        fig: Figure to draw on, laid out again; a new one by default.
         row_names: A title for each drawn row; "row 1" for the first row by default.
         columns: Panels beside each other.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Folds where the table trained the model.
 FOLDS = 5
-#: Share of rows that trained the model from which a report fits anew, and from which it prints a note.
+#: Share of rows that trained the model from which a report fits again, and from which it prints a note.
 MOSTLY_SEEN, FEW_SEEN = 0.5, 0.02
 
 
@@ -91,7 +91,7 @@ def _outside_note(model: Any, rows: JudgedRows) -> list[str]:
 
 
 def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple[int, list[str]]:
-    """In how many folds to fit anew, and what a reader should know: rows that trained a model flatter it."""
+    """In how many folds to fit again, and what a reader should know: rows that trained a model flatter it."""
     from snefy_ldl._internal.seen import count_seen
 
     seen = count_seen(model, rows.X, rows.D) / len(rows)

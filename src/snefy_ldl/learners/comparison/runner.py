@@ -309,7 +309,7 @@ def compare(
         X: Features (N, d); or several data sets, name to ``(X, D)`` or to a ``Dataset``, with ``D`` left out.
         D: Label distributions (N, L).
         cv: Number of folds, shuffled; or, without repeats, a splitter or (train, test) pairs of row numbers.
-        repeats: Cross-validations, each with the rows shuffled anew.
+        repeats: Cross-validations, each with the rows shuffled again.
         measures: Names out of ``metrics.MEASURES``, or functions of observed and predicted shares (both (N, L)) that
             return a number, lower being better unless their attribute ``higher_is_better`` is True; the six of Geng
             (2016) by default.
@@ -343,7 +343,7 @@ def compare(
     )
     check_count("repeats", repeats)
     if repeats > 1 and not isinstance(cv, (int, np.integer)):
-        raise InputError("repeats > 1 shuffles the rows anew each time: give cv as a number of folds.")
+        raise InputError("repeats > 1 shuffles the rows again each time: give cv as a number of folds.")
     if groups is not None:
         if len(sets) > 1:
             raise InputError("groups are those of one data set: give X and D, not several data sets.")
