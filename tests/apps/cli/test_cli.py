@@ -393,7 +393,8 @@ def test_demo_writes_a_page_that_needs_nothing_else(tmp_path: Path) -> None:
     page = (out / "index.html").read_text(encoding="utf-8")
     assert "How sure can we be about a city district?" in page
     assert "the best possible answer is known" in page
-    assert page.count("<svg ") == 17
+    assert page.count("<svg ") == 18
+    assert "Mostly business or mostly entertainment, hardly ever half of each" in page
     for outside in ("http://", "https://", "<script", "<link"):
         assert outside not in page
     assert len(pd.read_csv(out / "train.csv")) == 120

@@ -55,6 +55,28 @@ def fit_city(n_train: int, n_test: int, random_state: int, verbose: int = 0) -> 
     return Demo(model, train, test, _measures(model, train, test))
 
 
+def two_answers(demo: Demo) -> tuple[str, str, int]:
+    """The district of which the model is surest that it is either one use or another, and not a mix of the two.
+
+    Args:
+        demo: What :func:`fit_city` made.
+
+    Returns:
+        A heading, a description, and the number of the district.
+    """
+    dist = demo.model.predict_dist(as_frame(demo.test.X, demo.test.feature_names))
+    first, second = (dist.prob_greater(j, k, ratio=2.0).cpu().numpy() for j, k in ((0, 1), (1, 0)))
+    row = int(np.minimum(first, second).argmax())
+    one, other = demo.test.label_names[:2]
+    words = (
+        f"District {row + 1} of the test table has at least twice as much {one} as {other} with a probability of "
+        f"{first[row]:.0%}, and at least twice as much {other} as {one} with {second[row]:.0%}. That leaves "
+        f"{1.0 - first[row] - second[row]:.0%} for anything in between, where the mean lies: one number per use cannot "
+        "show this, a density can."
+    )
+    return f"Mostly {one} or mostly {other}, hardly ever half of each", words, row
+
+
 def summary_table(demo: Demo) -> Any:
     """The score table for a terminal.
 
@@ -126,11 +148,12 @@ def _rows(city: SyntheticData, rows: slice) -> SyntheticData:
     return replace(city, X=city.X[rows], D=city.D[rows], latent=city.latent[rows])
 
 
-def render(demo: Demo, commands: list[str]) -> str:
+def render(demo: Demo, commands: list[str], first: tuple[str, str, int]) -> str:
     """The page of ``snefy-ldl report`` about the districts that the model has never seen.
 
     Args:
         demo: What :func:`fit_city` made.
+        first: What :func:`two_answers` found.
         commands: Commands to try next.
 
     Returns:
@@ -149,4 +172,4 @@ def render(demo: Demo, commands: list[str]) -> str:
     )
     title = "How sure can we be about a city district?"
     report = make_report(demo.model.model_, test, train=train)
-    return render_report(report, table="test.csv", title=title, notes=[note], commands=commands)
+    return render_report(report, table="test.csv", title=title, notes=[note], commands=commands, first=first)

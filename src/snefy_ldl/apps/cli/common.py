@@ -508,6 +508,22 @@ def training_rows(training: dict[str, Any]) -> str:
     return f"{given:,} rows ({', '.join(parts)})" if held else f"{rows:,} rows"
 
 
+def training_steps(steps: int) -> str:
+    """How long log-ratios were trained.
+
+    Args:
+        steps: After which training stopped.
+
+    Returns:
+        The words.
+
+    Example:
+        >>> training_steps(85), training_steps(0)
+        ('85 steps', 'the starting mixture was kept, since training gained nothing')
+    """
+    return f"{steps} steps" if steps else "the starting mixture was kept, since training gained nothing"
+
+
 def training_kind(model: Any) -> str:
     """What the likelihoods of a fit are a density of; those of different kinds cannot be compared.
 

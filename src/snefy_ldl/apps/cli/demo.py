@@ -26,24 +26,34 @@ def demo(
         rows: Districts to learn from.
     """
     from snefy_ldl._internal.files import write_bytes
-    from snefy_ldl.apps.cli.city import as_frame, fit_city, render, summary_table
+    from snefy_ldl.apps.cli.city import as_frame, fit_city, render, summary_table, two_answers
 
     typer.echo(f"A made-up city: learning the mix of uses of {rows:,} districts ...")
     out.mkdir(parents=True, exist_ok=True)
     city = fit_city(rows, max(25, rows // 4), seed, verbose=1)
+    first = two_answers(city)
+    typer.echo(f"\n{first[0]}. {first[1]}\n")
     Console().print(summary_table(city))
     for name, data in (("train.csv", city.train), ("test.csv", city.test)):  # to try other commands with
         table = as_frame(data.X, data.feature_names).join(as_frame(data.D, data.label_names))
         write_bytes(out / name, table.to_csv(index=False, float_format="%.6g").encode())
     city.model.save(out / "model")
-    page = out / "index.html"
+    page, program = out / "index.html", _program()
     typer.echo(f"Judging it on {len(city.test.D):,} other districts ...")
+    train, test, model = out / "train.csv", out / "test.csv", out / "model"
     commands = [
-        f"snefy-ldl fit train.csv --labels {','.join(city.test.label_names)} --out model",
-        "snefy-ldl predict model test.csv --interval 0.9 --out predictions.csv",
-        "snefy-ldl report model test.csv --train train.csv     # this page, about your own table",
+        f"{program} fit {train} --labels {','.join(city.test.label_names)} --out {model}",
+        f"{program} predict {model} {test} --interval 0.9 --out predictions.csv",
+        f"{program} report {model} {test} --train {train}     # this page, about your own table",
     ]
-    write_bytes(page, render(city, commands).encode())
+    write_bytes(page, render(city, commands, first).encode())
     typer.echo(f"\nThe page with the pictures: {page}   (open it in a browser)")
-    program = "snefy-ldl" if shutil.which("snefy-ldl") else sys.argv[0]  # make demo: .venv/bin/snefy-ldl
-    typer.echo(f"Next: {program} predict {out / 'model'} {out / 'test.csv'} --interval 0.9")
+    typer.echo(f"Next: {program} predict {model} {test} --interval 0.9")
+
+
+def _program() -> str:
+    """How this program was called, as a command for a shell: after ``make demo`` it is not on the path."""
+    called, found = Path(sys.argv[0]), shutil.which("snefy-ldl")
+    if called.suffix == ".py":
+        return f"{sys.executable} -m snefy_ldl"
+    return "snefy-ldl" if found is not None and Path(found).samefile(called) else str(called)

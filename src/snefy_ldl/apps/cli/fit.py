@@ -18,6 +18,7 @@ from snefy_ldl.apps.cli.common import (
     split,
     training_kind,
     training_rows,
+    training_steps,
     vote_columns,
     warnings_as_notes,
 )
@@ -340,8 +341,8 @@ def _conclude(model: Any, summary: str, out: Path) -> None:
     typer.echo(f"{training_rows(done)}, {summary}")
     if (choice := done.get("choice")) is not None:
         typer.echo(str(Choice(**choice)))
-    passes = "epochs" if hasattr(model, "net_") else "steps"
-    typer.echo(f"fitted in {done['seconds']:.1f} s, {done['epochs']} {passes}, on {done['device']}")
+    passes = f"{done['epochs']} epochs" if hasattr(model, "net_") else training_steps(done["epochs"])
+    typer.echo(f"fitted in {done['seconds']:.1f} s, on {done['device']}: {passes}")
     tried = getattr(model, "candidates_", [])
     if len(tried) > 1:
         name = next(one["name"] for one in tried if one["outcome"] == "kept")

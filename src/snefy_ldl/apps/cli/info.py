@@ -13,7 +13,15 @@ from rich.text import Text
 
 from snefy_ldl._internal.text import shorten
 from snefy_ldl.apps.cli import options as opt
-from snefy_ldl.apps.cli.common import input_error, level_list, load_model, make_table, training_kind, training_rows
+from snefy_ldl.apps.cli.common import (
+    input_error,
+    level_list,
+    load_model,
+    make_table,
+    training_kind,
+    training_rows,
+    training_steps,
+)
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.rows import calibrated_levels
 
@@ -71,7 +79,7 @@ def _learner_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     lines |= {
         "members": f"{len(model.net_centres_)}, of {model.n_components} Gaussians each",
         "guides": shorten(model.guide_names_) or "none",
-        "trained on": f"{training_rows(training)}, {training['epochs']} steps, {training['seconds']:.1f} s",
+        "trained on": f"{training_rows(training)}, {training_steps(training['epochs'])}, {training['seconds']:.1f} s",
         "rows left out": "none" if loss is None else f"mean log likelihood {-loss:.4f} ({training_kind(model)})",
     }
     return lines | _choice_lines(training) | {"intervals": _calibration_line(folder)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from snefy_ldl import plots
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
-from snefy_ldl.apps.cli.common import training_rows
+from snefy_ldl.apps.cli.common import training_rows, training_steps
 from snefy_ldl.apps.cli.pictures import Pictures, render_page
 from snefy_ldl.apps.reports.report import FOLDS, LEVEL, LEVELS, Report, number_words
 from snefy_ldl.errors import InputError
@@ -38,6 +38,7 @@ def render_report(
     ternary: str | None = None,
     notes: Sequence[str] = (),
     commands: Sequence[str] = (),
+    first: tuple[str, str, int] | None = None,
 ) -> str:
     """The page as text.
 
@@ -49,6 +50,7 @@ def render_report(
             the rest.
         notes: What a reader should know first.
         commands: How the page was made, and what to do next.
+        first: Heading, text and number of a row that the page starts with.
 
     Returns:
         One HTML document.
@@ -77,6 +79,12 @@ def render_report(
         title=title or f"How well can {_list(labels)} be predicted?",
         verdict=_verdict(report),
         notes=list(notes),
+        first=first
+        and {
+            "title": first[0],
+            "words": first[1],
+            "density": _draw_density(report, pictures, first[2], report.dist_of(first[2]), corners, first[0]),
+        },
         largest=(labels[int(mean.argmax())], float(mean.max())),
         zeros=float((rows.D == 0.0).mean()),
         rival_folds=FOLDS,
@@ -97,6 +105,7 @@ def render_report(
         groups=_groups(report),
         model=model,
         is_network=hasattr(model, "net_"),
+        steps=training_steps(model.training_["epochs"]),
         choice=model.training_.get("choice"),
         candidates=getattr(model, "candidates_", []),
         commands=list(commands),
@@ -321,26 +330,28 @@ def _draw_rows(report: Report, pictures: Pictures, dists: list[Any], corners: Co
     """The three rows that return through the page: title, name, facts, density and ridges."""
     which = label_order(report)
     names = [shorten_name(name, 14) for name in report.rows.labels]
-
-    def density(dist: Any, observed: Array, title: str) -> str:
-        draw: Callable[..., Any]
-        if corners is None:
-            words = {"name": shorten_name(report.rows.labels[0], 22), "truth": observed[0]}
-            draw = partial(plots.marginal_density, dist, 0, 0, **words)
-            return pictures.draw(f"Density of the share of {report.rows.labels[0]}", (2.9, 1.9), draw)
-        short = [shorten_name(name, 18) for name in corners.names]
-        of_corners, truth = corners.dist(dist), corners.shares(observed)
-        draw = partial(plots.ternary_density, of_corners, labels=short, truth=truth, resolution=RESOLUTION)
-        return pictures.draw(f"{title}: density over {', '.join(corners.names)}", (2.9, 2.9), draw, "ternary")
-
     rows = []
     for title, row, dist in zip(TITLES, report.shown, dists):
         observed = report.rows.D[row]
         draw = partial(plots.share_ridges, dist, 0, which=which, labels=names, truth=observed)
         ridges = pictures.draw("Density of the share of each label", (2.9, 0.5 + 0.4 * len(which)), draw)
         about = {"title": title, "name": report.rows.name(row), "facts": _facts(report, row)}
-        rows.append({**about, "density": density(dist, observed, title), "ridges": ridges})
+        density = _draw_density(report, pictures, row, dist, corners, title)
+        rows.append({**about, "density": density, "ridges": ridges})
     return rows
+
+
+def _draw_density(report: Report, pictures: Pictures, row: int, dist: Any, corners: Corners | None, title: str) -> str:
+    """The density of a row in a triangle; of two labels, that of the first one."""
+    observed = report.rows.D[row]
+    if corners is None:
+        words = {"name": shorten_name(report.rows.labels[0], 22), "truth": observed[0]}
+        draw = partial(plots.marginal_density, dist, 0, 0, **words)
+        return pictures.draw(f"Density of the share of {report.rows.labels[0]}", (2.9, 1.9), draw)
+    short = [shorten_name(name, 18) for name in corners.names]
+    of_corners, truth = corners.dist(dist), corners.shares(observed)
+    paint = partial(plots.ternary_density, of_corners, labels=short, truth=truth, resolution=RESOLUTION)
+    return pictures.draw(f"{title}: density over {', '.join(corners.names)}", (2.9, 2.9), paint, "ternary")
 
 
 def _facts(report: Report, row: int) -> str:
