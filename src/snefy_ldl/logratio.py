@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from scipy.linalg import helmert
-from scipy.special import expit
+from scipy.special import expit, log_expit
 from torch import Tensor
 
 from snefy_ldl._internal.seen import SeenRows
@@ -44,7 +44,7 @@ from snefy_ldl.learners.log_amounts import (
     shrink,
     stack_guides,
 )
-from snefy_ldl.learners.ratio_guides import Forest, Ridge
+from snefy_ldl.learners.ratio_guides import NET_HIDDEN, Forest, Ridge, ShareNet
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.mixture import N_HIDDEN, N_PATTERNS, SLOW_RATES, MixtureNet, Rows, Trained, train
 from snefy_ldl.prediction import DistributionPredictor
@@ -64,7 +64,7 @@ INPUT_CLIP = 4.0
 #: Rows whose laws are held at a time.
 LAW_ROWS = 2048
 
-GUIDES = ("ridge", "scores", "trees")
+GUIDES = ("ridge", "scores", "trees", "network")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -76,8 +76,9 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
 
     Args:
         n_components: Components of each member.
-        guides: Learners of the mean: ``"ridge"`` on standardised features, ``"scores"`` (ridge on their normal scores)
-            and ``"trees"`` (extremely randomised trees, which also say which labels are there); ``"auto"`` is all.
+        guides: Learners of the mean: ``"ridge"`` on standardised features, ``"scores"`` (ridge on their normal scores),
+            ``"trees"`` (extremely randomised trees, which also predict which labels are there) and ``"network"`` (a
+            small one, of the features and the other guides' predictions); ``"auto"`` is all.
         n_members: Members, each without a part of the rows; ``"auto"`` is five.
         n_trees: Trees of the forest.
         max_iter: Most training steps.
@@ -151,8 +152,8 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         spread = inputs.std(0)
         self.input_mean_, self.input_scale_ = inputs.mean(0), np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0)
         there = None if supports.complete else supports.there
-        tables = (self._scaled_inputs(inputs), *vars(frames).values(), there, odds)
-        order = ("inputs", "point", "square", "inner", "log_det", "size", "there", "odds")
+        tables = (self._scaled_inputs(inputs), *vars(frames).values(), D, self._combine(guides), there, odds)
+        order = ("inputs", "point", "square", "inner", "log_det", "size", "shares", "centre", "there", "odds")
         rows = Rows(**{k: v if v is None else torch.as_tensor(v).float() for k, v in zip(order, tables)})
         trained = self._train(rows, folds, seed)
         self.n_iter_ = trained.step
@@ -173,11 +174,11 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         _, freedom, spread = self.shape_
         n_members = int(folds.max()) + 1
         alone = self.n_components == 1 or len(rows) < FEWEST_ROWS
-        weights = np.ones(len(rows))
+        back = helmert(self.n_labels_).T @ self.back_
 
         def race(slow: float, max_iter: int) -> Trained:
             net = MixtureNet.start(rows, n_members, self.n_components, freedom, spread, seed)
-            return train(net, rows, weights, folds, slow, max_iter, seed)
+            return train(net, rows, back, folds, slow, max_iter, seed)
 
         trained = (
             race(SLOW_RATES[0], 0) if alone else max((race(s, self.max_iter) for s in SLOW_RATES), key=lambda t: t.mean)
@@ -224,8 +225,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             self.trees_, self.tree_rows_, self.tree_counts_ = forest.trees, forest.rows, forest.counts
             self.tree_targets_ = first
         if supports.complete and "trees" in names:
-            shares = np.log(forest.held_out @ D)
-            answers.append(shares - shares.mean(1, keepdims=True))
+            answers.append(centred(np.log(forest.held_out @ D)))
             self.tree_targets_ = np.hstack([first, D])
         if not supports.complete:
             self.mean_shares_ = np.maximum(D.mean(0), 0.5 / len(D) * lowest)
@@ -246,14 +246,18 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             if name == "trees":
                 answers.append(forest.held_out @ filled)
                 continue
-            answer = np.empty_like(D)
-            for fold in np.unique(parts):
-                seen = parts != fold
-                answer[~seen] = Ridge.fit(X[seen], filled[seen], name == "scores").predict(X[~seen])
-            answers.append(answer)
-            for key, value in vars(Ridge.fit(X, filled, name == "scores")).items():
+            if name == "network":
+                continue
+            ridge, held_out = Ridge.fit(X, filled, parts, name == "scores")
+            answers.append(held_out)
+            for key, value in vars(ridge).items():
                 if value is not None:
                     setattr(self, f"{name}_{key}_", value)
+        if "network" in names:
+            network, log_shares = ShareNet.fit(np.hstack([X, *answers]), D, folds, seed)
+            answers.append(centred(log_shares if odds is None else log_shares - log_expit(odds)))
+            for key, value in vars(network).items():
+                setattr(self, f"network_{key}_", value)
         self.guide_names_ = names
         self.centre_ = filled.mean(0)
         return np.array(answers).reshape(-1, *D.shape), odds
@@ -359,16 +363,19 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
                 odds = self._base_odds + self.slope_ * (odds - self._base_odds)
                 answers.append(centre)
         elif "trees" in self.guide_names_:
-            shares = np.log(means[:, n_labels:])
-            answers.append(shares - shares.mean(1, keepdims=True))
+            answers.append(centred(np.log(means[:, n_labels:])))
         for name in self.guide_names_:
             if name == "trees":
                 answers.append(means[:, :n_labels])
-            else:
-                keys = ("mean", "inverse", "coef", "intercept", "knots")
-                fitted: dict[str, Any] = {key: getattr(self, f"{name}_{key}_", None) for key in keys}
-                answers.append(Ridge(**fitted).predict(X))
+            elif name != "network":
+                answers.append(Ridge(**self._fitted(Ridge, name)).predict(X))
+        if "network" in self.guide_names_:
+            log_shares = ShareNet(**self._fitted(ShareNet, "network")).predict(np.hstack([X, *answers]))
+            answers.append(centred(log_shares if odds is None else log_shares - log_expit(odds)))
         return np.array(answers).reshape(-1, len(X), n_labels), odds
+
+    def _fitted(self, kind: type[Any], name: str) -> dict[str, Any]:
+        return {field.name: getattr(self, f"{name}_{field.name}_", None) for field in fields(kind)}
 
     def _net(self) -> MixtureNet:
         names = ("hidden", "hidden_bias", "out", "out_bias", "centres", "log_widths", "turn", "odds")
@@ -451,6 +458,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             len(np.atleast_1d(getattr(self, "net_centres_", []))),
             int(getattr(self, "net_centres_", np.zeros((1, 1, 1))).shape[-1]),
         )
+        n_folds = len(np.atleast_1d(getattr(self, "network_hidden_", [])))
         n_ratios, n_labels = self.n_labels_ - 1, self.n_labels_
         n_guides, zeros = len(self.guide_names_), hasattr(self, "mean_presence_")
         n_guides += int("trees" in self.guide_names_)
@@ -475,7 +483,13 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             "net_turn_": (n_members, n_turned, n_turned),
             "net_odds_": (n_members, min(N_PATTERNS, self.n_components), n_labels * zeros),
         }
-        for name in set(self.guide_names_) - {"trees"}:
+        if "network" in self.guide_names_:
+            seen = self._width + (n_guides - 1) * n_labels
+            sizes = {"mean": (seen,), "inverse": (seen,), "hidden_bias": (n_folds, 1, NET_HIDDEN)}
+            sizes |= {"hidden": (n_folds, seen, NET_HIDDEN), "out": (n_folds, NET_HIDDEN, n_labels)}
+            sizes |= {"out_bias": (n_folds, 1, n_labels)}
+            shapes |= {f"network_{key}_": size for key, size in sizes.items()}
+        for name in set(self.guide_names_) - {"trees", "network"}:
             shapes |= {f"{name}_coef_": (self._width, n_labels), f"{name}_intercept_": (n_labels,)}
             shapes |= {f"{name}_mean_": (self._width,), f"{name}_inverse_": (self._width,)}
         return shapes
@@ -498,6 +512,11 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         if not isinstance(prints, np.ndarray) or prints.dtype != np.int64 or len(prints) > training["rows"]:
             return "row_prints_ are no fingerprints of the training rows"
         return None
+
+
+def centred(logs: Array) -> Array:
+    """Logarithms minus their mean over labels."""
+    return logs - logs.mean(1, keepdims=True)
 
 
 def matrix_root(cov: Array) -> Array:

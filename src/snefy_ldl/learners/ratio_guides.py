@@ -1,4 +1,4 @@
-"""Guides of log-ratios: ridge regression, and the neighbours that a forest finds.
+"""Guides of log-ratios: ridge regression, a small network, and the neighbours that a forest finds.
 
 Trees that grow until a leaf holds few rows say which rows are alike; averages over them predict whatever is known of
 those rows, so one forest serves log-ratios, shares and presence.
@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from scipy.special import ndtri
 from sklearn.ensemble import ExtraTreesRegressor
+from torch import Tensor
 
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.learners.linear import apply_scale, column_scale
@@ -23,6 +25,8 @@ RIDGE_PENALTIES = np.geomspace(1e-3, 1e5, 25)
 SCORE_KNOTS = 200
 #: Rows that the forest learns from at most, and directions of its targets that it splits by.
 FOREST_ROWS, FOREST_TARGETS = 20_000, 24
+#: The small network: hidden units, most passes, steps of a pass, fewest rows of a step, peak rate and weight decay.
+NET_HIDDEN, NET_PASSES, NET_STEPS, NET_ROWS, NET_RATE, NET_DECAY = 64, 30, 25, 64, 5e-3, 0.1
 
 
 @dataclass
@@ -38,7 +42,7 @@ class Ridge:
 
     Example:
         >>> X = np.arange(6.0)[:, None]
-        >>> Ridge.fit(X, 2.0 * X).predict(X).round(2).ravel()
+        >>> Ridge.fit(X, 2.0 * X, np.arange(6))[0].predict(X).round(2).ravel()
         array([ 0.,  2.,  4.,  6.,  8., 10.])
     """
 
@@ -49,8 +53,21 @@ class Ridge:
     knots: Array | None = None
 
     @classmethod
-    def fit(cls, X: Array, z: Array, scores: bool = False) -> Ridge:
-        """Learn from features (N, d) and targets (N, P)."""
+    def fit(cls, X: Array, z: Array, folds: Index, scores: bool = False) -> tuple[Ridge, Array]:
+        """Learn from features and targets, with the penalty under which rows of left-out folds are predicted best.
+
+        A fit without some rows F has the errors ``(I - H_FF)⁻¹ e_F`` there, H the hat matrix and e the errors of the
+        fit to all rows, so that one decomposition serves every fold and penalty.
+
+        Args:
+            X: features (N, d).
+            z: targets (N, P).
+            folds: fold of every row (N,).
+            scores: whether to see normal scores of the features.
+
+        Returns:
+            The fit to all rows, and predictions of every row by fits without its fold (N, P).
+        """
         knots = None
         if scores:
             n_knots = min(len(X), SCORE_KNOTS)
@@ -67,16 +84,20 @@ class Ridge:
         values, turn = values[there], turn[:, there]
         left = turn if wide else scaled @ turn / np.sqrt(values)  # (N, rank)
         turned = left.T @ (z - target)
-        parts = values / (values + RIDGE_PENALTIES[:, None])  # (penalties, rank)
-        leverage = 1.0 / len(X) + parts @ (left**2).T
-        errors = [
-            np.square(((z - target) - left @ (part[:, None] * turned)) / np.maximum(1.0 - lever, 1e-6)[:, None]).mean()
-            for part, lever in zip(parts, leverage)
-        ]
-        best = int(np.argmin(errors))
-        dual = left @ ((parts[best] / values)[:, None] * turned)  # (N, P)
+        members = [np.flatnonzero(folds == fold) for fold in np.unique(folds)]
+        best, least, held_out = 0, np.inf, z
+        for number, penalty in enumerate(RIDGE_PENALTIES):
+            part = values / (values + penalty)
+            fitted_errors = (z - target) - left @ (part[:, None] * turned)
+            errors = np.empty_like(z)
+            for rows in members:
+                errors[rows] = left_out_errors(left[rows], part, fitted_errors[rows], len(z))
+            if (size := float(np.square(errors).mean())) < least:
+                best, least, held_out = number, size, z - errors
+        part = values / (values + RIDGE_PENALTIES[best])
+        dual = left @ ((part / values)[:, None] * turned)  # (N, P)
         coef = scaled.T @ dual
-        return cls(mean, inverse, coef, target - middle @ coef, knots)
+        return cls(mean, inverse, coef, target - middle @ coef, knots), held_out
 
     def predict(self, X: Array) -> Array:
         """Targets (N, P)."""
@@ -85,8 +106,30 @@ class Ridge:
         return apply_scale(X, self.mean, self.inverse) @ self.coef + self.intercept
 
 
+def left_out_errors(left: Array, part: Array, errors: Array, n_rows: int) -> Array:
+    """``(I - H_FF)⁻¹ e_F`` of a ridge fit with an intercept.
+
+    Args:
+        left: left singular vectors of the centred features, at the rows F (F, rank).
+        part: ``s² / (s² + λ)`` of the singular values s (rank,).
+        errors: of the fit to all rows, at F (F, P).
+        n_rows: of the fit.
+
+    Returns:
+        Errors at F of the fit without F (F, P).
+    """
+    if len(left) == n_rows:  # nothing else is left to learn from
+        return errors
+    if len(left) <= len(part) + 1:
+        hat = (left * part) @ left.T + 1.0 / n_rows
+        return np.linalg.solve(np.eye(len(left)) - hat, errors)
+    both = np.hstack([np.full((len(left), 1), n_rows**-0.5), left])
+    inner = np.diag(np.append(1.0, 1.0 / part)) - both.T @ both
+    return errors + both @ np.linalg.solve(inner, both.T @ errors)
+
+
 def normal_scores(X: Array, knots: Array) -> Array:
-    """Features as quantiles of the standard normal law, (N, d); ties get the middle of their ranks.
+    """Features as quantiles of the standard normal distribution (N, d); ties get the middle of their ranks.
 
     Args:
         X: Features (N, d).
@@ -200,3 +243,85 @@ class Forest:
         reached = np.full(leaves.size, 1.0 / len(leaves))
         ends = np.arange(0, leaves.size + 1, len(leaves))
         return sp.csr_matrix((reached, leaves.T.ravel(), ends), shape=(len(X), n_nodes)) @ inside
+
+
+@dataclass
+class ShareNet:
+    """Networks with one hidden layer that predict shares, each trained without one fold, ``log softmax``.
+
+    Args:
+        mean: of the inputs (d,).
+        inverse: reciprocal standard deviations (d,).
+        hidden: (M, d, H).
+        hidden_bias: (M, 1, H).
+        out: (M, H, L).
+        out_bias: (M, 1, L).
+    """
+
+    mean: Array
+    inverse: Array
+    hidden: Array
+    hidden_bias: Array
+    out: Array
+    out_bias: Array
+
+    @classmethod
+    def fit(cls, X: Array, D: Array, folds: Index, seed: int) -> tuple[ShareNet, Array]:
+        """Minimise ``KL(D ‖ softmax)`` by AdamW with a one-cycle rate, up to the pass best for the left-out rows.
+
+        Args:
+            X: inputs (N, d).
+            D: label distributions (N, L).
+            folds: the network that does not learn from each row (N,).
+            seed: of weights and of the order of rows.
+
+        Returns:
+            The networks, and log shares of every row by the one that did not see it (N, L).
+        """
+        n_rows, width, n_members = len(X), X.shape[1], int(folds.max()) + 1
+        random = torch.Generator().manual_seed(seed)
+        mean, inverse = column_scale(X)
+        inputs = torch.as_tensor(apply_scale(X, mean, inverse)).float()
+        shares, owner = torch.as_tensor(D).float(), torch.as_tensor(folds)
+        learns = (owner != torch.arange(n_members)[:, None]).float()
+        net = [
+            torch.randn(n_members, width, NET_HIDDEN, generator=random) / width**0.5,
+            torch.zeros(n_members, 1, NET_HIDDEN),
+            torch.zeros(n_members, NET_HIDDEN, D.shape[1]),
+            shares.mean(0).clamp_min(1e-9).log().expand(n_members, 1, -1).clone(),
+        ]
+        for value in net:
+            value.requires_grad_()
+        decayed = {"params": [net[0], net[2]], "weight_decay": NET_DECAY}
+        optimiser = torch.optim.AdamW([decayed, {"params": [net[1], net[3]], "weight_decay": 0.0}], lr=NET_RATE)
+        size = min(n_rows, max(NET_ROWS, n_rows // NET_STEPS))
+        n_steps = NET_PASSES * (n_rows // size)
+        rates = torch.optim.lr_scheduler.OneCycleLR(optimiser, NET_RATE, total_steps=n_steps + 1, cycle_momentum=False)
+        best, least = net, np.inf
+        held_out = torch.zeros_like(shares)
+        for _ in range(NET_PASSES):
+            for rows in torch.randperm(n_rows, generator=random)[: n_rows // size * size].split(size):
+                loss = -(log_shares(net, inputs[rows]) * shares[rows]).sum(-1) * learns[:, rows]
+                optimiser.zero_grad()
+                (n_members * loss.sum() / learns[:, rows].sum().clamp_min(1.0)).backward()
+                optimiser.step()
+                rates.step()
+            with torch.no_grad():
+                logs = log_shares(net, inputs)[owner, torch.arange(n_rows)]
+                error = -float((logs * shares).sum())
+            if error < least:
+                least, held_out, best = error, logs, [value.detach().clone() for value in net]
+        return cls(mean, inverse, *(value.detach().double().numpy() for value in best)), held_out.double().numpy()
+
+    def predict(self, X: Array) -> Array:
+        """Log shares (N, L), averaged over the networks."""
+        net = [torch.as_tensor(value) for value in (self.hidden, self.hidden_bias, self.out, self.out_bias)]
+        inputs = torch.as_tensor(apply_scale(X, self.mean, self.inverse))
+        return log_shares(net, inputs).mean(0).numpy()
+
+
+def log_shares(net: list[Tensor], inputs: Tensor) -> Tensor:
+    """Log shares by every network (M, N, L), of inputs (N, d)."""
+    hidden, hidden_bias, out, out_bias = net
+    inside = torch.relu(torch.matmul(inputs, hidden) + hidden_bias)
+    return torch.log_softmax(torch.baddbmm(out_bias, inside, out), -1)

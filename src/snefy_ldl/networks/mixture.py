@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from scipy.stats import gamma
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 
 from snefy_ldl._internal.types import Array, Index
 
@@ -36,6 +36,8 @@ N_PATTERNS, FIRST_ODDS = 8, 0.5
 #: components have moved.
 FAST_RATE, SLOW_RATES, TURN_RATE = 1e-2, (1e-3, 3e-4), 1e-3
 WEIGHT_DECAY, WARM_UP, GRADIENT_NORM = 1.0, 20, 5.0
+#: What the cross-entropy of the mean counts, next to the log density, and the rows of a step that it is about.
+MEAN_WEIGHT, MEAN_ROWS = 5.0, 32
 #: Steps between two looks at the validation rows, and steps without progress after which training ends.
 LOOK_EVERY, PATIENCE = 5, 120
 #: Rows of one training step.
@@ -53,6 +55,8 @@ class Rows:
         inputs: of the network (N, I).
         point: (N, Q), square: (N,), inner: (N, Q, Q) or None, size: (N,): the frames of the rows.
         log_det: of the whitening (N,).
+        shares: label distributions (N, L).
+        centre: log-amounts that guides predict (N, L).
         there: which labels are there (N, L); None where all are, always.
         odds: log odds that they are (N, L), or None.
     """
@@ -63,6 +67,8 @@ class Rows:
     inner: Tensor | None
     size: Tensor
     log_det: Tensor
+    shares: Tensor
+    centre: Tensor
     there: Tensor | None = None
     odds: Tensor | None = None
 
@@ -229,6 +235,31 @@ class MixtureNet:
         log_p: Tensor = LogSumExp.apply(terms) - LogSumExp.apply(logits)
         return log_p - shrunk - 0.5 * LOG_2PI * rows.size + rows.log_det
 
+    def mean_cross_entropy(self, rows: Rows, back: Tensor, random: torch.Generator) -> Tensor:
+        """``-Σ ℓ log E[ℓ]`` (M, N), the mean by one draw from every component.
+
+        Args:
+            rows: whose means are wanted.
+            back: from whitened log-ratios to log-amounts (L, P).
+            random: source of the draws.
+        """
+        log_scale, shift, logits, odds = self(rows.inputs)
+        noise = torch.randn(*logits.shape, back.shape[1], generator=random)
+        beyond = (0, back.shape[1] - shift.shape[-1])  # components differ in the first axes only
+        point = pad(self.centres, beyond)[:, None] + self.log_widths.exp()[:, None, :, None] * noise
+        if rows.inner is None:
+            point = point @ torch.linalg.inv(self.maps()).transpose(1, 2)[:, None]
+        point = log_scale.exp()[:, :, None] * point + pad(shift, beyond)[:, :, None]
+        amounts = rows.centre[:, None] + point @ back.T
+        if rows.there is not None:
+            with torch.no_grad():  # presence has no gradient here
+                log_odds = (rows.odds + odds)[:, :, None] + self.odds[:, None, self.patterns]
+                absent = torch.rand(log_odds.shape, generator=random) >= torch.sigmoid(log_odds)
+                absent &= ~(absent.all(-1, keepdim=True) & (log_odds == log_odds.amax(-1, keepdim=True)))
+            amounts = amounts.masked_fill(absent, -torch.inf)
+        mean = (torch.softmax(logits, -1)[..., None] * torch.softmax(amounts, -1)).sum(-2)
+        return -(rows.shares * mean.clamp_min(1e-12).log()).sum(-1)
+
     def state(self) -> dict[str, Tensor]:
         """Copies of all parameters."""
         return {name: value.detach().clone() for name, value in vars(self).items()}
@@ -249,14 +280,14 @@ class Trained:
 
 
 def train(
-    net: MixtureNet, rows: Rows, weights: Array, owner: Index, slow_rate: float, max_iter: int, seed: int
+    net: MixtureNet, rows: Rows, back: Array, owner: Index, slow_rate: float, max_iter: int, seed: int
 ) -> Trained:
     """Train all members side by side, and go back to the step at which held-out rows were likeliest.
 
     Args:
         net: at its start.
         rows: what all members see.
-        weights: of the rows (N,).
+        back: from whitened log-ratios to log-amounts (L, P).
         owner: the member that does not learn from each row (N,).
         slow_rate: learning rate of the network.
         max_iter: most steps.
@@ -267,9 +298,8 @@ def train(
     """
     n_rows, n_members = len(rows), len(net.centres)
     random = torch.Generator().manual_seed(seed)
-    weight = torch.as_tensor(weights).float()
-    owners = torch.as_tensor(owner)
-    learns = (owners != torch.arange(n_members)[:, None]) * weight
+    owners, returns = torch.as_tensor(owner), torch.as_tensor(back).float()
+    learns = (owners != torch.arange(n_members)[:, None]).float()
     whole = n_rows <= BATCH_ROWS
 
     def held_out(log_prob: Tensor | None = None) -> Tensor:
@@ -281,7 +311,7 @@ def train(
             return log_prob.detach().gather(0, owners[None])[0]
 
     def judge(values: Tensor) -> float:
-        return float((weight * values).sum())
+        return float(values.sum())
 
     start = best = held_out()
     best_step, state, first = 0, net.state(), net.state()
@@ -301,6 +331,9 @@ def train(
                 break
         share = learns if chosen is None else learns[:, chosen]
         loss = -(log_prob * share).sum() / share.sum()
+        few = torch.randperm(n_rows, generator=random)[:MEAN_ROWS]
+        entropy, counts = net.mean_cross_entropy(rows.take(few), returns, random), learns[:, few]
+        loss = loss + MEAN_WEIGHT * (entropy * counts).sum() / counts.sum().clamp_min(1.0)
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_([*slow, *fast, net.turn], GRADIENT_NORM)
