@@ -336,13 +336,12 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         return self.centre_ + np.tensordot(self.guide_weights_, guides - self.guide_centres_[:, None], 1)
 
     def _raw_inputs(self, guides: Array, odds: Array | None) -> Array:
-        """What the network sees before scaling: whitened guides, and log odds of presence."""
+        """What the network sees before scaling: the guides' whitened mean, and log odds of presence."""
         if not len(guides):
             return np.zeros((guides.shape[1], 1))
         white = np.linalg.solve(self.back_, helmert(guides.shape[2]))  # (P, L)
-        if odds is None:
-            return np.concatenate([(one - self.centre_) @ white.T for one in guides], axis=1)
-        return np.hstack([(self._combine(guides) - self.centre_) @ white.T, odds])
+        mean = (self._combine(guides) - self.centre_) @ white.T
+        return mean if odds is None else np.hstack([mean, odds])
 
     def _scaled_inputs(self, raw: Array) -> Array:
         return np.clip((raw - self.input_mean_) * self.input_scale_, -INPUT_CLIP, INPUT_CLIP)
@@ -462,7 +461,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         n_ratios, n_labels = self.n_labels_ - 1, self.n_labels_
         n_guides, zeros = len(self.guide_names_), hasattr(self, "mean_presence_")
         n_guides += int("trees" in self.guide_names_)
-        width = (n_ratios + n_labels if zeros else n_guides * n_ratios) if n_guides else 1
+        width = n_ratios + n_labels * zeros if n_guides else 1
         n_scales = 1 if zeros else n_axes
         n_out = n_scales + n_axes + self.n_components + n_labels * zeros
         n_turned = 0 if zeros else n_axes
