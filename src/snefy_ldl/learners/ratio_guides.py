@@ -15,12 +15,15 @@ from scipy.special import ndtri
 from sklearn.ensemble import ExtraTreesRegressor
 from torch import Tensor
 
+from snefy_ldl._internal.adam import Adam, one_cycle
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.learners.linear import apply_scale, column_scale
 from snefy_ldl.learners.trees import TreesLDL
 
 #: Penalties that ridge guides choose from, for features of variance one.
 RIDGE_PENALTIES = np.geomspace(1e-3, 1e5, 25)
+#: The search, from the largest penalty down, ends where errors are so many times the least.
+PAST_BEST = 1.02
 #: Knots of the map from features to normal scores.
 SCORE_KNOTS = 200
 #: Rows that the forest learns from at most, and directions of its targets that it splits by.
@@ -85,16 +88,19 @@ class Ridge:
         left = turn if wide else scaled @ turn / np.sqrt(values)  # (N, rank)
         turned = left.T @ (z - target)
         members = [np.flatnonzero(folds == fold) for fold in np.unique(folds)]
-        best, least, held_out = 0, np.inf, z
-        for number, penalty in enumerate(RIDGE_PENALTIES):
+        best, least, held_out = RIDGE_PENALTIES[-1], np.inf, z
+        for penalty in RIDGE_PENALTIES[::-1]:
             part = values / (values + penalty)
             fitted_errors = (z - target) - left @ (part[:, None] * turned)
             errors = np.empty_like(z)
             for rows in members:
                 errors[rows] = left_out_errors(left[rows], part, fitted_errors[rows], len(z))
-            if (size := float(np.square(errors).mean())) < least:
-                best, least, held_out = number, size, z - errors
-        part = values / (values + RIDGE_PENALTIES[best])
+            size = float(np.square(errors).mean())
+            if size < least:
+                best, least, held_out = penalty, size, z - errors
+            elif size > PAST_BEST * least:
+                break
+        part = values / (values + best)
         dual = left @ ((part / values)[:, None] * turned)  # (N, P)
         coef = scaled.T @ dual
         return cls(mean, inverse, coef, target - middle @ coef, knots), held_out
@@ -292,20 +298,17 @@ class ShareNet:
         ]
         for value in net:
             value.requires_grad_()
-        decayed = {"params": [net[0], net[2]], "weight_decay": NET_DECAY}
-        optimiser = torch.optim.AdamW([decayed, {"params": [net[1], net[3]], "weight_decay": 0.0}], lr=NET_RATE)
+        adam, step = Adam([(net[::2], NET_DECAY), (net[1::2], 0.0)]), 0
         size = min(n_rows, max(NET_ROWS, n_rows // NET_STEPS))
         n_steps = NET_PASSES * (n_rows // size)
-        rates = torch.optim.lr_scheduler.OneCycleLR(optimiser, NET_RATE, total_steps=n_steps + 1, cycle_momentum=False)
         best, least = net, np.inf
         held_out = torch.zeros_like(shares)
         for _ in range(NET_PASSES):
             for rows in torch.randperm(n_rows, generator=random)[: n_rows // size * size].split(size):
                 loss = -(log_shares(net, inputs[rows]) * shares[rows]).sum(-1) * learns[:, rows]
-                optimiser.zero_grad()
                 (n_members * loss.sum() / learns[:, rows].sum().clamp_min(1.0)).backward()
-                optimiser.step()
-                rates.step()
+                adam.step([NET_RATE * one_cycle(step / n_steps)] * 2)
+                step += 1
             with torch.no_grad():
                 logs = log_shares(net, inputs)[owner, torch.arange(n_rows)]
                 error = -float((logs * shares).sum())

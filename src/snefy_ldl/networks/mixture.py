@@ -20,6 +20,7 @@ from scipy.stats import gamma
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
+from snefy_ldl._internal.adam import Adam
 from snefy_ldl._internal.types import Array, Index
 
 #: The Student law at the start is a mixture over its precision, in bins with these ends: narrow ones for far tails.
@@ -317,9 +318,8 @@ def train(
     best_step, state, first = 0, net.state(), net.state()
     slow = [value.requires_grad_() for value in (net.hidden, net.hidden_bias, net.out)]
     fast = [value.requires_grad_() for value in (net.out_bias, net.centres, net.log_widths, net.odds)]
-    rates = (slow_rate, FAST_RATE, TURN_RATE)
-    groups = [{"params": slow, "weight_decay": WEIGHT_DECAY}, {"params": fast}, {"params": [net.turn.requires_grad_()]}]
-    optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.0)
+    turn = net.turn.requires_grad_()
+    adam = Adam([(slow, WEIGHT_DECAY), (fast, 0.0), ([turn], 0.0)], (0.9, 0.98))
     for step in range(max_iter + 1):
         chosen = None if whole else torch.randperm(n_rows, generator=random)[:BATCH_ROWS]
         log_prob = net.log_prob(rows if chosen is None else rows.take(chosen))
@@ -334,12 +334,9 @@ def train(
         few = torch.randperm(n_rows, generator=random)[:MEAN_ROWS]
         entropy, counts = net.mean_cross_entropy(rows.take(few), returns, random), learns[:, few]
         loss = loss + MEAN_WEIGHT * (entropy * counts).sum() / counts.sum().clamp_min(1.0)
-        optimiser.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_([*slow, *fast, net.turn], GRADIENT_NORM)
-        for group, rate in zip(optimiser.param_groups, rates):
-            group["lr"] = rate * min(1.0, (step + 1) / WARM_UP)
-        optimiser.step()
+        warm = min(1.0, (step + 1) / WARM_UP)
+        adam.step([warm * slow_rate, warm * FAST_RATE, warm * TURN_RATE], GRADIENT_NORM)
     gain = (best - start).double()
     if best_step and float(gain.mean()) < float(gain.std()) / len(gain) ** 0.5:  # the best of many looks at few rows
         best, best_step, state = start, 0, first
