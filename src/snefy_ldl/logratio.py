@@ -46,7 +46,7 @@ from snefy_ldl.learners.log_amounts import (
 )
 from snefy_ldl.learners.ratio_guides import NET_HIDDEN, Forest, Ridge, ShareNet
 from snefy_ldl.learners.trees import TreesLDL
-from snefy_ldl.networks.mixture import N_HIDDEN, N_PATTERNS, SLOW_RATES, MixtureNet, Rows, Trained, train
+from snefy_ldl.networks.mixture import N_HIDDEN, N_PATTERNS, MixtureNet, Rows, Trained, train
 from snefy_ldl.prediction import DistributionPredictor
 
 #: Folds of the cross-fitting, and so members of the density.
@@ -176,13 +176,8 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         alone = self.n_components == 1 or len(rows) < FEWEST_ROWS
         back = helmert(self.n_labels_).T @ self.back_
 
-        def race(slow: float, max_iter: int) -> Trained:
-            net = MixtureNet.start(rows, n_members, self.n_components, freedom, spread, seed)
-            return train(net, rows, back, folds, slow, max_iter, seed)
-
-        trained = (
-            race(SLOW_RATES[0], 0) if alone else max((race(s, self.max_iter) for s in SLOW_RATES), key=lambda t: t.mean)
-        )
+        net = MixtureNet.start(rows, n_members, self.n_components, freedom, spread, seed)
+        trained = train(net, rows, back, folds, 0 if alone else self.max_iter, seed)
         if trained.step == 0:  # one member is as good as several, and answers faster
             trained.net = MixtureNet(**{name: value[:1] for name, value in vars(trained.net).items()})
         return trained

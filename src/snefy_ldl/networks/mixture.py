@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from scipy.stats import gamma
 from torch import Tensor
-from torch.nn.functional import pad, softplus
+from torch.nn.functional import softplus
 
 from snefy_ldl._internal.adam import Adam
 from snefy_ldl._internal.types import Array, Index
@@ -35,9 +35,10 @@ N_HIDDEN = 64
 N_PATTERNS, FIRST_ODDS = 8, 0.5
 #: The distribution learns fast and the network slowly, with decay: otherwise the network overfits before the
 #: components have moved.
-FAST_RATE, SLOW_RATES, TURN_RATE = 1e-2, (1e-3, 3e-4), 1e-3
+FAST_RATE, SLOW_RATE, TURN_RATE = 1e-2, 1e-3, 1e-3
 WEIGHT_DECAY, WARM_UP, GRADIENT_NORM = 1.0, 20, 5.0
-#: What the cross-entropy of the mean counts, next to the log density, and the rows of a step that it is about.
+#: What the cross-entropy of the mean counts, next to the log density, and the rows of a step that it is about (KL on
+#: SBU_3DFE .0484 -> .0477, on Natural_Scene .666 -> .632; with zeros it costs likelihood and gains nothing).
 MEAN_WEIGHT, MEAN_ROWS = 5.0, 32
 #: Steps between two looks at the validation rows, and steps without progress after which training ends.
 LOOK_EVERY, PATIENCE = 5, 120
@@ -240,24 +241,15 @@ class MixtureNet:
         """``-Σ ℓ log E[ℓ]`` (M, N), the mean by one draw from every component.
 
         Args:
-            rows: whose means are wanted.
+            rows: whose means are wanted, in which every label is there.
             back: from whitened log-ratios to log-amounts (L, P).
             random: source of the draws.
         """
-        log_scale, shift, logits, odds = self(rows.inputs)
-        noise = torch.randn(*logits.shape, back.shape[1], generator=random)
-        beyond = (0, back.shape[1] - shift.shape[-1])  # components differ in the first axes only
-        point = pad(self.centres, beyond)[:, None] + self.log_widths.exp()[:, None, :, None] * noise
-        if rows.inner is None:
-            point = point @ torch.linalg.inv(self.maps()).transpose(1, 2)[:, None]
-        point = log_scale.exp()[:, :, None] * point + pad(shift, beyond)[:, :, None]
-        amounts = rows.centre[:, None] + point @ back.T
-        if rows.there is not None:
-            with torch.no_grad():  # presence has no gradient here
-                log_odds = (rows.odds + odds)[:, :, None] + self.odds[:, None, self.patterns]
-                absent = torch.rand(log_odds.shape, generator=random) >= torch.sigmoid(log_odds)
-                absent &= ~(absent.all(-1, keepdim=True) & (log_odds == log_odds.amax(-1, keepdim=True)))
-            amounts = amounts.masked_fill(absent, -torch.inf)
+        log_scale, shift, logits, _ = self(rows.inputs)
+        noise = torch.randn(*logits.shape, shift.shape[-1], generator=random)
+        point = self.centres[:, None] + self.log_widths.exp()[:, None, :, None] * noise
+        point = point @ torch.linalg.inv(self.maps()).transpose(1, 2)[:, None]
+        amounts = rows.centre[:, None] + (log_scale.exp()[:, :, None] * point + shift[:, :, None]) @ back.T
         mean = (torch.softmax(logits, -1)[..., None] * torch.softmax(amounts, -1)).sum(-2)
         return -(rows.shares * mean.clamp_min(1e-12).log()).sum(-1)
 
@@ -280,9 +272,7 @@ class Trained:
         return float(self.log_prob.mean())
 
 
-def train(
-    net: MixtureNet, rows: Rows, back: Array, owner: Index, slow_rate: float, max_iter: int, seed: int
-) -> Trained:
+def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int, seed: int) -> Trained:
     """Train all members side by side, and go back to the step at which held-out rows were likeliest.
 
     Args:
@@ -290,7 +280,6 @@ def train(
         rows: what all members see.
         back: from whitened log-ratios to log-amounts (L, P).
         owner: the member that does not learn from each row (N,).
-        slow_rate: learning rate of the network.
         max_iter: most steps.
         seed: of the rows of each step, where there are many.
 
@@ -331,12 +320,13 @@ def train(
                 break
         share = learns if chosen is None else learns[:, chosen]
         loss = -(log_prob * share).sum() / share.sum()
-        few = torch.randperm(n_rows, generator=random)[:MEAN_ROWS]
-        entropy, counts = net.mean_cross_entropy(rows.take(few), returns, random), learns[:, few]
-        loss = loss + MEAN_WEIGHT * (entropy * counts).sum() / counts.sum().clamp_min(1.0)
+        if rows.there is None:
+            few = torch.randperm(n_rows, generator=random)[:MEAN_ROWS]
+            entropy, counts = net.mean_cross_entropy(rows.take(few), returns, random), learns[:, few]
+            loss = loss + MEAN_WEIGHT * (entropy * counts).sum() / counts.sum().clamp_min(1.0)
         loss.backward()
         warm = min(1.0, (step + 1) / WARM_UP)
-        adam.step([warm * slow_rate, warm * FAST_RATE, warm * TURN_RATE], GRADIENT_NORM)
+        adam.step([warm * SLOW_RATE, warm * FAST_RATE, warm * TURN_RATE], GRADIENT_NORM)
     gain = (best - start).double()
     if best_step and float(gain.mean()) < float(gain.std()) / len(gain) ** 0.5:  # the best of many looks at few rows
         best, best_step, state = start, 0, first
