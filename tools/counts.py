@@ -61,13 +61,13 @@ BUDGET = {
 #: Where the budget is not reached yet: the size that must not be exceeded until it is.
 LIMITS: dict[str, int] = {
     "distributions": 2_900,
-    "networks and training": 4_110,
-    "learners": 3_130,
+    "networks and training": 4_120,
+    "learners": 3_190,
     "datasets": 2_900,
     "conformal": 2_060,
     "active": 910,
     "votes, explain, metrics, plots": 3_900,
-    "persistence and internals": 1_610,
+    "persistence and internals": 1_630,
     "applications": 5_050,
     "code": 35_250,
     "tests": 25_200,

@@ -6,9 +6,9 @@ non-negative least squares combines them. What is left is whitened by a covarian
 contrasts that rows show, and a small network of the guides' predictions, not of x, moves, scales and reweights one
 mixture of presences and Gaussians (:mod:`snefy_ldl.networks.mixture`).
 
-The mixture starts as the Student law that fits held-out residuals best, so that training can only improve on it. Five
+The mixture starts as the Student distribution that fits held-out residuals best, so that training can only improve on it. Five
 members each leave out one fold and stop at one common step: every row is a validation row once. Where training gains
-less than a standard error, the Student law stays, as one member.
+less than a standard error, the Student distribution stays, as one member.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ MOST_AXES = 32
 PRIOR_NEIGHBOURS = 2.0
 #: Inputs of the network are clipped here.
 INPUT_CLIP = 4.0
-#: Rows whose laws are held at a time.
-LAW_ROWS = 2048
+#: Rows whose distributions are held at a time.
+DIST_ROWS = 2048
 
 GUIDES = ("ridge", "scores", "trees", "network")
 
@@ -88,7 +88,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
     Attributes:
         guide_weights_: Weight of every guide in the mean, (G,); what they lack to one is the mean's.
         shape_: How far the covariance was shrunk toward a sphere, and degrees of freedom and squared scale of the
-            Student law that the mixture starts from, (3,).
+            Student distribution that the mixture starts from, (3,).
         n_iter_: The common stopping step; 0 where nothing improved on the start.
         validation_log_prob_: Log density of every training row by the member that left it out, (N,).
         training_: What the fit did, in the words of :class:`~snefy_ldl.SnefyLDL`.
@@ -154,7 +154,8 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         there = None if supports.complete else supports.there
         tables = (self._scaled_inputs(inputs), *vars(frames).values(), D, self._combine(guides), there, odds)
         order = ("inputs", "point", "square", "inner", "log_det", "size", "shares", "centre", "there", "odds")
-        rows = Rows(**{k: v if v is None else torch.as_tensor(v).float() for k, v in zip(order, tables)})
+        parts: Any = {k: v if v is None else torch.as_tensor(v).float() for k, v in zip(order, tables)}
+        rows = Rows(**parts)
         trained = self._train(rows, folds, seed)
         self.n_iter_ = trained.step
         for name, value in vars(trained.net).items():
@@ -216,11 +217,11 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         first -= first.mean(1, keepdims=True)
         filled, answers, odds = first, [], None
         if "trees" in names:
-            forest = Forest.fit(X, first, parts, self.n_trees, seed)
+            forest, neighbours = Forest.fit(X, first, parts, self.n_trees, seed)
             self.trees_, self.tree_rows_, self.tree_counts_ = forest.trees, forest.rows, forest.counts
             self.tree_targets_ = first
         if supports.complete and "trees" in names:
-            answers.append(centred(np.log(forest.held_out @ D)))
+            answers.append(centred(np.log(neighbours @ D)))
             self.tree_targets_ = np.hstack([first, D])
         if not supports.complete:
             self.mean_shares_ = np.maximum(D.mean(0), 0.5 / len(D) * lowest)
@@ -229,8 +230,8 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             centre = np.broadcast_to(np.log(self.mean_shares_ / self.mean_presence_), D.shape)
             odds = np.broadcast_to(self._base_odds, D.shape)
             if "trees" in names:
-                centre, odds = self._ask_neighbours(forest.held_out @ np.hstack([D, there]))
-                self.slope_ = fit_slope(odds - self._base_odds, self._base_odds, there)
+                centre, odds = self._ask_neighbours(neighbours @ np.hstack([D, there]))
+                self.slope_ = fit_slope(odds - self._base_odds, self._base_odds, there.astype(float))
                 odds = self._base_odds + self.slope_ * (odds - self._base_odds)
                 answers.append(centre)
             first_fit = LogAmounts.fit(there * (logs - centre), supports, np.ones(len(D)))
@@ -239,7 +240,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             self.tree_targets_ = np.hstack([filled, D, there])
         for name in names:
             if name == "trees":
-                answers.append(forest.held_out @ filled)
+                answers.append(neighbours @ filled)
                 continue
             if name == "network":
                 continue
@@ -401,7 +402,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             presence["odds"] = net.odds[:, net.patterns]
         return Mixture(log_weights, location, factor, centres, net.log_widths, **presence)
 
-    def _law(self, X: Array) -> LogRatioSimplex:
+    def _dist(self, X: Array) -> LogRatioSimplex:
         return LogRatioSimplex(self._mixture(X)).named(self.label_names_)
 
     def encode(self, X: Any) -> Array:
@@ -424,16 +425,16 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         Returns:
             Distributions with batch (N,) and event (L,).
         """
-        return self._law(self._check_X(X))
+        return self._dist(self._check_X(X))
 
     def _blocks(self, X: Any, what: str = "predict", **context: Any) -> Iterator[tuple[slice, LogRatioSimplex]]:
         features = self._check_X(X)
-        for start in range(0, len(features), LAW_ROWS):
-            rows = slice(start, min(start + LAW_ROWS, len(features)))
-            yield rows, self._law(features[rows])
+        for start in range(0, len(features), DIST_ROWS):
+            rows = slice(start, min(start + DIST_ROWS, len(features)))
+            yield rows, self._dist(features[rows])
 
     def _predict(self, X: Array) -> Array:
-        blocks = [self._law(X[start : start + LAW_ROWS]).mean.numpy() for start in range(0, len(X), LAW_ROWS)]
+        blocks = [self._dist(X[start : start + DIST_ROWS]).mean.numpy() for start in range(0, len(X), DIST_ROWS)]
         return np.concatenate(blocks)
 
     @property

@@ -11,6 +11,7 @@ import pytest
 import scipy.stats
 import torch
 from scipy.linalg import helmert
+from sklearn.linear_model import Ridge as RidgeRegression
 from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -21,9 +22,10 @@ from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.explain import dependence
 from snefy_ldl.learners.comparison import compare
-from snefy_ldl.learners.ratio_guides import RIDGE_PENALTIES, Ridge
+from snefy_ldl.learners.ratio_guides import RIDGE_PENALTIES, Ridge, ShareNet, left_out_errors
 from snefy_ldl.logratio import LogRatioLDL
-from snefy_ldl.metrics import joint_pit
+from snefy_ldl.metrics import joint_pit, kl_divergence
+from snefy_ldl.networks.mixture import MixtureNet, Rows
 
 
 def make_rocks(n: int = 150, seed: int = 0) -> tuple[Any, Any]:
@@ -137,10 +139,56 @@ def test_ridge_equals_scikit_learn_on_wide_tables_too() -> None:
     random = np.random.default_rng(0)
     wide, target = random.normal(size=(20, 40)), random.normal(size=(20, 2))
     reference = make_pipeline(StandardScaler(), RidgeCV(RIDGE_PENALTIES)).fit(wide, target)
-    np.testing.assert_allclose(Ridge.fit(wide, target).predict(wide), reference.predict(wide), atol=1e-8)
+    ridge, _ = Ridge.fit(wide, target, np.arange(20))
+    np.testing.assert_allclose(ridge.predict(wide), reference.predict(wide), atol=1e-8)
+
+
+@pytest.mark.parametrize("shape", [(40, 6), (20, 40)], ids=["narrow", "wide"])
+def test_left_out_errors_are_those_of_fits_without_the_fold(shape: tuple[int, int]) -> None:
+    random = np.random.default_rng(1)
+    table, target, penalty = random.normal(size=shape), random.normal(size=(shape[0], 3)), 2.5
+    fold = np.arange(shape[0]) % 3 == 0
+    other = RidgeRegression(alpha=penalty).fit(table[~fold], target[~fold])
+    left, values, _ = np.linalg.svd(table - table.mean(0), full_matrices=False)
+    whole = RidgeRegression(alpha=penalty).fit(table, target)
+    part = values**2 / (values**2 + penalty)
+    rank = values > 1e-9
+    errors = left_out_errors(left[fold][:, rank], part[rank], (target - whole.predict(table))[fold], len(table))
+    np.testing.assert_allclose(errors, target[fold] - other.predict(table[fold]), atol=1e-9)
+
+
+def test_networks_predict_rows_that_they_did_not_see() -> None:
+    folds = np.arange(150) % 5
+    net, held_out = ShareNet.fit(X, D, folds, 0)
+    np.testing.assert_allclose(np.exp(held_out).sum(1), 1.0, atol=1e-5)
+    by_mean = kl_divergence(D, np.broadcast_to(D.mean(0), D.shape))
+    assert kl_divergence(D, np.exp(held_out)) < 0.8 * by_mean
+    shares = np.exp(net.predict(X_new))
+    assert kl_divergence(D_new, shares / shares.sum(1, keepdims=True)) < 0.8 * by_mean
+
+
+def test_mean_in_the_loss_is_that_of_plain_draws() -> None:
+    random = torch.Generator().manual_seed(0)
+    inputs, centre, back = (torch.randn(*shape, generator=random) for shape in ((4, 3), (4, 4), (4, 3)))
+    empty = torch.zeros(4)
+    rows = Rows(inputs, torch.zeros(4, 3), empty, None, empty, empty, centre, centre)
+    net = MixtureNet.start(rows, 2, 20, 4.0, 1.0, 0)
+    net.out, net.turn = (0.3 * torch.randn(value.shape, generator=random) for value in (net.out, net.turn))
+    ours = torch.stack([net.mean_shares(rows, back, random) for _ in range(400)]).double()
+    log_scale, shift, logits, _ = net(inputs)
+    maps = torch.tril(net.turn, -1) + torch.eye(3)
+    for m, n in ((0, 0), (1, 3)):
+        chosen = torch.multinomial(torch.softmax(logits[m, n], -1), 100_000, True, generator=random)
+        noise = torch.randn(100_000, 3, generator=random)
+        white = net.centres[m][chosen] + net.log_widths[m][chosen].exp()[:, None] * noise
+        ratios = log_scale[m, n].exp() * torch.linalg.solve(maps[m], white.T).T + shift[m, n]
+        draws = torch.softmax(centre[n] + ratios @ back.T, -1).double()
+        error = (draws.var(0) / 100_000 + ours[:, m, n].var(0) / 400).sqrt()
+        # eight means: one beyond 4.5 standard errors has probability 5e-5
+        assert bool(((draws.mean(0) - ours[:, m, n].mean(0)).abs() < 4.5 * error).all())
 
 
 def test_normal_scores_do_not_depend_on_units() -> None:
     z = np.log(D) @ helmert(4).T
-    plain, bent = (Ridge.fit(table, z, scores=True).predict(table) for table in (X, np.exp(X)))
+    plain, bent = (Ridge.fit(table, z, np.arange(150) % 5, True)[0].predict(table) for table in (X, np.exp(X)))
     np.testing.assert_allclose(plain, bent, atol=0.05)

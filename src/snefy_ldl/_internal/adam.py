@@ -21,8 +21,8 @@ class Adam:
         >>> adam = Adam([([x], 0.0)])
         >>> (x**2).sum().backward()
         >>> adam.step([0.1])
-        >>> round(float(x), 3), x.grad is None
-        (0.9, True)
+        >>> x.detach(), x.grad is None
+        (tensor([0.9000]), True)
     """
 
     def __init__(
@@ -39,20 +39,15 @@ class Adam:
         ]
 
     @torch.no_grad()
-    def step(self, rates: Sequence[float], largest_norm: float | None = None) -> None:
+    def step(self, rates: Sequence[float]) -> None:
         """One update, after which gradients are forgotten.
 
         Args:
             rates: of every group.
-            largest_norm: of all gradients together; longer ones are shortened.
         """
         gradients = [
             [p.grad if p.grad is not None else torch.zeros_like(p) for p in params] for params, _ in self.groups
         ]
-        if largest_norm is not None:
-            every = [gradient for group in gradients for gradient in group if gradient.numel()]
-            norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(one) for one in every]))
-            torch._foreach_mul_(every, float((largest_norm / (norm + 1e-6)).clamp_max(1.0)))
         for (params, decay), group, moments, rate in zip(self.groups, gradients, self.moments, rates):
             first, second, counts = moments
             torch._foreach_add_(counts, 1.0)

@@ -259,7 +259,7 @@ class Frames:
 
 @dataclass(frozen=True)
 class Shape:
-    """Shrinkage of the covariance, and degrees of freedom and squared scale of a Student law."""
+    """Shrinkage of the covariance, and degrees of freedom and squared scale of a Student distribution."""
 
     shrinkage: float = 1.0
     freedom: float = 3.0

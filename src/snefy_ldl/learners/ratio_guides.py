@@ -128,10 +128,12 @@ def left_out_errors(left: Array, part: Array, errors: Array, n_rows: int) -> Arr
         return errors
     if len(left) <= len(part) + 1:
         hat = (left * part) @ left.T + 1.0 / n_rows
-        return np.linalg.solve(np.eye(len(left)) - hat, errors)
+        alone: Array = np.linalg.solve(np.eye(len(left)) - hat, errors)
+        return alone
     both = np.hstack([np.full((len(left), 1), n_rows**-0.5), left])
     inner = np.diag(np.append(1.0, 1.0 / part)) - both.T @ both
-    return errors + both @ np.linalg.solve(inner, both.T @ errors)
+    answer: Array = np.array(errors + both @ np.linalg.solve(inner, both.T @ errors), dtype=np.float64)
+    return answer
 
 
 def normal_scores(X: Array, knots: Array) -> Array:
@@ -167,19 +169,15 @@ class Forest:
         rows: the training rows of all leaves, leaves in order of nodes.
         counts: how many of them each node holds, zero where it is no leaf.
         n_rows: how many training rows there are.
-
-    Attributes:
-        held_out: weights (N, N) for the training rows, of trees that did not see them.
     """
 
     trees: TreesLDL
     rows: Index
     counts: Index
     n_rows: int
-    held_out: sp.csr_matrix | None = None
 
     @classmethod
-    def fit(cls, X: Array, target: Array, folds: Index, n_trees: int, seed: int) -> Forest:
+    def fit(cls, X: Array, target: Array, folds: Index, n_trees: int, seed: int) -> tuple[Forest, sp.csr_matrix]:
         """Grow a part of the trees without each fold.
 
         Args:
@@ -188,6 +186,9 @@ class Forest:
             folds: fold of every row (N,).
             n_trees: trees in all.
             seed: of the trees.
+
+        Returns:
+            The forest, and weights (N, N) for the training rows, of trees that did not see them.
         """
         largest = float(np.finfo(np.float32).max)
         table = np.clip(X, -largest, largest).astype(np.float32)
@@ -235,9 +236,9 @@ class Forest:
         trees.value_ = np.ones((offset, 1))
         trees.roots_ = np.cumsum(sizes) - sizes
         trees.n_features_in_, trees.n_labels_, trees.label_names_ = width, 1, None
-        places = tuple(np.concatenate(part) for part in zip(*places))
-        held_out = sp.csr_matrix((np.concatenate(weights), places), shape=(n_rows, n_rows))
-        return cls(trees, np.concatenate(leaf_rows), np.concatenate(leaf_counts), n_rows, held_out)
+        to, seen = (np.concatenate(part) for part in zip(*places))
+        held_out = sp.csr_matrix((np.concatenate(weights), (to, seen)), shape=(n_rows, n_rows))
+        return cls(trees, np.concatenate(leaf_rows), np.concatenate(leaf_counts), n_rows), held_out
 
     def weigh(self, X: Array) -> sp.csr_matrix:
         """Weights (n, N) of the training rows for new rows."""

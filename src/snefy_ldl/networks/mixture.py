@@ -23,7 +23,7 @@ from torch.nn.functional import softplus
 from snefy_ldl._internal.adam import Adam
 from snefy_ldl._internal.types import Array, Index
 
-#: The Student law at the start is a mixture over its precision, in bins with these ends: narrow ones for far tails.
+#: The Student distribution at the start is a mixture over its precision, in bins with these ends: narrow ones for far tails.
 PRECISION_BINS = np.array([0.0, 0.001, 0.01, 0.04, 0.12, 0.3, 0.55, 0.8, 1.0])
 #: What the other components weigh together at the start.
 OTHER_WEIGHT = 0.2
@@ -87,7 +87,8 @@ class Rows:
 
     def take(self, rows: Tensor) -> Rows:
         """Some of the rows."""
-        return Rows(**{k: v if v is None else v[rows] for k, v in vars(self).items() if k not in ("pairs", "packed")})
+        fields: Any = {k: v if v is None else v[rows] for k, v in vars(self).items() if k not in ("pairs", "packed")}
+        return Rows(**fields)
 
 
 class LogSumExp(torch.autograd.Function):
@@ -143,7 +144,7 @@ class MixtureNet:
         spread: float,
         seed: int,
     ) -> MixtureNet:
-        """The Student law of residuals, with further components near it that nearly sum up to it."""
+        """The Student distribution of residuals, with further components near it that nearly sum up to it."""
         generator = torch.Generator().manual_seed(seed)
         n_inputs, n_axes = rows.inputs.shape[1], rows.point.shape[1]
         complete, n_labels = rows.inner is None, 0 if rows.there is None else rows.there.shape[1]
@@ -181,7 +182,7 @@ class MixtureNet:
 
     @property
     def patterns(self) -> Tensor:
-        """The pattern of presence of every component (K,): those of the Student law have the first."""
+        """The pattern of presence of every component (K,): those of the Student distribution have the first."""
         n_components, n_patterns = self.centres.shape[1], self.odds.shape[1]
         n_radial = len(PRECISION_BINS) - 1 if n_components >= 2 * len(PRECISION_BINS) else 1
         numbers = (torch.arange(n_components) - n_radial) % n_patterns
@@ -226,19 +227,21 @@ class MixtureNet:
             square = rows.square[:, None] + ((seen - 2.0 * rows.point) * shift).sum(-1, keepdim=True)
             square = scale.square() * square
             products = self.centres[..., rows.pairs[0]] * self.centres[..., rows.pairs[1]]
+            assert rows.packed is not None
             known, factors = [rows.packed.expand(len(logits), -1, -1)], [-0.5 * products * inverse]
             shrunk = rows.size * log_scale[..., 0]
         # -½ ‖point - c‖² / σ² - p log σ of all components is one product
         known += [point, square, size]
         factors += [self.centres * inverse, -0.5 * inverse, -self.log_widths[..., None]]
         terms = torch.baddbmm(logits, torch.cat(known, -1), torch.cat(factors, -1).transpose(1, 2))
-        if rows.there is not None:
+        if rows.there is not None and rows.odds is not None:
             terms = terms + self.log_presence(rows.there, rows.odds + odds)[..., self.patterns]
-        log_p: Tensor = LogSumExp.apply(terms) - LogSumExp.apply(logits)
+        log_sum: Any = LogSumExp.apply
+        log_p: Tensor = log_sum(terms) - log_sum(logits)
         return log_p - shrunk - 0.5 * LOG_2PI * rows.size + rows.log_det
 
-    def mean_cross_entropy(self, rows: Rows, back: Tensor, random: torch.Generator) -> Tensor:
-        """``-Σ ℓ log E[ℓ]`` (M, N), the mean by one draw from every component.
+    def mean_shares(self, rows: Rows, back: Tensor, random: torch.Generator) -> Tensor:
+        """``E[ℓ]`` (M, N, L) by one draw from every component, unbiased.
 
         Args:
             rows: whose means are wanted, in which every label is there.
@@ -250,8 +253,7 @@ class MixtureNet:
         point = self.centres[:, None] + self.log_widths.exp()[:, None, :, None] * noise
         point = point @ torch.linalg.inv(self.maps()).transpose(1, 2)[:, None]
         amounts = rows.centre[:, None] + (log_scale.exp()[:, :, None] * point + shift[:, :, None]) @ back.T
-        mean = (torch.softmax(logits, -1)[..., None] * torch.softmax(amounts, -1)).sum(-2)
-        return -(rows.shares * mean.clamp_min(1e-12).log()).sum(-1)
+        return (torch.softmax(logits, -1)[..., None] * torch.softmax(amounts, -1)).sum(-2)
 
     def state(self) -> dict[str, Tensor]:
         """Copies of all parameters."""
@@ -322,11 +324,13 @@ def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int,
         loss = -(log_prob * share).sum() / share.sum()
         if rows.there is None:
             few = torch.randperm(n_rows, generator=random)[:MEAN_ROWS]
-            entropy, counts = net.mean_cross_entropy(rows.take(few), returns, random), learns[:, few]
+            seen, counts = rows.take(few), learns[:, few]
+            entropy = -(seen.shares * net.mean_shares(seen, returns, random).clamp_min(1e-12).log()).sum(-1)
             loss = loss + MEAN_WEIGHT * (entropy * counts).sum() / counts.sum().clamp_min(1.0)
         loss.backward()
+        torch.nn.utils.clip_grad_norm_([*slow, *fast, turn], GRADIENT_NORM)
         warm = min(1.0, (step + 1) / WARM_UP)
-        adam.step([warm * SLOW_RATE, warm * FAST_RATE, warm * TURN_RATE], GRADIENT_NORM)
+        adam.step([warm * SLOW_RATE, warm * FAST_RATE, warm * TURN_RATE])
     gain = (best - start).double()
     if best_step and float(gain.mean()) < float(gain.std()) / len(gain) ** 0.5:  # the best of many looks at few rows
         best, best_step, state = start, 0, first
