@@ -6,7 +6,7 @@ non-negative least squares combines them. What is left is whitened by a covarian
 contrasts that rows show, and a small network of the guides' predictions, not of x, moves, scales and reweights one
 mixture of presences and Gaussians (:mod:`snefy_ldl.networks.mixture`).
 
-The mixture starts as the Student distribution that fits held-out residuals best, so that training can only improve on it. Five
+The mixture starts as the Student distribution that fits held-out residuals best, which training can only improve. Five
 members each leave out one fold and stop at one common step: every row is a validation row once. Where training gains
 less than a standard error, the Student distribution stays, as one member.
 """

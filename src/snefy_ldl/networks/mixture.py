@@ -23,7 +23,7 @@ from torch.nn.functional import softplus
 from snefy_ldl._internal.adam import Adam
 from snefy_ldl._internal.types import Array, Index
 
-#: The Student distribution at the start is a mixture over its precision, in bins with these ends: narrow ones for far tails.
+#: The Student distribution at the start mixes over its precision, in bins with these ends: narrow ones for far tails.
 PRECISION_BINS = np.array([0.0, 0.001, 0.01, 0.04, 0.12, 0.3, 0.55, 0.8, 1.0])
 #: What the other components weigh together at the start.
 OTHER_WEIGHT = 0.2
