@@ -131,8 +131,7 @@ def left_out_errors(left: Array, part: Array, errors: Array, n_rows: int) -> Arr
         return np.asarray(np.linalg.solve(np.eye(len(left)) - hat, errors), dtype=np.float64)
     both = np.hstack([np.full((len(left), 1), n_rows**-0.5), left])
     inner = np.diag(np.append(1.0, 1.0 / part)) - both.T @ both
-    answer: Array = np.asarray(errors) + both @ np.linalg.solve(inner, both.T @ errors), dtype=np.float64)
-    return answer
+    return np.asarray(errors + both @ np.linalg.solve(inner, both.T @ errors), dtype=np.float64)
 
 
 def normal_scores(X: Array, knots: Array) -> Array:

@@ -192,7 +192,9 @@ def predict_on_ray(
         allocation = allocate_workers(ray.cluster_resources(), workers, WORKER_CPUS)
         context = ray_data.DataContext.get_current()
         context.execution_options.preserve_order = True
-        context.use_datasource_v2 = False  # its listing task needs a whole processor, which nodes of one never have free
+        context.use_datasource_v2 = (
+            False  # its listing task needs a whole processor, which nodes of one never have free
+        )
         light = {"num_cpus": READING_CPUS}
         try:
             rows = ray_data.read_parquet(
