@@ -1,8 +1,6 @@
-"""Models on CPU and CUDA learn the same, and steps on CUDA are captured as graphs."""
+"""Models on CPU and CUDA learn the same."""
 
 from __future__ import annotations
-
-import logging
 
 import numpy as np
 import pytest
@@ -33,7 +31,7 @@ def test_estimator_on_cuda() -> None:
 
 @pytest.mark.filterwarnings("ignore::snefy_ldl.errors.LabelWarning")
 @pytest.mark.parametrize("kind", ["counts", "counts with gaps", "sets", "unknown shares"])
-def test_learning_from_votes_and_gaps_agrees(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_learning_from_votes_and_gaps_agrees(kind: str) -> None:
     data = make_annotators(n=300, n_labels=3, votes=(2, 12), random_state=0)
     rng = np.random.default_rng(0)
     counts, settings = data.counts.astype(float), {"n_neurons": 8, "n_readouts": 4, "epochs": 4, "random_state": 0}
@@ -48,9 +46,7 @@ def test_learning_from_votes_and_gaps_agrees(kind: str, caplog: pytest.LogCaptur
         shares = (counts + 0.5) / (counts + 0.5).sum(1, keepdims=True)
         shares[:100, 1:] = np.nan
         labels = {"D": shares}
-    with caplog.at_level(logging.WARNING):
-        here, there = (SnefyLDL(device=device, **settings).fit(data.X, **labels) for device in ("cpu", "cuda"))  # type: ignore[arg-type]
-    assert not caplog.records, "the step was not captured"
+    here, there = (SnefyLDL(device=device, **settings).fit(data.X, **labels) for device in ("cpu", "cuda"))  # type: ignore[arg-type]
     np.testing.assert_allclose(there.predict(data.X), here.predict(data.X), atol=5e-3)
     if kind == "sets":
         return

@@ -12,23 +12,21 @@ from scipy.special import digamma, gammaln
 from torch import Tensor
 
 from snefy_ldl import SnefySimplex
-from snefy_ldl.networks.backbones import ScaledFeatures, StackedMLP
+from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet, prototype_init
 from snefy_ldl.training.likelihoods import (
     INTERVAL_STEP,
     Counts,
-    DirectVotes,
     Gaps,
     Likelihood,
     Objective,
     PairKernel,
-    SeriesVotes,
     SharePass,
     Shares,
     VoteFactors,
+    VotePass,
     rising_series,
 )
-from snefy_ldl.training.steps import written_out_step
 
 NAN = np.nan
 
@@ -119,7 +117,7 @@ def some_factors(kind: str, most: int, rows: int = 9, members: int = 2, seed: in
 @pytest.mark.parametrize("kind", ["plain", "gaps", "sets"])
 @pytest.mark.parametrize(("most", "n"), [(1, 7), (110, 12), (5000, 12), (10**9, 6)])
 @pytest.mark.parametrize("balanced", [True, False])
-def test_votes_equal_plain_lines_by_both_routes(kind: str, most: int, n: int, balanced: bool) -> None:
+def test_votes_equal_plain_lines(kind: str, most: int, n: int, balanced: bool) -> None:
     factors = some_factors(kind, most)
     output, readout = draw(2, 9, n), draw(2, 3, n, seed=1)
     exponents = some_exponents((2, n, 4), 150.0, seed=2)
@@ -127,12 +125,8 @@ def test_votes_equal_plain_lines_by_both_routes(kind: str, most: int, n: int, ba
     exact = plain_votes(*parts, factors, balanced)
     slope = torch.linspace(-1.0, 1.0, 18, dtype=torch.float64).reshape(2, 9)
     wanted = torch.autograd.grad(exact, parts, slope)
-    shape = 2, 9, n, 4
-    works = [(torch.float64, DirectVotes(shape, output, factors.groups, balanced))]
-    if most <= 5000:
-        like = output.detach().float()
-        works.append((torch.float32, SeriesVotes(shape, like, factors.groups, int(factors.count.max()), balanced)))
-    for dtype, work in works:
+    for dtype in [torch.float64, torch.float32][: 2 if most <= 5000 else 1]:
+        work = VotePass((2, 9, n, 4), output.detach().to(dtype), factors, balanced)
         digits = 1e-4 if dtype == torch.float32 or most > 10**6 else 1e-7
         given = [output.detach().to(dtype), exponents.detach(), readout.detach().to(dtype)]
         for _ in range(2):  # arrays are used again
@@ -167,7 +161,7 @@ def test_probabilities_of_all_count_vectors_sum_to_one(n_labels: int, total: int
     counts = torch.tensor(every, dtype=torch.float64)[None]
     factors = VoteFactors.of(counts)
     exponents, readout = some_exponents((1, 4, n_labels), 8.0), draw(1, 3, 4)
-    work = DirectVotes((1, len(every), 4, n_labels), readout, factors.groups)
+    work = VotePass((1, len(every), 4, n_labels), readout, factors)
     log_p = work.forward(draw(1, 1, 4, seed=1).expand(-1, len(every), -1), exponents, readout, factors)
     whole = log_p + coefficient(counts) + factors.log_gammas
     assert float(whole.exp().sum()) == pytest.approx(1.0, abs=1e-8)
@@ -176,7 +170,7 @@ def test_probabilities_of_all_count_vectors_sum_to_one(n_labels: int, total: int
 @pytest.mark.parametrize("most", [1, 2, 5, 130])
 @pytest.mark.parametrize(("low", "high"), [(0, 4), (0, 14), (3, 30)])
 def test_few_functions_make_up_all_rising_factorials(most: int, low: int, high: int) -> None:
-    series = rising_series(low, high, most)
+    series = rising_series(low, high, tuple(range(most + 1)))
     ends, m = np.array([low, high]) * INTERVAL_STEP, np.arange(1, most + 1)[:, None]
     beta = np.expm1(np.linspace(ends[0] + 1e-3, ends[1], 60))
     x = (2.0 * np.log1p(beta) / INTERVAL_STEP - (high + low)) / (high - low)
@@ -262,29 +256,12 @@ def test_gradient_with_gaps_by_differences() -> None:
     assert float(gradient[where]) == pytest.approx((values[0] - values[1]) / (2 * step), rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["shares", "counts"])
-@pytest.mark.parametrize(("form", "hidden", "mixed"), [("log", (), True), ("log", (6, 4), False), ("clip", (6,), True)])
-def test_the_written_out_step_is_autograds(kind: str, form: str, hidden: tuple[int, ...], mixed: bool) -> None:
-    net = a_net(form, form == "log", hidden, mixed)
-    objective, X = an_objective(kind, net)[0], ScaledFeatures.of(net.backbone.scaler, draw(20, 3))
-    index, slope = torch.randint(20, (2, 8), generator=torch.Generator().manual_seed(0)), draw(2, 8)
-    log_p = objective.log_prob(net, X.rows(index), index)
-    names, parameters = zip(*net.named_parameters())
-    expected = torch.autograd.grad(log_p, parameters, slope)
-    step = written_out_step(net, X, objective, 8)
-    assert step is not None
-    for _ in range(2):  # arrays that are used again must not remember
-        torch.testing.assert_close(step(index, slope), log_p.detach(), rtol=1e-12, atol=1e-12)
-        for name, parameter, wanted in zip(names, parameters, expected):
-            torch.testing.assert_close(parameter.grad, wanted, rtol=1e-9, atol=1e-9, msg=name)
-
-
 # -- what is missing, by quadrature ----------------------------------------------------------------------------------
 
 
 def log_prob_of(dist: SnefySimplex, factors: VoteFactors) -> Tensor:
     n, n_labels = dist.exponents.shape[1:]
-    work = DirectVotes((1, factors.count.shape[1], n, n_labels), dist.readout, factors.groups)
+    work = VotePass((1, factors.count.shape[1], n, n_labels), dist.readout, factors)
     value = work.forward(dist.log_scale[:, 0][None], dist.exponents, dist.readout, factors)
     return (value + factors.log_gammas)[0]
 

@@ -28,6 +28,7 @@ from snefy_ldl._internal.special import (
     GammaSweep,
     circulant_from_full,
     full_from_circulant,
+    log_gamma_growth,
     log_share,
     pair_concentration,
     symmetric,
@@ -39,13 +40,13 @@ from snefy_ldl.networks.net import SnefyNet
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-#: Above so many votes per item float32 would round differences between components, and tables by count grow long.
+#: Above so many votes per item float32 would round differences between components.
 MOST_VOTES = 10_000
 #: Terms this far below the largest in the exponent count as that far: a float32 beneath them is slow, and nothing.
 LOWEST_EXPONENT = -80.0
 LOG2_E = math.log2(math.e)
-#: Neglected terms of a Chebyshev series are this small compared with its first, and neglected singular values ...
-SERIES_TOLERANCE, REDUCED_TOLERANCE = 1e-7, 1e-8
+#: Neglected terms of a Chebyshev series are this small compared with its first, and neglected singular values.
+SERIES_TOLERANCE = {torch.float32: (1e-7, 1e-8), torch.float64: (1e-14, 1e-15)}
 #: Intervals end at whole multiples of this in log(1 + β), so that training meets few of them.
 INTERVAL_STEP = 0.5
 
@@ -305,9 +306,7 @@ class SharePass(Pass):
         gradients: whether :meth:`backward` will be asked for.
     """
 
-    def __init__(
-        self, shape: tuple[int, int, int, int, int], like: Tensor, balanced: bool = True, gradients: bool = True
-    ) -> None:
+    def __init__(self, shape: tuple[int, ...], like: Tensor, balanced: bool = True, gradients: bool = True) -> None:
         n_members, n_rows, n, m, n_labels = shape
         self.balanced, self.kernel = balanced, PairKernel((n_members, n, n_labels), like, gradients)
 
@@ -383,12 +382,16 @@ class VoteFactors:
         column: which column each factor belongs to (..., T).
         count: ``m`` of each factor (..., T), whole numbers.
         sign: +1 for a factor of the numerator, -1 for one of the denominator (T,).
+        distinct: the counts that occur.
+        place: where each count is among those (..., T).
     """
 
     groups: Tensor
     column: Tensor
     count: Tensor
     sign: Tensor
+    distinct: tuple[int, ...]
+    place: Tensor
 
     @classmethod
     def of(cls, counts: Tensor, named: Tensor | None = None, sets: Tensor | None = None) -> VoteFactors:
@@ -428,16 +431,16 @@ class VoteFactors:
         columns.append(whole[..., None])
         factors.append(total[..., None])
         signs.append(-1.0)
-        return cls(
-            torch.cat(groups).to(counts.device),
-            torch.cat(columns, -1),
-            torch.cat(factors, -1).long(),
-            torch.tensor(signs, dtype=torch.float64, device=counts.device),
-        )
+        count = torch.cat(factors, -1).long()
+        distinct, place = torch.unique(count, return_inverse=True)
+        sign = torch.tensor(signs, dtype=torch.float64, device=counts.device)
+        columns_of = torch.cat(columns, -1)
+        return cls(torch.cat(groups).to(counts.device), columns_of, count, sign, tuple(distinct.tolist()), place)
 
     def __getitem__(self, rows: Any) -> VoteFactors:
         """The factors of some rows."""
-        return VoteFactors(self.groups, self.column[rows], self.count[rows], self.sign)
+        parts = self.column[rows], self.count[rows], self.sign, self.distinct, self.place[rows]
+        return VoteFactors(self.groups, *parts)
 
     @property
     def log_gammas(self) -> Tensor:
@@ -445,22 +448,74 @@ class VoteFactors:
         return (torch.lgamma(self.count.clamp_min(1).double()) * self.sign).sum(-1)
 
 
+class Series(NamedTuple):
+    """``log (β)_m - log Γ(m)`` for some numbers of votes m on one interval, as a sum of few functions of β.
+
+    Without its first factor, ``(β)_m`` has poles at ``β = -1, -2, ...``: as a function of ``log(1 + β)`` its logarithm
+    is analytic up to ``± iπ`` from the real line, whatever m. A Chebyshev series on an interval of half length ``half``
+    therefore converges like ``ρ^-g`` with ``ρ = π/half + √(1 + π²/half²)``: about twenty terms are all that float32 can
+    hold, and forty all that float64 can.
+    Series of different m are so alike that a singular value decomposition leaves about ten functions of β; for up
+    to four votes three.
+
+    Attributes:
+        constant: the part that does not depend on β (M,), float64.
+        value: ``[m > 0]``, the coefficient of log β, and those of the functions (M, 1 + R).
+        basis: the functions, and then their slopes for ``log(1 + β)``, as Chebyshev series (2 R, G).
+    """
+
+    constant: Tensor
+    value: Tensor
+    basis: Tensor
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)
+def rising_series(low: int, high: int, counts: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Series:
+    """The series on ``INTERVAL_STEP * [low, high]`` for some numbers of votes.
+
+    >>> [rising_series(0, 14, tuple(range(most + 1))).value.shape[1] - 1 for most in (1, 4, 128)]
+    [1, 3, 10]
+    """
+    neglected, smallest = SERIES_TOLERANCE[dtype]
+    half, centre = 0.5 * INTERVAL_STEP * (high - low), 0.5 * INTERVAL_STEP * (high + low)
+    growth = math.pi / half + math.sqrt(1.0 + (math.pi / half) ** 2)
+    length = math.ceil(-math.log(neglected) / math.log(growth)) + 1
+    angles = np.pi * (np.arange(length) + 0.5) / length
+    beta = np.expm1(centre + half * np.cos(angles))  # at the Chebyshev nodes
+    transform = np.cos(np.outer(np.arange(length), angles)) * (2.0 / length)
+    transform[0] *= 0.5
+    m = np.array(counts, dtype=np.float64)[:, None]
+    rest = np.where(m > 0, log_gamma_growth(beta, np.maximum(m, 1.0)) - gammaln(beta + 1.0), 0.0)
+    table = rest @ transform.T
+    constant = table[:, 0].copy()
+    table[:, 0] = 0.0
+    coefficients, sizes, basis = np.linalg.svd(table, full_matrices=False)
+    size = max(1, int((np.cumsum(sizes[::-1])[::-1] > smallest * sizes[0]).sum()))
+    basis = basis[:size]
+    slopes = np.polynomial.chebyshev.chebder(basis, axis=1) / half
+    value = np.hstack([m > 0, (coefficients * sizes)[:, :size]])
+    both = np.vstack([basis, np.pad(slopes, ((0, 0), (0, length - slopes.shape[1])))])
+    return Series(torch.from_numpy(constant), torch.from_numpy(value).to(dtype), torch.from_numpy(both).to(dtype))
+
+
 class VotePass(Pass):
     """The log probability of votes, without the part that no network changes.
 
         log Σ_ij M_ij e^{s_i + s_j} R_ij ρ_ij(k) - log e^{s}ᵀ (M ∘ R) e^{s},   ρ_ij = Π_s [(β_ijs)_{m_s} / Γ(m_s)]^{±1}
 
-    Labels are :class:`VoteFactors` (K, B); s is the output h̃, or ``h + g``. Subclasses differ in how they compute
-    rising factorials.
+    Labels are :class:`VoteFactors` (K, B); s is the output h̃, or ``h + g``. ``log R`` and the few functions of β that
+    make up all rising factorials are the terms of one matrix product.
 
     Args:
         shape: members K, rows B, neurons n and labels L.
         like: gives device and the network's dtype.
-        groups: of the factors (Q, L).
+        factors: of all rows, which name the sets of labels and the distinct counts.
         balanced: what the output is.
     """
 
-    def __init__(self, shape: tuple[int, int, int, int], like: Tensor, groups: Tensor, balanced: bool = True) -> None:
+    def __init__(self, shape: tuple[int, ...], like: Tensor, factors: VoteFactors, balanced: bool = True) -> None:
+        groups = factors.groups
         n_members, n_rows, n, n_labels = shape
         shifts, self.balanced, self._groups = n // 2 + 1, balanced, groups
         self.shape = n_members, n_rows, n, len(groups)
@@ -471,18 +526,9 @@ class VotePass(Pass):
         self._weights = pair_weights(n, like)
         self._index = circulant_from_full(n, like.device).expand(n_members, -1)
         self._full_index = full_from_circulant(n, like.device).expand(n_members, -1)
-
-    @abstractmethod
-    def add_rising(self, factors: VoteFactors) -> Tensor:
-        """Add ``log R + log ρ`` to ``terms``, but for a number of each row, which is returned (K, B), float64."""
-
-    @abstractmethod
-    def pull_rising(self, by_total: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients for ``log R`` (K, S n) and for the columns β (K, Q, S n), before the weights of the pairs.
-
-        Args:
-            by_total: gradient for ``terms`` in units of these (K, B, 1).
-        """
+        self._distinct, self._sizes = factors.distinct, (0, 0)
+        self._halves = Wrapped(like.new_empty(n_members, len(groups), n + n // 2, dtype=torch.float64), n)
+        self._columns = like.new_empty(n_members, len(groups), shifts, n, dtype=torch.float64)
 
     def forward(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: VoteFactors) -> Tensor:
         """See :meth:`Pass.forward`; in float64."""
@@ -492,7 +538,7 @@ class VotePass(Pass):
             output = output + g[:, None].to(output.dtype)
         terms = self.terms
         torch.add(*self._scale.fill(output), out=terms.view(n_members, n_rows, -1, n))
-        offset = self.add_rising(labels)
+        offset = self._add_rising(labels)
         top = terms.amax(-1, keepdim=True)
         terms.sub_(top).clamp_min_(LOWEST_EXPONENT).mul_(LOG2_E).exp2_()  # on a CPU a third of the time of exp
         gram = readout.transpose(1, 2) @ readout
@@ -520,7 +566,7 @@ class VotePass(Pass):
         torch.mul(rows.by_neuron().view(n_members, n_rows, n), by_total, out=d_output)
         d_output.addcmul_(by_normaliser, half, value=-2.0)
 
-        d_log_ratio, d_columns = self.pull_rising(by_total)
+        d_log_ratio, d_columns = self._pull_rising(by_total)
         outer = by_normaliser.transpose(1, 2) @ e  # (K, n, n)
         d_gram = torch.gather(d_log_ratio, 1, self._full_index).view_as(outer)
         torch.bmm(readout, d_gram - outer * ratio, out=d_readout).mul_(2.0)
@@ -535,80 +581,10 @@ class VotePass(Pass):
         sums = self._column_sums.by_neuron().view(n_members, columns, n)
         d_exponents.baddbmm_(sums.transpose(1, 2), self._groups.to(sums.dtype).expand(n_members, -1, -1))
 
-
-class Series(NamedTuple):
-    """``log (β)_m - log Γ(m)`` for m = 0, 1, 2, ... on one interval, as a sum of few functions of β.
-
-    Without its first factor, ``(β)_m`` has poles at ``β = -1, -2, ...``: as a function of ``log(1 + β)`` its logarithm
-    is analytic up to ``± iπ`` from the real line, whatever m. A Chebyshev series on an interval of half length ``half``
-    therefore converges like ``ρ^-g`` with ``ρ = π/half + √(1 + π²/half²)``: about twenty terms are all that float32 can
-    hold. Series of different m are so alike that a singular value decomposition leaves about ten functions of β; for up
-    to four votes three.
-
-    Attributes:
-        constant: the part that does not depend on β (M,), float64.
-        value: ``[m > 0]``, the coefficient of log β, and those of the functions (M, 1 + R), float32.
-        basis: the functions, and then their slopes for ``log(1 + β)``, as Chebyshev series (2 R, G), float32.
-    """
-
-    constant: Tensor
-    value: Tensor
-    basis: Tensor
-
-
-@lru_cache(maxsize=256)
-@torch.inference_mode(False)
-def rising_series(low: int, high: int, most: int) -> Series:
-    """The series on ``INTERVAL_STEP * [low, high]`` for up to so many votes.
-
-    >>> [rising_series(0, 14, most).value.shape[1] - 1 for most in (1, 4, 128)]
-    [1, 3, 10]
-    """
-    half, centre = 0.5 * INTERVAL_STEP * (high - low), 0.5 * INTERVAL_STEP * (high + low)
-    growth = math.pi / half + math.sqrt(1.0 + (math.pi / half) ** 2)
-    length = math.ceil(-math.log(SERIES_TOLERANCE) / math.log(growth)) + 1
-    angles = np.pi * (np.arange(length) + 0.5) / length
-    beta = np.expm1(centre + half * np.cos(angles))  # at the Chebyshev nodes
-    transform = np.cos(np.outer(np.arange(length), angles)) * (2.0 / length)
-    transform[0] *= 0.5
-    m = np.arange(most + 1)[:, None]
-    rest = np.where(m > 0, gammaln(beta + np.maximum(m, 1)) - gammaln(beta + 1.0), 0.0)
-    table = rest @ transform.T
-    constant = table[:, 0] - gammaln(np.maximum(m[:, 0], 1))
-    table[:, 0] = 0.0
-    coefficients, sizes, basis = np.linalg.svd(table, full_matrices=False)
-    size = max(1, int((np.cumsum(sizes[::-1])[::-1] > REDUCED_TOLERANCE * sizes[0]).sum()))
-    basis = basis[:size]
-    slopes = np.polynomial.chebyshev.chebder(basis, axis=1) / half
-    value = np.hstack([m > 0, (coefficients * sizes)[:, :size]])
-    both = np.vstack([basis, np.pad(slopes, ((0, 0), (0, length - slopes.shape[1])))])
-    return Series(torch.from_numpy(constant), torch.from_numpy(value).float(), torch.from_numpy(both).float())
-
-
-class SeriesVotes(VotePass):
-    """Votes by series, on a CPU in float32: ``log R`` and the functions of β are the terms of one matrix product.
-
-    Args:
-        shape: members K, rows B, neurons n and labels L.
-        like: gives the network's dtype.
-        groups: of the factors (Q, L).
-        most: the largest count of any row.
-        balanced: what the output is.
-    """
-
-    def __init__(
-        self, shape: tuple[int, int, int, int], like: Tensor, groups: Tensor, most: int, balanced: bool = True
-    ) -> None:
-        super().__init__(shape, like, groups, balanced)
-        n_members, _, n, columns = self.shape
-        self._most, self._sizes = 1 << most.bit_length(), (0, 0)
-        self._halves = Wrapped(torch.empty(n_members, columns, n + n // 2, dtype=torch.float64), n)
-        self._columns = torch.empty(n_members, columns, n // 2 + 1, n, dtype=torch.float64)
-
-    def add_rising(self, factors: VoteFactors) -> Tensor:
-        """See :meth:`VotePass.add_rising`."""
+    def _add_rising(self, factors: VoteFactors) -> Tensor:
+        """Add ``log R + log ρ`` to ``terms``, but for a number of each row, which is returned (K, B), float64."""
         self._expand()
-        constant = self._series.constant[factors.count].mul_(factors.sign).sum(-1)
+        constant = self._series.constant[factors.place].mul_(factors.sign).sum(-1)
         self.terms.baddbmm_(self._take_coefficients(factors), self._series_terms)
         return constant
 
@@ -621,7 +597,7 @@ class SeriesVotes(VotePass):
             ends = 0.0, 0.0  # training has diverged: the answer is NaN, and the epoch is undone
         low = math.floor(math.log1p(2.0 * ends[0]) / INTERVAL_STEP)
         high = max(math.ceil(math.log1p(2.0 * ends[1]) / INTERVAL_STEP), low + 2)  # no interval without a length
-        self._series = rising_series(low, high, self._most)
+        self._series = rising_series(low, high, self._distinct, self.terms.dtype)
         n_functions, length = self._series.basis.shape
         n_terms = 1 + (1 + n_functions // 2) * columns
         if (n_terms, length) != self._sizes:  # how many there are depends on the neurons
@@ -649,14 +625,18 @@ class SeriesVotes(VotePass):
     def _take_coefficients(self, factors: VoteFactors) -> Tensor:
         """Coefficients of each row's counts, signs included, in the order of the terms (K, B, 1 + (1 + R) Q)."""
         n_members, n_rows, _, columns = self.shape
-        table = self._series.value.index_select(0, factors.count.flatten())
+        table = self._series.value.index_select(0, factors.place.flatten())
         taken = table.view(n_members, n_rows, factors.count.shape[-1], -1).transpose(2, 3)  # (K, B, 1 + R, T)
         into = self._gathered[..., 1:].view(n_members, n_rows, -1, columns).zero_()
-        into.scatter_add_(3, factors.column[:, :, None].expand(taken.shape), taken * factors.sign.float())
+        into.scatter_add_(3, factors.column[:, :, None].expand(taken.shape), taken * factors.sign.to(self.terms))
         return self._gathered
 
-    def pull_rising(self, by_total: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`VotePass.pull_rising`."""
+    def _pull_rising(self, by_total: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients for ``log R`` (K, S n) and for the columns β (K, Q, S n), before the weights of the pairs.
+
+        Args:
+            by_total: gradient for ``terms`` in units of these (K, B, 1).
+        """
         n_members = len(self.terms)
         torch.bmm((self._gathered * by_total).transpose(1, 2), self.terms, out=self._d_terms)
         beta = self._columns.flatten(2).to(by_total.dtype)  # (K, Q, S n)
@@ -664,46 +644,6 @@ class SeriesVotes(VotePass):
         slopes = self._functions[:, self._functions.shape[1] // 2 :].view_as(by_function[:, 1:])
         d_columns = by_function[:, 1:].mul_(slopes).sum(1).div_(beta + 1.0)
         return self._d_terms[:, 0], d_columns.addcdiv_(by_function[:, 0], beta)
-
-
-class DirectVotes(VotePass):
-    """Votes by log Γ itself: on a GPU, in float64, and for thousands or billions of votes. Arguments: VotePass's."""
-
-    def __init__(self, shape: tuple[int, int, int, int], like: Tensor, groups: Tensor, balanced: bool = True) -> None:
-        super().__init__(shape, like, groups, balanced)
-        n_members, n_rows, n, _ = self.shape
-        self._gamma = PairGamma(n_members * n_rows, n, like.double())
-        self._slopes: list[Tensor] = []
-
-    def add_rising(self, factors: VoteFactors) -> Tensor:
-        """See :meth:`VotePass.add_rising`."""
-        n_members, n_rows, n, columns = self.shape
-        halves, self._slopes, self._factors = self.kernel.halves, [], factors
-        ratio = torch.zeros_like(self.terms, dtype=torch.float64)
-        for t, sign in enumerate(factors.sign):
-            own = halves.gather(1, factors.column[..., t, None].expand(-1, -1, n))  # (K, B, n)
-            self._gamma.compute((own + 0.5 * factors.count[..., t, None].double()).flatten(0, 1))
-            ratio += sign * self._gamma.values.view_as(ratio)
-            assert self._gamma.slopes is not None
-            self._slopes.append(self._gamma.slopes.view_as(ratio).to(self.terms.dtype, copy=True))
-        signs = factors.sign.expand(factors.count.shape)
-        self._signs = ratio.new_zeros(n_members, n_rows, columns).scatter_add_(2, factors.column, signs)
-        ratio -= self._signs @ self.kernel.gamma.values.view(n_members, columns, -1)
-        centre = ratio.mean(-1, keepdim=True)
-        self.terms += (ratio - centre + self.kernel.log_ratio.view(n_members, 1, -1)).to(self.terms.dtype)
-        return centre.squeeze(-1) + self._gamma.linear * (signs * factors.count).sum(-1) - factors.log_gammas
-
-    def pull_rising(self, by_total: Tensor) -> tuple[Tensor, Tensor]:
-        """See :meth:`VotePass.pull_rising`."""
-        n_members, _, _, columns = self.shape
-        gradient = self.terms * by_total
-        assert self.kernel.gamma.slopes is not None
-        d_columns = self._signs.to(gradient.dtype).transpose(1, 2) @ gradient  # Σ_b ± gradient, (K, Q, S n)
-        d_columns.mul_(self.kernel.gamma.slopes.view(n_members, columns, -1)).neg_()
-        for t, (sign, slope) in enumerate(zip(self._factors.sign, self._slopes)):
-            index = self._factors.column[..., t, None].expand_as(slope)
-            d_columns.scatter_add_(1, index, sign * slope * gradient)
-        return gradient.sum(1), d_columns
 
 
 # -- objectives ------------------------------------------------------------------------------------------------------
@@ -720,29 +660,35 @@ class Objective(ABC):
             background does not change in training, so this is computed once.
         left_out: part of every row's log likelihood (N,) that no network changes and :meth:`log_prob` leaves out; None
             for nothing. Reports of a fit include it.
+        passes: those of the sizes of training steps, which take longer to make than to use; None keeps none.
     """
 
     background: Tensor | None = None
     left_out: Tensor | None = None
+    passes: dict[tuple[int, ...], Pass] | None = None
 
     @abstractmethod
     def labels(self, index: Tensor) -> Any:
         """Labels of the rows index (K, B), as :meth:`value` takes them."""
 
-    def make_pass(self, shape: tuple[int, int, int, int, int], like: Tensor, balanced: bool) -> Pass | None:
-        """The likelihood with a written-out gradient, or None where autograd does it.
+    def make_pass(self, shape: tuple[int, ...], like: Tensor, balanced: bool) -> Pass:
+        """The likelihood with a written-out gradient; not asked for if :meth:`value` does without.
 
         Args:
             shape: members K, rows B, neurons n, readouts m and labels L.
             like: gives device and the network's dtype.
             balanced: what the network's output is.
         """
-        return None
+        raise NotImplementedError
 
     def value(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: Any, balanced: bool) -> Tensor:
         """Log likelihood (K, B) without backgrounds, through which gradients flow; see :meth:`Pass.forward`."""
         shape = (*output.shape, readout.shape[1], exponents.shape[2])
-        work = self.make_pass(shape, output, balanced)
+        work = None if self.passes is None else self.passes.get(shape)
+        if work is None:
+            work = self.make_pass(shape, output, balanced)
+            if self.passes is not None:
+                self.passes[shape] = work
         return Likelihood.apply(work, output, exponents, readout, labels)  # type: ignore[no-untyped-call]
 
     def set_background(self, net: SnefyNet, n_rows: int) -> None:
@@ -802,7 +748,7 @@ class Shares(Objective):
             return self.logs[0].index_select(0, index.flatten()).view(*index.shape, -1)
         return self.logs[self.group[:, None], index]
 
-    def make_pass(self, shape: tuple[int, int, int, int, int], like: Tensor, balanced: bool) -> Pass:
+    def make_pass(self, shape: tuple[int, ...], like: Tensor, balanced: bool) -> Pass:
         """See :meth:`Objective.make_pass`."""
         return SharePass(shape, like, balanced, torch.is_grad_enabled())
 
@@ -844,8 +790,7 @@ class Gaps(Objective):
         log_kernel, g = unit_kernel(exponents)  # (K, P), (K, n)
         log_scale = output.double() if balanced else output.double() + g[:, None]
         used, place = torch.arange(len(self.patterns), device=which.device), which
-        # A captured graph on a GPU may not ask which sets a batch holds, so there every set is computed.
-        if which.device.type == "cpu" and len(self.patterns) > 2:
+        if len(self.patterns) > 2:
             used, place = torch.unique(which, return_inverse=True)
         sets = self.patterns[used]  # (Q', L)
         size = sets.sum(-1)
@@ -884,7 +829,6 @@ class Counts(Objective):
 
     def __init__(self, counts: Tensor, net: SnefyNet, named: Tensor | None = None, sets: Tensor | None = None) -> None:
         self.factors = VoteFactors.of(counts, named, sets)
-        self.most = int(self.factors.count.max())
         votes = (counts if named is None else torch.cat([counts, named], 1)).double().nan_to_num(0.0)
         coefficient = torch.lgamma(votes.sum(1) + 1.0) - torch.lgamma(votes + 1.0).sum(1)
         self.left_out = coefficient + self.factors.log_gammas
@@ -894,16 +838,15 @@ class Counts(Objective):
         """The factors of the rows."""
         return self.factors[index]
 
-    def make_pass(self, shape: tuple[int, int, int, int, int], like: Tensor, balanced: bool) -> Pass:
+    def make_pass(self, shape: tuple[int, ...], like: Tensor, balanced: bool) -> Pass:
         """See :meth:`Objective.make_pass`."""
         n_members, n_rows, n, _, n_labels = shape
-        sizes, groups = (n_members, n_rows, n, n_labels), self.factors.groups
-        if like.device.type == "cpu" and like.dtype == torch.float32 and self.most <= MOST_VOTES:
-            return SeriesVotes(sizes, like, groups, self.most, balanced)
-        return DirectVotes(sizes, like, groups, balanced)
+        return VotePass((n_members, n_rows, n, n_labels), like, self.factors, balanced)
 
     def value(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: Any, balanced: bool) -> Tensor:
         """See :meth:`Objective.value`; without gradients a part of the rows at a time."""
+        if self.factors.distinct[-1] > MOST_VOTES:  # gradients go back to the precision of the network
+            output, readout = output.double(), readout.double()
         if torch.is_grad_enabled():
             return super().value(output, exponents, readout, labels, balanced)
         step = max(16, CACHE_ELEMENTS // (math.comb(exponents.shape[1] + 1, 2) * len(exponents)))

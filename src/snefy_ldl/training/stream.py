@@ -229,7 +229,6 @@ class StreamFit(Course):
         n_steps = math.ceil(order.shape[1] / size)
         rows = torch.cat([order, order[:, : n_steps * size - order.shape[1]]], 1)
         X = scaled_once(self.net, part.X)
-        # one by one, also on a GPU: a chunk is over before a captured graph pays
         steps = Steps(self.net, X, part.objective, self.optimizer, rows[:, :size], n_steps, None)
         self.before.take()
         self.net.train()
@@ -241,7 +240,7 @@ class StreamFit(Course):
         if not self.is_sound(loss):
             self.repair()
             loss = torch.zeros_like(loss)
-        steps.release()
+        self.optimizer.zero_grad()
         return loss.double().cpu()
 
     def _rate(self, step: int, seen: int) -> float:

@@ -34,10 +34,10 @@ from snefy_ldl.training.prepare import Problem, build_net, make_objective
 from snefy_ldl.training.steps import (
     Copies,
     StackedAdamW,
+    Steps,
     evaluate,
     live_tensors,
     make_optimizer,
-    make_steps,
     scaled_once,
     seeded,
     shuffles,
@@ -405,7 +405,7 @@ class Stack(Course):
         self.batch_size = min(self.schedule.batch_size, self.train_rows.shape[1])
         self.n_steps = math.ceil(self.train_rows.shape[1] / self.batch_size)
         batch = self.train_rows[:, : self.batch_size]
-        self.steps = make_steps(net, self.X, self.learnt, self.optimizer, batch, self.n_steps, self.weights)
+        self.steps = Steps(net, self.X, self.learnt, self.optimizer, batch, self.n_steps, self.weights)
         #: Log likelihoods of the validation rows at each member's best epoch (K, B).
         self.held: Tensor | None = None
         self.checkpoint: Checkpoint | None = None
@@ -509,7 +509,7 @@ class Stack(Course):
             with one_thread(self.is_small):
                 self.best.put_back()
                 log_prob = held_log_prob(self.net, [(self.X, self.objective, self.valid_rows)])
-        self.steps.release()
+        self.optimizer.zero_grad()
         fits = []
         for problem in self.problems:
             places = self.places[id(problem)]
