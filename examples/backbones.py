@@ -1,6 +1,6 @@
 """Worked examples of backbones: tiles of the made-up city, sentence pairs with votes, graphs of motifs.
 
-    python examples/backbones.py images            # a small CNN end to end, and which pixels move its answer
+    python examples/backbones.py images            # a small CNN end to end
     python examples/backbones.py pretrained        # the same tiles through an EfficientNet (extra: vision)
     SNEFY_LDL_DATA=... python examples/backbones.py texts      # ChaosNLI, a small Transformer on votes
     python examples/backbones.py graphs            # a GIN in PyTorch Geometric (extra: graph)
@@ -18,9 +18,8 @@ import numpy as np
 import torch
 
 from backbone_networks import TileCNN, Vocabulary, WordTransformer, as_graphs, make_gin, make_motif_graphs
-from snefy_ldl import Backbone, SnefyLDL, plots
+from snefy_ldl import Backbone, SnefyLDL
 from snefy_ldl.datasets import make_city_tiles
-from snefy_ldl.explain import input_gradients
 from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.plots import style
 
@@ -47,9 +46,7 @@ def images(tiny, out):
         "mean_kl": float(kl_divergence(test.truth.mean(test.X), model.predict(new))),
     }
     rows = np.argsort(-test.X[:, 3])[[0, len(new) // 4, len(new) // 2]]
-    figure, axes = new_axes(3, 4, (9.0, 7.2))
-    by_mean = input_gradients(model, new[rows], 1)
-    by_width = input_gradients(model, new[rows], 1, of="width")
+    figure, axes = new_axes(3, 2, (5.0, 7.2))
     ends, mean = model.predict_interval(new[rows]), model.predict(new[rows])
     for k, row in enumerate(rows):
         axes[k, 0].imshow(new[row].transpose(1, 2, 0))
@@ -62,9 +59,6 @@ def images(tiny, out):
         axes[k, 1].set_xticks(places, city.label_names, fontsize=7)
         axes[k, 1].set_ylim(0, 1)
         style.quiet(axes[k, 1], grid="y")
-        titles = ("moves the share of entertainment", "moves its interval's width") if k == 0 else ("", "")
-        plots.pixel_gradients(new[row], by_mean[k], titles[0], ax=axes[k, 2])
-        plots.pixel_gradients(new[row], by_width[k], titles[1], ax=axes[k, 3])
     axes[0, 1].legend(fontsize=7, frameon=False)
     figure.savefig(out / "backbones_tiles.png", dpi=110)
     return answers
@@ -116,14 +110,6 @@ def texts(tiny, out):
     model.fit([pairs[i] for i in train], counts=counts[train])
     score = model.log_prob([pairs[i] for i in test], counts=counts[test]).mean()
     pair = ("A girl in a red coat feeds pigeons in the square.", "A child is outside with some birds.")
-    figure, axes = new_axes(1, 2, (9.0, 5.2))
-    shown = words.words(pair)
-    for ax, of in zip(axes, ("mean", "width")):
-        moved = input_gradients(model, [pair], 0, of=of)[0]
-        ax.barh(shown, moved[: len(shown)])
-        ax.invert_yaxis()
-        ax.set_title("entailment: " + ("predicted share" if of == "mean" else "interval width"))
-    figure.savefig(out / "backbones_words.png", dpi=110)
     return {"held_out_log_likelihood": float(score), "mean": model.predict([pair])[0].round(3).tolist()}
 
 

@@ -20,7 +20,6 @@ from snefy_ldl.datasets.grouping import (
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import effects, group_variance
 from snefy_ldl.learners.maxent import SABFGS
-from snefy_ldl.plots.groups import plot_group_effects
 from snefy_ldl.training import groups as last_step
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.groups import (
@@ -372,22 +371,8 @@ def test_group_variance_names_levels_and_labels(data, parts, model):
     assert table["level"].tolist() == ["group"] * 3 + ["within groups"] * 3
     assert ((table["share"] >= 0.0) & (table["share"] <= 1.0)).all()
     plain = SnefyLDL(random_state=0, epochs=1, guides=None).fit(data.X[parts[0]], data.D[parts[0]])
-    for ask in (group_variance, plot_group_effects):
-        with pytest.raises(InputError, match="no group effects"):
-            ask(plain)
-
-
-def test_group_effects_are_drawn_with_their_intervals(model):
-    means, _ = model.group_effects_.shifts()
-    for label, name in enumerate(model.label_names_):
-        ax = plot_group_effects(model, name)
-        dots = np.concatenate([part.get_offsets() for part in ax.collections if len(part.get_offsets()) > 1])
-        np.testing.assert_allclose(np.sort(dots[:, 0]), np.sort(means[:, label]), atol=1e-9)
-    assert plot_group_effects(model).get_title() == model.label_names_[means.std(0).argmax()]
-    with pytest.raises(InputError, match="no level 'farm'"):
-        plot_group_effects(model, level="farm")
-    with pytest.raises(InputError, match="no label 'sand'"):
-        plot_group_effects(model, "sand")
+    with pytest.raises(InputError, match="no group effects"):
+        group_variance(plain)
 
 
 # -- explanations and queries ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from rich.console import Console
 from snefy_ldl import metrics
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report
 from snefy_ldl.errors import InputError
-from snefy_ldl.plots.conformal import plot_group_coverage, plot_intervals
+from snefy_ldl.plots.conformal import plot_intervals
 
 
 @pytest.fixture(scope="module")
@@ -133,17 +133,9 @@ def test_forms(case):
 def test_pictures(case):
     plt = pytest.importorskip("matplotlib.pyplot")
     plt.switch_backend("Agg")
-    model, X_cal, D_cal, X, D, groups = case
+    model, X_cal, D_cal, X, D, _ = case
     levels = (0.5, 0.9)
     ci = ConformalIntervals(model, levels).conformalize(X_cal, D_cal)
-    report = coverage_report(
-        {"own": model, "conformal": ci}, X, D, confidence_level=levels, groups=groups, dependence=False
-    )
-    ax = plot_group_coverage(report)
-    assert [label.get_text() for label in ax.get_yticklabels()] == [
-        f"{side} ({int((groups == side).sum())})" for side in ("left", "right")
-    ]
-    assert plot_group_coverage(coverage_report(ci, X, D, dependence=False), ax=ax) is ax
     with pytest.raises(InputError, match="several"):
         plot_intervals(ci, X)
     single = ConformalIntervals(model, 0.9, "cdf").conformalize(X_cal, D_cal)

@@ -1,8 +1,6 @@
-"""What columns are worth: shuffled columns by likelihood and by measure, and SHAP values."""
+"""What columns are worth: shuffled columns by likelihood and by measure."""
 
 from __future__ import annotations
-
-import sys
 
 import numpy as np
 import pandas as pd
@@ -12,7 +10,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.apps.reports import JudgedRows, make_report
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError
-from snefy_ldl.explain import permutation_importance, shap_values
+from snefy_ldl.explain import permutation_importance
 from snefy_ldl.metrics import MEASURES
 
 CITY = make_city_districts(n=120, random_state=0)
@@ -64,20 +62,3 @@ def test_votes_and_what_is_wrong() -> None:
         permutation_importance(model, votes.X, counts=votes.counts, by="luck")
     with pytest.raises(InputError, match="either"):
         permutation_importance(model, votes.X)
-
-
-@pytest.mark.slow
-def test_shap_of_a_sum_is_each_part() -> None:
-    """For a sum of effects a Shapley value is the part itself less its average over the background."""
-    pytest.importorskip("shap")
-    rows = line_rows()
-    values = shap_values(Line(), rows).values[..., 1]
-    np.testing.assert_allclose(values[:, 0], 0.1 * (rows["a"] - rows["a"].mean()), atol=1e-12)
-    np.testing.assert_allclose(values[:, 1], 0.2 * ((rows["b"] == "up") - 0.5), atol=1e-12)
-    np.testing.assert_allclose(values[:, 2], 0.0, atol=1e-12)
-
-
-def test_missing_shap_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "shap", None)
-    with pytest.raises(ImportError, match=r"pip install 'snefy-ldl\[explain\]'"):
-        shap_values(Line(), line_rows())

@@ -202,21 +202,6 @@ def test_calibration_curve_holds_the_coverage(tmp_path: Path) -> None:
         plots.calibration_curve(levels, [0.1])
 
 
-def test_learning_curve_marks_the_best_epoch(tmp_path: Path) -> None:
-    history = [{"epoch": float(i), "loss": -float(i), "validation_loss": (i - 3.0) ** 2} for i in range(6)]
-    ax = plots.learning_curve(history)
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), [-i for i in range(6)])
-    np.testing.assert_allclose(offsets(ax), [[4.0, 0.0]])  # epochs count from one
-    assert "best epoch (4)" in [text.get_text() for text in ax.get_legend().get_texts()]
-    save(ax, tmp_path)
-
-
-def test_learning_curve_without_validation_rows() -> None:
-    assert len(plots.learning_curve([{"epoch": 0.0, "loss": 1.0}, {"epoch": 1.0, "loss": 0.5}]).lines) == 1
-    with pytest.raises(InputError, match="empty"):
-        plots.learning_curve([])
-
-
 def test_marginal_density_is_the_beta_density(tmp_path: Path) -> None:
     from scipy.stats import beta
 

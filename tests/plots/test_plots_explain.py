@@ -39,27 +39,18 @@ def test_lines_and_levels() -> None:
     assert [text.get_text() for text in ax.get_xticklabels()] == ["lime", "chalk", "marl"]
 
 
-def test_map_effects_and_way() -> None:
+def test_map_and_effects() -> None:
     grids = (["a", "b", "c"], [0, 1, 2])
     ax = Dependence(("rock", "rain"), grids, ["sand"], "mean share", MIX[..., None], numeric=(False, True)).plot()
     np.testing.assert_allclose(np.asarray(ax.collections[0].get_array()).reshape(3, 3), MIX.T)
     both = [Effect("rain", "+1", "sand", 0.1, 0.1, 0.1, 0.05, 0.2), Effect("rain", "+1", "clay", -0.1)]
     ax = Effects(both, "mean share", 0.9, 5, True).plot()
     assert [text.get_text() for text in ax.get_yticklabels()] == ["rain +1   sand", "clay"]
-    ax = Dependence(("rain",), ([0, 5, 10],), LABELS, "mean share", MIX, rows=MIX[None]).plot(kind="ternary")
-    texts = [text.get_text() for text in ax.texts]
-    assert {"0", "10", *LABELS} <= set(texts)
-    assert texts.count("") >= 2  # arrows
 
 
 def test_objects_draw_themselves() -> None:
     one = Dependence(("rain",), ([0.0, 1.0, 2.0],), LABELS, "mean share", MIX)
     assert one.plot(labels=["clay"]).get_lines()[0].get_ydata().tolist() == MIX[:, 2].tolist()
-    assert one.plot(kind="ternary").get_title() == "mean mix along rain"
-    with pytest.raises(InputError, match="does not go"):
-        one.plot(kind="map")
-    with pytest.raises(InputError, match="three labels"):
-        one.plot(kind="ternary", labels=["sand"])
     with pytest.raises(InputError, match="no label"):
         one.plot(labels=["gravel"])
     slopes = Effects([Effect("rain", "dY/dX", "sand", 0.1)], "mean share", 0.9, 5, True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,15 +37,11 @@ BANDS = {
     "members": "disagreement of the ensemble: where one more member would fall",
     "distribution": "variation of the labels: quantiles of the predicted distribution, averaged over the rows",
 }
-#: Rows whose own lines are kept, for arrows in a triangle.
-KEPT_ROWS = 12
 #: How each band is drawn: opacity, and the words of the legend.
 BAND_STYLES = {
     "distribution": (0.13, "variation of labels"),
     "members": (0.32, "members disagree"),
 }
-#: Most arrowheads along a path in the triangle, and the smallest distance between them as a share of its side.
-ARROWS, ARROW_GAP = 5, 0.06
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +55,6 @@ class Dependence:
         words: what the numbers are.
         estimate: averages over the rows (G, Q), or (G1, G2, Q).
         bands: name of a band -> both its ends, (..., Q, 2).
-        rows: the numbers of a few rows by themselves (R, ..., Q).
         confidence_level: of the bands.
         n_rows: how many rows were averaged.
         is_share: whether the numbers are shares or probabilities.
@@ -81,7 +76,6 @@ class Dependence:
     words: str
     estimate: Array
     bands: dict[str, Array] = field(default_factory=dict)
-    rows: Array | None = None
     confidence_level: float = 0.9
     n_rows: int = 0
     is_share: bool = True
@@ -108,35 +102,25 @@ class Dependence:
 
     def plot(
         self,
-        kind: Literal["auto", "lines", "map", "ternary"] = "auto",
         labels: Sequence[Any] | None = None,
         ax: Axes | None = None,
     ) -> Axes:
-        """Draw it.
+        """One line per label along one feature; a map of one label along two.
 
         Args:
-            kind: "lines" (one feature), "map" (two features, one label), or "ternary": how the mean mix of three labels
-                moves, with arrows; "auto" takes lines or a map.
-            labels: names or numbers of the labels to draw; of a map the first, of a triangle three. Up to eight by
-                default.
-            ax: axes to draw on; a new figure by default. For "ternary", axes with ``projection="ternary"``.
+            labels: names or numbers of the labels to draw; of a map the first. Up to eight by default.
+            ax: axes to draw on; a new figure by default.
 
         Returns:
             The axes.
 
         Raises:
-            InputError: the kind does not go with what was asked for, or a label is not there.
+            InputError: a label is not there.
         """
         if labels is None:
-            labels = range(min(3 if kind == "ternary" else 8, len(self.labels)))
+            labels = range(min(8, len(self.labels)))
         wanted = [labels] if isinstance(labels, (str, int)) else labels
         chosen = [label_number(label, self.labels) for label in wanted]
-        if kind == "ternary":
-            if len(self.features) != 1 or len(chosen) != 3 or self.words != "mean share":
-                raise InputError('arrows in a triangle need of="mean", one feature and three labels.')
-            return self._draw_path(ax, chosen)
-        if kind not in ("auto", "map" if len(self.features) == 2 else "lines"):
-            raise InputError(f"kind={kind!r} does not go with {len(self.features)} feature(s).")
         return self._draw_map(ax, chosen[0]) if len(self.features) == 2 else self._draw_lines(ax, chosen)
 
     def _draw_lines(self, ax: Axes | None, chosen: list[int]) -> Axes:
@@ -201,42 +185,6 @@ class Dependence:
         words = name if name == self.words else f"{name}: {self.words}"
         ax.set_title(words, fontsize=10, color=style.INK, loc="left")
         style.quiet(ax, grid=None, xlabel=self.features[0], ylabel=self.features[1])
-        return ax
-
-    def _draw_path(self, ax: Any, chosen: list[int]) -> Any:
-        """How the mean mix of three labels moves along a feature, and that of single rows, thin and grey."""
-        grid = self.grids[0]
-        ax = style.ternary_axes(ax, [self.labels[label] for label in chosen])
-
-        def closed(mix: Array) -> Array:
-            three: Array = mix[..., chosen]
-            return np.asarray(three / three.sum(axis=-1, keepdims=True))
-
-        def place(mix: Array) -> Any:
-            """Where a mix lies on the plane that ternary axes draw on."""
-            return ax.transProjection.transform(np.atleast_2d(mix))[0]
-
-        def arrow(ends: Array, color: str, width: float, head: float) -> None:
-            form = {"arrowstyle": "-|>", "color": color, "linewidth": width, "mutation_scale": head}
-            start, stop = (place(end) for end in ends)
-            ax.annotate("", stop, xytext=start, arrowprops={**form, "shrinkA": 0, "shrinkB": 0}, zorder=3)
-
-        for single in () if self.rows is None else self.rows:
-            arrow(closed(single)[[0, -1]], style.FRAME, 0.9, 8)
-        path = closed(self.estimate)
-        ax.plot(*path.T, color=style.MODEL, linewidth=2.2, zorder=4)
-        length = np.abs(np.diff(path, axis=0)).sum() / 2
-        heads = int(np.clip(length / ARROW_GAP, 1, min(ARROWS, len(path) - 1)))
-        stops = np.unique(np.linspace(0, len(path) - 1, heads + 1).round().astype(int))
-        for stop in stops[1:]:
-            arrow(path[[stop - 1, stop]], style.MODEL, 2.2, 14)
-        ax.scatter(*path[:1].T, color="white", edgecolors=style.MODEL, s=36, linewidths=1.8, zorder=5)
-        for end, down in ((0, 5), (-1, -13)):
-            text = grid[end]
-            words = f"{text:.4g}" if isinstance(text, (float, int)) and not isinstance(text, bool) else str(text)
-            offset = {"xytext": (7, down), "textcoords": "offset points", "zorder": 6}
-            ax.annotate(words, place(path[end]), fontsize=9, color=style.INK, **offset)
-        ax.set_title(f"mean mix along {self.features[0]}", fontsize=10, color=style.INK, y=1.1)
         return ax
 
     def __str__(self) -> str:
@@ -306,7 +254,7 @@ def dependence(
     grids = tuple(column.grid(column.setting(grid, 15)) for column in columns)
     wanted = _bands(bands, quantity)
     tails = np.array([0.5 - level / 2, 0.5 + level / 2]) if "distribution" in wanted else None
-    averages, ends, rows = [], [], []
+    averages, ends = [], []
     for point in product(*grids):
         cells = {column.number: value for column, value in zip(columns, point)}
         answers = answer(models, table.replaced(cells), quantity, members="members" in wanted, levels=tails)
@@ -314,7 +262,6 @@ def dependence(
             raise InputError("bands='members' needs a model with several members, or a list of models.")
         averages.append(answers.values.mean(axis=0))
         ends.append(_ends(answers, wanted, level, quantity))
-        rows.append(answers.values[:KEPT_ROWS])
     shape = tuple(len(values) for values in grids)
     return Dependence(
         features=tuple(column.name for column in columns),
@@ -323,7 +270,6 @@ def dependence(
         words=quantity.words,
         estimate=np.stack(averages).reshape(*shape, -1),
         bands={name: np.stack([one[name] for one in ends]).reshape(*shape, -1, 2) for name in ends[0]},
-        rows=np.stack(rows, axis=1).reshape(-1, *shape, len(quantity.labels)),
         confidence_level=level,
         n_rows=len(table),
         is_share=quantity.is_share,

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from scipy.special import betainc, betaln
-from torch import Tensor, nn
 
 from snefy_ldl import metrics
 from snefy_ldl._internal.dists import dist_blocks, log_probs, to_numpy
 from snefy_ldl._internal.random import seed_from
-from snefy_ldl._internal.rows import as_rows, count_rows, move_rows, take_rows
+from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions
+from snefy_ldl._internal.validation import check_counts, check_distributions
 from snefy_ldl.datasets.grouping import in_groups, read_groups, split_rows
-from snefy_ldl.datasets.objects import Objects, describe, open_rows
 from snefy_ldl.errors import InputError
-from snefy_ldl.explain.features import Table, choose_rows, column_names
-from snefy_ldl.explain.quantities import answer, choose_quantity, frame_html, frame_or_columns, label_names, model_list
+from snefy_ldl.explain.features import column_names
+from snefy_ldl.explain.quantities import frame_html, frame_or_columns
 from snefy_ldl.metrics.averages import mean_over_rows
-from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.plots import style
 
 if TYPE_CHECKING:
@@ -297,157 +292,3 @@ def _mix_cells(X: Any, index: Index) -> Any:
     if not hasattr(X, "iloc"):
         return np.take_along_axis(np.asarray(X), index, axis=0)
     return type(X)({name: X.iloc[index[:, k], k].reset_index(drop=True) for k, name in enumerate(X.columns)})
-
-
-def shap_values(
-    model: Any, X: Any, background: Any = None, of: Any = "mean", max_background: int = 100, random_state: Any = 0
-) -> Any:
-    """How much each cell of each row adds to the prediction, against the average over background rows (Shapley values).
-
-    Args:
-        model: a fitted model, or a list of them.
-        X: rows to explain (N, d): a DataFrame, text columns too, or an array.
-        background: rows to compare with, of the kind of X; X itself by default.
-        of: "mean", "width", ("greater", a, b) or ("log_ratio", a, b), as :func:`snefy_ldl.explain.dependence` takes it.
-        max_background: background rows at most, drawn at random.
-        random_state: seed of that draw and of the permutations.
-
-    Returns:
-        A ``shap.Explanation`` with values (N, d, Q), Q the labels or the one number asked for; ``shap.plots`` draws it.
-
-    Raises:
-        ImportError: shap is not installed.
-        InputError: X is no table, or ``of`` is unknown.
-
-    Example:
-        >>> from snefy_ldl.learners import SABFGS
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=40, random_state=0)
-        >>> shap_values(SABFGS().fit(city.X, city.D), city.X[:2], city.X).values.shape  # doctest: +SKIP
-        (2, 5, 3)
-    """
-    try:
-        import shap  # an extra, which takes seconds to load
-    except ImportError:
-        raise ImportError("SHAP values need shap: pip install 'snefy-ldl[explain]'") from None
-    models, seed = model_list(model), seed_from(random_state)
-    rows = Table(X, models[0])
-    others = rows if background is None else Table(background, models[0])
-    others = others.part(choose_rows(len(others), max_background, np.random.default_rng(seed)))
-    quantity = choose_quantity(of, label_names(models, rows.X))
-    n, frames = len(rows), hasattr(rows.X, "iloc")
-
-    if frames:
-        import pandas  # who passes a DataFrame has it
-
-        stack: Any = pandas.concat([rows.X, others.X], ignore_index=True)
-    else:
-        stack = np.concatenate([rows.X, others.X])
-    # shap mixes numbers alone, so it gets row numbers, and each cell is looked up by the row that it comes from
-    places = np.tile(np.arange(len(stack), dtype=np.float64)[:, None], (1, len(rows.names)))
-    masker = shap.maskers.Independent(places[n:], max_samples=max_background)
-    explainer = shap.PermutationExplainer(
-        lambda mixed: answer(models, _mix_cells(stack, mixed.astype(np.intp)), quantity, members=False).values,
-        masker,
-        feature_names=rows.names,
-        output_names=quantity.labels,
-        seed=seed,
-    )
-    explanation = explainer(places[:n], silent=True)
-    explanation.data = rows.X.to_numpy() if frames else rows.X
-    return explanation
-
-
-#: Rows whose gradients are taken at a time.
-BLOCK = 64
-
-
-def input_gradients(
-    model: Any, X: Any, label: Any, of: Literal["mean", "width"] = "mean", confidence_level: float = 0.9
-) -> Array:
-    """How much each input number, or each word, moves one label's predicted share or its uncertainty.
-
-    Args:
-        model: a fitted :class:`snefy_ldl.SnefyLDL` with a backbone.
-        X: rows as the model takes them: tensors and arrays of real numbers or 8-bit images, or texts (anything that the
-            backbone looks up in an ``nn.Embedding``).
-        label: name or number.
-        of: "mean", the predicted share; or "width", of its central interval.
-        confidence_level: of that interval.
-
-    Returns:
-        For numbers the gradient, in the shape of X, by an image's values from 0 to 1. For looked-up words (N, words):
-        the gradient times the word's embedding, which is what the share would lose, to first order, without the word;
-        texts of different length end in zeros.
-
-    Raises:
-        InputError: the model has no backbone, or X holds no numbers and no words that are looked up.
-
-    Example:
-        >>> from snefy_ldl import SnefyLDL
-        >>> images, D = torch.rand(30, 1, 4, 4), np.full((30, 2), 0.5)
-        >>> model = SnefyLDL(backbone=nn.Sequential(nn.Flatten(), nn.Linear(16, 4)), epochs=1, random_state=0)
-        >>> input_gradients(model.fit(images, D), images[:3], 0).shape
-        (3, 1, 4, 4)
-    """
-    if getattr(model, "backbone", None) is None:
-        raise InputError("input_gradients explains models with a backbone; explain tables by their columns' effects.")
-    if of not in ("mean", "width"):
-        raise InputError(f'of={of!r}: use "mean" or "width".')
-    tail = 0.5 * (1.0 - check_confidence(confidence_level))
-    rows = open_rows(X, Backbone.of(model.backbone).collate, model.n_labels_)
-    device, parts = model.net_.readout.device, []
-    for start in range(0, count_rows(rows), BLOCK):
-        index = torch.arange(start, min(start + BLOCK, count_rows(rows)))
-        batch = move_rows(rows.batch(index) if isinstance(rows, Objects) else take_rows(rows, index), device)
-        parts.append(_gradients(model.net_, batch, lambda dist: _target(dist, label, model.label_names_, of, tail)))
-    width = max(part.shape[1] for part in parts)
-    if all(part.ndim == 2 for part in parts) and any(part.shape[1] < width for part in parts):
-        parts = [np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in parts]
-    return np.concatenate(parts)
-
-
-def _gradients(net: Any, batch: Any, target: Callable[[Any], Tensor]) -> Array:
-    if isinstance(batch, Tensor) and (batch.is_floating_point() or batch.dtype == torch.uint8):
-        x = batch.float() / 255.0 if batch.dtype == torch.uint8 else batch.float()
-        x = x.detach().clone().requires_grad_(True)
-        (gradient,) = torch.autograd.grad(target(net(x)), x)
-        return np.asarray(gradient.cpu().numpy(), dtype=np.float64)
-    tables = [next((m for m in copy.modules() if isinstance(m, nn.Embedding)), None) for copy in net.backbone.copies]
-    looked_up: list[Tensor] = []
-
-    def keep(_module: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
-        leaf = output.detach().clone().requires_grad_(True)
-        looked_up.append(leaf)
-        return leaf
-
-    hooks = [table.register_forward_hook(keep) for table in tables if table is not None]
-    try:
-        value = target(net(batch))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if not looked_up or looked_up[0].dim() != 3:
-        what = describe(batch, rows=True)
-        raise InputError(f"no gradient by {what}: it holds no real numbers, and no words that are looked up.")
-    gradients = torch.autograd.grad(value, looked_up, allow_unused=True)
-    moved = sum((leaf * part).sum(-1) for leaf, part in zip(looked_up, gradients) if part is not None)
-    return np.asarray(moved.detach().cpu().numpy(), dtype=np.float64)  # type: ignore[union-attr]
-
-
-def _target(dist: Any, label: Any, names: Any, of: str, tail: float) -> Tensor:
-    """A number whose gradient is that of the mean, or of the width, summed over the rows (each sees only itself)."""
-    label = dist.named(names).label_number(label)
-    if of == "mean":
-        return dist.mean[:, label].sum()
-    weights, alpha = dist.weights(), dist.concentration.detach().cpu().numpy()  # (N, P), (P, L)
-    a, b = alpha[:, label], alpha.sum(1) - alpha[:, label]
-    with torch.no_grad():
-        ends = dist.quantiles([tail, 1.0 - tail])[:, label].cpu().numpy()  # (N, 2)
-    c = weights.detach().cpu().numpy()
-    factor = np.zeros_like(c)
-    for end, sign in ((1, 1.0), (0, -1.0)):
-        q = ends[:, end, None]
-        density = (c * np.exp((a - 1.0) * np.log(q) + (b - 1.0) * np.log1p(-q) - betaln(a, b))).sum(1, keepdims=True)
-        factor -= sign * betainc(a, b, q) / density
-    return (weights * torch.as_tensor(factor, device=weights.device)).sum()

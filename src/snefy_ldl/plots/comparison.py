@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -117,48 +117,4 @@ def critical_difference_diagram(
     ax.set_title(f"mean rank by {measure.replace('_', ' ')}", fontsize=9.5, color=style.QUIET)
     ax.set(ylim=(top + len(left), -2.4), xlim=(0.75 - 0.3 * k, k + 0.25 + 0.3 * k))
     ax.axis("off")
-    return ax
-
-
-def learning_curve(history: Sequence[Mapping[str, float]], ax: Axes | None = None) -> Axes:
-    """Training and validation loss by epoch; the best epoch, whose weights are kept, is marked.
-
-    Args:
-        history: ``model.history_``.
-        ax: Axes to draw on.
-
-    Returns:
-        The axes.
-
-    Raises:
-        InputError: the history is empty.
-
-    Example:
-        >>> learning_curve([{"epoch": 0, "loss": 2.0}, {"epoch": 1, "loss": 1.5}]).get_xlabel()
-        'epoch'
-    """
-    if not history:
-        raise InputError("the history is empty: fit the model first.")
-    epochs = np.array([record["epoch"] for record in history]) + 1.0
-    ax = style.axes(ax, (6.0, 3.2))
-    ax.plot(epochs, [record["loss"] for record in history], color=style.QUIET, linewidth=1.6, label="training rows")
-    if all("validation_loss" in record for record in history):
-        validation = np.array([record["validation_loss"] for record in history])
-        best = int(validation.argmin())
-        ax.plot(epochs, validation, color=style.MODEL, linewidth=2.2, label="validation rows")
-        ax.axvline(epochs[best], color=style.FAINT, linewidth=1.2, zorder=0)
-        ax.scatter(
-            epochs[best],
-            validation[best],
-            s=60,
-            color="white",
-            edgecolors=style.MODEL,
-            linewidths=2.0,
-            zorder=4,
-            label=f"best epoch ({epochs[best]:.0f})",
-        )
-    ax.set(xlabel="epoch", ylabel="loss: mean of −log density")
-    ax.locator_params(axis="x", integer=True)
-    style.quiet(ax, grid="y")
-    style.legend(ax, loc="upper right")
     return ax

@@ -12,7 +12,6 @@ from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
-from snefy_ldl.conformal.report import CoverageReport
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 from snefy_ldl.plots.shares import intervals
@@ -61,60 +60,6 @@ def plot_intervals(
     options.setdefault("row_names", [f"row {row}" for row in chosen])
     options.setdefault("rows", range(len(chosen)))
     return intervals(ends, observed, mean, ax=ax, **options)
-
-
-def plot_group_coverage(report: CoverageReport, ax: Any = None) -> Any:
-    """Coverage of each group (of each label, where there are no groups), with two standard errors, against its level.
-
-    Args:
-        report: What :func:`~snefy_ldl.conformal.coverage_report` returned.
-        ax: Axes to draw on.
-
-    Returns:
-        The axes.
-
-    Raises:
-        InputError: the report has neither groups nor labels.
-
-    Example:
-        >>> from snefy_ldl import SnefyLDL
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> model = SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X[:30], city.D[:30])
-        >>> from snefy_ldl.conformal import coverage_report
-        >>> where = ["far" if km > 5 else "near" for km in city.X[30:, 0]]
-        >>> ax = plot_group_coverage(coverage_report(model, city.X[30:], city.D[30:], groups=where))
-        >>> len(ax.get_yticklabels())
-        2
-    """
-    rows = report.select("group") or report.select("label")
-    if not rows:
-        raise InputError("the report has neither groups nor labels to draw.")
-    names = list(dict.fromkeys(row["name"] for row in rows))
-    lines = list(dict.fromkeys((row["model"], row["level"]) for row in rows))
-    ax = style.axes(ax, (6.0, 1.0 + 0.34 * len(names)))
-    for i, (model, level) in enumerate(lines):
-        color = style.label_color(i)
-        points = [row for row in rows if (row["model"], row["level"]) == (model, level)]
-        y = [names.index(row["name"]) + 0.5 * ((i + 1) / (len(lines) + 1) - 0.5) for row in points]
-        ax.axvline(level, color=style.QUIET, linewidth=1.0, linestyle=style.DASHES, zorder=1)
-        ax.errorbar(
-            [row["coverage"] for row in points],
-            y,
-            xerr=[2.0 * row["std_error"] if np.isfinite(row["std_error"]) else 0.0 for row in points],
-            fmt="o",
-            color=color,
-            markersize=5,
-            capsize=2.5,
-            label=f"{model} {level:g}".strip(),
-        )
-    sizes = {row["name"]: int(row["n"]) for row in reversed(rows)}
-    ax.set_yticks(range(len(names)), [f"{name} ({sizes[name]})" for name in names])
-    ax.invert_yaxis()
-    style.quiet(ax, grid="x", xlabel="share inside the interval, ± 2 standard errors")
-    if len(lines) > 1:
-        style.legend(ax, ncols=min(4, len(lines)), loc="lower left", bbox_to_anchor=(0.0, 1.0))
-    return ax
 
 
 def plot_region(

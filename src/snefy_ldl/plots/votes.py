@@ -9,7 +9,6 @@ import numpy as np
 
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.plots import style
-from snefy_ldl.votes.confusion import Annotators
 from snefy_ldl.votes.scores import CountCalibration
 
 
@@ -100,46 +99,4 @@ def plot_calibration(calibration: CountCalibration, ax: Any = None) -> Any:
         xlabel="predicted probability of fewer votes",
         ylabel="observed / expected",
     )
-    return ax
-
-
-def plot_annotators(people: Annotators, most: int = 40, ax: Any = None) -> Any:
-    """Annotators by how often their vote is the latent label, with 90 % intervals; those who guess in another colour.
-
-    Args:
-        people: what a fit learnt, ``model.annotators_``.
-        most: annotators to draw; where there are more, those with the highest and the lowest spam scores.
-        ax: axes to draw on.
-
-    Returns:
-        The axes.
-
-    Example:
-        >>> from snefy_ldl import AnnotatorLDL, SnefyLDL
-        >>> from snefy_ldl.datasets import make_annotators
-        >>> from snefy_ldl.votes import Votes
-        >>> items = make_annotators(n=60, votes=5, n_annotators=8, long_table=True, random_state=0)
-        >>> votes = Votes.from_long(items.votes)
-        >>> model = AnnotatorLDL(SnefyLDL(n_neurons=8, epochs=2, random_state=0)).fit(items.X, votes)
-        >>> len(plot_annotators(model.annotators_).get_yticklabels())
-        8
-    """
-    order = np.argsort(people.spam_score, kind="stable")
-    if len(order) > most:
-        order = np.concatenate([order[: most // 2], order[-(most - most // 2) :]])
-    ax = style.axes(ax, (6.0, 1.0 + 0.22 * len(order)))
-    n_labels = len(people.label_names)
-    for r, name in enumerate(people.label_names):
-        shift = 0.7 * ((r + 0.5) / n_labels - 0.5)
-        column, color = f"accuracy_{name}", style.LABEL_COLORS[r % len(style.LABEL_COLORS)]
-        middle, low, high = (people[f"{column}{end}"][order] for end in ("", "_low", "_high"))
-        place = np.arange(len(order)) + shift
-        ax.hlines(place, low, high, color=color, lw=2, alpha=0.5)
-        ax.plot(middle, place, "o", ms=3, color=color, label=name)
-    ax.set_yticks(np.arange(len(order)), [str(people.names[a]) for a in order])
-    for text, a in zip(ax.get_yticklabels(), order):
-        if people.spam_score[a] > 0.5:
-            text.set_color("tab:red")
-    ax.set(xlim=(0.0, 1.0), xlabel="probability that the vote is the latent label (red names: probably guesses)")
-    ax.legend(loc="lower right", fontsize="small", title="latent label")
     return ax

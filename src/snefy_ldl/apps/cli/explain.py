@@ -165,14 +165,9 @@ def _curve_table(curve: Dependence) -> Any:
 
 
 def _figure(table: Effects, curve: Dependence) -> Any:
-    """The dependence, the effects and, for three labels along a number, the path of the mean mix in a triangle."""
-    triangle = curve.words == "mean share" and len(curve.labels) == 3 and curve.numeric == (True,)
+    """The dependence and the effects."""
     lines = sum(entry.contrast != "dY/dX" for entry in table.entries)
-    figure = new_figure(15.0 if triangle else 11.0, max(3.4, 0.8 + 0.26 * lines))
-    curve.plot(ax=figure.add_subplot(1, 3 if triangle else 2, 1))
-    table.plot(ax=figure.add_subplot(1, 3 if triangle else 2, 2))
-    if triangle:
-        import mpltern  # noqa: F401 - an extra, which registers the projection
-
-        curve.plot(kind="ternary", ax=figure.add_subplot(1, 3, 3, projection="ternary"))
+    figure = new_figure(11.0, max(3.4, 0.8 + 0.26 * lines))
+    curve.plot(ax=figure.add_subplot(1, 2, 1))
+    table.plot(ax=figure.add_subplot(1, 2, 2))
     return figure
