@@ -26,7 +26,6 @@ SUBJECTS: dict[str, list[str]] = {
     "Metrics, explanations, reports": ["snefy_ldl.metrics", "snefy_ldl.explain", "snefy_ldl.apps.reports"],
     "Plots": [
         "snefy_ldl.plots",
-        "snefy_ldl.plots.conformal",
         "snefy_ldl.plots.votes",
     ],
     "Integrations": [

@@ -15,9 +15,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from snefy_ldl import SnefyLDL
+from snefy_ldl import SnefyLDL, plots
 from snefy_ldl.datasets import make_annotators
-from snefy_ldl.plots.votes import plot_calibration, plot_update
+from snefy_ldl.plots.votes import plot_calibration
 from snefy_ldl.votes import Votes, calibrate_counts, evaluate, next_vote, update
 
 
@@ -50,7 +50,10 @@ def main(folder: Path) -> None:
 
     figure, axes = plt.subplots(1, 3, figsize=(15, 4))
     row = int(votes.counts[test].sum(1).argmax())
-    plot_update(before, after, row, labels=votes.label_names, counts=votes.counts[test], ax=axes[0])
+    both = [before[row : row + 1], after[row : row + 1]]
+    ends, means = (np.concatenate(parts) for parts in zip(*((d.quantiles([0.05, 0.95]), d.mean) for d in both)))
+    names = ["features", "and votes"]
+    plots.intervals(ends, mean=means, labels=votes.label_names, row_names=names, ax=axes[0])
     plot_calibration(calibrate_counts(before, votes.counts[test]), ax=axes[1])
     X, hidden = data.X[test], data.latent[test]
     order = np.random.default_rng(1).permutation(len(X))

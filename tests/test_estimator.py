@@ -13,7 +13,7 @@ from snefy_ldl import SnefyLDL, SnefySimplex
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.metrics.points import kl_divergence
-from snefy_ldl.votes import next_vote, update, votes_needed
+from snefy_ldl.votes import next_vote, update
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 4, "random_state": 0, "guides": None}
 
@@ -349,7 +349,6 @@ def test_named_labels_come_back_from_rows_of_any_kind(as_rows):
     assert torch.equal(update(model, rows, votes).mean, update(model, X, votes).mean)
     assert torch.equal(update(model, rows, torch.tensor(votes)).mean, update(model, X, votes).mean)
     np.testing.assert_array_equal(next_vote(model, rows, votes, 2), next_vote(model, X, votes, 2))
-    np.testing.assert_array_equal(votes_needed(model, rows, 0.4), votes_needed(model, X, 0.4))
 
 
 def test_columns_of_labels_are_told_by_their_names():

@@ -311,13 +311,6 @@ def next_vote(rng: np.random.Generator) -> Any:
     return voting.next_vote(fitted("shares"), features(rng, 5), votes, pick(rng, NUMBERS), **options)
 
 
-def votes_needed(rng: np.random.Generator) -> Any:
-    width, level = (pick(rng, [usual, usual, pick(rng, LEVELS)]) for usual in (0.3, 0.9))
-    most = pick(rng, [8, 8, pick(rng, NUMBERS)])
-    answer = voting.votes_needed(fitted("shares"), features(rng, 3), width, level, max_votes=most)
-    return np.nan_to_num(answer, posinf=0.0)  # inf says that max_votes would not do
-
-
 def conformal(rng: np.random.Generator) -> Any:
     method = pick(rng, ["chebyshev", "quantile", "cdf", "x", None])
     intervals = ConformalIntervals(any_model(rng), pick(rng, [0.5, *LEVELS]), method, pick(rng, [False, True]))
@@ -417,7 +410,7 @@ def contained_tensor(table: np.ndarray, kind: torch.dtype) -> torch.Tensor:
 
 
 CALLS = [fit_shares, fit_counts, go_on, predict, quantiles, interval, log_prob, log_prob_counts, dist_log_prob, sample]
-CALLS += [entropy, update, next_vote, votes_needed, conformal, ask, learn, measure]
+CALLS += [entropy, update, next_vote, conformal, ask, learn, measure]
 CALLS += [dist_marginal, dist_parts, dist_questions, dist_known, dist_made, fit_log_ratios]
 #: The entries that check most get most of the cases.
 REPEATS = {

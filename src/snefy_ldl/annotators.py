@@ -71,9 +71,7 @@ class AnnotatorLDL(ModelWrapper):
     - ``"panel"``, the default: everybody who voted in the fit, each as often as they did;
     - ``"latent"``: nobody's; the item's own label distribution;
     - the name of an annotator, a list of N names (one per row), or None for somebody new;
-    - facts, ``{"gender": "f", "age": "50+"}``: people of whom these are known, averaged over the other facts;
-    - shares of facts, ``{"gender": {"f": 0.5, "m": 0.5}}``: the panel weighted to these (post-stratification), or one
-      weight per annotator as an array (A,).
+    - facts, ``{"gender": "f", "age": "50+"}``: people of whom these are known, averaged over the other facts.
 
     Means and variances are exact for each of them; quantiles of votes come from 2,048 draws per row. ``log_prob``,
     ``score``, ``entropy``, ``predict_zero`` and ``predict_dist`` are about the latent distribution.
@@ -180,12 +178,9 @@ class AnnotatorLDL(ModelWrapper):
         if isinstance(of, str) and of == "latent":
             return None
         if isinstance(of, str) and of == "panel":
-            return people.population_matrix()
+            return people.panel_matrix
         if isinstance(of, Mapping):
-            nested = any(isinstance(value, Mapping) for value in of.values())
-            return people.population_matrix(of) if nested else people.group_matrix(of)
-        if isinstance(of, np.ndarray) and of.dtype.kind in "fiu" and of.shape == (len(people),):
-            return people.population_matrix(of)
+            return people.group_matrix(of)
         if isinstance(of, (list, tuple, np.ndarray)):
             return np.asarray(people.matrices[[people.number(name) for name in of]])
         return people.matrix(of)

@@ -11,7 +11,6 @@ from rich.console import Console
 from snefy_ldl import metrics
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report
 from snefy_ldl.errors import InputError
-from snefy_ldl.plots.conformal import plot_intervals
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def test_figures_are_the_metrics(case):
     assert one(report, "joint")["coverage"] == metrics.joint_coverage(D, ends)
     assert one(report, "joint")["expected"] is None  # nobody promised it
     assert one(report, "label", "b")["coverage"] == metrics.coverage(D, ends, per_label=True)[1]
-    left = metrics.group_coverage(groups, D, ends)["left"]
+    left = metrics.conditional.group_coverage(groups, D, ends)["left"]
     assert one(report, "group", "left")["coverage"] == pytest.approx(left.mean())
     assert one(report, "worst group")["expected"] < 0.9
     ssc = one(report, "SSC")
@@ -52,13 +51,11 @@ def test_figures_are_the_metrics(case):
     assert fsc["expected"] == metrics.conditional.fsc_ceiling(X[:, 0], 8, 0.9)
     dist = model.predict_dist(X)
     predicted = np.hstack([dist.mean.numpy(), np.sqrt(dist.variance.numpy())])
-    slab, ert, gap = (one(report, part) for part in ("worst slab", "ERT", "CovGap"))
+    slab, ert = (one(report, part) for part in ("worst slab", "ERT"))
     assert slab["coverage"] == metrics.worst_slab_coverage(predicted, D, ends).mean()
     assert slab["expected"] == metrics.conditional.worst_slab_ceiling(predicted, 0.9, n_draws=20)
     assert ert["score"] == metrics.excess_risk_of_coverage(predicted, D, ends, 0.9).mean()
     assert (ert["expected"], ert["coverage"]) == (metrics.conditional.ert_ceiling(predicted, 0.9, n_draws=20), None)
-    assert gap["score"] == metrics.coverage_gap(groups, D, ends, 0.9).mean()
-    assert gap["expected"] == metrics.conditional.coverage_gap_ceiling(groups, 0.9)
     joint = ConformalIntervals(model, 0.9, simultaneous=True).conformalize(X_cal, D_cal)
     assert one(coverage_report(joint, X, D, dependence=False), "joint")["expected"] == 0.9
 
@@ -129,21 +126,6 @@ def test_forms(case):
         coverage_report(ci, X, D, label_names=["a", "b"], dependence=False)
 
 
-@pytest.mark.slow
-def test_pictures(case):
-    plt = pytest.importorskip("matplotlib.pyplot")
-    plt.switch_backend("Agg")
-    model, X_cal, D_cal, X, D, _ = case
-    levels = (0.5, 0.9)
-    ci = ConformalIntervals(model, levels).conformalize(X_cal, D_cal)
-    with pytest.raises(InputError, match="several"):
-        plot_intervals(ci, X)
-    single = ConformalIntervals(model, 0.9, "cdf").conformalize(X_cal, D_cal)
-    drawn = plot_intervals(single, X, D, rows=[3, 5], labels=["a", "b", "c"])
-    assert [label.get_text() for label in drawn.get_yticklabels()] == ["row 3", "row 5"]
-    plt.close("all")
-
-
 def test_metrics_added_for_the_report():
     truth = KnownModel(seed=3)
     X, D = truth.draw(50, seed=4)
@@ -151,8 +133,8 @@ def test_metrics_added_for_the_report():
     values = metrics.conditional.ssc_ceiling(ends, 4, 0.9)
     assert ((values < 0.9) & (values > 0.5)).all()
     with pytest.raises(InputError, match="one name or number per row"):
-        metrics.group_coverage(["a"], D, ends)
-    share, error = metrics.group_coverage(np.arange(50) % 2, D, ends, return_std_error=True)[1]
+        metrics.conditional.group_coverage(["a"], D, ends)
+    share, error = metrics.conditional.group_coverage(np.arange(50) % 2, D, ends, return_std_error=True)[1]
     assert share.shape == error.shape == (3,)
 
 

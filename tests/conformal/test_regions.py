@@ -19,7 +19,6 @@ from snefy_ldl.conformal import ConformalRegion
 from snefy_ldl.conformal.thresholds import Calibration, rank
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import CalibrationWarning, InputError
-from snefy_ldl.plots.conformal import plot_region
 
 METHODS = ("density", "hpd")
 
@@ -235,7 +234,6 @@ def test_wrong_order_and_bad_settings():
         lambda: region.volume(X),
         lambda: region.sample(X),
         lambda: region.score(X, D),
-        lambda: plot_region(region, X),
         region.to_dict,
     ):
         with pytest.raises(NotFittedError):
@@ -284,24 +282,3 @@ def test_calibrations_survive_json(method):
     np.testing.assert_array_equal(back.p_value(X[40:], D[40:]), region.p_value(X[40:], D[40:]))
     assert back.threshold_ == region.threshold_
     assert repr(back) == repr(region)
-
-
-def test_region_draws_itself_for_three_labels():
-    plt = pytest.importorskip("matplotlib.pyplot")
-    pytest.importorskip("mpltern")
-    plt.switch_backend("Agg")
-    truth = KnownModel(seed=23)
-    X, D = truth.draw(40, seed=24)
-    region = ConformalRegion(truth, 0.8).conformalize(X, D)
-    ax = plot_region(region, X[:2], D[:2], labels=["a", "b", "c"], resolution=40)
-    assert len(ax.collections) >= 4
-    assert plot_region(region, X[:1], ax=ax, resolution=20) is ax
-    with pytest.raises(InputError, match="up to"):
-        plot_region(region, X)
-    with pytest.warns(CalibrationWarning):
-        few = ConformalRegion(truth, 0.9).conformalize(X[:3], D[:3])
-    plot_region(few, X[:1], resolution=20)
-    plt.close("all")
-    four = ConformalRegion(DirichletModel(4)).conformalize(*DirichletModel(4).draw(20, seed=25))
-    with pytest.raises(InputError, match="3 labels"):
-        plot_region(four, X[:1])

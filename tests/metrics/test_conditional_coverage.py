@@ -1,4 +1,4 @@
-"""ERT, CovGap and the worst slab: known answers, and ceilings against simulation of perfect coverage."""
+"""ERT and the worst slab: known answers, and ceilings against simulation of perfect coverage."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from snefy_ldl.errors import InputError
-from snefy_ldl.metrics import coverage_gap, excess_risk_of_coverage, worst_slab_coverage
-from snefy_ldl.metrics.conditional import coverage_gap_ceiling, ert_ceiling, worst_slab_ceiling
+from snefy_ldl.metrics import excess_risk_of_coverage, worst_slab_coverage
+from snefy_ldl.metrics.conditional import ert_ceiling, worst_slab_ceiling
 
 
 def intervals_that_cover(covered):
@@ -33,12 +33,11 @@ def test_excess_risk_is_the_squared_gap_from_below():
 def test_perfect_coverage_meets_the_ceilings():
     """Mean over 100 labels with perfect coverage within 5 standard errors of each ceiling."""
     rng = np.random.default_rng(1)
-    X, groups = rng.normal(size=(300, 2)), rng.integers(0, 6, 300)
+    X = rng.normal(size=(300, 2))
     covered = rng.random((300, 100)) < 0.9
     D, ends = intervals_that_cover(covered)
     for values, ceiling in (
         (excess_risk_of_coverage(X, D, ends, 0.9), ert_ceiling(X, 0.9, n_draws=40, return_std_error=True)),
-        (coverage_gap(groups, D, ends, 0.9), (coverage_gap_ceiling(groups, 0.9), 0.0)),
         (
             worst_slab_coverage(X, D, ends, n_directions=40),
             worst_slab_ceiling(X, 0.9, n_directions=40, n_draws=100, random_state=7, return_std_error=True),
@@ -48,20 +47,11 @@ def test_perfect_coverage_meets_the_ceilings():
         assert abs(values.mean() - ceiling[0]) < 5 * spread
 
 
-def test_coverage_gap_by_hand():
-    D, ends = intervals_that_cover(np.array([[True, True], [False, True], [True, True], [True, True]]))
-    gap, error = coverage_gap([0, 0, 1, 1], D, ends, 0.8, return_std_error=True)
-    np.testing.assert_allclose(gap, [(0.3 + 0.2) / 2, 0.2])
-    assert error.shape == (2,)
-
-
 def test_bad_input_is_named():
     D, ends = intervals_that_cover(np.ones((30, 2), dtype=bool))
     with pytest.raises(InputError, match="too few"):
         excess_risk_of_coverage(np.zeros((30, 2)), D, ends)
     with pytest.raises(InputError, match=r"\(30, d\)"):
         excess_risk_of_coverage(np.zeros(30), D, ends)
-    with pytest.raises(InputError, match="level"):
-        coverage_gap([0] * 30, D, ends, 1.5)
     with pytest.raises(InputError, match="finite"):
         worst_slab_ceiling(np.full((30, 2), np.nan))

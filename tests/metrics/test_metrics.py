@@ -389,7 +389,6 @@ I2 = np.tile([0.4, 0.6], (4, 2, 1))
         (lambda: worst_slab_coverage(np.ones((4, 2)), D2, I2), "too few"),
         (lambda: fsc_ceiling([], 2), "feature"),
         (lambda: metrics.conditional.group_ceiling([["a"], ["b"]]), "groups must hold one name or number per row"),
-        (lambda: metrics.coverage_gap(["a", 1, 2, 3], D2, I2[:3]), "D must have shape"),
         (lambda: fsc_ceiling(["a", "b"], 2), "feature must be numeric"),
         (lambda: worst_slab_coverage(np.full((4, 2), 1j), D2, I2), "X holds complex numbers"),
         (lambda: coverage([["a", "b"]], I2[:1]), "D must be numeric"),

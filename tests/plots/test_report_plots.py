@@ -20,6 +20,8 @@ from snefy_ldl.explain.importance import Importance, Importances
 from snefy_ldl.plots import style
 from snefy_ldl.plots.densities import CONTENTS, shade_steps
 from snefy_ldl.plots.shares import interval_panels
+from snefy_ldl.plots.votes import plot_calibration
+from snefy_ldl.votes import calibrate_counts
 
 LABELS = ["sand", "silt", "clay"]
 
@@ -109,3 +111,9 @@ def test_triangles_have_ticks_and_names() -> None:
     ax = plots.ternary_density(one_dirichlet(2.0, 3.0, 4.0), labels=LABELS)
     for axis in (ax.taxis, ax.laxis, ax.raxis):
         assert [tick.get_text() for tick in axis.get_ticklabels()] == ["25%", "50%", "75%"]
+
+
+def test_calibration_of_counts_draws_its_histogram() -> None:
+    found = calibrate_counts(one_dirichlet(2.0, 3.0, 4.0).expand((2,)), [[1, 1, 0], [0, 2, 1]])
+    heights = [bar.get_height() for bar in plot_calibration(found).patches]
+    np.testing.assert_allclose(heights, 10 * found.histogram)

@@ -1,18 +1,16 @@
-"""Where votes go: posteriors, expected values of a vote and votes needed, each against brute force."""
+"""Where votes go: posteriors, and expected values of a vote against brute force."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import betabinom, norm
 
 from snefy_ldl import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.votes import next_vote, update, vote_quantiles, vote_value, votes_needed
+from snefy_ldl.votes import next_vote, update, vote_value
 
 
 class Fixed:
@@ -86,34 +84,6 @@ def test_several_votes_an_item_follow_the_dirichlet() -> None:
     np.testing.assert_allclose(worth, -np.diff(left), rtol=1e-8)
 
 
-def test_votes_needed_for_one_dirichlet_by_brute_force() -> None:
-    dist, target = dirichlet(2.0, 5.0), 0.2
-    z = norm.ppf(0.95)
-
-    def width(n: int) -> float:
-        hits = np.arange(n + 1)
-        a, b = 2.0 + hits, 5.0 + n - hits
-        sd = np.sqrt(a * b / ((a + b) ** 2 * (a + b + 1)))
-        return float((betabinom.pmf(hits, n, 2.0, 5.0) * 2 * z * sd).sum())
-
-    exact = next(n for n in itertools.count() if width(n) <= target)
-    found = votes_needed(Fixed(dist), np.zeros((1, 1)), target)[0]
-    assert abs(found - exact) <= 1
-    assert votes_needed(Fixed(dist), np.zeros((1, 1)), 0.9)[0] == 0
-    assert np.isinf(votes_needed(Fixed(dist), np.zeros((1, 1)), 0.01, max_votes=20)[0])
-
-
-def test_expected_votes_do_what_they_promise() -> None:
-    """Items really reach the width, on average: 400 items of one distribution, votes drawn from it."""
-    dist, target, rng = dirichlet(1.5, 2.5, 3.0), 0.25, np.random.default_rng(0)
-    n = int(votes_needed(Fixed(dist), np.zeros((1, 1)), target)[0])
-    hidden = rng.dirichlet([1.5, 2.5, 3.0], 400)
-    after = dist.expand((400,)).posterior(torch.as_tensor(rng.multinomial(n, hidden).astype(float)))
-    ends = torch.stack([after.marginal(r).quantiles([0.05, 0.95]) for r in range(3)], 1)
-    widths = (ends[..., 1] - ends[..., 0]).mean(0)
-    assert float(widths.max()) == pytest.approx(target, rel=0.06)
-
-
 @pytest.mark.parametrize(
     ("call", "rule"),
     [
@@ -124,39 +94,8 @@ def test_expected_votes_do_what_they_promise() -> None:
         (lambda m, X: next_vote(m, X, [[1, 2, 3]]), "one row per item"),
         (lambda m, X: update(m, X, [[1, 2, 0.5], [0, 0, 0]]), "0.5 at row 0, column 2"),
         (lambda m, X: update(m, X, [[1, 2, np.nan], [0, 0, 0]]), "whole numbers"),
-        (lambda m, X: votes_needed(m, X, 1.0), "target_width"),
-        (lambda m, X: votes_needed(m, X, 0.1, 1.5), "confidence_level"),
-        (lambda m, X: votes_needed(m, X, 0.1, max_votes=0), "max_votes"),
     ],
 )
 def test_bad_requests_are_named(snefy: Callable[..., SnefySimplex], call: Callable, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         call(Fixed(snefy(3)), np.array([[0.0], [1.0]]))
-
-
-def test_quantiles_of_one_more_vote_agree_with_enumeration():
-    """The chance of every next vote is a ratio of the probabilities of vote counts."""
-    rng = np.random.default_rng(3)
-    dist = SnefySimplex.from_mixture(
-        torch.as_tensor(rng.dirichlet(np.ones(4), 5)), torch.as_tensor(rng.uniform(0.5, 6.0, (4, 4)))
-    )
-    counts, levels, ratings = rng.integers(0, 4, (5, 4)).astype(float), [0.1, 0.5, 0.8], [1.0, 2.0, 3.5, 5.0]
-    answer = vote_quantiles(dist.posterior(counts), levels, ratings)
-    for row in range(5):
-        item, total = dist[[row]], counts[row].sum()
-        before = float(item.log_prob_counts(counts[[row]]))
-        chances = []
-        for v in range(4):
-            more = counts[[row]] + np.eye(4)[[v]]
-            ways = (total + 1.0) / more[0, v]  # of orders of votes, against those before
-            chances.append(np.exp(float(item.log_prob_counts(more)) - before) / ways)
-        assert sum(chances) == pytest.approx(1.0)
-        for level, rating in zip(levels, answer[row]):
-            below = sum(p for p, value in zip(chances, ratings) if value < rating)
-            upto = sum(p for p, value in zip(chances, ratings) if value <= rating)
-            assert below < level <= upto
-    assert vote_quantiles(dist, 0.5).shape == (5, 1)
-    with pytest.raises(InputError, match="4 ascending numbers"):
-        vote_quantiles(dist, 0.5, [1, 2, 2, 3])
-    with pytest.raises(InputError, match="strictly between 0 and 1"):
-        vote_quantiles(dist, 1.5)

@@ -183,11 +183,6 @@ def test_groups_are_predicted_and_tested(fitted):
     assert real.low[1, 2] > 0.0
     assert real.groups == ["a", "b"]
     assert "side: p = " in str(real)
-    population = model.predict(X, of={"side": {"a": 0.5, "b": 0.5}}).to_numpy()
-    only_b = model.predict(X, of={"side": {"b": 1.0}}).to_numpy()
-    assert (only_b[:, 2] > population[:, 2]).all()
-    weights = model.annotators_.population_weights({"side": {"a": 0.3, "b": 0.7}})
-    assert_allclose(weights[model.annotators_.members({"side": "b"})].sum(), 0.7)
     with pytest.raises(InputError, match="no annotator has side='c'"):
         model.predict(X, of={"side": "c"})
     with pytest.raises(InputError, match="no fact 'age'"):

@@ -43,7 +43,7 @@ class CoverageReport:
     Each row is a dict. ``part`` says what was measured: "marginal" (all labels), "joint" (all labels of a row at once),
     "label", "group", the worst of several groups: "worst group", "SSC" (by width), "FSC" (by a feature) and "worst
     slab" (of the predicted means and standard deviations), and how far coverage depends on the row: "ERT" (on the
-    predicted means and standard deviations) and "CovGap" (on the group), whose figure is the ``score``. ``expected`` is
+    predicted means and standard deviations), whose figure is the ``score``. ``expected`` is
     what intervals with perfect conditional coverage would show; for a worst-of figure it lies below the level, because
     a minimum of noisy shares does. ``width`` is the mean width (for a region the mean share of the simplex), ``score``
     otherwise the interval (Winkler) score; lower is better for both. A missing value is None.
@@ -78,7 +78,7 @@ class CoverageReport:
         """Rows of one part, or of one name in it.
 
         Args:
-            part: "marginal", "joint", "label", "group", "worst group", "CovGap", "SSC", "FSC", "worst slab" or "ERT".
+            part: "marginal", "joint", "label", "group", "worst group", "SSC", "FSC", "worst slab" or "ERT".
             name: Label or group; None for all of the part.
 
         Returns:
@@ -283,7 +283,7 @@ def conditional_rows(
         D: Observed label distributions, (N, L).
         ends: Intervals, (N, L, 2).
         level: Their level.
-        groups: Group of each row (N,), for "worst group" and "CovGap"; None leaves these out.
+        groups: Group of each row (N,), for "worst group"; None leaves it out.
         feature: One number per row (N,), for "FSC"; None leaves it out.
         n_bins: Numbers of FSC groups.
         n_sizes: Number of SSC groups.
@@ -291,7 +291,7 @@ def conditional_rows(
             None leaves these out.
 
     Returns:
-        Rows as in :class:`CoverageReport`, means over labels; "CovGap" and "ERT" have their figure in ``score``.
+        Rows as in :class:`CoverageReport`, means over labels; "ERT" has its figure in ``score``.
 
     Example:
         >>> D, ends = np.full((4, 2), 0.5), np.tile([0.0, 1.0], (4, 2, 1))
@@ -305,11 +305,8 @@ def conditional_rows(
 
     rows = []
     if groups is not None:
-        per_group = np.stack(list(metrics.group_coverage(groups, D, ends).values()))
+        per_group = np.stack(list(conditional.group_coverage(groups, D, ends).values()))
         rows.append(worst("worst group", "", per_group.min(axis=0), conditional.group_ceiling(groups, level)))
-        gap = metrics.coverage_gap(groups, D, ends, level).mean()
-        expected = conditional.coverage_gap_ceiling(groups, level)
-        rows.append(_row("CovGap", "mean label", len(D), (None, None), expected, None, gap))
     stratified = metrics.size_stratified_coverage(D, ends, n_sizes)
     expected = float(conditional.ssc_ceiling(ends, n_sizes, level).mean())
     rows.append(worst("SSC", f"{n_sizes} widths", stratified, expected))

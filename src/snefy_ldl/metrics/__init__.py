@@ -1,7 +1,7 @@
 """Measures of label distribution predictions: arrays in, numbers out.
 
 - :mod:`~snefy_ldl.metrics.points`: point predictions (N, L), aligned by the names of their labels.
-- :mod:`~snefy_ldl.metrics.ranking`: the order of predicted shares, and labels that have an order.
+- :mod:`~snefy_ldl.metrics.ranking`: labels that have an order.
 - :mod:`~snefy_ldl.metrics.intervals`: intervals (N, L, 2) on average over rows; draws (n, N, L).
 - :mod:`~snefy_ldl.metrics.conditional`: intervals, given something about the row; and what perfect ones would show.
 - :mod:`~snefy_ldl.metrics.reliability`: calibration at every level, of each share and of all together.
@@ -11,10 +11,8 @@
 from __future__ import annotations
 
 from snefy_ldl.metrics.conditional import (
-    coverage_gap,
     excess_risk_of_coverage,
     feature_stratified_coverage,
-    group_coverage,
     share_stratified_coverage,
     size_stratified_coverage,
     worst_slab_coverage,
@@ -35,8 +33,6 @@ from snefy_ldl.metrics.ranking import (
     cumulative_absolute_distance,
     manhattan,
     ranked_probability_score,
-    spearman,
-    top_k_accuracy,
 )
 from snefy_ldl.metrics.reliability import coverage_level, reliability
 
@@ -47,14 +43,12 @@ __all__ = [
     "clark",
     "cosine",
     "coverage",
-    "coverage_gap",
     "coverage_level",
     "crps",
     "cumulative_absolute_distance",
     "energy_score",
     "excess_risk_of_coverage",
     "feature_stratified_coverage",
-    "group_coverage",
     "intersection",
     "interval_score",
     "interval_width",
@@ -68,8 +62,6 @@ __all__ = [
     "score",
     "share_stratified_coverage",
     "size_stratified_coverage",
-    "spearman",
-    "top_k_accuracy",
     "worst_slab_coverage",
 ]
 
@@ -77,8 +69,6 @@ __all__ = [
 #: (2016), and those of the labels' order.
 MEASURES = {
     **HIGHER_IS_BETTER,
-    "spearman": True,
-    "top_k_accuracy": True,
     "cumulative_absolute_distance": False,
     "ranked_probability_score": False,
     "manhattan": False,

@@ -281,61 +281,6 @@ def ert_ceiling(
     return mean_over_rows(_excess_risks(features, covered, level, random_state).mean(axis=0), return_std_error)
 
 
-def coverage_gap(groups: Any, D: Any, intervals: Any, level: float = 0.9, *, return_std_error: bool = False) -> Any:
-    """CovGap of each label, (L,): the mean over groups of ``|coverage - level|`` (Ding et al., 2023).
-
-    Args:
-        groups: Group of each row, (N,): names or numbers.
-        D: Observed label distributions, (N, L).
-        intervals: Lower and upper ends, (N, L, 2).
-        level: The coverage aimed at.
-        return_std_error: Also return the standard error over groups.
-
-    Returns:
-        The gap of each label, (L,); a pair of arrays with ``return_std_error``. Smaller is better.
-
-    Raises:
-        InputError: Shapes that do not match, values that are not finite, or a level outside (0, 1).
-
-    Example:
-        >>> D = np.full((4, 2), 0.5)
-        >>> inside, outside = [[0.4, 0.6], [0.4, 0.6]], [[0.6, 0.7], [0.4, 0.6]]
-        >>> coverage_gap(["a", "a", "b", "b"], D, [inside, outside, inside, inside], 0.9)
-        array([0.25, 0.1 ])
-    """
-    check_confidence(level, "level")
-    by_group = np.stack(list(group_coverage(groups, D, intervals).values()))
-    return mean_over_rows(np.abs(by_group - level), return_std_error)
-
-
-def coverage_gap_ceiling(groups: Any, level: float = 0.9) -> float:
-    """Expected CovGap when every row is covered with probability ``level``: what perfect intervals would score.
-
-    ``E|B_g / n_g - level|`` with ``B_g ~ Binomial(n_g, level)``, averaged over the groups; exact.
-
-    Args:
-        groups: Group of each row, (N,): names or numbers.
-        level: The coverage aimed at.
-
-    Returns:
-        The expectation.
-
-    Raises:
-        InputError: A level outside (0, 1).
-
-    Example:
-        >>> round(coverage_gap_ceiling(["a", "b"], 0.9), 3)  # one row each: |1 - .9| or |0 - .9|
-        0.18
-    """
-    check_confidence(level, "level")
-    sizes = np.bincount(_groups(groups)[1])
-    gaps = [
-        (np.abs(np.arange(size + 1) / size - level) * binom.pmf(np.arange(size + 1), size, level)).sum()
-        for size in sizes
-    ]
-    return float(np.mean(gaps))
-
-
 def _groups(groups: Any, n_rows: int | None = None) -> tuple[list[Any], Groups]:
     """Names of the groups, sorted, and the group of each row (N,)."""
     try:

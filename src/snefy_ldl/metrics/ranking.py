@@ -1,76 +1,11 @@
-"""Measures of order: of labels ranked by their shares, and of labels that have an order, such as ages and ratings."""
+"""Measures for labels that have an order, such as ages and ratings."""
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count
-from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.points import row_metric
-
-
-@row_metric
-def spearman(D_true: Array, D_pred: Array) -> Array:
-    """Spearman's rank correlation of observed and predicted shares in [-1, 1], higher is better; 0 for equal shares.
-
-    Args:
-        D_true: Observed label distributions ``ℓ``, (N, L).
-        D_pred: Predicted ones ``ℓ̂``, (N, L).
-        per_row: Return one figure per row, (N,), instead of their mean.
-        return_std_error: Return ``(mean, standard error)``.
-
-    Returns:
-        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
-
-    Raises:
-        InputError: Rows that are no label distributions, shapes that differ, or both options at once.
-
-    References:
-        Spearman, The proof and measurement of association between two things, 1904.
-
-    Example:
-        >>> round(spearman([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]]), 3)
-        0.5
-    """
-    centred = [rankdata(shares, axis=1) - (shares.shape[1] + 1) / 2 for shares in (D_true, D_pred)]
-    size = np.sqrt(np.square(centred[0]).sum(axis=1) * np.square(centred[1]).sum(axis=1))
-    return _ratio((centred[0] * centred[1]).sum(axis=1), size)
-
-
-@row_metric
-def top_k_accuracy(D_true: Array, D_pred: Array, k: int = 1) -> Array:
-    """How often the largest observed label is among the k largest predicted ones, higher is better.
-
-    Args:
-        D_true: Observed label distributions, (N, L).
-        D_pred: Predicted ones, (N, L).
-        k: From 1 to L; of equal shares the first count as larger.
-        per_row: Return one figure per row, (N,), instead of their mean.
-        return_std_error: Return ``(mean, standard error)``.
-
-    Returns:
-        The mean over rows, a float; (N,) with ``per_row``; a pair of floats with ``return_std_error``.
-
-    Raises:
-        InputError: Rows that are no label distributions, shapes that differ, or k outside 1 to L.
-
-    References:
-        Wang, Geng, Classification with label distribution learning, IJCAI 2019.
-
-    Example:
-        >>> top_k_accuracy([[0.5, 0.3, 0.2]], [[0.3, 0.5, 0.2]], k=1), top_k_accuracy([[0.5, 0.5]], [[0.1, 0.9]], k=2)
-        (0.0, 1.0)
-    """
-    if check_count("k", k) > D_true.shape[1]:
-        raise InputError(f"k={k} is more than there are labels, {D_true.shape[1]}.")
-    largest = np.argsort(-D_pred, axis=1, kind="stable")[:, :k]
-    return (largest == D_true.argmax(axis=1)[:, None]).any(axis=1).astype(float)
-
-
-def _ratio(above: Array, below: Array) -> Array:
-    return np.divide(above, below, out=np.zeros_like(below), where=below > 0.0)
 
 
 @row_metric

@@ -7,7 +7,7 @@ from typing import Any
 
 #: Public names by the module they live in; loaded when first asked for, so that tables and agreement do without torch.
 _HOMES = {
-    "allocation": "next_vote update vote_quantiles vote_value votes_needed",
+    "allocation": "next_vote update vote_value",
     "partial": "PartialCounts",
     "scores": "calibrate_counts evaluate noise_ceiling",
     "tables": "Votes load_votes",

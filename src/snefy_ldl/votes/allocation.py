@@ -1,4 +1,4 @@
-"""Votes on a distribution: what one more vote is worth, how many are needed, and the counts predicted for a label.
+"""Votes on a distribution: what one more vote is worth, and the counts predicted for a label.
 
 Votes k turn the components ``Dirichlet(α_p)`` into ``Dirichlet(α_p + k)``.
 The functions take a distribution, or any model with ``predict_dist``.
@@ -11,19 +11,18 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy.special import gammaln, ndtri
+from scipy.special import gammaln
 
 from snefy_ldl._internal.dists import dist_blocks, rows_of, to_numpy
 from snefy_ldl._internal.limits import VALUED_ROWS
 from snefy_ldl._internal.rows import as_rows, count_rows
-from snefy_ldl._internal.tolerances import COUNT_ROUNDING, SMALLEST_POSITIVE, SMALLEST_TOTAL_CONCENTRATION
+from snefy_ldl._internal.tolerances import SMALLEST_TOTAL_CONCENTRATION
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import (
     LARGEST_COUNT,
     align_labels,
     as_float,
     check_choice,
-    check_confidence,
     check_count,
     check_number,
     known_labels,
@@ -35,10 +34,8 @@ from snefy_ldl.errors import InputError
 Criterion = Literal["variance", "information"]
 CRITERIA = ("variance", "information")
 
-#: Rows whose distributions are held at a time while votes are given out, and while needed votes are counted.
-CHOICE_ROWS, NEED_ROWS = 4096, 2048
-#: Numbers of further votes at which widths are worked out; in between 1 / width² is a straight line, nearly.
-VOTE_GRID = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+#: Rows whose distributions are held at a time while votes are given out.
+CHOICE_ROWS = 4096
 
 
 def check_votes(counts: Any, n_rows: int, n_labels: int, model: Any = None) -> Array:
@@ -187,36 +184,6 @@ def vote_value(dist: SnefySimplex, criterion: Criterion = "variance") -> Array:
     return np.concatenate(parts)
 
 
-def vote_quantiles(dist: SnefySimplex, levels: Any, values: Any = None) -> Array:
-    """Quantiles of the rating that one more vote gives each item, where labels are ordered ratings.
-
-    A vote is for v with probability ``E[ℓ_v]``; its quantile at q is the lowest rating that at least a part q of such
-    votes does not exceed.
-
-    Args:
-        dist: of N items, with their votes so far (``model.update(X, counts)``) or without (``model.predict_dist(X)``).
-        levels: Q numbers between 0 and 1.
-        values: rating of each label, ascending (L,); by default labels are numbered from 0.
-
-    Returns:
-        Ratings (N, Q).
-
-    Raises:
-        InputError: a level is not between 0 and 1, or the values do not ascend.
-
-    Example:
-        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[1.0, 2.0, 5.0, 2.0]]))
-        >>> vote_quantiles(dist, [0.05, 0.5, 0.95], values=[1, 2, 3, 4])  # shares .1, .2, .5, .2
-        array([[1., 3., 4.]])
-    """
-    at = np.array([check_confidence(level, "levels") for level in np.atleast_1d(levels)])
-    ratings = np.arange(dist.n_labels) if values is None else np.asarray(values, dtype=np.float64)
-    if ratings.shape != (dist.n_labels,) or not (np.diff(ratings) > 0).all():
-        raise InputError(f"values must be {dist.n_labels} ascending numbers, one per label.")
-    reached = to_numpy(dist.mean).cumsum(1)[:, None, :-1]
-    return np.asarray(ratings[(reached < at[:, None] - COUNT_ROUNDING).sum(-1)])
-
-
 def _worth_of_later_votes(dist: SnefySimplex, votes: int) -> Array:
     """What the t-th further vote is worth against the first (N, votes): ``A (A+1) / ((A+t) (A+t+1))``, t = 0, 1, ..."""
     if votes == 1:
@@ -227,43 +194,6 @@ def _worth_of_later_votes(dist: SnefySimplex, votes: int) -> Array:
     total = np.maximum(matched, SMALLEST_TOTAL_CONCENTRATION)[:, None]
     t = np.arange(votes)
     return total * (total + 1.0) / ((total + t) * (total + t + 1.0))
-
-
-# -- how many votes are needed -----------------------------------------------------------------------------------------
-
-
-def _expected_sd(weights: Array, a: Array, b: Array, n: int) -> Array:
-    """Expected posterior standard deviation (b,) of a share after n votes: weights (b, P), Beta parameters (P,)."""
-    hits = np.arange(n + 1)[:, None]
-    chance = beta_binomial(a, b, n)  # (n+1, P)
-    first = (a + hits) / (a + b + n)
-    second = first * (a + hits + 1.0) / (a + b + n + 1.0)
-    p, m1, m2 = (weights @ table.T for table in (chance, chance * first, chance * second))
-    p = np.maximum(p, np.finfo(float).tiny)
-    variance = np.maximum(m2 / p - np.square(m1 / p), 0.0)
-    return (p * np.sqrt(variance)).sum(1)
-
-
-def _fewest_votes(weights: Array, a: Array, b: Array, target_sd: float, max_votes: int) -> Array:
-    """Fewest votes (b,) at which the expected standard deviation falls to the target."""
-    grid = [n for n in VOTE_GRID if n < max_votes] + [max_votes]
-    answer, open_rows = np.full(len(weights), np.inf), np.arange(len(weights))
-    before = np.empty(0)
-    for k, n in enumerate(grid):
-        sd = _expected_sd(weights[open_rows], a, b, n)
-        done = sd <= target_sd
-        if k == 0:
-            answer[open_rows[done]] = 0.0
-        else:
-            # precision grows by nearly the same amount with every vote
-            start, stop, goal = before[done] ** -2, np.maximum(sd[done], SMALLEST_POSITIVE) ** -2, target_sd**-2
-            share = (goal - start) / (stop - start)
-            exact = grid[k - 1] + np.clip(share, 0.0, 1.0) * (n - grid[k - 1])
-            answer[open_rows[done]] = np.ceil(exact - COUNT_ROUNDING)
-        open_rows, before = open_rows[~done], sd[~done]
-        if not len(open_rows):
-            break
-    return answer
 
 
 # -- of a model ------------------------------------------------------------------------------------------------------
@@ -356,54 +286,3 @@ def next_vote(
     order = np.argsort(-table, axis=None, kind="stable")[:n]
     rows: Index = (order // max_per_item).astype(np.intp)
     return (rows, table.ravel()[order]) if return_values else rows
-
-
-def votes_needed(
-    model: Any,
-    X: Any,
-    target_width: float,
-    confidence_level: float = 0.9,
-    *,
-    counts: Any = None,
-    max_votes: int = 1024,
-) -> Array:
-    """How many more votes each item needs until every label's interval is expected to be narrow enough.
-
-    Args:
-        model: fitted; anything with ``predict_dist``.
-        X: features (N, d).
-        target_width: width of the central interval to reach, between 0 and 1.
-        confidence_level: of that interval.
-        counts: votes so far (N, L), or None.
-        max_votes: the most to think of, at most 1024.
-
-    Returns:
-        Whole numbers (N,); 0 where the interval is narrow enough now, inf where ``max_votes`` would not do.
-
-    Raises:
-        InputError: the width, the level, ``max_votes`` or the votes are not what they must be.
-
-    Example:
-        >>> from snefy_ldl.learners import DirichletLDL
-        >>> from snefy_ldl.datasets import make_city_districts
-        >>> city = make_city_districts(n=60, random_state=0)
-        >>> model = DirichletLDL(random_state=0).fit(city.X, city.D)
-        >>> bool((votes_needed(model, city.X[:3], 0.1) >= votes_needed(model, city.X[:3], 0.2)).all())
-        True
-    """
-    X = as_rows(X)
-    check_confidence(target_width, "target_width")
-    if check_count("max_votes", max_votes) > VOTE_GRID[-1]:
-        raise InputError(f"max_votes must lie between 1 and {VOTE_GRID[-1]}; got {max_votes!r}.")
-    z = float(ndtri(0.5 + 0.5 * check_confidence(confidence_level)))
-    parts = []
-    for block, dist in dist_blocks(model, X, NEED_ROWS):
-        if counts is not None:
-            dist = dist.posterior(check_votes(counts, count_rows(X), dist.n_labels, model)[block])
-        needed = np.zeros(len(dist))
-        for label in range(dist.n_labels):
-            for rows, weights, a, b in label_groups(dist, label):
-                for_label = _fewest_votes(weights, a, b, target_width / (2.0 * z), max_votes)
-                needed[rows] = np.maximum(needed[rows], for_label)
-        parts.append(needed)
-    return np.concatenate(parts)

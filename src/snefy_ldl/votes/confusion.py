@@ -1,4 +1,4 @@
-"""The people behind votes, as a fit learnt them: confusion matrices, their table, groups and populations.
+"""The people behind votes, as a fit learnt them: confusion matrices, their table and their groups.
 
 A vote of annotator a on an item with label distribution ℓ is for v with probability ``(C_aᵀ ℓ)_v``. The matrix ``C_a``
 is that of one of two kinds of people: most vote by the item, ``C_a ~ Dirichlet(s C_g)`` per row with ``C_g`` the matrix
@@ -18,7 +18,7 @@ from scipy.special import softmax
 
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import check_confidence, check_number
+from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.errors import InputError
 
 #: Draws behind the intervals of annotators and groups, and permutations behind the test of groups.
@@ -226,24 +226,6 @@ class Annotators:
             if value not in values:
                 raise InputError(f"no annotator has {fact}={value!r}; the values are: {shorten([*map(str, values)])}.")
 
-    def members(self, group: Mapping[str, Any]) -> Array:
-        """Which annotators belong to a group.
-
-        Args:
-            group: facts and their values.
-
-        Returns:
-            A mask (A,).
-
-        Raises:
-            InputError: a fact or a value is not known.
-        """
-        self._check_group(group)
-        mask = np.ones(len(self), dtype=bool)
-        for fact, value in group.items():
-            mask &= np.array([one == value for one in self.facts[fact]])
-        return mask
-
     def group_matrix(self, group: Mapping[str, Any]) -> Array:
         """The confusion matrix of careful people of whom some facts are known, averaged over the other facts.
 
@@ -263,47 +245,10 @@ class Annotators:
         logs = np.log(self.common) + np.einsum("af,fkv->akv", fact_matrix(facts, self.fact_values), self.effects)
         return np.average(softmax(logs, -1), axis=0, weights=1.0 - self.spam_score + 1e-9)
 
-    def population_weights(self, population: Any = None) -> Array:
-        """How much each annotator counts in a population.
-
-        Args:
-            population: None for the panel as it voted; a weight per annotator (A,); or the shares of each value of some
-                facts, ``{"gender": {"f": 0.5, "m": 0.5}}``: the annotators are then weighted so that all these shares
-                are met (raking), and those who guess count for nothing.
-
-        Returns:
-            Weights (A,) that sum to one.
-
-        Raises:
-            InputError: the weights are negative or of another number, or shares name facts or values that are unknown.
-        """
-        if population is None:
-            return np.asarray(self.cast.sum(1) / self.cast.sum())
-        if not isinstance(population, Mapping):
-            given = np.asarray(population, dtype=np.float64)
-            if given.shape != (len(self),) or not (given >= 0).all() or not given.sum() > 0:
-                raise InputError(f"population must hold one weight >= 0 per annotator ({len(self)}).")
-            return np.asarray(given / given.sum())
-        weights = 1.0 - self.spam_score
-        targets = []
-        for fact, shares in population.items():
-            whole = sum(check_number(f"share of {fact}={value!r}", share) for value, share in shares.items())
-            targets += [
-                (self.members({fact: value}), share / whole, fact, value) for value, share in shares.items() if share
-            ]
-            named = np.any([self.members({fact: value}) for value in shares], axis=0)
-            weights = np.where(named, weights, 0.0)
-        for _ in range(200):
-            for mask, share, fact, value in targets:
-                inside = weights[mask].sum()
-                if inside <= 0:
-                    raise InputError(f"no annotator stands for {fact}={value!r} in this population.")
-                weights = np.where(mask, weights * share / inside, weights)
-        return np.asarray(weights / weights.sum())
-
-    def population_matrix(self, population: Any = None) -> Array:
-        """The average confusion matrix of a population (L, L); see :meth:`population_weights`."""
-        return np.asarray(np.einsum("a,akv->kv", self.population_weights(population), self.matrices))
+    @cached_property
+    def panel_matrix(self) -> Array:
+        """The average confusion matrix of the panel as it voted (L, L)."""
+        return np.asarray(np.einsum("a,akv->kv", self.cast.sum(1) / self.cast.sum(), self.matrices))
 
     def compare_groups(
         self, fact: str, item_mean: Any = None, confidence_level: float = 0.9, random_state: Any = 0
