@@ -9,14 +9,17 @@ the reason, in half a minute. ``tests/apps/cli/test_fuzz_commands.py`` tries som
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,6 @@ import pandas as pd
 
 from commands import run
 from snefy_ldl.datasets import make_annotators, make_city_districts
-from tampering import TookTooLong, deadline, pick
 
 #: Seconds that one command may take.
 PATIENCE = 30
@@ -33,6 +35,31 @@ LABELS = "business,entertainment,education"
 SMALL = [f"--set={name}" for name in ("n_neurons=4", "n_readouts=2", "hidden_sizes=[4]", "guides=None")]
 SMALL += ["--set", "epochs=1", "--quiet"]
 SNEFY = ["--density", "snefy"]
+
+
+class TookTooLong(Exception):
+    """The patience is over."""
+
+
+@contextlib.contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Raise if a block takes too long."""
+
+    def stop(*_: object) -> None:
+        raise TookTooLong
+
+    usual = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, usual)
+
+
+def pick(rng: np.random.Generator, options: Any) -> Any:
+    return options[int(rng.integers(len(options)))]
+
 
 # -- what is passed ----------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from snefy_ldl.datasets.streams import as_stream
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.networks.backbones import as_input
-from snefy_ldl.persistence import CONFIG, Asked, n_encoded, save
+from snefy_ldl.persistence import Asked, save
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, join_blocks, row_blocks
 from snefy_ldl.training import FittedModel, Task, TrainingData
@@ -266,7 +266,7 @@ class GroupedLDL(ModelWrapper):
         if config.get("effects") is not None:
             own = {name: value.numpy() for name, value in arrays.items() if name.startswith("effect.")}
             with naming(f"the group effects in {asked.folder}", "are", f"{asked.folder} cannot be loaded: "):
-                width = n_encoded(config, asked.folder / CONFIG)
+                width = base.fitted_.n_inputs or 0
                 effects = unpack_effects(config["effects"], own, base.guides_, width, base.n_labels_)
         model = cls(base, effects=(config.get("base") or {}).get("effects", "auto"))
         return model.adopt(base, base.fitted_, effects)

@@ -22,6 +22,7 @@ from snefy_ldl.learners import (
 )
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.trees import TreesLDL
+from snefy_ldl.persistence import seal
 
 
 @pytest.fixture
@@ -31,7 +32,8 @@ def saved(tmp_path: Any) -> Any:
 
 def _edit(folder: Any, **changes: Any) -> None:
     config = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps(config | changes))
+    config.pop("checksum", None)
+    (folder / "model.json").write_text(json.dumps(seal(config | changes)))
 
 
 def test_damaged_foreign_and_newer_files_are_refused(saved: Any, tmp_path: Any) -> None:
@@ -52,6 +54,7 @@ def test_damaged_foreign_and_newer_files_are_refused(saved: Any, tmp_path: Any) 
         SABFGS.load(saved)
     array_file.write_bytes(whole)
     before = json.loads((saved / "model.json").read_text())
+    del before["checksum"]
     _edit(saved, format_version=99)
     with pytest.raises(ModelFileError, match="Upgrade"):
         SABFGS.load(saved)

@@ -25,7 +25,7 @@ from snefy_ldl._internal.validation import check_choice, check_count, check_dist
 from snefy_ldl.datasets.cells import frame_of, is_frame
 from snefy_ldl.datasets.columns import Encoder, GapFiller, TableEncoder, has_gaps, learn_columns, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
-from snefy_ldl.persistence import Asked, n_encoded, read_model, save
+from snefy_ldl.persistence import Asked, read_model, save
 from snefy_ldl.prediction import Estimator
 
 #: Every learner class by name; a saved name outside it is refused.
@@ -127,7 +127,6 @@ def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
             raise ModelFileError(f"{state['prefix']}{name} is not what a fit leaves behind.")
         value = read(entry)
         if name == "columns_":
-            n_encoded({"columns": value, "n_features": state["fitted"]["n_features_in_"]["value"]}, Path("columns_"))
             value = read_encoder(value)
         setattr(learner, name, value)
     prefix = state["prefix"]

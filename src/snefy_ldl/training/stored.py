@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,9 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.seen import SeenRows
-from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN
 from snefy_ldl.datasets.columns import read_encoder
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError, ModelFileError, SnefyError
@@ -25,23 +22,10 @@ from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import Features
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.persistence import CONFIG, Asked, check_description, check_shapes, n_encoded, require
+from snefy_ldl.persistence import CONFIG, Asked, check_shapes
 from snefy_ldl.training import FittedModel, resolve_device
 from snefy_ldl.training.guides import pack_guides, unpack_guides
 
-#: Weights of a fit stay far below this; above it, float32 overflows after a few layers.
-LARGEST_WEIGHT = 1e6
-#: Bounds that fits keep, by name; what is not named here is a weight.
-BOUNDS = {
-    "raw_exponents": (-LARGEST_WEIGHT, 1.001 * EXPONENT_LIMIT),
-    "background": (EXPONENT_MARGIN, 2.001 * EXPONENT_LIMIT),
-    "log_odds": (-100.0, 100.0),
-    "backbone.scaler.centre": (-LARGEST_FEATURE, LARGEST_FEATURE),
-    "backbone.scaler.scale": (torch.finfo(torch.float32).tiny, LARGEST_FEATURE),
-    "backbone.scaler.limit": (torch.finfo(torch.float32).tiny, 1e3),
-}
-#: Numbers that stand for nothing where they are infinite: no background, no limit.
-INFINITE = {"log_odds": -torch.inf, "backbone.scaler.limit": torch.inf}
 #: Name of the fingerprints among the weights.
 SEEN = "seen_rows"
 
@@ -111,18 +95,16 @@ def unpack_state(
         ModelFileError: a place or a tensor is missing, damaged or does not fit the others, or a backbone is needed.
     """
     folder, backbone = asked.folder, asked.backbone
-    _refuse_what_left(config, arrays, folder)
-    check_description(config, folder / CONFIG)
-    seen = _read_seen(config, arrays, folder)
-    tensors = {name: value for name, value in arrays.items() if not any(fnmatchcase(name, one) for one in free)}
-    network = config["network"]
-    check_shapes(
-        {name: tuple(t.shape) for name, t in tensors.items()},
-        _expected_shapes(config),
-        ("guide.*", "backbone.*") if network["custom_backbone"] else ("guide.*",),
-        folder,
-    )
-    check_values(tensors, network["exponent_form"], folder)
+    with naming(str(folder / CONFIG), "is"):
+        seen = _read_seen(config, arrays)
+        tensors = {name: value for name, value in arrays.items() if not any(fnmatchcase(name, one) for one in free)}
+        network = config["network"]
+        check_shapes(
+            {name: tuple(t.shape) for name, t in tensors.items()},
+            _expected_shapes(config),
+            ("guide.*", "backbone.*") if network["custom_backbone"] else ("guide.*",),
+            folder,
+        )
     if network["custom_backbone"] and backbone is None:
         message = f"{folder} holds a model with a network of your own, whose code is not saved: "
         raise ModelFileError(
@@ -136,11 +118,11 @@ def unpack_state(
             backbone = _as_it_was(Backbone.of(backbone), tensors, network["n_members"])
         net = _build_net(config, backbone)
         _fill(net, {name: tensors[name] for name in tensors if not name.startswith("guide.")}, folder)
-        guides = None
+        guides, columns = None, read_encoder(config.get("columns"))
         if config.get("guides") is not None:
             with naming(f"the guides in {folder}", "are", f"{folder} cannot be loaded: "):
                 own = {name: value.numpy() for name, value in tensors.items() if name.startswith("guide.")}
-                width = n_encoded(config, folder / CONFIG)
+                width = config["n_features"] if columns is None else columns.n_out
                 guides = unpack_guides(config["guides"], own, width, network["n_labels"], asked.guides)
         return parameters, FittedModel(
             net=net.eval(),
@@ -154,7 +136,7 @@ def unpack_state(
             feature_names=config["feature_names"],
             inputs=config.get("inputs", "features"),
             guides=guides,
-            columns=read_encoder(config.get("columns")),
+            columns=columns,
             candidates=config.get("candidates", []),  # 0.1 wrote none
             seen=seen,
         )
@@ -173,30 +155,11 @@ def naming(what: str, verb: str, start: str = "") -> Iterator[None]:
         raise ModelFileError(f"{what} {verb} damaged: {type(error).__name__} {error}.") from None
 
 
-def _refuse_what_left(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> None:
-    """Raise for a development version's model with a centre, modelled zeros or moves, and drop its empty entries."""
-    guides, network, parameters = (config.get(name) for name in ("guides", "network", "parameters"))
-    centre = tensors.pop("centre", None)
-    models_zeros = isinstance(network, dict) and bool(network.get("presence"))
-    moves = isinstance(guides, dict) and guides.get("mover") is not None
-    if models_zeros or moves or (centre is not None and bool((centre != 1.0).any())):
-        raise ModelFileError(
-            f"{folder} holds a SnefyLDL with a centre or modelled zeros, which this version does not have: fit again "
-            "with LogRatioLDL."
-        )
-    if isinstance(parameters, dict):
-        parameters.pop("centre", None)
-        if parameters.get("zeros") in ("auto", "model"):
-            parameters["zeros"] = "shrink"
-
-
-def _read_seen(config: dict[str, Any], tensors: dict[str, Tensor], folder: Path) -> SeenRows | None:
+def _read_seen(config: dict[str, Any], tensors: dict[str, Tensor]) -> SeenRows | None:
     """Fingerprints of the training rows, taken out of the tensors; None where the folder is older than they are."""
     prints = tensors.pop(SEEN, None)
     if prints is None:
         return None
-    fits = prints.dtype == torch.int64 and prints.ndim == 1 and len(prints) <= config.get("seen_rows", 0)
-    require(fits, folder, f"{SEEN} does not hold one fingerprint per training row.")
     return SeenRows(prints.numpy().view(np.uint64), config["seen_rows"])
 
 
@@ -245,25 +208,6 @@ def _fill(net: SnefyNet, tensors: dict[str, Tensor], folder: Path) -> None:
         raise ModelFileError(f"the weights in {folder} do not fit the model {CONFIG} describes: {error}") from None
     if not all(bool(torch.isfinite(parameter).all()) for parameter in net.parameters()):
         raise ModelFileError(f"{folder} holds weights that are not finite.")
-
-
-def check_values(tensors: Mapping[str, Tensor], exponent_form: str, folder: Path) -> None:
-    """Raise if weights of the right shapes hold numbers that no fit leaves behind, or a readout is zero everywhere."""
-    for name, tensor in tensors.items():
-        if name.startswith(("guide.", "backbone.copies.")):
-            continue
-        require(tensor.is_floating_point(), folder, f"{name} does not hold real numbers.")
-        low, high = BOUNDS.get(name, (-LARGEST_WEIGHT, LARGEST_WEIGHT))
-        if name == "raw_exponents" and exponent_form == "log":
-            high = math.log(high)
-        values = tensor.double()[tensor != INFINITE[name]] if name in INFINITE else tensor.double()
-        require(bool(torch.isfinite(values).all()), folder, f"{name} holds numbers that are not finite.")
-        inside = bool(((values >= low) & (values <= high)).all())
-        require(inside, folder, f"{name} holds numbers that are not from {low:.4g} to {high:.4g}.")
-    has_readouts = bool((tensors["readout"] != 0).flatten(1).any(1).all())
-    require(has_readouts, folder, "a readout is zero everywhere, which is no density.")
-    above = exponent_form != "clip" or bool((tensors["raw_exponents"] > -0.5).all())
-    require(above, folder, "raw_exponents holds numbers that are not above -1/2.")
 
 
 def _is_written(name: str, value: Any) -> bool:

@@ -37,12 +37,10 @@ def info(model: Path, annotators: bool = False, out: str | None = None, as_json:
     """
     if annotators or out is not None:
         return _show_annotators(model, out, as_json)
-    from snefy_ldl.persistence import CONFIG, check_description, read_config
+    from snefy_ldl.persistence import read_config
 
     config = read_config(model)
     is_learner = config["kind"] == "Learner"
-    if not is_learner:
-        check_description(config, model / CONFIG)
     if as_json:
         return typer.echo(json.dumps(config, indent=2, ensure_ascii=False))
     lines = _learner_lines(model, config) if is_learner else _model_lines(model, config)
