@@ -14,7 +14,6 @@ SUBJECTS: dict[str, list[str]] = {
         "snefy_ldl",
         "snefy_ldl.snefy",
         "snefy_ldl.datasets",
-        "snefy_ldl.datasets.label_studio",
         "snefy_ldl.errors",
     ],
     "The density": ["snefy_ldl.distributions", "snefy_ldl.learners.classification", "snefy_ldl.logratios"],
@@ -30,7 +29,6 @@ SUBJECTS: dict[str, list[str]] = {
     ],
     "Integrations": [
         "snefy_ldl.apps.integrations.onnx",
-        "snefy_ldl.apps.integrations.label_studio",
     ],
     "Services and clusters": [
         "snefy_ldl.apps.serve.app",

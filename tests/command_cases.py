@@ -114,7 +114,7 @@ MODELS = ["model", "model", "model", "zeros", "counts", "logratio", "people", "m
 OUTS = ["-", "out.csv", "out.xlsx", "out.parquet", "out.tsv.gz", "out", "out.x", "good.csv/x.csv", "parts", "", "model"]
 PICTURES = ["out.png", "out.svg", "out.pdf", "out", "out.x", "good.csv", "parts", "no/such/out.png"]
 NAMES = ["code", "students_per_km2", "id", "item", *TEXTS]
-FORMS = ["auto", "long", "wide", "counts", "x", ""]
+FORMS = ["auto", "long", "counts", "x", ""]
 LABEL_SETS = [LABELS, LABELS, "business,education", "business", "a,b,c", *TEXTS]
 SOURCE: dict[str, Any] = {
     "--votes": FORMS,
@@ -191,7 +191,6 @@ COMMANDS: dict[str, tuple[list[Any], dict[str, Any]]] = {
             "--labeled": TABLES,
             "--keep": NAMES,
             "--id": NAMES,
-            "--label-studio": ["out.json", "good.csv", ""],
             "--votes": TABLES,
         },
     ),

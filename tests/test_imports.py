@@ -50,7 +50,6 @@ import importlib, sys
 for name, heavy in (
     ("snefy_ldl", {"torch", "numpy", "scipy", "sklearn", "pandas"}),
     ("snefy_ldl.datasets", {"torch"}),
-    ("snefy_ldl.datasets.label_studio", {"torch"}),
     ("snefy_ldl.datasets.labelled", {"torch"}),
     ("snefy_ldl.votes.tables", {"torch"}),
 ):
@@ -64,7 +63,7 @@ def test_the_library_is_imported_at_once_and_tables_without_torch() -> None:
     """Nothing heavy comes with the library itself; tools/check_wheel.sh watches the time that it takes."""
     lines = subprocess.run([sys.executable, "-c", STARTS], check=True, capture_output=True, text=True).stdout
     assert [line for line in lines.splitlines() if " " in line] == []
-    assert len(lines.splitlines()) == 5
+    assert len(lines.splitlines()) == 4
 
 
 def test_the_package_says_that_it_is_typed() -> None:

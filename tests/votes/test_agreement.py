@@ -25,7 +25,10 @@ OBSERVERS = """
 @pytest.fixture(scope="module")
 def krippendorff() -> Votes:
     cells = np.array([row.split() for row in OBSERVERS.split("\n") if row], dtype=object).T
-    return Votes.from_wide(pd.DataFrame(np.where(cells == ".", None, cells), columns=list("ABCD")))
+    frame = pd.DataFrame(np.where(cells == ".", None, cells), columns=list("ABCD"))
+    return Votes.from_long(
+        frame.melt(var_name="annotator", value_name="label", ignore_index=False).reset_index(), "index"
+    )
 
 
 @pytest.mark.parametrize(("level", "published"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])

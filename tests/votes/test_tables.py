@@ -1,4 +1,4 @@
-"""Annotator tables: long, wide, counts and files, and every bad one."""
+"""Annotator tables: long, counts and files, and every bad one."""
 
 from __future__ import annotations
 
@@ -42,14 +42,11 @@ def test_repeats() -> None:
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4), st.sampled_from("abc")), min_size=1, max_size=40))
-def test_long_wide_and_counts_agree(rows: list) -> None:
+def test_long_and_counts_agree(rows: list) -> None:
     rows = list({(item, voter): (item, voter, label) for item, voter, label in rows}.values())
     frame = pd.DataFrame(rows, columns=["item", "annotator", "label"])
     votes = Votes.from_long(frame, label_names=["a", "b", "c"])
-    wide = frame.pivot(index="item", columns="annotator", values="label").loc[votes.items].reset_index()
-    again = Votes.from_wide(wide, "item", label_names=["a", "b", "c"])
-    np.testing.assert_array_equal(again.counts, votes.counts)
-    back = Votes.from_long(again.to_long(), label_names=["a", "b", "c"])
+    back = Votes.from_long(votes.to_long(), label_names=["a", "b", "c"])
     np.testing.assert_array_equal(back.align(votes.items), votes.counts)
     tallied = Votes.from_counts(pd.DataFrame(votes.counts, votes.items, votes.label_names))
     np.testing.assert_array_equal(tallied.counts, votes.counts)
@@ -57,16 +54,14 @@ def test_long_wide_and_counts_agree(rows: list) -> None:
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
-@pytest.mark.parametrize("form", ["long", "wide", "counts"])
+@pytest.mark.parametrize("form", ["long", "counts"])
 def test_files_come_back(tmp_path: Path, form, ending: str) -> None:
     data = make_annotators(n=30, n_labels=3, votes=(1, 5), long_table=True, random_state=1)
     table = {
         key: [f"{value:03d}" if key == "item" else str(value) for value in column] for key, column in data.votes.items()
     }
     votes, frame, file = Votes.from_long(table), pd.DataFrame(table), tmp_path / f"votes.{ending}"
-    if form == "wide":
-        frame = frame.pivot(index="item", columns="annotator", values="label").reset_index()
-    elif form == "counts":
+    if form == "counts":
         frame = pd.DataFrame(votes.counts.astype(int), votes.items, votes.label_names).rename_axis("item").reset_index()
     {"csv": frame.to_csv, "tsv": partial(frame.to_csv, sep="\t")}.get(ending, frame.to_parquet)(file, index=False)
     again = load_votes(file)
@@ -85,12 +80,11 @@ def test_labels_called_na_are_labels(tmp_path: Path) -> None:
     assert len(votes) == 3
 
 
-def test_wide_file_of_ratings_is_not_taken_for_counts(tmp_path: Path) -> None:
+def test_ratings_are_not_taken_for_counts(tmp_path: Path) -> None:
     file = tmp_path / "ratings.csv"
-    file.write_text("item,r1,r2\na,1,5\nb,3,\nc,5,5\n")
-    votes = load_votes(file)
-    assert votes.label_names == ["1", "3", "5"]
-    assert votes.annotators == ["r1", "r2"]
+    file.write_text("item,r1,r2\na,1,5\nb,3,4\nc,5,5\n")
+    with pytest.raises(InputError, match=r"Name them with item=, annotator= and label=, or say form=\"counts\""):
+        load_votes(file)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +96,6 @@ def test_wide_file_of_ratings_is_not_taken_for_counts(tmp_path: Path) -> None:
         (lambda: Votes.from_long({"item": [1], "annotator": [1], "label": [None]}), "no vote at all"),
         (lambda: Votes.from_long({"item": [1], "annotator": [1], "label": ["a"]}), "one label"),
         (lambda: Votes.from_long(long_table(), label_names=["1", "2"]), "'10' is not among"),
-        (lambda: Votes.from_wide([[None, ""]]), "no vote at all"),
-        (lambda: Votes.from_wide(pd.DataFrame({"i": [1, 1], "a": ["u", "v"]}), "i"), "two rows"),
-        (lambda: Votes.from_wide(pd.DataFrame({"a": ["u", "v"]}), "i"), "no column 'i'"),
         (lambda: Votes.from_counts([[1.5, 0]]), "whole numbers"),
         (lambda: Votes.from_counts([[-1, 0]]), "negative"),
         (lambda: Votes.from_counts([[1], [2]]), "at least 2 labels"),

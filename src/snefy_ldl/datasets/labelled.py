@@ -1,4 +1,4 @@
-"""Labelled rows as people send them: shares, votes in any form, Label Studio exports.
+"""Labelled rows as people send them: shares, counts of votes, single votes.
 
 A :class:`Labelled` set names its rows where it can. Labels may come without features: :func:`join_features` looks them
 up by name in another table, and :func:`append_rows` combines several sets.
@@ -16,7 +16,6 @@ import numpy as np
 from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.text import in_file, shorten
 from snefy_ldl._internal.types import Array
-from snefy_ldl.datasets.label_studio import read_choices, read_names
 from snefy_ldl.datasets.shares import Unit, read_label_columns
 from snefy_ldl.datasets.table_files import Progress, TableSource
 from snefy_ldl.datasets.vote_table import VoteTable
@@ -31,7 +30,7 @@ FEW_ROWS = 20
 #: How a remark ends where names of rows repeat.
 GROUPS_KEPT = "groups of rows and is no feature; every row is kept"
 
-Form = Literal["auto", "shares", "counts", "long", "wide"]
+Form = Literal["auto", "shares", "counts", "long"]
 VoteColumns = tuple[str, str, str]
 
 
@@ -121,14 +120,13 @@ def read_labelled(
     progress: Progress | None = None,
     sheet: str | int | None = None,
 ) -> Labelled:
-    """Labelled rows out of a table or a Label Studio export (``.json``).
+    """Labelled rows of a table.
 
     Args:
         path: the file.
         label_names: the labels; None takes those that occur, which only single votes allow.
         feature_names: columns of features; where the file lacks some of them, it has no features.
-        form: "shares" or "counts" (a column per label), "long" (a row per vote), "wide" (a column per annotator), or
-            "auto" to look at the columns.
+        form: "shares" or "counts" (a column per label), "long" (a row per vote), or "auto" to look at the columns.
         id_name: column that names the rows.
         vote_columns: columns of a long table.
         prefer_counts: how to read whole numbers that are shares as well as votes: ones and zeros, hundreds.
@@ -151,22 +149,16 @@ def read_labelled(
         ...     read_labelled(file, ["no", "yes"]).labels
         array([[1., 1.]])
     """
-    file = Path(path)
-    if file.suffix.lower() == ".json":
-        return _from_label_studio(file, label_names, id_name, vote_columns[2])
-    source = TableSource(file, sheet)
+    source = TableSource(Path(path), sheet)
     names = label_names or []
     key = find_id(source.columns, id_name, [*names, *(feature_names or [])])
-    others = [c for c in source.columns if c not in (key, *(feature_names or [])) and not is_answer(c, names)]
     if form == "auto":
-        form = _guess_form(source, names, key, others, vote_columns)
+        form = _guess_form(source, names, key, vote_columns)
     complete = feature_names is not None and set(feature_names) <= set(source.columns)
     wanted = list(feature_names or []) if complete else []
     try:
         if form == "long":
             return _from_long(source, label_names, wanted, vote_columns, id_name)
-        if form == "wide":
-            return _from_wide(source, label_names, wanted, key, others)
         if label_names is None:
             raise InputError("name the label columns with --labels.")
         source.need(label_names, "labels")
@@ -174,24 +166,18 @@ def read_labelled(
         settings["prefer_counts"] = prefer_counts
         return _from_columns(source, label_names, wanted, key, progress, **settings)
     except InputError as error:
-        raise InputError(in_file(file.name, str(error))) from None
+        raise InputError(in_file(source.file.name, str(error))) from None
 
 
-def _guess_form(
-    source: TableSource, labels: list[str], key: str | None, others: list[str], vote_columns: VoteColumns
-) -> Form:
+def _guess_form(source: TableSource, labels: list[str], key: str | None, vote_columns: VoteColumns) -> Form:
     if labels and set(labels) <= set(source.columns):
         return "shares"  # or counts: the numbers tell
     if vote_columns[2] in source.columns and (key is not None or vote_columns[0] in source.columns):
         return "long"
-    if key is not None and others and labels:
-        cells = source.whole([], others)
-        if all(set(cells[name]) <= {*labels, ""} for name in others):
-            return "wide"
     raise InputError(
         f"{source.file.name} holds no labels in a known form. It needs a column for each label "
         f"({shorten(labels, 5) if labels else 'named with --labels'}) with shares or numbers of votes, or the columns "
-        f"{', '.join(vote_columns)} with one vote per row, or a column that names the rows and one per annotator."
+        f"{', '.join(vote_columns)} with one vote per row."
     )
 
 
@@ -246,31 +232,6 @@ def _with_features(rows: Labelled, frame: Any, key: str, features: list[str]) ->
         return rows
     first = frame.drop_duplicates(key).set_index(key)[features]
     return replace(rows, features=first.loc[rows.ids].reset_index(drop=True))
-
-
-def _from_wide(
-    source: TableSource, labels: list[str] | None, features: list[str], key: str | None, annotators: list[str]
-) -> Labelled:
-    if key is None:
-        raise InputError("a wide table needs a column that names the items (item, id or row), or --id.")
-    if not annotators:
-        raise InputError("there is no column of an annotator.")
-    frame = source.whole(features, [key, *annotators])
-    votes = VoteTable.from_wide(frame[[key, *annotators]], key, label_names=labels)
-    return _with_features(_from_votes(source.file.name, votes, key), frame, key, features)
-
-
-def _from_label_studio(file: Path, labels: list[str] | None, id_name: str | None, control: str) -> Labelled:
-    # the usual name of the third column does not identify the control
-    named = None if control == "label" else control
-    columns, key = read_choices(file, id_name, from_name=named, label_names=labels)
-    if not columns["label"]:
-        raise InputError(f"{file.name} holds no choice of any annotator.")
-    try:
-        votes = VoteTable.from_long(columns, label_names=labels)
-    except InputError as error:
-        raise InputError(f"{file.name}: {error}") from None
-    return _from_votes(file.name, votes, key)
 
 
 def _from_votes(source: str, votes: VoteTable, key: str) -> Labelled:
@@ -361,11 +322,11 @@ def pick_rows(rows: Labelled, index: Any) -> Labelled:
 
 
 def named_rows(path: str | Path, id_name: str | None = None) -> tuple[list[str], str]:
-    """Names of all rows of a table, or of all tasks of a Label Studio file.
+    """Names of all rows of a table.
 
     Args:
         path: the file.
-        id_name: column, or entry of a task's data, that names the rows; by default item, id or row.
+        id_name: column that names the rows; by default item, id or row.
 
     Returns:
         The names as text, and the column they stand in.
@@ -374,13 +335,10 @@ def named_rows(path: str | Path, id_name: str | None = None) -> tuple[list[str],
         DataNotFoundError: there is no such file.
         InputError: no column names the rows, or a name is empty.
     """
-    file = Path(path)
-    if file.suffix.lower() == ".json":
-        return read_names(file, id_name)
-    source = TableSource(file)
+    source = TableSource(Path(path))
     key = find_id(source.columns, id_name)
     if key is None:
-        raise InputError(f"{file.name} has no column that names its rows (item, id or row); name it with --id.")
+        raise InputError(f"{source.file.name} has no column that names its rows (item, id or row); name it with --id.")
     return _check_ids(list(source.whole([], [key])[key]), key), key
 
 

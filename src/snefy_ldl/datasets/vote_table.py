@@ -1,8 +1,8 @@
-"""Votes of annotators as plain tables: long, wide or counts in any container, and in files.
+"""Votes of annotators as plain tables: long or counts, in any container, and in files.
 
-A *long* table has one row per vote (item, annotator, label); a *wide* one has one row per item and one column per
-annotator; a *counts* table has one row per item and one column per label. All three become a
-:class:`VoteTable`, which only holds them; :class:`snefy_ldl.votes.Votes` also measures how far annotators agree.
+A *long* table has one row per vote (item, annotator, label); a *counts* table has one row per item and one column per
+label. Both become a :class:`VoteTable`, which only holds them; :class:`snefy_ldl.votes.Votes` also measures how far
+annotators agree.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from snefy_ldl.datasets.shares import label_numbers
 from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError
 
-VoteForm = Literal["long", "wide", "counts"]
+VoteForm = Literal["long", "counts"]
 VoteRepeats = Literal["all", "first", "last", "error"]
 Table = TypeVar("Table", bound="VoteTable")
 
@@ -124,44 +124,6 @@ class VoteTable:
             )
         backwards = slice(None, None, -1 if repeats == "last" else 1)
         return votes.pick(~votes.pick(np.arange(len(votes))[backwards]).repeated()[backwards])
-
-    @classmethod
-    def from_wide(
-        cls: type[Table], table: Any, item: str | None = None, *, label_names: Sequence[Any] | None = None
-    ) -> Table:
-        """One row per item, one column per annotator, nothing (NaN, None, "") where an annotator gave no vote.
-
-        Args:
-            table: DataFrame or array (N, annotators).
-            item: column with the item's name; by default the DataFrame's index, or the row number.
-            label_names: the labels in the order wanted; by default all that occur, sorted.
-
-        Returns:
-            The votes, items in the order of the rows.
-
-        Raises:
-            InputError: an item has two rows, there is no vote at all, or a label is not among the names.
-
-        Example:
-            >>> VoteTable.from_wide([["u", "v"], ["u", None]]).counts
-            array([[1., 1.],
-                   [1., 0.]])
-        """
-        names: list[Any] = list(getattr(table, "columns", range(np.asarray(table, dtype=object).shape[1])))
-        if item is not None and item not in names:
-            raise InputError(f"no column {item!r}; the table has: {shorten([str(name) for name in names])}.")
-        cells = np.asarray(table, dtype=object)
-        items = _row_names(table, len(cells)) if item is None else list(cells[:, names.index(item)])
-        if (twice := first_repeat(items)) is not None:
-            raise InputError(f"item {twice!r} has two rows; a wide table has one row per item.")
-        voters = [name for name in names if name != item or item is None]
-        cells = cells[:, [names.index(name) for name in voters]]
-        given = np.array([[not _absent(value) for value in row] for row in cells], dtype=bool).reshape(cells.shape)
-        if not given.any():
-            raise InputError("the table holds no vote at all.")
-        where, who = np.nonzero(given)
-        labels, what = _label_codes(list(cells[given]), label_names)
-        return cls(where, who, what, items, voters, labels)
 
     @classmethod
     def from_counts(
@@ -308,29 +270,6 @@ def read_vote_cells(file: Path) -> Any:
     return cells.where(cells != "", None)
 
 
-def guess_form(table: Any) -> VoteForm:
-    """Whether a table without its column of names holds counts or is wide.
-
-    Args:
-        table: DataFrame of text, one row per item.
-
-    Returns:
-        ``"counts"`` if all cells hold whole numbers with a zero among them, else ``"wide"``: ratings 1 to 5 are whole
-        numbers, too, but counts hold zeros.
-
-    Example:
-        >>> import pandas as pd
-        >>> guess_form(pd.DataFrame({"u": ["1", "0"]})), guess_form(pd.DataFrame({"ann": ["1", "5"]}))
-        ('counts', 'wide')
-    """
-    try:
-        numbers = table.astype("float64").to_numpy()
-    except (TypeError, ValueError):
-        return "wide"
-    whole = np.isfinite(numbers).all() and (numbers >= 0).all() and (numbers == np.round(numbers)).all()
-    return "counts" if whole and (numbers == 0).any() else "wide"
-
-
 # -- cells -----------------------------------------------------------------------------------------------------------
 
 
@@ -442,7 +381,7 @@ def guess_vote_columns(
 def find_vote_columns(
     file: Path,
     wanted: tuple[str, str, str],
-    form: Literal["auto", "long", "shares", "counts", "wide"],
+    form: Literal["auto", "long", "shares", "counts"],
     labels: Sequence[str] | None,
     id_name: str | None,
     items: Path | None,
@@ -491,26 +430,3 @@ def find_vote_columns(
     who = f", annotator {guess[1]!r}" if guess[1] else ""
     words = f"one vote per row: item {guess[0]!r}{who}, label {guess[2]!r} (--vote-columns overrides this)"
     return (guess[0], guess[1] or wanted[1], guess[2]), words
-
-
-def is_wide(cells: Any) -> bool:
-    """Whether columns of text could be annotators' votes: all of them hold some of the same labels.
-
-    Args:
-        cells: A DataFrame of text without the column of items, None if a cell is empty.
-
-    Returns:
-        False if a column of three values or more has none in common with any other: no annotator votes so.
-
-    Example:
-        >>> import pandas
-        >>> cells = pandas.DataFrame({"photo": list("abcdefgh"), "vote": ["yes", "no"] * 4})
-        >>> is_wide(cells), is_wide(cells[["vote"]])
-        (False, True)
-    """
-    values = [set(cells[name].dropna()) for name in cells.columns]
-    for k, column in enumerate(values):
-        others = [other for j, other in enumerate(values) if j != k and other]
-        if len(column) > 2 and others and not any(column & other for other in others):
-            return False
-    return True

@@ -26,9 +26,7 @@ from snefy_ldl.datasets.vote_table import (
     VoteForm,
     VoteRepeats,
     VoteTable,
-    guess_form,
     guess_vote_columns,
-    is_wide,
     read_vote_cells,
 )
 from snefy_ldl.errors import InputError, TableNote
@@ -173,9 +171,8 @@ def load_votes(
 
     Args:
         path: the file.
-        form: "long" (columns item, annotator, label), "wide" (item, then a column per annotator) or "counts" (item,
-            then a column per label); "auto" takes long if its columns are there, counts if all others hold whole
-            numbers with a zero among them, and wide otherwise.
+        form: "long" (columns item, annotator, label) or "counts" (item, then a column per label); "auto" takes long
+            if there are such columns, counts if there is a zero.
         item: column that names the item; without such a column rows are numbered (not in a long table).
         annotator: column that names the annotator; None, or a name that is not there, if annotators are unknown.
         label: column that holds the label.
@@ -201,28 +198,29 @@ def load_votes(
     table = read_vote_cells(file)
     columns = list(table.columns)
     if form == "auto":
-        others = table.drop(columns=[item], errors="ignore")
-        form = "long" if item in columns and label in columns else guess_form(others)
-        if form == "wide" and (guess := guess_vote_columns(table, label_names)) is not None and not is_wide(others):
+        guess = guess_vote_columns(table, label_names)
+        if item in columns and label in columns:
+            form = "long"
+        elif guess is not None:
             form, (item, annotator, label) = "long", guess
             words = f"item={item!r}, annotator={annotator!r}, label={label!r}"
             warnings.warn(TableNote(f"{file.name}: one vote per row, read with {words}."), stacklevel=2)
-        elif form == "wide" and not is_wide(others):
+        elif (table == "0").any(axis=None):
+            form = "counts"
+        else:  # ratings of annotators are whole numbers, too, but counts hold zeros
             raise InputError(
-                f"{file.name} has no columns {item!r} and {label!r}, and its columns ({', '.join(columns)}) share no "
-                'values, as those of annotators would. Name them with item=, annotator= and label=, or say form="wide".'
+                f"{file.name} has no columns {item!r} and {label!r}; it has: {', '.join(columns)}. Name them with "
+                'item=, annotator= and label=, or say form="counts" if there is a column of counts per label.'
             )
     try:
         if form == "long":
             voter = annotator if annotator in columns else None
             return Votes.from_long(table, item, voter, label, label_names=label_names, repeats=repeats)
         named = item if item in columns else None
-        if form == "wide":
-            return Votes.from_wide(table, named, label_names=label_names)
         if form == "counts":
             numbers = table.drop(columns=[item], errors="ignore")
             numbers = numbers if label_names is None else numbers[[str(name) for name in label_names]]
             return Votes.from_counts(numbers, None if named is None else list(table[item]))
     except InputError as error:
         raise InputError(f"{file.name}: {error}") from None
-    raise InputError(f'form={form!r}: use "auto", "long", "wide" or "counts".')
+    raise InputError(f'form={form!r}: use "auto", "long" or "counts".')

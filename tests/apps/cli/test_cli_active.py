@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -107,24 +106,15 @@ def test_query_in_parts_gives_the_same(folder: Path, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.slow
-def test_query_by_name_with_options_and_tasks(folder: Path, pool: pd.DataFrame, tmp_path: Path) -> None:
+def test_query_by_name_with_options(folder: Path, pool: pd.DataFrame, tmp_path: Path) -> None:
     words = ("query", folder / "model", folder / "named.csv", "--n", 4, "--id", "code", "--strategy", "entropy")
     settings = ("--set", "n_draws=50", "--labeled", folder / "train.csv")
-    tasks = tmp_path / "tasks.json"
     out = tmp_path / "out.csv"
-    said = succeed(*words, *settings, "--keep", "text", "--label-studio", tasks, "--out", out)
+    said = succeed(*words, *settings, "--keep", "text", "--out", out)
     assert "random is as good here" in said.stderr or "choosing rows should pay" in said.stderr
     table = pd.read_csv(out, dtype={"code": str})
     assert list(table.columns[:6]) == ["code", "query_score", *LABELS, "text"]
-    assert '<Choice value="business"/>' in tasks.with_suffix(".xml").read_text()
     assert set(table["code"]) <= set(pool["code"])
-    content = json.loads(tasks.read_text())
-    assert [task["data"]["code"] for task in content] == list(table["code"])
-    assert [task["data"]["text"] for task in content] == list(table["text"])
-    shares = [list(task["data"]["predicted"].values()) for task in content]
-    np.testing.assert_allclose(shares, table[[f"predicted_{label}" for label in LABELS]], atol=1e-5)
-    best = [task["predictions"][0]["result"][0]["value"]["choices"][0] for task in content]
-    assert best == [LABELS[k] for k in np.argmax(shares, axis=1)]
 
 
 @pytest.mark.parametrize(("helps", "taken"), [(True, "lcmd"), (False, "random")])
@@ -143,20 +133,13 @@ def test_auto_follows_what_the_labelled_rows_say(
     assert list(auto) == list(named)
 
 
-def test_tasks_of_a_bare_pool_show_the_features(folder: Path, features: list[str], tmp_path: Path) -> None:
-    tasks = tmp_path / "tasks.json"
-    succeed("query", folder / "model", folder / "pool.csv", "-n", 2, "--label-studio", tasks)
-    assert set(features) < set(json.loads(tasks.read_text())[0]["data"])
-
-
 @pytest.mark.slow
 def test_rows_that_were_asked_before_are_skipped(folder: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
     words = ("query", folder / "model", folder / "pool.csv", "--n", 5)
-    succeed(*words, "--label-studio", tmp_path / "first.json", "--out", first)
-    for skipped in (first, tmp_path / "first.json"):
-        succeed(*words, "--skip", skipped, "--out", second)
-        assert not set(pd.read_csv(first)["row"]) & set(pd.read_csv(second)["row"])
+    succeed(*words, "--out", first)
+    succeed(*words, "--skip", first, "--out", second)
+    assert not set(pd.read_csv(first)["row"]) & set(pd.read_csv(second)["row"])
     both = succeed(*words, "--skip", first, "--skip", second).stdout
     assert len(both.splitlines()) == 6
     named = ("query", folder / "model", folder / "named.csv", "--id", "code", "--n", 5)
@@ -187,7 +170,6 @@ def test_query_failures_are_one_line(folder: Path, tmp_path: Path) -> None:
     assert "--labeled" in fail(*words, "--set", "diagnosis=yes")
     assert "n_draws" in fail(*words, "--strategy", "entropy", "--set", "n_draws=many")
     assert "n=500" in fail(*words, "--n", 500)
-    assert "must end in .json" in fail(*words, "--label-studio", tmp_path / "tasks.csv")
     assert "unknown ending" in fail(*words, "--out", tmp_path / "out.doc")
     assert "is a folder" in fail(*words, "--out", _folder(tmp_path / "folder.csv"))
     assert "(--id): code" in fail(*words, "--id", "code")
@@ -288,22 +270,11 @@ def test_votes_come_back_in_every_form(folder: Path, city: pd.DataFrame, feature
     pool = city[80:].reset_index(drop=True)
     votes = [(0, "ann", "business"), (0, "bob", "education"), (2, "ann", "education"), (2, "eve", "education")]
     pd.DataFrame(votes, columns=["item", "annotator", "label"]).to_csv(tmp_path / "long.csv", index=False)
-    pd.DataFrame({"item": [0, 2], "ann": ["business", "education"], "bob": ["education", ""], "eve": ["", "education"]}
-                 ).to_csv(tmp_path / "wide.csv", index=False)  # fmt: skip
     pd.DataFrame([[0, 1, 0, 1], [2, 0, 0, 2]], columns=["item", *LABELS]).to_csv(tmp_path / "counts.csv", index=False)
-
-    def said(who: str, choice: str) -> dict[str, object]:
-        return {"completed_by": who, "result": [{"type": "choices", "value": {"choices": [choice]}}]}
-
-    tasks = [
-        {"data": {"item": row}, "annotations": [said(who, label) for item, who, label in votes if item == row]}
-        for row in (0, 1, 2)
-    ]
-    (tmp_path / "export.json").write_text(json.dumps(tasks))
     shares = pd.DataFrame([[0.5, 0.0, 0.5], [0.0, 0.0, 1.0]], columns=LABELS)
     expected_X, expected_D = pd.concat([city[:80], pool.loc[[0, 2]]])[features], pd.concat([city[:80][LABELS], shares])
     pool[features].assign(item=range(len(pool))).to_csv(tmp_path / "pool.csv", index=False)
-    for name in ("long.csv", "wide.csv", "counts.csv", "export.json"):
+    for name in ("long.csv", "counts.csv"):
         words = ("--append", tmp_path / name, "--pool", tmp_path / "pool.csv")
         result = succeed(*fit_words(folder, tmp_path / name.split(".")[0]), *words)
         assert f"{name}: 2 labelled rows added" in result.stdout
@@ -333,9 +304,6 @@ def test_append_failures_are_one_line(folder: Path, city: pd.DataFrame, tmp_path
     assert "nor a column that names" in appended(f"{','.join(LABELS)}\n0.2,0.3,0.5\n")
     assert "data row 1, column 'row': empty" in appended(header + ",0.2,0.3,0.5\n")
     assert "'spleen' is not among" in appended("item,annotator,label\n1,ann,spleen\n")
-    assert "not valid JSON" in appended("[", "labels.json")
-    assert "names no items" in appended('[{"data": {}}]', "labels.json")
-    assert "no choice" in appended('[{"data": {"row": 1}}]', "labels.json")
     assert "no file at" in fail(*words, "--append", tmp_path / "none.csv")
     assert "with --append" in fail(*words, *pool)
     doubled = pd.concat([city, city[:1]])

@@ -45,23 +45,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, counts: pd.DataFrame) -> Pa
     votes.rename(columns={"item": "Frage", "annotator": "Wer", "label": "Was"}).to_csv(
         folder / "german.csv", index=False
     )
-    wide = votes.pivot_table(index="item", columns="annotator", values="label", aggfunc="first").reset_index()
-    wide.to_csv(folder / "wide.csv", index=False)
-    items.merge(wide, on="item").to_csv(folder / "wide_with_features.csv", index=False)
     items[["item"]].join(counts).to_csv(folder / "counts.csv", index=False)
     items.join(counts).to_csv(folder / "counts_with_features.csv", index=False)
-    by_item = votes.groupby("item")[["annotator", "label"]].apply(lambda part: list(zip(*part.to_numpy().T)))
-    tasks = [
-        {
-            "data": {"item": item},
-            "annotations": [
-                {"completed_by": int(who), "result": [{"type": "choices", "value": {"choices": [label]}}]}
-                for who, label in given
-            ],
-        }
-        for item, given in by_item.items()
-    ]
-    (folder / "export.json").write_text(json.dumps(tasks))
     model = SnefyLDL(n_neurons=10, n_readouts=4, epochs=2, guides=None, random_state=0, device="cpu")
     model.fit(items[data.feature_names], counts=counts).save(folder / "model")
     return folder
@@ -78,21 +63,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory, counts: pd.DataFrame) -> Pa
         ("items.csv", "--vote-file", "votes.csv", "--votes", "long"),
         ("votes_with_features.csv", "--votes", "long"),
         ("items.csv", "--vote-file", "german.csv", "--votes", "long", "--vote-columns", "Frage,Wer,Was"),
-        ("items.csv", "--vote-file", "wide.csv", "--votes", "wide"),
-        ("items.csv", "--vote-file", "wide.csv", "--labels", ",".join(LABELS)),
-        ("wide_with_features.csv", "--votes", "wide", "--features", "FEATURES"),
         ("items.csv", "--vote-file", "counts.csv", "--votes", "counts"),
         ("items.csv", "--vote-file", "counts.csv", "--labels", ",".join(LABELS)),
         ("counts_with_features.csv", "--votes", "counts", "--labels", ",".join(LABELS)),
-        ("items.csv", "--vote-file", "export.json"),
     ],
     ids=" ".join,
 )
 def test_every_form_of_votes_gives_the_same_model(
     folder: Path, counts: pd.DataFrame, features: list[str], tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    made = [folder / word if word.endswith((".csv", ".json")) else word for word in words]
-    made = [",".join(features) if word == "FEATURES" else word for word in made]
+    made = [folder / word if word.endswith(".csv") else word for word in words]
     result = succeed(
         "fit", *made, "--out", tmp_path / "m", "--set", "epochs=1", "--set", "guides=null", "--seed", 2, "-q"
     )
@@ -147,7 +127,6 @@ def test_fit_failures_on_votes(folder: Path, features: list[str], tmp_path: Path
     items, votes = folder / "items.csv", folder / "votes.csv"
     assert "has no feature columns" in fail("fit", votes, "--votes", "long", *out)
     assert "long table of votes" in fail("fit", items, "--vote-file", folder / "counts.csv", "--votes", "long", *out)
-    assert "no labels in a known form" in fail("fit", items, "--vote-file", folder / "wide.csv", *out)
     assert "name three columns" in fail("fit", items, "--vote-file", votes, "--vote-columns", "item,label", *out)
     assert "not one row of other.csv is in items.csv" in fail("fit", items, "--vote-file", _other(tmp_path), *out)
     changed = pd.read_csv(folder / "votes_with_features.csv", dtype={"item": str})
@@ -161,7 +140,6 @@ def test_fit_failures_on_votes(folder: Path, features: list[str], tmp_path: Path
     for words in (
         ("fit", items, *out),
         ("fit", items, "--votes", "some", *out),
-        ("fit", folder / "wide_with_features.csv", "--votes", "wide", *out),
     ):
         result = run(*words)
         assert result.exit_code == 2, result.output
@@ -176,7 +154,7 @@ def _other(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["votes.csv", "wide.csv", "counts.csv", "export.json"])
+@pytest.mark.parametrize("name", ["votes.csv", "counts.csv"])
 def test_votes_give_the_distribution_given_features_and_votes(
     folder: Path, counts: pd.DataFrame, features: list[str], tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,10 +71,9 @@ def fit(
         labels (A,B,C): Label columns, each row summing to 1, 100 or another constant; for single votes, the labels.
         category (C1,C2): Columns of numbers that are categories.
         as_number (C1,C2): Columns of numbers that would be taken for something else.
-        votes (counts|long|wide): Votes instead of shares: counts per label, one vote per row, or one column per
-            annotator.
+        votes (counts|long): Votes instead of shares: counts per label, or one vote per row.
         annotators: Table of facts about the annotators, one row per person, with a column annotator.
-        append: More labelled rows: a table, votes, or a Label Studio export (.json). Repeatable.
+        append: More labelled rows: a table with shares or votes. Repeatable.
         pool: Table with the features of appended rows, by id.
         groups (C1,C2): Columns of the group (child, field, person) of each row, not features; several are levels.
         density (auto|snefy|logratio): Distribution to fit: the squared neural family, log-ratios, or the one that
@@ -100,7 +99,7 @@ def fit(
 
         Further rounds of labels, features looked up by id:
           snefy-ldl fit train.csv --labels no,yes --append round1.csv
-          --append round2.json --pool pool.csv --out model
+          --append round2.csv --pool pool.csv --out model
 
         Several rows of each child; rows of one child are more alike:
           snefy-ldl fit stools.csv --labels a,b,c --groups child --out model
@@ -112,8 +111,8 @@ def fit(
           snefy-ldl fit soil/ --stream --labels sand,silt,clay --out model
     """
     alone, form = vote_file is None, votes
-    if form not in (None, "counts", "long", "wide"):
-        raise typer.BadParameter(f"--votes {form}: use counts, long or wide.")
+    if form not in (None, "counts", "long"):
+        raise typer.BadParameter(f"--votes {form}: use counts or long.")
     if labels is None and alone and form in (None, "counts"):
         raise typer.BadParameter("name the label columns with --labels, or add --votes long for one vote per row.")
     if ray is not None:
@@ -124,8 +123,8 @@ def fit(
     if stream and (append or not alone or form not in (None, "counts")):
         raise typer.BadParameter("--stream takes shares or --votes counts in a folder of Parquet files only.")
     _check_files(out, pool, append)
-    if annotators is not None and (append or stream or form not in (None, "long", "wide")):
-        raise typer.BadParameter("--annotators goes with single votes (--votes long or wide), without --append.")
+    if annotators is not None and (append or stream or form not in (None, "long")):
+        raise typer.BadParameter("--annotators goes with single votes (--votes long), without --append.")
     if normalize and form is not None:
         raise typer.BadParameter("--normalize is for amounts; it does not go with votes.")
     levels = split(groups)

@@ -43,8 +43,8 @@ class LabelOptions:
     """Where the labels of a table are; how to read them is recorded with the model.
 
     Args:
-        votes (counts|long|wide): Votes instead of shares: counts per label, one vote per row, or one column per
-            annotator. Detected by default.
+        votes (counts|long): Votes instead of shares: counts per label, or one vote per row. Detected by
+            default.
     """
 
     votes: str = "auto"

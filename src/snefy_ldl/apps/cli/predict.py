@@ -93,7 +93,7 @@ def predict(
         unit (share): Write shares of 1, whatever the unit of the training table.
         outside: Also write how far each row is outside the training range.
         uncalibrated: Intervals of the model itself, even if it has been calibrated.
-        votes (VOTES): Votes so far, a table or a Label Studio export: predictions given the votes.
+        votes (VOTES): Table of votes so far: predictions given the votes.
         workers: Workers on the Ray cluster; by default one per core.
 
     Examples:

@@ -14,7 +14,6 @@ from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import (
     input_error,
     load_model,
-    not_an_input,
     note,
     progress_bar,
     say,
@@ -54,17 +53,15 @@ def query(
     skip: list[Path] | None = None,
     labeled: Path | None = None,
     keep: str | None = None,
-    label_studio: Path | None = None,
     votes: Path | None = None,
 ) -> None:
     """Choose the rows of a pool of any size that are most worth labelling.
 
     Each chosen row is written with its name (or its number, counting from
     0), its query_score, an empty column per label to fill in, its features,
-    and the expected shares (predicted_... columns). With tasks for Label
-    Studio, the set-up of their page is written, too (.xml). With --votes,
-    the items are written that gain most by one more vote, with their number
-    of votes, the expected gain and the expected shares.
+    and the expected shares (predicted_... columns). With --votes, the items
+    are written that gain most by one more vote, with their number of votes,
+    the expected gain and the expected shares.
 
     Args:
         pool (POOL): Unlabelled rows: CSV, TSV or Parquet, or a folder of Parquet files.
@@ -73,18 +70,16 @@ def query(
             random.
         option (NAME=VALUE): A setting of the strategy; with --votes: criterion=variance (or information),
             max_per_item=1, new_item_cost=1. Repeatable.
-        skip: Table or Label Studio file with rows that must not be chosen again. Repeatable.
+        skip: Table with rows that must not be chosen again. Repeatable.
         labeled: Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed.
-        label_studio (TASKS.json): Also write tasks to import into Label Studio.
         votes (VOTES): Votes so far on the items of the pool: choose items for one more vote.
 
     Examples:
         The 100 rows most worth a label:
           snefy-ldl query model pool.csv --n 100 --out to_label.csv
 
-        A further round, as tasks for Label Studio:
-          snefy-ldl query model pool.csv --skip round1.csv
-          --label-studio tasks.json --out round2.csv
+        A further round:
+          snefy-ldl query model pool.csv --skip round1.csv --out round2.csv
 
         Then fit again with the new labels:
           snefy-ldl fit train.csv --labels no,yes --append to_label.csv ...
@@ -105,7 +100,7 @@ def query(
     if "diagnosis" in settings:
         raise input_error("--set diagnosis: the command makes it itself, of the labelled rows that --labeled names.")
     chosen = make_strategy(strategy, settings)
-    _check_outputs(out, label_studio, pool, labeled, *(skip or []))
+    table_output(out, pool, labeled, *(skip or []))
     source = open_table(pool)
     columns = _find_columns(fitted, source, id_name, split(keep))
     diagnosis = None if labeled is None else _whether_it_helps(fitted, open_table(labeled), source, columns)
@@ -126,19 +121,9 @@ def query(
             verbose=Console(stderr=True).is_terminal,
         )
     copied = [*columns.ids, *columns.kept, *columns.groups]
-    others = [c for c in source.columns if c not in (*copied, *columns.features)]
-    wanted = [*copied, *(others if label_studio else [])]
     with progress_bar("gather") as progress:
-        frame = source.take(rows, columns.features, wanted, progress)
+        frame = source.take(rows, columns.features, copied, progress)
     _write(out, fitted, frame, rows, utilities[rows], columns)
-    if label_studio is not None:
-        shown = [*columns.kept, *columns.groups, *others] or columns.features
-        _write_tasks(label_studio, fitted, frame, rows, utilities[rows], [*columns.ids, *shown], columns)
-        page = label_studio.with_suffix(".xml").name
-        say(
-            f"{len(rows):,} tasks for Label Studio written to {label_studio}, the set-up of their page to {page}",
-            "green",
-        )
     if out != "-":
         say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
         labels = ", ".join(label_names(fitted))
@@ -165,15 +150,6 @@ def _whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, co
     except (InputError, ValueError) as error:
         note(f"the benefit of choosing rows cannot be estimated from {known.file.name}: {error}")
         return None
-
-
-def _check_outputs(out: str, label_studio: Path | None, *inputs: Path | None) -> None:
-    """Raise where a file cannot be written, or is one that is read."""
-    table_output(out, *inputs)
-    if label_studio is not None and label_studio.suffix.lower() != ".json":
-        raise input_error(f"--label-studio {label_studio}: the file's name must end in .json.")
-    if label_studio is not None:
-        not_an_input("--label-studio", label_studio, *inputs)
 
 
 @dataclass(frozen=True)
@@ -296,39 +272,3 @@ def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, column
     empty = {label: np.full(len(frame), np.nan) for label in label_names(model) if label not in taken}
     with TableSink(out) as sink:
         sink.write(pd.concat([first, pd.DataFrame(empty), frame[copied], predicted], axis=1))
-
-
-def _write_tasks(
-    path: Path, model: SnefyLDL, frame: Any, rows: Any, scores: Any, shown: list[str], columns: _Columns
-) -> None:
-    """The chosen rows as tasks for Label Studio, which show these columns."""
-    import numpy as np
-
-    from snefy_ldl._internal.files import write_bytes
-    from snefy_ldl.apps.integrations.label_studio import make_config, write_tasks
-
-    with warnings_as_notes():
-        predicted = np.asarray(model.predict(columns.rows(model, frame)))
-    write_tasks(
-        path,
-        rows,
-        [dict(zip(shown, map(_task_cell, values))) for values in frame[shown].itertuples(index=False, name=None)],
-        predicted=predicted,
-        utilities=scores,
-        label_names=label_names(model),
-    )
-    images = [name for name in shown if any(_is_image(value) for value in frame[name].head(20))]
-    config = make_config(label_names(model), shown, images=images)
-    write_bytes(path.with_suffix(".xml"), config.encode())
-
-
-def _task_cell(value: Any) -> Any:
-    """A cell as JSON takes it: nothing for a gap, text for dates."""
-    if value is None or value != value:
-        return None
-    plain = value.item() if hasattr(value, "item") else value
-    return plain if isinstance(plain, (bool, int, float, str)) else str(plain)
-
-
-def _is_image(value: Any) -> bool:
-    return isinstance(value, str) and value.lower().endswith((".jpg", ".jpeg", ".png", ".gif", ".webp"))

@@ -224,14 +224,12 @@ class LabelReader:
         """Votes, with their features in the same table or in another one."""
         from snefy_ldl.datasets.labelled import find_id, join_features
 
-        columns = [] if file.suffix.lower() == ".json" else open_table(file).columns
+        columns = open_table(file).columns
         table = None if items is None else open_table(items)
         if form in ("auto", "long"):
             self.columns = _detected_columns(file, self.columns, form, self.labels, self.id_name, items)
         key = find_id(columns, self.id_name, self.features)
         if table is None:
-            if form == "wide" and self.features is None:
-                raise typer.BadParameter("--votes wide in one table: name the feature columns with --features.")
             self.features = self._feature_columns(columns, {*self.columns, *([key] if key else [])}, file)
         else:
             same = self.columns[0] if self.columns[0] in table.columns else None
@@ -330,8 +328,8 @@ def read_for_model(
     from snefy_ldl.datasets.labelled import join_features, read_labelled
 
     form: Any = options.votes
-    if form not in ("auto", "shares", "counts", "long", "wide"):
-        raise input_error(f"--votes {form}: use counts, long or wide.")
+    if form not in ("auto", "shares", "counts", "long"):
+        raise input_error(f"--votes {form}: use counts or long.")
     labels, id_name = label_names(model), recorded(model, "id")
     table, alone = open_table(file), options.vote_file is None
     columns: Any = tuple(recorded(model, "vote_columns") or vote_columns(opt.VOTE_COLUMNS))
@@ -412,7 +410,7 @@ class Items:
     Args:
         model: A fitted model.
         items: Table with the items' names and features.
-        votes: Votes so far, a table or a Label Studio export.
+        votes: Votes so far, a table.
         id_name: Text of ``--id``, or None.
 
     Raises:
@@ -465,7 +463,7 @@ def read_votes(model: Any, file: Path, id_name: str | None, items: set[str], tab
 
     Args:
         model: A fitted model.
-        file: A table, or a Label Studio export.
+        file: A table.
         id_name: Text of ``--id``, or None.
         items: Names of all items.
         table: Name of the table of the items, for messages.

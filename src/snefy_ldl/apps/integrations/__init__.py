@@ -5,7 +5,6 @@ module                                         extra       what it provides
 ============================================== =========== ============================================================
 :mod:`snefy_ldl.apps.integrations.onnx`          ``onnx``    mean, variance and quantiles as an ONNX file
 :mod:`snefy_ldl.apps.integrations.mlflow`        ``mlflow``  model folders as MLflow ``pyfunc`` models
-:mod:`snefy_ldl.apps.integrations.label_studio`  none        rows as Label Studio tasks with predicted distributions
 ============================================== =========== ============================================================
 """
 
