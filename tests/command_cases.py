@@ -233,7 +233,7 @@ COMMANDS: dict[str, tuple[list[Any], dict[str, Any]]] = {
             **SOURCE,
         },
     ),
-    "export": ([MODELS, ["out.onnx", "out.x", "parts", ""]], {"--levels": LEVELS, "--dtype": ["float32", "x", ""]}),
+    "export": ([MODELS, ["out.onnx", "out.x", "parts", ""]], {"--levels": LEVELS}),
 }
 #: What a command is given so that it is quick.
 ALWAYS = {

@@ -25,6 +25,19 @@ def interval_columns(labels: list[str]) -> list[str]:
     return [f"{label}_{end}" for label in labels for end in ("low", "high")]
 
 
+def label_names(model: Any) -> list[str]:
+    """Names of a fitted model's labels; numbered ones if it was fitted without.
+
+    Args:
+        model: a fitted model.
+
+    Returns:
+        As many names as labels.
+    """
+    names = model.label_names_
+    return [f"label_{r}" for r in range(model.n_labels_)] if names is None else [str(name) for name in names]
+
+
 def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float) -> dict[str, Any]:
     """Number of votes, and means and intervals of every label given the votes, a column each.
 
@@ -41,7 +54,7 @@ def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float) -> dict[s
 
     from snefy_ldl.datasets.table_files import round_shares
 
-    labels, tail = [str(label) for label in model.label_names_], 0.5 * (1.0 - level)
+    labels, tail = label_names(model), 0.5 * (1.0 - level)
     from snefy_ldl.votes.allocation import update  # torch
 
     dist = update(model, X, counts)
@@ -189,7 +202,7 @@ def prediction_columns(model: SnefyLDL, X: Any, intervals: Callable[[Any], Any] 
 
     from snefy_ldl.datasets.table_files import round_shares
 
-    labels = [str(label) for label in model.label_names_]
+    labels = label_names(model)
     columns = dict(zip(labels, np.asarray(model.predict(X)).T))
     if intervals is not None:
         columns |= dict(zip(interval_columns(labels), intervals(X).reshape(-1, 2 * len(labels)).T))

@@ -11,7 +11,7 @@ import pytest
 from integration_models import CITY, fitted
 from snefy_ldl import SnefyLDL, load
 from snefy_ldl.apps.integrations.mlflow import IntervalModel
-from snefy_ldl.apps.serve.explorer.rows import label_names
+from snefy_ldl.apps.rows import label_names
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.persistence import save_calibration
 

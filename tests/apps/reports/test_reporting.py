@@ -25,7 +25,6 @@ from snefy_ldl.apps.reports.report import (
     fit_rivals,
     judge_coverage,
     make_report,
-    measure_doubling,
     score_lines,
     worst_groups,
 )
@@ -263,39 +262,6 @@ def test_how_far_coverage_depends_on_the_row(report: Report) -> None:
     assert found["FSC"]["coverage"] == metrics.feature_stratified_coverage(first, D, ends, 4).mean()
     assert found["FSC"]["expected"] == metrics.conditional.fsc_ceiling(first, 4, 0.9)
     assert found["ERT"]["expected"] < 0.0
-
-
-def test_doubling_compares_the_regression_with_one_of_half_the_rows() -> None:
-    random = np.random.default_rng(0)
-    X = random.normal(size=(440, 8))
-    D = np.exp(X[:, :3] + random.normal(size=(440, 3)))
-    D /= D.sum(axis=1, keepdims=True)
-    train, rows = JudgedRows(X[:40], D[:40], LABELS), JudgedRows(X[40:], D[40:], LABELS)
-    rival = fit_rivals(rows, rows.X, (train, train.X))[1]
-    halves = np.split(np.random.default_rng(0).permutation(40), 2)
-    few = [SABFGS().fit(train.X[half], train.D[half]).predict(rows.X) for half in halves]
-    doubling = measure_doubling(rows, rival)
-    assert doubling.value == pytest.approx(np.mean([metrics.kl_divergence(rows.D, mean) for mean in few]), rel=1e-6)
-    assert doubling.value + doubling.mean == pytest.approx(metrics.kl_divergence(rows.D, rival.mean))
-    assert doubling.verdict == "better"
-
-
-def test_rows_that_teach_nothing_gain_nothing_by_doubling() -> None:
-    random = np.random.default_rng(0)
-    X, D = random.normal(size=(600, 1)), random.dirichlet([20.0, 30.0, 10.0], 600)
-    rows = JudgedRows(X, D, ["a", "b", "c"])
-    doubling = measure_doubling(rows, fit_rivals(rows, X)[1])
-    assert abs(doubling.mean) < 1e-3
-    assert doubling.verdict == "even"
-
-
-def test_a_clear_gain_that_is_tiny_is_not_called_one() -> None:
-    D = np.random.default_rng(0).dirichlet([2.0, 3.0], 400)
-    mean = np.full((400, 2), 0.5)
-    half = mean + np.array([1e-4, -1e-4])
-    almost = np.where(metrics.kl_divergence(D, half, per_row=True)[:, None] > 0, mean, half)
-    doubling = measure_doubling(JudgedRows(D, D, ["a", "b"]), Rival("even", almost, halves=np.stack([half, half])))
-    assert doubling.verdict == "even"
 
 
 def test_rows_in_groups_are_cross_fitted_by_group() -> None:

@@ -26,13 +26,12 @@ from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import (
     feature_names,
     group_columns,
-    label_names,
     open_table,
     recorded,
     row_names,
 )
 from snefy_ldl.apps.cli.votes import next_votes
-from snefy_ldl.apps.rows import model_rows, table_groups, takes_gaps
+from snefy_ldl.apps.rows import label_names, model_rows, table_groups, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.active.diagnosis import Diagnosis

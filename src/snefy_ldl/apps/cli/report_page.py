@@ -91,7 +91,6 @@ def render_report(
         kl=report.line("KL divergence"),
         likelihood=report.line("mean log likelihood"),
         fitted_to=training_rows(model.training_),
-        given=model.training_.get("given_rows", model.training_["rows"]),
         corners=corners,
         corner_words="" if corners is None else _list(corners.names),
         joint=joint,

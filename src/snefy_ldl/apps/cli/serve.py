@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import typer
 
@@ -107,7 +107,6 @@ def export(
     model: Path,
     out: Path,
     levels: str | None = None,
-    dtype: str = "float64",
 ) -> None:
     """Write a model as a file that gives mean, variance and quantiles without Python.
 
@@ -117,14 +116,10 @@ def export(
     Args:
         out (FILE): File to write, ending in .onnx.
         levels (A,B,C): Levels of the quantiles, or none; by default nine levels.
-        dtype (TYPE): Type of the features: float64, or float32 as many runtimes send.
 
     Examples:
         A file with nine quantiles:
           snefy-ldl export model/ model.onnx
-
-        For a runtime that sends float32:
-          snefy-ldl export model/ model.onnx --dtype float32
 
         Other quantiles:
           snefy-ldl export model/ model.onnx --levels 0.05,0.5,0.95
@@ -136,9 +131,7 @@ def export(
         raise input_error(f"{out}: name a file that ends in .onnx.")
     wanted = None if levels is None else [number(part, "--levels") for part in split(levels) if part != "none"]
     fitted = load_model(model, "cpu")
-    if dtype not in ("float64", "float32"):
-        raise input_error(f"--dtype {dtype}: use float64 or float32.")
-    export_onnx(fitted, out, wanted, dtype=cast(Any, dtype), verbose=1)
+    export_onnx(fitted, out, wanted, verbose=1)
     say(f"{out.stat().st_size / 1e6:.1f} MB written to {out}", "green")
     if fitted.columns_ is not None and not fitted.columns_.is_plain:
         say("text, dates and gaps: the file's metadata describes the numbers it takes", "yellow")

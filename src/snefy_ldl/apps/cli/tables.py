@@ -12,7 +12,7 @@ import typer
 from snefy_ldl._internal.text import shorten
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import given, input_error, note, progress_bar, say, vote_columns
-from snefy_ldl.apps.rows import group_levels, model_rows, table_groups, takes_gaps
+from snefy_ldl.apps.rows import group_levels, label_names, model_rows, table_groups, takes_gaps
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Form, Labelled
@@ -35,19 +35,6 @@ def odd_cells(model: SnefyLDL, table: Any, names: list[str]) -> list[Any]:
 
     columns = model.columns_
     return columns.odd_cells(model_rows(model, table, names)) if isinstance(columns, TableEncoder) else []
-
-
-def label_names(model: SnefyLDL) -> list[str]:
-    """Names of a model's labels as texts.
-
-    Args:
-        model: A fitted model.
-
-    Returns:
-        The names (L).
-    """
-    names = model.label_names_
-    return [f"label_{r}" for r in range(model.n_labels_)] if names is None else [str(label) for label in names]
 
 
 def open_table(file: Path) -> TableSource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
 import warnings
@@ -189,12 +190,11 @@ def predict_on_ray(
     with connected(address, workers) as ray:
         from ray import data as ray_data
 
+        logging.getLogger("ray.data.exceptions").setLevel(logging.CRITICAL)  # errors are raised here
         allocation = allocate_workers(ray.cluster_resources(), workers, WORKER_CPUS)
         context = ray_data.DataContext.get_current()
         context.execution_options.preserve_order = True
-        context.use_datasource_v2 = (
-            False  # its listing task needs a whole processor, which nodes of one never have free
-        )
+        context.use_datasource_v2 = False  # it lists files on a whole processor, which may not be free
         light = {"num_cpus": READING_CPUS}
         try:
             rows = ray_data.read_parquet(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from snefy_ldl._internal.progress import track
 from snefy_ldl._internal.special import pair_index
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_choice
 from snefy_ldl.auto import AutoLDL
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.recognise import NumberColumn
@@ -40,8 +39,6 @@ from snefy_ldl.training.guides import Guides
 
 #: Levels of the quantiles in an exported model: the median, and central intervals of 50, 80, 90 and 95 %.
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
-#: In which precision features come in; the distribution is computed in float64 either way.
-Precision = Literal["float64", "float32"]
 #: Newton steps to a root of a cubic that rises between 0 and 1.
 NEWTON_STEPS = 7
 #: Cells of a grid per standard deviation of the sharpest component, and Gauss-Legendre nodes per cell: a cubic between
@@ -75,7 +72,6 @@ class InputColumns(_Tables):
 
     Args:
         model: fitted.
-        dtype: of the input.
 
     Attributes:
         names: of the input columns, or None if the model has no names.
@@ -83,11 +79,11 @@ class InputColumns(_Tables):
         width: number of input columns.
     """
 
-    def __init__(self, model: Any, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         columns, known = model.columns_, getattr(model, "feature_names_in_", None)
         self.names = None if known is None else [str(name) for name in known]
-        self.width, self._dtype = int(model.n_features_in_), dtype
+        self.width = int(model.n_features_in_)
         self.encoded = False
         self._fill = columns is not None
         if isinstance(columns, TableEncoder):
@@ -106,8 +102,7 @@ class InputColumns(_Tables):
             self.hold(fills=np.asarray(fills, dtype=np.float64), order=np.array(order, dtype=np.int64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, width) -> (B, d), float64."""
-        x = x.double()
+        """(B, width) -> (B, d)."""
         if not self._fill:
             return x
         missing = torch.isnan(x)
@@ -116,7 +111,7 @@ class InputColumns(_Tables):
 
     def example(self) -> Tensor:
         """Example input."""
-        return torch.zeros(3, self.width, dtype=self._dtype)
+        return torch.zeros(3, self.width, dtype=torch.float64)
 
     def words(self) -> str:
         """A description of the input."""
@@ -133,7 +128,6 @@ class CustomInputs(nn.Module):
 
     Args:
         model: fitted.
-        dtype: in which real numbers come; others keep their type.
 
     Attributes:
         names: None, since a tensor has no column names.
@@ -147,7 +141,7 @@ class CustomInputs(nn.Module):
     names = None
     encoded = False
 
-    def __init__(self, model: Any, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         row = model.training_.get("row")
         if row is None:
@@ -159,7 +153,7 @@ class CustomInputs(nn.Module):
         kind = getattr(torch, str(row["dtype"]))
         self.shape = tuple(int(size) for size in row["shape"])
         self.width = self.shape[0] if len(self.shape) == 1 else None
-        self._dtype = dtype if kind.is_floating_point else kind
+        self._dtype = torch.float64 if kind.is_floating_point else kind
 
     def forward(self, x: Tensor) -> Tensor:
         """The batch itself."""
@@ -296,7 +290,6 @@ class ModelGraph(_Tables):
         model: a fitted :class:`~snefy_ldl.SnefyLDL`, or an estimator around one (AutoLDL, GroupedLDL); a custom network
             must take single tensors.
         levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them.
-        dtype: in which features come in: "float64" or "float32".
         verbose: 1 shows progress on stderr.
 
     Attributes:
@@ -318,9 +311,7 @@ class ModelGraph(_Tables):
 
     inputs: InputColumns | CustomInputs
 
-    def __init__(
-        self, model: Any, levels: Sequence[float] | None = None, dtype: Precision = "float64", verbose: int = 0
-    ) -> None:
+    def __init__(self, model: Any, levels: Sequence[float] | None = None, verbose: int = 0) -> None:
         super().__init__()
         while isinstance(model, (AutoLDL, ModelWrapper)):
             model = model.model_
@@ -333,9 +324,8 @@ class ModelGraph(_Tables):
         self.levels = tuple(float(level) for level in (LEVELS if levels is None else np.atleast_1d(levels)))
         if not all(0.0 < level < 1.0 for level in self.levels):
             raise InputError(f"levels of quantiles must lie strictly between 0 and 1; got {self.levels}.")
-        check_choice("dtype", dtype, ("float64", "float32"))
         custom = not isinstance(model.net_.backbone, StackedMLP)
-        self.inputs = (CustomInputs if custom else InputColumns)(model, getattr(torch, dtype))
+        self.inputs = (CustomInputs if custom else InputColumns)(model)
         self.guides = None if model.guides_ is None or model.inputs_ == "features" else GuideGraph(model.guides_)
         self._both = model.inputs_ == "both"
         net = copy.deepcopy(model.net_).cpu().eval()

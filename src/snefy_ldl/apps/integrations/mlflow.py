@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl.apps.serve.explorer.rows import label_names
+from snefy_ldl.apps.rows import label_names
 from snefy_ldl.apps.serve.store import load_intervals
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.persistence import load

@@ -16,8 +16,8 @@ from torch.export import Dim
 from snefy_ldl._internal.files import write_bytes
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.apps.integrations.graph import ModelGraph, Precision
-from snefy_ldl.apps.serve.explorer.rows import label_names
+from snefy_ldl.apps.integrations.graph import ModelGraph
+from snefy_ldl.apps.rows import label_names
 from snefy_ldl.errors import InputError
 
 __all__ = ["export_onnx"]
@@ -28,28 +28,19 @@ OPSET = 20
 INPUT, OUTPUTS = "features", ("mean", "variance", "quantiles")
 
 
-def export_onnx(
-    model: Any,
-    path: str | Path,
-    levels: Sequence[float] | None = None,
-    *,
-    dtype: Precision = "float64",
-    verbose: int = 0,
-) -> Path:
+def export_onnx(model: Any, path: str | Path, levels: Sequence[float] | None = None, *, verbose: int = 0) -> Path:
     """Write a fitted model as an ONNX file that gives mean, variance and quantiles.
 
-    Its input ``features`` is (B, d), NaN where the model was fitted with gaps, or the input of a custom network; its
-    outputs are ``mean`` (B, L), ``variance`` (B, L) and ``quantiles`` (B, L, A), in float64. Names of labels and
-    features, levels and how a table was read are in the file's metadata. Means and variances equal the model's to
-    rounding (the network runs in float32), quantiles to 1e-5.
+    Its input ``features`` is (B, d) in float64, NaN where the model was fitted with gaps, or the input of a custom
+    network; its outputs are ``mean`` (B, L), ``variance`` (B, L) and ``quantiles`` (B, L, A), in float64. Names of
+    labels and features, levels and how a table was read are in the file's metadata. Means and variances equal the
+    model's to rounding (the network runs in float32), quantiles to 1e-5.
 
     Args:
         model: a fitted :class:`~snefy_ldl.SnefyLDL`, or an :class:`~snefy_ldl.AutoLDL` that kept one. A custom network
             must take single tensors.
         path: file to write, ending in .onnx; one that is there is replaced.
         levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them.
-        dtype: in which features come in, "float64" or "float32": a graph takes one of them. Whole numbers that
-            a custom network takes, such as pixels, keep their type.
         verbose: 1 shows progress on stderr.
 
     Returns:
@@ -77,7 +68,7 @@ def export_onnx(
     path = Path(path)
     if path.suffix.lower() != ".onnx" or path.is_dir():
         raise InputError(f"{path}: name a file that ends in .onnx.")
-    graph = ModelGraph(model, levels, dtype, verbose).eval()
+    graph = ModelGraph(model, levels, verbose).eval()
     log, shapes = logging.getLogger("torch.onnx"), ({0: Dim("rows")},)
     level = log.level
     with Progress("export", 1, show=bool(verbose)) as progress, warnings.catch_warnings(), torch.no_grad():

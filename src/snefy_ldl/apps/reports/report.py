@@ -48,8 +48,6 @@ FEWEST_ROWS, FEWEST_CALIBRATED, FEWEST_IN_GROUP = 10, 40, 10
 FOLDS = 5
 #: Confidence level of paired intervals, and the chance that a group is called worse by luck, over all groups together.
 PAIRED_LEVEL, FALSE_ALARM = 0.95, 0.05
-#: Smallest relative gain by twice as many rows that is worth mentioning.
-RELEVANT_GAIN = 0.02
 #: Most values of a column that make a group each; columns of more are cut into quarters.
 MOST_VALUES = 8
 
@@ -286,7 +284,6 @@ class Rival:
         name: What to call it.
         mean: Its predictions (N, L).
         log_prob: Log density or probability it gave to what was observed (N,); None if it gives none.
-        halves: Its predictions from either half of its rows alone (2, N, L); None if that was not tried.
 
     Example:
         >>> Rival("constant mean", np.full((2, 2), 0.5)).log_prob is None
@@ -296,7 +293,6 @@ class Rival:
     name: str
     mean: Array
     log_prob: Array | None = None
-    halves: Array | None = None
 
 
 def fit_rivals(
@@ -329,7 +325,6 @@ def fit_rivals(
         ['constant mean', 'SA-BFGS']
     """
     mean, linear, log_prob = np.empty(rows.D.shape), np.empty(rows.D.shape), np.empty(len(rows))
-    halves = np.empty((2, *rows.D.shape))
     if train is not None:
         jobs = [(*train, np.arange(len(rows)))]
     else:
@@ -337,12 +332,10 @@ def fit_rivals(
     for given, features, test in jobs:
         mean[test] = _mean_shares(given)
         linear[test] = np.asarray(SABFGS().fit(features, given.D).predict(numbers[test]))
-        for k, half in enumerate(np.array_split(np.random.default_rng(0).permutation(len(given)), 2)):
-            halves[k, test] = np.asarray(SABFGS().fit(features[half], given.D[half]).predict(numbers[test]))
         if density:
             log_prob[test] = _constant_density(given)(rows.pick(test))
     constant = Rival("constant mean", mean, log_prob if density else None)
-    return [constant, Rival("SA-BFGS", linear, halves=halves)]
+    return [constant, Rival("SA-BFGS", linear)]
 
 
 def one_dirichlet(D: Array) -> Array:
@@ -490,30 +483,6 @@ def score_lines(answers: Answers, rows: JudgedRows, rivals: Sequence[Rival]) -> 
         lines.append(ScoreLine.of(title, meaning, BETTER[name], ours, others))
     likely = [rival.log_prob for rival in rivals]
     return [*lines, ScoreLine.of("mean log likelihood", LIKELIHOODS[answers.kind], "higher", answers.log_prob, likely)]
-
-
-def measure_doubling(rows: JudgedRows, rival: Rival) -> Difference:
-    """What twice as many rows gain a rival: its KL divergence minus that with half of them, the mean of both halves.
-
-    Args:
-        rows: The judged rows.
-        rival: Which has learned from either half of its rows, too.
-
-    Returns:
-        The paired difference, whose ``value`` is the KL divergence with half of the rows; "even" also if it is smaller
-        than :data:`RELEVANT_GAIN` of that.
-
-    Example:
-        >>> D = np.random.default_rng(0).dirichlet([2.0, 3.0], 12)
-        >>> rival = Rival("exact", D, halves=np.full((2, 12, 2), 0.5))
-        >>> measure_doubling(JudgedRows(D, D, ["a", "b"]), rival).verdict
-        'better'
-    """
-    assert rival.halves is not None
-    full, *halves = (metrics.kl_divergence(rows.D, mean, per_row=True) for mean in (rival.mean, *rival.halves))
-    found = Difference.of(full, np.mean(halves, axis=0), "lower")
-    is_relevant = abs(found.mean) >= RELEVANT_GAIN * found.value
-    return found if is_relevant else Difference(found.value, found.mean, found.half_width, "even")
 
 
 # -- coverage ----------------------------------------------------------------------------------------------------------
@@ -809,8 +778,6 @@ class Report:
         answers: The answers.
         rivals: Names of the simple rivals.
         scores: Measures of the model and its rivals.
-        doubling: KL divergence of SA-BFGS minus what it has if it learns from half as many rows.
-        rival_rows: Rows that SA-BFGS learned from.
         trust: Coverage before and after calibration; None for votes.
         importance: What shuffling each column costs, the most important first.
         worst_rows: The rows with the largest errors.
@@ -838,8 +805,6 @@ class Report:
     answers: Answers
     rivals: list[str]
     scores: list[ScoreLine]
-    doubling: Difference
-    rival_rows: int
     trust: Trust | None
     importance: list[Importance]
     worst_rows: list[RowMiss]
@@ -925,8 +890,6 @@ def make_report(
         answers=answers,
         rivals=[rival.name for rival in rivals],
         scores=score_lines(answers, rows, rivals),
-        doubling=measure_doubling(rows, rivals[-1]),
-        rival_rows=len(rows) * (FOLDS - 1) // FOLDS if train is None else len(train),
         trust=judge_coverage(parts, rows, answers, None if folds else calibration, random_state, numbers[:, 0]),
         importance=rank_columns(parts, rows.X, (rows.D, rows.counts), rows.labels, random, before=known),
         worst_rows=worst_rows(answers, rows),

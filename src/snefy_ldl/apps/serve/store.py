@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from snefy_ldl.apps.serve.explorer.rows import label_names, past_columns, typical_features
+from snefy_ldl.apps.rows import label_names
+from snefy_ldl.apps.serve.explorer.rows import past_columns, typical_features
 from snefy_ldl.apps.serve.limits import Fault
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.columns import TableEncoder, columns_of

@@ -21,7 +21,8 @@ import torch
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.apps.serve.explorer.rows import PageRows, label_names, make_controls, past_columns, typical_features
+from snefy_ldl.apps.rows import label_names
+from snefy_ldl.apps.serve.explorer.rows import PageRows, make_controls, past_columns, typical_features
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.maxent import SABFGS

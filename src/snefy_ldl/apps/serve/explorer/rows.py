@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._internal.types import Array
+from snefy_ldl.apps.rows import label_names
 from snefy_ldl.auto import AutoLDL
 from snefy_ldl.datasets.columns import GapFiller, TableEncoder, columns_of
 from snefy_ldl.datasets.labelled import find_id
@@ -135,19 +136,6 @@ def _(model: SnefyLDL) -> Any:
     inner = copy.copy(model)
     inner.fitted_ = replace(model.fitted_, columns=None, feature_names=None, n_features=model.columns_.n_out)
     return inner
-
-
-def label_names(model: Any) -> list[str]:
-    """Names of a fitted model's labels; numbered ones if it was fitted without.
-
-    Args:
-        model: fitted.
-
-    Returns:
-        As many names as labels.
-    """
-    names = model.label_names_
-    return [f"label_{r}" for r in range(model.n_labels_)] if names is None else [str(name) for name in names]
 
 
 @singledispatch
