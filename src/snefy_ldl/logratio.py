@@ -389,14 +389,15 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         mean = torch.as_tensor(self._combine(guides) @ helmert(self.n_labels_).T)
         location = mean + shift @ back[:, :n_axes].T  # (M, N, P)
         centres = torch.nn.functional.pad(net.centres, (0, len(back) - n_axes))
+        presence: dict[str, Tensor] = {}
         if maps is not None:
             back = back @ torch.linalg.inv(maps)
             factor = back[:, None] * log_scale.exp()[:, :, None]  # (M, N, P, P)
+            factor = factor.transpose(0, 1).contiguous()  # rows first
         else:
-            factor = back * log_scale.exp()[..., None]
-        parts = [log_weights - math.log(n_members), location, factor]
-        log_weights, location, factor = (part.transpose(0, 1).contiguous() for part in parts)  # rows first
-        presence: dict[str, Tensor] = {}
+            factor, presence["scale"] = back, log_scale[..., 0].exp().T.contiguous()
+        parts = [log_weights - math.log(n_members), location]
+        log_weights, location = (part.transpose(0, 1).contiguous() for part in parts)
         if odds is not None:
             presence["row_odds"] = (torch.as_tensor(odds) + extra).transpose(0, 1).contiguous()
             presence["odds"] = net.odds[:, net.patterns]

@@ -51,8 +51,9 @@ NETS, NET_POINTS = 8, 512
 DRAWS = NETS * NET_POINTS
 #: Further points of each net, spread evenly over all components whose weight within their member exceeds this.
 RARE_POINTS, RARE_WEIGHT = 128, 1e-5
-#: A quantile with fewer draws than this on one side is taken from the smooth distribution of the share.
-TAIL_DRAWS = 100
+#: A quantile at a level below this, or above one minus it, with fewer draws inside (0, 1) on one side of it than that
+#: is taken from the smooth distribution of the share.
+CENTRAL_LEVEL, TAIL_DRAWS = 0.025, 100
 #: With fewer draws whose share is neither 0 nor 1 that distribution is made of draws given that it is neither.
 FEW_INSIDE = 64
 #: Widths below this are too narrow for draws in float32.
@@ -86,11 +87,12 @@ class Mixture:
     Args:
         log_weights: log probability of every component (N, M, K); they sum to one over both.
         location: (N, M, P).
-        factor: F (N, M, P, Q), of full rank, Q >= P.
+        factor: F (N, M, P, Q), of full rank, Q >= P; with ``scale`` one for all rows and members (P, Q).
         centres: c (M, K, Q).
         log_widths: log σ (M, K).
         row_odds: log odds of presence (N, M, L) of every row and member; None if all labels are always there.
         odds: added to them in every component (M, K, L); None if ``row_odds`` is.
+        scale: what one factor for all is multiplied by in every row and member (N, M).
     """
 
     log_weights: Tensor
@@ -100,6 +102,7 @@ class Mixture:
     log_widths: Tensor
     row_odds: Tensor | None = None
     odds: Tensor | None = None
+    scale: Tensor | None = None
 
     def __post_init__(self) -> None:
         if (self.row_odds is None) != (self.odds is None):
@@ -110,8 +113,13 @@ class Mixture:
 
     @property
     def _per_row(self) -> dict[str, Tensor]:
-        names = ("log_weights", "location", "factor", "row_odds")
+        names = ("log_weights", "location", "factor" if self.scale is None else "scale", "row_odds")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    @property
+    def factors(self) -> Tensor:
+        """F of every row and member (N, M, P, Q)."""
+        return self.factor if self.scale is None else self.scale[..., None, None] * self.factor
 
     def take(self, rows: Any) -> Mixture:
         """Some of the rows."""
@@ -131,8 +139,12 @@ class Mixture:
 
     def mapped(self, matrix: Tensor) -> Mixture:
         """The mixture of ``matrix @ z``, matrix (P', P) or (N, P', P) of full rank; all of it is there."""
-        location, factor = self.location @ matrix.transpose(-1, -2), matrix[..., None, :, :] @ self.factor
-        return replace(self, location=location, factor=factor, row_odds=None, odds=None)
+        location = self.location @ matrix.transpose(-1, -2)
+        if self.scale is None or matrix.dim() > 2:
+            factor, scale = matrix[..., None, :, :] @ self.factors, None
+        else:
+            factor, scale = matrix @ self.factor, self.scale
+        return replace(self, location=location, factor=factor, row_odds=None, odds=None, scale=scale)
 
     def given(self, matrix: Tensor, value: Tensor) -> tuple[Mixture, Tensor]:
         """The mixture of z once ``matrix @ z`` is known, and the log density of what is known.
@@ -147,11 +159,11 @@ class Mixture:
         seen = self.mapped(matrix)
         log_terms = Gaussians(seen).log_terms(value[None])[0]  # (N, M, K)
         log_p = torch.logsumexp(log_terms.flatten(1), -1)
-        pull = torch.linalg.pinv(seen.factor)  # (N, M, Q, k)
+        factor, pull = self.factors, torch.linalg.pinv(seen.factors)  # (N, M, Q, k)
         gap = (value[:, None] - seen.location)[..., None]
-        location = self.location + (self.factor @ (pull @ gap))[..., 0]
-        factor = self.factor - self.factor @ pull @ seen.factor
-        return replace(self, log_weights=log_terms - log_p[:, None, None], location=location, factor=factor), log_p
+        location = self.location + (factor @ (pull @ gap))[..., 0]
+        factor, log_weights = factor - factor @ pull @ seen.factors, log_terms - log_p[:, None, None]
+        return replace(self, log_weights=log_weights, location=location, factor=factor, scale=None), log_p
 
 
 class Gaussians:
@@ -165,7 +177,7 @@ class Gaussians:
 
     def __init__(self, mixture: Mixture) -> None:
         self.mixture = mixture
-        turn, upper = torch.linalg.qr(mixture.factor.transpose(-1, -2))  # (N, M, Q, P), (N, M, P, P)
+        turn, upper = torch.linalg.qr(mixture.factors.transpose(-1, -2))  # (N, M, Q, P), (N, M, P, P)
         sign = torch.sign(torch.diagonal(upper, dim1=-2, dim2=-1))
         sign = torch.where(sign == 0.0, 1.0, sign)
         self.lower = (upper * sign[..., None]).transpose(-1, -2)
@@ -278,8 +290,11 @@ def presence_chances(log_odds: Tensor, sure: int | None = None) -> tuple[Tensor,
 
 
 def draw_presence(first: Tensor, free: Tensor, uniform: Tensor, dim: int = -1) -> Tensor:
-    """Which labels are there, by their chances and uniform numbers, all of one shape."""
-    lead = (uniform < first).to(torch.uint8).argmax(dim, keepdim=True)
+    """Which labels are there, by their chances and uniform numbers that broadcast to their shape."""
+    n_labels = first.shape[dim]
+    order = torch.arange(n_labels, 0, -1, dtype=torch.int16, device=first.device)
+    order = order.reshape([-1 if at == dim % first.dim() else 1 for at in range(first.dim())])
+    lead = n_labels - (order * (uniform < first)).amax(dim, keepdim=True).long()  # faster than argmax
     return (uniform < free).scatter_(dim, lead, True)
 
 
@@ -336,7 +351,7 @@ def _net(n_normals: int, n_uniforms: int, points: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class NetDraws:
-    """Quasi-random draws of b rows, S = nets times points, the first ``NET_POINTS`` of every net of equal weight.
+    """Quasi-random draws of b rows: ``NET_POINTS`` of every net, of equal weight, then further ones of every net.
 
     Args:
         mixture: of these rows.
@@ -358,18 +373,12 @@ class NetDraws:
     @cached_property
     def pull(self) -> Tensor:
         """Pseudoinverse of F (b, M, Q, P)."""
-        return torch.linalg.pinv(self.mixture.factor)
+        return torch.linalg.pinv(self.mixture.factors)
 
     @cached_property
     def shares(self) -> Tensor:
         """(b, L, S)."""
         return torch.softmax(self.logs, 1)
-
-    @property
-    def even(self) -> Tensor:
-        """Whether a draw is one of those of equal weight (S,)."""
-        n_points = self.logs.shape[-1] // NETS
-        return (torch.arange(n_points, device=self.logs.device) < NET_POINTS).repeat(NETS)
 
     def fewest_inside(self, label: int) -> int:
         """How many draws of a row, at least, have a share of a label that is neither 0 nor 1."""
@@ -382,10 +391,16 @@ class NetDraws:
 
     def net_averages(self, values: Tensor) -> Tensor:
         """Weighted means of values (b, L, S) by every net (b, L, nets)."""
-        weights = self.weights.to(values).unflatten(1, (NETS, -1))
+        weights = by_net(self.weights.to(values))
         weights = weights / weights.sum(-1, keepdim=True)
-        values = values.unflatten(2, (NETS, -1)).transpose(1, 2)  # (b, nets, L, points)
+        values = by_net(values).transpose(1, 2)  # (b, nets, L, points)
         return (values @ weights[..., None])[..., 0].transpose(1, 2).double()
+
+
+def by_net(values: Tensor) -> Tensor:
+    """Values of draws (..., S) by the net that they belong to (..., nets, points)."""
+    parts = values[..., :DRAWS], values[..., DRAWS:]
+    return torch.cat([part.unflatten(-1, (NETS, -1)) for part in parts if part.shape[-1]], -1)
 
 
 class LogRatioRows(SimplexRows):
@@ -552,10 +567,10 @@ class LogRatioRows(SimplexRows):
         n_members, n_components = mixture.log_widths.shape
         noise = torch.randn((*picked.shape, mixture.centres.shape[-1]), **kind)
         noise = mixture.centres.flatten(0, 1)[picked] + mixture.log_widths.flatten().exp()[picked][..., None] * noise
-        member = picked // n_components
+        member, factors = picked // n_components, mixture.factors
         z = noise.new_zeros((*picked.shape, mixture.location.shape[-1]))
         for m in range(n_members):
-            mine = mixture.location[:, m] + torch.einsum("npq,snq->snp", mixture.factor[:, m], noise)
+            mine = mixture.location[:, m] + torch.einsum("npq,snq->snp", factors[:, m], noise)
             z = torch.where((member == m)[..., None], mine, z)
         logs = z @ self.basis
         if mixture.row_odds is not None and mixture.odds is not None:
@@ -588,40 +603,62 @@ class LogRatioRows(SimplexRows):
         common = (within > RARE_WEIGHT).to(weights)
         allotted = [(NET_POINTS, within), (RARE_POINTS, common / common.sum(-1, keepdim=True))]
         allotted = allotted[: 1 + (self.n_components > 1)]
-        n_points = sum(size for size, _ in allotted)
-        nets = [_net(q, n_labels if self.may_be_zero else 0, size) for size, _ in allotted]
-        noise, uniform = (torch.cat(parts, 2).to(self.device) for parts in zip(*nets))
+        sizes = [size for size, _ in allotted]
+        noise, uniform = self._points(sizes)
         placed = [_allot(members, share, size) for size, share in allotted]
-        component = torch.cat([numbers for _, numbers in placed], 2).flatten(1)  # (b, S)
-
-        narrow = part.factor.norm(dim=-1).amin() * part.log_widths.exp().amin() < NARROW
-        turned = self.basis.T @ part.factor  # (b, M, L, Q)
-        middle = (part.location @ self.basis)[..., None] + torch.einsum("bmlq,mkq->bmlk", turned, part.centres)
+        component = torch.cat([numbers.flatten(1) for _, numbers in placed], 1)  # (b, S)
+        middle, width = self._middle(part), part.log_widths.flatten().exp()[component]
+        if part.scale is not None:
+            width = width * part.scale.gather(1, component // part.log_widths.shape[1])
+        narrow = width.amin() * part.factor.norm(dim=-1).amin() < NARROW
         dtype = torch.float64 if bool(narrow) else torch.float32
-        middle = middle.transpose(1, 2).flatten(2).to(dtype)  # (b, L, M K)
-        middle = middle.gather(2, component[:, None].expand(-1, n_labels, -1))
-        width = part.log_widths.flatten().exp().to(dtype)[component][:, None]
-        logs = width.new_empty((len(part), n_labels, NETS, n_points))
-        turned, start = turned.to(dtype), 0
-        for (size, _), (ends, _) in zip(allotted, placed):
-            same = bool((ends == ends[:1]).all())
-            for block in [slice(0, len(part))] if same else [slice(row, row + 1) for row in range(len(part))]:
-                at = [start, *(ends[block.start] + start).tolist()]
-                for m, (low, high) in enumerate(pairwise(at)):
-                    own = noise[:, :, low:high].reshape(q, -1).to(dtype)  # (Q, nets · points)
-                    logs[block, :, :, low:high] = (turned[block, m] @ own).unflatten(2, (NETS, -1))
-            start += size
-        logs = logs.flatten(2).mul_(width).add_(middle)
+        middle = middle.to(dtype).gather(2, component[:, None].expand(-1, n_labels, -1))
+        if part.scale is not None:
+            moved = self._moved.to(dtype).expand_as(middle)
+        else:
+            turned = (self.basis.T @ part.factor).to(dtype)  # (b, M, L, Q)
+            moved, start = torch.empty_like(middle), 0
+            for size, (ends, _) in zip(sizes, placed):
+                points = slice(start, start + NETS * size)
+                own, into = (table[..., points].unflatten(-1, (NETS, size)) for table in (noise.to(dtype), moved))
+                same = bool((ends == ends[:1]).all())
+                for block in [slice(0, len(part))] if same else [slice(row, row + 1) for row in range(len(part))]:
+                    for m, (low, high) in enumerate(pairwise([0, *ends[block.start].tolist()])):
+                        table = own[..., low:high].reshape(q, -1)
+                        into[block, ..., low:high] = (turned[block, m] @ table).unflatten(2, (NETS, -1))
+                start = points.stop
+        logs = middle.addcmul_(moved, width.to(dtype)[:, None])
         if self.may_be_zero:
             first, free = (
                 table.transpose(1, 2).float().gather(2, component[:, None].expand(-1, n_labels, -1))
                 for table in presence_chances(log_odds, sure)
             )
-            there = draw_presence(first, free, uniform.flatten(1).expand_as(logs), 1)
-            logs = logs.masked_fill_(~there, -math.inf)
-        expected = sum(size * members[..., None] * share for size, share in allotted) / n_points
+            logs = logs.masked_fill_(~draw_presence(first, free, uniform, 1), -math.inf)
+        expected = sum(size * members[..., None] * share for size, share in allotted) / sum(sizes)
         importance = (weights / expected).nan_to_num(0.0).flatten(1).gather(1, component)
-        return NetDraws(part, logs, component, importance / importance.sum(1, keepdim=True), noise.flatten(1))
+        return NetDraws(part, logs, component, importance / importance.sum(1, keepdim=True), noise)
+
+    def _points(self, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Normal (Q, S) and uniform numbers (L, S) of nets of these sizes, one after the other."""
+        n_uniforms = self.n_labels if self.may_be_zero else 0
+        nets = [_net(self.mixture.centres.shape[-1], n_uniforms, size) for size in sizes]
+        normal, uniform = (torch.cat([part.flatten(1) for part in parts], 1).to(self.device) for parts in zip(*nets))
+        return normal, uniform
+
+    def _middle(self, part: Mixture) -> Tensor:
+        """Log-amounts in the middle of every component (b, L, M K)."""
+        location, turned = (part.location @ self.basis)[..., None], self.basis.T @ part.factor
+        if part.scale is None:
+            around = torch.einsum("bmlq,mkq->bmlk", turned, part.centres)
+        else:
+            around = part.scale[..., None, None] * torch.einsum("lq,mkq->mlk", turned, part.centres)
+        return (location + around).transpose(1, 2).flatten(2)
+
+    @cached_property
+    def _moved(self) -> Tensor:
+        """By how much the normal numbers move log-amounts if all rows have one factor (L, S)."""
+        sizes = [NET_POINTS, RARE_POINTS][: 1 + (self.n_components > 1)]
+        return (self.basis.T @ self.mixture.factor) @ self._points(sizes)[0].to(self.basis)
 
     def _net_chunks(self) -> list[slice]:
         step = max(1, CACHE_ELEMENTS // (DRAWS * self.n_labels))
@@ -686,15 +723,18 @@ class LogRatioRows(SimplexRows):
         inner: Array = (levels - zero) / np.maximum(1.0 - only - zero, SMALLEST_POSITIVE)
         return inner
 
-    def _ranks(self, draws: NetDraws, inner: Array) -> tuple[Index, Mask]:
-        """Places of levels (b, L, A) among the sorted even draws, and whether these are far enough from their ends."""
+    def _ranks(self, draws: NetDraws, levels: Array, inner: Array) -> tuple[Index, Mask]:
+        """Places of levels (b, L, A) among the sorted even draws, and whether draws answer them, by their number."""
         at_zero, inside = np.zeros((1, 1, 1), dtype=np.int64), np.full((1, 1, 1), DRAWS)
         if self.may_be_zero:
-            there = ~torch.isneginf(draws.logs[..., draws.even])
-            alone = there & (there.sum(1, keepdim=True) == 1)
-            at_zero = (~there).sum(2)[..., None].cpu().numpy()
-            inside = DRAWS - at_zero - alone.sum(2)[..., None].cpu().numpy()
-        central: Mask = (np.minimum(inner, 1.0 - inner) * inside >= TAIL_DRAWS) & (self.n_labels > 2)
+            there = (~torch.isneginf(draws.logs[..., :DRAWS])).float()
+            inside, alone = there.sum(2), (there.sum(1, keepdim=True) == 1).float()
+            at_zero = DRAWS - inside
+            inside = inside - torch.bmm(there, alone.transpose(1, 2))[..., 0]
+            at_zero, inside = (count[..., None].long().cpu().numpy() for count in (at_zero, inside))
+        few = np.minimum(inner, 1.0 - inner) * inside < TAIL_DRAWS
+        extreme = np.minimum(levels, 1.0 - levels) < CENTRAL_LEVEL
+        central: Mask = (inner > 0.0) & (inner < 1.0) & ~(few & extreme) & (inside > 0) & (self.n_labels > 2)
         return np.clip(at_zero + np.ceil(inner * inside).astype(np.int64) - 1, 0, DRAWS - 1), central
 
     def label_quantiles(self, levels: Array) -> Array:
@@ -703,14 +743,16 @@ class LogRatioRows(SimplexRows):
         answer = np.where(inner >= 1.0, 1.0, 0.0)
         for rows in self._net_chunks():
             draws, wanted, found = self._net_draws(rows), inner[rows], answer[rows]
-            rank, central = self._ranks(draws, wanted)
-            tail, sought, places = (wanted > 0.0) & (wanted < 1.0) & ~central, central.any(-1), np.unique(rank[central])
-            shares = draws.shares[..., draws.even].cpu().numpy()  # (b, L, S)
-            if 0 < len(places) <= FEW_LEVELS:
-                few = np.stack([np.partition(shares, place)[..., place] for place in places], -1)
-                few = np.take_along_axis(few, np.clip(np.searchsorted(places, rank), 0, len(places) - 1), -1)
-                found[central] = few[central]
-            elif len(places):
+            rank, central = self._ranks(draws, levels[rows], wanted)
+            tail, sought = (wanted > 0.0) & (wanted < 1.0) & ~central, central.any(-1)
+            shares = draws.shares[..., :DRAWS].cpu().numpy()  # (b, L, S)
+            if levels.shape[2] <= FEW_LEVELS:
+                for row, r, a in zip(*np.nonzero(central)):
+                    own = shares[row, r]
+                    own = own[own > 0.0] if self.may_be_zero else own
+                    place = rank[row, r, a] - (DRAWS - len(own))
+                    found[row, r, a] = np.partition(own, place)[place] if place >= 0 else 0.0
+            else:
                 few = np.take_along_axis(np.sort(shares[sought], axis=-1), rank[sought], -1)
                 found[sought] = np.where(central[sought], few, found[sought])
             for r in np.flatnonzero(tail.any((0, 2))).tolist():
@@ -730,11 +772,11 @@ class LogRatioRows(SimplexRows):
         error = torch.zeros_like(points)
         for rows in self._net_chunks() if self.n_labels > 2 else []:
             draws = self._net_draws(rows)
-            central = torch.as_tensor(self._ranks(draws, inner[rows])[1], device=self.device)
-            even = draws.shares[..., draws.even].unflatten(2, (NETS, -1))
+            central = torch.as_tensor(self._ranks(draws, levels[rows], inner[rows])[1], device=self.device)
+            even = draws.shares[..., :DRAWS].unflatten(2, (NETS, -1))
             inside = (even > 0.0) & (even < 1.0)
             for r in range(self.n_labels):
-                parts = [part.unflatten(1, (NETS, -1)) for part in self._smooth(rows, [r], draws)]
+                parts = [by_net(part) for part in self._smooth(rows, [r], draws)]
                 mean, width, weights = parts  # (b, nets, points)
                 for a in range(levels.shape[2]):
                     at = points[rows, r, a][:, None, None]
@@ -832,7 +874,7 @@ class LogRatioRows(SimplexRows):
         """Means and widths (N, M K) of the normal distributions that ``Σ_r vector_r log ℓ_r`` is a mixture of."""
         mixture = self.mixture
         weights = self.basis @ vector  # (P,)
-        along = torch.einsum("p,nmpq->nmq", weights, mixture.factor)
+        along = torch.einsum("p,nmpq->nmq", weights, mixture.factors)
         mean = (mixture.location @ weights)[..., None] + torch.einsum("nmq,mkq->nmk", along, mixture.centres)
         width = along.norm(dim=-1)[..., None] * mixture.log_widths.exp()
         return mean.flatten(1), width.flatten(1)
@@ -846,7 +888,7 @@ class LogRatioRows(SimplexRows):
         """Mean centred log-ratios (N, L), given that all labels are there."""
         weights = self.given_there(range(self.n_labels))[0]
         mixture = self.mixture
-        means = mixture.location[:, :, None] + torch.einsum("nmpq,mkq->nmkp", mixture.factor, mixture.centres)
+        means = mixture.location[:, :, None] + torch.einsum("nmpq,mkq->nmkp", mixture.factors, mixture.centres)
         return torch.einsum("nk,nkp->np", weights, means.flatten(1, 2)) @ self.basis
 
     # -- smaller compositions and known ratios -----------------------------------------------------------------------
