@@ -728,10 +728,9 @@ class LogRatioRows(SimplexRows):
         at_zero, inside = np.zeros((1, 1, 1), dtype=np.int64), np.full((1, 1, 1), DRAWS)
         if self.may_be_zero:
             there = (~torch.isneginf(draws.logs[..., :DRAWS])).float()
-            inside, alone = there.sum(2), (there.sum(1, keepdim=True) == 1).float()
-            at_zero = DRAWS - inside
-            inside = inside - torch.bmm(there, alone.transpose(1, 2))[..., 0]
-            at_zero, inside = (count[..., None].long().cpu().numpy() for count in (at_zero, inside))
+            alone = (there.sum(1) == 1).float()
+            n_there, n_alone = there.sum(2, keepdim=True), there @ alone[..., None]
+            at_zero, inside = (count.long().cpu().numpy() for count in (DRAWS - n_there, n_there - n_alone))
         few = np.minimum(inner, 1.0 - inner) * inside < TAIL_DRAWS
         extreme = np.minimum(levels, 1.0 - levels) < CENTRAL_LEVEL
         central: Mask = (inner > 0.0) & (inner < 1.0) & ~(few & extreme) & (inside > 0) & (self.n_labels > 2)
