@@ -86,30 +86,9 @@ SETTINGS += [
     "columns=1",
 ]
 SETTINGS += ["batch_size=1e999", "validation_fraction=2", "patience=-1", "backbone=os:system", "standardize={}"]
-TABLES = [
-    "good.csv",
-    "good.csv",
-    "good.csv",
-    "new.csv",
-    "new.csv",
-    "good.parquet",
-    "good.xlsx",
-    "zeros.csv",
-    "votes.csv",
-]
-TABLES += [
-    "x" * 300 + ".csv",
-    "counts.csv",
-    "items.csv",
-    "SPOILED",
-    "SPOILED",
-    "SPOILED",
-    "SPOILED",
-    "missing.csv",
-    "parts",
-    "model",
-    "-",
-]
+TABLES = ["good.csv", "good.csv", "good.csv", "new.csv", "new.csv", "good.parquet", "good.xlsx", "zeros.csv"]
+TABLES += ["votes.csv", "counts.csv", "items.csv", "SPOILED", "SPOILED", "SPOILED", "SPOILED", "missing.csv"]
+TABLES += ["x" * 300 + ".csv", "parts", "model", "-"]
 MODELS = ["model", "model", "model", "zeros", "counts", "logratio", "people", "missing", "good.csv", "empty", "damaged"]
 OUTS = ["-", "out.csv", "out.xlsx", "out.parquet", "out.tsv.gz", "out", "out.x", "good.csv/x.csv", "parts", "", "model"]
 PICTURES = ["out.png", "out.svg", "out.pdf", "out", "out.x", "good.csv", "parts", "no/such/out.png"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -40,23 +42,16 @@ def test_shapes_and_ranges(fitted, city):
     assert (np.diff(quantiles, axis=2) > 0).all()
     interval = fitted.predict_interval(X, confidence_level=0.9)
     np.testing.assert_allclose(interval, quantiles[..., [0, 2]], atol=1e-12)
-    assert fitted.log_prob(X, D).shape == (30,)
+    dist = fitted.predict_dist(X)
+    assert (dist.batch_shape, dist.event_shape) == ((30,), (3,))
+    np.testing.assert_allclose(dist.mean.numpy(), mean, atol=1e-12)
+    np.testing.assert_allclose(dist.log_prob(torch.as_tensor(D)).numpy(), fitted.log_prob(X, D), atol=1e-9)
+    assert fitted.score(X, D) == pytest.approx(fitted.log_prob(X, D).mean())
     assert fitted.sample(X, 5, random_state=0).shape == (5, 30, 3)
     assert fitted.entropy(X, n=50).shape == (30,)
     both = fitted.predict_mean_var(X)
     np.testing.assert_allclose(both[0], mean, atol=1e-14)
     np.testing.assert_allclose(both[1], variance, atol=1e-14)
-
-
-def test_predict_dist_agrees_with_every_prediction(fitted, city):
-    X, D = city.X[:20], city.D[:20]
-    dist = fitted.predict_dist(X)
-    assert isinstance(dist, SnefySimplex)
-    assert dist.batch_shape == (20,)
-    assert dist.event_shape == (3,)
-    np.testing.assert_allclose(dist.mean.numpy(), fitted.predict(X), atol=1e-12)
-    np.testing.assert_allclose(dist.log_prob(torch.as_tensor(D)).numpy(), fitted.log_prob(X, D), atol=1e-9)
-    assert fitted.score(X, D) == pytest.approx(fitted.log_prob(X, D).mean())
 
 
 @pytest.mark.slow
@@ -86,23 +81,18 @@ def test_same_seed_same_bits_other_seed_other_bits(city):
     assert not np.array_equal(first, other)
 
 
-def test_asking_changes_nothing(fitted, city):
+def test_fits_and_questions_leave_the_global_generators_alone(fitted, city):
     before = {name: value.clone() for name, value in fitted.net_.state_dict().items()}
-    state = torch.get_rng_state()
+    numpy_state, state = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002 - that is the point
+    SnefyLDL(**{**SMALL, "epochs": 1}).fit(city.X, city.D)
     fitted.predict_interval(city.X[:5])
     fitted.sample(city.X[:5], 3, random_state=0)
     fitted.entropy(city.X[:5], n=20)
     fitted.log_prob(city.X[:5], city.D[:5])
     for name, value in fitted.net_.state_dict().items():
         assert torch.equal(value, before[name]), name
-    assert torch.equal(torch.get_rng_state(), state), "the global generator was touched"
-
-
-def test_fit_leaves_the_global_generators_alone(city):
-    numpy_state, torch_state = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002 - that is the point
-    SnefyLDL(**{**SMALL, "epochs": 1}).fit(city.X, city.D)
     np.testing.assert_array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
-    assert torch.equal(torch.get_rng_state(), torch_state)
+    assert torch.equal(torch.get_rng_state(), state), "the global generator was touched"
 
 
 def test_dataframes_keep_their_names(city):
@@ -192,9 +182,6 @@ def test_no_row_falls_far_below_one_dirichlet(city):
     background = torch.distributions.Dirichlet(model.net_.background[0]).log_prob(torch.as_tensor(D)).numpy()
     assert 0.001 < share < 0.3
     assert (model.log_prob(city.X, D) >= np.log(share) + background - 1e-4).all()
-
-
-# -- any backbone ---------------------------------------------------------------------------------------------------
 
 
 # -- bad input: one clear error that names row, column and rule, before any work ------------------------------------
@@ -316,7 +303,7 @@ def test_hard_data_never_gives_nan():
     two = np.eye(2)[rng.integers(0, 2, 60)]
     same = np.tile([0.2, 0.3, 0.5], (60, 1))
     for D in (one_hot, two, same):
-        with pytest.warns(LabelWarning) if (D == 0).any() else _nothing():
+        with pytest.warns(LabelWarning) if (D == 0).any() else nullcontext():
             model = SnefyLDL(**{**SMALL, "epochs": 8, "zeros": "shrink"}).fit(X, D)
         far = np.vstack([X[:3], X[:3] * 1e6])
         for values in (
@@ -324,12 +311,6 @@ def test_hard_data_never_gives_nan():
             model.sample(far, 3, random_state=0), model.entropy(far, n=30),
         ):  # fmt: skip
             assert np.isfinite(values).all()
-
-
-def _nothing():
-    from contextlib import nullcontext
-
-    return nullcontext()
 
 
 # -- scikit-learn ---------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from torch import nn
 
 from commands import fail, succeed
 from snefy_ldl import SnefyHead, SnefyLDL
-from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, ModelFileError
 
@@ -84,13 +83,15 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("n_members", [1, 2])
-def test_answers_are_those_of_the_law_in_the_loop(n_members: int) -> None:
+def test_answers_are_those_of_the_training_loop(n_members: int) -> None:
     body, head = make_body(), make_head(n_members)
     model = SnefyLDL.from_head(body, head, CITY.X)
     with torch.no_grad():
-        law = head(body(torch.as_tensor(CITY.X).float()))
-    np.testing.assert_array_equal(model.predict(CITY.X), law.mean.numpy())
-    np.testing.assert_allclose(model.log_prob(CITY.X, CITY.D), law.log_prob(torch.as_tensor(CITY.D)).numpy(), atol=1e-9)
+        dist = head(body(torch.as_tensor(CITY.X).float()))
+    np.testing.assert_array_equal(model.predict(CITY.X), dist.mean.numpy())
+    np.testing.assert_allclose(
+        model.log_prob(CITY.X, CITY.D), dist.log_prob(torch.as_tensor(CITY.D)).numpy(), atol=1e-9
+    )
     np.testing.assert_allclose(
         model.predict_interval(CITY.X[:5], 0.9)[..., 1], model.predict_dist(CITY.X[:5]).quantiles([0.95])[..., 0]
     )
@@ -122,12 +123,6 @@ def test_saved_and_loaded_with_code_named_again(model: SnefyLDL, folder: Path) -
     assert list(again.predict(CITY.X).columns) == NAMES
     twice = SnefyLDL.load(again.save(folder), backbone=make_body())
     np.testing.assert_array_equal(twice.log_prob(CITY.X, CITY.D), model.log_prob(CITY.X, CITY.D))
-
-
-def test_conformal_intervals_cover(model: SnefyLDL) -> None:
-    intervals = ConformalIntervals(model, 0.9).conformalize(CITY.X[:80], CITY.D[:80])
-    low, high = np.moveaxis(intervals.predict_interval(CITY.X[80:]), -1, 0)
-    assert ((low <= CITY.D[80:]) & (CITY.D[80:] <= high)).mean() > 0.75
 
 
 def test_goes_on_with_fits_of_the_library(model: SnefyLDL) -> None:

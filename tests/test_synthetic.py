@@ -12,8 +12,6 @@ import pickle
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.integrate import quad
-from scipy.optimize import brentq
 
 from snefy_ldl.datasets.synthetic import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError
@@ -58,24 +56,7 @@ def test_mass_mean_variance_and_cdf_by_quadrature():
         np.testing.assert_allclose(naive_density(data.truth, x, below) @ area_below, cdf[i, 0], atol=1e-9)
 
 
-@pytest.mark.slow
-@every_maker
-def test_cdf_and_quantiles_against_scipy_quad_and_brentq(make):
-    data = make(n=2)
-    weights, alpha = data.truth.components(data.X)
-    levels = [0.01, 0.3, 0.5, 0.975]
-    quantiles = data.truth.quantiles(data.X, levels)
-    assert quantiles.shape == (2, len(data.label_names), len(levels))
-    for i, r in itertools.product(range(2), range(2)):
-        parts = [(w, stats.beta(a[r], a.sum() - a[r])) for w, a in zip(weights[i], alpha[i])]
-        area, _ = quad(lambda t, parts=parts: sum(w * b.pdf(t) for w, b in parts), 0.0, 0.3, epsabs=1e-11, limit=200)
-        np.testing.assert_allclose(data.truth.cdf(data.X, np.full((2, alpha.shape[2]), 0.3))[i, r], area, atol=1e-9)
-        for level, found in zip(levels, quantiles[i, r]):
-            root = brentq(lambda t, p=parts, q=level: sum(w * b.cdf(t) for w, b in p) - q, 0.0, 1.0, xtol=1e-13)
-            assert abs(root - found) < 1e-11
-
-
-def test_quantiles_invert_the_cdf_where_the_law_is_multimodal():
+def test_quantiles_invert_the_cdf_between_the_modes():
     data = make_city_districts(n=60, noise=0.05)  # sharp modes, near-zero density between them
     levels = [0.001, 0.05, 0.25, 0.45, 0.5, 0.55, 0.9, 0.999]
     quantiles = data.truth.quantiles(data.X, levels)
@@ -119,13 +100,6 @@ def test_counts_probabilities_sum_to_one_and_match_monte_carlo():
         assert abs(chance.mean() - value) < 6.0 * chance.std() / np.sqrt(len(draws))
 
 
-def test_one_vote_has_the_probability_of_the_mean():
-    data = make_city_districts(n=10)
-    for label in range(3):
-        votes = np.tile(np.eye(3)[label], (10, 1))
-        np.testing.assert_allclose(np.exp(data.truth.log_prob_counts(data.X, votes)), data.truth.mean(data.X)[:, label])
-
-
 def test_districts_near_the_centre_are_either_business_or_entertainment():
     data = make_city_districts(n=2000)
     centre = data.X[:, 0] < 1.5
@@ -137,16 +111,6 @@ def test_districts_near_the_centre_are_either_business_or_entertainment():
     between = np.array([[0.45, 0.45, 0.1]])
     modes = data.truth.log_prob(np.repeat(x, 2, axis=0), either)
     assert (modes > data.truth.log_prob(x, between) + 2.0).all()  # far less dense between the two modes
-
-
-@pytest.mark.parametrize("n_labels", [3, 4, 5, 6])
-def test_district_labels(n_labels):
-    data = make_city_districts(n=30, n_labels=n_labels)
-    assert data.D.shape == (30, n_labels)
-    assert len(data.label_names) == n_labels
-    assert data.label_names[:3] == ["business", "entertainment", "education"]
-    np.testing.assert_allclose(data.truth.components(data.X)[0].sum(axis=1), 1.0)
-    assert data.counts is None
 
 
 def test_annotators_vote_unequally_and_the_long_table_agrees():
