@@ -260,6 +260,7 @@ def test_the_last_step_holds_back_rows_of_all_groups_in_all_ways(data, parts, mo
     assert model.training_["group_effects"]["gain"] > 0.5
 
 
+@pytest.mark.slow
 def test_adapt_learns_a_new_group_from_a_few_rows(data, parts, model):
     unseen = np.flatnonzero(parts[2])
     gains = []

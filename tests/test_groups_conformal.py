@@ -81,6 +81,7 @@ def test_cross_intervals_with_one_model_equal_split_ones():
     np.testing.assert_allclose(cross, split, atol=1e-6)  # the fold models are one and the same law
 
 
+@pytest.mark.slow
 def test_few_groups_of_many_rows_cover_more_than_asked():
     """Coverage is c (K+1)/K: 0.975 with 12 groups of 40 rows; 300 new groups, 4.5 standard errors."""
     X, D, g = rows(312, 40, 1)

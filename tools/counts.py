@@ -11,6 +11,7 @@ import ast
 import io
 import sys
 import tokenize
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,16 @@ def code_lines(text: str) -> int:
     return len(lines - docs)
 
 
+@cache
+def file_lines(file: Path) -> int:
+    """Code lines of a file."""
+    return code_lines(file.read_text(encoding="utf-8"))
+
+
 def count_code(*paths: Path) -> int:
     """Code lines of modules, and of all modules in folders."""
     files = [file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path]) if file.is_file()]
-    return sum(code_lines(file.read_text(encoding="utf-8")) for file in files)
+    return sum(map(file_lines, files))
 
 
 def count_names() -> int:

@@ -147,6 +147,7 @@ class Crash(BaseException):
     """The process is gone."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", range(1, 8))
 def test_cut_off_before_any_write_it_ends_the_same(city, tmp_path, monkeypatch, step):
     calm, count, real = learner(city, budget=40).run(), [0], loop.write_json

@@ -196,6 +196,7 @@ def test_rows_that_are_no_numbers_are_judged_by_what_is_predicted():
     assert len(ci.to_dict()["outlyingness"]["centre"]) == 6  # means and standard deviations of three shares
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [ZeroModel()])
 @pytest.mark.parametrize(
     "settings",

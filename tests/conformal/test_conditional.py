@@ -121,6 +121,7 @@ class Noisy:
         return pd.DataFrame({"x": x, "kind": np.where(x > 0.8, "rim", "core")}), np.column_stack([first, 1 - first])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "conditional_on",
     [

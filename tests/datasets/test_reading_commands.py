@@ -83,6 +83,7 @@ def test_rows_outside_the_training_range_are_written(folder):
     )
 
 
+@pytest.mark.slow
 def test_names_of_rows_that_fit_found_are_kept(folder):
     chosen = written("query", folder / "model", folder / "pool.csv", "--n", "5", "--strategy", "random")
     assert chosen.columns[0] == "Sample ID"
@@ -106,6 +107,7 @@ def test_a_sheet_of_a_workbook(folder):
     assert "no sheet 'rock'" in fail("fit", folder / "book.xlsx", "--sheet", "rock", "--out", folder / "m", *WORDS)
 
 
+@pytest.mark.slow
 def test_compare_reads_what_fit_reads(folder, tmp_path):
     rows = pd.read_csv(folder / "soil.csv").astype({"rain": object})
     rows.loc[[2, 7], "rain"] = None

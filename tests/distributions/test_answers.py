@@ -185,6 +185,7 @@ def test_answers_equal_draws(kind: str, n_labels: int, snefy: Build, cancelling:
     agrees((draws.max(-1).values > 0.6).double(), event[0], error[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degrees", [2, 3, 5])
 def test_tails_of_log_ratios_agree_with_many_draws(degrees: int) -> None:
     """Log-ratios with tails like t: figures from one set of draws agree with each other and with 400,000 draws.

@@ -95,6 +95,7 @@ def test_clone_keeps_hyperparameters_and_unfits(case: Case) -> None:
         twin.predict(X)
 
 
+@pytest.mark.slow
 @every_learner
 def test_same_seed_same_bits_and_a_prediction_changes_nothing(case: Case) -> None:
     first = make(case).fit(X, D)
@@ -265,6 +266,7 @@ def test_pipelines_and_searches_take_a_learner(case: Case) -> None:
     assert make_pipeline(StandardScaler(), case.learner()).fit(X, D).predict(X).shape == D.shape
 
 
+@pytest.mark.slow
 @every_learner
 def test_a_label_that_no_row_uses_gets_next_to_nothing(case: Case) -> None:
     D_unused = np.array(D)

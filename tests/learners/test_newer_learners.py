@@ -118,6 +118,7 @@ def test_rknn_ldl_is_a_minimum_and_predicts_by_its_formula() -> None:
     np.testing.assert_allclose(model.predict(point)[0], expected, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_s_ldl_is_a_minimum_of_its_objective() -> None:
     model = SLDL(n_subtasks=4, n_hidden=3, subtask_weight=0.5, random_state=1, **EXACT).fit(FEATURES, D)
     assert model.subtasks_
@@ -149,6 +150,7 @@ def test_evidential_losses_are_those_of_dirichlets() -> None:
     np.testing.assert_allclose(evidential_loss(torch.from_numpy(alpha), torch.from_numpy(D), "mse"), risk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["likelihood", "mse"])
 def test_an_evidential_fit_is_a_minimum_of_its_objective(loss: str) -> None:
     model = EvidentialLDL(loss, n_hidden=3, random_state=0, **EXACT).fit(FEATURES, D)

@@ -202,6 +202,7 @@ def test_widths(districts):
     np.testing.assert_allclose([value, error], [widths.mean(), stats.sem(widths.mean(axis=1))])
 
 
+@pytest.mark.slow
 def test_interval_score_is_least_for_the_true_quantiles(districts):
     data, intervals, _ = districts
     best = interval_score(data.D, intervals, 0.9)

@@ -45,6 +45,7 @@ def test_texts_without_numbers_name_the_extra(tmp_path: Path) -> None:
     assert "pip install 'snefy-ldl[text]'" in line
 
 
+@pytest.mark.slow
 def test_compare_has_six_measures_and_more_on_request(holes: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     common = ("--labels", "a,b,c,d", "--learners", "SABFGS", "--folds", 2, "-q", "--out", out)

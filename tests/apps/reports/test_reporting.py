@@ -100,6 +100,7 @@ def with_zeros() -> tuple[LogRatioLDL, JudgedRows]:
     return model, JudgedRows(X[100:], D[100:], ["a", "b", "c"])
 
 
+@pytest.mark.slow
 def test_a_modelled_zero_is_spread_over_its_probability(with_zeros: tuple[LogRatioLDL, JudgedRows]) -> None:
     model, rows = with_zeros
     answers = ask(whole(model, rows), rows)

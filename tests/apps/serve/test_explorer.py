@@ -43,6 +43,7 @@ def test_without_rows_there_is_a_typical_one(small: SnefyLDL) -> None:
     assert all(control["low"] < control["high"] for control in content["controls"])
 
 
+@pytest.mark.slow
 def test_large_tables_are_thinned_and_large_forests_left_out(
     small: SnefyLDL, ratios: LogRatioLDL, city: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
