@@ -90,6 +90,7 @@ def variants(name):
         return ["zeros"]
     names = ["plain"]
     lattice = repeated(D) > 0.5 or twins(D) > 0.2 or repeated_ratios(D) > 0.5
+    lattice = lattice and (name in LATTICES or not (D == 0).any())  # a step is known, or the smallest share is one
     if lattice:
         names.append("jitter")
     if zero_rows(D) > 0.01:
