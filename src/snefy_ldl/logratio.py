@@ -220,9 +220,6 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             forest, neighbours = Forest.fit(X, first, parts, self.n_trees, seed)
             self.trees_, self.tree_rows_, self.tree_counts_ = forest.trees, forest.rows, forest.counts
             self.tree_targets_ = first
-        if supports.complete and "trees" in names:
-            answers.append(centred(np.log(neighbours @ D)))
-            self.tree_targets_ = np.hstack([first, D])
         if not supports.complete:
             self.mean_shares_ = np.maximum(D.mean(0), 0.5 / len(D) * lowest)
             self.mean_presence_ = (there.sum(0) + 0.5) / (len(D) + 1.0)
@@ -357,8 +354,6 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
                 centre, odds = self._ask_neighbours(means[:, n_labels:])
                 odds = self._base_odds + self.slope_ * (odds - self._base_odds)
                 answers.append(centre)
-        elif "trees" in self.guide_names_:
-            answers.append(centred(np.log(means[:, n_labels:])))
         for name in self.guide_names_:
             if name == "trees":
                 answers.append(means[:, :n_labels])
@@ -457,7 +452,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         n_folds = len(np.atleast_1d(getattr(self, "network_hidden_", [])))
         n_ratios, n_labels = self.n_labels_ - 1, self.n_labels_
         n_guides, zeros = len(self.guide_names_), hasattr(self, "mean_presence_")
-        n_guides += int("trees" in self.guide_names_)
+        n_guides += int(zeros and "trees" in self.guide_names_)
         width = n_ratios + n_labels * zeros if n_guides else 1
         n_scales = 1 if zeros else n_axes
         n_out = n_scales + n_axes + self.n_components + n_labels * zeros
