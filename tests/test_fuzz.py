@@ -19,14 +19,19 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from sklearn.base import clone
 
 from snefy_ldl import LogRatioLDL, SimplexDistribution, SnefyLDL, SnefySimplex
 from snefy_ldl import votes as voting
 from snefy_ldl.active import query
+from snefy_ldl.apps.reports import evaluate
 from snefy_ldl.conformal import ConformalIntervals
+from snefy_ldl.datasets.cells import cell_numbers
 from snefy_ldl.errors import InputError, SnefyError
+from snefy_ldl.explain import dependence, permutation_importance
 from snefy_ldl.learners import AAKNN, SABFGS
 from snefy_ldl.metrics import score
+from snefy_ldl.votes.agreement import krippendorff_alpha
 
 SIZES: dict[str, Any] = {"n_neurons": 4, "n_readouts": 2, "hidden_sizes": (4,), "epochs": 1}
 FEW_STEPS: dict[str, Any] = {"n_components": 1, "guides": ["ridge"], "n_members": 2, "max_iter": 3}
@@ -470,6 +475,71 @@ def test_huge_limits_and_whole_numbers_do_no_harm() -> None:
     huge = pd.Series([10**400, 1, 2, 3] * 5, dtype=object)
     with pytest.raises(InputError, match="contains inf"):
         SnefyLDL(**SIZES, guides=None).fit(pd.DataFrame({"a": huge}), np.full((20, 2), 0.5))
+
+
+NAMED = pd.DataFrame(np.random.default_rng(0).normal(size=(30, N_FEATURES)), columns=list("abc"))
+PLAIN = NAMED.to_numpy()
+SHARES = np.random.default_rng(1).dirichlet(np.ones(N_LABELS), 30)
+ODD_CALLS: dict[str, Callable[[Any, SimplexDistribution], Any]] = {
+    "ratios in a list": lambda model, dist: dist.condition_ratios([1, 2]),  # type: ignore[arg-type]
+    "a row by text": lambda model, dist: dist["sand"],
+    "a row by a fraction": lambda model, dist: dist[1.5],
+    "an unheard-of number of draws": lambda model, dist: model.sample(PLAIN, 10**30),
+    "draws of an unheard-of shape": lambda model, dist: dist.sample((2**62, 2**62)),
+    "a batch of unheard-of length": lambda model, dist: dist.expand((10**30,)),
+    "no labels": lambda model, dist: evaluate(model, NAMED, None),
+    "no points of a marginal's cdf": lambda model, dist: dist.marginal(0).cdf(torch.empty(0)),
+    "no points of a marginal's density": lambda model, dist: dist.marginal(0).log_prob(torch.empty(0)),
+    "a number in place of points": lambda model, dist: dist.log_prob(torch.tensor(0.3)),
+    "a number in place of a table": lambda model, dist: dist.rosenblatt(torch.tensor(0.3)),
+    "text to average over": lambda model, dist: dependence(model, np.array([["a", "b", "c"]]), 0),
+    "complex features to average over": lambda model, dist: dependence(model, PLAIN + 1j, 0),
+    "text to shuffle": lambda model, dist: permutation_importance(model, np.full((30, 3), "a"), SHARES),
+    "complex features to shuffle": lambda model, dist: permutation_importance(model, PLAIN + 1j, SHARES),
+    "complex features": lambda model, dist: model.predict_interval(PLAIN + 1j),
+    "complex features with labels": lambda model, dist: model.log_prob(PLAIN + 1j, SHARES),
+    "complex features of a fit": lambda model, dist: clone(model).fit(PLAIN + 1j, SHARES),
+    "complex cells": lambda model, dist: clone(model).fit(NAMED.astype(object).map(lambda cell: cell + 1j), SHARES),
+}
+
+
+@pytest.mark.parametrize("kind", ["shares", "log-ratios"])
+@pytest.mark.parametrize("call", ODD_CALLS.values(), ids=ODD_CALLS)
+def test_odd_calls_of_both_kinds_are_refused(call: Callable[[Any, SimplexDistribution], Any], kind: str) -> None:
+    model = fitted(kind)
+    with pytest.raises(InputError):
+        call(model, model.predict_dist(PLAIN[:4]))
+
+
+@pytest.mark.parametrize("kind", ["shares", "log-ratios"])
+def test_sparse_rows_are_explained_as_dense_ones_and_nothing_warns(kind: str) -> None:
+    model, X = fitted(kind), PLAIN
+    sparse = permutation_importance(model, sp.csr_matrix(X), SHARES).frame
+    pd.testing.assert_frame_equal(sparse, permutation_importance(model, X, SHARES).frame, rtol=1e-5)
+    np.testing.assert_allclose(
+        dependence(model, sp.csr_matrix(X), 0).estimate, dependence(model, X, 0).estimate, rtol=1e-5
+    )
+    assert LogRatioLDL(**FEW_STEPS, random_state=0).fit(NAMED, SHARES).n_labels_ == N_LABELS
+
+
+@pytest.mark.parametrize("votes", ["text", [["a", "b"]], [1, 2], np.ones((4, 1)), [[3, -1]], [[1j, 2]], None, []])
+def test_alpha_of_what_are_no_votes_is_refused(votes: Any) -> None:
+    with pytest.raises(InputError, match="counts"):
+        krippendorff_alpha(votes)
+
+
+def test_cells_that_pandas_calls_missing_are_missing() -> None:
+    table = NAMED.astype(object)
+    table.iloc[0, 0] = pd.NA
+    assert SnefyLDL(**SIZES, guides=None, random_state=0).fit(table, SHARES).predict(NAMED).shape == (30, 3)
+    numbers, wrong = cell_numbers(pd.Series([pd.NA, "1", None], dtype=object))
+    np.testing.assert_array_equal(numbers, [np.nan, 1.0, np.nan])
+    assert not wrong.any()
+
+
+def test_tensors_with_gradients_follow_named_labels() -> None:
+    model = SnefyLDL(**SIZES, guides=None, random_state=0).fit(NAMED, pd.DataFrame(SHARES, columns=list("uvw")))
+    assert model.partial_fit(NAMED, with_gradient(SHARES)).label_names_ == ["u", "v", "w"]
 
 
 def test_odd_settings_of_learners_are_named() -> None:

@@ -40,22 +40,27 @@ def check_import() -> None:
 def check_command() -> None:
     """The program answers."""
     program = Path(sys.executable).parent / "snefy-ldl"
-    for words in (["--help"], ["--version"], ["fit", "--help"]):
+    from snefy_ldl.apps.cli import app
+
+    names = [command.name or command.callback.__name__ for command in app.registered_commands]
+    assert "fit" in names, names
+    for words in (["--help"], ["--version"], *([name, "--help"] for name in names)):
         answer = subprocess.run([program, *words], capture_output=True, text=True, check=True)
         assert answer.stdout, words
 
 
 def check_model() -> None:
-    """A model is fitted, answers, and comes back from a folder."""
-    from snefy_ldl import SnefyLDL
+    """Models are fitted, answer, and come back from a folder."""
+    from snefy_ldl import LogRatioLDL, SnefyLDL, load
     from snefy_ldl.datasets.synthetic import make_city_districts
 
     city = make_city_districts(n=120, random_state=0)
-    model = SnefyLDL(n_neurons=16, epochs=3, random_state=0).fit(city.X, city.D)
-    with TemporaryDirectory() as folder:
-        again = SnefyLDL.load(model.save(Path(folder) / "model"))
-    assert (again.predict(city.X) == model.predict(city.X)).all()
-    assert model.predict_interval(city.X[:5]).shape == (5, 3, 2)
+    for kind in (SnefyLDL(n_neurons=16, epochs=3, random_state=0), LogRatioLDL(max_iter=20, random_state=0)):
+        model = kind.fit(city.X, city.D)
+        with TemporaryDirectory() as folder:
+            again = load(model.save(Path(folder) / "model"))
+        assert (again.predict(city.X) == model.predict(city.X)).all()
+        assert model.predict_interval(city.X[:5]).shape == (5, 3, 2)
 
 
 check_import()

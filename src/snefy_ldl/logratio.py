@@ -225,7 +225,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             self.mean_presence_ = (there.sum(0) + 0.5) / (len(D) + 1.0)
             self.neighbours_, self.slope_ = self.n_trees / len(np.unique(parts)), 0.0
             centre = np.broadcast_to(np.log(self.mean_shares_ / self.mean_presence_), D.shape)
-            odds = np.broadcast_to(self._base_odds, D.shape)
+            odds = np.tile(self._base_odds, (len(D), 1))
             if "trees" in names:
                 centre, odds = self._ask_neighbours(neighbours @ np.hstack([D, there]))
                 self.slope_ = fit_slope(odds - self._base_odds, self._base_odds, there.astype(float))
@@ -349,7 +349,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             forest = Forest(self.trees_, self.tree_rows_, self.tree_counts_, len(self.tree_targets_))
             means = forest.weigh(X) @ self.tree_targets_
         if hasattr(self, "mean_presence_"):
-            odds = np.broadcast_to(self._base_odds, (len(X), n_labels))
+            odds = np.tile(self._base_odds, (len(X), 1))
             if "trees" in self.guide_names_:
                 centre, odds = self._ask_neighbours(means[:, n_labels:])
                 odds = self._base_odds + self.slope_ * (odds - self._base_odds)

@@ -22,6 +22,7 @@ from snefy_ldl._internal.threads import one_thread
 from snefy_ldl._internal.types import Index, NamedTable
 from snefy_ldl._internal.validation import (
     align_labels,
+    as_float,
     check_choice,
     check_features,
     check_names,
@@ -557,7 +558,9 @@ def _in_order(X: Any, D: Any, counts: Any, sample_weight: Any, start: FittedMode
     if start is None or not start.labels_were_named or isinstance(counts, PartialCounts):
         return D, counts
     aligned = (
-        table if table is None else NamedTable.of(align_labels(table, start.label_names, what), start.label_names)
+        table
+        if table is None
+        else NamedTable.of(as_float(align_labels(table, start.label_names, what), what), start.label_names)
         for what, table in (("D", D), ("counts", counts))
     )
     return next(aligned), next(aligned)

@@ -16,7 +16,7 @@ from snefy_ldl import metrics
 from snefy_ldl._internal.dists import dist_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl._internal.validation import check_distributions, check_same_index
 from snefy_ldl.conformal.choice import FEWEST_COMPARED
 from snefy_ldl.conformal.conditional import column_values
 from snefy_ldl.conformal.intervals import ConformalIntervals
@@ -152,6 +152,7 @@ def coverage_report(
         >>> [row["part"] for row in report.table][:5]
         ['marginal', 'joint', 'label', 'label', 'label']
     """
+    check_same_index(X, D)
     X = as_rows(X)
     models = dict(model) if isinstance(model, Mapping) else {"": model}
     first = next(iter(models.values()), None)

@@ -114,7 +114,10 @@ def _as_floats(column: Any) -> Array:
     import pandas
 
     try:
-        floats: Array = pandas.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        numbers = pandas.to_numeric(column, errors="coerce")
+        if numbers.dtype.kind == "c":
+            raise InputError(f"column {column.name!r} holds complex numbers. Complex data not supported.")
+        floats: Array = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
     except OverflowError:
         most = 10**300
         cut = column.map(lambda value: float("inf") if isinstance(value, int) and abs(value) > most else value)
@@ -142,9 +145,9 @@ def cell_numbers(column: Any) -> tuple[Array, Mask]:
         >>> numbers.tolist(), wrong.tolist()
         ([1.5, 20.0, nan, nan], [False, False, False, True])
     """
+    import pandas  # an extra, loaded where tables came in
+
     if not is_text(column):
-        if column.dtype.kind == "c":
-            raise InputError(f"column {column.name!r} holds complex numbers. Complex data not supported.")
         if column.dtype.kind == "m":
             column = column.dt.total_seconds() / 86_400.0
         return _as_floats(column), np.zeros(len(column), dtype=bool)
@@ -153,7 +156,7 @@ def cell_numbers(column: Any) -> tuple[Array, Mask]:
     texts = {
         row: DIGIT_GAP.sub("", str(cell).strip().removesuffix("%").rstrip())
         for row, (cell, number) in enumerate(zip(cells, numbers))
-        if isinstance(cell, str) or (number != number and cell is not None and cell == cell)
+        if isinstance(cell, str) or (number != number and cell is not None and cell is not pandas.NA and cell == cell)
     }
     commas = [text for text in texts.values() if "," in text]
     decimal_commas = any(not GROUPED["."].fullmatch(text) and DECIMAL_COMMA.fullmatch(text) for text in commas)

@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from snefy_ldl._internal.limits import RESIDENT_BYTES
 from snefy_ldl._internal.rows import CollatedRows, Items, as_rows, count_rows, is_items, move_rows, take_rows
+from snefy_ldl._internal.validation import check_same_index
+from snefy_ldl.datasets.grouping import split_rows
 from snefy_ldl.errors import InputError
 
 #: Makes one batch of a list of rows.
@@ -244,7 +246,8 @@ def split_labels(X: Any, D: Any = None, counts: Any = None) -> tuple[Any, Any, A
         X, label distributions and counts; whole numbers that are no shares are counts.
 
     Raises:
-        InputError: rows of the data set are no pairs, or their labels differ in length.
+        InputError: rows of the data set are no pairs, their labels differ in length, or X and its labels hold the
+            same rows in another order.
 
     Example:
         >>> rows = TensorDataset(torch.zeros(2, 5), torch.tensor([[3, 1], [0, 4]]))
@@ -255,6 +258,8 @@ def split_labels(X: Any, D: Any = None, counts: Any = None) -> tuple[Any, Any, A
     pairs = isinstance(X, list) and is_items(X) and isinstance(X[0], tuple) and len(X[0]) == 2
     holds_labels = pairs or (isinstance(X, (Dataset, DataLoader)) and not isinstance(X, IterableDataset))
     if D is not None or counts is not None or not holds_labels:
+        for what, table in (("D", D), ("counts", counts)):
+            check_same_index(split_rows(X)[0], table, ("X", what))
         return X, D, counts
     source = X.dataset if isinstance(X, DataLoader) else X
     for name in ("shares", "counts"):

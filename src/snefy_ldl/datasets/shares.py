@@ -184,6 +184,8 @@ def read_shares(
 
 def label_numbers(frame: Any, names: Sequence[str]) -> Array:
     """Cells of label columns as numbers (N, L), NaN if empty; a cell that is no number raises an InputError."""
+    if not names:
+        raise InputError("name the label columns, two at least.")
     frame = as_pandas(frame)
     read = [cell_numbers(frame[name]) for name in names]
     table, wrong = (np.column_stack(part) for part in zip(*read))

@@ -287,7 +287,7 @@ class SimplexDistribution(Distribution):
     def expand(self, batch_shape: Size | Sequence[int], _instance: Any = None) -> Self:
         """The same distribution with its batch broadcast to a larger shape."""
         shape = as_size(batch_shape, "batch_shape")
-        if not shape.numel():
+        if not all(shape):
             raise InputError(f"a distribution has one row at least; got the batch shape {tuple(shape)}.")
         index = torch.arange(len(self), device=self.device).reshape(self.batch_shape)
         try:
@@ -850,7 +850,7 @@ class SimplexDistribution(Distribution):
 
     def _drawn(self, sample_shape: Size | Sequence[int], generator: torch.Generator | None) -> Tensor:
         shape = as_size(sample_shape, "sample_shape")
-        logs = self.rows.draw_logs(check_draws(shape.numel(), len(self) * self.n_labels), generator)
+        logs = self.rows.draw_logs(check_draws(math.prod(shape), len(self) * self.n_labels), generator)
         return logs.exp().reshape(*shape, *self.batch_shape, self.n_labels).to(self.dtype)
 
     def entropy(  # type: ignore[override]

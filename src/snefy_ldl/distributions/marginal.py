@@ -124,7 +124,7 @@ class Marginal(Distribution):
     def log_prob(self, value: Tensor | float) -> Tensor:
         """Log density at shares value (..., *batch); of an atom at 0 or 1, the logarithm of its probability."""
         value = _as_tensor(value)
-        if self._validate_args:
+        if self._validate_args and value.numel():
             self._validate_sample(value)
         dist, shape = self.dist.matched(value.shape)
         if not shape.numel():

@@ -26,9 +26,10 @@ def as_size(shape: Any, name: str) -> Size:
     """A shape that a user gave, checked: whole numbers >= 0."""
     try:
         size = Size(shape)
-    except (TypeError, OverflowError, RuntimeError):
-        size = None
-    if size is None or any(length < 0 for length in size):
+        fits = all(0 <= length < 2**63 for length in size)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        fits = False
+    if not fits:
         raise InputError(f"{name} must be a tuple of whole numbers >= 0 that memory can hold; got {shape!r}.")
     return size
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from snefy_ldl._internal.rows import take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import check_count
+from snefy_ldl._internal.validation import as_float, check_count
 from snefy_ldl.datasets.cells import as_pandas, cell_numbers, is_frame
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.grouping import in_groups, split_rows
@@ -223,7 +223,7 @@ class Table:
         if kind == "left out":
             raise InputError(f"the model does not use column {name!r}.")
         if not hasattr(self.X, "iloc"):
-            return Feature(name, number, "number", np.asarray(self.X[:, number], dtype=np.float64))
+            return Feature(name, number, "number", as_float(self.X[:, number], f"column {name!r}"))
         cells = self.X.iloc[:, number]
         kind = _kind_of(cells) if kind == "auto" else kind
         return Feature(name, number, kind, cell_numbers(cells)[0] if kind == "number" else cells)

@@ -8,13 +8,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from snefy_ldl import metrics
 from snefy_ldl._internal.dists import dist_blocks, log_probs, to_numpy
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import check_counts, check_distributions
+from snefy_ldl._internal.validation import check_counts, check_distributions, check_same_index
 from snefy_ldl.datasets.grouping import in_groups, read_groups, split_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.features import column_names
@@ -162,6 +163,8 @@ def permutation_importance(
         raise InputError(f'by={by!r}: use "likelihood", or one of {", ".join(metrics.MEASURES)}.')
     if (D is None) == (counts is None):
         raise InputError("give either label distributions D, or votes as counts=...")
+    for what, table in (("D", D), ("counts", counts)):
+        check_same_index(X, table, ("X", what))
     X = in_groups(X, groups)
     features, groups = split_rows(X)
     n_rows = count_rows(features)
@@ -290,5 +293,5 @@ def _predict(model: Any, X: Any, observed: Observed, likely: bool) -> tuple[Arra
 def _mix_cells(X: Any, index: Index) -> Any:
     """A table (b, d) whose cell (i, k) is that of row ``index[i, k]`` in column k."""
     if not hasattr(X, "iloc"):
-        return np.take_along_axis(np.asarray(X), index, axis=0)
+        return np.take_along_axis(X.toarray() if sp.issparse(X) else np.asarray(X), index, axis=0)
     return type(X)({name: X.iloc[index[:, k], k].reset_index(drop=True) for k, name in enumerate(X.columns)})

@@ -21,7 +21,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.threads import few_threads
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_choice, check_count, check_distributions, check_features, check_number
+from snefy_ldl._internal.validation import (
+    check_choice,
+    check_count,
+    check_distributions,
+    check_features,
+    check_number,
+    check_same_index,
+)
 from snefy_ldl.datasets.cells import frame_of, is_frame
 from snefy_ldl.datasets.columns import Encoder, GapFiller, TableEncoder, has_gaps, learn_columns, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
@@ -308,6 +315,7 @@ class Learner(Estimator, ABC):
         if isinstance(columns, TableEncoder):
             columns.tell_left_out()
         features = _dense(check_features(X) if columns is None else columns.transform(X))
+        check_same_index(X, D)
         labels, names = check_distributions(D, n_rows=features.shape[0])
         for name in [name for name in vars(self) if is_fitted_name(name)]:
             delattr(self, name)
@@ -350,6 +358,7 @@ class Learner(Estimator, ABC):
         Raises:
             InputError: Rows or labels that break a rule.
         """
+        check_same_index(X, D)
         features = self._check_X(X)
         labels, _ = check_distributions(D, n_rows=features.shape[0], n_labels=self.n_labels_, model=self)
         return -mean_kl(labels, self._predict_array(features))

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import entr
 
 from snefy_ldl._internal.text import shorten
+from snefy_ldl._internal.validation import check_table
 from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import InputError
 
@@ -99,13 +100,15 @@ def krippendorff_alpha(counts: Any, level: Level = "nominal") -> float:
         1 for perfect agreement, 0 for what chance gives; NaN where no item has two votes or one label only was used.
 
     Raises:
-        InputError: the level is not known.
+        InputError: the level is not known, or these are not numbers of votes for two labels or more.
 
     Example:
         >>> krippendorff_alpha([[4, 0], [0, 4]])
         1.0
     """
-    table = np.asarray(counts, dtype=np.float64)
+    table = check_table(counts, "counts", "labels")[0]
+    if table.shape[1] < 2 or not (table >= 0.0).all():
+        raise InputError("counts must hold numbers of votes, at least 0, for two or more labels.")
     size = table.sum(1)
     table = table[size > 1]
     if not len(table):

@@ -25,6 +25,7 @@ from snefy_ldl._internal.validation import (
     check_choice,
     check_count,
     check_number,
+    check_same_index,
     known_labels,
     refuse_first,
 )
@@ -222,6 +223,7 @@ def update(model: Any, X: Any, counts: Any) -> SnefySimplex:
         >>> bool(dist.mean[0, 0] > model.predict(city.X[:1])[0, 0])
         True
     """
+    check_same_index(X, counts, ("X", "counts"))
     X = as_rows(X)
     with torch.no_grad():
         dist: SnefySimplex = model.predict_dist(X)

@@ -11,8 +11,13 @@ import pyarrow as pa
 import pytest
 import torch
 
+from snefy_ldl import LogRatioLDL, SnefyLDL
 from snefy_ldl._internal.validation import align_labels, check_counts, check_distributions, check_same_index
+from snefy_ldl.apps.reports import evaluate
+from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report
 from snefy_ldl.errors import InputError
+from snefy_ldl.explain import permutation_importance
+from snefy_ldl.votes import update
 
 D = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
 FRAME = pd.DataFrame(D, columns=["u", "v", "w"])
@@ -72,3 +77,24 @@ def test_indexes_in_another_order_are_refused() -> None:
         check_same_index(FRAME, pd.Series([1.0, 2.0], index=[1, 0]), ("X", "sample_weight"))
     for other in (FRAME, FRAME.set_axis([7, 8]), shuffled.to_numpy(), pl.from_pandas(shuffled), None):
         check_same_index(FRAME, other)
+
+
+@pytest.mark.parametrize("kind", [SnefyLDL, LogRatioLDL])
+def test_every_question_refuses_labels_in_another_order_of_rows(kind: Any) -> None:
+    settings: dict[Any, dict[str, Any]] = {
+        SnefyLDL: {"epochs": 1, "guides": None},
+        LogRatioLDL: {"n_components": 1, "guides": ["ridge"], "n_members": 2, "max_iter": 2},
+    }
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(20, 2)), columns=["a", "b"])
+    labels = pd.DataFrame(rng.dirichlet([2.0, 3.0, 4.0], 20), columns=["u", "v", "w"])
+    model = kind(**settings[kind], random_state=0).fit(X, labels)
+    new, known = X + 0.1, labels.iloc[::-1]
+    questions: list[Any] = [model.fit, model.score, model.log_prob, lambda X, D: evaluate(model, X, D)]
+    questions += [ConformalIntervals(model, 0.5).conformalize, ConformalRegion(model, 0.5).conformalize]
+    questions += [lambda X, D: permutation_importance(model, X, D), lambda X, D: coverage_report(model, X, D)]
+    for ask in questions:
+        with pytest.raises(InputError, match="hold the same rows in another order"):
+            ask(new, known)
+    with pytest.raises(InputError, match="hold the same rows in another order"):
+        update(model, new, (100 * known).round())

@@ -13,7 +13,8 @@ from snefy_ldl import metrics
 from snefy_ldl._internal.dists import PredictedRows, dist_blocks
 from snefy_ldl._internal.rows import as_rows
 from snefy_ldl._internal.seen import MOST_SEEN, count_seen
-from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions
+from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions, check_same_index
+from snefy_ldl.datasets.cells import is_frame
 from snefy_ldl.datasets.grouping import in_groups, split_rows
 from snefy_ldl.datasets.streams import make_stream
 from snefy_ldl.errors import CalibrationWarning, InputError, LabelWarning, TableNote
@@ -64,6 +65,8 @@ def evaluate(
     check_confidence(level, "level")
     if D is not None and counts is not None:
         raise InputError("evaluate takes label distributions or counts, not both.")
+    for what, labels in (("D", D), ("counts", counts)):
+        check_same_index(X, labels, ("X", what))
     X = in_groups(X, groups)
     parts, seen, kind = [], 0, ""
     for features, shares, votes in [(X, D, counts)] if D is not None or counts is not None else _labelled_chunks(X):
@@ -108,9 +111,12 @@ def evaluate(
 
 def _labelled_chunks(X: Any) -> Iterator[tuple[Any, Any, Any]]:
     """Features, label distributions and votes of a data set of pairs, in chunks; one of the last two is None."""
+    needed = "evaluate needs labels: pass D or counts, or a data set of pairs (x, labels)."
+    if is_frame(X):
+        raise InputError(needed)
     for chunk in make_stream(X).chunks():
         if chunk.labels is None:
-            raise InputError("evaluate needs labels: pass D or counts, or a data set of pairs (x, labels).")
+            raise InputError(needed)
         yield (chunk.X, *chunk.split(None))
 
 
