@@ -282,6 +282,7 @@ def test_bad_columns_and_cells_are_named(folder: Path, tmp_path: Path, districts
     assert not list(tmp_path.glob("*out*")), "a broken run left something behind"
     districts.head(0).to_csv(tmp_path / "header.csv", index=False)
     assert "holds no rows" in fail("predict", model, tmp_path / "header.csv", "--out", out)
+    assert "name the label columns" in fail("fit", folder / "city.csv", "--labels", "", "--out", tmp_path / "m")
 
 
 def test_a_failed_predict_keeps_the_old_output(
