@@ -338,8 +338,6 @@ class Annotators:
             shape = tuple(sizes[axis] if axis in sizes else int(axis) for axis in axes)
             if name not in arrays or arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
                 raise InputError(f"annotators: {name} must hold finite numbers of shape {shape}.")
-        if (np.abs(arrays["spam_score"] - 0.5) > 0.5).any():
-            raise InputError("annotators: spam_score must hold probabilities.")
         if any(len(column) != len(names) for column in facts.values()):
             raise InputError("annotators: every fact needs one value per annotator.")
         tables = {name: np.asarray(arrays[name], dtype=np.float64) for name in ARRAYS}
