@@ -15,7 +15,8 @@ from known_models import (
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.conformal.thresholds import rank
 from snefy_ldl.errors import CalibrationWarning, InputError
-from snefy_ldl.metrics import coverage, group_coverage
+from snefy_ldl.metrics import coverage
+from snefy_ldl.metrics.conditional import group_coverage
 
 
 @pytest.mark.parametrize("method", METHODS)

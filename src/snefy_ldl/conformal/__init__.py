@@ -9,7 +9,6 @@ fit, ``conformalize`` on rows the model has not seen, ``predict_interval``; anot
 - :class:`ConformalRegion`: a set of whole label distributions.
 - :class:`LabelScore`, :class:`RegionScore`: what a conformity score is; write your own in one file.
 - :class:`Groups`, :class:`Splines`: what coverage may be conditioned on.
-- :func:`watch`: whether new labelled rows are still like the calibration rows.
 - :func:`coverage_report`: how intervals or regions did on rows with known labels.
 
 References:
@@ -27,7 +26,6 @@ from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.report import coverage_report
 from snefy_ldl.conformal.scores import LabelScore, RegionScore
-from snefy_ldl.conformal.watch import watch
 
 __all__ = [
     "ConformalIntervals",
@@ -38,5 +36,4 @@ __all__ = [
     "RegionScore",
     "Splines",
     "coverage_report",
-    "watch",
 ]

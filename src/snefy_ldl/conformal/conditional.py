@@ -18,7 +18,7 @@ References:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from sklearn.preprocessing import SplineTransformer
 
-from snefy_ldl._internal.rows import count_rows
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.errors import InputError
 
@@ -218,29 +217,6 @@ class Splines(Basis):
 
 
 @dataclass(frozen=True)
-class _Function(Basis):
-    """A function of X that the user wrote."""
-
-    function: Callable[[Any], Any]
-
-    def values(self, X: Any, model: Any) -> Array:
-        """See the base class."""
-        return _table(self.function(X), count_rows(X), "conditional_on(X)")
-
-
-@dataclass(frozen=True)
-class _Given(Basis):
-    """Values that come with the rows."""
-
-    def values(self, X: Any, model: Any) -> Array:
-        """See the base class."""
-        raise InputError(
-            "the intervals were conditioned on an array: give predict_interval(X, conditional_on=...) the values of "
-            "the new rows."
-        )
-
-
-@dataclass(frozen=True)
 class _Several(Basis):
     """Several bases beside each other."""
 
@@ -260,59 +236,41 @@ class _Several(Basis):
         return np.hstack([basis.values(X, model) for basis in self.bases])
 
 
-STORED: dict[str, type[Basis]] = {kind.__name__: kind for kind in (Columns, Groups, Splines, _Given)}
+STORED: dict[str, type[Basis]] = {kind.__name__: kind for kind in (Columns, Groups, Splines)}
 
 
-def _table(values: Any, n_rows: int, what: str) -> Array:
-    table = np.asarray(values, dtype=np.float64)
-    table = table[:, None] if table.ndim == 1 else table
-    if table.ndim != 2 or len(table) != n_rows:
-        raise InputError(f"{what} must hold one row of numbers per row: ({n_rows},) or ({n_rows}, k).")
-    if not np.isfinite(table).all():
-        raise InputError(f"{what}, row {int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0])} is not finite.")
-    return table
-
-
-def as_basis(conditional_on: Any, n_rows: int | None = None) -> tuple[Basis, Array | None]:
+def as_basis(conditional_on: Any) -> Basis:
     """A basis from what ``conditional_on=`` may be.
 
     Args:
-        conditional_on: A column's name or number, a list of them or of bases, a :class:`Basis`, a function of X, or an
-            array of values, (N,) or (N, k).
-        n_rows: Rows that an array must have.
+        conditional_on: A column's name or number, a :class:`Basis`, or a list of these.
 
     Returns:
-        The basis, and the values of an array.
+        The basis.
 
     Raises:
         InputError: Anything else.
 
     Example:
-        >>> as_basis(["distance", 2])[0]
+        >>> as_basis(["distance", 2])
         Columns(columns=('distance', 2))
     """
     if isinstance(conditional_on, Basis):
-        return conditional_on, None
+        return conditional_on
     if isinstance(conditional_on, (str, int)) and not isinstance(conditional_on, bool):
-        return Columns((conditional_on,)), None
-    if callable(conditional_on):
-        return _Function(conditional_on), None
+        return Columns((conditional_on,))
     if isinstance(conditional_on, (list, tuple)) and conditional_on:
         if all(isinstance(part, (str, int)) for part in conditional_on):
-            return Columns(tuple(conditional_on)), None
+            return Columns(tuple(conditional_on))
         if all(isinstance(part, (str, int, Basis)) for part in conditional_on):
-            return _Several(tuple(as_basis(part)[0] for part in conditional_on)), None
-    elif hasattr(conditional_on, "__array__"):
-        values = np.asarray(conditional_on)
-        return _Given(), _table(values, len(values) if n_rows is None else n_rows, "conditional_on")
+            return _Several(tuple(as_basis(part) for part in conditional_on))
     raise InputError(
-        f"conditional_on={conditional_on!r}: give columns of X (names or numbers), an array with one row of numbers "
-        "per row, a function of X, Groups(column) or Splines(column)."
+        f"conditional_on={conditional_on!r}: give columns of X (names or numbers), Groups(column) or Splines(column)."
     )
 
 
 def store_basis(basis: Basis) -> Any:
-    """Plain values for JSON; None for a function, which cannot be stored."""
+    """Plain values for JSON; None for a basis of the user's, which is given again when the calibration is read."""
     if isinstance(basis, _Several):
         parts = [store_basis(part) for part in basis.bases]
         return None if None in parts else parts

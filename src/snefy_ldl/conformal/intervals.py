@@ -81,8 +81,8 @@ class ConformalIntervals(Conformalized):
             on them by coverage in the worst slab and at the rim and by interval score, and calibrates with the other
             rows. Below 180 rows it takes "beta" and sets nothing aside.
         simultaneous: Cover all labels of a row at once: one threshold, of the largest score over the labels.
-        conditional_on: What coverage must not depend on: columns of X (names or numbers), an array with one row of
-            numbers per calibration row, a function of X, ``Groups(column)``, ``Splines(column)`` or a list of these.
+        conditional_on: What coverage must not depend on: columns of X (names or numbers), ``Groups(column)``,
+            ``Splines(column)`` or a list of these.
             Thresholds then depend on x, and coverage holds against every function in the span of these (Gibbs, Cherian
             & Candès, 2025), at the price of wider intervals where calibration rows are few: [0, 1] where there are
             none. The knots of splines come from rows that are set aside.
@@ -185,7 +185,7 @@ class ConformalIntervals(Conformalized):
             raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
         models, folds = fold_models(self.model, X, labels, self.cv)
         known = PredictedRows.of(models[0], X) if len(models) == 1 else X
-        basis, values = self._basis_of(names, weights, len(labels))
+        basis = self._basis_of(names, weights)
         learns = self._score.widens or (basis is not None and basis.learns)
         if self._choose or learns:
             aside, rest = set_aside(len(labels), names, self._levels, FEWEST_ASIDE if learns else FEWEST_COMPARED)
@@ -195,7 +195,6 @@ class ConformalIntervals(Conformalized):
             if self._choose:
                 self._choose_score(models, folds, known, labels, aside)
             if len(aside):
-                values = None if values is None else values[rest]
                 X, known, labels, folds = take_rows(X, rest), take_rows(known, rest), labels[rest], folds[rest]
                 names = None if names is None else names[rest]
                 weights = None if weights is None else weights[rest]
@@ -204,9 +203,8 @@ class ConformalIntervals(Conformalized):
         self._set(calibration, models, folds, labels.shape[1])
         if basis is not None:
             basis = basis if basis.learns else basis.prepare(X, np.arange(0), self.model)
-            values = basis.values(X, self.model) if values is None else values
             self._basis = basis
-            self._conditional = ConditionalThresholds(calibration.scores, values, self._levels)
+            self._conditional = ConditionalThresholds(calibration.scores, basis.values(X, self.model), self._levels)
         whole = self._whole_share(known)
         calibration.check_sizes(self._levels)
         self._weight_function = sample_weight if callable(sample_weight) else None
@@ -235,16 +233,15 @@ class ConformalIntervals(Conformalized):
         """The score for the distributions of some rows, given the factors of all of them."""
         return self._score.bound_to(dist, self._levels, None if factors is None else factors[rows])
 
-    def _basis_of(self, names: Any, weights: Array | None, n_rows: int) -> tuple[Basis | None, Array | None]:
-        """What coverage must not depend on, and its values where they were given."""
+    def _basis_of(self, names: Any, weights: Array | None) -> Basis | None:
+        """What coverage must not depend on."""
         if self.conditional_on is None:
-            return None, None
+            return None
         if names is not None or weights is not None:
             raise InputError(
-                "conditional_on takes the place of groups and sample_weight: name the groups' column with Groups(...), "
-                "or give the likelihood ratio as one of the functions."
+                "conditional_on takes the place of groups and sample_weight: name the groups' column with Groups(...)."
             )
-        return as_basis(self.conditional_on, n_rows)
+        return as_basis(self.conditional_on)
 
     def _prepared(self, basis: Basis, X: Any, aside: Index) -> Basis:
         if basis.learns and not len(aside):
@@ -335,44 +332,15 @@ class ConformalIntervals(Conformalized):
             parts.append(scores.max(axis=1, keepdims=True) if self.simultaneous else scores)
         return np.concatenate(parts)
 
-    def row_scores(self, X: Any, D: Any) -> Array:
-        """Conformity scores of rows with known labels, at the first level.
-
-        Args:
-            X: Rows.
-            D: Their label distributions (N, L).
-
-        Returns:
-            Scores, (N, L), or (N, 1) when simultaneous; smaller is more typical.
-
-        Raises:
-            NotFittedError: ``conformalize`` was not called.
-            InputError: Rows or labels that break a rule.
-        """
-        self._ready()
-        X = as_rows(X)
-        labels, _ = check_distributions(
-            shares_of(X, D), n_rows=count_rows(X), n_labels=self.n_labels_, model=self.model
-        )
-        return self._scores(self.models_[0], X, labels)[:, :, 0]
-
     # -- prediction --------------------------------------------------------------------------------------------------
 
-    def predict_interval(
-        self,
-        X: Any,
-        groups: Any = None,
-        sample_weight: Weights = None,
-        *,
-        conditional_on: Any = None,
-    ) -> Array:
+    def predict_interval(self, X: Any, groups: Any = None, sample_weight: Weights = None) -> Array:
         """Lower and upper ends of each label's share.
 
         Args:
             X: New rows.
             groups: Their groups (N,), if calibration used groups.
             sample_weight: Their likelihood ratios (N,), if calibration used an array of them.
-            conditional_on: Their values, (N,) or (N, k), if calibration was conditioned on an array.
 
         Returns:
             Ends inside [0, 1], (N, L, 2); (N, L, 2, n_levels) when there are several levels.
@@ -385,11 +353,9 @@ class ConformalIntervals(Conformalized):
         calibration, n_rows = self._ready(), count_rows(X)
         out = np.empty((n_rows, self.n_labels_, 2, len(self._levels)))
         if self._basis is None:
-            if conditional_on is not None:
-                raise InputError("conditional_on needs ConformalIntervals(model, conditional_on=...).")
             thresholds = calibration.thresholds(self._levels, n_rows, names, weights)
         else:
-            thresholds = self._conditional_thresholds(X, n_rows, conditional_on)
+            thresholds = self._conditional_thresholds(X, n_rows)
         self._warn_unbounded(thresholds, names, weights)
         if self.cv is None:
             factors = self._factors(X)
@@ -404,11 +370,10 @@ class ConformalIntervals(Conformalized):
                 out[rows] = stack_ends(*ends.of(scores, rows.stop - rows.start, None if names is None else names[rows]))
         return out[..., 0] if self._single else out
 
-    def _conditional_thresholds(self, X: Any, n_rows: int, given: Any) -> Array:
+    def _conditional_thresholds(self, X: Any, n_rows: int) -> Array:
         assert self._basis is not None
         assert self._conditional is not None
-        table = None if given is None else as_basis(np.asarray(given), n_rows)[1]
-        thresholds = self._conditional.thresholds(self._basis.values(X, self.model) if table is None else table)
+        thresholds = self._conditional.thresholds(self._basis.values(X, self.model))
         rows = np.flatnonzero(np.isposinf(thresholds).any(axis=(1, 2)))
         if len(rows):
             warnings.warn(
@@ -481,7 +446,7 @@ class ConformalIntervals(Conformalized):
             model: The model it was made with; with ``cv``, the list of fold models (``models_``).
             state: The dictionary.
             method: The score, where it has settings of its own; by default the one of that name.
-            conditional_on: The function of X, where coverage was conditioned on one: it cannot be stored.
+            conditional_on: The basis, if it is a class of yours: it cannot be stored.
 
         Returns:
             Conformalized intervals.
@@ -507,8 +472,8 @@ class ConformalIntervals(Conformalized):
         if state.get("conditional"):
             stored = state["conditional"]
             if stored["basis"] is None and conditional_on is None:
-                raise InputError("this calibration was conditioned on a function of X: give it as conditional_on.")
-            made._basis = as_basis(conditional_on)[0] if stored["basis"] is None else restore_basis(stored["basis"])
+                raise InputError("this calibration was conditioned on a basis of yours: give it as conditional_on.")
+            made._basis = as_basis(conditional_on) if stored["basis"] is None else restore_basis(stored["basis"])
             made.conditional_on = made._basis
             values = np.array(stored["values"], dtype=np.float64).reshape(calibration.n, -1)
             made._conditional = ConditionalThresholds(calibration.scores, values, made._levels)

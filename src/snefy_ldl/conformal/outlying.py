@@ -17,7 +17,6 @@ import numpy as np
 from snefy_ldl._internal.dists import dist_blocks, to_numpy
 from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.columns import TableEncoder
-from snefy_ldl.errors import InputError
 
 #: The share of the rows within the edge, beyond which intervals widen, and the widest of them in units of the others.
 WITHIN, WIDEST = 0.9, 16.0
@@ -86,13 +85,7 @@ class Outlyingness:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Outlyingness:
-        """What ``asdict`` described.
-
-        Raises:
-            InputError: What an earlier build described, whose factors meant something else.
-        """
-        if "square_edge" not in state:
-            raise InputError('this "outlying" calibration is of an earlier build; conformalize again.')
+        """What ``asdict`` described."""
         return cls(tuple(state["centre"]), tuple(state["scale"]), state["square_edge"], state["of_predictions"])
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from snefy_ldl._internal.dists import dist_blocks, draw_from, to_numpy
+from snefy_ldl._internal.dists import dist_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.types import Array, Mask
@@ -27,40 +26,12 @@ from snefy_ldl.conformal.thresholds import (
 )
 from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.datasets.zeros import ZeroPolicy
-from snefy_ldl.errors import CalibrationWarning, InputError
+from snefy_ldl.errors import InputError
 
 #: (points, rows) arrays hold at most this many numbers at a time.
 BLOCK_ELEMENTS = 1 << 22
 #: Label distributions with an exact zero are lifted to this share for a model that states no policy of its own.
 DEFAULT_FLOOR = 1e-4
-#: How often draws are made again for a region that holds few of them.
-DRAW_ROUNDS = 25
-
-
-def draw_inside(score: RegionScore, thresholds: Array, n: int, seeds: Seeds) -> Array:
-    """Draws of the distribution that fall into each row's region, by rejection.
-
-    Args:
-        score: Bound to the distributions of b rows.
-        thresholds: One a row, (b,).
-        n: Draws wanted.
-        seeds: Source of seeds.
-
-    Returns:
-        Draws, (n, b, L); NaN where :data:`DRAW_ROUNDS` rounds gave too few.
-    """
-    out = np.full((n, len(thresholds), score.n_labels), np.nan)
-    filled = np.zeros(len(thresholds), dtype=np.intp)
-    for _ in range(DRAW_ROUNDS):
-        draws = to_numpy(draw_from(score.dist, 2 * n + 8, seeds))
-        inside = score.score(draws) <= thresholds
-        place = filled + np.cumsum(inside, axis=0) - 1
-        keep = inside & (place < n)
-        out[place[keep], np.nonzero(keep)[1]] = draws[keep]
-        filled += keep.sum(axis=0)
-        if (filled == n).all():
-            break
-    return out
 
 
 def seed_source(random_state: int, stream: int) -> Seeds:
@@ -260,64 +231,6 @@ class ConformalRegion(Conformalized):
         share, error = np.where(whole, 1.0, np.minimum(share, 1.0)), np.where(whole, 0.0, error)
         return (share, error) if return_std_error else share
 
-    def sample(
-        self, X: Any, n: int = 1, groups: Any = None, sample_weight: Weights = None, random_state: int = 0
-    ) -> Array:
-        """Draws of the model's distribution inside each region.
-
-        Args:
-            X: Rows.
-            n: Draws a row.
-            groups: As in calibration.
-            sample_weight: As in calibration.
-            random_state: Seed.
-
-        Returns:
-            Draws, (n, N, L); NaN, with one :class:`~snefy_ldl.errors.CalibrationWarning`, for a row whose region no
-            draw hits.
-
-        Raises:
-            NotFittedError: ``conformalize`` was not called.
-            InputError: Rows, groups or weights that break a rule.
-        """
-        X, q = self._thresholds(X, groups, sample_weight)
-        seeds = seed_source(random_state, 3)
-        out = np.full((n, len(q), self.n_labels_), np.nan)
-        for rows, score in self._blocks(X, 1, per_row=4 * n * self.n_labels_):
-            out[:, rows] = draw_inside(score, q[rows], n, seeds)
-        empty = np.isnan(out).any(axis=(0, 2))
-        if empty.any():
-            out[:, empty] = np.nan
-            warnings.warn(
-                f"{int(empty.sum())} of {len(q)} regions are empty or hold too little of the predicted distribution to "
-                f"draw from (first: row {int(np.flatnonzero(empty)[0])}); their draws are NaN.",
-                CalibrationWarning,
-                stacklevel=2,
-            )
-        return out
-
-    def inside(self, X: Any, points: Any, groups: Any = None, sample_weight: Weights = None) -> Mask:
-        """Which of the same points lie in each row's region.
-
-        Args:
-            X: Rows.
-            points: Label distributions, (S, L).
-            groups: As in calibration.
-            sample_weight: As in calibration.
-
-        Returns:
-            Truth values, (S, N).
-
-        Raises:
-            NotFittedError: ``conformalize`` was not called.
-            InputError: Rows, points, groups or weights that break a rule.
-        """
-        X, q = self._thresholds(X, groups, sample_weight)
-        table, columns = check_distributions(points, n_labels=self.n_labels_, what="points", model=self.model)
-        table = self._lifted(table, columns)
-        parts = [score.score_shared(table) <= q[rows] for rows, score in self._blocks(X, 1, per_row=table.size)]
-        return np.concatenate(parts, axis=1)
-
     def contains(self, X: Any, D: Any, groups: Any = None, sample_weight: Weights = None) -> Mask:
         """Whether each label distribution lies in its row's region.
 
@@ -355,31 +268,6 @@ class ConformalRegion(Conformalized):
         X = as_rows(X)
         labels, columns = check_distributions(D, n_rows=count_rows(X), n_labels=self.n_labels_, model=self.model)
         return self._scores(X, self._lifted(labels, columns), stream=1)
-
-    def row_scores(self, X: Any, D: Any) -> Array:
-        """What :meth:`score` gives, as a column; (N, 1)."""
-        return self.score(X, D)[:, None]
-
-    def p_value(self, X: Any, D: Any, groups: Any = None, sample_weight: Weights = None) -> Array:
-        """Conformal p-values (N,): ``(1 + #{S_i >= s}) / (n + 1)``, small for a label distribution unlike the others.
-
-        ``P(p <= u) <= u`` for rows like the calibration rows; ``contains`` is ``p > 1 - c``.
-
-        Args:
-            X: Features.
-            D: Label distributions to judge.
-            groups: As in calibration.
-            sample_weight: As in calibration.
-
-        Returns:
-            p-values in (0, 1], (N,).
-
-        Raises:
-            NotFittedError: ``conformalize`` was not called.
-            InputError: Rows, labels, groups or weights that break a rule.
-        """
-        X, names, weights = self._new_rows(X, groups, sample_weight)
-        return self._ready().p_values(self.score(X, D), names, weights, self.confidence_level)
 
     # -- files -------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -135,24 +134,6 @@ class SortedScores:
                 out[bounded, c, a] = scores[at[bounded], c]
         return out
 
-    def p_values(self, scores: Array, weights: Array | None) -> Array:
-        """p-values ``(Σ_{S_i >= s} w_i + w) / (Σ w_i + w)``.
-
-        Args:
-            scores: New scores, (N,).
-            weights: Likelihood ratios of the new rows, (N,), or None.
-
-        Returns:
-            p-values, (N,).
-        """
-        new_weight: Any = 1.0 if weights is None else weights
-        below = np.searchsorted(self.scores[:, 0, 0], scores, side="left")
-        running = np.arange(self.n + 1.0)
-        if self.cumulative is not None:
-            running = np.concatenate([[0.0], self.cumulative[:, 0, 0]])
-        answer: Array = (running[-1] - running[below] + new_weight) / (running[-1] + new_weight)
-        return answer
-
 
 class Calibration:
     """Calibration scores and what they promise.
@@ -171,8 +152,6 @@ class Calibration:
         >>> calm = Calibration(np.arange(1.0, 20.0).reshape(-1, 1, 1))
         >>> calm.thresholds([0.9], 1)
         array([[[18.]]])
-        >>> calm.p_values(np.array([18.5]))
-        array([0.1])
     """
 
     def __init__(
@@ -308,34 +287,6 @@ class Calibration:
         for rows, part in self.assigned(n_rows, groups, levels):
             if part.n:
                 out[rows] = part.thresholds(levels, None if weights is None else weights[rows])
-        return out
-
-    def p_values(
-        self,
-        scores: Array,
-        groups: NDArray[np.str_] | None = None,
-        weights: Array | None = None,
-        level: float | None = None,
-    ) -> Array:
-        """Conformal p-values of new scores: at most u with probability at most u.
-
-        Args:
-            scores: (N,).
-            groups: Groups of the rows (N,), if calibration used groups.
-            weights: Their likelihood ratios (N,), if calibration used weights.
-            level: Confidence level that decides whether a group is too small for itself.
-
-        Returns:
-            p-values, (N,).
-
-        Raises:
-            InputError: Groups or weights given to a calibration without, or missing where there are.
-        """
-        self.check_weights(weights)
-        out = np.ones(len(scores))
-        for rows, part in self.assigned(len(scores), groups, None if level is None else [level]):
-            if part.n:
-                out[rows] = part.p_values(scores[rows], None if weights is None else weights[rows])
         return out
 
     def serving(self, n: int, group: Any) -> Mask:
@@ -518,7 +469,7 @@ def check_weights(weights: Weights, X: Any, n_rows: int) -> Array | None:
     return values
 
 
-class Conformalized(ABC):
+class Conformalized:
     """Base of what is conformalized first and used then.
 
     Attributes:
@@ -531,39 +482,10 @@ class Conformalized(ABC):
     _calibration: Calibration | None = None
     _weight_function: Any = None
 
-    def check_conformalized(self) -> None:
-        """Do nothing once ``conformalize`` was called.
-
-        Raises:
-            NotFittedError: It was not.
-        """
-        self._ready()
-
     @property
     def uses_groups(self) -> bool:
         """Whether the calibration holds within groups, so that new rows must name theirs."""
         return self._ready().groups is not None
-
-    cv: Any = None
-
-    def calibration_scores(self) -> tuple[Array, NDArray[np.str_] | None]:
-        """Scores of the calibration rows at the first level, and the groups of these rows.
-
-        Returns:
-            Scores (n, C), and groups (n,) or None.
-
-        Raises:
-            NotFittedError: ``conformalize`` was not called.
-            InputError: A calibration with ``cv`` or weights, whose scores are not exchangeable with those of new rows.
-        """
-        calibration = self._ready()
-        if self.cv is not None or calibration.weights is not None:
-            raise InputError("rows can be watched with a split calibration only: without cv and without weights.")
-        return calibration.scores[:, :, 0], calibration.groups
-
-    @abstractmethod
-    def row_scores(self, X: Any, D: Any) -> Array:
-        """Scores of new rows, comparable to :meth:`calibration_scores`; (N, C)."""
 
     def _ready(self) -> Calibration:
         if self._calibration is None:

@@ -81,7 +81,7 @@ READERS = {
     "coverage": lambda odd: metrics.coverage(odd, np.zeros((3, 2, 2))),
     "intervals": metrics.interval_width,
     "draws": lambda odd: metrics.crps(np.full((3, 2), 0.5), odd),
-    "groups": lambda odd: metrics.group_coverage(odd, np.zeros((3, 2)), np.zeros((3, 2, 2))),
+    "groups": lambda odd: metrics.conditional.group_coverage(odd, np.zeros((3, 2)), np.zeros((3, 2, 2))),
     "slab": lambda odd: metrics.worst_slab_coverage(odd, np.zeros((3, 2)), np.zeros((3, 2, 2))),
     "pit": metrics.joint_calibration_test,
     "log-ratios": logratios.clr,
