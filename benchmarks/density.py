@@ -116,10 +116,6 @@ def snefy(variant, has_zeros, seed, **changes):
     return Ours(SnefyLDL(random_state=seed, device="cpu", **changes))
 
 
-def old_snefy(variant, has_zeros, seed):
-    return snefy(variant, has_zeros, seed, guides=None)
-
-
 def trees(seed):
     return ExtraTreesRegressor(300, max_features="sqrt", random_state=seed)
 
@@ -129,7 +125,6 @@ DENSE, ZEROS = ("plain", "jitter"), ("zeros", "zeros jitter")
 EVERY = DENSE + ZEROS
 METHODS = {
     "SnefyLDL": (snefy, DENSE),
-    "SnefyLDL as 0.1": (old_snefy, DENSE),
     "LogRatioLDL": (lambda v, z, s: Ours(LogRatioLDL(random_state=s)), EVERY),
     "AutoLDL": (lambda v, z, s: Auto(s), EVERY),
     "zuko NSF": (lambda v, z, s: peers.NetworkPeer(nets.SplineFlow, s), DENSE),
