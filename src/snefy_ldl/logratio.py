@@ -429,6 +429,8 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             rows = slice(start, min(start + DIST_ROWS, len(features)))
             yield rows, self._dist(features[rows])
 
+    predict = DistributionPredictor.predict  # takes rows with their predicted distributions, too
+
     def _predict(self, X: Array) -> Array:
         blocks = [self._dist(X[start : start + DIST_ROWS]).mean.numpy() for start in range(0, len(X), DIST_ROWS)]
         return np.concatenate(blocks)

@@ -42,15 +42,3 @@ def test_what_cannot_be_streamed_is_told(folder):
     assert "no file at" in fail("fit", folder / "none", "--stream", "--labels", "a,b", "--out", out)
     assert "zzz" in fail("fit", folder / "city", "--stream", "--labels", "business,zzz", "--out", out)
     assert run("fit", folder / "city", "--stream", "--votes", "long", "--out", out).exit_code == 2
-
-
-def test_predict_in_chunks_keeps_the_order(folder, monkeypatch):
-    monkeypatch.setattr("snefy_ldl.datasets.table_files.CHUNK_ROWS", 64)
-    frame = pd.DataFrame(CITY.X, columns=CITY.feature_names)
-    model = SnefyLDL(epochs=1, n_neurons=6, guides=None, random_state=0)
-    model.fit(frame, pd.DataFrame(CITY.D, columns=CITY.label_names)).save(folder / "model")
-    frame.assign(row=np.arange(600)).to_parquet(folder / "in.parquet")
-    succeed("predict", folder / "model", folder / "in.parquet", "--keep", "row", "--out", folder / "o.parquet")
-    written = pd.read_parquet(folder / "o.parquet")
-    assert list(written["row"]) == list(range(600))
-    np.testing.assert_allclose(written[CITY.label_names], model.predict(frame), atol=6e-9)

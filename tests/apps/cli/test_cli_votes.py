@@ -186,17 +186,6 @@ def test_votes_give_the_distribution_given_features_and_votes(
     assert (np.abs(chance - 0.8) < 5.5 * spread + 1e-3)[told].all()
 
 
-def test_tabulated_quantiles_are_those_of_every_row(folder: Path, counts: pd.DataFrame, features: list[str]) -> None:
-    """Against a root search in each row's own cdf."""
-    X, votes = pd.read_csv(folder / "items.csv")[features][:12], np.array(counts, dtype=float)[:12]
-    votes[3] = 0.0
-    votes[4] = [0.0, 180.0, 40.0]
-    law = update(SnefyLDL.load(folder / "model"), X, votes)
-    levels = [0.01, 0.5, 0.9]
-    searched = torch.stack([law.marginal(r).quantiles(levels) for r in range(law.n_labels)], 1)
-    np.testing.assert_allclose(law.quantiles(levels), searched, atol=1e-6)
-
-
 def test_items_without_votes_keep_the_predicted_distribution(folder: Path, features: list[str], tmp_path: Path) -> None:
     (tmp_path / "few.csv").write_text("item,annotator,label\n003,ann,label_2\n003,bob,label_2\n777,bob,label_0\n")
     result = succeed(
@@ -272,13 +261,6 @@ def test_failures_on_votes_are_one_line(folder: Path, tmp_path: Path) -> None:
 def _foreign(tmp_path: Path) -> Path:
     (tmp_path / "foreign.csv").write_text("item,annotator,label\n001,ann,spleen\n")
     return tmp_path / "foreign.csv"
-
-
-def test_help_is_there(tmp_path: Path) -> None:
-    for command in ("fit", "query", "predict", "report"):
-        text = succeed(command, "--help").stdout
-        assert "Usage" in text
-        assert f"snefy-ldl {command} " in text  # an example
 
 
 # --- annotators -------------------------------------------------------------------------------------------------------

@@ -32,7 +32,9 @@ def holes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_report_of_a_model_with_zeros_draws_single_labels(holes: Path, tmp_path: Path) -> None:
     words = ("report", holes / "model", holes / "t.csv", "--folds", 0, "--out", tmp_path)
     succeed(*words)
-    assert "proportions among" in (tmp_path / "index.html").read_text(encoding="utf-8")
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "proportions among" in page
+    assert "one that begins at zero contains all zeros" in page
     assert "this model has no density of sums; name three single labels" in fail(*words, "--ternary", "a,b,c+d")
 
 

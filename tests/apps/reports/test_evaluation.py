@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from integration_models import fitted
 from snefy_ldl import SnefyLDL, metrics
 from snefy_ldl.apps.reports import evaluate
 from snefy_ldl.datasets import make_annotators, make_city_districts
@@ -78,3 +79,8 @@ def test_without_labels_or_with_two_kinds_it_says_what_to_pass(city, model):
         evaluate(model, X, city.D[:9], counts=np.ones((9, 3)))
     with pytest.raises(InputError, match="level"):
         evaluate(model, X, city.D[:9], level=1.5)
+
+
+def test_log_ratios_are_evaluated_from_one_prediction():
+    model, X, _ = fitted("ratios")
+    assert evaluate(model, X, model.predict(X))["metrics"]["kl_divergence"]["value"] == pytest.approx(0.0, abs=1e-6)

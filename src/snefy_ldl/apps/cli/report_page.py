@@ -130,7 +130,8 @@ def _verdict(report: Report) -> str:
     sentence = f"The model is {'; it is '.join(words)}."
     if report.trust is None:
         return sentence
-    gap, joint = float(report.trust.coverage.mean()) - LEVEL, report.trust.joint
+    # an interval that begins at zero contains all zeros; the curve counts them by their probability
+    gap, joint = float(report.trust.curve[LEVELS.index(LEVEL)]) - LEVEL, report.trust.joint
     if abs(gap) > max(0.02, 2.0 * np.sqrt(LEVEL * (1.0 - LEVEL) / len(report.rows))):
         problem = "wide: it is less sure than it could be" if gap > 0 else "narrow: it is too sure"
         return f"{sentence} Its intervals are too {problem}."
