@@ -32,7 +32,7 @@ check: lint types core-tests
 # The promises that everything else stands on: closed forms against independent routes, the same seed and the same bits,
 # guarantees of intervals, old model folders, clear errors, and the rules of the source.
 CORE_TESTS := tests/test_house.py tests/test_imports.py tests/test_estimator.py tests/test_persistence.py tests/_internal/validation \
-	tests/_internal/files/test_old_folders.py tests/distributions/test_distribution.py tests/distributions/test_properties.py \
+	tests/_internal/files/test_old_folders.py tests/distributions/test_distribution.py tests/distributions/test_contract.py \
 	tests/training/test_training.py tests/conformal/test_intervals.py tests/conformal/test_regions.py \
 	tests/active/test_query.py tests/metrics/test_metrics.py tests/learners/test_learner_objectives.py tests/votes
 core-tests: $(VENV)/.installed

@@ -147,14 +147,14 @@ def forty_rows(folder: Path) -> Case:
 
 
 def sixty_columns(folder: Path) -> Case:
-    """Sixty columns, most of them noise, some empty or constant, in Feather."""
+    """Sixty columns, most of them noise, some empty or constant, in Parquet."""
     table = soil(200)
     rng = np.random.default_rng(4)
     more = {f"band_{k:02d}": rng.normal(size=len(table)) for k in range(54)}
     more |= {"empty": np.full(len(table), np.nan), "unit": 1.0, "flag": rng.random(len(table)) < 0.3}
     table = pd.concat([table, pd.DataFrame(more)], axis=1)
-    file = folder / "bands.feather"
-    table.to_feather(file)
+    file = folder / "bands.parquet"
+    table.to_parquet(file)
     notes = ["column 'empty' is empty and was left out", "column 'unit' is 1 in every row and was left out"]
     return Case([str(file), "--labels", ",".join(LABELS)], file, LABELS, notes)
 

@@ -131,7 +131,7 @@ def formulas() -> pd.DataFrame:
     return pd.DataFrame({HEAD: FORMULAS, "=share": np.linspace(-1.0, 1.0, len(FORMULAS))})
 
 
-@pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz", ".xlsx", ".parquet", ".feather"])
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz", ".xlsx", ".parquet"])
 @pytest.mark.parametrize("dtype", [object, "category"])
 def test_text_like_formulas_is_read_back_as_it_was(
     tmp_path: Path, formulas: pd.DataFrame, ending: str, dtype: Any

@@ -68,15 +68,15 @@ def load_table(
     normalize: bool = False,
     sheet: str | int | None = None,
 ) -> Dataset:
-    r"""A table of your own as a :class:`Dataset`: text, Excel, Parquet or Feather.
+    r"""A table of your own as a :class:`Dataset`: text, Excel or Parquet.
 
     Percentages, numbers of votes and rounded shares are recognised by their sums, with a
     :class:`~snefy_ldl.errors.LabelWarning`; rows without labels are skipped. What columns are (numbers, categories,
     dates, names of rows) is for ``fit`` to find out.
 
     Args:
-        path: The file, in the format of its extension: ``.csv``, ``.tsv``, also ``.gz``, ``.xlsx``, ``.parquet`` or
-            ``.feather``. Separator, decimal sign and encoding of text are detected.
+        path: The file, in the format of its extension: ``.csv``, ``.tsv``, also ``.gz``, ``.xlsx`` or ``.parquet``.
+            Separator, decimal sign and encoding of text are detected.
         labels: Columns that hold the label distribution, as a list or a comma-separated string.
         features: Columns to use as features; by default every other column.
         counts: The label columns hold vote counts ``k``; ``D`` becomes the proportions ``k / Σ k``.

@@ -1,4 +1,4 @@
-"""Tables on disk, read and written whole or in parts: text, Excel, Parquet and Feather, by the ending of the file."""
+"""Tables on disk, read and written whole or in parts: text, Excel and Parquet, by the extension of the file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ KINDS = {
     **dict.fromkeys((".csv", ".txt"), "csv"),
     **dict.fromkeys((".tsv", ".tab"), "tsv"),
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".feather", ".arrow"), "feather"),
     **dict.fromkeys((".xlsx", ".xlsm"), "excel"),
 }
 #: Bytes of a text file that are looked at, and lines.
@@ -102,7 +101,7 @@ def table_kind(file: Path) -> str:
         file: Its name; the file need not exist.
 
     Returns:
-        ``"csv"``, ``"tsv"``, ``"parquet"``, ``"feather"`` or ``"excel"``.
+        ``"csv"``, ``"tsv"``, ``"parquet"`` or ``"excel"``.
 
     Raises:
         InputError: The ending is unknown.
@@ -115,9 +114,7 @@ def table_kind(file: Path) -> str:
     if last in (".xls", ".ods"):
         raise InputError(f"{file.name}: save the table as .xlsx or .csv first; {last} files are not read.")
     if last not in KINDS or (KINDS[last] not in ("csv", "tsv") and endings[-1] == ".gz"):
-        raise InputError(
-            f"{file.name}: unknown ending {last!r}; use .csv, .tsv (also .gz), .xlsx, .parquet or .feather."
-        )
+        raise InputError(f"{file.name}: unknown ending {last!r}; use .csv, .tsv (also .gz), .xlsx or .parquet.")
     return KINDS[last]
 
 
@@ -286,13 +283,12 @@ def parquet_batches(files: Sequence[Path], rows: int, columns: list[str]) -> Ite
                     yield batch, total
 
 
-def read_whole(file: Path, kind: str, sheet: str | int | None = None) -> tuple[Any, tuple[str, ...]]:
-    """A file of a kind that is read in one go.
+def read_sheet(file: Path, sheet: str | int | None = None) -> tuple[Any, tuple[str, ...]]:
+    """A sheet of a workbook.
 
     Args:
-        file: The file.
-        kind: ``"feather"`` or ``"excel"``.
-        sheet: Of a workbook, its name or its number from 1; the first by default.
+        file: The workbook.
+        sheet: Its name or its number from 1; the first by default.
 
     Returns:
         A DataFrame whose columns are named by text, and notes.
@@ -303,26 +299,22 @@ def read_whole(file: Path, kind: str, sheet: str | int | None = None) -> tuple[A
     """
     import pandas  # an extra, loaded where a table is read
 
-    notes: tuple[str, ...] = ()
-    if kind == "feather":
-        frame = pandas.read_feather(file)
-    else:
-        try:
-            book = pandas.ExcelFile(file, engine="openpyxl")
-        except ImportError:
-            raise ImportError("Excel files need openpyxl: pip install 'snefy-ldl[excel]'") from None
-        with book:
-            sheets = [str(name) for name in book.sheet_names]
-            wanted = sheets[0] if sheet is None else str(sheet)
-            if wanted not in sheets and wanted.isdecimal() and 1 <= int(wanted) <= len(sheets):
-                wanted = sheets[int(wanted) - 1]
-            if wanted not in sheets:
-                raise InputError(f"{file.name} has no sheet {wanted!r}; its sheets: {shorten(sheets)}.")
-            frame = book.parse(wanted)
-        if len(sheets) > 1 and sheet is None:
-            notes = (f"of its {len(sheets)} sheets the first, {wanted!r}, was read",)
-        filled = np.flatnonzero(frame.notna().any(axis=1))
-        frame = frame.iloc[: filled[-1] + 1 if len(filled) else 0]  # sheets often end in empty rows
+    try:
+        book = pandas.ExcelFile(file, engine="openpyxl")
+    except ImportError:
+        raise ImportError("Excel files need openpyxl: pip install 'snefy-ldl[excel]'") from None
+    with book:
+        sheets = [str(name) for name in book.sheet_names]
+        wanted = sheets[0] if sheet is None else str(sheet)
+        if wanted not in sheets and wanted.isdecimal() and 1 <= int(wanted) <= len(sheets):
+            wanted = sheets[int(wanted) - 1]
+        if wanted not in sheets:
+            raise InputError(f"{file.name} has no sheet {wanted!r}; its sheets: {shorten(sheets)}.")
+        frame = book.parse(wanted)
+    several = len(sheets) > 1 and sheet is None
+    notes = (f"of its {len(sheets)} sheets the first, {wanted!r}, was read",) if several else ()
+    filled = np.flatnonzero(frame.notna().any(axis=1))
+    frame = frame.iloc[: filled[-1] + 1 if len(filled) else 0]  # sheets often end in empty rows
     return frame.set_axis([str(name) for name in frame.columns], axis=1), notes
 
 
@@ -375,7 +367,7 @@ def need_columns(wanted: list[str], what: str, available: list[str], file: str) 
 
 
 class TableSource:
-    r"""A table on disk: the one reader of text, Excel, Parquet and Feather files, whole or in parts.
+    r"""A table on disk: the one reader of text, Excel and Parquet files, whole or in parts.
 
     A folder of Parquet files is one table, whose rows are in the order of the files' names.
 
@@ -389,7 +381,7 @@ class TableSource:
     Attributes:
         file: The table.
         files: The table itself, or the Parquet files of a folder.
-        kind: ``"csv"``, ``"tsv"``, ``"parquet"``, ``"feather"`` or ``"excel"``.
+        kind: ``"csv"``, ``"tsv"``, ``"parquet"`` or ``"excel"``.
         text: The signs of a text file, None for other kinds.
         notes: Notes on how the file is read.
         columns: Its columns, without the index that pandas may have stored in a Parquet file.
@@ -437,8 +429,8 @@ class TableSource:
                 self.text = sniff_text(file, self.kind)
                 words = self.text.describe("\t" if self.kind == "tsv" else ",")
                 self.notes = (f"read with {words}",) if words else ()
-            elif self.kind in ("excel", "feather"):
-                self._frame, self.notes = read_whole(file, self.kind, sheet)
+            elif self.kind == "excel":
+                self._frame, self.notes = read_sheet(file, sheet)
             self.columns = self._read_columns()
 
     def need(self, columns: list[str], what: str) -> None:
@@ -699,7 +691,7 @@ class TableSink:
         Args:
             frame: A pandas DataFrame; all of them have the same columns.
         """
-        if self._kind in ("excel", "feather"):
+        if self._kind == "excel":
             self._parts.append(frame)
             return
         if self._kind == "parquet":
@@ -743,10 +735,7 @@ class TableSink:
                 assert self.file is not None
                 assert self._temporary is not None
                 frame = pandas.concat(self._parts, ignore_index=True)
-                if self._kind == "feather":
-                    frame.to_feather(self._temporary)
-                else:
-                    self._temporary.write_bytes(_excel_bytes(frame, self.file))
+                self._temporary.write_bytes(_excel_bytes(frame, self.file))
         except BaseException:
             self._stack.__exit__(*sys.exc_info())
             raise

@@ -42,7 +42,7 @@ def compare(
     """Compare learners by repeated cross-validation, with significance tests; tables are read as fit reads them.
 
     Args:
-        tables (TABLE...): CSV, TSV, Excel, Parquet or Feather files.
+        tables (TABLE...): CSV, TSV, Excel or Parquet files.
         learners (L1,L2): Names of learners, or all.
         votes (counts): The label columns are numbers of votes.
         groups (C1,C2): Columns of the group of each row, not features: folds are made of whole groups. Only with a

@@ -4,8 +4,8 @@ The fields of a dataclass become options of the command that takes it (:func:`sn
 
 Args:
     model (MODEL): Folder that fit wrote.
-    table (TABLE): CSV, TSV, Excel, Parquet or Feather file, or a folder of Parquet files.
-    out: CSV, TSV, Excel, Parquet or Feather file to write, format from the extension; - prints CSV.
+    table (TABLE): CSV, TSV, Excel or Parquet file, or a folder of Parquet files.
+    out: CSV, TSV, Excel or Parquet file to write, format from the extension; - prints CSV.
     features (F1,F2): Feature columns; by default all others.
     labels (A,B,C): Label columns, each row summing to 1, 100 or another constant.
     drop (C1,C2): Columns that are not features.

@@ -86,7 +86,7 @@ def predict(
     for Parquet files.
 
     Args:
-        tables (TABLE...): CSV, TSV, Excel, Parquet or Feather file, or several Parquet files.
+        tables (TABLE...): CSV, TSV, Excel or Parquet file, or several Parquet files.
         interval (LEVEL): Also write each label's interval of this level, for example 0.9.
         ask (QUESTION): Also write "P(A > 2 * B)", "P(A + B > 0.5)", "P(A = 0)", "log(A / B)", "quantiles(0.05, 0.5)"
             or "draws(10)"; bounds are shares of 1. Repeatable.
