@@ -62,8 +62,6 @@ NARROW = 1e-3
 ODDS_LIMIT = 700.0
 #: Most steps of a search for a quantile; it halves a bracket at worst, and usually ends after five.
 SEARCH_STEPS = 80
-#: Up to this many order statistics each is looked for by itself, which is faster than sorting all draws.
-FEW_LEVELS = 2
 LOG_2PI = math.log(2.0 * math.pi)
 
 WHY_NOT = {
@@ -668,26 +666,19 @@ class LogRatioRows(SimplexRows):
         """What an answer makes of draws, for all rows."""
         return torch.cat([answer(self._net_draws(rows)) for rows in self._net_chunks()]).double()
 
-    def net_means(self) -> Tensor:
-        """Mean shares by every net (N, L, nets)."""
-        return self._by_draws(lambda draws: draws.net_averages(draws.shares))
-
-    def net_variances(self) -> Tensor:
-        """Variances of the shares by every net (N, L, nets)."""
-
-        def answer(draws: NetDraws) -> Tensor:
-            gap = draws.shares - draws.average(draws.shares)[..., None].to(draws.shares)
-            return draws.net_averages(gap.square()) - draws.net_averages(gap).square()
-
-        return self._by_draws(answer)
-
     def mean_error(self) -> Tensor:
         """Standard error of the means (N, L), by the differences between the nets of quasi-random draws."""
-        return self.net_means().std(2) / math.sqrt(NETS)
+        return self._by_draws(lambda draws: draws.net_averages(draws.shares).std(2) / math.sqrt(NETS))
 
     def variance_error(self) -> Tensor:
         """Standard error of the variances (N, L), in the same way."""
-        return self.net_variances().std(2) / math.sqrt(NETS)
+
+        def answer(draws: NetDraws) -> Tensor:
+            gap = draws.shares - draws.average(draws.shares)[..., None].to(draws.shares)
+            variances = draws.net_averages(gap.square()) - draws.net_averages(gap).square()
+            return variances.std(2) / math.sqrt(NETS)
+
+        return self._by_draws(answer)
 
     def moments(self, order: Order) -> Tensor:
         """Moments of every row: (N, L), (N, 2, L) or (N, 1 + L, L), the means first."""
@@ -745,15 +736,13 @@ class LogRatioRows(SimplexRows):
             rank, central = self._ranks(draws, levels[rows], wanted)
             tail, sought = (wanted > 0.0) & (wanted < 1.0) & ~central, central.any(-1)
             shares = draws.shares[..., :DRAWS].cpu().numpy()  # (b, L, S)
-            if levels.shape[2] <= FEW_LEVELS:
-                for row, r, a in zip(*np.nonzero(central)):
-                    own = shares[row, r]
-                    own = own[own > 0.0] if self.may_be_zero else own
-                    place = rank[row, r, a] - (DRAWS - len(own))
-                    found[row, r, a] = np.partition(own, place)[place] if place >= 0 else 0.0
-            else:
-                few = np.take_along_axis(np.sort(shares[sought], axis=-1), rank[sought], -1)
-                found[sought] = np.where(central[sought], few, found[sought])
+            for row, r in zip(*np.nonzero(sought)):
+                own, asked = shares[row, r], central[row, r]
+                own = own[own > 0.0] if self.may_be_zero else own
+                places = rank[row, r, asked] - (DRAWS - len(own))
+                if places.max() >= 0:
+                    ordered = np.partition(own, np.unique(places.clip(0)))
+                    found[row, r, asked] = np.where(places < 0, 0.0, ordered[places.clip(0)])
             for r in np.flatnonzero(tail.any((0, 2))).tolist():
                 own = np.asarray(tail[:, r].any(-1))
                 mean, width, weights = (part[own] for part in self._smooth(rows, [r], draws))
