@@ -1,4 +1,4 @@
-"""coverage_report: its figures against the metrics, its forms, and the pictures made from it."""
+"""coverage_report: its figures against the metrics, and its forms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from known_models import DirichletModel, KnownModel, ZeroModel
 from rich.console import Console
 
 from snefy_ldl import metrics
-from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report
+from snefy_ldl.conformal import ConformalIntervals, coverage_report
 from snefy_ldl.errors import InputError
 
 
@@ -70,34 +70,13 @@ def test_a_plain_model_is_judged_by_its_own_intervals(case):
 
 
 @pytest.mark.slow
-def test_several_models_side_by_side(case):
-    model, X_cal, D_cal, X, D, groups = case
-    made = {
-        "wrong": DirichletModel(distort=8.0),
-        "repaired": ConformalIntervals(DirichletModel(distort=8.0)).conformalize(X_cal, D_cal),
-        "region": ConformalRegion(model, 0.9).conformalize(X_cal, D_cal),
-    }
-    report = coverage_report(made, X, D, groups=groups, dependence=False)
-    found = {row["model"]: row["coverage"] for row in report.select("marginal")}
-    assert found["wrong"] < 0.75
-    assert abs(found["repaired"] - 0.9) < 0.05
-    region = [row for row in report.table if row["model"] == "region"]
-    assert [row["part"] for row in region] == ["joint", "group", "group", "FSC", "FSC", "FSC"]
-    assert region[0]["coverage"] == made["region"].contains(X, D).mean()
-    assert 0.0 < region[0]["width"] < 1.0
-    assert region[3]["expected"] == metrics.conditional.fsc_ceiling(X[:, 0], 2, 0.9)
-    assert "model" in report.to_frame().columns
-
-
-@pytest.mark.slow
 def test_calibrations_with_groups_get_them(case):
     model, X_cal, D_cal, X, D, groups = case
     sides = np.where(X_cal[:, 0] > 0, "right", "left")
-    for made in (ConformalIntervals(model), ConformalRegion(model)):
-        report = coverage_report(made.conformalize(X_cal, D_cal, groups=sides), X, D, groups=groups, dependence=False)
-        assert len(report.select("group")) == 2
-        with pytest.raises(InputError, match="calibration used groups"):
-            coverage_report(made, X, D, dependence=False)
+    made = ConformalIntervals(model).conformalize(X_cal, D_cal, groups=sides)
+    assert len(coverage_report(made, X, D, groups=groups, dependence=False).select("group")) == 2
+    with pytest.raises(InputError, match="calibration used groups"):
+        coverage_report(made, X, D, dependence=False)
 
 
 @pytest.mark.slow
@@ -116,7 +95,6 @@ def test_forms(case):
     ]
     frame = report.to_frame()
     assert len(frame) == len(report.table)
-    assert "model" not in frame.columns
     assert "marginal" in str(report)
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(report)
@@ -142,21 +120,22 @@ def test_joint_calibration_is_said_under_the_table(case):
     """The right model's p-value is uniform, so this seed's alarm would be one in a hundred; a wrong one's is tiny."""
     model, X_cal, D_cal, X, D, _ = case
     ci = ConformalIntervals(model, 0.9).conformalize(X_cal, D_cal)
-    report = coverage_report({"right": ci, "wrong": DirichletModel(distort=3.0)}, X, D, feature=None, dependence=False)
-    assert report.joint_calibration["right"].calibrated
-    assert not report.joint_calibration["wrong"].calibrated
+    right, wrong = (
+        coverage_report(one, X, D, feature=None, dependence=False) for one in (ci, DirichletModel(distort=3.0))
+    )
+    assert right.joint_calibration.calibrated
+    assert not wrong.joint_calibration.calibrated
     expected = metrics.joint_calibration_test(metrics.joint_pit(model, X, D))
-    assert report.joint_calibration["right"].p_value == expected.p_value
-    assert "joint calibration: the model is off" in " ".join(str(report).split())
-    assert "right: joint calibration" in " ".join(str(report).split())
+    assert right.joint_calibration.p_value == expected.p_value
+    assert "joint calibration: the model is off" in " ".join(str(wrong).split())
 
 
 def test_joint_calibration_of_many_rows_and_of_few(case, monkeypatch):
     model, _, _, X, D, _ = case
     monkeypatch.setattr("snefy_ldl.conformal.report.JOINT_ROWS", 100)
-    assert coverage_report(model, X, D, feature=None, dependence=False).joint_calibration[""].n == 100
+    assert coverage_report(model, X, D, feature=None, dependence=False).joint_calibration.n == 100
     few = coverage_report(model, X[:19], D[:19], feature=None, n_sizes=2, dependence=False)
-    assert few.joint_calibration == {}
+    assert few.joint_calibration is None
     assert "joint calibration" not in str(few)
 
 
@@ -166,12 +145,10 @@ def test_joint_calibration_with_zeros(monkeypatch):
     right, wrong = ZeroModel(), ZeroModel(shift=1.0)
     X, D = right.draw(1500, 1)
     ci = ConformalIntervals(right, 0.9, "chebyshev").conformalize(X[:500], D[:500])
-    report = coverage_report({"right": ci, "wrong": wrong}, X[500:], D[500:], feature=None, dependence=False)
-    assert report.joint_calibration["right"].calibrated
-    assert report.joint_calibration["right"].n == 1000
-    assert not report.joint_calibration["wrong"].calibrated
-    assert str(report) == str(
-        coverage_report({"right": ci, "wrong": wrong}, X[500:], D[500:], feature=None, dependence=False)
-    )
+    report, other = (coverage_report(one, X[500:], D[500:], feature=None, dependence=False) for one in (ci, wrong))
+    assert report.joint_calibration.calibrated
+    assert report.joint_calibration.n == 1000
+    assert not other.joint_calibration.calibrated
+    assert str(report) == str(coverage_report(ci, X[500:], D[500:], feature=None, dependence=False))
     monkeypatch.setattr("snefy_ldl.conformal.report.JOINT_ROWS", 100)
-    assert coverage_report(right, X, D, feature=None, dependence=False).joint_calibration[""].n == 100
+    assert coverage_report(right, X, D, feature=None, dependence=False).joint_calibration.n == 100

@@ -129,14 +129,6 @@ def test_members_are_those_of_the_law(model: SnefyLDL) -> None:
 
 
 @pytest.mark.slow
-def test_several_models_count_as_members(model: SnefyLDL) -> None:
-    other = SnefyLDL(epochs=2, random_state=1).fit(CITY.X, CITY.D)
-    curve = dependence([model, other], CITY.X, 0, grid=3, bands="members", max_rows=30)
-    alone = [dependence(one, CITY.X, 0, grid=3, bands=None, max_rows=30).estimate for one in (model, other)]
-    np.testing.assert_allclose(curve.estimate, np.mean(alone, 0), rtol=1e-12)
-
-
-@pytest.mark.slow
 def test_models_of_tables_pipelines_and_points() -> None:
     from sklearn.preprocessing import StandardScaler
 

@@ -1,10 +1,10 @@
-"""What intervals and regions did on rows with known labels: one call, one table."""
+"""What intervals did on rows with known labels: one call, one table."""
 
 from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,10 @@ from snefy_ldl.conformal.choice import FEWEST_COMPARED
 from snefy_ldl.conformal.conditional import column_values
 from snefy_ldl.conformal.intervals import ConformalIntervals
 from snefy_ldl.conformal.outlying import predicted_features
-from snefy_ldl.conformal.regions import ConformalRegion
 from snefy_ldl.conformal.scores import QuantileScore
 from snefy_ldl.conformal.thresholds import check_groups, check_levels, check_model
 from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.metrics import conditional
-from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.metrics.joint import FEWEST_ROWS, JointCalibration
 
 #: Most rows that the test of joint calibration looks at.
@@ -34,7 +32,7 @@ JOINT_ROWS = 2000
 #: Most rows that the worst slab and the ERT look at, and simulated labels for what perfect intervals would show.
 CONDITIONAL_ROWS, CEILING_DRAWS = 1000, 20
 #: Columns of the table, in order.
-COLUMNS = ("model", "level", "part", "name", "n", "coverage", "std_error", "expected", "width", "score")
+COLUMNS = ("level", "part", "name", "n", "coverage", "std_error", "expected", "width", "score")
 
 
 class CoverageReport:
@@ -45,34 +43,28 @@ class CoverageReport:
     slab" (of the predicted means and standard deviations), and how far coverage depends on the row: "ERT" (on the
     predicted means and standard deviations), whose figure is the ``score``. ``expected`` is
     what intervals with perfect conditional coverage would show; for a worst-of figure it lies below the level, because
-    a minimum of noisy shares does. ``width`` is the mean width (for a region the mean share of the simplex), ``score``
+    a minimum of noisy shares does. ``width`` is the mean width, ``score``
     otherwise the interval (Winkler) score; lower is better for both. A missing value is None.
 
     Args:
         table: The rows, dicts with the keys of :data:`COLUMNS`.
-        joint_calibration: The test of joint calibration of each model whose distributions have a Rosenblatt map, by the
-            model's name; printed under the table.
+        joint_calibration: The test of joint calibration, printed under the table; None if the model's distributions
+            have no Rosenblatt map.
 
     Example:
-        >>> row = dict.fromkeys(COLUMNS) | {"model": "", "part": "joint", "name": "", "n": 10, "coverage": 0.9}
+        >>> row = dict.fromkeys(COLUMNS) | {"part": "joint", "name": "", "n": 10, "coverage": 0.9}
         >>> CoverageReport([row]).select("joint")[0]["coverage"]
         0.9
     """
 
-    def __init__(
-        self, table: list[dict[str, Any]], joint_calibration: Mapping[str, JointCalibration] | None = None
-    ) -> None:
-        self.table = table
-        self.joint_calibration = dict(joint_calibration or {})
-
-    def _notes(self) -> list[str]:
-        return [f"{name}: {test}" if name else str(test) for name, test in self.joint_calibration.items()]
+    def __init__(self, table: list[dict[str, Any]], joint_calibration: JointCalibration | None = None) -> None:
+        self.table, self.joint_calibration = table, joint_calibration
 
     def to_frame(self) -> Any:
         """The table as a pandas DataFrame."""
         import pandas as pd
 
-        return pd.DataFrame(self.table, columns=self._columns())
+        return pd.DataFrame(self.table, columns=list(COLUMNS))
 
     def select(self, part: str, name: str | None = None) -> list[dict[str, Any]]:
         """Rows of one part, or of one name in it.
@@ -86,16 +78,13 @@ class CoverageReport:
         """
         return [row for row in self.table if row["part"] == part and name in (None, row["name"])]
 
-    def _columns(self) -> list[str]:
-        return [column for column in COLUMNS if column != "model" or any(row["model"] for row in self.table)]
-
     def __rich__(self) -> Table:
-        columns = self._columns()
-        table = Table(title="coverage", caption=Text("\n".join(self._notes())) if self._notes() else None)
-        for column in columns:
-            table.add_column(column, justify="left" if column in ("model", "part", "name") else "right")
+        caption = None if self.joint_calibration is None else Text(str(self.joint_calibration))
+        table = Table(title="coverage", caption=caption)
+        for column in COLUMNS:
+            table.add_column(column, justify="left" if column in ("part", "name") else "right")
         for row in self.table:
-            table.add_row(*(Text(_cell(row[column])) for column in columns))  # a group may be named [/]: no markup
+            table.add_row(*(Text(_cell(row[column])) for column in COLUMNS))  # a group may be named [/]: no markup
         return table
 
     def __str__(self) -> str:
@@ -121,8 +110,8 @@ def coverage_report(
     """Marginal, joint, per-label, per-group and conditional coverage, with widths, scores and what to expect.
 
     Args:
-        model: Conformalized :class:`ConformalIntervals` or :class:`ConformalRegion`; or a fitted model with
-            ``predict_dist``, whose own central intervals are then judged; or a dict of such things to compare.
+        model: Conformalized :class:`ConformalIntervals`; or a fitted model with ``predict_dist``, whose own central
+            intervals are then judged.
         X: Rows that neither the fit nor the calibration has seen.
         D: Their label distributions.
         confidence_level: Level(s) for a plain model; conformal objects bring their own.
@@ -131,8 +120,8 @@ def coverage_report(
         feature: Column of X, or values (N,), that makes the FSC groups; None for no FSC.
         n_bins: Numbers of FSC groups.
         n_sizes: Number of SSC groups.
-        dependence: Whether to measure the worst slab and the ERT, which take a few seconds per model and level (on at
-            most 1,000 rows, evenly spaced).
+        dependence: Whether to measure the worst slab and the ERT, which take a few seconds per level (on at most
+            1,000 rows, evenly spaced).
         label_names: Names of the labels; by default those of D or of the model.
 
     Returns:
@@ -154,32 +143,25 @@ def coverage_report(
     """
     check_same_index(X, D)
     X = as_rows(X)
-    models = dict(model) if isinstance(model, Mapping) else {"": model}
-    first = next(iter(models.values()), None)
-    labels, column_names = check_distributions(D, n_rows=count_rows(X), model=getattr(first, "model", first))
+    predictor = getattr(model, "model", model)
+    labels, column_names = check_distributions(D, n_rows=count_rows(X), model=predictor)
     names = check_groups(groups, len(labels))
     values = _feature_values(X, feature)
     table: list[dict[str, Any]] = []
-    tests = {title: _joint_calibration(getattr(one, "model", one), X, labels) for title, one in models.items()}
-    for title, one in models.items():
-        given_names = label_names or column_names or _model_names(one) or range(labels.shape[1])
-        titles = [str(name) for name in given_names]
-        if len(titles) != labels.shape[1]:
-            raise InputError(f"label_names has {len(titles)} names for {labels.shape[1]} labels.")
-        if isinstance(one, ConformalRegion):
-            rows = _region_rows(one, X, labels, names, sample_weight, values, n_bins)
-            table += [{"model": title, "level": one.confidence_level, **row} for row in rows]
-            continue
-        levels, ends, joint = _all_ends(one, X, confidence_level, groups, sample_weight)
-        shown = spaced_rows(len(labels)) if dependence else np.arange(0)
-        predicted = None
-        if len(shown) >= FEWEST_COMPARED:
-            predicted = predicted_features(take_rows(X, shown), getattr(one, "models_", [one])[0])
-        for a, level in enumerate(levels):
-            rows = _interval_rows(labels, ends[..., a], level, joint, names, titles)
-            rows += conditional_rows(labels, ends[..., a], level, names, values, n_bins, n_sizes, predicted)
-            table += [{"model": title, "level": level, **row} for row in rows]
-    return CoverageReport(table, {title: test for title, test in tests.items() if test is not None})
+    given_names = label_names or column_names or getattr(predictor, "label_names_", None) or range(labels.shape[1])
+    titles = [str(name) for name in given_names]
+    if len(titles) != labels.shape[1]:
+        raise InputError(f"label_names has {len(titles)} names for {labels.shape[1]} labels.")
+    levels, ends, joint = _all_ends(model, X, confidence_level, groups, sample_weight)
+    shown = spaced_rows(len(labels)) if dependence else np.arange(0)
+    predicted = None
+    if len(shown) >= FEWEST_COMPARED:
+        predicted = predicted_features(take_rows(X, shown), getattr(model, "models_", [model])[0])
+    for a, level in enumerate(levels):
+        rows = _interval_rows(labels, ends[..., a], level, joint, names, titles)
+        rows += conditional_rows(labels, ends[..., a], level, names, values, n_bins, n_sizes, predicted)
+        table += [{"level": level, **row} for row in rows]
+    return CoverageReport(table, _joint_calibration(predictor, X, labels))
 
 
 def _joint_calibration(model: Any, X: Any, D: Array) -> JointCalibration | None:
@@ -194,11 +176,6 @@ def _joint_calibration(model: Any, X: Any, D: Array) -> JointCalibration | None:
     with warnings.catch_warnings():  # the fit has said already how it treats zeros
         warnings.simplefilter("ignore", LabelWarning)
         return metrics.joint_calibration_test(metrics.joint_pit(model, part, D[rows]))
-
-
-def _model_names(model: Any) -> Any:
-    model = getattr(model, "model", model)
-    return getattr(model, "label_names_", None)
 
 
 def _feature_values(X: Any, feature: Any) -> Array | None:
@@ -224,7 +201,7 @@ def _all_ends(model: Any, X: Any, levels: Any, groups: Any, weights: Any) -> tup
 
 
 def _row(part: str, name: str, n: int, covered: Any, expected: float | None, width: Any, score: Any) -> dict[str, Any]:
-    numbers = dict(zip(COLUMNS[5:], (*covered, expected, width, score)))
+    numbers = dict(zip(COLUMNS[4:], (*covered, expected, width, score)))
     about = {"part": part, "name": name, "n": n}
     return {**about, **{column: None if value is None else float(value) for column, value in numbers.items()}}
 
@@ -322,33 +299,6 @@ def conditional_rows(
         excess = metrics.excess_risk_of_coverage(predicted, D, ends, level).mean()
         ceiling = conditional.ert_ceiling(predicted, level, n_draws=CEILING_DRAWS)
         rows.append(_row("ERT", "mean label", len(D), (None, None), ceiling, None, excess))
-    return rows
-
-
-def _region_rows(
-    region: ConformalRegion,
-    X: Any,
-    D: Array,
-    names: Any,
-    weights: Any,
-    feature: Array | None,
-    n_bins: Sequence[int],
-) -> list[dict[str, Any]]:
-    grouped = names if region.uses_groups else None
-    inside = region.contains(X, D, grouped, weights).astype(np.float64)
-    volume = region.volume(X, groups=grouped, sample_weight=weights)
-    level = region.confidence_level
-    rows = [_row("joint", "", len(D), mean_over_rows(inside, True), level, volume.mean(), None)]
-    for name in np.unique(names) if names is not None else ():
-        members = names == name
-        covered = mean_over_rows(inside[members], True)
-        rows.append(_row("group", str(name), int(members.sum()), covered, level, volume[members].mean(), None))
-    for count in n_bins if feature is not None else ():
-        # an interval that holds or misses both of two made-up labels, so that the groups are made in one place only
-        ends = np.where(inside[:, None, None] > 0, [0.0, 1.0], [2.0, 3.0]).repeat(2, axis=1)
-        value = metrics.feature_stratified_coverage(feature, np.full((len(D), 2), 0.5), ends, count)[0]
-        expected = conditional.fsc_ceiling(feature, count, level)
-        rows.append(_row("FSC", f"{count} groups", len(D), (value, None), expected, None, None))
     return rows
 
 

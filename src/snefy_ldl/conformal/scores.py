@@ -705,7 +705,7 @@ class CdfScore(MarginalScore):
 
 
 class DensityScore(RegionScore):
-    """``s = -log p(ℓ|x)``: one height for all rows. Needs ``log_prob``; ``log_prob_at`` is used if there.
+    """``s = -log p(ℓ|x)``: one height for all rows. Needs ``log_prob``.
 
     Example:
         >>> import torch
@@ -723,13 +723,6 @@ class DensityScore(RegionScore):
         """Log densities (..., b) of one point a row, points (..., b, L)."""
         return to_numpy(self.dist.log_prob(tensor_for(self.dist, points)))
 
-    def log_density_shared(self, points: Array) -> Array:
-        """Log densities (S, b) of the same points (S, L) for every row."""
-        table = tensor_for(self.dist, points)
-        if callable(getattr(self.dist, "log_prob_at", None)):
-            return to_numpy(self.dist.log_prob_at(table))
-        return to_numpy(self.dist.log_prob(table[:, None, :]))
-
     def from_log_density(self, log_density: Array) -> Array:
         """Scores (..., b) from log densities (..., b); a subclass may score level sets in another way."""
         return -log_density
@@ -737,10 +730,6 @@ class DensityScore(RegionScore):
     def score(self, points: Array) -> Array:
         """See the base class."""
         return self.from_log_density(self.log_density(points))
-
-    def score_shared(self, points: Array) -> Array:
-        """See the base class."""
-        return self.from_log_density(self.log_density_shared(points))
 
     def volume(self, thresholds: Threshold, n: int, seeds: Seeds) -> tuple[Array, Array]:
         """See the base class; here by draws of the distribution, so that a tiny region is not missed."""

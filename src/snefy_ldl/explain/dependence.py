@@ -20,12 +20,12 @@ from snefy_ldl.explain.quantities import (
     Answer,
     Quantity,
     answer,
+    check_model,
     choose_quantity,
     frame_or_columns,
     label_names,
     label_number,
     member_band,
-    model_list,
 )
 from snefy_ldl.plots import style
 
@@ -215,8 +215,7 @@ def dependence(
     """How a prediction depends on one or two features: each row keeps its other cells, and the answers are averaged.
 
     Args:
-        model: a fitted model with ``predict_dist`` (or ``predict``, for the mean alone); or a list of models fitted to
-            resampled rows, each of which counts as a member.
+        model: a fitted model with ``predict_dist`` (or ``predict``, for the mean alone).
         X: rows to average over, (N, d), as the model takes them: a DataFrame with its raw columns, or an array.
         feature: name or number of a column; or two of them.
         of: "mean"; ("greater", a, b), the probability that the share of a exceeds that of b; ("log_ratio", a, b), the
@@ -245,11 +244,12 @@ def dependence(
         >>> list(dependence(model, city.X, 0, of=("greater", 0, 1), grid=4).frame.columns)
         ['x1', 'label', 'estimate', 'members_low', 'members_high']
     """
-    models, level = model_list(model), check_confidence(confidence_level)
+    check_model(model)
+    level = check_confidence(confidence_level)
     random = np.random.default_rng(seed_from(random_state))
     X = in_groups(X, groups)
-    table = Table(X, models[0], choose_rows(len(Table(X)), max_rows, random))
-    quantity = choose_quantity(of, label_names(models, table.X), level)
+    table = Table(X, model, choose_rows(len(Table(X)), max_rows, random))
+    quantity = choose_quantity(of, label_names(model, table.X), level)
     columns = _features(table, feature)
     grids = tuple(column.grid(column.setting(grid, 15)) for column in columns)
     wanted = _bands(bands, quantity)
@@ -257,9 +257,9 @@ def dependence(
     averages, ends = [], []
     for point in product(*grids):
         cells = {column.number: value for column, value in zip(columns, point)}
-        answers = answer(models, table.replaced(cells), quantity, members="members" in wanted, levels=tails)
+        answers = answer(model, table.replaced(cells), quantity, members="members" in wanted, levels=tails)
         if bands != "auto" and "members" in wanted and len(answers.members) < 2:
-            raise InputError("bands='members' needs a model with several members, or a list of models.")
+            raise InputError("bands='members' needs a model with several members.")
         averages.append(answers.values.mean(axis=0))
         ends.append(_ends(answers, wanted, level, quantity))
     shape = tuple(len(values) for values in grids)

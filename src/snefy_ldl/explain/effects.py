@@ -18,7 +18,7 @@ from snefy_ldl.datasets.grouping import in_groups
 from snefy_ldl.datasets.recognise import CategoryColumn
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.features import MOST_LEVELS, Feature, Table, choose_rows
-from snefy_ldl.explain.quantities import answer, choose_quantity, frame_html, frame_or_columns, label_names, model_list
+from snefy_ldl.explain.quantities import answer, check_model, choose_quantity, frame_html, frame_or_columns, label_names
 from snefy_ldl.explain.refits import FEWEST_OF_LEVEL, Refits
 from snefy_ldl.plots import style
 
@@ -218,8 +218,7 @@ def effects(
     models shrink uncertain effects.
 
     Args:
-        model: a fitted model with ``predict_dist`` (or ``predict``, for the mean alone); or a list of models, each of
-            which counts as a member.
+        model: a fitted model with ``predict_dist`` (or ``predict``, for the mean alone).
         X: rows to average over, (N, d), as the model takes them: a DataFrame with its raw columns, or an array.
         feature: name or number of a column, or several; None for every column that the model uses, except dates.
         D: label distributions of the rows (N, L), for intervals.
@@ -251,15 +250,16 @@ def effects(
         >>> [name for name in frame.columns if name != "members_sd"], frame["contrast"].unique().tolist()
         (['term', 'contrast', 'label', 'estimate', 'regression', 'conf_low', 'conf_high'], ['dY/dX', '+0.5'])
     """
-    models, level = model_list(model), check_confidence(confidence_level)
+    check_model(model)
+    level = check_confidence(confidence_level)
     random = np.random.default_rng(seed_from(random_state))
     X = in_groups(X, groups)
-    whole = Table(X, models[0])
-    table = Table(X, models[0], choose_rows(len(whole), max_rows, random))
-    quantity = choose_quantity(of, label_names(models, table.X))
+    whole = Table(X, model)
+    table = Table(X, model, choose_rows(len(whole), max_rows, random))
+    quantity = choose_quantity(of, label_names(model, table.X))
     refits = None
     if D is not None:
-        shares = check_distributions(D, n_rows=len(whole), model=models[0], missing=True)[0]
+        shares = check_distributions(D, n_rows=len(whole), model=model, missing=True)[0]
         if quantity.observe is not None:
             refits = Refits(whole, quantity.observe(shares), check_count("n_refits", n_refits, low=2), random)
     entries: list[Effect] = []
@@ -275,14 +275,14 @@ def effects(
         else:
             part = table
             moves = _contrasts(column, column.setting(reference))
-            if unseen := [level for level in column.levels() if not _was_seen(models[0], column.name, level)]:
+            if unseen := [level for level in column.levels() if not _was_seen(model, column.name, level)]:
                 notes.append(
                     f"{column.name}: the model has not seen {shorten(unseen, 3)}; it predicts an average there"
                 )
         few = _few_levels(whole, column)
         for contrast, after, before, stretch in moves:
             rows = [part.replaced({column.number: values}) for values in (after, before)]
-            asked = [answer(models, one, quantity) for one in rows]
+            asked = [answer(model, one, quantity) for one in rows]
             values = ((asked[0].values - asked[1].values) / stretch).mean(axis=0)
             members = ((asked[0].members - asked[1].members) / stretch).mean(axis=1)
             spread = members.std(axis=0, ddof=1) if len(members) > 1 else np.full(len(values), np.nan)
@@ -405,7 +405,7 @@ def group_variance(model: Any) -> Any:
             "the model has no group effects: use GroupedLDL().fit(X, D, groups=...) on groups that differ."
         )
     shares = effects.variance_shares()
-    labels = label_names([model], None)
+    labels = label_names(model, None)
     columns = {
         "level": np.repeat(np.array([*effects.levels, "within groups"], dtype=object), len(labels)),
         "label": np.tile(np.array(labels, dtype=object), len(shares)),

@@ -66,38 +66,22 @@ class Answer:
     quantiles: Array | None = None
 
 
-def model_list(model: Any) -> list[Any]:
-    """The models behind an argument: one, or several that were fitted to resampled rows.
-
-    Args:
-        model: a fitted model, or a list of them.
-
-    Returns:
-        The models.
+def check_model(model: Any) -> None:
+    """Refuse what cannot predict.
 
     Raises:
-        InputError: the list is empty, or something in it cannot predict.
-
-    Example:
-        >>> from snefy_ldl.learners import SABFGS
-        >>> len(model_list(SABFGS()))
-        1
+        InputError: the model has neither ``predict_dist`` nor ``predict``.
     """
-    models = list(model) if isinstance(model, (list, tuple)) else [model]
-    if not models:
-        raise InputError("the list of models is empty.")
-    for one in models:
-        if not (hasattr(one, "predict_dist") or hasattr(one, "predict")):
-            raise InputError(f"model must have predict_dist(X) or predict(X); got {type(one).__name__}.")
-    return models
+    if not (hasattr(model, "predict_dist") or hasattr(model, "predict")):
+        raise InputError(f"model must have predict_dist(X) or predict(X); got {type(model).__name__}.")
 
 
-def label_names(models: Sequence[Any], X: Any) -> list[str]:
+def label_names(model: Any, X: Any) -> list[str]:
     """Names of the labels.
 
     Args:
-        models: fitted models of the same labels.
-        X: rows to ask for the number of labels, where the models know no names.
+        model: a fitted model.
+        X: rows to ask for the number of labels, where the model knows no names.
 
     Returns:
         The names (L); "label 0", "label 1", ... where there are none.
@@ -106,15 +90,15 @@ def label_names(models: Sequence[Any], X: Any) -> list[str]:
         >>> class Fair:
         ...     def predict(self, X):
         ...         return np.full((len(X), 2), 0.5)
-        >>> label_names([Fair()], np.zeros((3, 1)))
+        >>> label_names(Fair(), np.zeros((3, 1)))
         ['label 0', 'label 1']
     """
-    names = getattr(models[0], "label_names_", None)
+    names = getattr(model, "label_names_", None)
     if names is not None:
         return [str(name) for name in names]
     few = take_rows(X, np.arange(min(2, count_rows(X))))
-    point = not hasattr(models[0], "predict_dist")
-    n_labels = np.shape(models[0].predict(few))[1] if point else int(models[0].predict_dist(few).event_shape[0])
+    point = not hasattr(model, "predict_dist")
+    n_labels = np.shape(model.predict(few))[1] if point else int(model.predict_dist(few).event_shape[0])
     return [f"label {number}" for number in range(n_labels)]
 
 
@@ -159,55 +143,42 @@ def choose_quantity(of: Any, labels: Sequence[str], confidence_level: float = 0.
     raise InputError(f'of={of!r}: use "mean", "width", ("greater", a, b) or ("log_ratio", a, b).')
 
 
-def answer(
-    models: Sequence[Any], X: Any, quantity: Quantity, *, members: bool = True, levels: Array | None = None
-) -> Answer:
-    """Ask models for a quantity.
+def answer(model: Any, X: Any, quantity: Quantity, *, members: bool = True, levels: Array | None = None) -> Answer:
+    """Ask a model for a quantity.
 
     Args:
-        models: one model, whose members are asked too; or several, each of which counts as a member.
+        model: whose members are asked too.
         X: rows (N, d).
         quantity: what to ask for.
         members: whether members are wanted.
         levels: levels of the distribution's quantiles (A,); None for none.
 
     Returns:
-        The answers; of several models, their averages.
+        The answers.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(epochs=1, n_members=2, random_state=0).fit(city.X, city.D)
-        >>> answer([model], city.X, choose_quantity("mean", city.label_names)).members.shape
+        >>> answer(model, city.X, choose_quantity("mean", city.label_names)).members.shape
         (2, 60, 3)
     """
-    many = len(models) > 1
     with warnings.catch_warnings():  # the same table is asked again and again; the first fit said what is odd about it
         warnings.simplefilter("ignore", TableNote)
-        parts = [_answer_one(model, X, quantity, members and not many, levels) for model in models]
-    if not many:
-        return parts[0]
-    stack = np.stack([part.values for part in parts])
-    spreads = [part.quantiles for part in parts if part.quantiles is not None]
-    spread = np.mean(np.stack(spreads), axis=0) if spreads else None
-    return Answer(stack.mean(axis=0), stack, spread)
-
-
-def _answer_one(model: Any, X: Any, quantity: Quantity, members: bool, levels: Array | None) -> Answer:
-    if not hasattr(model, "predict_dist"):
-        if quantity.words != "mean share" or levels is not None:
-            raise InputError(f"{type(model).__name__} predicts means alone, without a distribution around them.")
-        mean = np.asarray(model.predict(X), dtype=np.float64)
-        return Answer(mean, mean[None])
-    values, each, spread = [], [], []
-    for _, dist in dist_blocks(model, X):
-        values.append(quantity.values(dist))
-        dists = dist.members() if members and hasattr(dist, "members") else [dist]
-        each.append(np.stack([quantity.values(one) for one in dists]) if len(dists) > 1 else values[-1][None])
-        if levels is not None:
-            assert quantity.quantiles is not None
-            spread.append(quantity.quantiles(dist, levels))
+        if not hasattr(model, "predict_dist"):
+            if quantity.words != "mean share" or levels is not None:
+                raise InputError(f"{type(model).__name__} predicts means alone, without a distribution around them.")
+            mean = np.asarray(model.predict(X), dtype=np.float64)
+            return Answer(mean, mean[None])
+        values, each, spread = [], [], []
+        for _, dist in dist_blocks(model, X):
+            values.append(quantity.values(dist))
+            dists = dist.members() if members and hasattr(dist, "members") else [dist]
+            each.append(np.stack([quantity.values(one) for one in dists]) if len(dists) > 1 else values[-1][None])
+            if levels is not None:
+                assert quantity.quantiles is not None
+                spread.append(quantity.quantiles(dist, levels))
     return Answer(np.concatenate(values), np.concatenate(each, axis=1), np.concatenate(spread) if spread else None)
 
 
