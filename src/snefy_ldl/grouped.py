@@ -266,7 +266,6 @@ class GroupedLDL(ModelWrapper):
         if config.get("effects") is not None:
             own = {name: value.numpy() for name, value in arrays.items() if name.startswith("effect.")}
             with naming(f"the group effects in {asked.folder}", "are", f"{asked.folder} cannot be loaded: "):
-                width = base.fitted_.n_inputs or 0
-                effects = unpack_effects(config["effects"], own, base.guides_, width, base.n_labels_)
+                effects = unpack_effects(config["effects"], own, base.guides_)
         model = cls(base, effects=(config.get("base") or {}).get("effects", "auto"))
         return model.adopt(base, base.fitted_, effects)

@@ -198,7 +198,7 @@ def write_model(folder: Path, description: dict[str, Any], arrays: Mapping[str, 
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The JSON of a model folder, checked for format, version and kind; that of an earlier version in today's form.
+    """The JSON of a model folder, checked; that of an earlier version in today's form.
 
     Args:
         folder: where the model is.
@@ -209,6 +209,19 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         ModelFileError: the folder or the file is missing, damaged, foreign, or of a newer version.
     """
+    return _sealed(_parse_config(folder), folder)
+
+
+def _sealed(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    earlier = config["format"] == LEARNER_FORMAT
+    check_seal(config, folder / CONFIG, "0.1." if earlier else str(config.get("library_version")))
+    kind = config.setdefault("kind", "SnefyLDL")  # 0.1 wrote no kind
+    require(isinstance(kind, str) and kind in KINDS, folder / CONFIG, f"kind is {kind!r}, which is not known here.")
+    return config
+
+
+def _parse_config(folder: Path) -> dict[str, Any]:
+    """The JSON of a model folder, checked for format, version and kind."""
     if not folder.is_dir():
         message = f"{folder} is not a folder; a model is saved as one"
         command = f"{message} (snefy-ldl fit TABLE --out FOLDER)."
@@ -216,7 +229,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     config = read_description(path, FORMAT, LEARNER_FORMAT)
     earlier = config["format"] == LEARNER_FORMAT
-    check_seal(config, path, "0.1." if earlier else str(config.get("library_version")))
     if earlier:
         config["weights"] = {"file": config.get("arrays"), "sha256": config.get("arrays_sha256")}
         config["kind"] = "Learner"
@@ -226,8 +238,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     name, pattern = entry.get("file"), EARLIER_ARRAYS if earlier else WEIGHTS
     known = isinstance(name, str) and re.fullmatch(pattern.replace(".", r"\.").replace("*", "[0-9a-f]+"), name)
     require(known is not None and known is not False, path, f"the file it names is {name!r}, not {pattern}.")
-    kind = config.setdefault("kind", "SnefyLDL")  # 0.1 wrote no kind
-    require(isinstance(kind, str) and kind in KINDS, path, f"kind is {kind!r}, which is not known here.")
     return config
 
 
@@ -243,7 +253,8 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         ModelFileError: a file is missing, damaged, foreign, or of a newer version.
     """
-    return read_pair(folder, lambda: read_config(folder))
+    config, arrays = read_pair(folder, lambda: _parse_config(folder))  # quickly: a writer may replace both
+    return _sealed(config, folder), arrays
 
 
 # -- calibrations ------------------------------------------------------------------------------------------------------

@@ -29,8 +29,6 @@ POOL_ELEMENTS = 1 << 24
 COMPARED_ELEMENTS = 1 << 26
 #: Items whose mixture weights are held at a time while the worth of a vote on each is worked out.
 VALUED_ROWS = 256
-#: Features are scaled once for all members when that takes at most this many numbers (1 GiB of float32; 16 on a GPU).
-SCALED_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 32}
 #: Tables of more numbers than this are held in float32, which is what networks compute in (64 MiB of it).
 SINGLE_NUMBERS = 1 << 24
 #: Draws that are asked for at once hold at most this many numbers (64 GiB of float64).

@@ -163,49 +163,6 @@ class Scaler(nn.Module):
         return torch.clamp(scaled, -bounds, bounds)
 
 
-class ScaledBatch:
-    """Rows (K, B, d) that went through each member's scaler already."""
-
-    def __init__(self, values: Tensor) -> None:
-        self.values = values
-
-
-class ScaledFeatures:
-    """Features that went through each member's scaler already, so that no training step repeats it.
-
-    Args:
-        values: one table per member (K, N, d), or (1, N, d) where all members see the same.
-        first_row: where each member's table begins, counted in rows (K, 1).
-    """
-
-    def __init__(self, values: Tensor, first_row: Tensor) -> None:
-        self.values, self.first_row = values, first_row
-
-    @staticmethod
-    def tables(scaler: Scaler) -> int:
-        """How many tables of the features it takes."""
-        return 1 if scaler.is_identity() else len(scaler.limit)
-
-    @classmethod
-    def of(cls, scaler: Scaler, X: Tensor) -> ScaledFeatures:
-        """All rows, scaled for every member."""
-        if scaler.is_identity():
-            return cls(X[None], torch.zeros(len(scaler.limit), 1, dtype=torch.long, device=X.device))
-        values = X.new_empty(len(scaler.limit), *X.shape)
-        for k, (centre, scale, limit) in enumerate(zip(scaler.centre, scaler.scale, scaler.limit)):
-            torch.sub(X, centre, out=values[k]).div_(scale).clamp_(-float(limit), float(limit))
-        return cls(values, torch.arange(len(values), device=X.device)[:, None] * len(X))
-
-    def select(self, members: list[int]) -> ScaledFeatures:
-        """The features of some of the members, without a copy."""
-        return ScaledFeatures(self.values, self.first_row[members])
-
-    def rows(self, index: Tensor) -> ScaledBatch:
-        """The rows index (K, B) of each member."""
-        values = self.values.flatten(0, 1).index_select(0, (index + self.first_row).flatten())
-        return ScaledBatch(values.view(*index.shape, -1))
-
-
 class StackedMLP(nn.Module):
     """K independent ReLU networks in one computation.
 
@@ -256,12 +213,9 @@ class StackedMLP(nn.Module):
             other._modules[name] = nn.ParameterList(stack)
         return other
 
-    def forward(self, x: Tensor | ScaledBatch) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """(K, B, d), or (B, d) seen by every member -> (K, B, width)."""
-        if isinstance(x, ScaledBatch):
-            out = x.values
-        else:
-            out = self.scaler(x.expand(self.n_members, *x.shape) if x.dim() == 2 else x)
+        out = self.scaler(x.expand(self.n_members, *x.shape) if x.dim() == 2 else x)
         for weight, bias in zip(self.weights, self.biases):
             out = torch.relu(torch.baddbmm(bias, out, weight))
         return out

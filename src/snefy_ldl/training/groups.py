@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.datasets.grouping import Groups
-from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.errors import InputError
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.net import SnefyNet
@@ -495,58 +495,33 @@ def pack_effects(effects: GroupEffects, guides: Guides | None) -> tuple[dict[str
     return description, {f"effect.{name}": array for name, array in arrays.items() if array is not None}
 
 
-def unpack_effects(
-    description: dict[str, Any], arrays: dict[str, Any], guides: Guides | None, n_features: int, n_labels: int
-) -> GroupEffects:
+def unpack_effects(description: dict[str, Any], arrays: dict[str, Any], guides: Guides | None) -> GroupEffects:
     """The effects that :func:`pack_effects` described.
 
     Args:
         description: as it was.
         arrays: all arrays of the file.
         guides: of the model, or None.
-        n_features: d, that base learners see.
-        n_labels: L.
 
     Returns:
         The effects.
-
-    Raises:
-        ModelFileError: where an array is missing, of another shape or not finite.
     """
     own = {name.removeprefix("effect."): np.asarray(value) for name, value in arrays.items()}
     names = tuple(tuple(str(name) for name in level) for level in description["names"])
-    q, n_levels = own["ratios"].shape[-1], len(names)
-    shapes: dict[str, tuple[int, ...]] = {"mean": (n_labels,), "weights": (n_labels, q), "directions": (n_labels, q)}
-    shapes |= {"ratios": (n_levels, q), "within": (n_labels, n_labels)}
-    for level, part in enumerate(names):
-        shapes |= {f"means.{level}": (len(part), q), f"counts.{level}": (len(part),)}
-    for name, shape in shapes.items():
-        if name not in own or own[name].shape != shape or not np.isfinite(own[name]).all():
-            raise ModelFileError(f"effect.{name} does not hold finite numbers of shape {shape}.")
     parts: dict[str, Guides | None] = {}
-    for kind, width in (("base", n_features), ("known", n_features + q)):
+    for kind in ("base", "known"):
         inside = {name.removeprefix(f"{kind}."): value for name, value in own.items() if name.startswith(f"{kind}.")}
         entry = description[kind]
-        parts[kind] = None if entry is None else unpack_guides(entry, inside, width, n_labels)
+        parts[kind] = None if entry is None else unpack_guides(entry, inside)
     base = parts["base"] or guides
     default = None if description["default"] is None else np.array(description["default"], dtype=np.intp)
-    fits = (
-        description["n_columns"] == q + 1
-        and len(description["levels"]) == n_levels
-        and bool((own["ratios"] > 0.0).all())
-        and 0.0 <= description["pull"] < 1.0
-        and base is not None
-        and len(own["mix"]) == len(base.learners)
-        and (default is None or all(0 <= code < len(level) for code, level in zip(default, names)))
-    )
-    if not fits or base is None:
-        raise ModelFileError("the group effects do not fit each other.")
+    assert base is not None
     return GroupEffects(
         MixedModel(*(own[field.name] for field in fields(MixedModel))),
         tuple(description["levels"]),
         names,
-        tuple(own[f"means.{level}"] for level in range(n_levels)),
-        tuple(own[f"counts.{level}"] for level in range(n_levels)),
+        tuple(own[f"means.{level}"] for level in range(len(names))),
+        tuple(own[f"counts.{level}"] for level in range(len(names))),
         base,
         own["mix"],
         float(description["pull"]),

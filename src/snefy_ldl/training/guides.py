@@ -24,7 +24,7 @@ from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.grouping import group_folds
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.learners.base import Learner, pack_learner, shorten_text, unpack_learner
+from snefy_ldl.learners.base import Learner, pack_learner, unpack_learner
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
 
@@ -191,27 +191,19 @@ def pack_guides(guides: Guides) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"floor": guides.floor, "learners": entries}, arrays
 
 
-def unpack_guides(
-    description: dict[str, Any],
-    arrays: dict[str, Any],
-    n_features: int,
-    n_labels: int,
-    given: Sequence[Any] | None = None,
-) -> Guides:
+def unpack_guides(description: dict[str, Any], arrays: dict[str, Any], given: Sequence[Any] | None = None) -> Guides:
     """The guides that :func:`pack_guides` described.
 
     Args:
         description: as it was.
         arrays: all arrays of the file.
-        n_features: d, that they see.
-        n_labels: L, that they predict.
         given: fitted guides to use instead.
 
     Returns:
         Fitted guides.
 
     Raises:
-        ModelFileError: where a guide was not saved and none is given, or one that was saved does not answer.
+        ModelFileError: where a guide was not saved and none is given.
     """
     entries = description["learners"]
     if given is not None:
@@ -226,18 +218,7 @@ def unpack_guides(
                 "fitted guides again: SnefyLDL.load(folder, guides=[...])."
             )
         learners.append(unpack_learner(entry["learner"], arrays))
-        _check_answer(learners[-1], f"guide.{number}", n_features, n_labels)
     return Guides(learners, float(description["floor"]))
-
-
-def _check_answer(learner: Any, entry: str, n_features: int, n_labels: int) -> None:
-    """Raise unless a guide that was read answers a row as the network needs it."""
-    try:
-        shares = np.asarray(learner.predict(np.zeros((1, n_features))), dtype=np.float64)
-    except Exception as error:  # what a damaged guide meets depends on the guide
-        raise ModelFileError(f"{entry} does not answer: {type(error).__name__}: {shorten_text(error)}.") from None
-    if shares.shape != (1, n_labels) or not np.isfinite(shares).all():
-        raise ModelFileError(f"{entry} does not answer a row with {n_labels} finite shares.")
 
 
 def best_weights(seen: Array, D: Array) -> Array:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snefy_ldl._internal.limits import BACKBONE_ROWS, EVALUATION_ROWS, SCALED_NUMBERS
+from snefy_ldl._internal.limits import BACKBONE_ROWS, EVALUATION_ROWS
 from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl.datasets.objects import Objects
-from snefy_ldl.networks.backbones import CustomBackbone, MemberBatches, ScaledFeatures, StackedMLP
+from snefy_ldl.networks.backbones import CustomBackbone, MemberBatches
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.likelihoods import Objective
 from snefy_ldl.training.policy import Schedule
@@ -24,16 +24,6 @@ FUSED: Any = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "amsgrad": False, "maxi
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
-
-
-def scaled_once(net: SnefyNet, X: Any) -> Any:
-    """Features scaled for every member before training, where memory allows; else as they are."""
-    if not isinstance(net.backbone, StackedMLP) or not isinstance(X, Tensor):
-        return X
-    scaler = net.backbone.scaler
-    if ScaledFeatures.tables(scaler) * X.numel() > SCALED_NUMBERS.get(X.device.type, 0):
-        return X
-    return ScaledFeatures.of(scaler, X)
 
 
 def gather_rows(net: SnefyNet, X: Any, index: Tensor) -> Any:
@@ -53,7 +43,7 @@ def gather_rows(net: SnefyNet, X: Any, index: Tensor) -> Any:
         if isinstance(X, Objects):
             return MemberBatches(move_rows(X.batch(rows), net.readout.device) for rows in index)
         return MemberBatches(take_rows(X, rows) for rows in index)
-    return X.rows(index) if isinstance(X, ScaledFeatures) else X[index]
+    return X.index_select(0, index.flatten()).view(*index.shape, -1)
 
 
 def shuffles(seeds: Sequence[int], epoch: int, n: int, device: torch.device) -> Tensor:

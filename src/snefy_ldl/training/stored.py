@@ -118,12 +118,11 @@ def unpack_state(
             backbone = _as_it_was(Backbone.of(backbone), tensors, network["n_members"])
         net = _build_net(config, backbone)
         _fill(net, {name: tensors[name] for name in tensors if not name.startswith("guide.")}, folder)
-        guides, columns = None, read_encoder(config.get("columns"))
+        guides = None
         if config.get("guides") is not None:
             with naming(f"the guides in {folder}", "are", f"{folder} cannot be loaded: "):
                 own = {name: value.numpy() for name, value in tensors.items() if name.startswith("guide.")}
-                width = config["n_features"] if columns is None else columns.n_out
-                guides = unpack_guides(config["guides"], own, width, network["n_labels"], asked.guides)
+                guides = unpack_guides(config["guides"], own, asked.guides)
         return parameters, FittedModel(
             net=net.eval(),
             scaling=config["scaling"],
@@ -136,7 +135,7 @@ def unpack_state(
             feature_names=config["feature_names"],
             inputs=config.get("inputs", "features"),
             guides=guides,
-            columns=columns,
+            columns=read_encoder(config.get("columns")),
             candidates=config.get("candidates", []),  # 0.1 wrote none
             seen=seen,
         )

@@ -38,7 +38,6 @@ from snefy_ldl.training.steps import (
     evaluate,
     live_tensors,
     make_optimizer,
-    scaled_once,
     seeded,
     shuffles,
 )
@@ -398,7 +397,7 @@ class Stack(Course):
         self.seeds = [member.shuffle_seed for member in members]
         self.train_rows = torch.stack([member.train for member in members]).to(device)  # (K, n_train)
         self.valid_rows = torch.stack([member.valid for member in members]).to(device)  # (K, n_valid)
-        self.X, self.weights = scaled_once(net, data.tensor(device)), data.weight_tensor(device)
+        self.X, self.weights = data.tensor(device), data.weight_tensor(device)
         # With many labels a background can out-score untrained networks by so many nats that their gradients vanish.
         self.objective = objective = make_objective(net, problems, device)
         self.learnt = objective.without_background() if data.n_labels >= POLICY.background_labels else objective

@@ -60,7 +60,7 @@ def copied(source: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(source, tmp_path / "m"))
 
 
-@pytest.mark.parametrize("place", ["library_version", "weights.sha256", "label_names", "history", "checksum"])
+@pytest.mark.parametrize("place", ["library_version", "zero_policy", "label_names", "history", "checksum"])
 @pytest.mark.parametrize("value", ["x", REMOVED])
 def test_a_file_that_was_changed(plain: Path, tmp_path: Path, place: str, value: Any) -> None:
     folder = copied(plain, tmp_path)
