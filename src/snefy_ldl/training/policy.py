@@ -6,7 +6,6 @@ Each number of :class:`Policy` says which tables it comes from; ``benchmarks/den
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from snefy_ldl._internal.adam import one_cycle
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.datasets.zeros import ZeroOption
 from snefy_ldl.errors import InputError
@@ -243,7 +243,6 @@ class Schedule:
         weight_decay: AdamW's, on the network's matrices only.
         shape: ``"one_cycle"`` (warm up, then cosine to zero) or ``"constant"``.
         patience: epochs without a better validation likelihood before a member stops; None never stops early.
-        warm_up: part of the epochs in which a one-cycle rate grows.
 
     Example:
         >>> [round(Schedule(epochs=1, batch_size=1, learning_rate=1.0).rate(p), 2) for p in (0.0, 0.15, 0.3, 0.65)]
@@ -257,15 +256,10 @@ class Schedule:
     weight_decay: float = 0.0
     shape: Literal["one_cycle", "constant"] = "one_cycle"
     patience: int | None = None
-    warm_up: float = 0.3
 
     def rate(self, progress: float) -> float:
         """Share of the peak rate at ``progress`` in [0, 1)."""
-        if self.shape == "constant":
-            return 1.0
-        if progress < self.warm_up:
-            return max(0.04, progress / self.warm_up)
-        return max(1e-3, 0.5 * (1.0 + math.cos(math.pi * (progress - self.warm_up) / (1.0 - self.warm_up))))
+        return 1.0 if self.shape == "constant" else one_cycle(progress)
 
 
 @dataclass(frozen=True)
