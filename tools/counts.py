@@ -68,7 +68,7 @@ LIMITS: dict[str, int] = {
     "active": 910,
     "votes, explain, metrics, plots": 3_290,
     "persistence and internals": 1_630,
-    "applications": 5_050,
+    "applications": 4_930,
     "code": 35_250,
     "tests": 25_200,
     "public names": 170,
