@@ -83,6 +83,28 @@ def test_rows_outside_the_training_range_are_written(folder):
     )
 
 
+@pytest.mark.parametrize("density", ["snefy", "logratio"])
+def test_questions_are_answered_as_the_distribution_does(folder, tmp_path, density):
+    sand, clay = LABELS[0], LABELS[2]
+    words = WORDS[:2] if density == "logratio" else WORDS
+    options = ["--density", "logratio", "--set", "max_iter=5"] if density == "logratio" else []
+    succeed("fit", folder / "soil.csv", "--out", tmp_path / "model", *words, *options)
+    questions = [f"P({sand} > 2 * {clay})", f"P({sand} = 0)", f"log({sand}/{clay})", "quantiles(0.1,0.9)", "draws(2)"]
+    asked = [word for question in questions for word in ("--ask", question)]
+    found = written("predict", tmp_path / "model", folder / "new.csv", *asked)
+    dist = load(tmp_path / "model").predict_dist(pd.read_csv(folder / "new.csv").drop(columns=LABELS))
+    ratio, ends = dist.log_ratio(sand, clay), dist.quantiles([0.1, 0.9])
+    expected = [dist.prob_greater(sand, clay, 2.0), dist.prob_zero()[:, 0], ratio.mean, ratio.variance.sqrt()]
+    np.testing.assert_allclose(
+        found[[*questions[:3], f"sd {questions[2]}"]], np.column_stack(expected), rtol=1e-4, atol=1e-7
+    )
+    np.testing.assert_allclose(
+        found[[f"{sand}_q0.1", f"{sand}_q0.9"]], 100 * ends.reshape(len(dist), 3, 2)[:, 0].numpy(), rtol=1e-4
+    )
+    for k in (1, 2):
+        np.testing.assert_allclose(found[[f"{label}_draw{k}" for label in LABELS]].sum(axis=1), 100, rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_names_of_rows_that_fit_found_are_kept(folder):
     chosen = written("query", folder / "model", folder / "pool.csv", "--n", "5", "--strategy", "random")

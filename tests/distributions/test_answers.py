@@ -176,6 +176,13 @@ def test_answers_equal_draws(kind: str, n_labels: int, snefy: Build, cancelling:
         for j, k in ((0, 1), (1, 0)):
             above = (logs[:, j] > logs[:, k] + math.log(ratio)).double()
             agrees(above, dist.prob_greater(j, k, ratio)[0], 1.0 / n)
+    for below in ([1], list(range(1, n_labels))):
+        ratio, contrast = dist.log_ratio(0, below), logs[:, 0] - logs[:, below].mean(-1)
+        agrees(contrast, ratio.mean[0])
+        agrees((contrast - ratio.mean[0]) ** 2, ratio.variance[0])
+    chance = dist.log_ratio(0, 1).cdf((logs[:, 0] - logs[:, 1])[:, None])[:, 0]
+    if bool(((chance > 1e-12) & (chance < 1.0 - 1e-12)).all()):
+        assert scipy.stats.kstest(chance.numpy(), "uniform").pvalue > 1e-7
     for r in (0, n_labels - 1):  # Kolmogorov-Smirnov with p-values above 1e-7
         chance = dist.marginal(r).cdf(draws[:, r, None])[:, 0]
         inside = (draws[:, r] > 1e-290) & (draws[:, r] < 1.0 - 1e-9)

@@ -46,7 +46,9 @@ def test_likelihood_is_what_a_report_says() -> None:
 def test_unused_columns_lose_nothing_by_any_measure(by: str) -> None:
     rows = pd.concat([line_rows()] * 10, ignore_index=True)
     D = Line().predict(rows) * 0.98 + 0.01
-    frame = permutation_importance(Line(), rows, D, by=by).frame.set_index("term")
+    found = permutation_importance(Line(), rows, D, by=by)
+    assert "<table" in found._repr_html_()
+    frame = found.frame.set_index("term")
     assert frame.loc["c", "estimate"] == 0.0
     assert frame.loc["a", "estimate"] > 0.0
     assert frame.loc["b", "estimate"] > 0.0

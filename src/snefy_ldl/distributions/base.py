@@ -480,6 +480,21 @@ class SimplexDistribution(Distribution):
         """``P(ℓ_r = 0|x)`` (*batch, L): zero where every label is always there."""
         return self.shaped(self.rows.prob_zero())
 
+    def sides_of(self, above: Any, below: Any) -> tuple[list[int], list[int], Tensor]:
+        """Numbers of the labels on both sides of a log-ratio, and its coefficients (L,): means over each side.
+
+        Raises:
+            InputError: a label is unknown, or stands on both sides.
+        """
+        first, second = (
+            [self.label_number(label) for label in (side if is_several(side) else [side])] for side in (above, below)
+        )
+        if not first or not second or len({*first, *second}) < len(first) + len(second):
+            raise InputError(f"a log-ratio compares labels with others, each once; got {above!r} and {below!r}.")
+        vector = torch.zeros(self.n_labels, dtype=torch.float64, device=self.device)
+        vector[first], vector[second] = 1.0 / len(first), -1.0 / len(second)
+        return first, second, vector
+
     @torch.no_grad()
     def prob_greater(self, j: int | str, k: int | str, ratio: float = 1.0) -> Tensor:
         """``P(ℓ_j > ratio · ℓ_k|x)`` (*batch,), exactly; two labels that are both absent are equal, not greater.

@@ -43,7 +43,7 @@ from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import align_labels, as_float
 from snefy_ldl.distributions.base import LogMoment, Order, SimplexDistribution, SimplexRows
 from snefy_ldl.distributions.conditioning import KnownRatios, KnownShares, WeightedDraws
-from snefy_ldl.distributions.shapes import common_shape, is_several
+from snefy_ldl.distributions.shapes import common_shape
 from snefy_ldl.errors import InputError
 
 #: Quasi-random draws per row: nets that are scrambled apart, whose differences tell the error, and points of each.
@@ -1250,14 +1250,8 @@ class LogRatioSimplex(SimplexDistribution):
             >>> float(ratio.variance.round(decimals=9))
             2.0
         """
-        numbers = [
-            [self.label_number(label) for label in (side if is_several(side) else [side])] for side in (above, below)
-        ]
-        if not all(numbers) or len(set(numbers[0] + numbers[1])) < len(numbers[0]) + len(numbers[1]):
-            raise InputError(f"a log-ratio compares labels with others, each once; got {above!r} and {below!r}.")
-        vector = self.rows.basis.new_zeros(self.n_labels)
-        vector[numbers[0]], vector[numbers[1]] = 1.0 / len(numbers[0]), -1.0 / len(numbers[1])
-        weights, log_p = self.rows.given_there(numbers[0] + numbers[1])
+        first, second, vector = self.sides_of(above, below)
+        weights, log_p = self.rows.given_there(first + second)
         return LogContrast(*(self.shaped(part) for part in (*self.rows.contrast(vector), weights, log_p.exp())))
 
     def log_ratio_mean(self) -> Tensor:

@@ -458,6 +458,59 @@ def _blocks(dist: Any) -> Iterator[slice]:
         yield slice(start, min(start + step, len(dist)))
 
 
+class LogRatio:
+    """The distribution of ``log(ℓ_above / ℓ_below)`` where all labels are there, or of a ratio of geometric means.
+
+    Args:
+        dist: the distribution of the shares.
+        above: number or name of a label, or several of them.
+        below: the same for the other side.
+
+    Attributes:
+        mean: exact (*batch,).
+        variance: exact (*batch,).
+        prob_present: ones (*batch,): no label is ever absent.
+
+    Example:
+        >>> from snefy_ldl import SnefySimplex
+        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[2.0, 2.0, 5.0]]))
+        >>> LogRatio(dist, 0, 1).icdf(0.5).item()
+        0.0
+    """
+
+    def __init__(self, dist: Any, above: Any, below: Any) -> None:
+        self.dist, (self.above, self.below, self.vector) = dist, dist.sides_of(above, below)
+        self.mean: Tensor = dist.expected_log().double() @ self.vector
+        self.variance: Tensor = dist.covariance_log().double() @ self.vector @ self.vector
+        self.prob_present = torch.ones_like(self.mean)
+
+    def _share(self) -> Marginal:
+        """Share of the first of two labels among these two."""
+        if len(self.above) + len(self.below) > 2:
+            raise InputError("between several labels only mean, variance and draws are known: use sample(...).")
+        pair = self.dist.subcomposition([*self.above, *self.below])
+        return Marginal(pair, [0], validate_args=False)
+
+    def cdf(self, value: Any) -> Tensor:
+        """``P(log-ratio <= value)`` (..., *batch)."""
+        return self._share().cdf(_as_tensor(value).double().sigmoid())
+
+    def icdf(self, value: Any) -> Tensor:
+        """Quantiles at levels (..., *batch)."""
+        return self._share().icdf(value).double().logit()
+
+    def log_prob(self, value: Any) -> Tensor:
+        """Log density at values (..., *batch)."""
+        value = _as_tensor(value).double()
+        inside = torch.nn.functional.logsigmoid(value) + torch.nn.functional.logsigmoid(-value)
+        return self._share().log_prob(value.sigmoid()) + inside
+
+    def sample(self, sample_shape: Any = (), generator: torch.Generator | None = None) -> Tensor:
+        """Exact draws (*sample_shape, *batch)."""
+        logs: Tensor = self.dist.sample(sample_shape, generator).double().log()
+        return logs @ self.vector
+
+
 def share_cdf(dist: Any, group: Sequence[int], points: Array) -> Array:
     """``P(share <= t)`` of a mixture of Dirichlets at points inside (0, 1), each row's own (N, Q)."""
     a, b, votes = _parameters(dist, group)

@@ -35,7 +35,7 @@ from snefy_ldl._internal.tolerances import LARGEST_CONCENTRATION, SMALLEST_DENSI
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions.base import LogMoment, Order, SimplexDistribution, SimplexRows
 from snefy_ldl.distributions.conditioning import KnownRatios, KnownShares
-from snefy_ldl.distributions.marginal import check_sizes, check_weights, share_cdf, share_quantiles
+from snefy_ldl.distributions.marginal import LogRatio, check_sizes, check_weights, share_cdf, share_quantiles
 from snefy_ldl.distributions.sampling import StickMap, draw
 from snefy_ldl.distributions.shapes import row_table
 from snefy_ldl.errors import InputError
@@ -808,6 +808,26 @@ class SnefySimplex(SimplexDistribution):
         super().__init__(SnefyRows(square, votes), batch_shape, log_scale.dtype, validate_args)
         if by_hand:
             self.rows.check()
+
+    def log_ratio(self, above: Any, below: Any) -> LogRatio:
+        """The exact distribution of ``log(ℓ_above / ℓ_below)``, or moments and draws of a ratio of geometric means.
+
+        Args:
+            above: number or name of a label, or several of them.
+            below: the same for the other side.
+
+        Returns:
+            ``mean``, ``variance`` and ``sample``; of two labels also ``cdf``, ``icdf`` and ``log_prob``.
+
+        Raises:
+            InputError: a label is unknown, or stands on both sides.
+
+        Example:
+            >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[2.0, 2.0, 5.0]]))
+            >>> dist.log_ratio(0, 1).mean.item()
+            0.0
+        """
+        return LogRatio(self, above, below)
 
     @classmethod
     def from_raw(cls, W1: Tensor, V: Tensor, h: Tensor) -> SnefySimplex:
