@@ -61,7 +61,7 @@ BUDGET = {
 }
 #: Where the budget is not reached yet: the size that must not be exceeded until it is.
 LIMITS: dict[str, int] = {
-    "distributions": 2_900,
+    "distributions": 2_940,
     "networks and training": 4_120,
     "learners": 3_190,
     "datasets": 2_900,
