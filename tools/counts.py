@@ -62,12 +62,12 @@ BUDGET = {
 #: Where the budget is not reached yet: the size that must not be exceeded until it is.
 LIMITS: dict[str, int] = {
     "distributions": 2_940,
-    "networks and training": 4_120,
+    "networks and training": 3_830,
     "learners": 3_190,
     "datasets": 2_900,
     "active": 910,
     "votes, explain, metrics, plots": 3_290,
-    "persistence and internals": 1_630,
+    "persistence and internals": 1_470,
     "applications": 4_930,
     "code": 35_250,
     "tests": 25_200,

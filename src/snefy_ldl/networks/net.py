@@ -121,11 +121,6 @@ class SnefyNet(nn.Module):
     background: Tensor
     log_odds: Tensor
 
-    #: Parameters that live on a log scale and must travel far: the optimiser gives them a rate of their own.
-    FAR_TRAVELLING = ("raw_exponents",)
-    #: Parameters, beside biases, that are not pulled toward zero.
-    NOT_DECAYED = ("readout",)
-
     def __init__(
         self,
         backbone: Any,
