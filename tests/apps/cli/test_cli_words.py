@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from commands import fail, succeed
+from snefy_ldl.apps.cli.report_page import LEVELS, verdict
 from snefy_ldl.metrics import MEASURES
 
 SIX = ["chebyshev", "clark", "canberra", "kl_divergence", "cosine", "intersection"]
@@ -61,3 +64,19 @@ def test_compare_has_six_measures_and_more_on_request(holes: Path, tmp_path: Pat
     assert measures("--measures", "kl_divergence,manhattan") == ["kl_divergence", "manhattan"]
     assert measures("--measures", "all") == list(MEASURES)
     assert "--measures entropy: use all, or names" in fail(*words, "--measures", "entropy")
+
+
+@pytest.mark.parametrize(
+    ("p_value", "shift", "said"),
+    [
+        (0.3, 0.0, "contain 90% of the shares."),
+        (1.8e-15, 0.0, "contain 90% of the shares, but whole rows are not calibrated (p = 2e-15)."),
+        (1.8e-15, 0.06, "too wide: it is less sure than it could be."),
+        (0.3, -0.06, "too narrow: it is too sure."),
+    ],
+)
+def test_a_report_says_whether_intervals_and_whole_rows_are_right(p_value: float, shift: float, said: str) -> None:
+    joint = SimpleNamespace(calibrated=p_value > 0.05, p_value=p_value)
+    trust = SimpleNamespace(curve=np.array(LEVELS) + shift, joint=joint, coverage=np.full(3, 0.9))
+    report: Any = SimpleNamespace(rivals=[], scores=[], trust=trust, rows=range(1000))
+    assert verdict(report).endswith(said)

@@ -77,7 +77,7 @@ def render_report(
         level=f"{LEVEL:.0%}",
         table=table,
         title=title or f"How well can {_list(labels)} be predicted?",
-        verdict=_verdict(report),
+        verdict=verdict(report),
         notes=list(notes),
         first=first
         and {
@@ -117,7 +117,7 @@ def _list(names: Sequence[str]) -> str:
     return shorten(list(names), 4) if len(names) > 5 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _verdict(report: Report) -> str:
+def verdict(report: Report) -> str:
     """How the model compares, in one sentence, and whether its intervals are right in another."""
     words = []
     for k, name in enumerate(report.rivals):
