@@ -62,12 +62,12 @@ def model_of(kind: str) -> SnefyLDL:
 
 def answers_of(model: SnefyLDL, X: Any) -> dict[str, Any]:
     """What the distributions of some rows answer."""
-    law = model.predict_dist(X)
+    dist = model.predict_dist(X)
     return {
-        "mean": law.mean,
-        "covariance": law.covariance_matrix,
-        "quantiles": law.quantiles(list(LEVELS)),
-        "greater": law.prob_greater(0, 1),
+        "mean": dist.mean,
+        "covariance": dist.covariance_matrix,
+        "quantiles": dist.quantiles(list(LEVELS)),
+        "greater": dist.prob_greater(0, 1),
     }
 
 

@@ -161,12 +161,12 @@ def test_seen_groups_gain_and_the_size_of_the_effect_is_recovered(data, parts, m
 def test_every_prediction_takes_groups(data, parts, model):
     rows = np.flatnonzero(parts[1])[:6]
     X, D, g = data.X[rows], data.D[rows], data.groups[rows]
-    law = model.predict_dist(X, groups=g)
-    np.testing.assert_allclose(model.predict(X, groups=g), law.mean.numpy())
-    np.testing.assert_allclose(model.predict_var(X, groups=g), law.variance.numpy())
-    np.testing.assert_allclose(model.predict_mean_var(X, groups=g)[0], law.mean.numpy())
-    np.testing.assert_allclose(model.predict_cov(X, groups=g), law.covariance_matrix.numpy())
-    np.testing.assert_allclose(model.log_prob(X, D, groups=g), law.log_prob(D).numpy())
+    dist = model.predict_dist(X, groups=g)
+    np.testing.assert_allclose(model.predict(X, groups=g), dist.mean.numpy())
+    np.testing.assert_allclose(model.predict_var(X, groups=g), dist.variance.numpy())
+    np.testing.assert_allclose(model.predict_mean_var(X, groups=g)[0], dist.mean.numpy())
+    np.testing.assert_allclose(model.predict_cov(X, groups=g), dist.covariance_matrix.numpy())
+    np.testing.assert_allclose(model.log_prob(X, D, groups=g), dist.log_prob(D).numpy())
     assert model.score(X, D, groups=g) == pytest.approx(model.log_prob(X, D, groups=g).mean())
     interval = model.predict_interval(X, 0.8, groups=g)
     np.testing.assert_allclose(interval, model.predict_quantiles(X, [0.1, 0.9], groups=g))

@@ -17,7 +17,7 @@ from snefy_ldl.errors import CalibrationWarning, InputError
 
 
 class Flat:
-    """One law for every row: what it predicts does not matter for the guarantee."""
+    """One distribution for every row: what it predicts does not matter for the guarantee."""
 
     def fit(self, X, D):
         return self
@@ -50,8 +50,8 @@ def test_thresholds_are_the_quantiles_of_group_weights_by_hand():
         at = np.searchsorted(np.cumsum(weights[order]), 0.8 * (18 + 1) - 1e-9)
         wanted = scores[order[at], label]
         low, high = ci.predict_interval(X[:1])[0, label]
-        law = Flat().predict_dist(X[:1]).marginal(label)
-        ends = [float(law.cdf(torch.tensor([end]).double())) for end in (low, high)]
+        dist = Flat().predict_dist(X[:1]).marginal(label)
+        ends = [float(dist.cdf(torch.tensor([end]).double())) for end in (low, high)]
         np.testing.assert_allclose(ends, [0.5 - wanted, 0.5 + wanted], atol=1e-6)
 
 
@@ -78,7 +78,7 @@ def test_cross_intervals_with_one_model_equal_split_ones():
     X, D, g = rows(20, 5, 3)
     split = NewGroupIntervals(Flat(), [0.5, 0.8]).conformalize(X, D, groups=g).predict_interval(X[:4])
     cross = NewGroupIntervals(Flat(), [0.5, 0.8], cv=5).conformalize(X, D, groups=g).predict_interval(X[:4])
-    np.testing.assert_allclose(cross, split, atol=1e-6)  # the fold models are one and the same law
+    np.testing.assert_allclose(cross, split, atol=1e-6)  # the fold models are one and the same distribution
 
 
 @pytest.mark.slow
