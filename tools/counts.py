@@ -1,8 +1,7 @@
 """How large the project is, against its budget: python tools/counts.py
 
-Code lines are those that hold code: no docstrings, no comments, no blank lines. Each row of ``BUDGET`` is a size that
-nobody needs to justify; ``LIMITS`` are higher bounds for rows that have not got there yet, and only ever go down.
-tests/test_house.py fails above them.
+Code lines are those that hold code: no docstrings, no comments, no blank lines. ``BUDGET`` is what each row should have
+at most, ``LIMITS`` what it has; the limits only ever go down, and tests/test_house.py fails above them.
 """
 
 from __future__ import annotations
@@ -59,23 +58,25 @@ BUDGET = {
     "pages": 30,
     "words": 24_000,
 }
-#: Where the budget is not reached yet: the size that must not be exceeded until it is.
+#: The sizes reached so far, rounded up; they are only ever lowered.
 LIMITS: dict[str, int] = {
-    "distributions": 2_940,
+    "distributions": 2_930,
     "networks and training": 3_830,
-    "learners": 3_190,
-    "datasets": 2_900,
-    "active": 910,
+    "estimators": 1_900,
+    "learners": 3_180,
+    "datasets": 2_710,
+    "conformal": 1_800,
+    "active": 900,
     "votes, explain, metrics, plots": 3_290,
     "persistence and internals": 1_470,
     "applications": 4_930,
-    "code": 35_250,
-    "tests": 25_200,
-    "public names": 170,
-    "commands": 14,
-    "options": 120,
+    "code": 26_900,
+    "tests": 19_260,
+    "public names": 150,
+    "commands": 13,
+    "options": 101,
     "pages": 30,
-    "words": 24_000,
+    "words": 23_710,
 }
 TOKENS_WITHOUT_CODE = (
     tokenize.COMMENT,
