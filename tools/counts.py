@@ -47,7 +47,7 @@ BUDGET = {
     "datasets": 2_000,
     "conformal": 1_800,
     "active": 900,
-    "votes, explain, metrics, plots": 2_900,
+    "votes, explain, metrics, plots": 3_275,
     "persistence and internals": 1_400,
     "applications": 4_400,
     "code": 24_000,

@@ -327,38 +327,18 @@ class Annotators:
 
         Returns:
             The annotators.
-
-        Raises:
-            InputError: a part is missing, or of another shape.
         """
         names, labels = list(plain["names"]), [str(name) for name in plain["label_names"]]
         facts = {str(fact): list(column) for fact, column in plain["facts"].items()}
-        sizes = {"A": len(names), "L": len(labels), "F": len(fact_values(facts))}
-        for name, axes in ARRAYS.items():
-            shape = tuple(sizes[axis] if axis in sizes else int(axis) for axis in axes)
-            if name not in arrays or arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
-                raise InputError(f"annotators: {name} must hold finite numbers of shape {shape}.")
-        if any(len(column) != len(names) for column in facts.values()):
-            raise InputError("annotators: every fact needs one value per annotator.")
         tables = {name: np.asarray(arrays[name], dtype=np.float64) for name in ARRAYS}
         return cls(names=names, label_names=labels, spam_rate=float(plain["spam_rate"]), facts=facts, **tables)
 
 
-#: Arrays of :class:`Annotators` as files hold them, with their axes: A annotators, L labels, F values of facts.
-ARRAYS = {
-    "cast": "AL",
-    "counts": "ALL",
-    "certain": "AL",
-    "centres": "ALL",
-    "strength": "A",
-    "spam_score": "A",
-    "guess": "L",
-    "guess_strength": "A",
-    "common": "LL",
-    "agreed": "A2",
-    "item_mean": "L",
-    "effects": "FLL",
-}
+#: Arrays of :class:`Annotators` in files; a folder's checksums guard them.
+ARRAYS = (
+    *("cast", "counts", "certain", "centres", "strength", "spam_score", "guess", "guess_strength", "common"),
+    *("agreed", "item_mean", "effects"),
+)
 
 
 @dataclass(frozen=True, eq=False)
