@@ -261,7 +261,7 @@ def test_row_numbers_of_a_pool_are_not_names_of_train(folder: Path, city: pd.Dat
         *("--append", tmp_path / "labels.csv", "--pool", folder / "pool.csv"),
     )
     assert "4 labelled rows added\n84 rows" in result.stdout  # none replaced
-    assert "validation), 5 features" in result.stdout  # id is no feature
+    assert "5 features" in result.stdout  # id is no feature
     assert "names the rows and is not a feature" in result.stderr
 
 
