@@ -47,7 +47,6 @@ def test_one_neuron_is_a_dirichlet() -> None:
     total = peer.concentration[0].sum()
     covariance = (torch.diag(peer.mean[0]) - torch.outer(peer.mean[0], peer.mean[0])) / (total + 1.0)
     torch.testing.assert_close(ours.covariance_matrix, covariance.expand(2, -1, -1))
-    torch.testing.assert_close(ours.sum_abs_weights, torch.ones(2, dtype=float64))
     # 5 standard errors twice: a false alarm in 900,000 runs
     entropy, error = ours.entropy(4000, return_std_error=True)
     assert ((entropy - peer.entropy()).abs() < 5.0 * error).all()
@@ -92,7 +91,6 @@ def test_raw_parameters_give_the_papers_density(n_labels: int) -> None:
         for point, row, w in zip(points, h, weights)
     ]
     np.testing.assert_allclose(dist.log_prob(double(points)), expected, rtol=1e-11)
-    np.testing.assert_allclose(dist.sum_abs_weights, [np.abs(w[0]).sum() for w in weights], rtol=1e-11)
     np.testing.assert_allclose(dist.acceptance_rate, [1.0 / w[0].clip(0.0).sum() for w in weights], rtol=1e-11)
     means = [np.einsum("ij,ijl->l", w[0], w[1] / w[1].sum(-1, keepdims=True)) for w in weights]
     np.testing.assert_allclose(dist.mean, means, rtol=1e-11)
@@ -339,7 +337,7 @@ def test_the_whole_range_is_finite_and_bounded(concentration: float, n_labels: i
     draws = dist.sample((3,))
     assert torch.isfinite(dist.log_prob(draws)).all()
     assert torch.isfinite(dist.log_prob(mean)).all()
-    for answer in (dist.expected_log(), dist.expected_entropy(), dist.prob_greater(0, 1), dist.sum_abs_weights):
+    for answer in (dist.expected_log(), dist.expected_entropy(), dist.prob_greater(0, 1)):
         assert torch.isfinite(answer).all()
     assert ((dist.expected_entropy() >= 0.0) & (dist.expected_entropy() <= math.log(n_labels))).all()
     votes = torch.zeros(n_labels, dtype=float64)
@@ -370,7 +368,6 @@ def test_float32_in_float32_out_and_equal_to_float64(snefy: Build) -> None:
         "log_prob_counts": lambda d: d.log_prob_counts(votes),
         "icdf": lambda d: d.marginal(2).icdf(double(0.3)),
         "bayes l1": lambda d: d.bayes_point("l1"),
-        "sum_abs_weights": lambda d: d.sum_abs_weights,
         "acceptance_rate": lambda d: d.acceptance_rate,
         "amalgamate": lambda d: d.amalgamate([[0, 1], [2, 3, 4]]).log_prob(values[:, :2] / values[:, :2].sum(-1, True)),
         "posterior": lambda d: d.posterior(votes).log_prob(values),
@@ -441,7 +438,6 @@ def test_shapes(batch: tuple[int, ...], members: int, snefy: Build) -> None:
         dist.vote_information(),
         dist.prob_greater(0, 1),
         dist.log_prob_counts([1, 2, 0, 0]),
-        dist.sum_abs_weights,
         dist.acceptance_rate,
         dist.marginal(1).mean,
         dist.marginal(1).cdf(double(0.4)),
@@ -500,7 +496,7 @@ def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.Monke
             for law in laws
             for answer in (
                 law.mean, law.variance, law.covariance_matrix, law.log_prob(ell), law.covariance_log(),
-                law.log_prob_counts(votes), law.expected_entropy(), law.prob_greater(2, 0), law.sum_abs_weights,
+                law.log_prob_counts(votes), law.expected_entropy(), law.prob_greater(2, 0),
                 law.log_prob_at(ell[:, 0]), law.marginal(1).cdf(double(0.2)),
             )
         ]  # fmt: skip

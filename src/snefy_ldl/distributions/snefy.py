@@ -921,11 +921,6 @@ class SnefySimplex(SimplexDistribution):
         return self.rows.weights(rows)
 
     @property
-    def sum_abs_weights(self) -> Tensor:
-        """``Σ_p |c_p|`` (*batch,), the condition number of every signed sum: 1 is a plain mixture."""
-        return self.shaped(self.rows.collect(lambda rows: self.rows.weights(rows).abs().sum(-1)))
-
-    @property
     def acceptance_rate(self) -> Tensor:
         """Share of proposals that exact sampling keeps, ``1 / Σ c⁺`` (*batch,)."""
         return self.shaped(self.rows.collect(lambda rows: 1.0 / self.rows.weights(rows).clamp_min(0.0).sum(-1)))
