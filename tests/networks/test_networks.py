@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from snefy_ldl.networks.backbones import StackedMLP, column_moments, scaling_of
-from snefy_ldl.networks.mixture import LogAbsent
 from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, label_concentration, prototype_init
 
 
@@ -66,13 +65,3 @@ def test_each_member_scales_its_features(same_limit):
     once = mlp.scaler(X[index])
     expected = ((X[index[1]] - 1.0) / 1.5).clamp(-(4.0 if same_limit else 3.0), 4.0 if same_limit else 3.0)
     torch.testing.assert_close(once[1], expected)
-
-
-def test_the_chance_that_all_labels_are_absent_has_the_right_gradient() -> None:
-    generator = torch.Generator().manual_seed(0)
-    odds, patterns = (
-        torch.randn(2, n, 3, generator=generator, dtype=torch.float64, requires_grad=True) for n in (4, 5)
-    )
-    plain = torch.nn.functional.logsigmoid(-odds[:, :, None] - patterns[:, None]).sum(-1)
-    torch.testing.assert_close(LogAbsent.apply(odds, patterns), plain)
-    assert torch.autograd.gradcheck(LogAbsent.apply, (odds, patterns))

@@ -110,33 +110,6 @@ class LogSumExp(torch.autograd.Function):
         return shares * gradient[..., None]
 
 
-class LogAbsent(torch.autograd.Function):
-    """Log probability that all labels are absent (M, N, C), from log odds (M, N, L) and of patterns (M, C, L).
-
-    One pattern at a time, and probabilities again in the backward pass: arrays of all patterns leave the cache.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, odds: Tensor, patterns: Tensor) -> Tensor:
-        """Minus the sum over labels of ``log(1 + e^odds)``."""
-        ctx.save_for_backward(odds, patterns)
-        answer = odds.new_empty(*odds.shape[:2], patterns.shape[1])
-        for m, c in np.ndindex(*patterns.shape[:2]):
-            answer[m, :, c] = -softplus(odds[m] + patterns[m, c]).sum(-1)
-        return answer
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Minus the probabilities of presence times the gradient."""
-        odds, patterns = ctx.saved_tensors
-        of_odds, of_patterns = torch.zeros_like(odds), torch.zeros_like(patterns)
-        for m, c in np.ndindex(*patterns.shape[:2]):
-            chance = torch.sigmoid(odds[m] + patterns[m, c])
-            of_patterns[m, c] = -(gradient[m, :, c] @ chance)
-            of_odds[m].addcmul_(chance, gradient[m, :, c, None], value=-1.0)
-        return of_odds, of_patterns
-
-
 @dataclass
 class MixtureNet:
     """M members of K components in Q whitened log-ratios, reshaped by a network with one hidden layer.
@@ -232,8 +205,8 @@ class MixtureNet:
 
     def log_presence(self, there: Tensor, odds: Tensor) -> Tensor:
         """Log probability of supports (M, N, C), given which labels are there (N, L) and log odds (M, N, L)."""
-        log_absent: Any = LogAbsent.apply
-        absent = -log_absent(odds, self.odds)
+        # one pattern at a time: an array of all patterns leaves the cache, which takes three times as long
+        absent = torch.stack([softplus(odds + one[:, None]).sum(-1) for one in self.odds.unbind(1)], -1)
         chance = (there * odds).sum(-1)[..., None] + there @ self.odds.transpose(1, 2) - absent
         return chance - torch.log(-torch.expm1(-absent))
 
