@@ -38,8 +38,8 @@ import density_nets as nets
 import density_peers as peers
 import density_report
 import density_selftest
-from density_data import COMPOSITION, LDL, VOTES, load, split, variants
-from snefy_ldl import AutoLDL, SnefyLDL
+from density_data import COMPOSITION, LDL, VOTES, load, split, training_groups, variants
+from snefy_ldl import AutoLDL, GroupedLDL, SnefyLDL
 from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl.learners import SABFGS, DirichletLDL
 from snefy_ldl.logratio import LogRatioLDL
@@ -97,6 +97,21 @@ class Auto(Ours):
         return answers
 
 
+class Grouped(Ours):
+    """Log-ratios whose folds keep the groups of the training rows together."""
+
+    needs_groups = True
+
+    def __init__(self, seed):
+        super().__init__(GroupedLDL(LogRatioLDL(random_state=seed)))
+
+    def fit(self, X, D, keep, groups):
+        if groups is None:
+            raise peers.LeftOut("rows without groups")
+        self.model.fit(X, D, groups=groups)
+        return self
+
+
 class Point:
     """A learner of the mean alone."""
 
@@ -127,6 +142,7 @@ METHODS = {
     "SnefyLDL": (snefy, DENSE),
     "LogRatioLDL": (lambda v, z, s: Ours(LogRatioLDL(random_state=s)), EVERY),
     "AutoLDL": (lambda v, z, s: Auto(s), EVERY),
+    "LogRatioLDL, groups given": (lambda v, z, s: Grouped(s), EVERY),
     "zuko NSF": (lambda v, z, s: peers.NetworkPeer(nets.SplineFlow, s), DENSE),
     "zuko GMM": (lambda v, z, s: peers.NetworkPeer(nets.ZukoMixture, s), DENSE),
     "MDN, logistic normals": (lambda v, z, s: peers.NetworkPeer(nets.LogisticNormals, s), DENSE),
@@ -170,7 +186,8 @@ def measure(name, variant, seed, method):
     try:
         model = METHODS[method][0](variant, bool((load(name).D == 0).any()), seed)
         start, busy = time.perf_counter(), time.process_time()
-        model.fit(X, D, keep)
+        groups = (training_groups(name, seed),) if getattr(model, "needs_groups", False) else ()
+        model.fit(X, D, keep, *groups)
     except peers.LeftOut as reason:
         return record | {"skipped": str(reason)}
     record |= {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - busy}

@@ -131,6 +131,12 @@ def halves(size, groups, seed, part=0.5):
     return np.flatnonzero(chosen), np.flatnonzero(~chosen)
 
 
+def training_groups(name, seed):
+    """Whom the training rows belong to, where a table tells."""
+    groups = load(name).groups
+    return None if groups is None else groups[halves(len(groups), groups, seed)[0]]
+
+
 def learning_rows(size, groups, seed):
     """Mask of the training rows that peers learn from; the other 15 % pick sizes, rates and epochs."""
     rng = np.random.default_rng([seed, 17])

@@ -10,7 +10,7 @@ from scipy import stats
 
 import common
 
-OURS = ("SnefyLDL", "LogRatioLDL", "AutoLDL", "before")
+OURS = ("SnefyLDL", "LogRatioLDL", "AutoLDL", "LogRatioLDL, groups given", "before")
 VARIANTS = {"plain": "", "jitter": ", jittered", "zeros": ", zeros scored", "zeros jitter": ", zeros scored, jittered"}
 NOTES = """\
 Half of the rows train (70 % of HouseholdExp, Fairclough_timeuse and Mite_peat), the other half is scored; rows of a
@@ -243,7 +243,7 @@ def panel(ax, cases, key, reach):
     """Peers as grey marks, ours in colour with the interval over splits; an arrow marks what lies beyond the edge."""
     from snefy_ldl.plots import style
 
-    blues = style.SHADES["model"]
+    blues = style.SHADES
     looks = {"SnefyLDL": (style.MODEL, "o"), "AutoLDL": (blues[-1], "D")}
     looks |= {"before": (blues[2], "s"), "LogRatioLDL": (style.TRUTH, "^")}
     low, high = reach

@@ -190,3 +190,10 @@ def test_the_rules_see_what_they_forbid() -> None:
 @pytest.mark.parametrize("name", ["FOREIGN_NAMES", "PRIVATE_READS"])
 def test_every_exception_has_a_reason(name: str) -> None:
     assert all(globals()[name].values())
+
+
+def test_extras_that_include_extras_name_them() -> None:
+    text = (ROOT.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    section = text.split("[project.optional-dependencies]")[1].split("\n[")[0]
+    named = {name for group in re.findall(r"snefy-ldl\[(.*?)\]", section) for name in group.split(",")}
+    assert named <= set(re.findall(r"^(\w+) = ", section, re.MULTILINE))
