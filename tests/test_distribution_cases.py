@@ -44,5 +44,5 @@ def test_onnxruntime(tmp_path: Path) -> None:
 
     runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
     kind = "members"
-    session = runtime.InferenceSession(export_onnx(model_of(kind), tmp_path / "model.onnx", LEVELS, dtype="float64"))
+    session = runtime.InferenceSession(export_onnx(model_of(kind), tmp_path / "model.onnx", LEVELS))
     check_graph(session.run(None, {"features": table()[kind]["X"]}), kind)
