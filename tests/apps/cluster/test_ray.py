@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 
@@ -18,6 +19,12 @@ from snefy_ldl.snefy import fit_stream
 
 # Ray leaves sockets and old interfaces behind, which are warnings, and none of ours
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(autouse=True)
+def _quiet_logging(monkeypatch):
+    # Ray Data logs to the stderr of the first command that used it, which is closed when the next one runs
+    monkeypatch.setattr(logging, "raiseExceptions", False)
 
 
 @pytest.fixture(scope="module")
