@@ -15,6 +15,7 @@ import json
 import os
 import secrets
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -187,6 +188,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
 
 
+#: Threads write pairs one after the other: the weights that one replaces, another may just have named again.
+WRITING = threading.Lock()
+
+
 def write_pair(
     folder: Path, json_name: str, pattern: str, digits: int, payload: bytes, describe: Callable[[str, str], Any]
 ) -> str:
@@ -206,15 +211,16 @@ def write_pair(
     checksum = hashlib.sha256(payload).hexdigest()
     name = pattern.replace("*", checksum[:digits])
     replaced = None
-    with contextlib.suppress(ModelFileError, KeyError, TypeError):
-        replaced = read_json(folder / json_name)["weights"]["file"]
-    write_bytes(folder / name, payload)
-    write_json(folder / json_name, describe(name, checksum))
-    for old in folder.glob(pattern):
-        if old.name != name:
-            remove_stale(folder, old.name, seconds=0.0 if old.name == replaced else STALE)
-    if not (folder / name).exists():  # another writer has just replaced the same weights by others
+    with WRITING:
+        with contextlib.suppress(ModelFileError, KeyError, TypeError):
+            replaced = read_json(folder / json_name)["weights"]["file"]
         write_bytes(folder / name, payload)
+        write_json(folder / json_name, describe(name, checksum))
+        for old in folder.glob(pattern):
+            if old.name != name:
+                remove_stale(folder, old.name, seconds=0.0 if old.name == replaced else STALE)
+        if not (folder / name).exists():  # another process has just replaced the same weights by others
+            write_bytes(folder / name, payload)
     remove_stale(folder, TEMPORARY.format(pattern))
     return checksum
 
