@@ -191,6 +191,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         self.training_: dict[str, Any] = {
             "rows": len(X),
             "epochs": self.n_iter_,
+            "steps": self.n_iter_,
             "validation_loss": [loss],
             "seconds": round(seconds, 3),
             "device": "cpu",

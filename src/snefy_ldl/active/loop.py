@@ -229,7 +229,7 @@ class ActiveLearner:
         return self
 
     def rows(self, indices: Any) -> Any:
-        """Features of some rows of the pool, to show to whoever labels them.
+        """Features of some rows of the pool, to show to the people who label them.
 
         Args:
             indices: row numbers (k,).

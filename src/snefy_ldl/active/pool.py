@@ -211,7 +211,7 @@ def stack_rows(parts: list[Any]) -> Any:
     if isinstance(parts[0], GroupedRows):
         return in_groups(stack_rows([part.X for part in parts]), stack_rows([part.groups for part in parts]))
     if hasattr(parts[0], "iloc"):
-        import pandas as pd  # whoever passes a DataFrame has it
+        import pandas as pd  # installed where a DataFrame is passed
 
         return pd.concat(parts, ignore_index=True)
     if any(sp.issparse(part) for part in parts):

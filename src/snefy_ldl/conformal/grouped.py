@@ -70,7 +70,7 @@ class NewGroupIntervals(ConformalIntervals):
     Args:
         model: Anything with ``predict_dist(X)``. With ``cv``: an unfitted scikit-learn estimator.
         confidence_level: ``c``, or a list of levels. ``c / (1-c)`` calibration groups are needed at least: 9 for 0.9.
-            Coverage is about ``c (K+1)/K`` with K calibration groups; one warning says so if that exceeds ``c`` by .05.
+            Coverage is about ``c (K+1)/K`` with K calibration groups; one warning if that exceeds ``c`` by .05.
         method: A score, as :class:`~snefy_ldl.conformal.ConformalIntervals` has them. "auto" takes "beta" and compares
             nothing: whole groups would have to be set aside for that, and groups are few.
         simultaneous: Cover all labels of a row at once.

@@ -445,7 +445,7 @@ class ConformalIntervals(Conformalized):
         Args:
             model: The model it was made with; with ``cv``, the list of fold models (``models_``).
             state: The dictionary.
-            method: The score, where it has settings of its own; by default the one of that name.
+            method: The score, if its settings differ from the defaults; by default the one of that name.
             conditional_on: The basis, if it is a class of yours: it cannot be stored.
 
         Returns:

@@ -508,19 +508,22 @@ def training_rows(training: dict[str, Any]) -> str:
     return f"{given:,} rows ({', '.join(parts)})" if held else f"{rows:,} rows"
 
 
-def training_steps(steps: int) -> str:
-    """How long log-ratios were trained.
+def training_length(training: dict[str, Any]) -> str:
+    """How long a model was trained.
 
     Args:
-        steps: After which training stopped.
+        training: Its ``training_``; with ``"steps"`` if it was trained by steps on all rows.
 
     Returns:
         The words.
 
     Example:
-        >>> training_steps(85), training_steps(0)
-        ('85 steps', 'the starting mixture was kept, since training gained nothing')
+        >>> training_length({"epochs": 30}), training_length({"epochs": 0, "steps": 0})
+        ('30 epochs', 'the starting mixture was kept, since training gained nothing')
     """
+    if "steps" not in training:
+        return f"{training['epochs']} epochs"
+    steps = training["steps"]
     return f"{steps} steps" if steps else "the starting mixture was kept, since training gained nothing"
 
 

@@ -17,8 +17,8 @@ from snefy_ldl.apps.cli.common import (
     setting,
     split,
     training_kind,
+    training_length,
     training_rows,
-    training_steps,
     vote_columns,
     warnings_as_notes,
 )
@@ -340,8 +340,7 @@ def _conclude(model: Any, summary: str, out: Path) -> None:
     typer.echo(f"{training_rows(done)}, {summary}")
     if (choice := done.get("choice")) is not None:
         typer.echo(str(Choice(**choice)))
-    passes = f"{done['epochs']} epochs" if hasattr(model, "net_") else training_steps(done["epochs"])
-    typer.echo(f"fitted in {done['seconds']:.1f} s, on {done['device']}: {passes}")
+    typer.echo(f"fitted in {done['seconds']:.1f} s, on {done['device']}: {training_length(done)}")
     tried = getattr(model, "candidates_", [])
     if len(tried) > 1:
         name = next(one["name"] for one in tried if one["outcome"] == "kept")

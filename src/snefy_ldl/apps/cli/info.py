@@ -19,8 +19,8 @@ from snefy_ldl.apps.cli.common import (
     load_model,
     make_table,
     training_kind,
+    training_length,
     training_rows,
-    training_steps,
 )
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.rows import calibrated_levels
@@ -77,7 +77,7 @@ def _learner_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     lines |= {
         "members": f"{len(model.net_centres_)}, of {model.n_components} Gaussians each",
         "guides": shorten(model.guide_names_) or "none",
-        "trained on": f"{training_rows(training)}, {training_steps(training['epochs'])}, {training['seconds']:.1f} s",
+        "trained on": f"{training_rows(training)}, {training_length(training)}, {training['seconds']:.1f} s",
         "rows left out": "none" if loss is None else f"mean log likelihood {-loss:.4f} ({training_kind(model)})",
     }
     return lines | _choice_lines(training) | {"intervals": _calibration_line(folder)}

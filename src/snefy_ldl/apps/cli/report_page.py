@@ -12,7 +12,7 @@ import numpy as np
 from snefy_ldl import plots
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
-from snefy_ldl.apps.cli.common import training_rows, training_steps
+from snefy_ldl.apps.cli.common import training_length, training_rows
 from snefy_ldl.apps.cli.pictures import Pictures, render_page
 from snefy_ldl.apps.reports.report import FOLDS, LEVEL, LEVELS, Report, number_words
 from snefy_ldl.errors import InputError
@@ -103,8 +103,9 @@ def render_report(
         pictures=_draw_pictures(report, pictures, counted),
         groups=_groups(report),
         model=model,
-        is_network=hasattr(model, "net_"),
-        steps=training_steps(model.training_["epochs"]),
+        by_draws=bool((dists[0].mean_error > 0.0).any()),
+        n_members=dists[0].n_members,
+        length=training_length(model.training_),
         choice=model.training_.get("choice"),
         candidates=getattr(model, "candidates_", []),
         commands=list(commands),

@@ -73,7 +73,7 @@ def export_onnx(model: Any, path: str | Path, levels: Sequence[float] | None = N
     level = log.level
     with Progress("export", 1, show=bool(verbose)) as progress, warnings.catch_warnings(), torch.no_grad():
         progress.update(0, "tracing the model")
-        warnings.simplefilter("ignore")  # torch warns of its own parts that will change
+        warnings.simplefilter("ignore")  # torch warns about changes in torch
         log.setLevel(logging.ERROR)
         try:
             program = torch.export.export(graph, (graph.inputs.example(),), dynamic_shapes=shapes, strict=False)
