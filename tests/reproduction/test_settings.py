@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
+import torch
 from tiny_studies import STUDIES, TINY, tiny_data
 
 from reproduction import config, runner
@@ -15,6 +17,8 @@ from reproduction.runner import data_digest, fingerprint
 from reproduction.studies import make_model
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.training.policy import Schedule
+from snefy_ldl.training.steps import make_optimizer
 
 
 def test_the_fingerprint_knows_what_decides():
@@ -39,6 +43,21 @@ def test_the_recipes_are_the_papers_and_ours():
     paper = make_model(config.STUDIES["table4"], "paper")
     assert (paper.batch_size, paper.epochs, paper.recipe) == (16, 100, "paper")
     assert make_model(config.STUDIES["figureA1"], "paper").batch_size == 64
+
+
+def test_sgd_is_torchs():
+    net = SnefyLDL.paper(optimizer="sgd", epochs=1, n_neurons=4, n_readouts=2, random_state=0)
+    city = make_city_districts(n=20, random_state=0)
+    ours = net.fit(city.X, city.D).net_
+    theirs = copy.deepcopy(ours)
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    mine = make_optimizer(ours, Schedule(epochs=1, batch_size=1, learning_rate=0.1, exponent_rate=1.0, optimizer="sgd"))
+    for parameter, twin in zip(ours.parameters(), theirs.parameters()):
+        parameter.grad = torch.ones_like(parameter)
+        twin.grad = torch.ones_like(twin)
+    mine.step()
+    optimizer.step()
+    assert all(torch.equal(parameter, twin) for parameter, twin in zip(ours.parameters(), theirs.parameters()))
 
 
 def test_the_plan_is_the_papers():

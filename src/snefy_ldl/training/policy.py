@@ -95,7 +95,7 @@ class Parameters:
     verbose: int = 0
     warm_start: bool = False
     checkpoint_dir: str | Path | None = None
-    recipe: Literal["default", "paper"] = "default"
+    recipe: Literal["default", "paper", "paper-sgd"] = "default"
     columns: Any = "auto"
     candidates: Sequence[Any] | None = None
 
@@ -126,7 +126,7 @@ class Settings(Parameters):
             raise InputError(f"validation_fraction must lie in [0, 1); got {self.validation_fraction!r}.")
         if self.patience is not None:
             check_count("patience, unless None,", self.patience)
-        check_choice("recipe", self.recipe, ("default", "paper"))
+        check_choice("recipe", self.recipe, ("default", "paper", "paper-sgd"))
         scalings = {"auto", "unit", "pooled", True, False, None}
         if not isinstance(self.standardize, Hashable) or self.standardize not in scalings:
             raise InputError(f'standardize={self.standardize!r}: use "auto", "unit", "pooled" or False.')
@@ -151,7 +151,7 @@ class Settings(Parameters):
     @property
     def is_paper(self) -> bool:
         """Whether the model is trained as the paper describes it."""
-        return self.recipe == "paper"
+        return self.recipe != "default"
 
     @property
     def torch_device(self) -> torch.device:
@@ -243,6 +243,7 @@ class Schedule:
         weight_decay: AdamW's, on the network's matrices only.
         shape: ``"one_cycle"`` (warm up, then cosine to zero) or ``"constant"``.
         patience: epochs without a better validation likelihood before a member stops; None never stops early.
+        optimizer: ``"adam"``, or ``"sgd"`` without momentum.
 
     Example:
         >>> [round(Schedule(epochs=1, batch_size=1, learning_rate=1.0).rate(p), 2) for p in (0.0, 0.15, 0.3, 0.65)]
@@ -256,6 +257,7 @@ class Schedule:
     weight_decay: float = 0.0
     shape: Literal["one_cycle", "constant"] = "one_cycle"
     patience: int | None = None
+    optimizer: Literal["adam", "sgd"] = "adam"
 
     def rate(self, progress: float) -> float:
         """Share of the peak rate at ``progress`` in [0, 1)."""
@@ -453,6 +455,7 @@ class Policy:
             weight_decay=float(settings.weight_decay),
             shape="constant" if settings.is_paper or one_pass else "one_cycle",
             patience=settings.patience,
+            optimizer="sgd" if settings.recipe == "paper-sgd" else "adam",
         )
 
 

@@ -232,6 +232,19 @@ class StackedAdamW:
                 torch._fused_adamw_(params, gradients, first, second, [], steps, **rates, **FUSED)
 
 
+class StackedSGD(StackedAdamW):
+    """Gradient descent without momentum, one of the readings of the paper's recipe."""
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One update of every parameter that has a gradient."""
+        if self.before_step is not None:
+            self.before_step()
+        for group in self.groups:
+            params = [parameter for parameter in group["params"] if parameter.grad is not None]
+            torch._foreach_add_(params, [parameter.grad for parameter in params], alpha=-group["lr"])
+
+
 def make_optimizer(net: SnefyNet, schedule: Schedule) -> StackedAdamW:
     """AdamW with decay on the network's matrices, a faster rate for exponents, and the user's rates for a backbone.
 
@@ -259,7 +272,7 @@ def make_optimizer(net: SnefyNet, schedule: Schedule) -> StackedAdamW:
             )
         parts.setdefault((own[0], 0.0 if flat else own[1]), []).append(parameter)
     groups = [{"params": params, "peak": peak, "weight_decay": decay} for (peak, decay), params in parts.items()]
-    return StackedAdamW(groups)
+    return StackedSGD(groups) if schedule.optimizer == "sgd" else StackedAdamW(groups)
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------
