@@ -252,7 +252,7 @@ class GroupedLDL(ModelWrapper):
 
     def pack(self, arrays: dict[str, Any]) -> dict[str, Any]:
         """What JSON holds of the model; its arrays are put into a dict (:mod:`snefy_ldl.persistence`)."""
-        state = replace(self.model_.fitted_, net=self.net_)
+        state = replace(self.model_.model_, net=self.net_)
         description = pack_state(self.model_.get_params(deep=False), state, arrays)
         if self.group_effects_ is not None:
             description["effects"], more = pack_effects(self.group_effects_, self.model_.guides_)
@@ -268,4 +268,4 @@ class GroupedLDL(ModelWrapper):
             with naming(f"the group effects in {asked.folder}", "are", f"{asked.folder} cannot be loaded: "):
                 effects = unpack_effects(config["effects"], own, base.guides_)
         model = cls(base, effects=(config.get("base") or {}).get("effects", "auto"))
-        return model.adopt(base, base.fitted_, effects)
+        return model.adopt(base, base.model_, effects)

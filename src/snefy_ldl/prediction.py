@@ -477,6 +477,11 @@ def takes_groups(model: Any) -> bool:
     return "groups" in getattr(model, "_context", ())
 
 
+def innermost(model: Any) -> Any:
+    """The fitted estimator inside the wrappers around it, such as AutoLDL."""
+    return innermost(model.model_) if isinstance(model, ModelWrapper) else model
+
+
 class ModelWrapper(DistributionPredictor, Estimator):
     """An estimator around another one, whose fitted copy is ``model_``; what that learned is also seen from here."""
 

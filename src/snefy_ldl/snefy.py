@@ -58,14 +58,14 @@ MANY_BLOCKS = 50
 
 
 def _part(field: str) -> Any:
-    """A fitted attribute that shows one field of ``fitted_``."""
-    return property(lambda self: getattr(self.fitted_, field))
+    """A fitted attribute that shows one field of ``model_``."""
+    return property(lambda self: getattr(self.model_, field))
 
 
 class FittedParts:
     """The fitted state of an estimator and its parts, under the names that scikit-learn gives fitted attributes."""
 
-    fitted_: FittedModel
+    model_: FittedModel
     net_, guides_, columns_, inputs_ = _part("net"), _part("guides"), _part("columns"), _part("inputs")
     scaling_, history_, candidates_ = _part("scaling"), _part("history"), _part("candidates")
     n_labels_, label_names_, zero_policy_ = _part("n_labels"), _part("label_names"), _part("zero_policy")
@@ -74,26 +74,26 @@ class FittedParts:
     @property
     def training_(self) -> dict[str, Any]:
         """What the fit did."""
-        return self.fitted_.summary
+        return self.model_.summary
 
     @training_.setter
     def training_(self, summary: dict[str, Any]) -> None:
-        self.fitted_ = replace(self.fitted_, summary=summary)
+        self.model_ = replace(self.model_, summary=summary)
 
     @property
     def validation_log_prob_(self) -> Any:
         """Log density of every training row by networks that did not learn from it; None if none was held back."""
-        return self.fitted_.held_log_prob
+        return self.model_.held_log_prob
 
     @property
     def n_features_in_(self) -> int:
         """d."""
-        return self._known("n_features_in_", self.fitted_.n_features)
+        return self._known("n_features_in_", self.model_.n_features)
 
     @property
     def feature_names_in_(self) -> Any:
         """Names of the features (d,)."""
-        return np.array(self._known("feature_names_in_", self.fitted_.feature_names), dtype=object)
+        return np.array(self._known("feature_names_in_", self.model_.feature_names), dtype=object)
 
     @staticmethod
     def _known(name: str, value: Any) -> Any:
@@ -149,7 +149,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         recipe: "default", or "paper" or "paper-sgd" for the training the paper describes (:meth:`paper`).
 
     Attributes:
-        fitted_: the fitted state, frozen; the attributes below are its parts.
+        model_: the fitted state, frozen; the attributes below are its parts.
         columns_: what makes features of a table's columns (:mod:`snefy_ldl.datasets.columns`), or None.
         net_: the trained members (:class:`snefy_ldl.networks.net.SnefyNet`).
         guides_: the fitted guides (:class:`snefy_ldl.training.guides.Guides`), or None.
@@ -314,7 +314,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
             raise InputError("SnefyLDL learns nothing of groups: use GroupedLDL(SnefyLDL()).fit(X, D, groups=...).")
         if D is None and counts is None and as_stream(X) is not None:
             raise InputError("X is read as a stream: use snefy_ldl.snefy.fit_stream(model, X).")
-        start = self.fitted_ if self.warm_start and hasattr(self, "fitted_") else None
+        start = self.model_ if self.warm_start and hasattr(self, "model_") else None
         D, counts = _in_order(X, D, counts, sample_weight, start)
         data = TrainingData(X, D, counts, sample_weight, self.backbone, self._columns(start))
         if self.verbose and data.note is not None:
@@ -348,7 +348,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
             2
         """
         settings = self.settings()
-        start = getattr(self, "fitted_", None)
+        start = getattr(self, "model_", None)
         D, counts = _in_order(X, D, counts, sample_weight, start)
         data = TrainingData(X, D, counts, sample_weight, self.backbone, self._columns(start), keep_constant=True)
         policy = start.zero_policy if start is not None and self.warm_start else None
@@ -363,7 +363,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         Returns:
             The model itself.
         """
-        self.fitted_ = state
+        self.model_ = state
         return self
 
     def _columns(self, start: FittedModel | None) -> Any:
@@ -406,13 +406,13 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
             >>> SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).encode(city.X[:4]).shape
             (4, 5)
         """
-        check_is_fitted(self, "fitted_")
+        check_is_fitted(self, "model_")
         if isinstance(X, GroupedRows):
             X = X.X
         if self.backbone is not None:
             backbone = Backbone.of(self.backbone)
             return open_rows(X, backbone.collate, self.n_labels_, backbone.workers)
-        columns = self.fitted_.columns
+        columns = self.model_.columns
         if isinstance(X, np.ndarray) and columns is not None and columns.is_plain:
             features = check_features(X, n_features=self.n_features_in_, largest=LARGEST_FEATURE, missing=True)
             return columns.transform(X) if np.isnan(features).any() else features
@@ -482,7 +482,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
             >>> bool((again.predict(city.X) == model.predict(city.X)).all())
             True
         """
-        check_is_fitted(self, "fitted_")
+        check_is_fitted(self, "model_")
         return save(self, "SnefyLDL", folder)
 
     @classmethod
@@ -514,7 +514,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
 
     def pack(self, arrays: dict[str, Any]) -> dict[str, Any]:
         """What JSON holds of the model; its arrays are put into a dict (:mod:`snefy_ldl.persistence`)."""
-        return pack_state(self.get_params(deep=False), self.fitted_, arrays)
+        return pack_state(self.get_params(deep=False), self.model_, arrays)
 
     @classmethod
     def unpack(cls, config: dict[str, Any], arrays: dict[str, Any], asked: Asked, free: tuple[str, ...] = ()) -> Self:

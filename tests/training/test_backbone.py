@@ -171,14 +171,14 @@ def test_questions_take_data_sets_and_texts():
     fitted = model().fit(rows)
     direct = model().fit(IMAGES, SHARES)
     for one in (fitted, direct):  # all are to calibrate on the rows they know
-        one.fitted_ = replace(one.fitted_, seen=None)
+        one.model_ = replace(one.model_, seen=None)
     expected = ConformalIntervals(direct).conformalize(IMAGES, SHARES).predict_interval(IMAGES)
     got = ConformalIntervals(fitted).conformalize(rows).predict_interval(rows)
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
     chosen = query("entropy", rows, 4, fitted, random_state=0)
     np.testing.assert_array_equal(chosen, query("entropy", IMAGES, 4, direct, random_state=0))
     words = model(Texts(), collate=spell).fit(WORDS, SHARES)
-    words.fitted_ = replace(words.fitted_, seen=None)
+    words.model_ = replace(words.model_, seen=None)
     assert len(query("entropy", WORDS, 3, words)) == 3
     assert ConformalIntervals(words).conformalize(WORDS, SHARES).predict_interval(WORDS).shape == (60, 3, 2)
     words.partial_fit(WORDS[:20], SHARES[:20])

@@ -129,7 +129,7 @@ def test_old_folders_load_and_say_nothing(city, model, tmp_path):
     config = read_json(folder / "model.json")
     assert config["seen_rows"] == 100
     old = SnefyLDL.load(folder)
-    old.fitted_ = replace(old.fitted_, seen=None)  # what a model of an older version has
+    old.model_ = replace(old.model_, seen=None)  # what a model of an older version has
     older = SnefyLDL.load(old.save(tmp_path / "old"))
     assert "seen_rows" not in read_json(tmp_path / "old" / "model.json")
     assert older.seen_rows_ is None

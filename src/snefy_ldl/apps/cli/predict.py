@@ -453,10 +453,11 @@ def predict_with_ray(
     import_ray()  # raises at once if Ray is missing
     from snefy_ldl.apps.cluster.parquet import ParquetTable
     from snefy_ldl.apps.cluster.prediction import ModelFiles, predict_on_ray
+    from snefy_ldl.prediction import innermost
 
     table, files = ParquetTable(tables), ModelFiles.read(model, "auto")
     fitted, calibration = files.load()
-    fitted = getattr(fitted, "model_", fitted)
+    fitted = innermost(fitted)
     if group_levels(fitted):
         note("a cluster reads tables without their groups: all rows are of unknown groups")
     if written_unit(fitted)[0] != 1.0:

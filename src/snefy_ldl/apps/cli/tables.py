@@ -80,8 +80,9 @@ def record_table(model: Any, how: dict[str, Any]) -> None:
         model: A fitted model, or one that is wrapped around another.
         how: Plain values by name, as :func:`recorded` returns them.
     """
-    while "model_" in vars(model):
-        model = model.model_
+    from snefy_ldl.prediction import innermost
+
+    model = innermost(model)
     model.training_ = {**model.training_, "table": how}
 
 

@@ -246,7 +246,7 @@ class RayTraining:
             raise EngineError("the workers ended without a model; run it again, with --checkpoint it goes on.")
         with tempfile.TemporaryDirectory() as place:
             files.write(Path(place))
-            return model.adopt(SnefyLDL.load(place, settings.backbone).fitted_)
+            return model.adopt(SnefyLDL.load(place, settings.backbone).model_)
 
     def _train(self, ray: Any, task: dict[str, Any], folder: str | None) -> tuple[str, ModelFiles | None]:
         """Run Ray Train in a thread and watch its progress."""

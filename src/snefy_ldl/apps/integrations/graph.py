@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from snefy_ldl._internal.progress import track
 from snefy_ldl._internal.special import pair_index
 from snefy_ldl._internal.types import Array
-from snefy_ldl.auto import AutoLDL
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.recognise import NumberColumn
 from snefy_ldl.errors import InputError
@@ -33,7 +32,7 @@ from snefy_ldl.learners.trees import TreesLDL, smallest_whole
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.custom import call_module
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.prediction import ModelWrapper
+from snefy_ldl.prediction import innermost
 from snefy_ldl.snefy import SnefyLDL
 from snefy_ldl.training.guides import Guides
 
@@ -313,8 +312,7 @@ class ModelGraph(_Tables):
 
     def __init__(self, model: Any, levels: Sequence[float] | None = None, verbose: int = 0) -> None:
         super().__init__()
-        while isinstance(model, (AutoLDL, ModelWrapper)):
-            model = model.model_
+        model = innermost(model)
         if not isinstance(model, SnefyLDL):
             raise InputError(
                 f"only a SnefyLDL can be exported; got {type(model).__name__}. Fit SnefyLDL instead, or serve this "

@@ -37,6 +37,7 @@ from snefy_ldl.metrics.averages import covered_labels, mean_over_rows
 from snefy_ldl.metrics.joint import FEWEST_ROWS as FEWEST_JOINT
 from snefy_ldl.metrics.joint import JointCalibration
 from snefy_ldl.networks.net import fit_dirichlet, label_concentration
+from snefy_ldl.prediction import innermost
 from snefy_ldl.snefy import SnefyLDL, fit_folds, fit_many
 from snefy_ldl.training import CandidateSpec
 
@@ -214,7 +215,7 @@ def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 
         if rows.counts is None:
             fitted = fit_folds(model, rows.X, rows.D, learn)
         else:
-            alone = model.model_ if "model_" in vars(model) else model  # annotators do not matter for numbers of votes
+            alone = innermost(model)  # annotators do not matter for numbers of votes
             fitted = list(fit_many(alone, rows.features, None, learn, counts=rows.counts))
     return [(one, test) for one, (_, test) in zip(fitted, splits)]
 

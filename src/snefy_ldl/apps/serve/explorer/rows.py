@@ -12,13 +12,12 @@ import numpy as np
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl.apps.rows import label_names
-from snefy_ldl.auto import AutoLDL
 from snefy_ldl.datasets.columns import GapFiller, TableEncoder, columns_of
 from snefy_ldl.datasets.labelled import find_id
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
 from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError
-from snefy_ldl.prediction import ModelWrapper
+from snefy_ldl.prediction import innermost
 from snefy_ldl.snefy import SnefyLDL
 
 #: With fewer rows, sliders extend this many units of the fit's scaling to either side of its centre.
@@ -115,8 +114,7 @@ def past_columns(model: Any) -> tuple[Any, Any]:
         >>> bool((inner.predict(city.X) == model.predict(city.X)).all())
         True
     """
-    while isinstance(model, (AutoLDL, ModelWrapper)):
-        model = model.model_
+    model = innermost(model)
     if model.columns_ is None:
         return model, model
     return model, _for_encoded(model)
@@ -134,7 +132,7 @@ def _for_encoded(model: Any) -> Any:
 @_for_encoded.register(SnefyLDL)
 def _(model: SnefyLDL) -> Any:
     inner = copy.copy(model)
-    inner.fitted_ = replace(model.fitted_, columns=None, feature_names=None, n_features=model.columns_.n_out)
+    inner.model_ = replace(model.model_, columns=None, feature_names=None, n_features=model.columns_.n_out)
     return inner
 
 
