@@ -22,6 +22,7 @@ import json
 import os
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,11 @@ def made(seed: int, effect: float, noise: str, before: Any = None) -> dict[str, 
     """40 groups of 20 rows; tested on 20 more rows of each, and on 40 new groups of 20."""
     from snefy_ldl.datasets import make_groups
 
-    data = make_groups(80, 40, n_labels=4, effect=effect, noise=noise, random_state=seed)
+    data = make_groups(80, 40, n_labels=4, effect=effect, random_state=seed)
+    if noise == "dirichlet":
+        around = 50.0 * special.softmax(data.base + data.effects[data.groups], axis=1)
+        draws = np.maximum(np.random.default_rng(seed + 1).standard_gamma(around), 1e-12)
+        data = replace(data, D=draws / draws.sum(axis=1, keepdims=True))
     row = np.arange(len(data.X)) % 40
     train, seen = (data.groups < 40) & (row < 20), (data.groups < 40) & (row >= 20)
     new = np.flatnonzero((data.groups >= 40) & (row < 20))

@@ -6,7 +6,6 @@ Monte Carlo checks compare at 6 standard errors (false alarm below 1e-8 a number
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import pickle
 
 import numpy as np
@@ -41,15 +40,14 @@ def simplex_grid(n_nodes=120, upper=1.0):
     return points.reshape(-1, 3), area.ravel()
 
 
-def test_mass_mean_variance_and_cdf_by_quadrature():
+def test_mass_mean_and_cdf_by_quadrature():
     data = make_city_districts(n=5)
     points, area = simplex_grid()
-    mean, variance = data.truth.mean(data.X), data.truth.variance(data.X)
+    mean = data.truth.mean(data.X)
     for i, x in enumerate(data.X):
         mass = naive_density(data.truth, x, points) * area
         assert abs(mass.sum() - 1.0) < 1e-9
         np.testing.assert_allclose(mass @ points, mean[i], atol=1e-9)
-        np.testing.assert_allclose(mass @ (points - mean[i]) ** 2, variance[i], atol=1e-9)
     cdf = data.truth.cdf(data.X, data.D)
     for i, x in enumerate(data.X):
         below, area_below = simplex_grid(upper=data.D[i, 0])
@@ -63,21 +61,15 @@ def test_quantiles_invert_the_cdf_between_the_modes():
     assert (np.diff(quantiles, axis=-1) > 0.0).all()
     for k, level in enumerate(levels):
         np.testing.assert_allclose(data.truth.cdf(data.X, quantiles[..., k]), level, atol=1e-9)
-    interval = data.truth.interval(data.X, 0.9)
-    np.testing.assert_allclose(interval, data.truth.quantiles(data.X, [0.05, 0.95]))
 
 
 @every_maker
-def test_sample_has_the_mean_and_variance(make):
+def test_sample_has_the_mean(make):
     data = make(n=20)
-    n = 4000
-    draws = data.truth.sample(data.X, n, random_state=1)
-    assert draws.shape == (n, *data.D.shape)
+    draws = data.truth.sample(data.X, 4000, random_state=1)
+    assert draws.shape == (4000, *data.D.shape)
     np.testing.assert_allclose(draws.sum(axis=-1), 1.0, atol=1e-12)
-    mean, variance = data.truth.mean(data.X), data.truth.variance(data.X)
-    assert (np.abs(draws.mean(axis=0) - mean) < 6.0 * np.sqrt(variance / n)).all()
-    squares = (draws - mean) ** 2
-    assert (np.abs(squares.mean(axis=0) - variance) < 6.0 * squares.std(axis=0) / np.sqrt(n)).all()
+    assert (np.abs(draws.mean(axis=0) - data.truth.mean(data.X)) < 6.0 * draws.std(axis=0) / np.sqrt(4000)).all()
 
 
 @every_maker
@@ -86,18 +78,6 @@ def test_the_data_follow_the_truth(make):
     transforms = data.truth.cdf(data.X, data.latent)
     for label in range(transforms.shape[1]):
         assert stats.kstest(transforms[:, label], "uniform").pvalue > 1e-7  # false alarm below 1e-6 a test
-
-
-def test_counts_probabilities_sum_to_one_and_match_monte_carlo():
-    data = make_annotators(n=1, n_labels=3)
-    outcomes = np.array([k for k in itertools.product(range(6), repeat=3) if sum(k) == 5], dtype=float)
-    X = np.repeat(data.X, len(outcomes), axis=0)
-    exact = np.exp(data.truth.log_prob_counts(X, outcomes))
-    assert abs(exact.sum() - 1.0) < 1e-12
-    draws = data.truth.sample(data.X, 20000, random_state=2)[:, 0]
-    for k, value in zip(outcomes, exact):
-        chance = stats.multinomial(5, draws).pmf(k)
-        assert abs(chance.mean() - value) < 6.0 * chance.std() / np.sqrt(len(draws))
 
 
 def test_districts_near_the_centre_are_either_business_or_entertainment():

@@ -52,7 +52,7 @@ needs_data = pytest.mark.skipif(not os.environ.get("SNEFY_LDL_DATA"), reason="SN
 def districts():
     """3,000 rows, the truth's exact 90 % intervals, and 100 draws from the truth."""
     data = make_city_districts(n=3000, random_state=5)
-    return data, data.truth.interval(data.X, 0.9), data.truth.sample(data.X, 100, random_state=6)
+    return data, data.truth.quantiles(data.X, [0.05, 0.95]), data.truth.sample(data.X, 100, random_state=6)
 
 
 # --- point predictions ------------------------------------------------------------------------------------------------

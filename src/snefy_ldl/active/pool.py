@@ -39,7 +39,6 @@ class Pool:
         columns: columns of a file to read, in this order; all by default.
         block_rows: rows a block of a file or array has at most.
         verbose: True shows a progress bar, False none, None only for long pools on a terminal.
-        finite: whether files must hold finite numbers only; False if the model reads text and gaps.
 
     Attributes:
         n_rows: how many rows there are; None while unknown.
@@ -60,10 +59,8 @@ class Pool:
         columns: list[str] | None = None,
         block_rows: int = POOL_ROWS,
         verbose: bool | None = None,
-        finite: bool = True,
     ) -> None:
         self.verbose, self._columns, self._step = verbose, columns, block_rows
-        self._finite = finite
         self.n_rows: int | None = None
         self.once = isinstance(source, Iterator)
         self._read = False
@@ -109,7 +106,7 @@ class Pool:
             from pyarrow import parquet  # only pools in Parquet files need pyarrow
 
             self.n_rows = sum(int(parquet.read_metadata(file).num_rows) for file in source.files)
-        return lambda: source.chunks(columns, [], rows=step, finite=self._finite)
+        return lambda: source.chunks(columns, [], rows=step)
 
     def blocks(self, what: str = "pool") -> Iterator[tuple[int, Any]]:
         """Read the pool a block at a time.

@@ -290,7 +290,7 @@ def query(
         raise InputError(f"strategy {strategy!r} needs a model: pass model=, a fitted model with predict_dist.")
     # a file's columns are matched to the model by name, which only a DataFrame can carry
     first = model[0] if isinstance(model, (list, tuple)) and model else model
-    pool = Pool(X_pool, columns_of(first), POOL_ROWS, verbose, not hasattr(first, "encode"))
+    pool = Pool(X_pool, columns_of(first), POOL_ROWS, verbose)
     indices, utilities = chosen.choose(
         pool,
         int(n),

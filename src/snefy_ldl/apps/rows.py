@@ -98,12 +98,13 @@ def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
         gets a list: the cells of one column, or a dict per row of several.
     """
     from snefy_ldl.datasets.columns import TableEncoder
+    from snefy_ldl.datasets.shares import label_numbers
 
     if isinstance(model.columns_, TableEncoder):
         return table[names].set_axis(model.columns_.names_used, axis=1)
     if _collates(model):
         return table[names[0]].tolist() if len(names) == 1 else table[names].to_dict("records")
-    return table[names].to_numpy(dtype="float64")
+    return label_numbers(table, names)
 
 
 def group_levels(model: SnefyLDL) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ The distribution is a mixture of Dirichlets whose parameters depend on the featu
 
     p(ℓ | x) = Σ_j π_j(x) · Dirichlet(ℓ; α_j(x))
 
-Its mean, variance, marginal quantiles and vote probabilities have closed forms that share no code with the models.
+Its mean and marginal quantiles have closed forms that share no code with the models.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import (
     check_confidence,
     check_count,
-    check_counts,
     check_distributions,
     check_features,
 )
@@ -82,30 +81,6 @@ class TrueConditional:
         log_density = log_normaliser + xlogy(alpha - 1.0, shares[:, None, :]).sum(axis=-1)  # (N, J)
         return logsumexp(log_density, b=weights, axis=1)
 
-    def log_prob_counts(self, X: Any, K: Any) -> Array:
-        """Log probability of vote counts: a mixture of Dirichlet-multinomials.
-
-        ``P(k|x) = Σ_j π_j · (n choose k) · B(α_j + k) / B(α_j)``, ``n = Σ k``, ``B`` the multivariate Beta function.
-
-        Args:
-            X: Features (N, d).
-            K: Numbers of votes (N, L).
-
-        Returns:
-            One number per row (N,).
-        """
-        weights, alpha = self.components(X)
-        votes, _ = check_counts(K, n_rows=len(weights), n_labels=self.n_labels)
-        total = votes.sum(axis=1)
-        log_choose = gammaln(total + 1.0) - gammaln(votes + 1.0).sum(axis=1)
-        posterior = alpha + votes[:, None, :]
-        log_ratio = (
-            (gammaln(posterior) - gammaln(alpha)).sum(axis=-1)
-            + gammaln(alpha.sum(axis=-1))
-            - gammaln(posterior.sum(axis=-1))
-        )
-        return log_choose + logsumexp(log_ratio, b=weights, axis=1)
-
     def mean(self, X: Any) -> Array:
         """Conditional mean ``Σ_j π_j α_j / α_j0``.
 
@@ -118,20 +93,6 @@ class TrueConditional:
         weights, alpha = self.components(X)
         return np.einsum("nj,njl->nl", weights, alpha / alpha.sum(axis=-1, keepdims=True))
 
-    def variance(self, X: Any) -> Array:
-        """Conditional variance of each share, by ``E[ℓ_r²] = Σ_j π_j α_jr (α_jr + 1) / (α_j0 (α_j0 + 1))``.
-
-        Args:
-            X: Features (N, d).
-
-        Returns:
-            Variances (N, L).
-        """
-        weights, alpha = self.components(X)
-        total = alpha.sum(axis=-1, keepdims=True)
-        second = np.einsum("nj,njl->nl", weights, alpha * (alpha + 1.0) / (total * (total + 1.0)))
-        return second - np.einsum("nj,njl->nl", weights, alpha / total) ** 2
-
     def cdf(self, X: Any, D: Any) -> Array:
         """Marginal cdf ``P(ℓ_r ≤ d_r | x)`` of each share; uniform if D follows the distribution.
 
@@ -141,17 +102,8 @@ class TrueConditional:
 
         Returns:
             Probabilities (N, L).
-
-        Raises:
-            InputError: D has another shape, or leaves [0, 1].
         """
-        weights, alpha = self.components(X)
-        points = np.asarray(D, dtype=np.float64)
-        if points.shape != (len(weights), self.n_labels):
-            raise InputError(f"D must have shape {(len(weights), self.n_labels)}; got {points.shape}.")
-        if not ((points >= 0.0) & (points <= 1.0)).all():
-            raise InputError("D must lie in [0, 1].")
-        return _mixture_cdf(weights, alpha, points[:, :, None])[:, :, 0]
+        return _mixture_cdf(*self.components(X), np.asarray(D, dtype=np.float64)[:, :, None])[:, :, 0]
 
     def quantiles(self, X: Any, alpha: float | Sequence[float]) -> Array:
         """Marginal quantiles of each share, from the exact Beta mixtures.
@@ -170,21 +122,7 @@ class TrueConditional:
         True
         """
         levels = np.array([check_confidence(level, "alpha") for level in np.atleast_1d(alpha).tolist()])
-        weights, concentration = self.components(X)
-        return _mixture_quantiles(weights, concentration, levels)
-
-    def interval(self, X: Any, confidence_level: float = 0.9) -> Array:
-        """Central marginal interval of each share: what a perfect model would answer.
-
-        Args:
-            X: Features (N, d).
-            confidence_level: Probability inside, strictly between 0 and 1.
-
-        Returns:
-            Lower and upper ends (N, L, 2).
-        """
-        tail = (1.0 - check_confidence(confidence_level)) / 2.0
-        return self.quantiles(X, [tail, 1.0 - tail])
+        return _mixture_quantiles(*self.components(X), levels)
 
     def sample(self, X: Any, n: int, random_state: Any = None) -> Array:
         """Draws from the distribution.
@@ -522,7 +460,6 @@ def make_groups(
     n_features: int = 4,
     effect: float = 0.5,
     concentration: float = 50.0,
-    noise: Literal["perturbation", "dirichlet"] = "perturbation",
     random_state: Any = None,
 ) -> GroupedData:
     """Rows in groups: log-ratios are linear in the features, and every group shifts them by an effect.
@@ -533,9 +470,7 @@ def make_groups(
         n_labels: L.
         n_features: d.
         effect: Standard deviation of the groups' shifts of log-ratios.
-        concentration: Total concentration of the Dirichlet that rows vary by.
-        noise: "perturbation" multiplies the shares that features and group lead to by a draw of an even Dirichlet, so
-            that log-ratios vary alike everywhere; "dirichlet" draws from a Dirichlet around those shares.
+        concentration: Total concentration of the even Dirichlet that multiplies the shares.
         random_state: Seed, NumPy generator or None.
 
     Returns:
@@ -554,9 +489,6 @@ def make_groups(
     effects = random.normal(size=(n_groups, n_labels)) * effect
     effects -= effects.mean(axis=1, keepdims=True)
     shares = softmax(base + effects[groups], axis=1)
-    if noise == "dirichlet":
-        draws = random.standard_gamma(concentration * shares)
-    else:
-        draws = shares * random.standard_gamma(concentration / n_labels, size=shares.shape)
+    draws = shares * random.standard_gamma(concentration / n_labels, size=shares.shape)
     draws = np.maximum(draws, 1e-12)
     return GroupedData(X, draws / draws.sum(axis=1, keepdims=True), groups, effects, base)

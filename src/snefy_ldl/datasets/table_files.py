@@ -22,7 +22,7 @@ from snefy_ldl._internal.files import replace_file
 from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
-from snefy_ldl.datasets.cells import cell_text, is_text
+from snefy_ldl.datasets.cells import cell_text
 from snefy_ldl.errors import DataNotFoundError, InputError, SnefyError
 
 #: Rows held in memory at a time.
@@ -158,21 +158,13 @@ def change_formulas(frame: Any, change: Callable[[str], str]) -> Any:
     Returns:
         A DataFrame with the same rows and columns.
     """
-    names = [change(name) if isinstance(name, str) else name for name in frame.columns]
-    if names != list(frame.columns):
-        frame = frame.set_axis(names, axis=1)
-    for place, dtype in enumerate(frame.dtypes):
-        if dtype.kind not in "OU":  # text of any kind, also as categories
-            continue
-        cells = frame.iloc[:, place].to_numpy(dtype=object)
-        found = [k for k, cell in enumerate(cells) if isinstance(cell, str) and FORMULA.match(cell)]
-        if found:
-            cells = cells.copy()
-            for k in found:
-                cells[k] = change(cells[k])
-            frame = frame.copy(deep=False)
-            frame.isetitem(place, cells)
-    return frame
+    changed = {}
+    for name in frame.select_dtypes(exclude="number").columns:
+        found = [isinstance(cell, str) and FORMULA.match(cell) is not None for cell in frame[name]]
+        if any(found):
+            changed[name] = frame[name].astype(object).copy()
+            changed[name][found] = changed[name][found].map(change)
+    return frame.assign(**changed).rename(columns=lambda name: change(name) if isinstance(name, str) else name)
 
 
 def sniff_text(file: Path, kind: str) -> TextFormat:
@@ -214,11 +206,11 @@ def _encoding(content: bytes, file: Path) -> str:
         return "utf-16"
     if b"\0" in content:
         raise InputError(f"{file.name} cannot be read as a table: it holds bytes that no text has.")
-    for encoding in ("utf-8", "cp1252"):
-        with contextlib.suppress(UnicodeDecodeError):  # by an incremental decoder: the last letter may be cut in two
-            codecs.getincrementaldecoder(encoding)().decode(content)
-            return encoding
-    return "latin-1"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(content)  # incremental: the last letter may be cut in two
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
 
 
 def _cells(lines: list[str], separator: str) -> list[list[str]]:
@@ -318,33 +310,20 @@ def read_sheet(file: Path, sheet: str | int | None = None) -> tuple[Any, tuple[s
     return frame.set_axis([str(name) for name in frame.columns], axis=1), notes
 
 
-def check_cells(chunk: Any, numbers: Sequence[str], where: str, first: int) -> None:
-    """Raise if a number is infinite, or a cell of a column that must hold numbers is none.
+def check_finite(chunk: Any, where: str, first: int) -> None:
+    """Raise if a number is infinite.
 
     Args:
         chunk: A DataFrame.
-        numbers: Columns that must hold numbers without gaps.
         where: What the message starts with, before the number of the row.
         first: Number of its first row.
 
     Raises:
         InputError: The message names the row and the column.
     """
-    import pandas  # an extra, loaded by the table already
-
-    for name in chunk.columns:
-        cells = pandas.to_numeric(chunk[name], errors="coerce") if name in numbers else chunk[name]
-        if cells.dtype.kind != "f" and name not in numbers:
-            continue
-        values = cells.to_numpy(dtype=np.float64, na_value=np.nan)
-        if name in numbers and (np.isnan(values).any() or is_text(chunk[name])):
-            row = int(np.isnan(values).argmax())
-            raise InputError(
-                f"{where} {first + row}, column {name!r}: {str(chunk[name].iloc[row])!r} is no number, and the model "
-                "takes numbers only. Fit it again with this version to have text and gaps read."
-            )
-        if np.isinf(values).any():
-            row = first + int(np.isinf(values).argmax())
+    for name, values in chunk.select_dtypes("floating").items():
+        if (infinite := np.isinf(values.to_numpy(dtype=np.float64, na_value=np.nan))).any():
+            row = first + int(infinite.argmax())
             raise InputError(f"{where} {row}, column {name!r}: infinite. Correct the cell, or leave it empty.")
 
 
@@ -406,14 +385,11 @@ class TableSource:
             import pyarrow  # noqa: F401
         except ImportError:
             raise ImportError("tables need pandas and pyarrow: pip install 'snefy-ldl[data]'") from None
-        try:
-            is_file, is_folder = file.is_file(), file.is_dir()
-        except (OSError, ValueError):  # the name is too long, or holds what no name may
-            is_file = is_folder = False
-        if not is_file and not is_folder:
-            raise DataNotFoundError(f"no file at {str(file)[:200]}.")
         self.file, self.files, self._pandas = file, [file], pandas
-        if is_folder:
+        with self._readable():  # the name may be too long
+            if not file.exists():
+                raise DataNotFoundError(f"no file at {str(file)[:200]}.")
+        if file.is_dir():
             self.files = sorted(path for path in file.rglob("[!.]*") if path.suffix in (".parquet", ".pq"))
             if not self.files:
                 raise DataNotFoundError(f"no Parquet files in {file}.")
@@ -451,7 +427,6 @@ class TableSource:
         keep: list[str],
         progress: Progress | None = None,
         rows: int | None = None,
-        finite: bool = True,
     ) -> Iterator[Any]:
         """The rows in parts.
 
@@ -460,16 +435,15 @@ class TableSource:
             keep: Columns to pass on as they are; in a text file they stay text.
             progress: Called with how much is done, and of how much.
             rows: Most rows of a part; ``CHUNK_ROWS`` by default.
-            finite: Whether all features must be finite numbers, for models that know nothing of text and gaps.
 
         Yields:
             Frames with these columns.
 
         Raises:
-            InputError: A feature is no finite number (the message names column and row), or there is no row.
+            InputError: A number is infinite (the message names column and row), or there is no row.
         """
         wanted, empty = list(dict.fromkeys([*keep, *features])), True
-        for chunk in self._frames(wanted, set(keep) - set(features), progress, rows, features if finite else ()):
+        for chunk in self._frames(wanted, set(keep) - set(features), progress, rows):
             if len(chunk):
                 empty = False
                 yield chunk
@@ -535,17 +509,12 @@ class TableSource:
         return frame.assign(**{name: [cell_text(value) for value in frame[name]] for name in as_text})
 
     def _frames(
-        self,
-        columns: list[str],
-        as_text: set[str],
-        progress: Progress | None,
-        rows: int | None = None,
-        numbers: Sequence[str] = (),
+        self, columns: list[str], as_text: set[str], progress: Progress | None, rows: int | None = None
     ) -> Iterator[Any]:
         """Frames with these columns, for every kind of file; numbers are finite or missing."""
         first = 1
         for chunk in self._parts(columns, as_text, progress, rows):
-            check_cells(chunk, numbers, f"{self.file.name}, data row", first)
+            check_finite(chunk, f"{self.file.name}, data row", first)
             first += len(chunk)
             yield chunk
 

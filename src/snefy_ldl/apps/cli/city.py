@@ -129,7 +129,7 @@ def _measures(model: AutoLDL, train: SyntheticData, test: SyntheticData) -> list
     densities = [model.log_prob(X, D), truth.log_prob(test.X, D), dirichlet.logpdf(D.T, alpha)]
     tails = [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0]
     one_interval = beta.ppf(tails, alpha[:, None], alpha.sum() - alpha[:, None])  # (L, 2)
-    ends = [model.predict_interval(X, LEVEL), truth.interval(test.X, LEVEL), np.tile(one_interval, (len(D), 1, 1))]
+    ends = [model.predict_interval(X, LEVEL), truth.quantiles(test.X, tails), np.tile(one_interval, (len(D), 1, 1))]
     likelihoods = [float(log_density.mean()) for log_density in densities]
     covered, widths = [coverage(D, end) for end in ends], [interval_width(end) for end in ends]
     lines: list[tuple[Any, ...]] = [

@@ -52,7 +52,6 @@ from snefy_ldl.apps.rows import (
     model_rows,
     prediction_columns,
     table_groups,
-    takes_gaps,
     update_columns,
 )
 
@@ -175,7 +174,7 @@ def write_predictions(
     distinct_columns([*keep, *written, *asked, *(["outside"] if outside else [])])
     read = list(dict.fromkeys([*keep, *group_columns(model, source)]))
     with warnings_as_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
-        for chunk in source.chunks(names, read, progress, finite=not takes_gaps(model)):
+        for chunk in source.chunks(names, read, progress):
             odd.extend(odd_cells(model, chunk, names))
             X = in_groups(model_rows(model, chunk, names), table_groups(model, chunk))
             shares = prediction_columns(model, X, intervals).values()

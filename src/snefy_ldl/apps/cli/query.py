@@ -31,7 +31,7 @@ from snefy_ldl.apps.cli.tables import (
     row_names,
 )
 from snefy_ldl.apps.cli.votes import next_votes
-from snefy_ldl.apps.rows import label_names, model_rows, table_groups, takes_gaps
+from snefy_ldl.apps.rows import label_names, model_rows, table_groups
 
 if TYPE_CHECKING:
     from snefy_ldl.active.diagnosis import Diagnosis
@@ -203,7 +203,7 @@ def _find_columns(model: SnefyLDL, source: TableSource, id_name: str | None, kee
 
 def _blocks(source: TableSource, columns: _Columns, model: SnefyLDL) -> Iterator[Any]:
     """Features of a table as the model takes them, in chunks."""
-    for chunk in source.chunks(columns.features, columns.groups, finite=not takes_gaps(model)):
+    for chunk in source.chunks(columns.features, columns.groups):
         yield columns.rows(model, chunk)
 
 

@@ -437,8 +437,8 @@ class Items:
         from snefy_ldl.datasets.cells import cell_text
 
         start, no_votes = 0, np.zeros(len(self.labels))
-        keep, finite = [self._key] if self._key else [], not takes_gaps(self.model)
-        for chunk in self.source.chunks(self._features, keep, progress, BLOCK_ITEMS, finite):
+        keep = [self._key] if self._key else []
+        for chunk in self.source.chunks(self._features, keep, progress, BLOCK_ITEMS):
             names = chunk[self._key] if self._key else range(start, start + len(chunk))
             ids = [cell_text(name) for name in names]
             start += len(chunk)

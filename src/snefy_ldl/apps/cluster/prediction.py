@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from snefy_ldl.apps.cluster.parquet import ParquetTable, find_parquet
 from snefy_ldl.apps.cluster.ray import EngineError, allocate_workers, connected
-from snefy_ldl.apps.rows import calibrated_intervals, model_rows, prediction_columns, takes_gaps
+from snefy_ldl.apps.rows import calibrated_intervals, model_rows, prediction_columns
 from snefy_ldl.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
@@ -152,14 +152,14 @@ class Predictor:
         """
         import pyarrow
 
-        from snefy_ldl.datasets.table_files import check_cells  # loads pandas
+        from snefy_ldl.datasets.table_files import check_finite  # loads pandas
 
         frame = table.select(self.features).to_pandas()
         file = Path(table.column("path")[0].as_py()).name if "path" in table.column_names else "table"
         where = f"{file}, in a batch of {len(frame)} rows, row"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # cells that the fit has not seen: a note per batch would be too many
-            check_cells(frame, () if takes_gaps(self.model) else self.features, where, 1)
+            check_finite(frame, where, 1)
             columns = prediction_columns(self.model, model_rows(self.model, frame, self.features), self.intervals)
         kept = {name: table.column(name) for name in self.keep}
         return pyarrow.table({**kept, **{name: pyarrow.array(values) for name, values in columns.items()}})
