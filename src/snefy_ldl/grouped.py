@@ -18,7 +18,7 @@ from snefy_ldl._internal.validation import check_choice, check_counts, check_dis
 from snefy_ldl.datasets.grouping import GroupedRows, in_groups, read_groups, split_rows
 from snefy_ldl.datasets.streams import as_stream
 from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import as_input
 from snefy_ldl.persistence import Asked, save
 from snefy_ldl.prediction import ModelWrapper
@@ -247,8 +247,24 @@ class GroupedLDL(ModelWrapper):
         """
         check_is_fitted(self)
         if not isinstance(self.model_, SnefyLDL):
-            raise ModelFileError("save the fitted base: model.model_.save(folder); it has no group effects.")
+            return Path(self.model_.save(folder))  # whose record of the groups tells load what it was part of
         return save(self, "GroupedLDL", folder)
+
+    @classmethod
+    def around(cls, model: Any) -> Any:
+        """The GroupedLDL that a fitted base without group effects was part of; the model itself if it was not.
+
+        Args:
+            model: a fitted estimator, as a file holds it.
+
+        Returns:
+            A GroupedLDL, or the model.
+        """
+        if isinstance(model, (SnefyLDL, ModelWrapper)) or "group_effects" not in getattr(model, "training_", {}):
+            return model
+        grouped = cls(clone(model))
+        grouped.model_, grouped.group_effects_ = model, None
+        return grouped
 
     def pack(self, arrays: dict[str, Any]) -> dict[str, Any]:
         """What JSON holds of the model; its arrays are put into a dict (:mod:`snefy_ldl.persistence`)."""

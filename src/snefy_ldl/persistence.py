@@ -49,6 +49,8 @@ COMPOSITES = {
     "pipeline.json": ("snefy_ldl.pipeline", "LDLPipeline"),
     "ensemble.json": ("snefy_ldl.ensemble", "DensityWeightedBagging"),
 }
+#: Module and class of estimators that a fitted model records it was part of.
+WRAPPERS = (("snefy_ldl.auto", "AutoLDL"), ("snefy_ldl.grouped", "GroupedLDL"))
 #: Modules whose import registers the classes of learners.
 LEARNERS = ("learners", "logratio", "learners.enhancement", "learners.supervision")
 
@@ -113,7 +115,9 @@ def load(folder: str | Path, backbone: Any = None, device: str | None = None, gu
         for module in LEARNERS:
             import_module(f"snefy_ldl.{module}")
     model = getattr(import_module(KINDS[kind]), kind).unpack(config, arrays, asked)
-    return import_module("snefy_ldl.auto").AutoLDL.around(model)
+    for module, kind in WRAPPERS:
+        model = getattr(import_module(module), kind).around(model)
+    return model
 
 
 def save(model: Any, kind: str, folder: str | Path) -> Path:

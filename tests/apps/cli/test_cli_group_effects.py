@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from commands import run, succeed
-from snefy_ldl import load
+from snefy_ldl import GroupedLDL, LogRatioLDL, load
 from snefy_ldl.conformal import NewGroupIntervals
 from snefy_ldl.datasets import make_groups
 from snefy_ldl.explain import group_variance
@@ -94,7 +94,30 @@ def test_groups_that_cannot_be_used_raise(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1.0, 2.0], "a": [0.5, 0.4], "b": [0.5, 0.6]}).to_csv(file, index=False)
     words = ("fit", file, "--labels", "a,b", "--out", tmp_path / "model", "--groups", "child")
     assert "--groups child: table.csv has no such column" in run(*words).stderr
-    assert "--groups does not go with" in run(*words, "--density", "logratio").stderr
+    assert "--groups does not go with" in run(*words, "--stream").stderr
+
+
+def test_log_ratios_keep_groups_together_and_every_command_reads_their_table(folder: Path, tmp_path: Path) -> None:
+    model, settings = tmp_path / "model", {"max_iter": 20, "n_trees": 10}
+    words = ("--labels", ",".join(LABELS), "--groups", "child", "--density", "logratio", "-q", "--out", model)
+    options = [f"--set={name}={value}" for name, value in settings.items()]
+    assert "20 of child; group effects: log-ratio fits" in succeed("fit", folder / "train.csv", *words, *options).stdout
+    train, test = (pd.read_csv(folder / f"{name}.csv") for name in ("train", "test"))
+    direct = GroupedLDL(LogRatioLDL(**settings, random_state=0))
+    D = train[LABELS].div(train[LABELS].sum(axis=1), axis=0)  # as the command closes rows, to the last bit
+    direct.fit(train[["w", "x", "y", "z"]], D, groups=train["child"])
+    succeed("predict", model, folder / "test.csv", "--out", tmp_path / "out.csv")
+    expected = direct.predict(test[["w", "x", "y", "z"]])
+    assert np.allclose(pd.read_csv(tmp_path / "out.csv")[LABELS], expected, atol=2e-6)
+    again = json.loads(succeed("evaluate", model, folder / "test.csv", "--json").stdout)
+    assert again["log_likelihood"]["value"] == pytest.approx(direct.score(test[list("wxyz")], test[LABELS]), abs=1e-5)
+    assert "LogRatioLDL" in succeed("info", model).stdout
+    succeed("report", model, folder / "train.csv", "--folds", 2, "--out", tmp_path / "page")
+    assert "each by one of 2 models that have not seen its group" in (tmp_path / "page" / "index.html").read_text()
+    loaded = load(model)
+    assert isinstance(loaded, GroupedLDL)
+    loaded.save(tmp_path / "again")
+    assert np.array_equal(load(tmp_path / "again").predict(test[list("wxyz")]), loaded.predict(test[list("wxyz")]))
 
 
 @pytest.mark.slow

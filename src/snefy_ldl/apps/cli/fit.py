@@ -130,8 +130,9 @@ def fit(
     levels = split(groups)
     if levels and (stream or annotators is not None):
         raise typer.BadParameter("--groups does not go with --stream, --ray or --annotators.")
-    of_snefy = {"--stream": stream, "--checkpoint": checkpoint, "--zeros": zeros, "--groups": levels}
-    density = _settle_density(density, {**of_snefy, "--annotators": annotators, "--votes long": form == "long"})
+    of_snefy = {"--stream": stream, "--checkpoint": checkpoint, "--zeros": zeros, "--annotators": annotators}
+    density = _settle_density(density, {**of_snefy, "--votes long": form == "long"})
+    density = "snefy" if levels and density == "auto" else density  # which learns the effects of groups
     model = _make_model(
         density,
         dict(setting(text) for text in option or []),

@@ -62,7 +62,9 @@ def info(model: Path, annotators: bool = False, out: str | None = None, as_json:
 
 def _learner_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     """What a saved learner is, such as a LogRatioLDL."""
-    model = load_model(folder)
+    from snefy_ldl.prediction import innermost
+
+    model = innermost(load_model(folder))
     training, names = getattr(model, "training_", None), model.label_names_
     written = f"written by snefy-ldl {config['library_version']} (format {config['format_version']})"
     lines = {
