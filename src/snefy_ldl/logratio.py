@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from scipy.linalg import helmert
-from scipy.special import expit, log_expit
+from scipy.special import log_expit, logsumexp
 from torch import Tensor
 
 from snefy_ldl._internal.seen import SeenRows
@@ -44,7 +44,15 @@ from snefy_ldl.learners.log_amounts import (
     shrink,
     stack_guides,
 )
-from snefy_ldl.learners.ratio_guides import NET_HIDDEN, Forest, Ridge, ShareNet
+from snefy_ldl.learners.ratio_guides import (
+    NET_HIDDEN,
+    Forest,
+    GuideNet,
+    Ridge,
+    fit_slopes,
+    presence_loss,
+    share_loss,
+)
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.mixture import N_HIDDEN, N_PATTERNS, MixtureNet, Rows, Trained, train
 from snefy_ldl.prediction import DistributionPredictor
@@ -77,8 +85,8 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
     Args:
         n_components: Components of each member.
         guides: Learners of the mean: ``"ridge"`` on standardised features, ``"scores"`` (ridge on their normal scores),
-            ``"trees"`` (extremely randomised trees, which also predict which labels are there) and ``"network"`` (a
-            small one, of the features and the other guides' predictions); ``"auto"`` is all.
+            ``"trees"`` (extremely randomised trees) and ``"network"`` (small ones of the features and the other
+            guides' predictions); the last two also predict which labels are there. ``"auto"`` is all.
         n_members: Members, each without a part of the rows; ``"auto"`` is five.
         n_trees: Trees of the forest.
         max_iter: Most training steps.
@@ -87,6 +95,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
 
     Attributes:
         guide_weights_: Weight of every guide in the mean, (G,); what they lack to one is the mean's.
+        slopes_: How far the log odds of presence by trees and network are trusted, where labels may be absent.
         shape_: How far the covariance was shrunk toward a sphere, and degrees of freedom and squared scale of the
             Student distribution that the mixture starts from, (3,).
         n_iter_: The common stopping step; 0 where nothing improved on the start.
@@ -216,7 +225,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         lowest = np.min(D, axis=0, where=there, initial=1.0) / 2.0
         first = np.where(there, logs, np.log(lowest))
         first -= first.mean(1, keepdims=True)
-        filled, answers, odds = first, [], None
+        filled, answers, sources = first, [], []
         if "trees" in names:
             forest, neighbours = Forest.fit(X, first, parts, self.n_trees, seed)
             self.trees_, self.tree_rows_, self.tree_counts_ = forest.trees, forest.rows, forest.counts
@@ -224,14 +233,12 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         if not supports.complete:
             self.mean_shares_ = np.maximum(D.mean(0), 0.5 / len(D) * lowest)
             self.mean_presence_ = (there.sum(0) + 0.5) / (len(D) + 1.0)
-            self.neighbours_, self.slope_ = self.n_trees / len(np.unique(parts)), 0.0
+            self.neighbours_ = self.n_trees / len(np.unique(parts))
             centre = np.broadcast_to(np.log(self.mean_shares_ / self.mean_presence_), D.shape)
-            odds = np.tile(self._base_odds, (len(D), 1))
             if "trees" in names:
-                centre, odds = self._ask_neighbours(neighbours @ np.hstack([D, there]))
-                self.slope_ = fit_slope(odds - self._base_odds, self._base_odds, there.astype(float))
-                odds = self._base_odds + self.slope_ * (odds - self._base_odds)
+                centre, near = self._ask_neighbours(neighbours @ np.hstack([D, there]))
                 answers.append(centre)
+                sources.append(near)
             first_fit = LogAmounts.fit(there * (logs - centre), supports, np.ones(len(D)))
             filled = centre + first_fit.filled
             filled = filled - filled.mean(1, keepdims=True)
@@ -239,26 +246,49 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         for name in names:
             if name == "trees":
                 answers.append(neighbours @ filled)
-                continue
-            if name == "network":
-                continue
-            ridge, held_out = Ridge.fit(X, filled, parts, name == "scores")
-            answers.append(held_out)
-            for key, value in vars(ridge).items():
-                if value is not None:
-                    setattr(self, f"{name}_{key}_", value)
+            elif name != "network":
+                ridge, held_out = Ridge.fit(X, filled, parts, name == "scores")
+                answers.append(held_out)
+                self._keep(ridge, name)
+        seen = np.hstack([X, *answers, *sources])
+        if not supports.complete:
+            if "network" in names:
+                net, net_odds = GuideNet.fit(seen, there.astype(float), self._base_odds, folds, seed, presence_loss)
+                sources.append(net_odds)
+                self._keep(net, "presence")
+            extra = np.array(sources).reshape(-1, *D.shape) - self._base_odds
+            self.slopes_ = fit_slopes(extra, self._base_odds, there.astype(float))
+        odds = self._combine_odds(sources, len(D))
         if "network" in names:
-            network, log_shares = ShareNet.fit(np.hstack([X, *answers]), D, folds, seed)
-            answers.append(centred(log_shares if odds is None else log_shares - log_expit(odds)))
-            for key, value in vars(network).items():
-                setattr(self, f"network_{key}_", value)
+            net, net_logs = GuideNet.fit(seen, D, np.log(np.maximum(D.mean(0), 1e-9)), folds, seed, share_loss)
+            answers.append(self._net_amounts(net_logs, odds))
+            self._keep(net, "network")
         self.guide_names_ = names
         self.centre_ = filled.mean(0)
         return np.array(answers).reshape(-1, *D.shape), odds
 
+    def _keep(self, guide: Ridge | GuideNet, name: str) -> None:
+        for key, value in vars(guide).items():
+            if value is not None:
+                setattr(self, f"{name}_{key}_", value)
+
     @property
     def _base_odds(self) -> Array:
         return np.log(self.mean_presence_) - np.log1p(-self.mean_presence_)
+
+    def _combine_odds(self, sources: list[Array], n_rows: int) -> Array | None:
+        """Log odds of presence (N, L), from those of trees and network; None where no label may be absent."""
+        if not hasattr(self, "mean_presence_"):
+            return None
+        base = self._base_odds
+        extra = [slope * (odds - base) for slope, odds in zip(self.slopes_, sources)]
+        return np.asarray(base + sum(extra, np.zeros((n_rows, len(base)))))
+
+    @staticmethod
+    def _net_amounts(outputs: Array, odds: Array | None) -> Array:
+        """Log-amounts of labels that are there, of what the network says of shares."""
+        logs = outputs - logsumexp(outputs, axis=1, keepdims=True)
+        return centred(logs if odds is None else logs - log_expit(odds))
 
     def _ask_neighbours(self, means: Array) -> tuple[Array, Array]:
         """Log-amounts of labels that are there, and log odds that they are, from means of neighbours (N, 2 L)."""
@@ -344,25 +374,27 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
 
     def _ask_guides(self, X: Array) -> tuple[Array, Array | None]:
         """Log-amounts (G, N, L) and log odds of presence (N, L) that the fitted guides predict."""
-        answers, odds = [], None
+        answers, sources = [], []
         n_labels = self.n_labels_
         if "trees" in self.guide_names_:
             forest = Forest(self.trees_, self.tree_rows_, self.tree_counts_, len(self.tree_targets_))
             means = forest.weigh(X) @ self.tree_targets_
-        if hasattr(self, "mean_presence_"):
-            odds = np.tile(self._base_odds, (len(X), 1))
-            if "trees" in self.guide_names_:
-                centre, odds = self._ask_neighbours(means[:, n_labels:])
-                odds = self._base_odds + self.slope_ * (odds - self._base_odds)
+            if hasattr(self, "mean_presence_"):
+                centre, near = self._ask_neighbours(means[:, n_labels:])
                 answers.append(centre)
+                sources.append(near)
         for name in self.guide_names_:
             if name == "trees":
                 answers.append(means[:, :n_labels])
             elif name != "network":
                 answers.append(Ridge(**self._fitted(Ridge, name)).predict(X))
+        seen = np.hstack([X, *answers, *sources])
+        if hasattr(self, "presence_out_"):
+            sources.append(GuideNet(**self._fitted(GuideNet, "presence")).predict(seen))
+        odds = self._combine_odds(sources, len(X))
         if "network" in self.guide_names_:
-            log_shares = ShareNet(**self._fitted(ShareNet, "network")).predict(np.hstack([X, *answers]))
-            answers.append(centred(log_shares if odds is None else log_shares - log_expit(odds)))
+            outputs = GuideNet(**self._fitted(GuideNet, "network")).predict(seen)
+            answers.append(self._net_amounts(outputs, odds))
         return np.array(answers).reshape(-1, len(X), n_labels), odds
 
     def _fitted(self, kind: type[Any], name: str) -> dict[str, Any]:
@@ -478,11 +510,14 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             "net_odds_": (n_members, min(N_PATTERNS, self.n_components), n_labels * zeros),
         }
         if "network" in self.guide_names_:
-            seen = self._width + (n_guides - 1) * n_labels
+            seen = self._width + (n_guides - 1 + int(zeros and "trees" in self.guide_names_)) * n_labels
             sizes = {"mean": (seen,), "inverse": (seen,), "hidden_bias": (n_folds, 1, NET_HIDDEN)}
             sizes |= {"hidden": (n_folds, seen, NET_HIDDEN), "out": (n_folds, NET_HIDDEN, n_labels)}
             sizes |= {"out_bias": (n_folds, 1, n_labels)}
-            shapes |= {f"network_{key}_": size for key, size in sizes.items()}
+            for name in ("network", "presence")[: 1 + zeros]:
+                shapes |= {f"{name}_{key}_": size for key, size in sizes.items()}
+        if zeros:
+            shapes["slopes_"] = (len({"trees", "network"} & set(self.guide_names_)),)
         for name in set(self.guide_names_) - {"trees", "network"}:
             shapes |= {f"{name}_coef_": (self._width, n_labels), f"{name}_intercept_": (n_labels,)}
             shapes |= {f"{name}_mean_": (self._width,), f"{name}_inverse_": (self._width,)}
@@ -518,14 +553,3 @@ def matrix_root(cov: Array) -> Array:
     values, axes = np.linalg.eigh(cov)
     root: Array = (axes * np.sqrt(np.maximum(values, 0.0))) @ axes.T
     return root
-
-
-def fit_slope(odds: Array, base: Array, there: Array) -> float:
-    """How far log odds of presence are to be trusted: the likeliest factor of them, above their base."""
-    slope = 1.0
-    for _ in range(30):
-        chance = expit(base + slope * odds)
-        curvature = float((odds**2 * chance * (1.0 - chance)).sum()) + 1e-6
-        step = float((odds * (there - chance)).sum()) / curvature
-        slope += float(np.clip(step, -0.5, 0.5))
-    return max(slope, 0.0)

@@ -11,8 +11,9 @@ import pytest
 import scipy.stats
 import torch
 from scipy.linalg import helmert
+from scipy.special import expit, log_expit, softmax
+from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.linear_model import Ridge as RidgeRegression
-from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -22,7 +23,15 @@ from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.explain import dependence
 from snefy_ldl.learners.comparison import compare
-from snefy_ldl.learners.ratio_guides import RIDGE_PENALTIES, Ridge, ShareNet, left_out_errors
+from snefy_ldl.learners.ratio_guides import (
+    RIDGE_PENALTIES,
+    GuideNet,
+    Ridge,
+    fit_slopes,
+    left_out_errors,
+    presence_loss,
+    share_loss,
+)
 from snefy_ldl.logratio import LogRatioLDL
 from snefy_ldl.metrics import joint_pit, kl_divergence
 from snefy_ldl.networks.mixture import MixtureNet, Rows
@@ -76,12 +85,16 @@ def test_answers_agree_with_the_dist(model: LogRatioLDL) -> None:
 
 
 @pytest.mark.slow
-def test_zeros_are_learnt() -> None:
+def test_zeros_are_learnt(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     there = random.random(D.shape) < [1.0, 0.5, 0.8, 1.0]
     table = np.where(there, D, 0.0) / np.where(there, D, 0.0).sum(1, keepdims=True)
-    zeros = LogRatioLDL(n_trees=50, max_iter=60, random_state=0).fit(X, table).predict_zero(X_new).mean(0)
-    np.testing.assert_allclose(zeros, 1.0 - there.mean(0), atol=0.1)  # as frequent as in training
+    model = LogRatioLDL(n_trees=50, max_iter=60, random_state=0).fit(X, table)
+    zeros = model.predict_zero(X_new)
+    np.testing.assert_allclose(zeros.mean(0), 1.0 - there.mean(0), atol=0.1)  # as frequent as in training
+    again = LogRatioLDL.load(model.save(tmp_path / "zeros"))
+    np.testing.assert_array_equal(again.predict_zero(X_new), zeros)
+    np.testing.assert_array_equal(again.log_prob(X, table), model.log_prob(X, table))
 
 
 def test_files_keep_every_bit(model: LogRatioLDL, tmp_path: Path) -> None:
@@ -159,12 +172,34 @@ def test_left_out_errors_are_those_of_fits_without_the_fold(shape: tuple[int, in
 
 def test_networks_predict_rows_that_they_did_not_see() -> None:
     folds = np.arange(150) % 5
-    net, held_out = ShareNet.fit(X, D, folds, 0)
-    np.testing.assert_allclose(np.exp(held_out).sum(1), 1.0, atol=1e-5)
+    net, held_out = GuideNet.fit(X, D, np.log(D.mean(0)), folds, 0, share_loss)
     by_mean = kl_divergence(D, np.broadcast_to(D.mean(0), D.shape))
-    assert kl_divergence(D, np.exp(held_out)) < 0.8 * by_mean
-    shares = np.exp(net.predict(X_new))
-    assert kl_divergence(D_new, shares / shares.sum(1, keepdims=True)) < 0.8 * by_mean
+    assert kl_divergence(D, softmax(held_out, 1)) < 0.8 * by_mean
+    assert kl_divergence(D_new, softmax(net.predict(X_new), 1)) < 0.8 * by_mean
+
+
+def test_a_network_learns_which_labels_are_there() -> None:
+    random = np.random.default_rng(0)
+    odds = np.array([2.0, -1.0, 0.0]) + X @ np.array([[3.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0]])
+    there = (random.random(odds.shape) < expit(odds)).astype(float)
+    base = np.log(there.mean(0) / (1.0 - there.mean(0)))
+    _, held_out = GuideNet.fit(X, there, base, np.arange(150) % 5, 0, presence_loss)
+
+    def loss(given: Any) -> float:
+        return float(-(there * log_expit(given) + (1.0 - there) * log_expit(-given)).sum(1).mean())
+
+    assert loss(held_out) < loss(base) - 0.5 * (loss(base) - loss(odds))
+    stated = presence_loss(torch.as_tensor(held_out), torch.as_tensor(there)).mean()
+    assert float(stated) == pytest.approx(loss(held_out), abs=1e-12)
+
+
+def test_slopes_are_those_of_a_logistic_regression() -> None:
+    random = np.random.default_rng(0)
+    sources = random.normal(size=(2, 400, 3))
+    there = random.random((400, 3)) < expit(0.7 * sources[0] + 0.2 * sources[1])
+    plain = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-8).fit(sources.reshape(2, -1).T, there.ravel())
+    np.testing.assert_allclose(fit_slopes(sources, np.zeros(3), there), plain.coef_[0], atol=1e-4)
+    assert (fit_slopes(-sources, np.zeros(3), there) == 0.0).all()  # one that says the contrary is not believed
 
 
 def test_mean_in_the_loss_is_that_of_plain_draws() -> None:

@@ -1,4 +1,4 @@
-"""Guides of log-ratios: ridge regression, a small network, and the neighbours that a forest finds.
+"""Guides of log-ratios: ridge regression, small networks, and the neighbours that a forest finds.
 
 Trees that grow until a leaf holds few rows say which rows are alike; averages over them predict whatever is known of
 those rows, so one forest serves log-ratios, shares and presence.
@@ -6,14 +6,17 @@ those rows, so one forest serves log-ratios, shares and presence.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.special import ndtri
+from scipy.optimize import minimize
+from scipy.special import expit, ndtri
 from sklearn.ensemble import ExtraTreesRegressor
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from snefy_ldl._internal.adam import Adam, one_cycle
 from snefy_ldl._internal.types import Array, Index
@@ -251,8 +254,8 @@ class Forest:
 
 
 @dataclass
-class ShareNet:
-    """Networks with one hidden layer that predict shares, each trained without one fold, ``log softmax``.
+class GuideNet:
+    """Networks with one hidden layer, each trained without one fold.
 
     Args:
         mean: of the inputs (d,).
@@ -271,29 +274,33 @@ class ShareNet:
     out_bias: Array
 
     @classmethod
-    def fit(cls, X: Array, D: Array, folds: Index, seed: int) -> tuple[ShareNet, Array]:
-        """Minimise ``KL(D ‖ softmax)`` by AdamW with a one-cycle rate, up to the pass best for the left-out rows.
+    def fit(
+        cls, X: Array, target: Array, start: Array, folds: Index, seed: int, loss: Callable[[Tensor, Tensor], Tensor]
+    ) -> tuple[GuideNet, Array]:
+        """Minimise a loss by AdamW with a one-cycle rate, up to the pass best for the left-out rows.
 
         Args:
             X: inputs (N, d).
-            D: label distributions (N, L).
+            target: what is predicted (N, L).
+            start: outputs of every row before the first step (L,).
             folds: the network that does not learn from each row (N,).
             seed: of weights and of the order of rows.
+            loss: of outputs (..., N, L) and targets (N, L), for each row (..., N).
 
         Returns:
-            The networks, and log shares of every row by the one that did not see it (N, L).
+            The networks, and outputs for every row by the one that did not see it (N, L).
         """
         n_rows, width, n_members = len(X), X.shape[1], int(folds.max()) + 1
         random = torch.Generator().manual_seed(seed)
         mean, inverse = column_scale(X)
         inputs = torch.as_tensor(apply_scale(X, mean, inverse)).float()
-        shares, owner = torch.as_tensor(D).float(), torch.as_tensor(folds)
+        targets, owner = torch.as_tensor(target).float(), torch.as_tensor(folds)
         learns = (owner != torch.arange(n_members)[:, None]).float()
         net = [
             torch.randn(n_members, width, NET_HIDDEN, generator=random) / width**0.5,
             torch.zeros(n_members, 1, NET_HIDDEN),
-            torch.zeros(n_members, NET_HIDDEN, D.shape[1]),
-            shares.mean(0).clamp_min(1e-9).log().expand(n_members, 1, -1).clone(),
+            torch.zeros(n_members, NET_HIDDEN, target.shape[1]),
+            torch.as_tensor(start).float().expand(n_members, 1, -1).clone(),
         ]
         for value in net:
             value.requires_grad_()
@@ -301,29 +308,63 @@ class ShareNet:
         size = min(n_rows, max(NET_ROWS, n_rows // NET_STEPS))
         n_steps = NET_PASSES * (n_rows // size)
         best, least = net, np.inf
-        held_out = torch.zeros_like(shares)
+        held_out = torch.zeros_like(targets)
         for _ in range(NET_PASSES):
             for rows in torch.randperm(n_rows, generator=random)[: n_rows // size * size].split(size):
-                loss = -(log_shares(net, inputs[rows]) * shares[rows]).sum(-1) * learns[:, rows]
-                (n_members * loss.sum() / learns[:, rows].sum().clamp_min(1.0)).backward()
+                errors = loss(net_outputs(net, inputs[rows]), targets[rows]) * learns[:, rows]
+                (n_members * errors.sum() / learns[:, rows].sum().clamp_min(1.0)).backward()
                 adam.step([NET_RATE * one_cycle(step / n_steps)] * 2)
                 step += 1
             with torch.no_grad():
-                logs = log_shares(net, inputs)[owner, torch.arange(n_rows)]
-                error = -float((logs * shares).sum())
+                outputs = net_outputs(net, inputs)[owner, torch.arange(n_rows)]
+                error = float(loss(outputs, targets).sum())
             if error < least:
-                least, held_out, best = error, logs, [value.detach().clone() for value in net]
+                least, held_out, best = error, outputs, [value.detach().clone() for value in net]
         return cls(mean, inverse, *(value.detach().double().numpy() for value in best)), held_out.double().numpy()
 
     def predict(self, X: Array) -> Array:
-        """Log shares (N, L), averaged over the networks."""
+        """Outputs (N, L), averaged over the networks."""
         net = [torch.as_tensor(value) for value in (self.hidden, self.hidden_bias, self.out, self.out_bias)]
         inputs = torch.as_tensor(apply_scale(X, self.mean, self.inverse))
-        return log_shares(net, inputs).mean(0).numpy()
+        return net_outputs(net, inputs).mean(0).numpy()
 
 
-def log_shares(net: list[Tensor], inputs: Tensor) -> Tensor:
-    """Log shares by every network (M, N, L), of inputs (N, d)."""
+def net_outputs(net: list[Tensor], inputs: Tensor) -> Tensor:
+    """Outputs of every network (M, N, L), of inputs (N, d)."""
     hidden, hidden_bias, out, out_bias = net
     inside = torch.relu(torch.matmul(inputs, hidden) + hidden_bias)
-    return torch.log_softmax(torch.baddbmm(out_bias, inside, out), -1)
+    return torch.baddbmm(out_bias, inside, out)
+
+
+def share_loss(outputs: Tensor, shares: Tensor) -> Tensor:
+    """Cross-entropy of shares and the softmax of outputs, over labels."""
+    return -(torch.log_softmax(outputs, -1) * shares).sum(-1)
+
+
+def presence_loss(outputs: Tensor, there: Tensor) -> Tensor:
+    """Minus the log probability of which labels are there, outputs being their log odds."""
+    return (softplus(outputs) - outputs * there).sum(-1)
+
+
+def fit_slopes(odds: Array, base: Array, there: Array) -> Array:
+    """How far log odds of several sources are to be trusted: the likeliest non-negative factors.
+
+    Args:
+        odds: what each source adds to the base (S, N, L).
+        base: log odds that hold for all rows (L,).
+        there: which labels are there (N, L).
+
+    Returns:
+        Factors (S,).
+    """
+
+    def loss(slopes: Array) -> tuple[float, Array]:
+        total = base + np.tensordot(slopes, odds, 1)
+        gap = expit(total) - there
+        return float((np.logaddexp(0.0, total) - there * total).sum()), np.tensordot(odds, gap, 2)
+
+    equal = np.full(len(odds), 1.0 / max(len(odds), 1))
+    if not len(odds):
+        return equal
+    best = minimize(loss, equal, jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * len(odds))
+    return np.asarray(best.x, dtype=np.float64)
