@@ -115,8 +115,8 @@ def test_our_optimiser_is_torchs(city):
     groups = [{"params": [p], "lr": parts[name][0], "weight_decay": parts[name][1]} for name, p in b.named_parameters()]
     theirs = torch.optim.AdamW(groups)
     for _ in range(5):
+        theirs.zero_grad()
         for net, optimizer in ((a, ours), (b, theirs)):
-            optimizer.zero_grad()
             sum(((p - 0.3) ** 2).sum() for p in net.parameters()).backward()
             optimizer.step()
     for p, q in zip(a.parameters(), b.parameters()):

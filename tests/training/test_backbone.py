@@ -238,15 +238,11 @@ def weights(fitted, member=0):
 def test_own_rate_and_decay():
     fitted = model(learning_rate=3e-4, weight_decay=0.2).fit(IMAGES, SHARES)
     optimizer = make_optimizer(fitted.net_, Schedule(1, 1, 5e-3, weight_decay=1.0))
-    places = {id(p): group for group in optimizer.groups for p in group["params"]}
+    places = {id(p): (rate, decay) for params, rate, decay in optimizer.groups for p in params}
     copies = dict(fitted.net_.backbone.copies.named_parameters())
-    assert {(places[id(p)]["peak"], places[id(p)]["weight_decay"]) for p in copies.values() if p.dim() > 1} == {
-        (3e-4, 0.2)
-    }
-    assert {(places[id(p)]["peak"], places[id(p)]["weight_decay"]) for p in copies.values() if p.dim() == 1} == {
-        (3e-4, 0.0)
-    }
-    assert places[id(fitted.net_.head_weight)]["peak"] == 5e-3
+    assert {places[id(p)] for p in copies.values() if p.dim() > 1} == {(3e-4, 0.2)}
+    assert {places[id(p)] for p in copies.values() if p.dim() == 1} == {(3e-4, 0.0)}
+    assert places[id(fitted.net_.head_weight)][0] == 5e-3
     assert len(places) == len(list(fitted.net_.parameters()))
 
 

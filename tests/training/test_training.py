@@ -15,7 +15,7 @@ from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.training.checkpoint import Checkpoint
 from snefy_ldl.training.policy import Schedule
-from snefy_ldl.training.steps import Steps
+from snefy_ldl.training.train import run_steps
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "random_state": 0, "guides": None}
 
@@ -127,8 +127,9 @@ def test_a_foreign_or_damaged_checkpoint_is_refused(tmp_path, city):
 
 def test_a_small_fit_takes_one_thread_and_gives_the_others_back(city, monkeypatch):
     seen = []
-    update = Steps.update
-    monkeypatch.setattr(Steps, "update", lambda steps: (seen.append(torch.get_num_threads()), update(steps))[1])
+    monkeypatch.setattr(
+        "snefy_ldl.training.train.run_steps", lambda *work: (seen.append(torch.get_num_threads()), run_steps(*work))[1]
+    )
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

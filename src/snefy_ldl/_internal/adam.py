@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -13,50 +13,63 @@ class Adam:
     """Updates groups of parameters, each with a rate and a weight decay.
 
     Args:
-        groups: parameters of each group, and the decay of these.
+        groups: parameters, rate and decay of each group.
         betas: decays of both moments.
+
+    Attributes:
+        state: both moments and the number of steps of every parameter.
+        before_step: called before every update, where workers exchange their gradients; None calls nothing.
 
     Example:
         >>> x = torch.ones(1, requires_grad=True)
-        >>> adam = Adam([([x], 0.0)])
+        >>> adam = Adam([([x], 0.1, 0.0)])
         >>> (x**2).sum().backward()
-        >>> adam.step([0.1])
+        >>> adam.step()
         >>> x.detach(), x.grad is None
         (tensor([0.9000]), True)
     """
 
     def __init__(
-        self, groups: Sequence[tuple[Sequence[Tensor], float]], betas: tuple[float, float] = (0.9, 0.999)
+        self, groups: Iterable[tuple[Iterable[Tensor], float, float]], betas: tuple[float, float] = (0.9, 0.999)
     ) -> None:
-        self.groups, self.betas = [(list(params), decay) for params, decay in groups], betas
-        self.moments = [
-            (
-                [torch.zeros_like(p) for p in params],
-                [torch.zeros_like(p) for p in params],
-                [torch.zeros(()) for _ in params],
-            )
-            for params, _ in self.groups
-        ]
+        self.groups, self.betas = [(list(params), rate, decay) for params, rate, decay in groups], betas
+        self.before_step: Callable[[], None] | None = None
+        self.state: dict[Tensor, tuple[Tensor, Tensor, Tensor]] = {
+            p: (torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=p.device))
+            for params, _, _ in self.groups
+            for p in params
+        }
 
     @torch.no_grad()
-    def step(self, rates: Sequence[float]) -> None:
-        """One update, after which gradients are forgotten.
+    def step(self, share: float = 1.0) -> None:
+        """One update of every parameter that has a gradient, which is then forgotten.
 
         Args:
-            rates: of every group.
+            share: of each group's rate.
         """
-        gradients = [
-            [p.grad if p.grad is not None else torch.zeros_like(p) for p in params] for params, _ in self.groups
-        ]
-        for (params, decay), group, moments, rate in zip(self.groups, gradients, self.moments, rates):
-            first, second, counts = moments
-            torch._foreach_add_(counts, 1.0)
-            torch._fused_adamw_(
-                params, group, first, second, [], counts, lr=rate, beta1=self.betas[0], beta2=self.betas[1],
-                weight_decay=decay, eps=1e-8, amsgrad=False, maximize=False,
-            )  # fmt: skip
+        if self.before_step is not None:
+            self.before_step()
+        for params, rate, decay in self.groups:
+            params = [p for p in params if p.grad is not None]
+            if params:
+                self._update(params, share * rate, decay)
             for p in params:
                 p.grad = None
+
+    def _update(self, params: list[Tensor], rate: float, decay: float) -> None:
+        first, second, counts = (list(values) for values in zip(*(self.state[p] for p in params)))
+        torch._foreach_add_(counts, 1.0)
+        torch._fused_adamw_(
+            params, [p.grad for p in params], first, second, [], counts, lr=rate, beta1=self.betas[0],
+            beta2=self.betas[1], weight_decay=decay, eps=1e-8, amsgrad=False, maximize=False,
+        )  # fmt: skip
+
+
+class SGD(Adam):
+    """Gradient descent without momentum, one of the readings of the paper's recipe."""
+
+    def _update(self, params: list[Tensor], rate: float, decay: float) -> None:
+        torch._foreach_add_(params, [p.grad for p in params], alpha=-rate)
 
 
 def one_cycle(progress: float, warm_up: float = 0.3) -> float:

@@ -304,7 +304,7 @@ class GuideNet:
         ]
         for value in net:
             value.requires_grad_()
-        adam, step = Adam([(net[::2], NET_DECAY), (net[1::2], 0.0)]), 0
+        adam, step = Adam([(net[::2], NET_RATE, NET_DECAY), (net[1::2], NET_RATE, 0.0)]), 0
         size = min(n_rows, max(NET_ROWS, n_rows // NET_STEPS))
         n_steps = NET_PASSES * (n_rows // size)
         best, least = net, np.inf
@@ -313,7 +313,7 @@ class GuideNet:
             for rows in torch.randperm(n_rows, generator=random)[: n_rows // size * size].split(size):
                 errors = loss(net_outputs(net, inputs[rows]), targets[rows]) * learns[:, rows]
                 (n_members * errors.sum() / learns[:, rows].sum().clamp_min(1.0)).backward()
-                adam.step([NET_RATE * one_cycle(step / n_steps)] * 2)
+                adam.step(one_cycle(step / n_steps))
                 step += 1
             with torch.no_grad():
                 outputs = net_outputs(net, inputs)[owner, torch.arange(n_rows)]

@@ -273,13 +273,11 @@ class CustomBackbone(nn.Module):
         """Whether one module serves all members."""
         return self.settings.shared
 
-    def freeze(self, frozen: bool) -> bool:
-        """Let the modules learn, or not; returns whether that is a change."""
-        changed = frozen != self.frozen
-        self.frozen = frozen
-        if changed:
+    def freeze(self, frozen: bool) -> None:
+        """Let the modules learn, or not."""
+        if frozen != self.frozen:
+            self.frozen = frozen
             self.copies.requires_grad_(not frozen)
-        return changed
 
     def train(self, mode: bool = True) -> CustomBackbone:
         """Training or evaluation mode; frozen modules stay in the latter."""

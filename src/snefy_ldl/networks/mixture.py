@@ -303,21 +303,18 @@ def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int,
                 )
             return log_prob.detach().gather(0, owners[None])[0]
 
-    def judge(values: Tensor) -> float:
-        return float(values.sum())
-
     start = best = held_out()
     best_step, state, first = 0, net.state(), net.state()
     slow = [value.requires_grad_() for value in (net.hidden, net.hidden_bias, net.out)]
     fast = [value.requires_grad_() for value in (net.out_bias, net.centres, net.log_widths, net.odds)]
     turn = net.turn.requires_grad_()
-    adam = Adam([(slow, WEIGHT_DECAY), (fast, 0.0), ([turn], 0.0)], (0.9, 0.98))
+    adam = Adam([(slow, SLOW_RATE, WEIGHT_DECAY), (fast, FAST_RATE, 0.0), ([turn], TURN_RATE, 0.0)], (0.9, 0.98))
     for step in range(max_iter + 1):
         chosen = None if whole else torch.randperm(n_rows, generator=random)[:BATCH_ROWS]
         log_prob = net.log_prob(rows if chosen is None else rows.take(chosen))
         if step and step % LOOK_EVERY == 0:
             values = held_out(log_prob if whole else None)
-            if judge(values) > judge(best):
+            if values.sum() > best.sum():
                 best, best_step, state = values, step, net.state()
             elif step - best_step > PATIENCE:
                 break
@@ -330,8 +327,7 @@ def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int,
             loss = loss + MEAN_WEIGHT * (entropy * counts).sum() / counts.sum().clamp_min(1.0)
         loss.backward()
         torch.nn.utils.clip_grad_norm_([*slow, *fast, turn], GRADIENT_NORM)
-        warm = min(1.0, (step + 1) / WARM_UP)
-        adam.step([warm * SLOW_RATE, warm * FAST_RATE, warm * TURN_RATE])
+        adam.step(min(1.0, (step + 1) / WARM_UP))
     gain = (best - start).double()
     if best_step and float(gain.mean()) < float(gain.std()) / len(gain) ** 0.5:  # the best of many looks at few rows
         best, best_step, state = start, 0, first

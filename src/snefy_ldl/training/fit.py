@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 
+from snefy_ldl._internal.adam import Adam
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array
@@ -26,7 +27,6 @@ from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.guides import Guides
 from snefy_ldl.training.policy import POLICY, Inputs
 from snefy_ldl.training.prepare import GuideTable, Task, prepare, prepare_guides
-from snefy_ldl.training.steps import StackedAdamW
 from snefy_ldl.training.train import Fit, Run, select, train
 
 #: Steps of single members below which processes of their own take longer to start than to work (a few seconds).
@@ -68,7 +68,7 @@ class FittedModel:
     labels_were_named: bool
     n_features: int | None = None
     feature_names: list[str] | None = None
-    optimizer: StackedAdamW | None = None
+    optimizer: Adam | None = None
     inputs: Inputs = "features"
     guides: Guides | None = None
     columns: Encoder | None = None

@@ -660,12 +660,12 @@ class Objective(ABC):
             background does not change in training, so this is computed once.
         left_out: part of every row's log likelihood (N,) that no network changes and :meth:`log_prob` leaves out; None
             for nothing. Reports of a fit include it.
-        passes: those of the sizes of training steps, which take longer to make than to use; None keeps none.
+        last: the pass of the last training step, and its size: making one takes longer than using it.
     """
 
     background: Tensor | None = None
     left_out: Tensor | None = None
-    passes: dict[tuple[int, ...], Pass] | None = None
+    last: tuple[tuple[int, ...], Pass] | None = None
 
     @abstractmethod
     def labels(self, index: Tensor) -> Any:
@@ -684,11 +684,11 @@ class Objective(ABC):
     def value(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: Any, balanced: bool) -> Tensor:
         """Log likelihood (K, B) without backgrounds, through which gradients flow; see :meth:`Pass.forward`."""
         shape = (*output.shape, readout.shape[1], exponents.shape[2])
-        work = None if self.passes is None else self.passes.get(shape)
-        if work is None:
+        if self.last is not None and self.last[0] == shape and torch.is_grad_enabled():
+            work = self.last[1]
+        else:
             work = self.make_pass(shape, output, balanced)
-            if self.passes is not None:
-                self.passes[shape] = work
+            self.last = (shape, work) if torch.is_grad_enabled() else None
         return Likelihood.apply(work, output, exponents, readout, labels)  # type: ignore[no-untyped-call]
 
     def set_background(self, net: SnefyNet, n_rows: int) -> None:

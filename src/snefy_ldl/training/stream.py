@@ -27,7 +27,7 @@ from snefy_ldl.training.fit import FittedModel
 from snefy_ldl.training.likelihoods import Objective
 from snefy_ldl.training.policy import POLICY, Settings
 from snefy_ldl.training.prepare import Task, build_net, make_objective, prepare
-from snefy_ldl.training.steps import Steps, copy_of_member, evaluate, seeded
+from snefy_ldl.training.steps import copy_of_member, evaluate, run_steps, seeded
 from snefy_ldl.training.train import Course, Fit, held_log_prob
 
 #: Rows a step of a stream takes where nothing else says.
@@ -228,18 +228,17 @@ class StreamFit(Course):
         size = min(self.schedule.batch_size, order.shape[1])
         n_steps = math.ceil(order.shape[1] / size)
         rows = torch.cat([order, order[:, : n_steps * size - order.shape[1]]], 1)
-        steps = Steps(self.net, part.X, part.objective, self.optimizer, rows[:, :size], n_steps, None)
         self.before.take()
         self.net.train()
         with seeded(self.problem.task.seed_of(2, self.steps_done), self.device):
-            loss = steps.run(rows, [self._rate(step, seen) * self.run.rate_factor for step in range(n_steps)])
+            rates = [self._rate(step, seen) * self.run.rate_factor for step in range(n_steps)]
+            loss = run_steps(self.net, part.X, part.objective, self.optimizer, rows, size, rates)
         self.steps_done += n_steps
         if self.exchange is not None:  # all find it sound, or none
             self.exchange.average([loss])
         if not self.is_sound(loss):
             self.repair()
             loss = torch.zeros_like(loss)
-        self.optimizer.zero_grad()
         return loss.double().cpu()
 
     def _rate(self, step: int, seen: int) -> float:

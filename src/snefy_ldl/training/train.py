@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from snefy_ldl._internal.adam import Adam
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.threads import one_thread
@@ -33,11 +34,10 @@ from snefy_ldl.training.policy import POLICY, Schedule
 from snefy_ldl.training.prepare import Problem, build_net, make_objective
 from snefy_ldl.training.steps import (
     Copies,
-    StackedAdamW,
-    Steps,
     evaluate,
     live_tensors,
     make_optimizer,
+    run_steps,
     seeded,
     shuffles,
 )
@@ -127,7 +127,7 @@ class Fit:
     run: Run
     net: SnefyNet | None = None
     log_prob: list[Array] | None = None
-    optimizer: StackedAdamW | None = None
+    optimizer: Adam | None = None
 
     @cached_property
     def scores(self) -> Array:
@@ -299,9 +299,7 @@ class Course:
         before: the weights and moments to go back to where an epoch fails.
     """
 
-    def __init__(
-        self, net: SnefyNet, schedule: Schedule, teams: Sequence[int], optimizer: StackedAdamW | None = None
-    ) -> None:
+    def __init__(self, net: SnefyNet, schedule: Schedule, teams: Sequence[int], optimizer: Adam | None = None) -> None:
         self.net, self.schedule, self.teams = net, schedule, list(teams)
         self.optimizer = optimizer or make_optimizer(net, schedule)
         self.run = Run([math.inf] * net.n_members, [-1] * net.n_members)
@@ -321,10 +319,8 @@ class Course:
     def thaw(self) -> None:
         """Freeze a backbone of the user's own, or let it learn, as it is due in this epoch."""
         backbone = self.net.backbone
-        if isinstance(backbone, CustomBackbone) and backbone.freeze(
-            self.run.next_epoch < backbone.settings.freeze_epochs
-        ):
-            self.optimizer.forget_layout()
+        if isinstance(backbone, CustomBackbone):
+            backbone.freeze(self.run.next_epoch < backbone.settings.freeze_epochs)
 
     def keep_best(self, losses: list[float]) -> Tensor:
         """Keep the weights of the members that have their best validation loss yet.
@@ -403,8 +399,6 @@ class Stack(Course):
         self.learnt = objective.without_background() if data.n_labels >= POLICY.background_labels else objective
         self.batch_size = min(self.schedule.batch_size, self.train_rows.shape[1])
         self.n_steps = math.ceil(self.train_rows.shape[1] / self.batch_size)
-        batch = self.train_rows[:, : self.batch_size]
-        self.steps = Steps(net, self.X, self.learnt, self.optimizer, batch, self.n_steps, self.weights)
         #: Log likelihoods of the validation rows at each member's best epoch (K, B).
         self.held: Tensor | None = None
         self.checkpoint: Checkpoint | None = None
@@ -479,10 +473,11 @@ class Stack(Course):
         rows = torch.cat([rows, rows[:, : n_steps * self.batch_size - rows.shape[1]]], 1)
         first, last = number * n_steps, self.schedule.epochs * n_steps
         rates = [self.schedule.rate((first + step) / last) * self.run.rate_factor for step in range(n_steps)]
+        work = self.net, self.X, self.learnt, self.optimizer, rows, self.batch_size, rates, self.weights
         if isinstance(self.net.backbone, StackedMLP):  # draws nothing
-            return self.steps.run(rows, rates)
+            return run_steps(*work)
         with seeded(derive_seed(self.seeds[0], 2, number), rows.device):
-            return self.steps.run(rows, rates)
+            return run_steps(*work)
 
     def _mean_loss(self, log_p: Tensor) -> Tensor:
         """Validation loss of each member (K,)."""
@@ -508,7 +503,6 @@ class Stack(Course):
             with one_thread(self.is_small):
                 self.best.put_back()
                 log_prob = held_log_prob(self.net, [(self.X, self.objective, self.valid_rows)])
-        self.optimizer.zero_grad()
         fits = []
         for problem in self.problems:
             places = self.places[id(problem)]
