@@ -60,7 +60,7 @@ class Adam:
         first, second, counts = (list(values) for values in zip(*(self.state[p] for p in params)))
         torch._foreach_add_(counts, 1.0)
         torch._fused_adamw_(
-            params, [p.grad for p in params], first, second, [], counts, lr=rate, beta1=self.betas[0],
+            params, gradients(params), first, second, [], counts, lr=rate, beta1=self.betas[0],
             beta2=self.betas[1], weight_decay=decay, eps=1e-8, amsgrad=False, maximize=False,
         )  # fmt: skip
 
@@ -69,7 +69,12 @@ class SGD(Adam):
     """Gradient descent without momentum, one of the readings of the paper's recipe."""
 
     def _update(self, params: list[Tensor], rate: float, decay: float) -> None:
-        torch._foreach_add_(params, [p.grad for p in params], alpha=-rate)
+        torch._foreach_add_(params, gradients(params), alpha=-rate)
+
+
+def gradients(params: list[Tensor]) -> list[Tensor]:
+    """Of the parameters that have one."""
+    return [p.grad for p in params if p.grad is not None]
 
 
 def one_cycle(progress: float, warm_up: float = 0.3) -> float:
