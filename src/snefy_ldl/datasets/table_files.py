@@ -7,12 +7,13 @@ import contextlib
 import csv
 import gzip
 import io
+import itertools
 import re
 import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +23,11 @@ from snefy_ldl._internal.files import replace_file
 from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
-from snefy_ldl.datasets.cells import cell_text
+from snefy_ldl.datasets.cells import DECIMAL_COMMA, GROUPED, cell_text, is_text
 from snefy_ldl.errors import DataNotFoundError, InputError, SnefyError
 
 #: Rows held in memory at a time.
 CHUNK_ROWS = 32_768
-#: Rows of a Parquet file read in one pass; see :func:`parquet_batches`.
-PASS_ROWS = 65_536
-
-#: Cells of a text file that stand for a missing number: what pandas takes for one by default.
-NO_NUMBER = (
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"),
-    *("N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
-)
 #: Called with how much is done, and of how much.
 Progress = Callable[[int, int], None]
 
@@ -49,10 +42,7 @@ KINDS = {
 SAMPLE_BYTES, SAMPLE_LINES = 1 << 22, 200
 #: Signs between cells, the most common first.
 SEPARATORS = (",", ";", "\t", "|")
-COMMA_NUMBER = re.compile(r"[-+]?\d+,\d+([eE][-+]?\d+)?")
 POINT_NUMBER = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
-#: 1.234,5: points between thousands, with a decimal comma.
-GROUPED_NUMBER = re.compile(r"[-+]?\d{1,3}(\.\d{3})+(,\d+)?")
 #: Text that spreadsheet programs take for a formula, also behind quotes of its own; and numbers, which are none.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
@@ -61,17 +51,17 @@ NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 @dataclass(frozen=True)
 class TextFormat:
-    """The signs of a text file.
+    """The signs of a text file, under the names that pandas has for them.
 
     Args:
         encoding: As Python names it.
-        separator: Between cells.
+        sep: Between cells.
         decimal: Between whole and broken part of numbers.
         thousands: Between thousands, or None.
     """
 
     encoding: str = "utf-8"
-    separator: str = ","
+    sep: str = ","
     decimal: str = "."
     thousands: str | None = None
 
@@ -85,10 +75,10 @@ class TextFormat:
             The words, or an empty text.
 
         Example:
-            >>> TextFormat(separator=";", decimal=",").describe()
+            >>> TextFormat(sep=";", decimal=",").describe()
             'semicolons between cells, decimal commas'
         """
-        words = [] if self.separator == usual else [f"{NAMES[self.separator]} between cells"]
+        words = [] if self.sep == usual else [f"{NAMES[self.sep]} between cells"]
         words += ["decimal commas"] if self.decimal == "," else []
         words += [] if self.encoding in ("utf-8", "utf-8-sig") else [f"{self.encoding} text"]
         return ", ".join(words)
@@ -109,13 +99,14 @@ def table_kind(file: Path) -> str:
     >>> table_kind(Path("soil.csv.gz")), table_kind(Path("soil.pq")), table_kind(Path("soil.xlsx"))
     ('csv', 'parquet', 'excel')
     """
-    endings = [ending.lower() for ending in file.suffixes]
-    last = endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else (endings or [""])[-1]
-    if last in (".xls", ".ods"):
-        raise InputError(f"{file.name}: save the table as .xlsx or .csv first; {last} files are not read.")
-    if last not in KINDS or (KINDS[last] not in ("csv", "tsv") and endings[-1] == ".gz"):
-        raise InputError(f"{file.name}: unknown ending {last!r}; use .csv, .tsv (also .gz), .xlsx or .parquet.")
-    return KINDS[last]
+    name = file.name.lower()
+    packed, ending = name.endswith(".gz"), Path(name.removesuffix(".gz")).suffix
+    if ending in (".xls", ".ods"):
+        raise InputError(f"{file.name}: save the table as .xlsx or .csv first; {ending} files are not read.")
+    kind = KINDS.get(ending, "")
+    if not kind or (packed and kind not in ("csv", "tsv")):
+        raise InputError(f"{file.name}: unknown ending {ending!r}; use .csv, .tsv (also .gz), .xlsx or .parquet.")
+    return kind
 
 
 def escape_cell(text: str) -> str:
@@ -158,12 +149,10 @@ def change_formulas(frame: Any, change: Callable[[str], str]) -> Any:
     Returns:
         A DataFrame with the same rows and columns.
     """
-    changed = {}
-    for name in frame.select_dtypes(exclude="number").columns:
-        found = [isinstance(cell, str) and FORMULA.match(cell) is not None for cell in frame[name]]
-        if any(found):
-            changed[name] = frame[name].astype(object).copy()
-            changed[name][found] = changed[name][found].map(change)
+    texts = {name: cells for name, cells in frame.items() if is_text(cells)}
+    changed = {
+        name: [change(cell) if isinstance(cell, str) else cell for cell in cells] for name, cells in texts.items()
+    }
     return frame.assign(**changed).rename(columns=lambda name: change(name) if isinstance(name, str) else name)
 
 
@@ -187,7 +176,7 @@ def sniff_text(file: Path, kind: str) -> TextFormat:
         ...     file = Path(folder) / "soil.csv"
         ...     _ = file.write_text("ph;sand" + chr(10) + "5,5;0,25" + chr(10))
         ...     sniff_text(file, "csv")
-        TextFormat(encoding='utf-8', separator=';', decimal=',', thousands=None)
+        TextFormat(encoding='utf-8', sep=';', decimal=',', thousands=None)
     """
     with gzip.open(file, "rb") if file.suffix.lower() == ".gz" else file.open("rb") as handle:
         content = handle.read(SAMPLE_BYTES)
@@ -195,8 +184,7 @@ def sniff_text(file: Path, kind: str) -> TextFormat:
     text = codecs.getincrementaldecoder(encoding)(errors="ignore").decode(content)
     lines = [line for line in text.splitlines() if line.strip()][:SAMPLE_LINES]
     separator = _separator(lines, "\t" if kind == "tsv" else ",")
-    decimal, thousands = _decimal(lines, separator)
-    return TextFormat(encoding, separator, decimal, thousands)
+    return TextFormat(encoding, separator, *_decimal(lines, separator))
 
 
 def _encoding(content: bytes, file: Path) -> str:
@@ -221,17 +209,13 @@ def _cells(lines: list[str], separator: str) -> list[list[str]]:
 
 
 def _separator(lines: list[str], usual: str) -> str:
-    """The sign that cuts all lines into as many cells as the header; of several the one with the most cells."""
-    best, score = usual, (False, 1)
-    for separator in dict.fromkeys([usual, *SEPARATORS]):
-        rows = _cells(lines, separator)
-        widths = [len(row) for row in rows]
-        if not widths or widths[0] < 2:
-            continue
-        even = sum(width == widths[0] for width in widths) >= 0.9 * len(widths)
-        if (even, widths[0]) > score:
-            best, score = separator, (even, widths[0])
-    return best
+    """The sign that cuts most lines into as many cells as the header; of several the one with the most cells."""
+
+    def score(separator: str) -> tuple[bool, int]:
+        widths = [len(row) for row in _cells(lines, separator)] or [1]
+        return widths[0] > 1 and widths.count(widths[0]) >= 0.9 * len(widths), widths[0]
+
+    return max(dict.fromkeys([usual, *SEPARATORS]), key=score)
 
 
 def _decimal(lines: list[str], separator: str) -> tuple[str, str | None]:
@@ -239,40 +223,12 @@ def _decimal(lines: list[str], separator: str) -> tuple[str, str | None]:
     if separator == ",":
         return ".", None
     cells = [cell.strip() for row in _cells(lines, separator)[1:] for cell in row]
-    commas = any(COMMA_NUMBER.fullmatch(cell) or ("," in cell and GROUPED_NUMBER.fullmatch(cell)) for cell in cells)
-    grouped = [cell for cell in cells if GROUPED_NUMBER.fullmatch(cell)]
+    grouped = [cell for cell in cells if GROUPED[","].fullmatch(cell)]
+    commas = any(DECIMAL_COMMA.fullmatch(cell) for cell in cells) or any("," in cell for cell in grouped)
     points = [cell for cell in cells if POINT_NUMBER.fullmatch(cell) and cell not in grouped]
     if not commas or points:
         return ".", None
     return ",", "." if any("," in cell for cell in grouped) else None
-
-
-def parquet_batches(files: Sequence[Path], rows: int, columns: list[str]) -> Iterator[tuple[Any, int]]:
-    """Parquet files in parts, in bounded memory.
-
-    Two habits of the reader have to be worked around. Without a buffer it reads a whole row group at once, and a file
-    may be one row group; with a buffer, a pass keeps what it has read of every row group until it ends. So a pass is
-    made over a few row groups at a time.
-
-    Args:
-        files: Paths, in the order of the rows.
-        rows: Most rows of a part.
-        columns: Columns to read.
-
-    Yields:
-        A batch of pyarrow's, and the number of rows in all files.
-    """
-    import pyarrow.parquet  # an extra, loaded where it is used
-
-    total = sum(int(pyarrow.parquet.read_metadata(file).num_rows) for file in files)
-    for file in files:
-        with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 17) as content:
-            sizes = [content.metadata.row_group(group).num_rows for group in range(content.metadata.num_row_groups)]
-            passes = np.cumsum([0, *sizes])[:-1] // PASS_ROWS
-            for number in np.unique(passes):
-                groups = np.flatnonzero(passes == number).tolist()
-                for batch in content.iter_batches(rows, row_groups=groups, columns=columns):
-                    yield batch, total
 
 
 def read_sheet(file: Path, sheet: str | int | None = None) -> tuple[Any, tuple[str, ...]]:
@@ -361,7 +317,7 @@ class TableSource:
         file: The table.
         files: The table itself, or the Parquet files of a folder.
         kind: ``"csv"``, ``"tsv"``, ``"parquet"`` or ``"excel"``.
-        text: The signs of a text file, None for other kinds.
+        text: The signs of a text file.
         notes: Notes on how the file is read.
         columns: Its columns, without the index that pandas may have stored in a Parquet file.
 
@@ -396,7 +352,7 @@ class TableSource:
         self.kind = table_kind(self.files[0])
         if sheet is not None and self.kind != "excel":
             raise InputError(f"{file.name} has no sheets; leave out the sheet {str(sheet)!r}.")
-        self.text: TextFormat | None = None
+        self.text = TextFormat()
         self.notes: tuple[str, ...] = ()
         self._frame: Any = None  # of kinds that are read in one go
         self._header: dict[str, str] = {}  # of a text file: its columns, and their names as they stand there
@@ -442,12 +398,12 @@ class TableSource:
         Raises:
             InputError: A number is infinite (the message names column and row), or there is no row.
         """
-        wanted, empty = list(dict.fromkeys([*keep, *features])), True
-        for chunk in self._frames(wanted, set(keep) - set(features), progress, rows):
+        rows_seen = 0
+        for chunk in self._frames([*keep, *features], set(keep) - set(features), progress, rows):
+            rows_seen += len(chunk)
             if len(chunk):
-                empty = False
                 yield chunk
-        if empty:
+        if not rows_seen:
             raise InputError(f"{self.file.name} holds no rows.")
 
     def whole(
@@ -467,17 +423,14 @@ class TableSource:
         Raises:
             InputError: There is no row.
         """
-        wanted = list(dict.fromkeys([*as_text, *columns]))
-        parts, numbers = [], 0
-        for part in self._frames(wanted, set(as_text), progress):
-            parts.append(part)
-            numbers += len(part) * len(narrow)
-        if self.kind == "parquet" and numbers > SINGLE_NUMBERS:
+        parts = list(self._frames([*as_text, *columns], set(as_text), progress))
+        n_rows = sum(len(part) for part in parts)
+        if self.kind == "parquet" and n_rows * len(narrow) > SINGLE_NUMBERS:
             kinds = {name: np.float32 for name in narrow if all(part[name].dtype.kind in "iuf" for part in parts)}
             parts = [parts.pop(0).astype(kinds) for _ in range(len(parts))]
-        if not sum(len(part) for part in parts):
+        if not n_rows:
             raise InputError(f"{self.file.name} holds no rows.")
-        return self._stack(parts, as_text)
+        return self._stack(parts, as_text).reset_index(drop=True)
 
     def take(self, rows: Any, columns: list[str], as_text: list[str], progress: Progress | None = None) -> Any:
         """Some rows by number; the file is read once, in chunks.
@@ -494,62 +447,59 @@ class TableSource:
         Raises:
             InputError: The file has no such row.
         """
-        order = rows.argsort(kind="stable")
-        wanted, parts, start = rows[order], [], 0
-        for part in self._frames(list(dict.fromkeys([*as_text, *columns])), set(as_text), progress):
-            low, high = wanted.searchsorted([start, start + len(part)])
-            parts.append(part.iloc[wanted[low:high] - start])
-            start += len(part)
-        if len(wanted) and wanted[-1] >= start:
-            raise InputError(f"{self.file.name} has {start} rows; there is no row {wanted[-1]} (counting from 0).")
-        return self._stack(parts, as_text).iloc[order.argsort(kind="stable")].reset_index(drop=True)
+        frames = self._frames([*as_text, *columns], set(as_text), progress)
+        found = self._stack([part[part.index.isin(rows)] for part in frames], as_text)
+        if missing := set(rows.tolist()) - set(found.index):
+            raise InputError(f"{self.file.name} is too short: there is no row {min(missing)} (counting from 0).")
+        return found.loc[rows].reset_index(drop=True)
 
     def _stack(self, parts: list[Any], as_text: list[str]) -> Any:
-        frame = self._pandas.concat(parts, ignore_index=True)
+        frame = self._pandas.concat(parts)
         return frame.assign(**{name: [cell_text(value) for value in frame[name]] for name in as_text})
 
     def _frames(
         self, columns: list[str], as_text: set[str], progress: Progress | None, rows: int | None = None
     ) -> Iterator[Any]:
-        """Frames with these columns, for every kind of file; numbers are finite or missing."""
-        first = 1
-        for chunk in self._parts(columns, as_text, progress, rows):
-            check_finite(chunk, f"{self.file.name}, data row", first)
-            first += len(chunk)
-            yield chunk
+        """Frames with these columns and the numbers of the rows, for every kind of file; numbers are finite or gaps."""
+        first, columns = 0, list(dict.fromkeys(columns))
+        with self._readable():
+            for chunk, done, total in self._parts(columns, as_text, rows or CHUNK_ROWS):
+                check_finite(chunk, f"{self.file.name}, data row", first + 1)
+                chunk.index = self._pandas.RangeIndex(first, first + len(chunk))
+                yield chunk
+                first += len(chunk)
+                if progress is not None:
+                    progress(done, total)
 
-    def _parts(
-        self, columns: list[str], as_text: set[str], progress: Progress | None, rows: int | None = None
-    ) -> Iterator[Any]:
-        total, most = self.file.stat().st_size, rows or CHUNK_ROWS
-        progress = progress or (lambda done, total: None)
+    def _parts(self, columns: list[str], as_text: set[str], most: int) -> Iterator[tuple[Any, int, int]]:
+        """Frames, and how much has been read of how much."""
         if self._frame is not None:
             for start in range(0, len(self._frame), most):
-                yield self._frame[columns].iloc[start : start + most].reset_index(drop=True)
-                progress(min(start + most, len(self._frame)), len(self._frame))
-            return
-        if self.kind == "parquet":
-            done = 0
-            with self._readable():
-                for batch, rows_in_all in parquet_batches(self.files, most, columns):
-                    done += batch.num_rows
-                    yield batch.to_pandas()[columns]
-                    progress(done, rows_in_all)
-            return
-        with self._readable(), self.file.open("rb") as handle:
-            reader = self._pandas.read_csv(
-                handle,
-                **self._signs,
-                compression="gzip" if self.file.suffix.lower() == ".gz" else None,
-                index_col=False,
-                dtype={self._header[name]: str for name in as_text},  # as they stand: "007" and "NA" are names, too
-                keep_default_na=False,
-                na_values={self._header[name]: NO_NUMBER for name in self.columns if name not in as_text},
-                chunksize=most,
-            )
-            while (chunk := self._next(reader)) is not None:
-                yield change_formulas(chunk, unescape_cell).set_axis(self.columns, axis=1)[columns]
-                progress(handle.tell(), total)
+                part = self._frame[columns].iloc[start : start + most]
+                yield part, start + len(part), len(self._frame)
+        elif self.kind == "parquet":
+            import pyarrow.parquet  # an extra, loaded where it is used
+
+            done, total = 0, sum(pyarrow.parquet.read_metadata(file).num_rows for file in self.files)
+            for file in self.files:
+                # through a buffer: else a whole row group is read at once, and a file may be one row group
+                with pyarrow.parquet.ParquetFile(file, buffer_size=1 << 17, pre_buffer=False) as content:
+                    for batch in content.iter_batches(most, columns=columns):
+                        done += batch.num_rows
+                        yield batch.to_pandas()[columns], done, total
+        else:
+            with self.file.open("rb") as handle:
+                reader = self._pandas.read_csv(
+                    handle,
+                    **asdict(self.text),
+                    compression="gzip" if self.file.suffix.lower() == ".gz" else None,
+                    index_col=False,
+                    converters={self._header[name]: str for name in as_text},  # "007" and "NA" are names, too
+                    chunksize=most,
+                )
+                while (chunk := self._next(reader)) is not None:
+                    chunk = change_formulas(chunk, unescape_cell).set_axis(self.columns, axis=1)
+                    yield chunk[columns], handle.tell(), self.file.stat().st_size
 
     def _next(self, reader: Any) -> Any:
         """The next part; a row with more fields than the header is an error, or its values would shift unseen."""
@@ -559,13 +509,6 @@ class TableSource:
                 return next(reader, None)
             except self._pandas.errors.ParserWarning as warning:
                 raise ValueError(f"rows have more fields than the header. {warning}") from None
-
-    @property
-    def _signs(self) -> dict[str, Any]:
-        """The signs of a text file, as pandas takes them."""
-        assert self.text is not None
-        signs = {"sep": self.text.separator, "decimal": self.text.decimal, "encoding": self.text.encoding}
-        return signs if self.text.thousands is None else {**signs, "thousands": self.text.thousands}
 
     def _read_columns(self) -> list[str]:
         if self._frame is not None:
@@ -579,7 +522,7 @@ class TableSource:
             for file, other in zip(self.files[1:], others):
                 need_columns(names, f"those of {self.files[0].name}", other.names, file.name)
             return names
-        header = [str(name) for name in self._pandas.read_csv(self.file, nrows=0, **self._signs).columns]
+        header = [str(name) for name in self._pandas.read_csv(self.file, nrows=0, **asdict(self.text)).columns]
         names = [unescape_cell(name) for name in header]
         self._header = dict(zip(names if len(set(names)) == len(names) else header, header))
         return list(self._header)
@@ -645,8 +588,9 @@ class TableSink:
         self.file = None if out == "-" else Path(out)
         self._kind = "csv" if self.file is None else table_kind(self.file)
         self._stack = contextlib.ExitStack()
-        self._temporary: Path | None = None
-        self._writer: Any = None
+        self._temporary: Any = None
+        self._writer: Any = None  # of Parquet
+        self._started = False
         self._parts: list[Any] = []  # of kinds that are written in one go
 
     def __enter__(self) -> TableSink:
@@ -674,62 +618,39 @@ class TableSink:
                 self._writer = self._stack.enter_context(writer)
             self._writer.write_table(table)
             return
-        header = self._writer is None
-        if header:
-            self._writer = sys.stdout if self.file is None else self._open_text()
         frame = change_formulas(frame, escape_cell)
         text = frame.columns.tolist() + frame.select_dtypes(exclude="number").to_numpy(dtype=object).ravel().tolist()
-        # the writer forgets to quote a carriage return, which would end the row
-        quoting = csv.QUOTE_NONNUMERIC if any("\r" in str(cell) for cell in text) else csv.QUOTE_MINIMAL
-        separator = "\t" if self._kind == "tsv" else ","
-        frame.to_csv(self._writer, sep=separator, index=False, header=header, quoting=quoting)
-
-    def _open_text(self) -> Any:
-        """The temporary file, open for text; every layer is closed on its own, also where another one cannot be.
-
-        A disk may be full when the last bytes are flushed, and a file that stays open cannot be removed everywhere.
-        """
-        assert self.file is not None
-        assert self._temporary is not None
-        layer: Any = self._stack.enter_context(self._temporary.open("wb"))
-        if self.file.suffix == ".gz":
-            layer = self._stack.enter_context(gzip.GzipFile("", "wb", fileobj=layer, mtime=0))
-        return self._stack.enter_context(io.TextIOWrapper(layer, encoding="utf-8", newline=""))
+        packed = self.file is not None and self.file.suffix == ".gz"
+        frame.to_csv(
+            self._temporary or sys.stdout,
+            mode="a",
+            sep="\t" if self._kind == "tsv" else ",",
+            index=False,
+            header=not self._started,
+            # the writer forgets to quote a carriage return, which would end the row
+            quoting=csv.QUOTE_NONNUMERIC if any("\r" in str(cell) for cell in text) else csv.QUOTE_MINIMAL,
+            compression={"method": "gzip", "mtime": 0} if packed else None,
+        )
+        self._started = True
 
     def __exit__(self, *error: Any) -> None:
+        with self._stack:
+            if error[1] is not None:
+                raise error[1]
+            if self._parts:
+                self._write_workbook()
+
+    def _write_workbook(self) -> None:
+        """Write an Excel file whose cells are text where openpyxl sees formulas or errors, also after an edit."""
+        import pandas  # an extra, loaded where a table is written
+
         try:
-            if self._parts and error[:1] in ((), (None,)):
-                import pandas  # an extra, loaded where a table is written
-
-                assert self.file is not None
-                assert self._temporary is not None
-                frame = pandas.concat(self._parts, ignore_index=True)
-                self._temporary.write_bytes(_excel_bytes(frame, self.file))
-        except BaseException:
-            self._stack.__exit__(*sys.exc_info())
-            raise
-        self._stack.__exit__(*error)
-
-
-def _excel_bytes(frame: Any, file: Path) -> Any:
-    """A DataFrame as the content of an Excel file, whose name is for messages."""
-    import pandas  # an extra, loaded where a table is written
-
-    content = io.BytesIO()
-    try:
-        with pandas.ExcelWriter(content, engine="openpyxl") as writer:
-            frame.to_excel(writer, index=False)
-            _store_as_text(writer.book.active)
-    except ImportError:
-        raise ImportError("Excel files need openpyxl: pip install 'snefy-ldl[excel]'") from None
-    except Exception as error:  # too many rows, characters that the format lacks, no space for temporary files
-        raise InputError(f"{file} cannot be written: {error} Write .csv or .parquet instead.") from None
-    return content.getbuffer()
-
-
-def _store_as_text(sheet: Any) -> None:
-    """Let a sheet's cells that openpyxl took for formulas or errors be text, also after an edit."""
-    for row in sheet.iter_rows():
-        for cell in row:
-            if cell.data_type in ("f", "e"):
-                cell.data_type, cell.quotePrefix = "s", True
+            with self._temporary.open("wb") as handle, pandas.ExcelWriter(handle, engine="openpyxl") as writer:
+                pandas.concat(self._parts, ignore_index=True).to_excel(writer, index=False)
+                for cell in itertools.chain.from_iterable(writer.book.active.iter_rows()):
+                    if cell.data_type in ("f", "e"):
+                        cell.data_type, cell.quotePrefix = "s", True
+        except ImportError:
+            raise ImportError("Excel files need openpyxl: pip install 'snefy-ldl[excel]'") from None
+        except Exception as error:  # too many rows, characters that the format lacks, no space for temporary files
+            raise InputError(f"{self.file} cannot be written: {error} Write .csv or .parquet instead.") from None
