@@ -597,7 +597,8 @@ class VotePass(Pass):
             ends = 0.0, 0.0  # training has diverged: the answer is NaN, and the epoch is undone
         low = math.floor(math.log1p(2.0 * ends[0]) / INTERVAL_STEP)
         high = max(math.ceil(math.log1p(2.0 * ends[1]) / INTERVAL_STEP), low + 2)  # no interval without a length
-        self._series = rising_series(low, high, self._distinct, self.terms.dtype)
+        series = rising_series(low, high, self._distinct, self.terms.dtype)
+        self._series = Series(*(part.to(self.terms.device) for part in series))
         n_functions, length = self._series.basis.shape
         n_terms = 1 + (1 + n_functions // 2) * columns
         if (n_terms, length) != self._sizes:  # how many there are depends on the neurons
