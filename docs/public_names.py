@@ -20,7 +20,7 @@ SUBJECTS: dict[str, list[str]] = {
     "Intervals with a guarantee": ["snefy_ldl.conformal"],
     "Votes": ["snefy_ldl.votes"],
     "Active learning": ["snefy_ldl.active"],
-    "Model selection and ensembles": ["snefy_ldl.tuning", "snefy_ldl.ensemble", "snefy_ldl.learners.comparison"],
+    "Model selection and ensembles": ["snefy_ldl.ensemble", "snefy_ldl.learners.comparison"],
     "Other learners": ["snefy_ldl.learners", "snefy_ldl.learners.enhancement", "snefy_ldl.learners.supervision"],
     "Metrics, explanations, reports": ["snefy_ldl.metrics", "snefy_ldl.explain", "snefy_ldl.apps.reports"],
     "Plots": [

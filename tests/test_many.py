@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import sklearn
 import torch
 from sklearn.base import clone
-from sklearn.model_selection import KFold
+from sklearn.model_selection import GridSearchCV, KFold
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators, make_city_districts
@@ -78,6 +79,17 @@ def test_counts_and_masks():
     models = fit_many(SnefyLDL(**SMALL), data.X, counts=data.counts, splits=[mask, ~mask], n_jobs=1)
     lone = SnefyLDL(**SMALL).fit(data.X[mask], counts=data.counts[mask])
     np.testing.assert_allclose(models[0].predict(data.X), lone.predict(data.X), atol=2e-4)
+
+
+def test_scikit_learns_search_scores_votes():
+    data = make_annotators(n=60, random_state=0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = SnefyLDL(**SMALL).set_fit_request(counts=True).set_score_request(counts=True)
+        search = GridSearchCV(model, {"epochs": [1, 4]}, cv=[(np.arange(30), np.arange(30, 60))])
+        search.fit(data.X, counts=data.counts)
+    lone = SnefyLDL(**SMALL).fit(data.X[:30], counts=data.counts[:30])
+    score = lone.score(data.X[30:], counts=data.counts[30:])
+    assert search.cv_results_["mean_test_score"][1] == pytest.approx(score, rel=1e-6)
 
 
 def test_bad_splits(city):

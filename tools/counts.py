@@ -28,7 +28,6 @@ PACKAGES = {
         "annotators.py",
         "ensemble.py",
         "pipeline.py",
-        "tuning.py",
         "prediction.py",
     ),
     "learners": ("learners",),

@@ -18,7 +18,6 @@ from snefy_ldl.errors import InputError, TrainingError
 from snefy_ldl.snefy import fit_many
 from snefy_ldl.training.policy import Schedule
 from snefy_ldl.training.steps import Copies, live_tensors, make_optimizer
-from snefy_ldl.tuning import tune
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (60, 1, 6, 6), dtype=np.uint8)
@@ -185,13 +184,11 @@ def test_questions_take_data_sets_and_texts():
     assert words.sample(WORDS[:2], 4).shape == (4, 2, 3)
 
 
-def test_many_and_tune_take_them():
+def test_many_take_them():
     rows = [np.arange(40), np.arange(20, 60)]
     stacked = fit_many(model(epochs=2), Pairs(), None, rows)
     alone = model(epochs=2).fit(IMAGES[20:], SHARES[20:])
     np.testing.assert_allclose(stacked[1].predict(IMAGES), alone.predict(IMAGES), rtol=1e-5, atol=1e-7)
-    result = tune(model(epochs=1), Pairs(), None, {"learning_rate": [1e-3, 1e-2]}, cv=2, random_state=0)
-    assert result.best_estimator_.predict(IMAGES[:2]).shape == (2, 3)
     shared = fit_many(model(epochs=1, shared=True, n_members=2), IMAGES, SHARES, rows)
     assert not np.array_equal(shared[0].predict(IMAGES), shared[1].predict(IMAGES))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import numbers
 import os
 import re
 import time
@@ -19,6 +20,7 @@ import scipy.sparse as sp
 from joblib import Parallel, delayed
 from scipy.special import softmax
 from sklearn.base import clone, is_regressor
+from sklearn.model_selection import KFold, check_cv
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.utils import get_tags
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # scikit-learn brings it
@@ -28,8 +30,8 @@ from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import as_rows, take_rows
-from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count, check_distributions, check_features
+from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import check_count, check_distributions, check_features, check_rows
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.datasets.cells import is_frame
 from snefy_ldl.datasets.columns import has_gaps, learn_columns
@@ -40,7 +42,11 @@ from snefy_ldl.learners.comparison.result import Comparison
 from snefy_ldl.prediction import takes_groups
 from snefy_ldl.snefy import fit_folds
 from snefy_ldl.training.guides import centred_logs
-from snefy_ldl.tuning import Fold, list_folds
+
+#: Training and test rows.
+Fold = tuple[Index, Index]
+#: Training rows that a fold needs.
+LEAST_ROWS = 4
 
 
 @dataclass(eq=False, repr=False)
@@ -149,7 +155,18 @@ def _make_folds(cv: Any, data: TestSet, seed: int) -> list[Fold]:
     """Folds of one repeat; a number of folds splits whole groups where rows come in groups."""
     if data.groups is not None and isinstance(cv, (int, np.integer)):
         cv = list(leave_groups_out(data.groups, len(data.D), int(cv), seed))
-    return list_folds(cv, len(data.D), seed)
+    try:
+        splitter = KFold(int(cv), shuffle=True, random_state=seed) if isinstance(cv, numbers.Integral) else check_cv(cv)
+        pairs = list(splitter.split(np.zeros((len(data.D), 1))))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"cv must be a number of folds, a splitter, or (train, test) pairs: {error}") from None
+    folds = [(check_rows(train, len(data.D), "cv"), check_rows(test, len(data.D), "cv")) for train, test in pairs]
+    for k, (train, test) in enumerate(folds):
+        if len(train) < LEAST_ROWS or not len(test):
+            raise InputError(f"fold {k} has {len(train)} training and {len(test)} test rows; too few. Use fewer folds.")
+        if np.intersect1d(train, test).size:
+            raise InputError(f"fold {k} tests on rows it trains on; its score would be meaningless.")
+    return folds
 
 
 def _check_learners(learners: Any) -> dict[str, Any]:
