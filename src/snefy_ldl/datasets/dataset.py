@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import scipy.io
 
-from snefy_ldl._internal.text import in_file, shorten
+from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets.cells import first_repeat
-from snefy_ldl.datasets.shares import Unit, read_label_columns
+from snefy_ldl.datasets.labelled import read_labelled
+from snefy_ldl.datasets.shares import Unit
 from snefy_ldl.datasets.table_files import Progress, TableSource
 from snefy_ldl.errors import DataNotFoundError, InputError, LabelWarning
 
@@ -110,27 +111,23 @@ def load_table(
         feature_names = column_list(features, "features", source.columns)
     if both := [column for column in feature_names if column in label_names]:
         raise InputError(f"{file.name}: column {both[0]!r} is named both as a label and as a feature.")
-    cells = source.whole([*label_names, *feature_names], [], progress, narrow=feature_names)
-    form: Any = "counts" if counts else "auto"
-    try:
-        reading, rows = read_label_columns(cells, label_names, form=form, normalize=normalize)
-    except InputError as error:
-        raise InputError(in_file(file.name, str(error))) from None
-    table = cells[feature_names] if len(rows) == len(cells) else cells[feature_names].iloc[rows].reset_index(drop=True)
-    for note in reading.notes:
-        warnings.warn(f"{file.name}: {note}.", LabelWarning, stacklevel=2)
+    form: Any = "counts" if counts else "shares"
+    rows = read_labelled(source, label_names, feature_names, form=form, progress=progress, normalize=normalize)
+    for note in rows.remarks:
+        if note not in source.notes:
+            warnings.warn(f"{file.name}: {note}.", LabelWarning, stacklevel=2)
     import pandas  # an extra, loaded by the table already
 
-    known = pandas.DataFrame(reading.labels, columns=label_names)
+    known = pandas.DataFrame(rows.labels, columns=label_names)
     return Dataset(
-        X=table,
-        D=known.div(known.sum(axis=1), axis=0) if reading.are_counts else known,
-        counts=known if reading.are_counts else None,
+        X=rows.features,
+        D=known.div(known.sum(axis=1), axis=0) if rows.are_counts else known,
+        counts=known if rows.are_counts else None,
         label_names=label_names,
         feature_names=feature_names,
         name=file.name.split(".")[0],
         source=str(file),
-        unit=reading.unit,
+        unit=rows.unit,
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from snefy_ldl._internal.limits import SINGLE_NUMBERS
 from snefy_ldl._internal.text import in_file, shorten
 from snefy_ldl._internal.types import Array
+from snefy_ldl.datasets.cells import first_repeat
 from snefy_ldl.datasets.shares import Unit, read_label_columns
 from snefy_ldl.datasets.table_files import Progress, TableSource
 from snefy_ldl.datasets.vote_table import VoteTable
@@ -65,6 +66,17 @@ class Labelled:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def names_groups(self) -> bool:
+        """Whether names repeat, and so name groups of rows; False if there are no names."""
+        return self.ids is not None and len(set(self.ids)) < len(self.ids)
+
+    def take(self, rows: Any) -> Labelled:
+        """Some rows (k,) by number, in that order; ``votes`` stay those of all rows."""
+        ids = None if self.ids is None else [self.ids[k] for k in rows]
+        features = None if self.features is None else self.features.iloc[rows]
+        return replace(self, labels=self.labels[rows], ids=ids, features=features)
+
 
 def is_answer(column: str, label_names: list[str]) -> bool:
     """Whether a column is what ``query`` wrote about a row, and so no feature of it.
@@ -108,7 +120,7 @@ def find_id(columns: list[str], wanted: str | None = None, features: list[str] |
 
 
 def read_labelled(
-    path: str | Path,
+    table: TableSource | str | Path,
     label_names: list[str] | None,
     feature_names: list[str] | None = None,
     *,
@@ -118,12 +130,11 @@ def read_labelled(
     prefer_counts: bool = False,
     normalize: bool = False,
     progress: Progress | None = None,
-    sheet: str | int | None = None,
 ) -> Labelled:
     """Labelled rows of a table.
 
     Args:
-        path: the file.
+        table: the file, or its reader.
         label_names: the labels; None takes those that occur, which only single votes allow.
         feature_names: columns of features; where the file lacks some of them, it has no features.
         form: "shares" or "counts" (a column per label), "long" (a row per vote), or "auto" to look at the columns.
@@ -132,7 +143,6 @@ def read_labelled(
         prefer_counts: how to read whole numbers that are shares as well as votes: ones and zeros, hundreds.
         normalize: whether label columns hold amounts, each row of which is to be divided by its sum.
         progress: called with how much of a table with a column per label is read, and how much there is.
-        sheet: sheet of a workbook, its name or its number from 1; the first by default.
 
     Returns:
         The rows.
@@ -149,36 +159,34 @@ def read_labelled(
         ...     read_labelled(file, ["no", "yes"]).labels
         array([[1., 1.]])
     """
-    source = TableSource(Path(path), sheet)
-    names = label_names or []
-    key = find_id(source.columns, id_name, [*names, *(feature_names or [])])
-    if form == "auto":
-        form = _guess_form(source, names, key, vote_columns)
-    complete = feature_names is not None and set(feature_names) <= set(source.columns)
-    wanted = list(feature_names or []) if complete else []
+    source = open_source(table)
+    labels = label_names or []
+    features = feature_names if set(feature_names or ()) <= set(source.columns) else None
+    key = find_id(source.columns, id_name, [*labels, *(feature_names or [])])
+    has_labels = bool(labels) and set(labels) <= set(source.columns)
+    has_votes = vote_columns[2] in source.columns and (key is not None or vote_columns[0] in source.columns)
     try:
-        if form == "long":
-            return _from_long(source, label_names, wanted, vote_columns, id_name)
+        if form == "long" or (form == "auto" and has_votes and not has_labels):
+            return _from_long(source, label_names, features, vote_columns, id_name)
+        if form == "auto" and not has_labels:
+            each = shorten(labels, 5) if labels else "named with --labels"
+            raise InputError(
+                f"{source.file.name} holds no labels in a known form. It needs a column for each label ({each}) with "
+                f"shares or numbers of votes, or the columns {', '.join(vote_columns)} with one vote per row."
+            )
         if label_names is None:
             raise InputError("name the label columns with --labels.")
         source.need(label_names, "labels")
         settings = {"form": "counts" if form == "counts" else "auto", "normalize": normalize}
         settings["prefer_counts"] = prefer_counts
-        return _from_columns(source, label_names, wanted, key, progress, **settings)
+        return _from_columns(source, label_names, features, key, progress, **settings)
     except InputError as error:
         raise InputError(in_file(source.file.name, str(error))) from None
 
 
-def _guess_form(source: TableSource, labels: list[str], key: str | None, vote_columns: VoteColumns) -> Form:
-    if labels and set(labels) <= set(source.columns):
-        return "shares"  # or counts: the numbers tell
-    if vote_columns[2] in source.columns and (key is not None or vote_columns[0] in source.columns):
-        return "long"
-    raise InputError(
-        f"{source.file.name} holds no labels in a known form. It needs a column for each label "
-        f"({shorten(labels, 5) if labels else 'named with --labels'}) with shares or numbers of votes, or the columns "
-        f"{', '.join(vote_columns)} with one vote per row."
-    )
+def open_source(table: TableSource | str | Path) -> TableSource:
+    """The reader of a table, which may be one already."""
+    return table if isinstance(table, TableSource) else TableSource(Path(table))
 
 
 def _check_ids(ids: list[str], name: str) -> list[str]:
@@ -190,13 +198,14 @@ def _check_ids(ids: list[str], name: str) -> list[str]:
 def _from_columns(
     source: TableSource,
     labels: list[str],
-    features: list[str],
+    features: list[str] | None,
     key: str | None,
     progress: Progress | None,
     **settings: Any,
 ) -> Labelled:
     """A column per label; rows without any label were not done yet and are skipped."""
-    frame = source.whole([*labels, *features], [] if key is None else [key], progress, narrow=features)
+    wanted = [*labels, *(features or [])]
+    frame = source.whole(wanted, [] if key is None else [key], progress, narrow=features or [])
     reading, kept = read_label_columns(frame, labels, **settings)
     ids = None if key is None else _check_ids(list(frame[key].iloc[kept]), key)
     votes = VoteTable.from_counts(reading.labels, ids, labels) if reading.are_counts else None
@@ -204,55 +213,37 @@ def _from_columns(
     if ids is not None and (values := len(set(ids))) < len(ids):
         many = f"{values} values" if values > 1 else "one value"
         remarks.append(f"column {key!r} has {many} in {len(ids)} rows: it names {GROUPS_KEPT}")
-    known, are_counts, file = frame[features].iloc[kept] if features else None, reading.are_counts, source.file.name
-    return Labelled(file, reading.labels, are_counts, labels, ids, known, key, votes, tuple(remarks), reading.unit)
+    known, file = None if features is None else frame[features], source.file.name
+    if known is not None and len(kept) < len(frame):
+        known = known.iloc[kept].reset_index(drop=True)
+    return Labelled(
+        file, reading.labels, reading.are_counts, labels, ids, known, key, votes, tuple(remarks), reading.unit
+    )
 
 
 def _from_long(
-    source: TableSource, labels: list[str] | None, features: list[str], columns: VoteColumns, id_name: str | None
+    source: TableSource, labels: list[str] | None, features: list[str] | None, columns: VoteColumns, id_name: str | None
 ) -> Labelled:
     item, annotator, label = columns
     item = item if item in source.columns else find_id(source.columns, id_name, features) or item
     source.need([item, label], "a long table of votes; name its columns with --vote-columns")
     voter = annotator if annotator in source.columns else None
-    frame = source.whole(features, [name for name in (item, voter, label) if name is not None])
-    rows = _from_votes(source.file.name, VoteTable.from_long(frame, item, voter, label, label_names=labels), item)
-    varies = frame.groupby(item)[features].nunique(dropna=False) > 1
+    frame = source.whole(features or [], [name for name in (item, voter, label) if name is not None])
+    votes = VoteTable.from_long(frame, item, voter, label, label_names=labels)
+    varies = frame.groupby(item)[features or []].nunique(dropna=False) > 1
     if varies.to_numpy().any():
         name, column = varies.stack().idxmax()
         raise InputError(
             f"column {column!r} has several values for item {name!r}. Correct them, or leave it out with --drop."
         )
-    return _with_features(rows, frame, item, features)
-
-
-def _with_features(rows: Labelled, frame: Any, key: str, features: list[str]) -> Labelled:
-    """Rows with their features, looked up by name."""
-    if not features:
-        return rows
-    first = frame.drop_duplicates(key).set_index(key)[features]
-    return replace(rows, features=first.loc[rows.ids].reset_index(drop=True))
-
-
-def _from_votes(source: str, votes: VoteTable, key: str) -> Labelled:
     voted = votes.counts.sum(axis=1) > 0
-    ids = _check_ids([str(name) for name in votes.items], key)
-    kept = [name for name, has in zip(ids, voted) if has]
-    skipped = len(ids) - len(kept)
+    ids = [name for name, has in zip(_check_ids([str(name) for name in votes.items], item), voted) if has]
+    known = None if features is None else frame.drop_duplicates(item).set_index(item)[features].loc[ids]
+    known = None if known is None else known.reset_index(drop=True)
+    skipped = len(voted) - len(ids)
     remarks = (f"{skipped} items without a vote were skipped",) if skipped else ()
-    return Labelled(source, votes.counts[voted], True, votes.label_names, kept, None, key, votes, remarks)
-
-
-def names_groups(rows: Labelled) -> bool:
-    """Whether names repeat, and so name groups of rows.
-
-    Args:
-        rows: labelled rows.
-
-    Returns:
-        False if there are no names.
-    """
-    return rows.ids is not None and len(set(rows.ids)) < len(rows.ids)
+    counts, names = votes.counts[voted], votes.label_names
+    return Labelled(source.file.name, counts, True, names, ids, known, item, votes, remarks)
 
 
 def find_odd_rows(rows: Labelled) -> list[str]:
@@ -295,37 +286,19 @@ def last_of_each(rows: Labelled) -> Labelled:
     Returns:
         Rows whose names are all different; a remark counts the others.
     """
-    if rows.ids is None or not names_groups(rows):
+    if rows.ids is None or not rows.names_groups:
         return rows
     last = sorted({name: row for row, name in enumerate(rows.ids)}.values())
     remark = f"{len(rows.ids) - len(last)} rows name a row that comes again later; the later one counts"
     remarks = tuple(old for old in rows.remarks if not old.endswith(GROUPS_KEPT))
-    return replace(pick_rows(rows, np.array(last)), remarks=(*remarks, remark))
+    return replace(rows.take(last), remarks=(*remarks, remark))
 
 
-def pick_rows(rows: Labelled, index: Any) -> Labelled:
-    """Some rows by number.
-
-    Args:
-        rows: labelled rows.
-        index: row numbers (k,).
-
-    Returns:
-        The k rows in that order; ``votes`` stay those of all rows.
-    """
-    return replace(
-        rows,
-        labels=rows.labels[index],
-        ids=None if rows.ids is None else [rows.ids[k] for k in index],
-        features=None if rows.features is None else rows.features.iloc[index],
-    )
-
-
-def named_rows(path: str | Path, id_name: str | None = None) -> tuple[list[str], str]:
+def named_rows(table: TableSource | str | Path, id_name: str | None = None) -> tuple[list[str], str]:
     """Names of all rows of a table.
 
     Args:
-        path: the file.
+        table: the file, or its reader.
         id_name: column that names the rows; by default item, id or row.
 
     Returns:
@@ -335,7 +308,7 @@ def named_rows(path: str | Path, id_name: str | None = None) -> tuple[list[str],
         DataNotFoundError: there is no such file.
         InputError: no column names the rows, or a name is empty.
     """
-    source = TableSource(Path(path))
+    source = open_source(table)
     key = find_id(source.columns, id_name)
     if key is None:
         raise InputError(f"{source.file.name} has no column that names its rows (item, id or row); name it with --id.")
@@ -348,7 +321,7 @@ JOINED = "joined"
 
 def join_features(
     rows: Labelled,
-    path: str | Path,
+    table: TableSource | str | Path,
     feature_names: list[str],
     id_name: str | None = None,
     progress: Progress | None = None,
@@ -359,7 +332,7 @@ def join_features(
 
     Args:
         rows: Labels with names.
-        path: Table of features.
+        table: Table of features, or its reader.
         feature_names: Its columns.
         id_name: Its column of names; by default the one the rows have, else item, id or row.
         progress: Called with how much of the table is read, and how much there is.
@@ -384,30 +357,31 @@ def join_features(
             f"{rows.source} has neither the features ({shorten(feature_names, 4)}) nor a column that names its rows "
             "(item, id or row; another one with --id)."
         )
-    source = TableSource(Path(path))
+    source = open_source(table)
     source.need(feature_names, "features")
     same_column = rows.id_name if rows.id_name in source.columns and rows.id_name not in feature_names else None
     key = find_id(source.columns, id_name or same_column, feature_names)
     frame = source.whole(feature_names, [] if key is None else [key], progress)
-    wanted, where = set(rows.ids), dict[str, int]()
-    for row, name in enumerate(map(str, range(len(frame))) if key is None else frame[key]):
-        if name in where:
-            raise InputError(f"{source.file.name} has two rows named {name!r} (column {key!r}); names must be unique.")
-        if name in wanted:
-            where[name] = row
-    kept = [k for k, name in enumerate(rows.ids) if name in where]
-    if not kept:
+    known = frame[feature_names].set_axis([str(row) for row in range(len(frame))] if key is None else list(frame[key]))
+    known = known[known.index.isin(rows.ids)]
+    if (twice := first_repeat(known.index)) is not None:
+        raise InputError(f"{source.file.name} has two rows named {twice!r} (column {key!r}); names must be unique.")
+    found = np.isin(np.array(rows.ids, dtype=object), known.index)
+    kept = np.flatnonzero(found)
+    if not len(kept):
         column = f"column {key!r}" if key else "row numbers, as there is no column of names"
         raise InputError(
             f"not one row of {rows.source} is in {source.file.name}: {rows.source} names {rows.ids[0]!r}, "
             f"{source.file.name} goes by {column}. Name the right column with --id."
         )
     remarks = rows.remarks
-    if missing := [name for name in rows.ids if name not in where]:
-        remark = f"{len(missing)} labelled rows are not in {source.file.name} and were left out"
-        remarks = (*remarks, f"{remark}: {shorten(missing, 5)}")
-    table = frame[feature_names].iloc[[where[rows.ids[k]] for k in kept]].reset_index(drop=True)
-    return replace(pick_rows(rows, kept), features=table, remarks=(*remarks, *source.notes))
+    if len(kept) < len(rows):
+        missing = shorten([rows.ids[k] for k in np.flatnonzero(~found)], 5)
+        remarks += (
+            f"{len(rows) - len(kept)} labelled rows are not in {source.file.name} and were left out: {missing}",
+        )
+    features = known.loc[[rows.ids[k] for k in kept]].reset_index(drop=True)
+    return replace(rows.take(kept), features=features, remarks=(*remarks, *source.notes))
 
 
 def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
@@ -423,7 +397,7 @@ def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
         All rows, and how many of the first set the second replaced.
 
     Raises:
-        InputError: A set has no features, the labels differ, or shares would join votes.
+        InputError: Shares would join votes.
 
     >>> import pandas
     >>> def rows(name, yes):
@@ -435,12 +409,8 @@ def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
     """
     import pandas  # an extra, loaded where tables are read
 
-    if base.features is None or new.features is None:
-        raise InputError("rows without features cannot be appended; join_features looks them up.")
-    if new.label_names != base.label_names:
-        raise InputError(
-            f"{new.source} has the labels {shorten(new.label_names)}, {base.source} {shorten(base.label_names)}."
-        )
+    assert base.features is not None
+    assert new.features is not None
     labels = new.labels
     if base.are_counts and not new.are_counts:
         raise InputError(
@@ -450,8 +420,7 @@ def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
     if new.are_counts and not base.are_counts:
         labels = labels / labels.sum(axis=1, keepdims=True)
     before, after = _keys(base), _keys(new)
-    newer = set(after)
-    keep = np.array([key not in newer for key in before], dtype=bool)
+    keep = ~np.isin(before, after)
     with warnings.catch_warnings():  # pandas warns of columns that are empty in one of the parts
         warnings.simplefilter("ignore", FutureWarning)
         features = pandas.concat([base.features[keep], new.features], ignore_index=True)
@@ -473,6 +442,6 @@ def _keys(rows: Labelled) -> list[str]:
     A row number counts rows of another table than a name stands in, so it is marked as one; a row without a name gets
     one from its file and place, and so does a row whose name is that of a group.
     """
-    if rows.ids is None or names_groups(rows):
+    if rows.ids is None or rows.names_groups:
         return [f"{rows.source}, data row {row + 1}" for row in range(len(rows))]
     return [f"row number {name}" for name in rows.ids] if rows.id_name == ID_NAMES[-1] else rows.ids

@@ -240,7 +240,7 @@ def _names_to_skip(files: list[Path], key: str | None, id_name: str | None) -> s
 
     names: set[str] = set()
     for file in files:
-        listed, column = named_rows(file, id_name)
+        listed, column = named_rows(open_table(file), id_name)
         if (key is None) != (column == ID_NAMES[-1]) and key != column:
             goes = f"column {key!r}" if key else "row number"
             raise input_error(

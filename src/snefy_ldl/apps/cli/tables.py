@@ -189,7 +189,7 @@ class LabelReader:
     def shares(self, table: Path, counts: bool, further: bool) -> Labelled:
         """A table with features and one column per label; where further files follow, it need not name its rows."""
         from snefy_ldl.datasets.dataset import column_list
-        from snefy_ldl.datasets.labelled import find_id, names_groups
+        from snefy_ldl.datasets.labelled import find_id
 
         source = open_table(table)
         self.labels = column_list(self.labels or [], "--labels", source.columns)
@@ -203,8 +203,8 @@ class LabelReader:
             raise input_error(f"{table.name}: column {both[0]!r} is named both as a label and as a feature.")
         with progress_bar("read") as progress:
             form: Form = "counts" if counts else "shares"
-            rows = self._read(table, form, self.labels, self.features, progress=progress)
-        if by_name and not names_groups(rows):
+            rows = self._read(source, form, self.labels, self.features, progress=progress)
+        if by_name and not rows.names_groups:
             note(f"{table.name}: column {key!r} names the rows and is not a feature; --features overrides this")
         return rows
 
@@ -212,8 +212,8 @@ class LabelReader:
         """Votes, with their features in the same table or in another one."""
         from snefy_ldl.datasets.labelled import find_id, join_features
 
-        columns = open_table(file).columns
-        table = None if items is None else open_table(items)
+        source, table = open_table(file), None if items is None else open_table(items)
+        columns = source.columns
         if form in ("auto", "long"):
             self.columns = _detected_columns(file, self.columns, form, self.labels, self.id_name, items)
         key = find_id(columns, self.id_name, self.features)
@@ -227,32 +227,32 @@ class LabelReader:
             )
         if form == "counts" and self.labels is None:
             self.labels = [column for column in columns if column not in (key, *self.features)]
-        rows = self._read(file, form, self.labels, None if items is not None else self.features)
+        rows = self._read(source, form, self.labels, None if table is not None else self.features)
         self.labels = rows.label_names
-        if items is None:
+        if table is None:
             return rows
         with progress_bar("join") as progress:
-            return join_features(rows, items, self.features, self.id_name, progress)
+            return join_features(rows, table, self.features, self.id_name, progress)
 
     def _read(
-        self, file: Path, form: Form, labels: list[str] | None, features: list[str] | None, **more: Any
+        self, source: TableSource, form: Form, labels: list[str] | None, features: list[str] | None, **more: Any
     ) -> Labelled:
         from snefy_ldl.datasets.labelled import read_labelled
 
         options: dict[str, Any] = {"id_name": self.id_name, "vote_columns": self.columns, "normalize": self.normalize}
-        rows = read_labelled(file, labels, features, form=form, sheet=sheet_of(file), **options, **more)
+        rows = read_labelled(source, labels, features, form=form, **options, **more)
         if form not in ("auto", "shares") and not rows.are_counts:
-            raise input_error(f"{file.name} holds shares, not votes; leave out --votes.")
+            raise input_error(f"{source.file.name} holds shares, not votes; leave out --votes.")
         return rows
 
     def append(self, base: Labelled, file: Path, pool: Path | None, table: Path) -> Labelled:
         """The rows so far and those of one more file."""
-        from snefy_ldl.datasets.labelled import JOINED, append_rows, join_features, last_of_each, names_groups
+        from snefy_ldl.datasets.labelled import JOINED, append_rows, join_features, last_of_each
         from snefy_ldl.errors import InputError
 
         assert self.features is not None
-        new = self._read(file, "auto", self.labels, self.features, prefer_counts=base.are_counts)
-        self._ids_name_groups = self._ids_name_groups or names_groups(base)
+        new = self._read(open_table(file), "auto", self.labels, self.features, prefer_counts=base.are_counts)
+        self._ids_name_groups = self._ids_name_groups or base.names_groups
         if new.features is None or (base.ids is not None and not self._ids_name_groups):
             new = last_of_each(new)  # its names are those of single rows
         if new.features is None:
@@ -264,7 +264,7 @@ class LabelReader:
                 raise input_error(missing)
             with progress_bar("join") as progress:
                 try:
-                    new = join_features(new, pool or table, self.features, self.id_name, progress)
+                    new = join_features(new, open_table(pool or table), self.features, self.id_name, progress)
                 except InputError as error:
                     raise (error if pool is not None else InputError(missing)) from None
         report_rows(new)
@@ -321,9 +321,9 @@ def read_for_model(
     labels, id_name = label_names(model), recorded(model, "id")
     table, alone = open_table(file), options.vote_file is None
     columns: Any = tuple(recorded(model, "vote_columns") or vote_columns(opt.VOTE_COLUMNS))
-    labelled = options.vote_file or file
+    labelled = table if options.vote_file is None else open_table(options.vote_file)
     if form in ("auto", "long") and not (alone and set(labels) <= set(table.columns)):
-        columns = _detected_columns(labelled, columns, form, labels, id_name, None if alone else file)
+        columns = _detected_columns(labelled.file, columns, form, labels, id_name, None if alone else file)
     key = row_names(model, table.columns, columns[0] if columns[0] in table.columns else None)
     names = feature_names(model, table, (*columns, *([key] if key else [])))
     groups = group_columns(model, table) if new_groups is None else [new_groups]
@@ -338,11 +338,10 @@ def read_for_model(
         vote_columns=columns,
         prefer_counts=recorded(model, "form") == "votes",
         normalize=form in ("auto", "shares") and bool(recorded(model, "normalize")),
-        sheet=sheet_of(labelled),
     )
     if rows.features is None:
         with progress_bar("join") as progress:
-            rows = join_features(rows, file, wanted, id_name if id_name in table.columns else None, progress)
+            rows = join_features(rows, table, wanted, id_name if id_name in table.columns else None, progress)
     report_rows(rows)
     groups_of = table_groups(model, rows.features) if new_groups is None else rows.features[groups]
     X = in_groups(model_rows(model, rows.features, names), groups_of)
@@ -467,7 +466,7 @@ def read_votes(model: Any, file: Path, id_name: str | None, items: set[str], tab
 
     labels, columns = label_names(model), recorded(model, "vote_columns") or vote_columns(opt.VOTE_COLUMNS)
     id_name = id_name or recorded(model, "id")
-    read = read_labelled(file, labels, id_name=id_name, vote_columns=tuple(columns), prefer_counts=True)
+    read = read_labelled(open_table(file), labels, id_name=id_name, vote_columns=tuple(columns), prefer_counts=True)
     rows = last_of_each(read)
     if not rows.are_counts:
         raise input_error(f"{file.name} holds shares; --votes needs votes.")
