@@ -98,7 +98,6 @@ LABEL_SETS = [LABELS, LABELS, "business,education", "business", "a,b,c", *TEXTS]
 SOURCE: dict[str, Any] = {
     "--votes": FORMS,
     "--vote-file": TABLES,
-    "--backbone": ["x", "os:getcwd", "os:nothing", ":", "no.such:thing"],
     "--sheet": ["1", "9", "x", ""],
 }
 QUESTIONS = ["P(business > education)", "P(business = 0)", "log(business/education)", "quantiles(0.1,0.9)", "draws(3)"]

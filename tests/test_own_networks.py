@@ -1,18 +1,15 @@
-"""A network that was trained elsewhere is a model like any other: it answers, saves, loads, conformalizes, serves."""
+"""A network that was trained elsewhere is a model like any other: it answers, saves, loads, conformalizes."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import nn
 
-from commands import fail, succeed
 from snefy_ldl import SnefyHead, SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, ModelFileError
@@ -20,28 +17,6 @@ from snefy_ldl.errors import InputError, ModelFileError
 CITY = make_city_districts(n=120, random_state=0)
 NAMES = ["work", "home", "leisure"]
 WORDS = ["good", "bad", "odd"]
-
-#: Code that commands import by name.
-CODE = """
-import torch
-from torch import nn
-from snefy_ldl import Backbone
-
-width = 8
-
-def make():
-    return nn.Sequential(nn.Linear(5, 8), nn.ReLU())
-
-def needs_more(size):
-    return make()
-
-def spell(texts):
-    known = ["good", "bad", "odd"]
-    return torch.tensor([[text.split().count(word) for word in known] for text in texts]).float()
-
-def reader():
-    return Backbone(nn.Linear(3, 8), collate=spell)
-"""
 
 
 def make_body() -> nn.Module:
@@ -64,22 +39,6 @@ def model() -> SnefyLDL:
 @pytest.fixture
 def folder(model: SnefyLDL, tmp_path: Path) -> Path:
     return model.save(tmp_path / "model")
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    columns = {f"f{k}": CITY.X[:, k] for k in range(5)} | dict(zip(NAMES, CITY.D.T))
-    pd.DataFrame(columns).to_csv(tmp_path / "rows.csv", index=False)
-    return tmp_path / "rows.csv"
-
-
-@pytest.fixture
-def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "my_networks.py").write_text(CODE, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)  # where commands look for it
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "my_networks", raising=False)
-    return "my_networks:make"
 
 
 @pytest.mark.parametrize("n_members", [1, 2])
@@ -144,61 +103,3 @@ def test_goes_on_with_fits_of_the_library(model: SnefyLDL) -> None:
 def test_what_does_not_fit_is_told(backbone: Any, X: Any, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         SnefyLDL.from_head(backbone, make_head(), X, **settings)
-
-
-# -- the command line --------------------------------------------------------------------------------------------------
-
-
-def test_commands_take_the_code_by_name(model: SnefyLDL, folder: Path, table: Path, code: str, tmp_path: Path) -> None:
-    out = tmp_path / "out.csv"
-    succeed("conformalize", folder, table, "--backbone", code)
-    succeed("predict", folder, table, "--out", out, "--interval", 0.9, "--backbone", code)
-    answers = pd.read_csv(out)
-    np.testing.assert_allclose(answers[NAMES], model.predict(CITY.X), atol=1e-6)
-    assert "a custom training loop" in succeed("info", folder).output
-    scores = succeed("evaluate", folder, table, "--backbone", code, "--json").output
-    assert '"log_likelihood"' in scores
-
-
-@pytest.mark.parametrize(
-    ("backbone", "words"),
-    [
-        (None, "name the function that makes it with --backbone MODULE:FUNCTION"),
-        ("my_networks", "write MODULE:FUNCTION"),
-        ("not_there:make", "not_there cannot be imported"),
-        ("my_networks:nothing", "has no 'nothing'"),
-        ("my_networks:width", "function without arguments"),
-        ("my_networks:needs_more", "function without arguments"),
-        ("my_networks:spell", "function without arguments"),
-    ],
-)
-def test_commands_say_what_is_wrong_with_the_name(
-    folder: Path, table: Path, code: str, backbone: str | None, words: str
-) -> None:
-    option = [] if backbone is None else ["--backbone", backbone]
-    assert words in fail("predict", folder, table, *option)
-
-
-# -- the service -------------------------------------------------------------------------------------------------------
-
-
-def test_the_service_answers(model: SnefyLDL, folder: Path) -> None:
-    pytest.importorskip("fastapi", reason="the service needs the extra serve")
-    from starlette.testclient import TestClient
-
-    from snefy_ldl.apps.serve.app import create_app
-
-    with pytest.raises(ModelFileError, match="backbone"):
-        create_app([folder])
-    with TestClient(create_app([folder], backbone=make_body)) as client:
-        rows = CITY.X[:4].tolist()
-        answer = client.post("/v1/predict", json={"rows": rows}).json()
-        np.testing.assert_allclose(answer["mean"], model.predict(CITY.X[:4]), atol=1e-9)
-        assert client.post("/v1/density", json={"rows": rows, "points": CITY.D[:4].tolist()}).status_code == 200
-        assert client.get("/v1/model").json()["example_row"] == [0.0] * 5
-        wrong = client.post("/v1/predict", json={"rows": [[1.0, 2.0]]})
-        assert wrong.status_code == 422
-        assert "float64 (rows, 5)" in wrong.json()["error"]
-        for row in ({"f0": 1.0}, "text", ["a"] * 5, [[1.0], [2.0, 3.0]]):
-            assert client.post("/v1/predict", json={"rows": [row]}).status_code == 422
-        assert client.get("/").status_code == 404

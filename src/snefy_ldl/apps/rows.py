@@ -67,22 +67,14 @@ def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float) -> dict[s
 
 
 def takes_gaps(model: SnefyLDL) -> bool:
-    """Whether a model reads text and gaps by itself; those of 0.1 do not.
+    """Whether a model reads text and gaps by itself, as one that was fitted to a table does; those of 0.1 do not.
 
     Args:
         model: a fitted model.
-
-    Returns:
-        True where the model was fitted to a table, or its backbone has a ``collate``.
     """
     from snefy_ldl.datasets.columns import TableEncoder
 
-    return isinstance(model.columns_, TableEncoder) or _collates(model)
-
-
-def _collates(model: SnefyLDL) -> bool:
-    """Whether a network of the user's own makes batches of rows as they are."""
-    return getattr(model.backbone, "collate", None) is not None
+    return isinstance(model.columns_, TableEncoder)
 
 
 def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
@@ -94,16 +86,12 @@ def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
         names: the columns to feed the model, in its order.
 
     Returns:
-        A DataFrame with the names the model knows, or an array for a model that knows none. A backbone's ``collate``
-        gets a list: the cells of one column, or a dict per row of several.
+        A DataFrame with the names the model knows, or an array for a model that knows none.
     """
-    from snefy_ldl.datasets.columns import TableEncoder
     from snefy_ldl.datasets.shares import label_numbers
 
-    if isinstance(model.columns_, TableEncoder):
+    if takes_gaps(model):
         return table[names].set_axis(model.columns_.names_used, axis=1)
-    if _collates(model):
-        return table[names[0]].tolist() if len(names) == 1 else table[names].to_dict("records")
     return label_numbers(table, names)
 
 

@@ -106,10 +106,9 @@ def unpack_state(
             folder,
         )
     if network["custom_backbone"] and backbone is None:
-        message = f"{folder} holds a model with a network of your own, whose code is not saved: "
         raise ModelFileError(
-            f"{message}load(folder, backbone=...) needs the module, or the function that makes it.",
-            command=f"{message}name the function that makes it with --backbone MODULE:FUNCTION.",
+            f"{folder} holds a model with a network of your own, whose code is not saved: "
+            "load(folder, backbone=...) needs the module, or the function that makes it."
         )
     with naming(str(folder / CONFIG), "is"):
         parameters = dict(config["parameters"])

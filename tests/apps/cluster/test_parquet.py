@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import json
 
 import numpy as np
@@ -13,9 +12,10 @@ import pytest
 
 from cluster_cases import FEATURES, fill_folder
 from commands import fail, run, succeed
-from snefy_ldl.apps.cluster.parquet import ParquetTable, open_address
-from snefy_ldl.apps.cluster.prediction import ModelFiles, Predictor, predict_on_ray, translate
-from snefy_ldl.apps.cluster.ray import EngineError, allocate_workers
+from snefy_ldl import load
+from snefy_ldl.apps.cluster.parquet import ParquetTable
+from snefy_ldl.apps.cluster.prediction import Predictor, predict_on_ray
+from snefy_ldl.apps.cluster.ray import EngineError, count_workers, translate
 from snefy_ldl.errors import DataNotFoundError, InputError
 
 
@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 def test_a_worker_predicts_what_the_command_line_writes(folder, tmp_path):
     level, model = ("--interval", 0.9, "--out"), folder / "model"
     succeed("predict", model, folder / "all.parquet", "--keep", "id", *level, tmp_path / "a.parquet")
-    predictor = Predictor(ModelFiles.read(model), FEATURES, ["id"], 0.9)
+    predictor = Predictor(load(model), FEATURES, ["id"], 0.9)
     there = predictor(pq.read_table(folder / "all.parquet")).to_pandas()
     pd.testing.assert_frame_equal(there, pd.read_parquet(tmp_path / "a.parquet"), atol=1e-6, rtol=0)
 
@@ -37,7 +37,7 @@ def test_a_wrong_cell_is_named_by_file_and_column(folder):
     table.loc[57, FEATURES[1]] = np.inf
     table["path"] = "/data/wrong.parquet"
     with pytest.raises(InputError, match=rf"wrong\.parquet.* row 58.*{FEATURES[1]}"):
-        Predictor(ModelFiles.read(folder / "model"), FEATURES)(pyarrow.Table.from_pandas(table))
+        Predictor(load(folder / "model"), FEATURES)(pyarrow.Table.from_pandas(table))
 
 
 def test_an_error_of_a_worker_arrives_as_its_sentence():
@@ -61,7 +61,7 @@ def test_any_range_of_rows_is_read_in_order(tmp_path):
 
 def test_files_that_do_not_fit_are_named(folder, tmp_path):
     with pytest.raises(InputError, match="does not support"):
-        open_address("nowhere://x/y.parquet")
+        ParquetTable(["nowhere://x/y.parquet"])
     with pytest.raises(DataNotFoundError, match="no Parquet file"):
         ParquetTable([str(tmp_path)])
     with pytest.raises(InputError, match="named twice"):
@@ -93,17 +93,7 @@ def test_options_that_do_not_go_together(folder, tmp_path, monkeypatch, words):
     assert run("predict", folder / "model", *tables, *words).exit_code == 2
 
 
-def test_workers_never_take_the_whole_cluster():
-    for cpus in (1.0, 2.0, 3.0, 64.0):
-        for wanted in (None, 1, 7, 100):
-            for most in (0.5, 0.9):
-                shares = allocate_workers({"CPU": cpus}, wanted, most)
-                assert shares.workers * shares.cpus <= most * cpus + 1e-9
-    with pytest.raises(EngineError, match="no processor"):
-        allocate_workers({"memory": 1.0})
-
-
-def test_both_files_of_a_model_travel(folder, tmp_path):
-    ModelFiles.read(folder / "model").write(tmp_path / "copy")
-    names = [path.name for path in (folder / "model").iterdir() if path.is_file()]
-    assert filecmp.cmpfiles(folder / "model", tmp_path / "copy", names, shallow=False)[0] == names
+def test_a_cluster_that_is_too_small_is_named():
+    for total, wanted in (({"memory": 1.0}, None), ({"CPU": 2.0}, 3)):
+        with pytest.raises(EngineError, match="processors for"):
+            count_workers(total, wanted)

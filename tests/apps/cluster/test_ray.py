@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -14,7 +16,8 @@ from commands import fail, succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl.apps.cluster.ray import EngineError, connected
 from snefy_ldl.apps.cluster.training import ParquetRows, RayTraining
-from snefy_ldl.errors import TrainingError
+from snefy_ldl.datasets.streams import Stream
+from snefy_ldl.errors import InputError
 from snefy_ldl.snefy import fit_stream
 
 # Ray leaves sockets and old interfaces behind, which are warnings, and none of ours
@@ -57,28 +60,34 @@ def test_a_cluster_that_does_not_answer_is_named():
         pass
 
 
-class KillOne:
-    """Kills one worker after an epoch."""
+class DyingRows(ParquetRows):
+    """Rows whose second worker is killed in the third pass, once."""
 
-    killed = None
+    def shard(self, rank, workers):
+        whole, passes = super().shard(rank, workers), iter(range(100))
 
-    def __call__(self, epoch, pids):
-        if epoch and self.killed is None:
-            self.killed = pids[0]
-            os.kill(self.killed, signal.SIGKILL)
+        def blocks():
+            died = Path(self.addresses[0]) / "died"
+            if rank == 1 and next(passes) == 2 and not died.exists():
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return whole._blocks()
+
+        return Stream(blocks, whole.n_rows, self.counts)
 
 
 def test_a_fit_goes_on_when_a_worker_is_killed(cluster_address, tmp_path):
+    ray = pytest.importorskip("ray")
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have this module
     frame = city_frame()
     frame[:600].to_parquet(tmp_path / "train.parquet", row_group_size=100)
-    rows, test = ParquetRows((str(tmp_path),), tuple(LABELS), tuple(FEATURES)), frame[600:]
-    settings = {"epochs": 40, "n_neurons": 16, "n_readouts": 8, "batch_size": 32, "random_state": 0}
+    rows, test = DyingRows((str(tmp_path),), tuple(LABELS), tuple(FEATURES)), frame[600:]
+    settings = {"epochs": 12, "n_neurons": 16, "n_readouts": 8, "batch_size": 32, "random_state": 0}
     here = fit_stream(SnefyLDL(**settings), rows.stream())
-    killer = KillOne()
-    there = RayTraining(2, cluster_address, on_epoch=killer).fit(SnefyLDL(**settings), rows)
-    assert killer.killed is not None
+    there = RayTraining(2, cluster_address).fit(SnefyLDL(**settings), rows)
+    assert (tmp_path / "died").exists()
     assert there.training_["workers"] == 2
-    assert there.training_["epochs"] == 40
+    assert there.training_["epochs"] == 12
     scores = [model.log_prob(test[FEATURES], test[LABELS]).mean() for model in (here, there)]
     untrained = fit_stream(SnefyLDL(**{**settings, "epochs": 1}), rows.stream())
     untrained = untrained.log_prob(test[FEATURES], test[LABELS]).mean()
@@ -91,5 +100,5 @@ def test_a_row_that_breaks_a_rule_ends_a_fit_with_its_sentence(cluster_address, 
     frame.loc[700, LABELS] = [0.9, 0.9, 0.9]
     frame.to_parquet(tmp_path / "train.parquet", row_group_size=100)
     rows = ParquetRows((str(tmp_path),), tuple(LABELS), tuple(FEATURES))
-    with pytest.raises(TrainingError, match=r"sums to 2\.7"):
-        RayTraining(2, cluster_address).fit(SnefyLDL(epochs=2, random_state=0), rows)
+    with pytest.raises(InputError, match=r"sums to 2\.7"):
+        RayTraining(2, cluster_address, replacements=0).fit(SnefyLDL(epochs=2, random_state=0), rows)

@@ -6,10 +6,8 @@ What is heavy is imported inside functions, so that ``snefy-ldl --help`` answers
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
-import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,12 +31,10 @@ class Given:
     Args:
         quiet: Whether to leave out progress bars.
         sheet: Sheet of the Excel files that are read; None takes the first.
-        backbone: Text of ``--backbone``, or None.
     """
 
     quiet: bool = False
     sheet: str | None = None
-    backbone: str | None = None
 
 
 #: The options of this run.
@@ -260,45 +256,6 @@ def write_picture(figure: Any, out: Path, **options: Any) -> None:
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
-def import_backbone() -> Any:
-    """The network that ``--backbone module:function`` names; its code may be in the working folder.
-
-    Returns:
-        A module of torch or a :class:`snefy_ldl.Backbone`; None if the option was not given.
-
-    Raises:
-        InputError: There is no such module or function, or the function returns something else.
-    """
-    place = given.backbone
-    if place is None:
-        return None
-    from torch import nn
-
-    from snefy_ldl.networks.custom import Backbone
-
-    module_name, sign, name = place.partition(":")
-    if not sign or not module_name or not name.isidentifier():
-        raise input_error(f"--backbone {place}: write MODULE:FUNCTION, for example mynets:make_backbone.")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found = importlib.import_module(module_name)
-    except ImportError as error:
-        raise input_error(f"--backbone {place}: {module_name} cannot be imported: {error}.") from error
-    if not hasattr(found, name):
-        raise input_error(f"--backbone {place}: {module_name} has no {name!r}.")
-    made = getattr(found, name)
-    if not isinstance(made, (nn.Module, Backbone)):
-        try:
-            made = made()
-        except TypeError as error:
-            raise input_error(f"--backbone {place}: it must be a function without arguments ({error}).") from error
-    if not isinstance(made, (nn.Module, Backbone)):
-        kind = type(made).__name__
-        raise input_error(f"--backbone {place}: the function returns a {kind}, not a torch.nn.Module or a Backbone.")
-    return made
-
-
 def load_model(folder: Path, device: str | None = None) -> Any:
     """The model of a folder, as every command loads it.
 
@@ -310,12 +267,11 @@ def load_model(folder: Path, device: str | None = None) -> Any:
         The fitted model; of an AutoLDL the model that it kept, whose ``training_`` records the choice.
 
     Raises:
-        InputError: ``--backbone`` does not name a network.
-        ModelFileError: The folder holds no model, a damaged one, or one whose network ``--backbone`` should name.
+        ModelFileError: The folder holds no model, a damaged one, or one with a custom network, whose code it lacks.
     """
     from snefy_ldl.persistence import load
 
-    model = load(folder, import_backbone(), device)
+    model = load(folder, device=device)
     return model.model_ if "choice_" in vars(model) else model
 
 

@@ -28,9 +28,10 @@ def demo(
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.apps.cli.city import as_frame, fit_city, render, summary_table, two_answers
 
-    typer.echo(f"A made-up city: learning the mix of uses of {rows:,} districts ...")
+    others = max(25, rows // 4)
+    typer.echo(f"A made-up city: learning the mix of uses of {rows:,} districts, judging it on {others:,} others ...")
     out.mkdir(parents=True, exist_ok=True)
-    city = fit_city(rows, max(25, rows // 4), seed, verbose=1)
+    city = fit_city(rows, others, seed, verbose=1)
     first = two_answers(city)
     typer.echo(f"\n{first[0]}. {first[1]}\n")
     Console().print(summary_table(city))
@@ -39,7 +40,6 @@ def demo(
         write_bytes(out / name, table.to_csv(index=False, float_format="%.6g").encode())
     city.model.save(out / "model")
     page, program = out / "index.html", _program()
-    typer.echo(f"Judging it on {len(city.test.D):,} other districts ...")
     train, test, model = out / "train.csv", out / "test.csv", out / "model"
     commands = [
         f"{program} fit {train} --labels {','.join(city.test.label_names)} --out {model}",

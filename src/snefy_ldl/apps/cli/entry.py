@@ -37,7 +37,7 @@ ORDER = (
     *("serve", "explore", "export"),
 )
 #: Options of the program that may stand anywhere on the line: flags, and options with a value.
-FLAGS, VALUES = {"--debug", "--quiet", "-q"}, {"--backbone", "--sheet"}
+FLAGS, VALUES = {"--debug", "--quiet", "-q"}, {"--sheet"}
 Command = Callable[..., None]
 
 
@@ -211,13 +211,6 @@ def options(
     sheet: Annotated[
         str | None, typer.Option(metavar="NAME", help="Sheet of an Excel file, its name or number; else the first.")
     ] = None,
-    backbone: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="For a model with a custom network: the function that builds it. Runs that code; it must be trusted.",
-        ),
-    ] = None,
 ) -> None:
     """Label distribution learning with a full probability density over the simplex."""
-    given.quiet, given.sheet, given.backbone = quiet, sheet, backbone
+    given.quiet, given.sheet = quiet, sheet

@@ -13,7 +13,6 @@ from snefy_ldl.apps.cli.common import (
     given,
     input_error,
     note,
-    say,
     setting,
     split,
     training_kind,
@@ -143,8 +142,8 @@ def fit(
     )
     wanted, chosen = split(labels), split(features) or None
     if stream:
-        trainer = None if ray is None else _ray_training(opt.ray_address(ray), workers or 2)
-        n_features = _fit_stream(model, table, wanted, chosen, form == "counts", trainer)
+        engine = None if ray is None else (opt.ray_address(ray), workers or 2)
+        n_features = _fit_stream(model, table, wanted, chosen, form == "counts", engine)
         summary = f"{n_features} features, {len(wanted)} labels: {table}, read as a stream"
     else:
         reader = LabelReader(wanted or None, chosen, split(drop), id_name, vote_columns(columns), normalize, levels)
@@ -303,10 +302,15 @@ def _fit(model: Any, rows: Labelled, votes: Any, levels: list[str]) -> Any:
 
 
 def _fit_stream(
-    model: Any, folder: Path, labels: list[str], features: list[str] | None, counts: bool, engine: Any
+    model: Any,
+    folder: Path,
+    labels: list[str],
+    features: list[str] | None,
+    counts: bool,
+    engine: tuple[str | None, int] | None,
 ) -> int:
-    """Fit the model to a folder of Parquet files, here or by an engine; returns the number of features."""
-    from snefy_ldl.apps.cluster.training import ParquetRows
+    """Fit the model to a folder of Parquet files, here or on a cluster; returns the number of features."""
+    from snefy_ldl.apps.cluster.training import ParquetRows, RayTraining
     from snefy_ldl.datasets.table_files import TableSource
     from snefy_ldl.snefy import fit_stream
 
@@ -320,16 +324,8 @@ def _fit_stream(
         if engine is None:
             fit_stream(model, rows.stream())
         else:
-            engine.fit(model, rows)
+            RayTraining(engine[1], engine[0]).fit(model, rows)
     return len(names)
-
-
-def _ray_training(address: str | None, workers: int) -> Any:
-    """The engine that trains on a Ray cluster."""
-    from snefy_ldl.apps.cluster.training import RayTraining
-
-    shown = None if given.quiet else lambda epoch, pids: say(f"epoch {epoch} done by {len(pids)} workers", "")
-    return RayTraining(workers, address, on_epoch=shown)
 
 
 def _conclude(model: Any, summary: str, out: Path) -> None:

@@ -14,7 +14,6 @@ from rich.text import Text
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import (
     distinct_columns,
-    given,
     input_error,
     level_list,
     load_model,
@@ -447,16 +446,13 @@ def predict_with_ray(
 
     if out == "-" or Path(out).suffix:
         raise typer.BadParameter("a cluster writes many files: name a folder for them with --out.")
-    if given.backbone is not None:
-        raise input_error("--backbone does not work with --ray: its code is not sent to workers.")
     import_ray()  # raises at once if Ray is missing
     from snefy_ldl.apps.cluster.parquet import ParquetTable
-    from snefy_ldl.apps.cluster.prediction import ModelFiles, predict_on_ray
-    from snefy_ldl.prediction import innermost
+    from snefy_ldl.apps.cluster.prediction import predict_on_ray
+    from snefy_ldl.persistence import load_calibration
 
-    table, files = ParquetTable(tables), ModelFiles.read(model, "auto")
-    fitted, calibration = files.load()
-    fitted = innermost(fitted)
+    table, fitted = ParquetTable(tables), load_model(model, "cpu")
+    calibration = None if interval is None or uncalibrated else load_calibration(model)
     if group_levels(fitted):
         note("a cluster reads tables without their groups: all rows are of unknown groups")
     if written_unit(fitted)[0] != 1.0:
@@ -467,8 +463,8 @@ def predict_with_ray(
     # these Parquet files have all of a table on disk that is asked for here
     names = feature_names(fitted, cast(Any, table), tuple(kept))
     distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
-    if interval is not None and calibration is not None and not uncalibrated:
+    if interval is not None and calibration is not None:
         note_other_levels(calibrated_levels(calibration), interval)
-    work = {"model": files, "features": names, "keep": kept, "interval": interval, "uncalibrated": uncalibrated}
+    work = {"model": fitted, "features": names, "keep": kept, "interval": interval, "calibration": calibration}
     predict_on_ray(work, table, out, opt.ray_address(address), workers)
     say(f"{table.n_rows:,} rows written to {out}", "green")

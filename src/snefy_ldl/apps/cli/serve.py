@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from snefy_ldl.apps.cli import options as opt
-from snefy_ldl.apps.cli.common import given, import_backbone, input_error, load_model, not_an_input, number, say, split
+from snefy_ldl.apps.cli.common import given, input_error, load_model, not_an_input, number, say, split
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import sheet_of
 
@@ -49,9 +49,6 @@ def serve(
         Two models, with rows for the page, behind a token:
           SNEFY_LDL_TOKEN=... snefy-ldl serve model other
           --data rows.csv --host 0.0.0.0 --port 8000
-
-        A model with a custom network, built by code in mynets.py:
-          snefy-ldl serve model --backbone mynets:make_backbone
     """
     try:  # an extra, and torch: only this command needs them
         from snefy_ldl.apps.serve.app import create_app, run
@@ -65,7 +62,7 @@ def serve(
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     limits = Limits(rows=rows, body_bytes=int(body_mb * 1e6), seconds=seconds, connections=connections)
-    app = create_app(models, token=token or None, limits=limits, data=data, backbone=import_backbone())
+    app = create_app(models, token=token or None, limits=limits, data=data)
     run(app, host, port, given.quiet)
 
 
@@ -95,7 +92,7 @@ def explore(
     if out.is_dir():
         raise input_error(f"--out {out} is a folder; name a file in it.")
     not_an_input("--out", out, table)
-    served = load_served(model, model.resolve().name, import_backbone())
+    served = load_served(model, model.resolve().name)
     rows = PageRows.read(served.model, table, id_name, sheet_of(table))
     page = make_page(served.model, rows, served.name, served.calibrated).encode()
     write_bytes(out, page)

@@ -127,8 +127,6 @@ def feature_names(model: SnefyLDL, source: TableSource, others: tuple[str, ...] 
         others = (*labels, *others, *group_levels(model))
         names = [c for c in source.columns if c not in others and not is_answer(c, labels)]
     source.need(names, "features of the model")
-    if model.backbone is not None:  # only the user's own network knows what it takes
-        return names
     wanted = len(columns_of(model) or []) if takes_gaps(model) else model.n_features_in_
     if len(names) != wanted:
         raise input_error(

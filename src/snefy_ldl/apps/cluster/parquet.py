@@ -11,57 +11,38 @@ from snefy_ldl._internal.text import shorten
 from snefy_ldl.datasets.table_files import need_columns
 from snefy_ldl.errors import DataNotFoundError, InputError
 
-__all__ = ["ParquetTable", "find_parquet", "open_address"]
+__all__ = ["ParquetTable", "find_parquet"]
 
 #: Endings of Parquet files.
 ENDINGS = (".parquet", ".pq")
-
-
-def open_address(address: str) -> tuple[Any, str]:
-    """The file system of an address, and the path in it.
-
-    Args:
-        address: a path, or an address that pyarrow can read: ``s3://``, ``gs://``, ``abfs://``, ``hdfs://``,
-            ``file://``.
-
-    Returns:
-        A ``pyarrow.fs.FileSystem`` and a path.
-
-    Raises:
-        InputError: pyarrow does not support this kind of address.
-
-    Example:
-        >>> open_address("file:///data/rows.parquet")[1]
-        '/data/rows.parquet'
-    """
-    from pyarrow import fs  # an extra, loaded where it is used
-
-    if "://" not in address:
-        return fs.LocalFileSystem(), str(Path(address).absolute())
-    try:
-        return tuple(fs.FileSystem.from_uri(address))
-    except (ValueError, NotImplementedError) as error:
-        raise InputError(f"{address}: pyarrow does not support such an address ({error}).") from None
 
 
 def find_parquet(address: str) -> tuple[Any, list[str]]:
     """The Parquet files that an address stands for: itself, or all in a folder, by name, hidden ones left out.
 
     Args:
-        address: of a file or a folder.
+        address: a path of a file or a folder, or an address that pyarrow can read: ``s3://``, ``gs://``, ``abfs://``,
+            ``hdfs://``, ``file://``.
 
     Returns:
-        The file system, and paths in it; none if there is nothing.
+        The ``pyarrow.fs.FileSystem``, and paths in it; none if there is nothing.
+
+    Raises:
+        InputError: pyarrow does not support this kind of address.
 
     Example:
         >>> find_parquet("no-such-folder")[1]
         []
     """
-    from pyarrow import fs
+    from pyarrow import fs  # an extra, loaded where it is used
 
-    system, path = open_address(address)
-    info = system.get_file_info(path)
-    if info.type == fs.FileType.File:
+    system, path = fs.LocalFileSystem(), str(Path(address).absolute())
+    if "://" in address:
+        try:
+            system, path = fs.FileSystem.from_uri(address)
+        except (ValueError, NotImplementedError) as error:
+            raise InputError(f"{address}: pyarrow does not support such an address ({error}).") from None
+    if system.get_file_info(path).type == fs.FileType.File:
         return system, [path]
     inside = system.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
     hidden = re.compile(r"/[._]")
@@ -73,7 +54,7 @@ class ParquetTable:
     """Parquet files with the same columns, whose metadata are read before any work starts.
 
     Args:
-        addresses: files and folders, in the order of their rows; see :func:`open_address`.
+        addresses: files and folders of one file system, in the order of their rows; see :func:`find_parquet`.
 
     Attributes:
         system: the file system that holds them.
@@ -83,8 +64,7 @@ class ParquetTable:
 
     Raises:
         DataNotFoundError: there is no Parquet file at an address.
-        InputError: a file cannot be read, is named twice, lies in another file system than the first one or lacks a
-            column of it, or there are no rows.
+        InputError: a file cannot be read, is named twice, or lacks a column of the first one.
 
     Example:
         >>> import pandas, tempfile
@@ -104,14 +84,13 @@ class ParquetTable:
         self.columns: list[str] = []
         self._fragments: list[Any] = []
         for address in addresses:
-            system, paths = find_parquet(address)
+            self.system, paths = find_parquet(address)
             if not paths:
                 raise DataNotFoundError(f"no Parquet file at {address}.")
-            self.system = self.system or system
-            if system != self.system:
-                raise InputError(f"{address} lies in another file system than {addresses[0]}.")
             for path in paths:
-                fragment = ParquetFileFormat().make_fragment(path, filesystem=system)
+                if path in self.files:
+                    raise InputError(f"{path} is named twice; its rows would be counted twice.")
+                fragment = ParquetFileFormat().make_fragment(path, filesystem=self.system)
                 try:
                     names = [str(name) for name in fragment.physical_schema.names]
                 except (pyarrow.ArrowInvalid, OSError) as error:
@@ -120,12 +99,8 @@ class ParquetTable:
                 self.columns = self.columns or names
                 if missing := [name for name in self.columns if name not in names]:
                     raise InputError(f"{path} lacks columns that {self.files[0]} has: {shorten(missing)}.")
-                if path in self.files:
-                    raise InputError(f"{path} is named twice; its rows would be counted twice.")
                 self._fragments.append(fragment)
         self.n_rows = sum(int(fragment.metadata.num_rows) for fragment in self._fragments)
-        if not self.n_rows:
-            raise InputError(f"{self.files[0]} holds no rows.")
 
     @property
     def files(self) -> list[str]:

@@ -1,22 +1,20 @@
-"""Connecting to a Ray cluster, and how it is divided among workers."""
+"""Connecting to a Ray cluster, and the errors of its workers."""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from snefy_ldl.errors import SnefyError
+from snefy_ldl.errors import InputError, SnefyError
 
-__all__ = ["EngineError", "allocate_workers", "connected", "import_ray"]
+__all__ = ["EngineError", "connected", "count_workers", "import_ray", "translate"]
 
-#: Fraction of the processors that all workers together may use; the rest is for Ray itself.
-MOST_CPUS = 0.9
 #: Bytes of the object store of a cluster that is started here.
 STORE_BYTES = 512 << 20
 #: Seconds within which a cluster must accept a connection.
@@ -24,7 +22,7 @@ CONNECT_SECONDS = 10.0
 
 
 class EngineError(SnefyError, RuntimeError):
-    """The cluster could not finish the work: there is none, it has no processor, or workers fail repeatedly."""
+    """The cluster could not finish the work: there is none, it is too small, or workers fail repeatedly."""
 
 
 def import_ray() -> Any:
@@ -46,7 +44,7 @@ def import_ray() -> Any:
 
 
 @contextmanager
-def connected(address: str | None = None, workers: int | None = None) -> Iterator[Any]:
+def connected(address: str | None = None, workers: int | None = None, show: bool = False) -> Iterator[Any]:
     """Connect to a cluster for the duration of a ``with`` block.
 
     An existing connection is used and left open. Otherwise the cluster at the address is joined and the library's code
@@ -55,6 +53,7 @@ def connected(address: str | None = None, workers: int | None = None) -> Iterato
     Args:
         address: of a cluster, as Ray takes it: ``"auto"`` or ``"10.0.0.1:6379"``; None starts one.
         workers: processors of a cluster that is started here; by default all of this machine.
+        show: whether to show what workers print.
 
     Yields:
         The module ``ray``.
@@ -62,31 +61,27 @@ def connected(address: str | None = None, workers: int | None = None) -> Iterato
     Raises:
         ImportError: Ray is not installed.
         EngineError: there is no cluster at the address.
+        InputError: the data break a rule, as a worker found.
     """
-    ray = import_ray()
-    if ray.is_initialized():
-        yield ray
-        return
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    ray, joined = import_ray(), False
+    options: dict[str, Any] = {"log_to_driver": show, "logging_level": logging.ERROR}
     if address is None:
-        ray.init(
-            num_cpus=workers or os.cpu_count() or 1,
-            include_dashboard=False,
-            object_store_memory=STORE_BYTES,
-            **quiet,
-        )
-    else:
-        package = str(Path(__file__).resolve().parents[2])  # workers need no disk that holds the library
-        try:
-            _check_reachable(address)
-            ray.init(address=address, runtime_env={"py_modules": [package]}, **quiet)
-        except (OSError, ValueError, RuntimeError) as error:
-            words = " ".join(str(error).split())
-            raise EngineError(f"no Ray cluster answers at {address} ({words}). Start one: ray start --head") from None
+        options |= {"num_cpus": workers or os.cpu_count(), "object_store_memory": STORE_BYTES}
+    else:  # workers need no disk that holds the library
+        options |= {"address": address, "runtime_env": {"py_modules": [str(Path(__file__).resolve().parents[2])]}}
+    try:
+        if not ray.is_initialized():
+            _check_reachable(address or "")
+            ray.init(include_dashboard=None if address else False, **options)
+            joined = True
+    except (OSError, ValueError, RuntimeError) as error:
+        words = " ".join(str(error).split())
+        raise EngineError(f"no Ray cluster answers at {address} ({words}). Start one: ray start --head") from None
     try:
         yield ray
     finally:
-        ray.shutdown()
+        if joined:
+            ray.shutdown()
 
 
 def _check_reachable(address: str) -> None:
@@ -96,49 +91,43 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
 
 
-@dataclass(frozen=True)
-class Allocation:
-    """The resources of each worker.
-
-    Args:
-        workers: number of workers at a time.
-        cpus: processors per worker, less than one.
-        gpus: GPUs per worker; several workers may share one.
-    """
-
-    workers: int
-    cpus: float
-    gpus: float
-
-
-def allocate_workers(total: dict[str, float], wanted: int | None = None, most_cpus: float = MOST_CPUS) -> Allocation:
-    """Divide a cluster among workers, leaving some of it for Ray itself.
+def count_workers(total: dict[str, float], wanted: int | None = None) -> int:
+    """How many workers a cluster takes, one per processor.
 
     Args:
         total: what the cluster has, as ``ray.cluster_resources()`` returns it.
         wanted: number of workers; by default one per processor.
-        most_cpus: fraction of the processors that all workers together may use.
 
     Returns:
-        The resources of each worker.
+        The number.
 
     Raises:
-        EngineError: the cluster has no processor.
+        EngineError: the cluster has fewer processors.
 
     Example:
-        >>> allocate_workers({"CPU": 2.0})
-        Allocation(workers=2, cpus=0.9, gpus=0.0)
-        >>> allocate_workers({"CPU": 8.0, "GPU": 1.0}, wanted=4)
-        Allocation(workers=4, cpus=0.9, gpus=0.25)
+        >>> count_workers({"CPU": 8.0}), count_workers({"CPU": 8.0}, 3)
+        (8, 3)
     """
-    cpus, gpus = float(total.get("CPU", 0.0)), float(total.get("GPU", 0.0))
-    if cpus <= 0.0:
-        raise EngineError("the Ray cluster has no processor to work on: give its nodes some, ray start --num-cpus=...")
-    workers = wanted or max(1, int(cpus))
-    share = min(most_cpus, most_cpus * cpus / workers)
-    return Allocation(workers, _round_down(share), _round_down(min(1.0, gpus / workers)) if gpus else 0.0)
+    cpus = int(total.get("CPU", 0.0))
+    if (wanted or 1) > cpus:
+        raise EngineError(f"the Ray cluster has {cpus} processors for {wanted or 1} workers: add nodes, ray start ...")
+    return wanted or cpus
 
 
-def _round_down(share: float) -> float:
-    """Ray counts in ten-thousandths; rounded up, the last worker would not fit."""
-    return int(share * 10_000 + 1e-6) / 10_000
+def translate(error: BaseException) -> Exception:
+    r"""An error of Ray's as one of ours: a rule that the data break, if a worker raised that, else what Ray says last.
+
+    Args:
+        error: that Ray raised; its text ends with the traceback of the worker.
+
+    Returns:
+        The exception to raise.
+
+    Example:
+        >>> translate(RuntimeError("Traceback ...\n  in f\nsnefy_ldl.errors.InputError: a.parquet: a is inf"))
+        InputError('a.parquet: a is inf')
+    """
+    text = str(error).strip()
+    if found := re.search(r"snefy_ldl\.errors\.\w+: (.+)", text):
+        return InputError(found[1])
+    return EngineError(f"Ray gave up: {(text.splitlines() or [type(error).__name__])[-1]}")

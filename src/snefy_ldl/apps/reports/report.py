@@ -777,7 +777,7 @@ class Report:
         rows: The judged rows.
         parts: Which model answered for which rows.
         answers: The answers.
-        rivals: Names of the simple rivals.
+        rivals: Names of the simple rivals, and of further ones.
         scores: Measures of the model and its rivals.
         trust: Coverage before and after calibration; None for votes.
         importance: What shuffling each column costs, the most important first.
@@ -847,6 +847,7 @@ def make_report(
     train: JudgedRows | None = None,
     folds: int = 0,
     calibration: Any = None,
+    rivals: Sequence[Rival] = (),
     random_state: int = 0,
 ) -> Report:
     """All figures of a report.
@@ -857,6 +858,7 @@ def make_report(
         train: Rows that the simple rivals learn from; None lets them learn from four fifths of the judged rows.
         folds: Judge the model's settings by cross-validation, fitted again so many times; 0 judges the model itself.
         calibration: Conformalized intervals of level 0.9; None calibrates each half of the rows on the other.
+        rivals: Further answers for the judged rows to compare with.
         random_state: Seed of folds, halves and shuffles.
 
     Returns:
@@ -880,7 +882,8 @@ def make_report(
     answers = ask(parts, rows, random_state)
     numbers = _feature_numbers(model, rows.features)
     others = None if train is None else (train, _feature_numbers(model, train.features))
-    rivals = fit_rivals(rows, numbers, others, density=answers.kind != "shares with zeros", by_group=folds > 0)
+    simple = fit_rivals(rows, numbers, others, density=answers.kind != "shares with zeros", by_group=folds > 0)
+    rivals = [*simple, *rivals]
     groups, looked = worst_groups(answers, rows)
     order, random = np.argsort(answers.width, kind="stable"), np.random.default_rng(random_state)
     known = (answers.log_prob, answers.mean)

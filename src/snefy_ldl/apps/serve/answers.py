@@ -30,13 +30,13 @@ class Asked:
 
     Args:
         served: the model when the request arrived; reloading does not affect it.
-        X: features (N, d), or what a custom network takes.
+        X: features (N, d).
         limits: of the service.
         deadline: when nobody waits for the answer any more, on the clock of ``time.monotonic``.
     """
 
     served: ServedModel
-    X: Any
+    X: Array
     limits: Limits
     deadline: float
 
@@ -226,7 +226,7 @@ def _intervals(dist: Any, levels: list[float]) -> Array:
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
+def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Array:
     """Features of rows that are given as objects by name, or as lists in the model's order.
 
     Args:
@@ -234,21 +234,18 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
         rows: each a dict with at least the model's columns, or a list of them.
 
     Returns:
-        Finite numbers (N, d), encoded by the model's columns; for a custom network, numbers of any shape, or the list
-        itself if the network has a ``collate``.
+        Finite numbers (N, d), encoded by the model's columns.
 
     Raises:
         Fault: 422, a cell is missing or does not fit its column; row and field are named.
 
     Example:
         >>> from types import SimpleNamespace
-        >>> served = SimpleNamespace(features=["a", "b"], model=SimpleNamespace(columns_=None), is_custom=False)
+        >>> served = SimpleNamespace(features=["a", "b"], model=SimpleNamespace(columns_=None))
         >>> feature_rows(served, [{"b": 2, "a": 1, "other": "x"}, [3, 4.5]])
         array([[1. , 2. ],
                [3. , 4.5]])
     """
-    if served.is_custom:
-        return _custom_rows(rows) if served.takes_numbers else list(rows)
     columns, cells = served.model.columns_, _cells(served, rows)
     if isinstance(columns, TableEncoder) and not (columns.is_plain and not columns.has_gaps):
         return _encoded(cells, columns, served.features or [])
@@ -261,17 +258,6 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
                 raise Fault(422, message, number, field)
     table = np.array(cells, dtype=np.float64)
     return table if columns is None else columns.transform(table)
-
-
-def _custom_rows(rows: Sequence[Any]) -> Array:
-    """Rows of numbers for a custom network."""
-    try:
-        table = np.array(rows, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        table = np.full(1, np.nan)
-    if not np.isfinite(table).all():
-        raise Fault(422, "rows for this custom network must be lists of finite numbers, all of the same shape.")
-    return table
 
 
 def _cells(served: ServedModel, rows: Sequence[Any]) -> list[Sequence[Any]]:

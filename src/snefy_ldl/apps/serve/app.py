@@ -26,8 +26,8 @@ from snefy_ldl.apps.serve.answers import answer
 from snefy_ldl.apps.serve.explorer import PageRows, make_page
 from snefy_ldl.apps.serve.limits import Fault, Limits
 from snefy_ldl.apps.serve.schemas import QUESTIONS, Question
-from snefy_ldl.apps.serve.store import ModelStore, ServedModel, model_card
-from snefy_ldl.errors import InputError, SnefyError
+from snefy_ldl.apps.serve.store import ModelStore, ServedModel
+from snefy_ldl.errors import SnefyError
 
 __all__ = ["create_app"]
 
@@ -59,7 +59,6 @@ def create_app(
     token: str | None = None,
     limits: Limits | None = None,
     data: str | Path | None = None,
-    backbone: Any = None,
 ) -> FastAPI:
     """The service as an ASGI application.
 
@@ -68,7 +67,6 @@ def create_app(
         token: that every request must send (``Authorization: Bearer ...``); None for no authentication.
         limits: on requests; the defaults of :class:`Limits` if None.
         data: table whose rows the page at ``/`` shows; by default one typical row.
-        backbone: custom network of models that were saved without its code, as for ``SnefyLDL.load``.
 
     Returns:
         The application; its models are ``app.state.store``.
@@ -83,7 +81,7 @@ def create_app(
             ...
         snefy_ldl.errors.InputError: name at least one model folder to serve.
     """
-    store, limits = ModelStore([Path(folder) for folder in folders], backbone), limits or Limits()
+    store, limits = ModelStore([Path(folder) for folder in folders]), limits or Limits()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -184,8 +182,6 @@ def _add_pages(app: FastAPI, store: ModelStore, data: Path | None) -> None:
 
     def make(served: ServedModel) -> str:
         """The explorer page of a model's current version, made once."""
-        if served.is_custom:
-            raise InputError("the page cannot run a custom network in the browser; use /v1/predict instead.")
         with lock:
             if pages.get(served.name, ("", ""))[0] != served.version:
                 rows = None if data is None else PageRows.read(served.model, data)
@@ -194,13 +190,9 @@ def _add_pages(app: FastAPI, store: ModelStore, data: Path | None) -> None:
 
     @app.get("/v1/models", response_model=None)
     async def models() -> Response:
-        """The models by name."""
-        return _Json({"models": [{"name": one.name, "version": one.version} for one in store.models]})
-
-    @app.get("/v1/model", response_model=None)
-    async def model(name: str | None = None) -> Response:
-        """A model's card: training data, measures and limitations."""
-        return _Json(model_card(store.get(name)))
+        """The models: names, labels, and the features that a row must have."""
+        what = ("name", "version", "labels", "features")
+        return _Json({"models": [{name: getattr(one, name) for name in what} for one in store.models]})
 
     @app.get("/healthz", response_model=None)
     async def healthz() -> Response:

@@ -15,15 +15,14 @@ class Question(BaseModel):
     """What every request contains: rows, and which model to ask.
 
     Attributes:
-        rows: objects with at least the model's features by name, or lists in the model's order; a custom network may
-            also take nested lists or texts.
+        rows: objects with at least the model's features by name, or lists in the model's order.
         model: name of the model; the first by default.
     """
 
     model_config = ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
 
     rows: Annotated[
-        list[dict[str, Any] | list[Any] | str],
+        list[dict[str, Any] | list[Any]],
         Field(min_length=1, description="Rows of the table: objects with the features by name."),
     ]
     model: Annotated[str | None, Field(description="Name of the model; the first by default.")] = None
