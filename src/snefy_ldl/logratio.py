@@ -8,7 +8,7 @@ mixture of presences and Gaussians (:mod:`snefy_ldl.networks.mixture`).
 
 The mixture starts as the Student distribution that fits held-out residuals best, which training can only improve. Five
 members each leave out one fold and stop at one common step: every row is a validation row once. Where training gains
-less than a standard error, the Student distribution stays, as one member.
+nothing, the Student distribution stays, as one member.
 """
 
 from __future__ import annotations

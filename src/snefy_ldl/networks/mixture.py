@@ -303,8 +303,8 @@ def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int,
                 )
             return log_prob.detach().gather(0, owners[None])[0]
 
-    start = best = held_out()
-    best_step, state, first = 0, net.state(), net.state()
+    best = held_out()
+    best_step, state = 0, net.state()
     slow = [value.requires_grad_() for value in (net.hidden, net.hidden_bias, net.out)]
     fast = [value.requires_grad_() for value in (net.out_bias, net.centres, net.log_widths, net.odds)]
     turn = net.turn.requires_grad_()
@@ -328,7 +328,4 @@ def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int,
         loss.backward()
         torch.nn.utils.clip_grad_norm_([*slow, *fast, turn], GRADIENT_NORM)
         adam.step(min(1.0, (step + 1) / WARM_UP))
-    gain = (best - start).double()
-    if best_step and float(gain.mean()) < float(gain.std()) / len(gain) ** 0.5:  # the best of many looks at few rows
-        best, best_step, state = start, 0, first
     return Trained(MixtureNet(**state), best_step, best.double().numpy())
