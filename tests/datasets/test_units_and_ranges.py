@@ -12,7 +12,7 @@ import pytest
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets import load_table
 from snefy_ldl.datasets.cells import cell_numbers
-from snefy_ldl.datasets.columns import GapFiller, TableEncoder, learn_columns, read_encoder
+from snefy_ldl.datasets.columns import TableEncoder, learn_columns, read_encoder
 from snefy_ldl.datasets.labelled import read_labelled
 from snefy_ldl.datasets.shares import Unit, read_shares, strip_unit
 from snefy_ldl.errors import LabelWarning, ModelFileError, TableNote
@@ -127,7 +127,7 @@ def test_rows_outside_the_training_range_are_found():
     assert usual.flags.mean() < 0.03
     assert encoder.outside(climate(3)).describe() == ""
     x = np.random.default_rng(0).normal(size=(500, 1))
-    known = GapFiller.fit(np.hstack([x, x + 0.05 * np.random.default_rng(1).normal(size=(500, 1))]))
+    known = TableEncoder.fit(np.hstack([x, x + 0.05 * np.random.default_rng(1).normal(size=(500, 1))]))
     odd = known.outside(np.array([[2.0, -2.0], [1.0, 1.0]]))  # a new combination of usual values
     assert (odd.beyond.tolist(), odd.flags.tolist()) == ([0.0, 0.0], [True, False])
 

@@ -72,9 +72,7 @@ def takes_gaps(model: SnefyLDL) -> bool:
     Args:
         model: a fitted model.
     """
-    from snefy_ldl.datasets.columns import TableEncoder
-
-    return isinstance(model.columns_, TableEncoder)
+    return model.columns_ is not None and model.columns_.named
 
 
 def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:

@@ -16,7 +16,6 @@ import numpy as np
 
 from snefy_ldl._internal.dists import dist_blocks, to_numpy
 from snefy_ldl._internal.types import Array
-from snefy_ldl.datasets.columns import TableEncoder
 
 #: The share of the rows within the edge, beyond which intervals widen, and the widest of them in units of the others.
 WITHIN, WIDEST = 0.9, 16.0
@@ -124,10 +123,8 @@ def _numbers_of(X: Any, model: Any) -> Array | None:
     columns = getattr(model, "columns_", None)
     if getattr(model, "backbone", None) is not None or hasattr(X, "tocsr"):
         return None
-    if isinstance(columns, TableEncoder):
+    if columns is not None:
         X = columns.transform(X, warn=False)
-    elif columns is not None:
-        X = columns.transform(X)
     try:
         table = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError):

@@ -1,14 +1,13 @@
 """Tables made into numbers: learned by a fit, stored in the model folder, applied again for predictions.
 
-:class:`TableEncoder` reads DataFrames column by column (:mod:`snefy_ldl.datasets.recognise`), :class:`GapFiller`
-arrays, in which NaN is a missing cell. Both are used through :func:`learn_columns`.
+:class:`TableEncoder` reads DataFrames column by column (:mod:`snefy_ldl.datasets.recognise`), and arrays, in which NaN
+is a missing cell.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import scipy.sparse as sp
 
 from snefy_ldl._internal.limits import LARGEST_FEATURE, SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
-from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import as_float, check_features, check_names, refuse_names
 from snefy_ldl.datasets.cells import as_pandas, is_frame
 from snefy_ldl.datasets.recognise import (
@@ -59,120 +58,6 @@ def has_gaps(X: Any) -> bool:
     return table.dtype.kind == "f" and bool(np.isnan(table).any())
 
 
-class _Reader:
-    """What both kinds of readers share."""
-
-    training_range: TrainingRange | None
-    n_in: int
-    is_plain: bool
-
-    def transform(self, table: Any, warn: bool = True) -> Any:
-        """The features of a table."""
-        raise NotImplementedError
-
-    def outside(self, table: Any) -> OutsideRows | None:
-        """How far rows are outside the range of the rows of the fit; None if that is not known.
-
-        Args:
-            table: What ``transform`` takes.
-        """
-        if self.training_range is None or sp.issparse(table):
-            return None
-        return self.training_range.measure(self.transform(table, warn=False))
-
-    def numbers(self, table: Any) -> Any:
-        """A checked array or sparse matrix with the columns of the fit."""
-        if sp.issparse(table) and not self.is_plain:
-            raise InputError("the model was fitted to a table with gaps or columns left out; X must not be sparse.")
-        return check_features(table, n_features=self.n_in, largest=LARGEST_FEATURE, missing=not sp.issparse(table))
-
-
-@dataclass(eq=False)
-class GapFiller(_Reader):
-    """The columns of an array as features: NaN is a missing cell, which gets the median of its column.
-
-    Args:
-        fills: Medians (c,).
-        indicators: For which columns absence is a feature of its own (c,).
-        has_gaps: Whether the array of the fit had missing cells.
-        training_range: The range of the rows of the fit, if it is known.
-
-    Example:
-        >>> filler = GapFiller.fit(np.array([[1.0], [3.0], [np.nan]]))
-        >>> filler.transform([[np.nan], [5.0]])
-        array([[2.],
-               [5.]])
-    """
-
-    fills: Array
-    indicators: Mask
-    has_gaps: bool = False
-    training_range: TrainingRange | None = None
-
-    @classmethod
-    def fit(cls, table: Array) -> GapFiller:
-        """Medians and gaps of an array.
-
-        Args:
-            table: Checked numbers (N, c), NaN if a cell is missing.
-
-        Returns:
-            The encoder.
-
-        Example:
-            >>> GapFiller.fit(np.array([[1.0], [3.0]])).fills
-            array([2.])
-        """
-        fills, missing = fill_values(table)
-        filler = cls(fills, matters(missing), bool(missing.any()))
-        filler.training_range = TrainingRange.of(filler.transform(thin(table)))
-        return filler
-
-    def __post_init__(self) -> None:
-        self.n_in, self.is_plain = len(self.fills), not self.indicators.any()
-        self.n_out = self.n_in + int(self.indicators.sum())
-
-    def transform(self, table: Any, warn: bool = True) -> Any:
-        """The features of an array or of a DataFrame of numbers.
-
-        Args:
-            table: Numbers (N, c).
-            warn: Of no effect.
-
-        Returns:
-            Features (N, d); an array without gaps, or a sparse matrix, comes back as it is.
-
-        Raises:
-            InputError: It has another number of columns, or holds infinity.
-
-        Example:
-            >>> GapFiller(np.zeros(1), np.array([True])).transform([[np.nan], [4.0]])
-            array([[0., 1.],
-                   [4., 0.]])
-        """
-        features = self.numbers(table)
-        if sp.issparse(table):
-            return features
-        missing = np.isnan(features)
-        if missing.any():
-            features = np.where(missing, self.fills.astype(features.dtype), features)
-        return features if self.is_plain else np.hstack([features, missing[:, self.indicators]]).astype(features.dtype)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, which :func:`snefy_ldl.datasets.columns.read_encoder` takes.
-
-        Returns:
-            A dict.
-
-        Example:
-            >>> GapFiller(np.zeros(2), np.array([False, True])).to_dict()
-            {'named': False, 'width': 3, 'fills': [0.0, 0.0], 'indicators': [1]}
-        """
-        where = [int(k) for k in np.flatnonzero(self.indicators)]
-        known = {} if self.training_range is None else {"range": self.training_range.to_dict()}
-        return {"named": False, "width": self.n_out, "fills": self.fills.tolist(), "indicators": where, **known}
-
-
 #: What to do where all that is left is a column of sentences.
 TEXT_ADVICE = (
     "Texts must become numbers first: word embeddings are one way (pip install 'snefy-ldl[text]'), a column each; or "
@@ -188,18 +73,20 @@ NOTE_ADVICE = {
 }
 
 
-class TableEncoder(_Reader):
-    """The columns of a DataFrame as features.
+class TableEncoder:
+    """The columns of a DataFrame, or of an array of numbers, as features.
 
     Args:
         columns: What each column is, learned by :meth:`fit`; or read from a file.
         notes: Notes on how the table was read.
         training_range: The range of the rows of the fit, if it is known.
+        named: Whether the columns have names; those of an array have none.
 
     Attributes:
         columns: What each column is (:mod:`snefy_ldl.datasets.recognise`), in the order of the table.
         notes: One sentence each.
-        names_used: Names of the columns that became features.
+        used: The columns that became features.
+        names_used: Their names.
         names_out: Names of the features (d).
         n_in: Number of columns, c.
         n_out: Number of features, d.
@@ -215,11 +102,17 @@ class TableEncoder(_Reader):
     """
 
     def __init__(
-        self, columns: Iterable[Column], notes: Iterable[str] = (), training_range: TrainingRange | None = None
+        self,
+        columns: Iterable[Column],
+        notes: Iterable[str] = (),
+        training_range: TrainingRange | None = None,
+        named: bool = True,
     ) -> None:
-        self.columns, self.notes, self.training_range = tuple(columns), tuple(notes), training_range
-        self.names_used = [column.name for column in self.columns if column.names_out]
-        self.names_out = [name for column in self.columns for name in column.names_out]
+        self.columns, self.notes = tuple(columns), tuple(notes)
+        self.training_range, self.named = training_range, named
+        self.used = [column for column in self.columns if column.names_out]
+        self.names_used = [column.name for column in self.used]
+        self.names_out = [name for column in self.used for name in column.names_out]
         self.n_in, self.n_out = len(self.columns), len(self.names_out)
         numbers = [column for column in self.columns if isinstance(column, NumberColumn)]
         self.is_plain = len(numbers) == self.n_in and not any(column.indicator for column in numbers)
@@ -230,7 +123,7 @@ class TableEncoder(_Reader):
         """Learn what the columns of a table are.
 
         Args:
-            table: A DataFrame of pandas or polars (N, c).
+            table: A DataFrame of pandas or polars, or an array with NaN if a cell is missing (N, c).
             words: "auto", or a dict from names of columns to what they are: "number", "category", "date", "id",
                 "drop", or "feature" for whatever it is as long as it names no row.
             keep_constant: Whether columns that hold one value only are kept: more rows will come.
@@ -249,6 +142,8 @@ class TableEncoder(_Reader):
             >>> TableEncoder.fit(table, {"sample_id": "number"}).names_out
             ['sample_id', 'ph']
         """
+        if isinstance(table, np.ndarray) or not is_frame(table):
+            return cls._fit_array(check_features(table, largest=LARGEST_FEATURE, missing=True))
         frame = as_pandas(table)
         given = _check_words(words, [str(name) for name in frame.columns])
         if len(frame) == 0:
@@ -270,16 +165,33 @@ class TableEncoder(_Reader):
             encoder.notes += tuple(fixed_group_notes(learned, features, notes))
         return encoder
 
+    @classmethod
+    def _fit_array(cls, table: Array) -> TableEncoder:
+        fills, missing = fill_values(table)
+        learned = zip(fills, matters(missing), np.any(missing, axis=0))
+        columns = [
+            NumberColumn(f"feature {k}", float(fill), bool(matter), bool(gaps))
+            for k, (fill, matter, gaps) in enumerate(learned)
+        ]
+        encoder = cls(columns, named=False)
+        encoder.training_range = TrainingRange.of(encoder.transform(thin(table)))
+        return encoder
+
+    def outside(self, table: Any) -> OutsideRows | None:
+        """How far rows are outside the range of the rows of the fit; None if that is not known.
+
+        Args:
+            table: What ``transform`` takes.
+        """
+        if self.training_range is None or sp.issparse(table):
+            return None
+        return self.training_range.measure(self.transform(table, warn=False))
+
     @property
     def groups(self) -> dict[str, list[int]]:
         """For each column that is used, the numbers of its features."""
-        groups, start = {}, 0
-        for column in self.columns:
-            width = len(column.names_out)
-            if width:
-                groups[column.name] = list(range(start, start + width))
-            start += width
-        return groups
+        ends = np.cumsum([len(column.names_out) for column in self.used]).tolist()
+        return {column.name: [*range(start, end)] for column, start, end in zip(self.used, [0, *ends], ends)}
 
     def transform(self, table: Any, warn: bool = True) -> Any:
         """The features of a table.
@@ -302,7 +214,7 @@ class TableEncoder(_Reader):
             >>> encoder.transform([[7.0, 30.0]])
             array([[ 7., 30.]])
         """
-        if not is_frame(table):
+        if not self.named or not is_frame(table):
             return self._transform_array(table)
         names = [column.name for column in self.columns]
         if self.is_plain:
@@ -318,12 +230,12 @@ class TableEncoder(_Reader):
             features = frame.to_numpy() if single else np.array(frame.to_numpy(), dtype=dtype, order="C")
             if features.min() >= -LARGEST_FEATURE and features.max() <= LARGEST_FEATURE:  # and no gap: NaN is neither
                 return features
-        features, start, odd = np.empty((len(frame), self.n_out), dtype=dtype), 0, []
-        for column in self.columns:
-            if width := len(column.names_out):
-                features[:, start : start + width], strange = column.encode(frame[column.name])
-                start += width
-                odd += strange
+        features, start = np.empty((len(frame), self.n_out), dtype=dtype), 0
+        odd: list[OddCells] = []
+        for column in self.used:
+            end = start + len(column.names_out)
+            features[:, start:end], strange = column.encode(frame[column.name])
+            start, odd = end, odd + strange
         if odd and warn:
             warnings.warn(TableNote(describe_odd_cells(odd), odd), stacklevel=4)
         return features
@@ -361,8 +273,7 @@ class TableEncoder(_Reader):
             ['empty']
         """
         frame = self._known_columns(table)
-        used = [column for column in self.columns if column.names_out]
-        return [one for column in used for one in column.encode(frame[column.name])[1]]
+        return [one for column in self.used for one in column.encode(frame[column.name])[1]]
 
     def _known_columns(self, table: Any) -> Any:
         """A frame of pandas, unless a column that is needed is missing, or one is not known."""
@@ -378,13 +289,20 @@ class TableEncoder(_Reader):
                 f"the model was fitted to a table with columns that are no numbers, {shorten(kinds, 4)}; give it a "
                 "DataFrame with these columns, not an array."
             )
-        features = self.numbers(table)
-        if sp.issparse(table):
+        if sp.issparse(table) and not self.is_plain:
+            raise InputError("the model was fitted to a table with gaps or columns left out; X must not be sparse.")
+        sparse = sp.issparse(table)
+        features = check_features(table, n_features=self.n_in, largest=LARGEST_FEATURE, missing=not sparse)
+        if sparse:
             return features
-        if self.is_plain and len(self.names_used) == self.n_in and not np.isnan(features.sum(dtype=np.float64)):
-            return features
-        used = [(column, cells) for column, cells in zip(self.columns, features.T) if isinstance(column, NumberColumn)]
-        return np.hstack([column.features(cells) for column, cells in used])
+        numbers = {k: column for k, column in enumerate(self.columns) if isinstance(column, NumberColumn)}
+        features = features if len(numbers) == self.n_in else features[:, list(numbers)]
+        missing = np.isnan(features)
+        if missing.any():
+            fills = np.array([column.fill for column in numbers.values()], dtype=features.dtype)
+            features = np.where(missing, fills, features)
+        marked = np.flatnonzero([column.indicator for column in numbers.values()])
+        return np.insert(features, marked + 1, missing[:, marked], axis=1) if len(marked) else features
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, which :func:`read_encoder` takes.
@@ -399,13 +317,10 @@ class TableEncoder(_Reader):
         """
         columns = [column.to_dict() for column in self.columns]
         known = {} if self.training_range is None else {"range": self.training_range.to_dict()}
-        return {"named": True, "width": self.n_out, "columns": columns, "notes": list(self.notes), **known}
+        return {"named": self.named, "width": self.n_out, "columns": columns, "notes": list(self.notes), **known}
 
 
-Encoder = TableEncoder | GapFiller
-
-
-def learn_columns(X: Any, words: Any = "auto", keep_constant: bool = False) -> Encoder | None:
+def learn_columns(X: Any, words: Any = "auto", keep_constant: bool = False) -> TableEncoder | None:
     """What turns a user's features into numbers, learned from them.
 
     Args:
@@ -423,14 +338,10 @@ def learn_columns(X: Any, words: Any = "auto", keep_constant: bool = False) -> E
         >>> learn_columns([[1.0, 2.0], [3.0, 4.0]]).n_out
         2
     """
-    if sp.issparse(X):
-        return None
-    if not isinstance(X, np.ndarray) and is_frame(X):
-        return TableEncoder.fit(X, words, keep_constant)
-    return GapFiller.fit(check_features(X, largest=LARGEST_FEATURE, missing=True))
+    return None if sp.issparse(X) else TableEncoder.fit(X, words, keep_constant)
 
 
-def read_encoder(content: Mapping[str, Any] | None) -> Encoder | None:
+def read_encoder(content: Mapping[str, Any] | None) -> TableEncoder | None:
     """The encoder of a model folder's JSON, which was checked before.
 
     Args:
@@ -440,17 +351,14 @@ def read_encoder(content: Mapping[str, Any] | None) -> Encoder | None:
         The encoder, or None.
 
     Example:
-        >>> read_encoder(GapFiller(np.zeros(2), np.array([False, True])).to_dict()).n_out
-        3
+        >>> read_encoder(TableEncoder([NumberColumn("depth", indicator=True)]).to_dict()).n_out
+        2
     """
     if content is None:
         return None
     known = TrainingRange.from_dict(content.get("range"), content["width"])
-    if content["named"]:
-        return TableEncoder([read_column(entry) for entry in content["columns"]], content["notes"], known)
-    indicators = np.zeros(len(content["fills"]), dtype=bool)
-    indicators[content["indicators"]] = True
-    return GapFiller(np.array(content["fills"], dtype=np.float64), indicators, training_range=known)
+    columns = [read_column(entry) for entry in content["columns"]]
+    return TableEncoder(columns, content["notes"], known, content["named"])
 
 
 def columns_of(model: Any) -> list[str] | None:
@@ -468,7 +376,9 @@ def columns_of(model: Any) -> list[str] | None:
         ['rain', 'slope']
     """
     columns = getattr(model, "columns_", None)
-    names = getattr(columns, "names_used", getattr(model, "feature_names_in_", None))
+    if columns is not None and columns.named:
+        return list(columns.names_used)
+    names = getattr(model, "feature_names_in_", None)
     return None if names is None else [str(name) for name in names]
 
 

@@ -12,7 +12,6 @@ from snefy_ldl._internal.rows import take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import as_float, check_count
 from snefy_ldl.datasets.cells import as_pandas, cell_numbers, is_frame
-from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.grouping import in_groups, split_rows
 from snefy_ldl.errors import InputError
 
@@ -191,7 +190,7 @@ class Table:
         # behind a pipeline's transformers the model's columns are not those of the table
         encoder = None if hasattr(model, "steps") else getattr(model, "columns_", None)
         self._kinds: dict[str, str] = {}
-        if isinstance(encoder, TableEncoder):
+        if encoder is not None and encoder.named:
             self._kinds = {str(column.name): column.kind for column in encoder.columns}
 
     def __len__(self) -> int:

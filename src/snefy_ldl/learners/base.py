@@ -30,7 +30,7 @@ from snefy_ldl._internal.validation import (
     check_same_index,
 )
 from snefy_ldl.datasets.cells import frame_of, is_frame
-from snefy_ldl.datasets.columns import Encoder, GapFiller, TableEncoder, has_gaps, learn_columns, read_encoder
+from snefy_ldl.datasets.columns import TableEncoder, has_gaps, learn_columns, read_encoder
 from snefy_ldl.errors import InputError, ModelFileError, TrainingError
 from snefy_ldl.persistence import Asked, read_model, save
 from snefy_ldl.prediction import Estimator
@@ -93,7 +93,7 @@ def _pack_value(value: Any, name: str, arrays: dict[str, Any], prefix: str) -> d
         return {"learner": pack_learner(value, arrays, prefix)}
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, (TableEncoder, GapFiller)):
+    if isinstance(value, TableEncoder):
         value = value.to_dict()
     try:
         json.dumps(value, allow_nan=False)
@@ -243,7 +243,7 @@ class Learner(Estimator, ABC):
     random_state: Any = None
     #: What the columns of a table are; a learner with this argument keeps what makes numbers of any table.
     columns: Any = None
-    columns_: Encoder | None = None
+    columns_: TableEncoder | None = None
     #: Where predicted shares are lifted to; a fit lowers it where observed shares are as small.
     share_floor_: float = PREDICTED_SHARE_FLOOR
 
@@ -312,7 +312,7 @@ class Learner(Estimator, ABC):
         """
         self._check_params()
         columns = learn_columns(X, self.columns or "auto") if is_frame(X) or has_gaps(X) else None
-        if isinstance(columns, TableEncoder):
+        if columns is not None:
             columns.tell_left_out()
         features = _dense(check_features(X) if columns is None else columns.transform(X))
         check_same_index(X, D)

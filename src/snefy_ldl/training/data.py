@@ -32,7 +32,7 @@ from snefy_ldl._internal.validation import (
     common_denominator,
     spread_rest,
 )
-from snefy_ldl.datasets.columns import Encoder, TableEncoder, learn_columns
+from snefy_ldl.datasets.columns import TableEncoder, learn_columns
 from snefy_ldl.datasets.grouping import read_groups
 from snefy_ldl.datasets.objects import Objects, open_rows, split_labels
 from snefy_ldl.datasets.zeros import ZeroOption, ZeroPolicy
@@ -105,11 +105,11 @@ class TrainingData:
             )
         if D is not None and counts is not None:
             raise InputError("fit takes label distributions or counts, not both.")
-        self.columns: Encoder | None = None
+        self.columns: TableEncoder | None = None
         self.feature_names: list[str] | None = None
         self.n_features: int | None = None
         if backbone is None:
-            self.columns = columns if isinstance(columns, Encoder) else learn_columns(X, columns, keep_constant)
+            self.columns = columns if isinstance(columns, TableEncoder) else learn_columns(X, columns, keep_constant)
             self.features = _encode(X, self.columns, warn=self.columns is columns)
             self.feature_names = column_names(X)
             self.n_features = int(X.shape[1]) if self.columns is None else self.columns.n_in
@@ -136,7 +136,7 @@ class TrainingData:
         self.weights = check_sample_weight(sample_weight, self.n_rows)
         self.groups = None if groups is None else read_groups(groups, self.n_rows)
         self.blocks = blocks if self.groups is None else self.groups.first
-        if isinstance(self.columns, TableEncoder) and self.columns is not columns:
+        if self.columns is not None and self.columns is not columns:
             self.columns.tell_left_out(stacklevel=4)
 
     def with_features(self, features: Any) -> TrainingData:
@@ -208,11 +208,9 @@ class TrainingData:
         return None if self.weights is None else torch.as_tensor(self.weights, dtype=torch.float32, device=device)
 
 
-def _encode(X: Any, columns: Encoder | None, warn: bool) -> Any:
+def _encode(X: Any, columns: TableEncoder | None, warn: bool) -> Any:
     """Features as numbers; a sparse matrix, which needs no encoder, is checked."""
-    if isinstance(columns, TableEncoder):
-        return columns.transform(X, warn)
-    return check_features(X, largest=LARGEST_FEATURE) if columns is None else columns.transform(X)
+    return check_features(X, largest=LARGEST_FEATURE) if columns is None else columns.transform(X, warn)
 
 
 def _count_labels(labels: Any) -> int | None:

@@ -18,7 +18,7 @@ from snefy_ldl._internal.adam import Adam
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array
-from snefy_ldl.datasets.columns import Encoder
+from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import TrainingWarning
 from snefy_ldl.networks.backbones import CustomBackbone, Scaling
@@ -71,7 +71,7 @@ class FittedModel:
     optimizer: Adam | None = None
     inputs: Inputs = "features"
     guides: Guides | None = None
-    columns: Encoder | None = None
+    columns: TableEncoder | None = None
     held_log_prob: Array | None = None
     candidates: list[dict[str, Any]] = field(default_factory=list)
     seen: SeenRows | None = None

@@ -16,7 +16,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets.cells import cell_numbers, cell_texts, fitting_formats
-from snefy_ldl.datasets.columns import GapFiller, TableEncoder, learn_columns, read_encoder
+from snefy_ldl.datasets.columns import TableEncoder, learn_columns, read_encoder
 from snefy_ldl.datasets.recognise import OddCells, describe_odd_cells, names_rows
 from snefy_ldl.errors import InputError, TableNote
 
@@ -170,7 +170,7 @@ def test_a_file_gives_the_encoder_back():
     again = read_encoder(json.loads(json.dumps(encoder.to_dict(), allow_nan=False)))
     np.testing.assert_array_equal(again.transform(frame), encoder.transform(frame))
     assert (again.notes, again.columns) == (encoder.notes, encoder.columns)
-    filler = GapFiller.fit(np.where(np.eye(12) > 0, np.nan, 1.5))
+    filler = TableEncoder.fit(np.where(np.eye(12) > 0, np.nan, 1.5))
     again = read_encoder(json.loads(json.dumps(filler.to_dict())))
     np.testing.assert_array_equal(again.transform(np.full((2, 12), np.nan)), filler.transform(np.full((2, 12), np.nan)))
     assert read_encoder(None) is None

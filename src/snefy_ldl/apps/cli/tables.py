@@ -31,10 +31,9 @@ def odd_cells(model: SnefyLDL, table: Any, names: list[str]) -> list[Any]:
     Returns:
         Entries that :func:`~snefy_ldl.apps.cli.common.print_odd_cells` adds up.
     """
-    from snefy_ldl.datasets.columns import TableEncoder
-
     columns = model.columns_
-    return columns.odd_cells(model_rows(model, table, names)) if isinstance(columns, TableEncoder) else []
+    named = columns is not None and columns.named
+    return columns.odd_cells(model_rows(model, table, names)) if named else []
 
 
 def open_table(file: Path) -> TableSource:

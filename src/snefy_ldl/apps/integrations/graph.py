@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from snefy_ldl._internal.progress import track
 from snefy_ldl._internal.special import pair_index
 from snefy_ldl._internal.types import Array
-from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.recognise import NumberColumn
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.linear import CLIP
@@ -85,18 +84,14 @@ class InputColumns(_Tables):
         self.width = int(model.n_features_in_)
         self.encoded = False
         self._fill = columns is not None
-        if isinstance(columns, TableEncoder):
-            used = [column for column in columns.columns if column.names_out]
-            numbers = [column for column in used if isinstance(column, NumberColumn)]
-            self.encoded = len(numbers) < len(used)
+        if columns is not None:
+            numbers = [column for column in columns.used if isinstance(column, NumberColumn)]
+            self.encoded = len(numbers) < len(columns.used)
             self._fill = not self.encoded
-            self.names = columns.names_out if self.encoded else columns.names_used
-            self.width = len(self.names)
+            names = columns.names_out if self.encoded else columns.names_used
+            self.width, self.names = len(names), names if columns.named else self.names
             order = [at for k, one in enumerate(numbers) for at in [k, self.width + k][: 1 + one.indicator]]
             fills = np.array([column.fill for column in numbers])
-        elif columns is not None:
-            self.width, fills = columns.n_in, columns.fills
-            order = [*range(self.width), *(self.width + np.flatnonzero(columns.indicators))]
         if self._fill:
             self.hold(fills=np.asarray(fills, dtype=np.float64), order=np.array(order, dtype=np.int64))
 

@@ -247,7 +247,7 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Array:
                [3. , 4.5]])
     """
     columns, cells = served.model.columns_, _cells(served, rows)
-    if isinstance(columns, TableEncoder) and not (columns.is_plain and not columns.has_gaps):
+    if columns is not None and columns.named and not (columns.is_plain and not columns.has_gaps):
         return _encoded(cells, columns, served.features or [])
     kinds = (int, float) if columns is None or not columns.has_gaps else (int, float, type(None))
     for number, line in enumerate(cells):

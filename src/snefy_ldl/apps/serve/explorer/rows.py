@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.apps.rows import label_names
-from snefy_ldl.datasets.columns import GapFiller, TableEncoder, columns_of
+from snefy_ldl.apps.rows import label_names, takes_gaps
+from snefy_ldl.datasets.columns import TableEncoder, columns_of
 from snefy_ldl.datasets.labelled import find_id
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
 from snefy_ldl.datasets.table_files import TableSource
@@ -65,9 +65,8 @@ class PageRows:
         """
         source, recorded = TableSource(file, sheet), model.training_.get("table", {}).get("id")
         names, texts = columns_of(model) or [], list[str]()
-        if isinstance(model.columns_, TableEncoder):
-            used = (column for column in model.columns_.columns if column.names_out)
-            texts = [column.name for column in used if column.kind != "number"]
+        if takes_gaps(model):
+            texts = [column.name for column in model.columns_.used if column.kind != "number"]
         if not names:
             labels = label_names(model)
             key = find_id(source.columns, id_name)
@@ -177,15 +176,13 @@ def make_controls(model: Any, encoded: Array, changes: bool) -> list[dict[str, A
         middle, unit = (part[0].cpu().double().numpy()[: encoded.shape[1]] for part in (scaler.centre, scaler.scale))
         if not scaler.is_identity():
             encoded = np.vstack([encoded, middle - REACH * unit, middle + REACH * unit])
-    if isinstance(columns, TableEncoder):
+    if columns is not None:
         return [entry for entry in _encoded_controls(columns, encoded) if entry is not None]
     known = getattr(model, "feature_names_in_", None)
-    n_columns = columns.n_in if isinstance(columns, GapFiller) else encoded[:1].size
+    n_columns = encoded[:1].size
     encoded = encoded.reshape(len(encoded), -1)
     names = [f"feature {k}" for k in range(n_columns)] if known is None else [str(name) for name in known]
-    indicators = columns.indicators if isinstance(columns, GapFiller) else np.zeros(n_columns, dtype=bool)
-    extra = n_columns + np.cumsum(indicators) - 1
-    return [_slider(name, k, int(extra[k]) if indicators[k] else None, encoded[:, k]) for k, name in enumerate(names)]
+    return [_slider(name, k, None, encoded[:, k]) for k, name in enumerate(names)]
 
 
 def _encoded_controls(columns: TableEncoder, encoded: Array) -> list[dict[str, Any] | None]:
