@@ -16,7 +16,7 @@ from snefy_ldl._internal.rows import count_rows
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import effects
-from snefy_ldl.explain.refits import Design
+from snefy_ldl.explain.regression import Design
 
 CITY = make_city_districts(n=1500, random_state=0)
 
@@ -127,21 +127,32 @@ def test_intervals_contain_the_known_effects_as_often_as_they_state(n: int) -> N
     assert abs(np.mean(found) - 0.9) < 0.03 + 4.5 * np.std(found, ddof=1) / np.sqrt(40)
 
 
-def test_a_straight_line_by_least_squares() -> None:
-    """The spread of the refits is the standard error of least squares, within resampling error."""
+@pytest.mark.parametrize("grouped", [False, True])
+def test_intervals_against_matrices_written_out(grouped: bool) -> None:
+    """Bell and McCaffrey's formulas with N by N matrices; with equal variances they are close to least squares."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, size=(120, 1))
+    groups = rng.permutation(np.arange(120) // 7) if grouped else np.arange(120)
     share = np.clip(0.5 + 0.05 * x + 0.05 * rng.normal(size=(120, 1)), 0.01, 0.99)
-    one = effects(Truthless(), x, 0, np.hstack([share, 1 - share]), step=0.5, n_refits=2000).entries[2]
+    table = effects(Truthless(), x, 0, np.hstack([share, 1 - share]), step=0.5, groups=groups if grouped else None)
+    one = table.entries[2]
     assert one.regression == pytest.approx(0.5 * np.polyfit(x[:, 0], share[:, 0], 1)[0], abs=0.01)
-    functions = Design.fit(x).of(x)
-    change = (Design.fit(x).of(x + 0.5) - functions).mean(0)
-    left = share[:, 0] - functions @ np.linalg.lstsq(functions, share[:, 0], rcond=None)[0]
-    error = np.sqrt(
-        change @ np.linalg.inv(functions.T @ functions) @ change * (left**2).sum() / (120 - functions.shape[1])
-    )
-    reach = stats.t.ppf(0.95, 116) * error
-    assert one.conf_high - one.regression == pytest.approx(reach, rel=0.2)
+    F = Design.fit(x).of(x)
+    change = (Design.fit(x).of(x + 0.5) - F).mean(0)
+    bread = np.linalg.inv(F.T @ F + np.diag([0.0] + [1e-2] * (F.shape[1] - 1)))
+    left = np.eye(120) - F @ bread @ F.T
+    residual, variance, columns = left @ share[:, 0], 0.0, []
+    for group in np.unique(groups):
+        here = groups == group
+        value, vector = np.linalg.eigh(left[np.ix_(here, here)])
+        weights = vector @ np.diag(value**-0.5) @ vector.T @ F[here] @ bread @ change
+        variance += (weights @ residual[here]) ** 2
+        columns.append(left[:, here] @ weights)
+    M = np.array(columns) @ np.transpose(columns)
+    reach = stats.t.ppf(0.95, np.trace(M) ** 2 / (M**2).sum()) * np.sqrt(variance)
+    assert one.conf_high - one.regression == pytest.approx(reach, rel=0.02)  # the ridge makes I - H no exact projection
+    if not grouped:
+        assert variance == pytest.approx(change @ bread @ change * (residual**2).sum() / (120 - F.shape[1]), rel=0.3)
     larger = effects(Truthless(), x, 0, np.hstack([share, 1 - share]), of=("greater", 0, 1), step=0.5).entries[1]
     assert larger.conf_low < 0.5 * np.polyfit(x[:, 0], share[:, 0] > 0.5, 1)[0] < larger.conf_high
 

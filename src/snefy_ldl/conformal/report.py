@@ -29,8 +29,8 @@ from snefy_ldl.metrics.joint import FEWEST_ROWS, JointCalibration
 
 #: Most rows that the test of joint calibration looks at.
 JOINT_ROWS = 2000
-#: Most rows that the worst slab and the ERT look at, and simulated labels for what perfect intervals would show.
-CONDITIONAL_ROWS, CEILING_DRAWS = 1000, 20
+#: Most rows that the worst slab looks at; numbers of groups by the width of intervals, and by a feature.
+CONDITIONAL_ROWS, SIZES, BINS = 1000, 4, (2, 4, 8)
 #: Columns of the table, in order.
 COLUMNS = ("level", "part", "name", "n", "coverage", "std_error", "expected", "width", "score")
 
@@ -40,11 +40,9 @@ class CoverageReport:
 
     Each row is a dict. ``part`` says what was measured: "marginal" (all labels), "joint" (all labels of a row at once),
     "label", "group", the worst of several groups: "worst group", "SSC" (by width), "FSC" (by a feature) and "worst
-    slab" (of the predicted means and standard deviations), and how far coverage depends on the row: "ERT" (on the
-    predicted means and standard deviations), whose figure is the ``score``. ``expected`` is
-    what intervals with perfect conditional coverage would show; for a worst-of figure it lies below the level, because
-    a minimum of noisy shares does. ``width`` is the mean width, ``score``
-    otherwise the interval (Winkler) score; lower is better for both. A missing value is None.
+    slab" (of the predicted means and standard deviations). ``expected`` is what intervals with perfect conditional
+    coverage would show; the lowest of several noisy shares lies below the level. ``width`` is the mean width, ``score``
+    the interval (Winkler) score; lower is better for both. A missing value is None.
 
     Args:
         table: The rows, dicts with the keys of :data:`COLUMNS`.
@@ -53,7 +51,7 @@ class CoverageReport:
 
     Example:
         >>> row = dict.fromkeys(COLUMNS) | {"part": "joint", "name": "", "n": 10, "coverage": 0.9}
-        >>> CoverageReport([row]).select("joint")[0]["coverage"]
+        >>> CoverageReport([row]).table[0]["coverage"]
         0.9
     """
 
@@ -65,18 +63,6 @@ class CoverageReport:
         import pandas as pd
 
         return pd.DataFrame(self.table, columns=list(COLUMNS))
-
-    def select(self, part: str, name: str | None = None) -> list[dict[str, Any]]:
-        """Rows of one part, or of one name in it.
-
-        Args:
-            part: "marginal", "joint", "label", "group", "worst group", "SSC", "FSC", "worst slab" or "ERT".
-            name: Label or group; None for all of the part.
-
-        Returns:
-            The rows, in the order of the table.
-        """
-        return [row for row in self.table if row["part"] == part and name in (None, row["name"])]
 
     def __rich__(self) -> Table:
         caption = None if self.joint_calibration is None else Text(str(self.joint_calibration))
@@ -102,9 +88,6 @@ def coverage_report(
     groups: Any = None,
     sample_weight: Any = None,
     feature: Any = 0,
-    n_bins: Sequence[int] = (2, 4, 8),
-    n_sizes: int = 4,
-    dependence: bool = True,
     label_names: Sequence[str] | None = None,
 ) -> CoverageReport:
     """Marginal, joint, per-label, per-group and conditional coverage, with widths, scores and what to expect.
@@ -118,10 +101,6 @@ def coverage_report(
         groups: Group of each row, for coverage within groups; handed on to a calibration that used groups.
         sample_weight: Handed on to a calibration that used weights.
         feature: Column of X, or values (N,), that makes the FSC groups; None for no FSC.
-        n_bins: Numbers of FSC groups.
-        n_sizes: Number of SSC groups.
-        dependence: Whether to measure the worst slab and the ERT, which take a few seconds per level (on at most
-            1,000 rows, evenly spaced).
         label_names: Names of the labels; by default those of D or of the model.
 
     Returns:
@@ -153,13 +132,12 @@ def coverage_report(
     if len(titles) != labels.shape[1]:
         raise InputError(f"label_names has {len(titles)} names for {labels.shape[1]} labels.")
     levels, ends, joint = _all_ends(model, X, confidence_level, groups, sample_weight)
-    shown = spaced_rows(len(labels)) if dependence else np.arange(0)
-    predicted = None
+    shown, predicted = spaced_rows(len(labels)), None
     if len(shown) >= FEWEST_COMPARED:
         predicted = predicted_features(take_rows(X, shown), getattr(model, "models_", [model])[0])
     for a, level in enumerate(levels):
         rows = _interval_rows(labels, ends[..., a], level, joint, names, titles)
-        rows += conditional_rows(labels, ends[..., a], level, names, values, n_bins, n_sizes, predicted)
+        rows += conditional_rows(labels, ends[..., a], level, names, values, predicted=predicted)
         table += [{"level": level, **row} for row in rows]
     return CoverageReport(table, _joint_calibration(predictor, X, labels))
 
@@ -251,8 +229,7 @@ def conditional_rows(
     level: float,
     groups: Any = None,
     feature: Array | None = None,
-    n_bins: Sequence[int] = (2, 4, 8),
-    n_sizes: int = 4,
+    n_bins: Sequence[int] = BINS,
     predicted: Array | None = None,
 ) -> list[dict[str, Any]]:
     """How far coverage depends on the row, beside what intervals with perfect conditional coverage would show.
@@ -264,12 +241,11 @@ def conditional_rows(
         groups: Group of each row (N,), for "worst group"; None leaves it out.
         feature: One number per row (N,), for "FSC"; None leaves it out.
         n_bins: Numbers of FSC groups.
-        n_sizes: Number of SSC groups.
-        predicted: What the model predicts for the rows of :func:`spaced_rows`, (n, k), for "worst slab" and "ERT";
-            None leaves these out.
+        predicted: What the model predicts for the rows of :func:`spaced_rows`, (n, k), for "worst slab"; None
+            leaves it out.
 
     Returns:
-        Rows as in :class:`CoverageReport`, means over labels; "ERT" has its figure in ``score``.
+        Rows as in :class:`CoverageReport`, means over labels.
 
     Example:
         >>> D, ends = np.full((4, 2), 0.5), np.tile([0.0, 1.0], (4, 2, 1))
@@ -285,20 +261,16 @@ def conditional_rows(
     if groups is not None:
         per_group = np.stack(list(conditional.group_coverage(groups, D, ends).values()))
         rows.append(worst("worst group", "", per_group.min(axis=0), conditional.group_ceiling(groups, level)))
-    stratified = metrics.size_stratified_coverage(D, ends, n_sizes)
-    expected = float(conditional.ssc_ceiling(ends, n_sizes, level).mean())
-    rows.append(worst("SSC", f"{n_sizes} widths", stratified, expected))
+    stratified = metrics.size_stratified_coverage(D, ends, SIZES)
+    expected = float(conditional.ssc_ceiling(ends, SIZES, level).mean())
+    rows.append(worst("SSC", f"{SIZES} widths", stratified, expected))
     for count in n_bins if feature is not None else ():
         stratified = metrics.feature_stratified_coverage(feature, D, ends, count)
         rows.append(worst("FSC", f"{count} groups", stratified, conditional.fsc_ceiling(feature, count, level)))
     if predicted is not None:
         shown = spaced_rows(len(D))
-        D, ends = D[shown], ends[shown]
-        ceiling = conditional.worst_slab_ceiling(predicted, level, n_draws=CEILING_DRAWS)
-        rows.append(worst("worst slab", "", metrics.worst_slab_coverage(predicted, D, ends), ceiling))
-        excess = metrics.excess_risk_of_coverage(predicted, D, ends, level).mean()
-        ceiling = conditional.ert_ceiling(predicted, level, n_draws=CEILING_DRAWS)
-        rows.append(_row("ERT", "mean label", len(D), (None, None), ceiling, None, excess))
+        slab = metrics.worst_slab_coverage(predicted, D[shown], ends[shown])
+        rows.append(worst("worst slab", "", slab, level))  # other rows measure it than those that found it
     return rows
 
 

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 from snefy_ldl.metrics.conditional import (
-    excess_risk_of_coverage,
     feature_stratified_coverage,
     share_stratified_coverage,
     size_stratified_coverage,
@@ -47,7 +46,6 @@ __all__ = [
     "crps",
     "cumulative_absolute_distance",
     "energy_score",
-    "excess_risk_of_coverage",
     "feature_stratified_coverage",
     "intersection",
     "interval_score",

@@ -17,8 +17,6 @@ from snefy_ldl._internal.validation import as_float, check_confidence, check_cou
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_intervals, check_observed, covered_labels, mean_over_rows
 
-#: Folds and trees of the regression that looks for coverage that depends on x, and the fewest rows of its leaves.
-ERT_FOLDS, ERT_TREES, ERT_LEAF = 5, 50, 10
 
 Groups = NDArray[np.int64]
 
@@ -180,107 +178,6 @@ def worst_slab_coverage(
     return (value, error) if return_std_error else value
 
 
-def worst_slab_ceiling(
-    X: Any,
-    level: float = 0.9,
-    *,
-    min_mass: float = 0.1,
-    n_directions: int = 200,
-    n_draws: int = 50,
-    random_state: Any = 0,
-    return_std_error: bool = False,
-) -> Any:
-    """Expected coverage in the worst slab when every row is covered with probability ``level``.
-
-    Close to ``level``, because the rows that measure are not those that search. By simulation on these features.
-
-    Args:
-        X: Features, (N, d).
-        level: The coverage aimed at.
-        min_mass: As in :func:`worst_slab_coverage`.
-        n_directions: As there.
-        n_draws: Simulated labels.
-        random_state: Seed or numpy Generator.
-        return_std_error: Also return the standard error of the simulation.
-
-    Returns:
-        The expectation, a float; a pair of floats with ``return_std_error``.
-
-    Raises:
-        InputError: Features that are not finite, too few rows, or a level outside (0, 1).
-
-    Example:
-        >>> X = np.random.default_rng(0).normal(size=(400, 2))
-        >>> bool(abs(worst_slab_ceiling(X, 0.9, n_directions=20) - 0.9) < 0.05)
-        True
-    """
-    features, covered = _perfect(X, level, n_draws, random_state)
-    value, _ = _worst_slab(features, covered, min_mass, n_directions, random_state)
-    return mean_over_rows(value, return_std_error)
-
-
-def excess_risk_of_coverage(
-    X: Any, D: Any, intervals: Any, level: float = 0.9, *, random_state: Any = 0, return_std_error: bool = False
-) -> Any:
-    """Excess risk of the target coverage (ERT) of each label, (L,): how well x tells which rows are missed.
-
-    ``E[(Z - c)²] - E[(Z - h(x))²]``, Z whether a row is covered and ``h`` a cross-fitted forest that predicts it from
-    x. It estimates ``E[(P(covered | x) - c)²]`` from below: 0 or less where nothing about x speaks of coverage, and
-    larger the more coverage depends on x (Braun et al., 2025).
-
-    Args:
-        X: Features, (N, d).
-        D: Observed label distributions, (N, L).
-        intervals: Lower and upper ends, (N, L, 2).
-        level: The coverage aimed at, ``c``.
-        random_state: Seed of folds and forests.
-        return_std_error: Also return the standard errors over rows.
-
-    Returns:
-        The excess risk of each label, (L,); a pair of arrays with ``return_std_error``. Smaller is better.
-
-    Raises:
-        InputError: Shapes that do not match, values that are not finite, too few rows, or a level outside (0, 1).
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> X, D = rng.normal(size=(400, 2)), np.full((400, 2), 0.5)
-        >>> intervals = np.stack([np.where(X > 1.3, 0.6, 0.0), np.ones((400, 2))], axis=-1)  # misses where x > 1.3
-        >>> bool((excess_risk_of_coverage(X, D, intervals, 0.9) > 0.03).all())
-        True
-    """
-    covered = covered_labels(D, intervals).astype(np.float64)
-    gains = _excess_risks(_features(X, len(covered)), covered, check_confidence(level, "level"), random_state)
-    return mean_over_rows(gains, return_std_error)
-
-
-def ert_ceiling(
-    X: Any, level: float = 0.9, *, n_draws: int = 20, random_state: Any = 0, return_std_error: bool = False
-) -> Any:
-    """Expected ERT when every row is covered with probability ``level``: 0 less what the forest loses by guessing.
-
-    Args:
-        X: Features, (N, d).
-        level: The coverage aimed at.
-        n_draws: Simulated labels.
-        random_state: Seed of labels, folds and forests.
-        return_std_error: Also return the standard error of the simulation.
-
-    Returns:
-        The expectation, a float below 0; a pair of floats with ``return_std_error``.
-
-    Raises:
-        InputError: Features that are not finite, too few rows, or a level outside (0, 1).
-
-    Example:
-        >>> X = np.random.default_rng(0).normal(size=(200, 2))
-        >>> bool(-0.01 < ert_ceiling(X, 0.9, n_draws=5) < 0.001)
-        True
-    """
-    features, covered = _perfect(X, level, n_draws, random_state)
-    return mean_over_rows(_excess_risks(features, covered, level, random_state).mean(axis=0), return_std_error)
-
-
 def _groups(groups: Any, n_rows: int | None = None) -> tuple[list[Any], Groups]:
     """Names of the groups, sorted, and the group of each row (N,)."""
     try:
@@ -298,32 +195,6 @@ def _features(X: Any, n_rows: int | None) -> Array:
     if features.ndim != 2 or len(features) != (n_rows or len(features)) or not np.isfinite(features).all():
         raise InputError(f"X must be a finite ({n_rows or 'N'}, d) array; got shape {features.shape}.")
     return features
-
-
-def _perfect(X: Any, level: float, n_draws: int, random_state: Any) -> tuple[Array, Array]:
-    """Features, and rows that are covered with probability ``level`` each, (N, n_draws)."""
-    features = _features(X, None)
-    shape = (len(features), check_count("n_draws", n_draws))
-    covered = np.random.default_rng(random_state).random(shape) < check_confidence(level, "level")
-    return features, covered.astype(np.float64)
-
-
-def _excess_risks(features: Array, covered: Array, level: float, random_state: Any) -> Array:
-    """``(Z - c)² - (Z - h(x))²`` of every row and label, h fitted without the row's fold."""
-    from sklearn.ensemble import ExtraTreesRegressor
-
-    if len(features) < ERT_FOLDS * ERT_LEAF:
-        raise InputError(f"{len(features)} rows are too few; ERT needs {ERT_FOLDS * ERT_LEAF}.")
-    rng = np.random.default_rng(random_state)
-    folds = rng.permutation(len(features)) % ERT_FOLDS
-    predicted = np.empty_like(covered)
-    for k in range(ERT_FOLDS):
-        forest = ExtraTreesRegressor(
-            ERT_TREES, min_samples_leaf=ERT_LEAF, bootstrap=True, random_state=int(rng.integers(2**31))
-        )
-        forest.fit(features[folds != k], covered[folds != k])
-        predicted[folds == k] = forest.predict(features[folds == k]).reshape(-1, covered.shape[1])
-    return (covered - level) ** 2 - (covered - predicted) ** 2
 
 
 def _worst_slab(

@@ -115,7 +115,7 @@ def test_report_writes_one_page_that_needs_nothing_else(folder: Path, tmp_path: 
         assert expected in words
     assert "trained on these rows" in words
     assert f"the model was fitted to {FITTED_TO}" in words
-    assert re.search(r"worst slab the lowest coverage .* predictions \d+\.\d% \d+\.\d% ERT", words)
+    assert re.search(r"worst slab the lowest coverage .* predictions \d+\.\d% \d+\.\d%", words)
     assert re.search(r"What the fit tried .*guides \S+ 3 \S+ (kept|not chosen)", words)
 
 

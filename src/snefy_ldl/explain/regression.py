@@ -1,10 +1,9 @@
-"""Effects from the rows themselves: an additive regression with products, fitted again to resampled rows.
+"""Effects from the rows themselves: an additive regression with products, and the standard errors of its effects.
 
 An ensemble's members have seen the same rows, and a flexible model shrinks uncertain effects, so neither the members'
 disagreement nor refits of the model give intervals that contain the true effect as often as they state. A regression
-of what was observed (shares, or which of two is larger, or their log-ratio) on a quadratic spline of every column, with
-products of two columns if there are enough rows, has little bias; its effect is a weighted sum of its coefficients, and
-resampling rows, or whole groups, gives the spread of that sum.
+of the observed labels (shares, or which of two is larger, or their log-ratio) on a quadratic spline of every column,
+with products of two columns if there are enough rows, has little bias. Its effect is a weighted sum of coefficients.
 """
 
 from __future__ import annotations
@@ -13,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy import stats
+from sklearn.preprocessing import SplineTransformer
 
-from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.datasets.cells import cell_numbers
 from snefy_ldl.datasets.grouping import read_groups, split_rows
 from snefy_ldl.explain.features import Table
@@ -24,15 +25,18 @@ from snefy_ldl.explain.features import Table
 FEW_VALUES = 3
 #: Rows per function of the columns, at least: for splines, or else straight lines; and for products of two columns.
 ROWS_PER_FUNCTION, ROWS_PER_PRODUCT = 3, 8
-#: Quantiles at which the curvature of a spline changes, few and many; and rows per function, at least, for many.
-SOME_KNOTS: tuple[float, ...] = (0.5,)
-MANY_KNOTS, ROWS_PER_KNOT = (0.1, 0.3, 0.5, 0.7, 0.9), 20
+#: Knots of a spline, few and many, both ends among them; and rows per function, at least, for many.
+SOME_KNOTS, MANY_KNOTS, ROWS_PER_KNOT = 3, 7, 20
+#: The outer knots are at these quantiles; a spline is linear beyond them.
+ENDS = (0.02, 0.98)
 #: Products are of values cut at so many standard deviations.
 PRODUCT_CLIP = 3.0
 #: Rows of a level without which nothing is said of it.
 FEWEST_OF_LEVEL = 5
 #: Penalty of the squared coefficients, on columns of variance one: no more than what keeps them finite.
 PENALTY = 1e-2
+#: A leverage closer to one than this leaves no residual to speak of.
+FULL_LEVERAGE = 1e-3
 
 
 class Numbers:
@@ -86,21 +90,19 @@ class Design:
     Args:
         mean: Of each column, (d,); it also fills gaps.
         scale: Standard deviation of each column, (d,); 1 for a constant one.
-        ends: Smallest and largest value of each column, standardised, (2, d).
-        knots: Where the curvature of a spline changes, standardised, (K, d).
-        curved: Columns that get a spline.
+        curved: Whether a column gets a spline, (d,).
+        splines: Of the curved columns; None without any.
         products: Whether products of two columns are among the functions.
 
     Example:
-        >>> Design.fit(np.arange(30.0)[:, None]).of(np.array([[3.0], [40.0]])).shape  # constant, line, two curves
-        (2, 4)
+        >>> Design.fit(np.arange(30.0)[:, None]).of(np.array([[3.0], [40.0]])).shape  # constant, line, three splines
+        (2, 5)
     """
 
     mean: Array
     scale: Array
-    ends: Array
-    knots: Array
-    curved: Index
+    curved: Mask
+    splines: Any
     products: bool
 
     @classmethod
@@ -116,33 +118,39 @@ class Design:
         n, d = X.shape
         mean, scale = np.nanmean(X, axis=0), np.nanstd(X, axis=0)
         scale = np.where(scale > 0.0, scale, 1.0)
-        distinct = np.array([len(np.unique(column[np.isfinite(column)])) for column in X.T])
-        curved = np.flatnonzero(distinct > FEW_VALUES)
-        places, n_functions = SOME_KNOTS, 1 + d + 2 * len(curved)
+        curved = np.array([len(np.unique(column[np.isfinite(column)])) > FEW_VALUES for column in X.T])
+        n_curved = int(curved.sum())
+        n_functions = 1 + d + 2 * n_curved
         if n < ROWS_PER_FUNCTION * n_functions:
-            curved = curved[:0]
+            curved[:] = False
             if n < ROWS_PER_FUNCTION * (1 + d):
                 return None
         products = n >= ROWS_PER_PRODUCT * (n_functions + d * (d - 1) // 2)
-        if n >= ROWS_PER_KNOT * (n_functions + (len(MANY_KNOTS) - 1) * len(curved)):
-            places = MANY_KNOTS
-        ends, knots = ((np.nanquantile(X, at, axis=0) - mean) / scale for at in ((0.0, 1.0), places))
-        return cls(mean, scale, ends, knots, curved, products)
+        many = n >= ROWS_PER_KNOT * (n_functions + (MANY_KNOTS - SOME_KNOTS) * n_curved)
+        splines = None
+        if curved.any():
+            # between quantiles and even steps: a skewed column needs knots where its values are rare, too
+            at = np.linspace(*ENDS, MANY_KNOTS if many else SOME_KNOTS)
+            quantiles = np.nanquantile(X[:, curved], at, axis=0)
+            even = np.linspace(quantiles[0], quantiles[-1], len(at))
+            knots = 0.5 * (quantiles + even)
+            splines = SplineTransformer(degree=2, knots=knots, extrapolation="linear", include_bias=False).fit(knots)
+        return cls(mean, scale, curved, splines, products)
 
     def of(self, X: Array) -> Array:
-        """Values of the functions, (N, k); beyond the rows that they were made for curves continue as lines.
+        """Values of the functions, (N, k).
 
         Args:
             X: Columns as numbers, (N, d).
 
         Returns:
-            The constant, the columns, their curves and their products.
+            The constant, the columns, their splines and their products.
         """
-        z = np.where(np.isfinite(X), (X - self.mean) / self.scale, 0.0)
-        inside = np.clip(z[:, self.curved], *self.ends[:, self.curved])
-        beyond = z[:, self.curved] - inside
-        curves = [inside, *(np.maximum(inside - knot, 0.0) for knot in self.knots[:, self.curved])]
-        parts = [np.ones((len(z), 1)), z, *(curve**2 + 2.0 * curve * beyond for curve in curves)]
+        filled = np.where(np.isfinite(X), X, self.mean)
+        z = (filled - self.mean) / self.scale
+        parts = [np.ones((len(z), 1)), z]
+        if self.splines is not None:
+            parts.append(self.splines.transform(filled[:, self.curved]))
         if self.products:
             cut = np.clip(z, -PRODUCT_CLIP, PRODUCT_CLIP)
             first, second = np.triu_indices(z.shape[1], 1)
@@ -150,73 +158,49 @@ class Design:
         return np.hstack(parts)
 
 
-def resample_weights(n_rows: int, random: np.random.Generator, n_refits: int, groups: Any = None) -> Array:
-    """How often each row counts when rows, or whole groups, are drawn again with replacement.
+class Regression:
+    """Least squares of observed labels on functions of the columns, with intervals of average effects.
 
-    Args:
-        n_rows: N.
-        random: where the draws come from.
-        n_refits: how often, B.
-        groups: of the rows, which are then drawn in whole groups of the first level; None draws single rows.
-
-    Returns:
-        (B, N).
-
-    Example:
-        >>> resample_weights(4, np.random.default_rng(0), 2).sum(axis=1)
-        array([4., 4.])
-    """
-    which = (
-        np.arange(n_rows) if groups is None else np.unique(read_groups(groups, n_rows).first, return_inverse=True)[1]
-    )
-    n_groups = int(which.max()) + 1
-    drawn = random.multinomial(n_groups, np.full(n_groups, 1.0 / n_groups), size=n_refits)
-    return drawn[:, which].astype(np.float64)
-
-
-class Refits:
-    """Regressions of what was observed on functions of the columns: of all rows, and of rows drawn again.
+    Standard errors allow for unequal variances, and for rows of a group that belong together (CR2 of Bell and
+    McCaffrey, with their degrees of freedom): residuals of a group are multiplied by ``(I - H)^(-1/2)``, H the group's
+    block of the hat matrix, so that few rows or few groups do not make intervals too narrow.
 
     Args:
         table: the rows, with their groups where they have some.
-        observed: what was observed, (N, Q); rows with NaN are left out.
-        n_refits: how often rows, or whole groups, are drawn again.
-        random: where the draws come from.
+        observed: the observed labels, (N, Q); rows with NaN are left out.
 
     Attributes:
         design: the functions; None where the columns are too many for the rows.
 
+    References:
+        Bell & McCaffrey, Bias reduction in standard errors for linear regression with multi-stage samples, Survey
+        Methodology 28(2), 2002. Imbens & Kolesár, Robust standard errors in small samples, 2016.
+
     Example:
         >>> x = np.arange(30.0)[:, None]
-        >>> one = Refits(Table(x), 2.0 * x, 5, np.random.default_rng(0))
-        >>> effect, ends = one.interval(x + 1.0, x, 1.0, 0.9)
+        >>> effect, ends = Regression(Table(x), 2.0 * x).interval(x + 1.0, x, 1.0, 0.9)
         >>> effect.round(2)
         array([2.])
     """
 
-    def __init__(self, table: Table, observed: Array, n_refits: int, random: np.random.Generator) -> None:
+    def __init__(self, table: Table, observed: Array) -> None:
         self.numbers = Numbers(table)
         known: Mask = np.asarray(np.isfinite(observed).all(axis=1))
         X, y = self.numbers.of(table.X)[known], observed[known]
         self.design = Design.fit(X)
         if self.design is None:
             return
-        functions = self.design.of(X)
-        penalty = PENALTY * np.eye(functions.shape[1])
-        penalty[0, 0] = 0.0
-        self.freedom = len(X) - functions.shape[1]
-        # resampled rows are fewer distinct ones, so refits vary more than estimates from new rows do
-        self.factor = np.sqrt(self.freedom / len(X))
-        groups = None if table.groups is None else np.asarray(read_groups(table.groups, len(table)).first)[known]
-        if groups is not None:
-            self.freedom, self.factor = min(self.freedom, len(np.unique(groups)) - 1), 1.0
-
-        def fit(weight: Array) -> Array:
-            weighted = functions * weight[:, None]
-            return np.asarray(np.linalg.solve(weighted.T @ functions + penalty, weighted.T @ y), dtype=np.float64)
-
-        self.coefficients = fit(np.ones(len(X)))  # (k, Q)
-        self.refitted = np.stack([fit(weight) for weight in resample_weights(len(X), random, n_refits, groups)])
+        F = self.design.of(X)
+        penalty = np.diag(np.append(0.0, np.full(F.shape[1] - 1, PENALTY)))
+        self.functions = F  # (N, k)
+        self.inverse: Array = np.asarray(np.linalg.inv(F.T @ F + penalty), dtype=np.float64)
+        self.coefficients = self.inverse @ (F.T @ y)  # (k, Q)
+        self.residuals = y - F @ self.coefficients
+        groups = np.arange(len(table)) if table.groups is None else read_groups(table.groups, len(table)).first
+        _, number = np.unique(np.asarray(groups)[known], return_inverse=True)
+        #: Sums rows by group, (G, N).
+        self.sums = sp.csr_matrix((np.ones(len(X)), (number, np.arange(len(X)))))
+        self.adjusted = _adjusted(F, self.inverse, None if table.groups is None else number)
 
     def interval(self, after: Any, before: Any, stretch: Any, confidence_level: float) -> tuple[Array, Array]:
         """The average effect of other values in the rows, with its interval.
@@ -228,12 +212,34 @@ class Refits:
             confidence_level: strictly between 0 and 1.
 
         Returns:
-            The effects (Q,), and ends ``effect ± t · (standard deviation of the refits)``, (Q, 2).
+            The effects (Q,), and ends ``effect ± t · (standard error)``, (Q, 2).
         """
         assert self.design is not None
         change = self.design.of(self.numbers.of(after)) - self.design.of(self.numbers.of(before))
         average = (change / stretch).mean(axis=0)
         effect = np.asarray(average @ self.coefficients, dtype=np.float64)
-        spread = (average @ self.refitted).std(axis=0, ddof=1)
-        reach: Array = stats.t.ppf(0.5 + confidence_level / 2, max(self.freedom, 1)) * self.factor * spread
+        weights = self.adjusted @ (self.inverse @ average)  # (N,)
+        error = np.sqrt(np.square(self.sums @ (weights[:, None] * self.residuals)).sum(axis=0))
+        # Satterthwaite: of the squares' covariance M if all rows vary alike, (tr M)² / tr M²
+        totals = self.sums @ (weights[:, None] * self.functions)  # (G, k)
+        size, fitted = self.sums @ weights**2, ((totals @ self.inverse) * totals).sum(axis=1)
+        product = self.inverse @ (totals.T @ totals)
+        squares = float(((size - fitted) ** 2 - fitted**2).sum() + (product * product.T).sum())
+        freedom = max(float((size - fitted).sum()) ** 2 / squares, 1.0) if squares > 0.0 else 1.0
+        reach = stats.t.ppf(0.5 + confidence_level / 2, freedom) * error
         return effect, np.asarray(np.stack([effect - reach, effect + reach], axis=-1), dtype=np.float64)
+
+
+def _adjusted(functions: Array, inverse: Array, groups: Any) -> Array:
+    """``(I - H)^(-1/2)`` of each group, applied to its rows of functions, (N, k); None makes each row a group."""
+    if groups is None:
+        leverage = ((functions @ inverse) * functions).sum(axis=1)
+        return functions / np.sqrt(np.maximum(1.0 - leverage, FULL_LEVERAGE))[:, None]
+    root = np.linalg.cholesky(inverse)
+    adjusted = functions.copy()
+    for group in range(int(groups.max()) + 1):
+        rows = groups == group
+        U, s, _ = np.linalg.svd(functions[rows] @ root, full_matrices=False)
+        stretch = 1.0 / np.sqrt(np.maximum(1.0 - s**2, FULL_LEVERAGE)) - 1.0
+        adjusted[rows] += (U * stretch) @ (U.T @ functions[rows])
+    return adjusted
