@@ -13,7 +13,7 @@ import numpy as np
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_confidence, check_count, check_distributions
+from snefy_ldl._internal.validation import check_confidence, check_distributions
 from snefy_ldl.datasets.grouping import in_groups
 from snefy_ldl.datasets.recognise import CategoryColumn
 from snefy_ldl.errors import InputError

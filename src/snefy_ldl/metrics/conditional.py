@@ -17,7 +17,6 @@ from snefy_ldl._internal.validation import as_float, check_confidence, check_cou
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.averages import check_intervals, check_observed, covered_labels, mean_over_rows
 
-
 Groups = NDArray[np.int64]
 
 
