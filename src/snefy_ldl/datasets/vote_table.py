@@ -19,6 +19,7 @@ from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_counts, column_names
 from snefy_ldl.datasets.cells import cell_text, first_repeat
+from snefy_ldl.datasets.scales import label_order
 from snefy_ldl.datasets.shares import label_numbers
 from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError
@@ -82,7 +83,9 @@ class VoteTable:
             item: column with the item's name.
             annotator: column with the annotator's name, or None if there is none.
             label: column with the label; rows without one (None, NaN, "") are skipped.
-            label_names: the labels in the order wanted; by default all that occur, sorted.
+            label_names: the labels in the order wanted; by default all that occur, in the order of the column's
+                categories (ordered ones of pandas, an Enum of polars), of numbers or of a known scale of words
+                (low, medium, high), else sorted.
             repeats: what to do when an annotator votes on an item again: count "all", keep the "first" or the "last",
                 or raise an "error".
 
@@ -110,7 +113,7 @@ class VoteTable:
             raise InputError(f"column {label!r} holds no vote at all.")
         items, where = _codes(columns[item])
         voters, who = ([], np.full(len(where), -1)) if annotator is None else _codes(columns[annotator])
-        names, what = _label_codes([columns[label][row] for row in given], label_names)
+        names, what = _label_codes([columns[label][row] for row in given], label_names, table[label])
         votes = cls(where[given], who[given], what, items, voters, names)
         if repeats not in ("all", "first", "last", "error"):
             raise InputError(f'repeats={repeats!r}: use "all", "first", "last" or "error".')
@@ -301,15 +304,12 @@ def _codes(values: Sequence[Hashable]) -> tuple[list[Any], Index]:
     return list(where), np.array([where[value] for value in values], dtype=np.intp)
 
 
-def _label_codes(values: Sequence[Any], label_names: Sequence[Any] | None) -> tuple[list[str], Index]:
+def _label_codes(values: Sequence[Any], label_names: Sequence[Any] | None, column: Any) -> tuple[list[str], Index]:
     """Label names as text, and which label each vote is for; whole numbers in floats (1.0) lose their point."""
     texts = [cell_text(value) for value in values]
     if label_names is None:
-        distinct = set(texts)
-        try:
-            names = sorted(distinct, key=float)
-        except ValueError:
-            names = sorted(distinct)
+        distinct = sorted(set(texts))
+        names = label_order(distinct, column) or distinct
     else:
         names = [cell_text(name) for name in label_names]
     where = {name: r for r, name in enumerate(names)}
