@@ -2,11 +2,9 @@
 
     python benchmarks/conformal.py --splits 100 --jobs 16 --minutes 6    # resumable: one line per split
     python benchmarks/conformal.py --report                              # tables from what is there
-    python benchmarks/conformal.py --records FILE --paper FOLDER         # the paper's records, for its report
     python benchmarks/conformal.py --speed                               # 100,000 rows x 9 labels
 
-Each split is 50 % training, 25 % calibration, 25 % test, as in the paper, with the rows of ``reproduction``: one fit of
-the default model serves this study and the paper's tables 2 and 3; figure A1 is run as well. The data sets come from
+Each split is 50 % training, 25 % calibration, 25 % test, as in the paper. The data sets come from
 ``snefy_ldl.load_dataset`` (set SNEFY_LDL_DATA to a folder that holds them, or let it fetch them). Work is ordered by
 split, so that a run that is cut has about as many splits of each data set (of Movie, whose fits take longest, one for
 six of the others). "told" is the score that "auto" chose, given the feature of the groups:
@@ -21,12 +19,10 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import sys
 import time
 import warnings
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,24 +41,18 @@ from snefy_ldl.datasets import dataset_names
 from snefy_ldl.errors import CalibrationWarning, LabelWarning
 from snefy_ldl.learners import DirichletLDL
 
-sys.path.append(str(Path(__file__).parent.parent))
-from reproduction import runner, studies
-from reproduction.config import STUDIES
-
 DATA = ("sbu_3dfe", "natural_scene", "movie", "GEMAS_texture")
 #: The data sets of the paper's tables 2 and 3, whose worst groups it prints: SNEFY-LDL, mean over labels, G = 2, 4, 8.
 PRINTED = {"sbu_3dfe": (0.889, 0.859, 0.692), "natural_scene": (0.868, 0.774, 0.732)}
-#: The tables of the paper that the same fits serve.
-TABLES = {"natural_scene": "table2", "sbu_3dfe": "table3"}
-METHODS = {"SNEFY": ("chebyshev", "quantile", "beta", "auto", "told"), "Dirichlet": ("chebyshev",)}
-#: Splits of the others for one of Movie, and for one of figure A1.
-MOVIE_EVERY, FIGURE_EVERY = 6, 5
+METHODS = {"SNEFY": ("chebyshev", "quantile", "beta", "auto", "told"), "Dirichlet": ("chebyshev", "auto")}
+#: Splits of the others for one of Movie.
+MOVIE_EVERY = 6
 GROUPS = (2, 4, 8)
 LEVEL = 0.9
 #: ERT is measured given this many principal components of the standardised features.
 COMPONENTS = 10
 #: Change it when a record would mean something else: old ones are then not reused.
-VERSION = 4
+VERSION = 5
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -166,7 +156,7 @@ def run_split(name, seed, device):
             intervals = make_intervals(model, method, chosen).conformalize(data.X[cal], data.D[cal])
             ends[f"{model_name} {method}"] = intervals.predict_interval(X)
             seconds[f"{model_name} {method}"] = time.perf_counter() - start
-            chosen = intervals.method if method == "auto" else chosen
+            chosen = intervals.method if (model_name, method) == ("SNEFY", "auto") else chosen
     ceiling = {f"fsc_{count}": metrics.conditional.fsc_ceiling(X[:, 0], count, LEVEL) for count in GROUPS}
     ceiling["slab"] = LEVEL  # other rows measure the slab than those that found it
     perfect = (np.random.default_rng(0).random((len(X), 5)) < LEVEL).astype(np.float64)
@@ -174,69 +164,32 @@ def run_split(name, seed, device):
     figures = measure(X, D, ends)
     record = {"rows": [len(train), len(cal), len(test)], "ceiling": ceiling, "chosen": chosen, "figures": figures}
     record["seconds"] = seconds | {"all": time.perf_counter() - began}
-    if name in TABLES:
-        study = STUDIES[TABLES[name]]
-        one, other = (
-            studies.interval_figures(study.protocol, D, X[:, 0], ends[f"SNEFY {method}"])
-            for method in (study.protocol.score, study.protocol.extra_score)
-        )
-        record["table"] = {
-            "fingerprint": runner.fingerprint(study, "default", runner.data_digest(data)),
-            "figures": {
-                "models": {"snefy": one},
-                "methods": {f"snefy_{study.protocol.extra_score}": other},
-                "ceiling": studies.ceilings(study.protocol, X[:, 0]),
-                "labels": [str(label) for label in data.label_names],
-            },
-        }
     return record
 
 
-def run_figure(part, repeat, device):
-    """One setting of figure A1 on one split; returns its record."""
-    began, study = time.perf_counter(), STUDIES["figureA1"]
-    data, trained = load_rows(study.dataset), replace(study, model=(("device", device),))
-    (outcome,) = studies.run_sensitivity(trained, "default", part, [repeat], data)
-    fingerprint = runner.fingerprint(study, "default", runner.data_digest(data))
-    return {
-        "part": part,
-        "fingerprint": fingerprint,
-        "figures": outcome.figures,
-        "seconds": time.perf_counter() - began,
-    }
-
-
 def work(task, device):
-    """A record of one task: (data set, split), or ("figureA1", split, setting)."""
+    """A record of one task: (data set, split)."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", LabelWarning)
     warnings.simplefilter("ignore", CalibrationWarning)  # rows at the rim get [0, 1]: counted as "whole"
-    name, seed = task[:2]
-    record = run_figure(task[2], seed, device) if name == "figureA1" else run_split(name, seed, device)
-    return {"version": VERSION, "snefy_ldl": snefy_ldl.__version__, "data": name, "seed": seed, **record}
+    name, seed = task
+    about = {"version": VERSION, "snefy_ldl": snefy_ldl.__version__, "data": name, "seed": seed}
+    return about | run_split(name, seed, device)
 
 
 def plan(names, splits):
     """Tasks in the order of the splits."""
     tasks = []
     for seed in range(splits):
-        tasks += [(name, seed) for name in names if name not in ("movie", "figureA1")]
+        tasks += [(name, seed) for name in names if name != "movie"]
         if "movie" in names and (seed + 1) % MOVIE_EVERY == 0:
             tasks.append(("movie", seed // MOVIE_EVERY))
-        if "figureA1" in names and seed % FIGURE_EVERY == 0 and seed // FIGURE_EVERY < STUDIES["figureA1"].repeats:
-            parts = studies.grid_parts(STUDIES["figureA1"], "default")
-            tasks += [("figureA1", seed // FIGURE_EVERY, part) for part in parts]
     return tasks
-
-
-def key_of(record):
-    """The task that a record answers."""
-    return (record["data"], record["seed"], *([record["part"]] if "part" in record else []))
 
 
 def run(tasks, jobs, minutes, path, device):
     """Every task that is missing, until the time is up; each record is a line of the file as soon as it is known."""
-    done = {key_of(record) for record in read(path)}
+    done = {(record["data"], record["seed"]) for record in read(path)}
     left, began, longest = deque(task for task in tasks if task not in done), time.perf_counter(), {}
     pool, running, count = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")), {}, 0
     with path.open("a", encoding="utf-8") as file:
@@ -244,14 +197,14 @@ def run(tasks, jobs, minutes, path, device):
             remaining = 60.0 * minutes - (time.perf_counter() - began)
             while left and len(running) < jobs:
                 task = left.popleft()
-                if remaining > 1.1 * longest.get((task[0], *task[2:]), 0.0):  # what would not end in time is left out
+                if remaining > 1.1 * longest.get(task[0], 0.0):  # what would not end in time is left out
                     running[pool.submit(work, task, device)] = task, time.perf_counter()
             ended, _ = wait(running, timeout=max(remaining, 0.0), return_when=FIRST_COMPLETED)
             if not ended:
                 break
             for future in ended:
                 task, start = running.pop(future)
-                kind, spent = (task[0], *task[2:]), time.perf_counter() - start
+                kind, spent = task[0], time.perf_counter() - start
                 longest[kind], count = max(spent, longest.get(kind, 0.0)), count + 1
                 if future.exception() is not None:
                     print(f"{' '.join(map(str, task))} failed: {future.exception()!r}", flush=True)
@@ -277,35 +230,13 @@ def read(path):
     return found
 
 
-def write_paper(records, out):
-    """Records of tables 2 and 3 and of figure A1 as ``python -m reproduction`` writes them."""
-    for record in records:
-        about = {"version": runner.VERSION, "recipe": "default", "repeat": record["seed"]}
-        if record["data"] in TABLES:
-            study, table = STUDIES[TABLES[record["data"]]], record["table"]
-            figures, seconds = table["figures"], record["seconds"]["SNEFY"]
-        elif record["data"] == "figureA1":
-            study, table = STUDIES["figureA1"], record
-            path = runner.record_path(out, study.name, "default", record["seed"])
-            held = json.loads(path.read_text()) if path.exists() else {"figures": None, "seconds": 0.0}
-            figures = studies.merge_part(study, "default", record["part"], held["figures"], record["figures"])
-            seconds = held["seconds"] + record["seconds"]
-        else:
-            continue
-        about |= {"study": study.name, "dataset": study.dataset, "fingerprint": table["fingerprint"]}
-        about |= {"snefy_ldl": record["snefy_ldl"], "seconds": round(seconds, 3), "figures": figures}
-        path = runner.record_path(out, study.name, "default", record["seed"])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(about))
-
-
 # -- report ------------------------------------------------------------------------------------------------------------
 
 
 def by_data(records, names, splits):
     """Records by data set, in the order of the splits."""
     found = {name: [r for r in records if r["data"] == name and r["seed"] < splits] for name in names}
-    return {name: sorted(part, key=lambda r: r["seed"]) for name, part in found.items() if part and name != "figureA1"}
+    return {name: sorted(part, key=lambda r: r["seed"]) for name, part in found.items() if part}
 
 
 def column(records, model, method, key):
@@ -319,6 +250,11 @@ def mean_error(values, digits=3):
     if len(values) < 2:
         return f"{values.mean():.{digits}f}"
     return f"{values.mean():.{digits}f} ± {values.std(ddof=1) / np.sqrt(len(values)):.{digits}f}"
+
+
+def error(values):
+    """Standard error of the mean over splits."""
+    return values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
 
 
 def table(head, rows):
@@ -354,7 +290,8 @@ def report(found, facts):
         "the worst of G equal-width groups of the first feature; worst slab: of random directions of all features; "
         f"ERT: excess risk of the target coverage given the first {COMPONENTS} principal components of the features "
         "(lower is better). The ceiling is what intervals with perfect conditional coverage would show. *auto* is not "
-        "told what the groups are made of; *told* is `conditional_on=Splines(0)`.",
+        "told what the groups are made of; *told* is `conditional_on=Splines(0)`. Differences are paired by split; a "
+        "star: more than two standard errors from zero.",
         "",
     ]
     for name, records in found.items():
@@ -379,72 +316,30 @@ def report(found, facts):
         out += [table(["model", "method", *KEYS.values()], rows), ""]
         picks = [r["chosen"] for r in records]
         counts = ", ".join(f"{kind} {picks.count(kind)} times" for kind in sorted(set(picks)))
-        out += [f"auto chose {counts}.", "", table(["asked", "answer"], verdicts(name, records, ceiling)), ""]
+        out += [f"auto chose {counts}.", "", table(["first", "minus", *KEYS.values()], differences(records)), ""]
     return "\n".join(out)
 
 
-def yes_no(holds):
-    return "yes" if holds else "NO"
+#: What is compared on the same splits: like with like first.
+PAIRS = (
+    ("SNEFY auto", "Dirichlet auto"),
+    ("SNEFY chebyshev", "Dirichlet chebyshev"),
+    ("SNEFY auto", "SNEFY chebyshev"),
+    ("SNEFY told", "SNEFY auto"),
+)
 
 
-def verdicts(name, records, ceiling):
-    """The study's own questions, answered with the figures at hand."""
-
-    def get(key, method, model="SNEFY"):
-        return column(records, model, method, key)
-
-    def error(values):
-        return values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
-
+def differences(records):
+    """Paired differences, ± one standard error over splits; a star where that is clear of zero (two errors)."""
     rows = []
-    for method in ("auto", "told"):
-        value = get("coverage", method).mean()
-        rows.append(
-            [f"{method}: coverage within {LEVEL:g} ± 0.01", f"{yes_no(abs(value - LEVEL) <= 0.01)}: {value:.4f}"]
-        )
-    if name in PRINTED:
-        best = min(("chebyshev", "quantile"), key=lambda method: -get("fsc_8", method).mean())
-        base = get("width", best).mean()
-        for place, count in enumerate(GROUPS):
-            ours, gap = (
-                get(f"fsc_{count}", "auto"),
-                get(f"fsc_{count}", "auto") - get(f"fsc_{count}", "chebyshev", "Dirichlet"),
-            )
-            rows.append(
-                [
-                    f"auto: FSC {count} at least the Dirichlet's, up to one standard error of the paired difference",
-                    f"{yes_no(gap.mean() >= -error(gap))}: {gap.mean():+.3f} ± {error(gap):.3f}",
-                ]
-            )
-            printed = PRINTED[name][place]
-            rows.append(
-                [
-                    f"auto: FSC {count} at least the paper's printed SNEFY-LDL, up to one standard error",
-                    f"{yes_no(ours.mean() >= printed - error(ours))}: {ours.mean():.3f} against {printed:.3f}",
-                ]
-            )
-            told = get(f"fsc_{count}", "told").mean()
-            top = ceiling[f"fsc_{count}"]
-            rows.append(
-                [
-                    f"told: FSC {count} within 0.02 of the ceiling",
-                    f"{yes_no(told >= top - 0.02)}: {told:.3f} of {top:.3f}",
-                ]
-            )
-        auto, told = get("width", "auto").mean(), get("width", "told").mean()
-        rows.append(
-            [
-                f"auto: at most 10 % wider than {best}, best at G = 8",
-                f"{yes_no(auto <= 1.1 * base)}: {auto / base - 1:+.1%}",
-            ]
-        )
-        rows.append(["told: at most 15 % wider than auto", f"{yes_no(told <= 1.15 * auto)}: {told / auto - 1:+.1%}"])
-        rows.append(["auto against chebyshev: width", f"{auto / get('width', 'chebyshev').mean() - 1:+.1%}"])
-    for method in ("auto", "beta"):
-        for key, sign, words in (("slab", 1.0, "worst slab higher"), ("ert", -1.0, "ERT lower")):
-            gap = get(key, method) - get(key, "chebyshev")
-            figure = f"{gap.mean():+.{DIGITS.get(key, 4)}f} ± {error(gap):.{DIGITS.get(key, 4)}f}"
-            rows.append([f"{method}: {words} than chebyshev's", f"{yes_no(sign * gap.mean() > 0)}: {figure}"])
+    for first, second in PAIRS:
+        cells = []
+        for key in KEYS:
+            gap = column(records, *first.split(), key) - column(records, *second.split(), key)
+            digits = DIGITS.get(key, 3)
+            star = "*" if len(gap) > 1 and abs(gap.mean()) > 2.0 * error(gap) else ""
+            cells.append(f"{gap.mean():+.{digits}f} ± {error(gap):.{digits}f}{star}")
+        rows.append([first, second, *cells])
     return rows
 
 
@@ -472,25 +367,20 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1e6, help="stop by itself after this time")
     parser.add_argument("--device", default="cpu", help="where networks are trained: cpu or cuda")
-    parser.add_argument("--data", nargs="+", default=[*DATA, "figureA1"])
+    parser.add_argument("--data", nargs="+", default=DATA)
     parser.add_argument("--records", type=Path, default=RESULTS / "conformal" / "records.jsonl")
     parser.add_argument("--report", action="store_true", help="only write the tables")
-    parser.add_argument("--paper", type=Path, help="only write the paper's records into this folder")
     parser.add_argument("--speed", action="store_true", help="only time 100,000 rows")
     asked = parser.parse_args()
     if asked.speed:
         speed()
         return
     kept = asked.records.with_suffix(".machine.json")
-    if not asked.report and not asked.paper:
+    if not asked.report:
         asked.records.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(machine(1) | {"device": asked.device}))
         run(plan(asked.data, asked.splits), asked.jobs, asked.minutes, asked.records, asked.device)
-        return
     records = read(asked.records)
-    if asked.paper:
-        write_paper(records, asked.paper)
-        return
     found, facts = by_data(records, asked.data, asked.splits), json.loads(kept.read_text())
     text = report(found, facts)
     summary = {

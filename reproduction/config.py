@@ -6,15 +6,40 @@ part of its fingerprint (:mod:`reproduction.runner`); a changed setting makes th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 #: Raise it when the code of a study, or of what it uses, changes what a figure means: old results are then stale.
-RESULTS_VERSION = 1
-#: Ways to train the density: as the paper describes it, as ``SnefyLDL()`` of version 0.1 did, and as it does today.
-RECIPES = ("paper", "plain", "default")
+RESULTS_VERSION = 2
 #: Settings as pairs, so that they can be frozen.
 Options = tuple[tuple[str, object], ...]
+#: The open choices, all combined: "normal" starts at ``W1 ~ N(0, 2/L)`` as PyLDL does, "linear" as ``torch.nn.Linear``.
+GRID: dict[str, Options] = {
+    f"{optimizer}-{rate:g}-{scaling}-{start}": (
+        ("scaling", scaling),
+        ("optimizer", optimizer),
+        ("learning_rate", rate),
+        ("start", start),
+    )
+    for optimizer, rates in (("adam", (1e-4, 1e-3, 1e-2)), ("sgd", (1e-3, 1e-2, 1e-1)))
+    for rate in rates
+    for scaling in ("raw", "standard")
+    for start in ("normal", "linear")
+}
+#: What ``python -m reproduction --grid`` found: the setting nearest to the printed cells, and how far each one is.
+NEAREST_FILE = Path(__file__).with_name("nearest.json")
+NEAREST: dict[str, Any] = json.loads(NEAREST_FILE.read_text()) if NEAREST_FILE.exists() else {}
+#: Ways to train the density, as arguments of ``SnefyLDL.paper``: the paper leaves scaling, optimiser, rate and start
+#: open. "nearest" was chosen on splits that are not reported. "default" is ``SnefyLDL()``, our own.
+RECIPES: dict[str, Options] = {
+    "raw": GRID["adam-0.001-raw-normal"],
+    "standard": GRID["adam-0.001-standard-normal"],
+    "nearest": GRID[NEAREST.get("recipe", "adam-0.001-standard-normal")],
+    "default": (),
+}
 
 
 @dataclass(frozen=True)
@@ -46,13 +71,15 @@ class Query:
         name: its name there.
         strategy: its name in :mod:`reproduction.strategies`, or of :func:`snefy_ldl.active.query`.
         options: of the strategy.
-        recipes: the recipes it is run with.
     """
 
     name: str
     strategy: str
     options: Options = ()
-    recipes: tuple[str, ...] = RECIPES
+
+
+#: The paper's own query: the entropy of the density by uniform importance sampling (A2).
+QUERY = Query("SNEFY-LDL", "entropy", (("method", "uniform"), ("n_draws", 1000)))
 
 
 @dataclass(frozen=True)
@@ -63,9 +90,7 @@ class Active:
         test: share of the rows kept for the test.
         first: labels at the start.
         queried: labels that each strategy may ask for.
-        queries: the strategies. "SNEFY-LDL" is the paper's entropy, by uniform importance sampling (A2); "entropy" is
-            the same quantity by exact draws, our own extra, not with the paper's recipe: under it the terms of the
-            density nearly cancel, and one exact draw costs about a hundred tries.
+        queries: the strategies. "SNEFY-LDL" is the paper's entropy, by uniform importance sampling (A2).
     """
 
     test: float = 0.1
@@ -77,8 +102,7 @@ class Active:
         Query("CoreSet", "coreset"),
         Query("Graph Density", "graph_density"),
         Query("Dirichlet", "dirichlet"),
-        Query("SNEFY-LDL", "entropy", (("method", "uniform"), ("n_draws", 1000))),
-        Query("entropy", "entropy", (("method", "model"), ("n_draws", 400)), recipes=("plain", "default")),
+        QUERY,
     )
 
 
@@ -90,22 +114,27 @@ class Ensemble:
         test: share of the rows kept for the test.
         members: learners in a bag.
         rows: rows each of them is fitted to, drawn without replacement.
-        learners: name in the table, and the class in :mod:`snefy_ldl.learners`.
+        learners: name in the table, the class in :mod:`snefy_ldl.learners`, and settings of its own. The printed cells
+            of LDL-LRR differ from those of SA-BFGS; with our default ``alpha`` the two are one learner, so that it is
+            also run with ten thousand times as much of its ranking loss.
         settings: of every learner. Features as they are and no penalty, as these learners were published: members that
             saw a few rows each must differ to be worth choosing from, and a penalty makes them alike. Settled on
             training rows of two splits beyond those that are reported.
+        shared: whether the recipes share the members, and so a task.
     """
 
     test: float = 0.1
     members: int = 25
     rows: int = 50
-    learners: tuple[tuple[str, str], ...] = (
-        ("SA-BFGS", "SABFGS"),
-        ("DF-LDL", "DFLDL"),
-        ("LDL-SCL", "LDLSCL"),
-        ("LDL-LRR", "LDLLRR"),
+    learners: tuple[tuple[str, str, Options], ...] = (
+        ("SA-BFGS", "SABFGS", ()),
+        ("DF-LDL", "DFLDL", ()),
+        ("LDL-SCL", "LDLSCL", ()),
+        ("LDL-LRR", "LDLLRR", (("alpha", 10.0),)),
+        ("LDL-LRR, default", "LDLLRR", ()),
     )
     settings: Options = (("l2", 0.0), ("standardize", False))
+    shared: bool = True
 
 
 @dataclass(frozen=True)
@@ -137,8 +166,8 @@ class Study:
         protocol: how it is run.
         repeats: random splits in a full run, as many as the paper has.
         chunk: repeats that one task trains together; it decides speed, and no more than the last bits of a figure.
-        baseline: whether something beside the recipes is measured, under the recipe ``"baseline"``.
         model: changes to the settings of every density, for trials.
+        first: number of the first repeat; the reported ones start at 0.
     """
 
     name: str
@@ -146,11 +175,16 @@ class Study:
     protocol: Conformal | Active | Ensemble | Sensitivity
     repeats: int
     chunk: int
-    baseline: bool = False
     model: Options = ()
+    first: int = 0
 
-    def recipes(self, wanted: Sequence[str]) -> tuple[str, ...]:
-        """The recipes that are wanted, in order, and the baseline if there is one.
+    @property
+    def numbers(self) -> range:
+        """Numbers of its repeats."""
+        return range(self.first, self.first + self.repeats)
+
+    def recipes(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        """The recipes that are wanted, and the baseline; figure A1 varies the paper's model, so not the default.
 
         Args:
             wanted: Names of recipes.
@@ -158,20 +192,36 @@ class Study:
         Returns:
             Names of recipes, ``"baseline"`` last.
         """
-        return (*(recipe for recipe in RECIPES if recipe in wanted), *(("baseline",) if self.baseline else ()))
+        skipped = {"default"} if isinstance(self.protocol, Sensitivity) else set()
+        return (*(recipe for recipe in wanted if recipe not in skipped), "baseline")
 
 
 _ALL = (
-    Study("table2", "natural_scene", Conformal(), 100, 8, baseline=True),
-    Study("table3", "sbu_3dfe", Conformal(), 100, 8, baseline=True),
-    Study("table4", "movie", Active(), 10, 2),
-    Study("table5", "natural_scene", Active(), 10, 2),
+    Study("table2", "natural_scene", Conformal(), 100, 8),
+    Study("table3", "sbu_3dfe", Conformal(), 100, 8),
+    Study("table4", "movie", Active(), 10, 1),
+    Study("table5", "natural_scene", Active(), 10, 1),
     Study("table6", "sbu_3dfe", Ensemble(), 10, 2),
     Study("table7", "sjaffe", Ensemble(), 10, 2),
     Study("figureA1", "natural_scene", Sensitivity(), 10, 5),
 )
 #: The paper's experiments, by name.
 STUDIES: dict[str, Study] = {study.name: study for study in _ALL}
+
+#: The number of the first split that the grid uses: none of those that are reported.
+GRID_SPLITS = 1000
+#: What the grid runs: fewer splits of every table, two of the queries and one of the learners.
+GRID_STUDIES = tuple(
+    replace(STUDIES[name], protocol=protocol or STUDIES[name].protocol, repeats=repeats, chunk=4, first=GRID_SPLITS)
+    for name, protocol, repeats in (
+        ("table2", None, 4),
+        ("table3", None, 4),
+        ("table4", Active(queries=(Query("Random", "random"), QUERY)), 1),
+        ("table5", Active(queries=(Query("Random", "random"), QUERY)), 2),
+        ("table6", Ensemble(learners=(("SA-BFGS", "SABFGS", ()),), shared=False), 1),
+        ("table7", Ensemble(learners=(("SA-BFGS", "SABFGS", ()),), shared=False), 2),
+    )
+)
 
 #: Repeats of a quick run, by kind of study.
 QUICK_REPEATS: dict[type, int] = {Conformal: 4, Active: 2, Ensemble: 2, Sensitivity: 1}

@@ -1,414 +1,328 @@
-"""The report of a reproduction: the conclusion as a text, and every table in full."""
+"""The report of a reproduction: verdicts, every table cell by cell beside the printed one, and figure A1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import io
+import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from rich.console import Console
 
 from reproduction import claims as figures
-from reproduction.claims import LEARNERS, LEVELS, MEASURES, METRICS, STRATEGIES, TABLES, Gap, Results, Spread
-from reproduction.config import RECIPES
+from reproduction.claims import LEARNERS, LEVELS, MEASURES, METRICS, STRATEGIES, TABLES, Gap, Gaps, Results, Spread
+from reproduction.config import NEAREST, RECIPES, STUDIES, Ensemble
+from reproduction.studies import options_of
 from snefy_ldl._internal.files import write_bytes
-from snefy_ldl._internal.progress import track
 
-#: What a recipe is called in a heading.
-RECIPE_NAMES = {"paper": "paper's recipe", "plain": "0.1's recipe", "default": "default recipe"}
 #: A cell without a figure.
 NOTHING = "–"
+#: Recipes of the paper's model.
+PAPERS = tuple(recipe for recipe in RECIPES if recipe != "default")
 
 
-def markdown_table(corner: str, columns: list[tuple[str, str]], rows: list[list[str]]) -> str:
-    """A table in Markdown; the columns are a group and a name, the first cell of a row is its head."""
-    heads = [f" {group}: {name} |" for group, name in columns]
-    lines = [f"| {corner or ' '} |{''.join(heads)}", f"|---|{'---:|' * len(columns)}"]
-    lines += [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([*lines, ""])
+def markdown_table(head: list[str], rows: Iterable[list[str]]) -> str:
+    """A table in Markdown; the first column holds names, the others figures."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"|{'|'.join(line)}|" for line in lines) + "\n"
 
 
-def value_cell(spread: Spread | None, digits: int, best: bool = False) -> str:
-    """Mean ± standard deviation, the best one bold; the mean alone for one repeat."""
+def number(value: float, digits: int) -> str:
+    """A number without the zero before its point.
+
+    Examples:
+        >>> number(0.125, 2), number(-0.5, 1), number(1.25, 2), number(math.inf, 1)
+        ('.12', '−.5', '1.25', '∞')
+    """
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.{digits}f}".replace("-", "−").replace("0.", ".", abs(value) < 1.0)
+
+
+def value_cell(spread: Spread | None, digits: int, gap: Gap | None = None) -> str:
+    """Mean±standard deviation behind the mark of its difference to what it is compared with.
+
+    Examples:
+        >>> value_cell(Spread(0.5, 0.125, 10), 3), value_cell(None, 3)
+        ('.500±.125', '–')
+    """
     if spread is None:
         return NOTHING
-    text = f"{spread.mean:.{digits}f}" + ("" if spread.std is None else f" ± {spread.std:.{digits}f}")
-    return f"**{text}**" if best else text
+    text = number(spread.mean, digits) + ("" if spread.std is None else f"±{number(spread.std, digits)}")
+    return ("" if gap is None else gap.mark) + text
 
 
-def gap_cell(gap: Gap | None, digits: int) -> str:
-    """A difference and its interval, with a mark."""
-    return NOTHING if gap is None else f"{gap.mark} {gap.text(digits)}"
-
-
-def count_cell(gaps: Iterable[Gap]) -> str:
-    """How many of several differences are better, and how many of those clearly."""
-    gaps = list(gaps)
-    better, clear = sum(gap.better for gap in gaps), sum(gap.better and gap.clear for gap in gaps)
-    return f"{better} of {len(gaps)} ({clear} clear)" if gaps else NOTHING
+def printed_cell(table: str, key: tuple[str, ...], digits: int) -> str:
+    """A cell of the paper."""
+    return value_cell(Spread(*TABLES[table].cells[key], 0), digits)
 
 
 # --- tables 2 and 3 ---------------------------------------------------------------------------------------------------
 
 
-def conformal_table(results: Results, study: str, details: bool) -> str:
-    """Feature-stratified coverage by number of groups and label.
+def conformal_table(results: Results, study: str) -> str:
+    """Coverage of each label and number of groups, then its means, and what it costs."""
+    sides = ["constant", "dirichlet", *RECIPES]
+    labels = results.labels(study)
 
-    Args:
-        results: The run.
-        study: "table2" or "table3".
-        details: Without them, one row per number of groups: the mean over labels, and the number of labels won.
-    """
-    recipes, labels, cells = results.recipes(study), results.labels(study), TABLES[study].cells
-    has_baseline = bool(results.repeats(study, "baseline"))
-    sides = {"dirichlet": "Dirichlet"} if has_baseline else {}
-    sides |= {recipe: RECIPE_NAMES[recipe] for recipe in recipes}
-    compared = recipes if has_baseline else []
-    columns = [("the paper", "Dirichlet"), ("the paper", "SNEFY-LDL")]
-    columns += [("ours", name) for name in sides.values()]
-    columns += [("SNEFY-LDL minus Dirichlet", RECIPE_NAMES[recipe]) for recipe in compared]
-    if not details:
-        columns += [("labels won", "the paper"), *(("labels won", RECIPE_NAMES[recipe]) for recipe in compared)]
+    def line(head: str, printed: list[str], *path: str | int) -> list[str]:
+        series = [figures.conformal(results, study, side, *path) for side in sides]
+        gaps = [figures.paired(one, series[1]) if side in RECIPES else None for side, one in zip(sides, series)]
+        gaps = gaps if path[0] == "fsc" else [None] * len(sides)  # narrow is good, but not without coverage
+        return [head, *printed, *(value_cell(Spread.of(one), 3, gap) for one, gap in zip(series, gaps))]
 
-    def row(level: str, label: int | None) -> list[str]:
-        places = range(len(labels)) if label is None else [label]
-        printed = [[cells[side, level, str(place)] for place in places] for side in ("dirichlet", "snefy")]
-        means = [sum(mean for mean, _ in side) / len(side) for side in printed]
-        # the deviation of a mean over labels cannot be had from the labels' own: they share their splits
-        spreads = [Spread(mean, None if label is None else side[0][1], 0) for mean, side in zip(means, printed)]
-        line = [value_cell(spread, 3, spread.mean == max(means)) for spread in spreads]
-        line += [value_cell(Spread.of(figures.fsc(results, study, side, level, label)), 3) for side in sides]
-        against = figures.fsc(results, study, "dirichlet", level, label)
-        gaps = [figures.paired(figures.fsc(results, study, recipe, level, label), against) for recipe in compared]
-        line += [gap_cell(gap, 3) for gap in gaps]
-        head = f"G = {level}"
-        if ceiling := _ceiling(results, study, level):
-            head += f" (ceiling {ceiling})"
-        if details:
-            return [f"{head}, " + ("mean over labels" if label is None else f"{label + 1} {labels[label]}"), *line]
-        wins = sum(ours[0] > theirs[0] for theirs, ours in zip(*printed))
-        each = [figures.fsc_gaps(results, study, recipe) for recipe in compared]
-        counts = [count_cell(gap for key, gap in gaps.items() if key[0] == level) for gaps in each]
-        return [head, *line, f"{wins} of {len(labels)}", *counts]
-
-    which: list[int | None] = [*range(len(labels)), None] if details else [None]
-    rows = [row(level, label) for level in LEVELS for label in which]
-    return markdown_table("label" if details else "groups", columns, rows)
+    rows = []
+    for level in LEVELS:
+        for place, name in enumerate(labels):
+            printed = [printed_cell(study, (side, level, str(place)), 3) for side in ("dirichlet", "snefy")]
+            rows.append(line(f"G={level}, {name}", printed, "fsc", level, place))
+        means = []
+        for side in ("dirichlet", "snefy"):
+            cells = [cell[0] for key, cell in TABLES[study].cells.items() if key[:2] == (side, level)]
+            means.append(number(sum(cells) / len(cells), 3))
+        ceiling = Spread.of(results.series(study, "baseline", "ceiling", level))
+        best = "" if ceiling is None else f" (at best {number(ceiling.mean, 3)})"
+        rows.append(line(f"G={level}, mean{best}", means, "fsc", level))
+    rows += [line(name.replace("_", " "), [NOTHING] * 2, name) for name in ("coverage", "width", "interval_score")]
+    return markdown_table(["cell", "printed Dirichlet", "printed SNEFY", "featureless", "Dirichlet", *RECIPES], rows)
 
 
-def _ceiling(results: Results, study: str, level: str) -> str:
-    """The coverage of the worst of some groups that perfect intervals would show."""
-    for recipe in (*RECIPES, "baseline"):
-        spread = Spread.of(results.series(study, recipe, "ceiling", level))
-        if spread is not None:
-            return f"{spread.mean:.3f}"
-    return ""
+# --- tables 4 to 7 ----------------------------------------------------------------------------------------------------
 
 
-def coverage_table(results: Results, study: str) -> str:
-    """What a high FSC may be bought with: marginal coverage, mean width and interval score, a row for each model."""
-    sides = {"dirichlet": "Dirichlet"}
+def score_line(head: str, results: Results, study: str, place: tuple[str, ...], gaps: Gaps, *key: str) -> list[str]:
+    """One row of scores, over all measures: ``place`` is the recipe and the path to them."""
+    cells = []
+    for metric in MEASURES:
+        digits = 2 if metric == "log_likelihood" else 4
+        cells.append(value_cell(Spread.of(results.series(study, *place, metric)), digits, gaps.get((*key, metric))))
+    return [head, *cells]
+
+
+def printed_line(head: str, study: str, *key: str) -> list[str]:
+    """One row of the paper's scores."""
+    return [head, *(printed_cell(study, (*key, metric), 4) for metric in METRICS), NOTHING]
+
+
+def active_table(results: Results, study: str) -> str:
+    """Scores after each query; the marks compare with Random."""
+    rows = [printed_line(f"{name}, printed", study, name) for name in STRATEGIES]
     for recipe in results.recipes(study):
-        sides[recipe] = f"SNEFY-LDL, {RECIPE_NAMES[recipe]}"
-        sides[f"{recipe} quantile"] = f"SNEFY-LDL, {RECIPE_NAMES[recipe]}, exact quantiles"
-    columns = [("mean over labels", name) for name in ("coverage", "width", "interval score")]
-    columns += [("feature-stratified coverage", f"G = {level}") for level in LEVELS]
+        for name in STRATEGIES:
+            gaps = {} if name == "Random" else figures.query_gaps(results, study, recipe, name)
+            rows.append(score_line(f"{name}, {recipe}", results, study, (recipe, "strategies", name), gaps))
+        rows.append(score_line(f"before, {recipe}", results, study, (recipe, "start"), {}))
+    return _scores(results, study, rows)
+
+
+def ensemble_table(results: Results, study: str) -> str:
+    """Scores of each learner's bags; the marks compare Weighted with Average."""
     rows = []
-    for side, name in sides.items():
-        series = [figures.conformal(results, study, side, path) for path in ("coverage", "width", "interval_score")]
-        series += [figures.fsc(results, study, side, level) for level in LEVELS]
-        if any(series):
-            rows.append([name, *(value_cell(Spread.of(one), 3) for one in series)])
-    ceilings = [_ceiling(results, study, level) or NOTHING for level in LEVELS]
-    rows.append(["a perfect model", "0.900", NOTHING, NOTHING, *ceilings])
-    return markdown_table("intervals", columns, rows)
+    for learner in (*LEARNERS, "LDL-LRR, default"):
+        if learner in LEARNERS:
+            rows += [
+                printed_line(f"{learner}, {kind}, printed", study, learner, kind) for kind in ("Average", "Weighted")
+            ]
+        for recipe in results.recipes(study):
+            if recipe == results.recipes(study)[0]:  # the members are the same
+                place = (recipe, "learners", learner, "Average")
+                rows.append(score_line(f"{learner}, Average", results, study, place, {}))
+            gaps = figures.weighting_gaps(results, study, recipe)
+            place = (recipe, "learners", learner, "Weighted")
+            rows.append(score_line(f"{learner}, Weighted, {recipe}", results, study, place, gaps, learner))
+    for recipe in results.recipes(study):
+        rows.append(score_line(f"mean of the density, {recipe}", results, study, (recipe, "density"), {}))
+    return _scores(results, study, rows)
 
 
-# --- tables 4 and 5 ---------------------------------------------------------------------------------------------------
+def _scores(results: Results, study: str, rows: list[list[str]]) -> str:
+    rows.append(score_line("featureless", results, study, ("baseline", "constant"), {}))
+    return markdown_table(["cell", *map(str, MEASURES.values())], rows)
 
 
-def active_table(results: Results, study: str, metrics: Iterable[str]) -> str:
-    """Scores after each strategy's query, by measure and strategy."""
-    recipes, cells = results.recipes(study), TABLES[study].cells
-    columns = [("mean ± std", "the paper"), *(("mean ± std", f"ours, {RECIPE_NAMES[recipe]}") for recipe in recipes)]
-    columns += [("minus Random", RECIPE_NAMES[recipe]) for recipe in recipes]
-    both = {"paper", "default"} <= set(recipes)
-    columns += [("same splits", "default minus paper's")] if both else []
-    extra = {"entropy": "entropy, exact draws *", "start": "before the query *"}
-    rows = []
-    for metric in metrics:
-        higher = MEASURES[metric].higher
-        pick = max if higher else min
-        printed = {name: Spread(*cells[name, metric], 0) for name in STRATEGIES if (name, metric) in cells}
-        series = {
-            recipe: {name: figures.query(results, study, recipe, name, metric) for name in (*STRATEGIES, *extra)}
-            for recipe in recipes
-        }
-        sources: list[dict[str, Spread]] = [printed]
-        for known in series.values():
-            sources.append({name: spread for name, one in known.items() if (spread := Spread.of(one)) is not None})
-        best = [pick((source[name].mean for name in STRATEGIES if name in source), default=None) for source in sources]
-        for name in (*STRATEGIES, *extra):
-            if name in extra and not any(series[recipe][name] for recipe in recipes):
-                continue
-            line = []
-            for source, mean in zip(sources, best):
-                spread = source.get(name)
-                line.append(value_cell(spread, 4, name in STRATEGIES and spread is not None and spread.mean == mean))
-            for known in series.values():
-                gap = figures.paired(known[name], known["Random"], higher=higher) if name != "Random" else None
-                line.append(gap_cell(gap, 4))
-            if both:
-                line.append(gap_cell(figures.paired(series["default"][name], series["paper"][name], higher=higher), 4))
-            rows.append([f"{MEASURES[metric]}, {extra.get(name, name)}", *line])
-    return markdown_table("query", columns, rows)
-
-
-def active_counts(results: Results, study: str) -> str:
-    """For each strategy, in how many of the six measures it is better than Random."""
-    recipes, rows = results.recipes(study), []
-    for name in (*STRATEGIES[1:], "entropy"):
-        gaps = [figures.query_gaps(results, study, recipe, name) for recipe in recipes]
-        if any(gaps):
-            head = f"{name} ({figures.QUERIES[name]})" if name in figures.QUERIES else name
-            rows.append([head, *(count_cell(one.values()) for one in gaps)])
-    return markdown_table("query", [("better than Random", RECIPE_NAMES[recipe]) for recipe in recipes], rows)
-
-
-# --- tables 6 and 7 ---------------------------------------------------------------------------------------------------
-
-
-def ensemble_table(results: Results, study: str, metrics: Iterable[str]) -> str:
-    """Ensembles by learner and measure: Average and Weighted, the paper's and ours."""
-    recipes, cells = results.recipes(study), TABLES[study].cells
-    averages = _averages(results, study, recipes)
-    columns = [("the paper", "Average"), ("the paper", "Weighted")]
-    columns += [("ours", f"Average{words}") for words in averages.values()]
-    columns += [("ours", f"Weighted, {RECIPE_NAMES[recipe]}") for recipe in recipes]
-    columns += [("Weighted minus Average", RECIPE_NAMES[recipe]) for recipe in recipes]
-    columns += [("ours against the paper's Weighted", RECIPE_NAMES[recipe]) for recipe in recipes]
-    gaps = [figures.weighting_gaps(results, study, recipe) for recipe in recipes]
-    gaps += [figures.published_gaps(results, study, recipe) for recipe in recipes]
-    shown = [("Average", recipe) for recipe in averages] + [("Weighted", recipe) for recipe in recipes]
-    rows = []
-    for learner in LEARNERS:
-        for metric in metrics:
-            line = [f"{learner}, {METRICS[metric]}"]
-            for kind in ("Average", "Weighted"):
-                line.append(value_cell(Spread(*cells[learner, kind, metric], 0), 4))
-            for kind, recipe in shown:
-                line.append(value_cell(Spread.of(figures.weighting(results, study, recipe, learner, kind, metric)), 4))
-            rows.append([*line, *(gap_cell(one.get((learner, metric)), 4) for one in gaps)])
-    return markdown_table("learner", columns, rows)
-
-
-def _averages(results: Results, study: str, recipes: list[str]) -> dict[str, str]:
-    """Which recipes get a column for the plain average: one if they agree, as they do with the same members."""
-    cells = [(learner, "Average", metric) for learner in LEARNERS for metric in METRICS]
-    series = [[figures.weighting(results, study, recipe, *cell) for cell in cells] for recipe in recipes]
-    same = all(one == series[0] for one in series)
-    return {recipes[0]: ""} if same and recipes else {recipe: f", {RECIPE_NAMES[recipe]}" for recipe in recipes}
-
-
-def ensemble_extras(results: Results, study: str) -> str:
-    """Beside the ensembles: how many members the weights leave, and the density's own mean as a prediction."""
-    recipes, rows = results.recipes(study), []
-    lines = [(f"effective members of 25, {name}", 1, ("effective_members", name)) for name in LEARNERS]
-    lines += [(f"the density's own mean, {MEASURES[name]}", 4, ("density", name)) for name in MEASURES]
-    for head, digits, path in lines:
-        spreads = [Spread.of(results.series(study, recipe, *path)) for recipe in recipes]
-        if any(spreads):
-            rows.append([head, *(value_cell(spread, digits) for spread in spreads)])
-    return markdown_table("", [("SNEFY-LDL", RECIPE_NAMES[recipe]) for recipe in recipes], rows)
+def ensemble_notes(results: Results, study: str) -> list[str]:
+    """What the table does not show at first sight: learners that are one, and the density's own mean."""
+    notes, recipe = [], "default"
+    for learner in ("LDL-LRR", "LDL-LRR, default"):
+        gaps = [
+            abs(ours - theirs)
+            for metric in METRICS
+            for ours, theirs in zip(
+                *(
+                    figures.weighting(results, study, recipe, name, "Average", metric).values()
+                    for name in (learner, "SA-BFGS")
+                )
+            )
+        ]
+        if gaps:
+            alpha = dict(next(own for name, _, own in Ensemble().learners if name == learner)).get("alpha", "default")
+            notes.append(f"Average of LDL-LRR (alpha {alpha}) and of SA-BFGS differ by at most {max(gaps):.1g}.")
+    means = {name: Spread.of(figures.weighting(results, study, recipe, name, "Weighted", "kl")) for name in LEARNERS}
+    own = Spread.of(results.series(study, recipe, "density", "kl"))
+    known = {name: spread.mean for name, spread in means.items() if spread}
+    if own and known:
+        best = min(known, key=known.__getitem__)
+        word = "better" if own.mean < known[best] else "worse"
+        notes.append(
+            f"The default density's own mean (KL {number(own.mean, 4)}) is {word} than that of the best ensemble "
+            f"({best}, {number(known[best], 4)})."
+        )
+    return notes
 
 
 # --- figure A1 --------------------------------------------------------------------------------------------------------
 
 
-def sensitivity_table(results: Results) -> str:
-    """Figure A1 in figures, by panel and setting."""
+def draw_figure(results: Results) -> bytes | None:
+    """Figure A1 as the paper has it: coverage by each setting at G = 2 and 4, with the featureless Dirichlet's."""
+    from matplotlib.figure import Figure
+
     recipes = results.recipes("figureA1")
-    columns = [(RECIPE_NAMES[recipe], words) for recipe in recipes for words in ("G = 2", "G = 4", "coverage", "width")]
-    gaps = {recipe: figures.panel_gaps(results, recipe)[1] for recipe in recipes}
-    rows = []
-    for name, words in figures.PANELS.items():
-        for setting in figures.panel_settings(results, name):
-            line = [f"{words}, {setting}"]
+    if not recipes:
+        return None
+    figure = Figure(figsize=(8, 5.6), layout="constrained")
+    axes = figure.subplots(2, 2, sharey=True)
+    colours = dict(zip(RECIPES, ("tab:blue", "tab:orange", "tab:green", "tab:red")))
+    for axis, (name, title) in zip(axes.flat, figures.PANELS.items()):
+        for level, style in (("2", "-"), ("4", "--")):
             for recipe in recipes:
-                for path in (("fsc", "2"), ("fsc", "4"), ("coverage",), ("width",)):
-                    spread = Spread.of(figures.panel(results, recipe, name, setting, *path))
-                    text = NOTHING if spread is None else f"{spread.mean:.3f}"
-                    gap = gaps[recipe].get((name, path[-1], setting))
-                    line.append(text if gap is None else f"{gap.mark} {text} {gap.text(3)}")
-            rows.append(line)
-    return markdown_table("setting", columns, rows)
+                settings = figures.panel_settings(results, name)
+                spreads = [Spread.of(figures.panel(results, recipe, name, one, "fsc", level)) for one in settings]
+                shown = [(int(one), spread) for one, spread in zip(settings, spreads) if spread]
+                errors = [(spread.std or 0.0) / math.sqrt(spread.n) for _, spread in shown]
+                places, means = [place for place, _ in shown], [spread.mean for _, spread in shown]
+                label = f"{recipe}, G = {level}"
+                axis.errorbar(places, means, errors, color=colours[recipe], ls=style, marker=".", label=label)
+            plain = Spread.of(figures.conformal(results, "figureA1", "constant", "fsc", level))
+            if plain is not None:
+                axis.axhline(plain.mean, color="0.5", ls=style, lw=1, label=f"featureless, G = {level}")
+        axis.set_xlabel(title)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("FSC, mean over labels")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=110, metadata={"Software": None})
+    return stream.getvalue()
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
 
-#: What each study shows: its name in the paper, a heading, and its kind.
+#: What each table shows.
 HEADINGS = {
-    "table2": ("Table 2", "Conformal intervals", "conformal"),
-    "table3": ("Table 3", "Conformal intervals", "conformal"),
-    "table4": ("Table 4", "Active learning", "active"),
-    "table5": ("Table 5", "Active learning", "active"),
-    "table6": ("Table 6", "Ensembles", "ensemble"),
-    "table7": ("Table 7", "Ensembles", "ensemble"),
-    "figureA1": ("Figure A1", "Sensitivity to settings", "sensitivity"),
-}
-#: Kind of study -> its tables; ``words.json`` has the captions, in the same order.
-FULL_TABLES: dict[str, Callable[[Results, str], list[str]]] = {
-    "conformal": lambda results, study: [
-        conformal_table(results, study, details=False),
-        coverage_table(results, study),
-        conformal_table(results, study, details=True),
-    ],
-    "active": lambda results, study: [active_counts(results, study), active_table(results, study, MEASURES)],
-    "ensemble": lambda results, study: [ensemble_table(results, study, METRICS), ensemble_extras(results, study)],
-    "sensitivity": lambda results, study: [sensitivity_table(results)],
-}
-#: Kind of study -> the tables of the text, by their captions: means over labels, the KL divergence, and counts.
-SMALL_TABLES: dict[str, Callable[[Results, str], dict[str, str]]] = {
-    "conformal": lambda results, study: {
-        "FSC": conformal_table(results, study, details=False),
-        "what the coverage costs": coverage_table(results, study),
-    },
-    "active": lambda results, study: {
-        "measures won against Random": active_counts(results, study),
-        "KL divergence": active_table(results, study, ["kl"]),
-    },
-    "ensemble": lambda results, study: {"KL divergence": ensemble_table(results, study, ["kl"])},
-    "sensitivity": lambda results, study: {},
+    "table2": "Conformal intervals",
+    "table3": "Conformal intervals",
+    "table4": "Active learning",
+    "table5": "Active learning",
+    "table6": "Ensembles",
+    "table7": "Ensembles",
 }
 
 
 def build_section(results: Results, study: str) -> dict[str, Any]:
-    """One table or figure of the paper beside ours: headings, what is missing, and tables with their captions."""
-    name, title, kind = HEADINGS[study]
-    table = TABLES.get(study)
+    """One table of the paper beside ours: heading, what is missing, the table, and what to read off it."""
+    kind = HEADINGS[study]
     section: dict[str, Any] = {
-        "name": name,
-        "title": title,
-        "dataset": figures.DATASETS[table.dataset if table else "natural_scene"],
-        "place": table.place if table else "Figure A1, appendix",
+        "name": f"Table {study[-1]}",
+        "title": f"{kind}, {figures.DATASETS[TABLES[study].dataset]}",
         "notes": [f"Not run yet: `python -m reproduction {study}` adds it."],
-        "tables": [],
-        "small": {},
+        "caption": figures.WORDS["sections"][kind],
+        "table": "",
     }
-    if any(results.repeats(study, recipe) for recipe in ("baseline", *RECIPES)):
-        section["notes"] = _gaps_in_the_run(results, study, table.splits if table else None)
-    if results.recipes(study):
-        captions = [caption.format(stable=figures.STABLE) for caption in figures.WORDS["sections"][kind]]
-        section["tables"] = list(zip(captions, FULL_TABLES[kind](results, study)))
-        section["small"] = SMALL_TABLES[kind](results, study)
+    if not results.repeats(study, "baseline") and not results.recipes(study):
+        return section
+    section["notes"] = _gaps_in_the_run(results, study)
+    tables = {"Conformal intervals": conformal_table, "Active learning": active_table, "Ensembles": ensemble_table}
+    section["table"] = tables[kind](results, study)
+    if kind == "Ensembles":
+        section["caption"] = " ".join([section["caption"], *ensemble_notes(results, study)])
     return section
 
 
-def _gaps_in_the_run(results: Results, study: str, splits: int | None) -> list[str]:
-    """What is missing from a study, in words; ``splits`` is how many the paper has."""
-    wanted = ["baseline"] if study in ("table2", "table3") else []
-    wanted += [str(recipe) for recipe in results.run.get("recipes", RECIPE_NAMES)]
-    names = {"baseline": "the Dirichlet baseline", **{recipe: _with_article(recipe) for recipe in RECIPE_NAMES}}
-    planned, notes = results.run.get("repeats", {}).get(study), []
-    for recipe in wanted:
-        done, name = len(results.repeats(study, recipe)), names.get(recipe, recipe)
-        if done == 0:
-            notes.append(f"No results with {name} yet.")
-        elif planned is not None and done < planned:
-            notes.append(f"Only {done} of {planned} repeats with {name} so far.")
-        elif splits is not None and done < splits:
-            notes.append(f"The paper has {splits} splits; here are {done} with {name}.")
-        if done == 1:
-            notes.append(f"One repeat with {name}: no standard deviation and no interval.")
+def _gaps_in_the_run(results: Results, study: str) -> list[str]:
+    """Recipes with fewer repeats than the paper has."""
+    splits, notes = TABLES[study].splits, []
+    for recipe in ("baseline", *RECIPES):
+        done = len(results.repeats(study, recipe))
+        if done < splits:
+            notes.append(f"{done} of {splits} splits with {recipe}.")
     return notes
 
 
-def _with_article(recipe: str) -> str:
-    return RECIPE_NAMES[recipe] if recipe == "plain" else f"the {RECIPE_NAMES[recipe]}"
+def dependent_claims(claims: list[figures.Claim]) -> list[str]:
+    """Claims whose verdict is not the same with every recipe of the paper's model, and their verdicts."""
+    lines = []
+    for claim in claims:
+        for case in claim.cases:
+            words = {recipe: case.verdicts[recipe].word for recipe in PAPERS}
+            if len(set(words.values())) > 1:
+                said = ", ".join(f"{recipe}: {word}" for recipe, word in words.items())
+                lines.append(f"{claim.title}, {case.name} ({said})")
+    return lines
 
 
-def write_report(folder: Path) -> Path:
-    """Read a run and write ``reproduction.md`` and ``tables.md`` beside its results.
+def grid_table() -> str:
+    """How far each setting of what the paper leaves open is from the printed cells."""
+    rows = []
+    for name, distances in NEAREST.get("distances", {}).items():
+        means = [math.inf if distances[study] is None else distances[study] for study in TABLES]
+        rows.append([f"`{name}`", *(number(one, 1) for one in [sum(means) / len(means), *means])])
+    return markdown_table(["setting", "mean", *(f"table {study[-1]}" for study in TABLES)], rows)
+
+
+def write_report(folder: Path, page: Path | None = None) -> Path:
+    """Read a run and write the report, ``reproduction.md`` and ``images/figure_a1.png``.
 
     Args:
         folder: What ``python -m reproduction`` wrote into: ``run.json`` and ``results/``. A run that has not finished
             is reported as far as it goes, and the text lists what is missing.
+        page: Folder of the report; by default the same.
 
     Returns:
-        The text with the verdicts, ``reproduction.md``; ``tables.md`` has every table in full.
+        The report.
     """
-    folder = Path(folder)
+    folder, page = Path(folder), Path(page or folder)
     results = figures.load_results(folder)
     options: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), **options)
-    studies = track(HEADINGS, len(HEADINGS), "report", show=Console(stderr=True).is_terminal)
-    theirs, times, wall = figures.claims_of_the_paper(results), timings(results), results.run.get("wall_seconds")
+    theirs, figure = figures.claims_of_the_paper(results), draw_figure(results)
     view = {
         "claims": theirs,
         "beyond": figures.claim_of_ours(results),
-        "short": [summary_sentence(theirs, recipe) for recipe in RECIPE_NAMES],
-        "sections": [build_section(results, study) for study in studies],
-        "timings": times,
+        "short": [summary_sentence(theirs, recipe) for recipe in RECIPES],
+        "dependent": dependent_claims(theirs),
+        "sections": [build_section(results, study) for study in HEADINGS],
+        "choices": [(name, [options_of(recipe)[name] for recipe in PAPERS]) for name in figures.WORDS["choices"]],
+        "words": figures.WORDS,
+        "grid": grid_table(),
+        "timings": timings(results),
         "run": results.run,
-        "wall": "not recorded" if wall is None else duration(wall),
-        "computed": duration(sum(time["seconds"] for time in times)),
-        "recipes": RECIPE_NAMES,
+        "recipes": list(RECIPES),
+        "papers": PAPERS,
         "level": f"{100 * figures.LEVEL:g} %",
-        "duration": duration,
+        "has_figure": figure is not None,
     }
-    for name in ("reproduction.md", "tables.md"):
-        text = environment.get_template(f"{name}.j2").render(view)
-        write_bytes(folder / name, (text.strip() + "\n").encode())
-    return folder / "reproduction.md"
+    if figure is not None:
+        write_bytes(page / "images" / "figure_a1.png", figure)
+    text = environment.get_template("reproduction.md.j2").render(view)
+    write_bytes(page / "reproduction.md", (text.strip() + "\n").encode())
+    return page / "reproduction.md"
 
 
-def timings(results: Results) -> list[dict[str, Any]]:
-    """How far each study has come with each recipe, how long it took, and how to run it again."""
+def timings(results: Results) -> str:
+    """How far each study has come with each recipe, and how long it took: repeats and seconds."""
     rows = []
-    for study in HEADINGS:
+    for study in STUDIES:
+        cells = []
         for recipe in ("baseline", *RECIPES):
             records = results.repeats(study, recipe).values()
-            if records:
-                option = "" if recipe == "baseline" else f" --recipe {recipe}"
-                rows.append(
-                    {
-                        "study": study,
-                        "recipe": recipe,
-                        "version": ", ".join(sorted({record.snefy_ldl for record in records})),
-                        "done": len(records),
-                        "planned": results.run.get("repeats", {}).get(study),
-                        "seconds": sum(record.seconds for record in records),
-                        "command": f"python -m reproduction {study}{option} --out again",
-                    }
-                )
-    return rows
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words.
-
-    Examples:
-        >>> duration(42.4), duration(3700.0)
-        ('42 s', '1 h 2 min')
-    """
-    if seconds < 100.0:
-        return f"{seconds:.0f} s" if seconds >= 10.0 else f"{seconds:.1f} s"
-    minutes = round(seconds / 60.0)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+            cells.append(f"{len(records)}: {sum(one.seconds for one in records):.0f} s" if records else NOTHING)
+        rows.append([f"`python -m reproduction {study}`", *cells])
+    return markdown_table(["run again", "baseline", *RECIPES], rows)
 
 
 def summary_sentence(claims: list[figures.Claim], recipe: str) -> str:
-    """How the claims came out for a recipe, in one sentence."""
+    """How the claims came out with a recipe, in one line."""
     counts = figures.tally(claims, recipe)
-    words = {
-        "holds": ("holds", "hold"),
-        "in part": ("holds in part", "hold in part"),
-        "does not hold": ("does not hold", "do not hold"),
-        "not decided": ("cannot be decided yet",) * 2,
-        "not run": ("has not been run", "have not been run"),
-    }
-    parts = [f"{count} {words[word][count > 1]}" for word, count in counts.items()]
-    whole = ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
-    total = sum(counts.values())
-    return f"With {_with_article(recipe)}: of {total} checks, each a claim of the paper on one data set, {whole}."
+    return f"{recipe}: " + ", ".join(f"{count} {word}" for word, count in counts.items())

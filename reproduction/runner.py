@@ -34,7 +34,9 @@ from reproduction.studies import (
     make_model,
     merge_part,
     missing_parts,
+    options_of,
     run_active,
+    run_baseline,
     run_conformal,
     run_ensemble,
     run_sensitivity,
@@ -43,7 +45,7 @@ from snefy_ldl._internal.files import remove_stale, write_json
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.datasets.dataset import Dataset, load_dataset
-from snefy_ldl.errors import InputError, SnefyError
+from snefy_ldl.errors import InputError, SnefyError, TrainingError
 from snefy_ldl.learners import DirichletLDL
 
 #: Version of the files' own form.
@@ -72,19 +74,21 @@ def fingerprint(study: Study, recipe: str, data: str) -> str:
 
     Args:
         study: the study.
-        recipe: ``"paper"``, ``"plain"``, ``"default"`` or ``"baseline"``.
+        recipe: a name in ``config.RECIPES`` or ``config.GRID``, or ``"baseline"``.
         data: what :func:`data_digest` says about its data set.
     """
     protocol = study.protocol
     plan = replace(protocol, panels=()) if isinstance(protocol, Sensitivity) else protocol
     models: list[Any] = [DirichletLDL()] if recipe == "baseline" else [make_model(study, recipe)]
+    start = "" if recipe in ("baseline", "default") else options_of(recipe)["start"]
     if isinstance(protocol, Ensemble):
-        models += [make_learner(protocol, name) for name, _ in protocol.learners]
+        models += [make_learner(protocol, name) for name, *_ in protocol.learners]
     content = {
         "results": RESULTS_VERSION,
         "study": study.name,
         "protocol": [type(plan).__name__, asdict(plan)],
         "models": [[type(model).__name__, _settings(model)] for model in models],
+        "start": start,
         "data": data,
         "versions": {name: version(name) for name in PACKAGES} | {"snefy_ldl": __version__},
     }
@@ -252,13 +256,20 @@ def compute(task: Task, loader: Loader, parent: int) -> tuple[Task, Answer]:
     try:
         with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            if isinstance(protocol, Ensemble):
+            if recipe == "baseline":
+                outcomes = run_baseline(study, task.batch, data)
+            elif isinstance(protocol, Ensemble):
                 outcomes = run_ensemble(study, task.recipes, task.batch, data)
             elif isinstance(protocol, Sensitivity):
                 outcomes = run_sensitivity(study, recipe, task.part, task.batch, data)
             else:
                 run = run_active if isinstance(protocol, Active) else run_conformal
                 outcomes = run(study, recipe, task.batch, data)
+    except TrainingError as error:  # a setting with which training diverges is a result, too
+        if task.part:
+            raise
+        failed = {"failed": str(error)}
+        outcomes = [Outcome(name, repeat, failed) for name in task.recipes for repeat in task.batch]
     except Exception:
         Console(stderr=True).print(f"{task} failed; earlier results are kept.", style="red", markup=False)
         raise
@@ -320,27 +331,27 @@ class Ledger:
     def _of_study(self, study: Study) -> list[Task]:
         recipes = study.recipes(self.recipes)
         wanted: dict[tuple[tuple[str, ...], str], list[int]] = {}
-        for repeat in range(study.repeats):
+        for repeat in study.numbers:
             lacking = {recipe: self._lacking(study, recipe, repeat) for recipe in recipes}
-            if isinstance(study.protocol, Ensemble):  # recipes share the members
-                together = tuple(recipe for recipe in recipes if lacking[recipe])
+            if isinstance(study.protocol, Ensemble) and study.protocol.shared:
+                together = tuple(recipe for recipe in recipes if lacking[recipe] and recipe != "baseline")
                 if together:
                     wanted.setdefault((together, ""), []).append(repeat)
-                continue
+                lacking = {"baseline": lacking["baseline"]}
             for recipe, parts in lacking.items():
                 for part in parts:
                     wanted.setdefault(((recipe,), part), []).append(repeat)
         tasks = []
         for (together, part), repeats in wanted.items():
-            for start in sorted({repeat // study.chunk * study.chunk for repeat in repeats}):
-                batch = tuple(range(start, min(start + study.chunk, study.repeats)))
+            for start in sorted({(repeat - study.first) // study.chunk * study.chunk for repeat in repeats}):
+                batch = tuple(study.numbers[start : start + study.chunk])
                 group = tuple(repeat for repeat in repeats if repeat in batch)
                 tasks.append(Task(study, together, part, group, batch))
         return tasks
 
     def _lacking(self, study: Study, recipe: str, repeat: int) -> list[str]:
         record = self._read(study, recipe, repeat)
-        if isinstance(study.protocol, Sensitivity):
+        if isinstance(study.protocol, Sensitivity) and recipe != "baseline":
             return missing_parts(study, recipe, None if record is None else record["figures"])
         return [] if record is not None else [""]
 
@@ -363,7 +374,7 @@ class Ledger:
         study = task.study
         for outcome in answer.outcomes:
             figures, seconds = outcome.figures, answer.seconds
-            if isinstance(study.protocol, Sensitivity):
+            if task.part:
                 before = self._read(study, outcome.recipe, outcome.repeat)
                 held = None if before is None else before["figures"]
                 figures = merge_part(study, outcome.recipe, task.part, held, figures)
@@ -381,7 +392,7 @@ def reproduce(
     studies: Sequence[Study],
     out: str | Path,
     *,
-    recipes: Sequence[str] = RECIPES,
+    recipes: Sequence[str] = tuple(RECIPES),
     repeats: int | None = None,
     jobs: int | None = None,
     loader: Loader = load_dataset,
@@ -391,7 +402,7 @@ def reproduce(
     Args:
         studies: what to run, e.g. ``config.select(["table3"])``.
         out: folder; ``results/<study>/<recipe>/<repeat>.json`` and ``run.json`` go into it.
-        recipes: any of ``"paper"``, ``"plain"`` and ``"default"``.
+        recipes: names in ``config.RECIPES`` or ``config.GRID``.
         repeats: repeats of every study; by default each study's own number.
         jobs: worker processes, one thread each; all cores by default. With one, no process is started.
         loader: gives a data set by its name; with several jobs it must be importable.

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from reproduction import strategies
-from reproduction.config import Active, Conformal, Ensemble, Query, Sensitivity, Study
+from reproduction.config import GRID, RECIPES, Active, Conformal, Ensemble, Query, Sensitivity, Study
 from snefy_ldl import learners, metrics
+from snefy_ldl._internal.special import EXPONENT_MARGIN
 from snefy_ldl._internal.types import Array
 from snefy_ldl.active.query import query
 from snefy_ldl.conformal import ConformalIntervals
@@ -19,7 +25,9 @@ from snefy_ldl.ensemble import DensityWeightedBagging
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import DirichletLDL
 from snefy_ldl.metrics.points import score
+from snefy_ldl.networks.net import SnefyNet, paper_init
 from snefy_ldl.snefy import SnefyLDL, fit_many
+from snefy_ldl.training import prepare
 
 Rows = NDArray[np.intp]
 #: The paper's short names of the six measures, in its order.
@@ -41,24 +49,45 @@ class Outcome(NamedTuple):
     figures: dict[str, Any]
 
 
-#: What ``SnefyLDL()`` was in version 0.1: one network on the features alone.
-PLAIN: dict[str, Any] = {"guides": None, "zeros": "shrink"}
-
-
 def make_model(study: Study, recipe: str, seed: int | None = None, **changes: Any) -> SnefyLDL:
-    """An unfitted density: ``SnefyLDL.paper(task)``, the default of version 0.1, or ``SnefyLDL()``.
+    """An unfitted density: ``SnefyLDL.paper(task, ...)`` as the recipe sets what the paper leaves open, or ours.
 
     Args:
         study: what it is for.
-        recipe: ``"paper"``, ``"plain"`` or ``"default"``.
+        recipe: a name in ``config.RECIPES`` or ``config.GRID``.
         seed: its random state.
         changes: further settings, which go before those of the study.
     """
     settings: dict[str, Any] = {"device": "cpu", **dict(study.model), **changes, "random_state": seed}
-    if recipe == "paper":
-        tasks: dict[type, Any] = {Active: "active", Ensemble: "ensemble"}  # which set the batch size
-        return SnefyLDL.paper(tasks.get(type(study.protocol), "conformal"), **settings)
-    return SnefyLDL(**({**PLAIN, **settings} if recipe == "plain" else settings))
+    if recipe == "default":
+        return SnefyLDL(**settings)
+    tasks: dict[type, Any] = {Active: "active", Ensemble: "ensemble"}  # which set the batch size
+    chosen = {name: value for name, value in options_of(recipe).items() if name != "start"}
+    return SnefyLDL.paper(tasks.get(type(study.protocol), "conformal"), **(chosen | settings))
+
+
+def options_of(recipe: str) -> dict[str, Any]:
+    """What a recipe sets of what the paper leaves open."""
+    return dict((RECIPES | GRID)[recipe])
+
+
+def linear_start(net: SnefyNet, member: int, D: Tensor, generator: torch.Generator) -> None:
+    """Start one member as ``torch.nn.Linear`` would: every matrix uniform, within one over the root of its inputs."""
+    paper_init(net, member, D, generator)  # the backbone and the head are such layers already
+    (n_neurons, n_labels), n_readouts = net.raw_exponents.shape[1:], net.readout.shape[1]
+    exponents = (2.0 * torch.rand(n_neurons, n_labels, generator=generator) - 1.0) / math.sqrt(n_labels)
+    net.set_exponents(member, exponents.clamp_min(-0.5 + EXPONENT_MARGIN))
+    with torch.no_grad():
+        uniform = torch.rand(n_readouts, n_neurons, generator=generator)
+        net.readout[member] = (2.0 * uniform - 1.0) / math.sqrt(n_neurons)
+
+
+@contextmanager
+def started(recipe: str) -> Iterator[None]:
+    """Train within it from the start that a recipe names; ``SnefyLDL.paper`` has but the one of PyLDL."""
+    linear = recipe != "default" and options_of(recipe)["start"] == "linear"
+    with patch.object(prepare, "paper_init", linear_start if linear else paper_init):
+        yield
 
 
 def parted_rows(n: int, repeat: int, train: float, calibration: float) -> tuple[Rows, Rows, Rows]:
@@ -99,12 +128,46 @@ def scores(D: Array, predicted: Array) -> dict[str, float]:
     return {short: float(measures[name]) for short, name in SHORT_NAMES.items()}
 
 
+def run_baseline(study: Study, repeats: Sequence[int], data: Dataset) -> list[Outcome]:
+    """What every table is compared with: one Dirichlet without features, and in tables 2 and 3 that of SA-BFGS.
+
+    Args:
+        study: any.
+        repeats: numbers of the splits.
+        data: features and label distributions.
+    """
+    outcomes, protocol, blank = [], study.protocol, np.zeros((len(data.D), 1))
+    for repeat in repeats:
+        featureless = DirichletLDL("regression", l2=0.0)
+        if isinstance(protocol, (Active, Ensemble)):
+            train, test = held_out_rows(len(data.D), repeat, protocol.test)
+            first = train[: protocol.first] if isinstance(protocol, Active) else train
+            featureless.fit(blank[first], data.D[first])
+            outcomes.append(Outcome("baseline", repeat, {"constant": _score(featureless, blank[test], data.D[test])}))
+            continue
+        plan = protocol.protocol if isinstance(protocol, Sensitivity) else protocol
+        train, calibration, test = parted_rows(len(data.D), repeat, plan.train, plan.calibration)
+        figures = _about_splits(plan, data, test)
+        featureless.fit(blank[train], data.D[train])
+        own = _calibrated_figures(plan, featureless, plan.score, data, calibration, test, blank)
+        figures["models"] = {"constant": own}
+        if isinstance(protocol, Conformal):
+            model = DirichletLDL(random_state=repeat).fit(data.X[train], data.D[train])
+            figures["models"]["dirichlet"] = _calibrated_figures(plan, model, plan.score, data, calibration, test)
+        outcomes.append(Outcome("baseline", repeat, figures))
+    return outcomes
+
+
+def _about_splits(protocol: Conformal, data: Dataset, test: Rows) -> dict[str, Any]:
+    return {"ceiling": ceilings(protocol, data.X[test, 0]), "labels": [str(name) for name in data.label_names]}
+
+
 def run_conformal(study: Study, recipe: str, repeats: Sequence[int], data: Dataset) -> list[Outcome]:
-    """Fit, calibrate and measure some repeats with one recipe; ``"baseline"`` is the Dirichlet around SA-BFGS.
+    """Fit, calibrate and measure some repeats with one recipe.
 
     Args:
         study: whose protocol is a :class:`Conformal`.
-        recipe: ``"paper"``, ``"plain"``, ``"default"`` or ``"baseline"``.
+        recipe: a name in ``config.RECIPES`` or ``config.GRID``.
         repeats: numbers of the splits; their models are trained together.
         data: features and label distributions.
     """
@@ -112,40 +175,40 @@ def run_conformal(study: Study, recipe: str, repeats: Sequence[int], data: Datas
     assert isinstance(protocol, Conformal)
     splits = [parted_rows(len(data.D), repeat, protocol.train, protocol.calibration) for repeat in repeats]
     trains = [train for train, _, _ in splits]
-    models: list[Any]
-    if recipe == "baseline":
-        pairs = zip(repeats, trains)
-        models = [DirichletLDL(random_state=repeat).fit(data.X[rows], data.D[rows]) for repeat, rows in pairs]
-    else:
-        models = _fit_splits(make_model(study, recipe), data, trains, repeats)
+    models = _fit_splits(study, recipe, data, trains, repeats)
     outcomes = []
     for repeat, model, (_, calibration, test) in zip(repeats, models, splits):
-        figures: dict[str, Any] = {
-            "ceiling": ceilings(protocol, data.X[test, 0]),
-            "labels": [str(name) for name in data.label_names],
-        }
+        figures = _about_splits(protocol, data, test)
         own = _calibrated_figures(protocol, model, protocol.score, data, calibration, test)
-        if recipe == "baseline":
-            figures["models"] = {"dirichlet": own}
-        else:
-            extra = _calibrated_figures(protocol, model, protocol.extra_score, data, calibration, test)
-            figures |= {"models": {"snefy": own}, "methods": {f"snefy_{protocol.extra_score}": extra}}
+        extra = _calibrated_figures(protocol, model, protocol.extra_score, data, calibration, test)
+        figures |= {"models": {"snefy": own}, "methods": {f"snefy_{protocol.extra_score}": extra}}
         outcomes.append(Outcome(recipe, repeat, figures))
     return outcomes
 
 
-def _fit_splits(estimator: SnefyLDL, data: Dataset, rows: Sequence[Rows], seeds: Sequence[int]) -> list[SnefyLDL]:
+def _fit_splits(
+    study: Study, recipe: str, data: Dataset, rows: Sequence[Rows], seeds: Sequence[int], **changes: int
+) -> list[SnefyLDL]:
     """One model per training set, all trained in one stack."""
-    return list(fit_many(estimator, data.X, data.D, rows, [{"random_state": seed} for seed in seeds], n_jobs=1))
+    estimator, seeded = make_model(study, recipe, **changes), [{"random_state": seed} for seed in seeds]
+    with started(recipe):
+        return list(fit_many(estimator, data.X, data.D, rows, seeded, n_jobs=1))
 
 
 def _calibrated_figures(
-    protocol: Conformal, model: Any, method: Any, data: Dataset, calibration: Rows, test: Rows
+    protocol: Conformal,
+    model: Any,
+    method: Any,
+    data: Dataset,
+    calibration: Rows,
+    test: Rows,
+    X: Array | None = None,
 ) -> dict[str, Any]:
-    """Figures of a model's calibrated intervals on the test rows."""
+    """Figures of a model's calibrated intervals on the test rows; X replaces the features that it takes."""
+    X = data.X if X is None else X
     intervals = ConformalIntervals(model, protocol.level, method)
-    intervals.conformalize(data.X[calibration], data.D[calibration])
-    return interval_figures(protocol, data.D[test], data.X[test, 0], intervals.predict_interval(data.X[test]))
+    intervals.conformalize(X[calibration], data.D[calibration])
+    return interval_figures(protocol, data.D[test], data.X[test, 0], intervals.predict_interval(X[test]))
 
 
 def interval_figures(protocol: Conformal, D: Array, feature: Array, ends: Array) -> dict[str, Any]:
@@ -194,23 +257,21 @@ def run_active(study: Study, recipe: str, repeats: Sequence[int], data: Dataset)
             f"{study.name}: {protocol.first} first labels leave {spare} rows of {data.name}, "
             f"too few for a query of {protocol.queried}."
         )
-    estimator = make_model(study, recipe)
-    queries = [one for one in protocol.queries if recipe in one.recipes]
-
-    starts = _fit_splits(estimator, data, [train[: protocol.first] for train, _ in splits], repeats)
+    queries = protocol.queries
+    starts = _fit_splits(study, recipe, data, [train[: protocol.first] for train, _ in splits], repeats)
     labelled = [
         np.concatenate([train[: protocol.first], _wanted(protocol, one, recipe, start, train, repeat, data)])
         for repeat, start, (train, _) in zip(repeats, starts, splits)
         for one in queries
     ]
-    after = iter(_fit_splits(estimator, data, labelled, [repeat for repeat in repeats for _ in queries]))
+    after = iter(_fit_splits(study, recipe, data, labelled, [repeat for repeat in repeats for _ in queries]))
     return [
         Outcome(
             recipe,
             repeat,
             {
-                "strategies": {one.name: _score(next(after), data, test) for one in queries},
-                "start": _score(start, data, test),
+                "strategies": {one.name: _score(next(after), data.X[test], data.D[test]) for one in queries},
+                "start": _score(start, data.X[test], data.D[test]),
             },
         )
         for repeat, start, (_, test) in zip(repeats, starts, splits)
@@ -227,7 +288,7 @@ def _wanted(
         chosen = np.argsort(-entropy, kind="stable")[: protocol.queried]
     elif one.strategy in strategies.STRATEGIES:
         tables = data.X[pool], data.X[first]
-        if recipe != "paper":  # the paper's recipe takes features as they are, and so do its strategies of distances
+        if recipe == "default" or options_of(recipe)["scaling"] != "raw":  # distances see what the density sees
             tables = strategies.standardized(*tables)
         chosen = strategies.STRATEGIES[one.strategy](tables[0], protocol.queried, tables[1], repeat)
     else:
@@ -238,9 +299,8 @@ def _wanted(
     return np.asarray(pool[chosen])
 
 
-def _score(model: SnefyLDL, data: Dataset, test: Rows) -> dict[str, float]:
-    X, D = data.X[test], data.D[test]
-    return {**scores(D, np.asarray(model.predict(X))), "log_likelihood": float(model.score(X, D))}
+def _score(model: Any, X: Array, D: Array) -> dict[str, float]:
+    return {**scores(D, np.asarray(model.predict(X))), "log_likelihood": float(model.log_prob(X, D).mean())}
 
 
 def run_ensemble(study: Study, recipes: Sequence[str], repeats: Sequence[int], data: Dataset) -> list[Outcome]:
@@ -259,15 +319,15 @@ def run_ensemble(study: Study, recipes: Sequence[str], repeats: Sequence[int], d
     assert isinstance(protocol, Ensemble)
     splits = [held_out_rows(len(data.D), repeat, protocol.test) for repeat in repeats]
     trains = [train for train, _ in splits]
-    densities = {recipe: _fit_splits(make_model(study, recipe), data, trains, repeats) for recipe in recipes}
+    densities = {recipe: _fit_splits(study, recipe, data, trains, repeats) for recipe in recipes}
     outcomes = []
     for number, (repeat, (train, test)) in enumerate(zip(repeats, splits)):
         X, D = data.X[test], data.D[test]
         figures: dict[str, dict[str, Any]] = {}
         for recipe in recipes:
             density = densities[recipe][number]
-            figures[recipe] = {"learners": {}, "density": _score(density, data, test), "effective_members": {}}
-        for name, _ in protocol.learners:
+            figures[recipe] = {"learners": {}, "density": _score(density, X, D), "effective_members": {}}
+        for name, *_ in protocol.learners:
             bag = DensityWeightedBagging(
                 make_learner(protocol, name),
                 n_members=protocol.members,
@@ -287,7 +347,8 @@ def run_ensemble(study: Study, recipes: Sequence[str], repeats: Sequence[int], d
 
 def make_learner(protocol: Ensemble, name: str) -> Any:
     """An unfitted base learner, by its name in the table."""
-    return getattr(learners, dict(protocol.learners)[name])(**dict(protocol.settings))
+    kind, settings = next((kind, own) for known, kind, own in protocol.learners if known == name)
+    return getattr(learners, kind)(**dict(protocol.settings + settings))
 
 
 #: The part in which nothing is changed; every panel that holds the recipe's own value shares it.
@@ -299,7 +360,7 @@ def grid_parts(study: Study, recipe: str) -> dict[str, dict[str, int]]:
 
     Example:
         >>> from reproduction.config import STUDIES
-        >>> grid = grid_parts(STUDIES["figureA1"], "paper")
+        >>> grid = grid_parts(STUDIES["figureA1"], "raw")
         >>> len(grid), grid["n_neurons=16"]
         (21, {'n_neurons': 16})
     """
@@ -342,15 +403,15 @@ def run_sensitivity(study: Study, recipe: str, part: str, repeats: Sequence[int]
 
     Args:
         study: whose protocol is a :class:`Sensitivity`.
-        recipe: ``"paper"``, ``"plain"`` or ``"default"``.
+        recipe: a name in ``config.RECIPES``.
         part: a name of :func:`grid_parts`.
         repeats: numbers of the splits; their models are trained together.
         data: features and label distributions.
     """
     protocol = _protocol(study).protocol
     splits = [parted_rows(len(data.D), repeat, protocol.train, protocol.calibration) for repeat in repeats]
-    estimator = make_model(study, recipe, **grid_parts(study, recipe)[part])
-    models = _fit_splits(estimator, data, [train for train, _, _ in splits], repeats)
+    changes = grid_parts(study, recipe)[part]
+    models = _fit_splits(study, recipe, data, [train for train, _, _ in splits], repeats, **changes)
     outcomes = []
     for repeat, model, (_, calibration, test) in zip(repeats, models, splits):
         figures = _calibrated_figures(protocol, model, protocol.score, data, calibration, test)

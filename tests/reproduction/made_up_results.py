@@ -34,14 +34,14 @@ def put_conformal(folder: Path, study: str, gain: float, *, recipes=RECIPES, rep
         return {"fsc": fsc, **{name: rng.random(3).tolist() for name in ("coverage", "width", "interval_score")}}
 
     for repeat in range(repeats):
-        put(folder, study, "baseline", repeat, {"models": {"dirichlet": block(0.7)}, **common})
+        put(folder, study, "baseline", repeat, {"models": {"dirichlet": block(0.7), "constant": block(0.6)}, **common})
         for recipe in recipes:
             models = {"models": {"snefy": block(0.7 + gain)}, "methods": {"snefy_quantile": block(0.8)}}
             put(folder, study, recipe, repeat, {**models, **common})
 
 
 def put_active(folder: Path, study: str, lead: float) -> None:
-    """Every strategy at the paper's Random but for the entropy queries, which are ``lead`` (relative) better."""
+    """Every strategy at the paper's Random but for the entropy query, which is ``lead`` (relative) better."""
     rng = np.random.default_rng(4)
 
     def scores(gain: float, common: float) -> dict[str, float]:
@@ -51,10 +51,12 @@ def put_active(folder: Path, study: str, lead: float) -> None:
             for metric, measure in METRICS.items()
         }
 
+    for repeat in range(REPEATS):
+        put(folder, study, "baseline", repeat, {"constant": scores(-0.3, 0.0)})
     for recipe in RECIPES:
         for repeat in range(REPEATS):
             common = 0.01 * rng.standard_normal()
-            leads = dict.fromkeys(STRATEGIES, 0.0) | {"SNEFY-LDL": lead, "entropy": lead}
+            leads = dict.fromkeys(STRATEGIES, 0.0) | {"SNEFY-LDL": lead}
             found = {name: scores(gain, common) for name, gain in leads.items()}
             put(folder, study, recipe, repeat, {"strategies": found, "start": scores(-0.05, common)})
 
@@ -64,6 +66,8 @@ def put_ensemble(folder: Path, study: str, gain: float, *, recipes=RECIPES, repe
     rng = np.random.default_rng(5)
     signs = {metric: 1.0 if measure.higher else -1.0 for metric, measure in METRICS.items()}
     for repeat in range(repeats):
+        density = {metric: 0.5 + 0.1 * rng.random() for metric in METRICS} | {"log_likelihood": 4.0}
+        put(folder, study, "baseline", repeat, {"constant": density})
         for recipe in recipes:
             learners: dict[str, Any] = {name: {"Average": {}, "Weighted": {}} for name in LEARNERS}
             for name in LEARNERS:
@@ -72,7 +76,6 @@ def put_ensemble(folder: Path, study: str, gain: float, *, recipes=RECIPES, repe
                     weighted = printed * (1.0 + sign * 0.05 + 0.0001 * rng.standard_normal())
                     average = weighted * (1.0 - sign * gain * (1.0 + 0.01 * rng.standard_normal()))
                     learners[name]["Weighted"][metric], learners[name]["Average"][metric] = weighted, average
-            density = dict.fromkeys(METRICS, 0.5) | {"log_likelihood": 4.0}
             found = {"learners": learners, "density": density, "effective_members": dict.fromkeys(LEARNERS, 9.0)}
             put(folder, study, recipe, repeat, found)
 
@@ -109,20 +112,16 @@ def put_run(folder: Path, **changes: Any) -> None:
 
 
 class Page:
-    """The tables of a text, by the study whose heading they stand under."""
+    """The tables of a report, by the heading they stand under."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.rows, study = text, dict[str, list[list[str]]](), ""
+        self.text, self.rows, study = text, dict[str, dict[str, list[str]]](), ""
         for line in text.splitlines():
-            if line.startswith("## "):
-                study = line[3:].partition(":")[0].replace(" ", "").lower()
-            if line.startswith("|"):
-                cells = [cell.strip().strip("*") for cell in line.strip("|").split("|")]
-                self.rows.setdefault(study, []).append(cells)
-
-    def find(self, section: str, head: str) -> list[list[str]]:
-        """All rows of a section whose head ends with a word, without the head."""
-        return [row[1:] for row in self.rows[section] if row[0] == head or row[0].endswith(f", {head}")]
+            if line.startswith("### Table"):
+                study = line[4:].partition(":")[0].replace(" ", "").lower()
+            elif line.startswith("|") and study:
+                head, *cells = line.strip("|").split("|")
+                self.rows.setdefault(study, {})[head] = cells
 
 
 def figures(folder: Path, study: str, recipe: str) -> list[dict[str, Any]]:
@@ -130,18 +129,17 @@ def figures(folder: Path, study: str, recipe: str) -> list[dict[str, Any]]:
     return [json.loads(path.read_text())["figures"] for path in sorted((folder / "results" / study / recipe).glob("*"))]
 
 
-def mean_std(values: list[float], digits: int) -> str:
-    return f"{statistics.fmean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
+def cell(values: list[float], digits: int, against: list[float] | None = None, higher: bool = True) -> str:
+    """A cell as the page prints it; the mark by scipy's paired test."""
+    mark = ""
+    if against is not None:
+        better = (statistics.fmean(values) > statistics.fmean(against)) == higher
+        clear = stats.ttest_rel(values, against).pvalue < 0.05
+        mark = ("▲" if clear else "△") if better else ("▼" if clear else "▽")
+    words = [f"{word:.{digits}f}" for word in (statistics.fmean(values), statistics.stdev(values))]
+    return mark + "±".join(word.replace("0.", ".", word.startswith("0.")) for word in words)
 
 
-def difference(first: list[float], second: list[float], digits: int) -> str:
-    """A difference and its interval as the page prints them, by scipy's paired test."""
-    interval = stats.ttest_rel(first, second).confidence_interval(0.95)
-    numbers = (statistics.fmean(first) - statistics.fmean(second), interval.low, interval.high)
-    mean, low, high = (f"{number:+.{digits}f}".replace("-", "−") for number in numbers)
-    return f"{mean} [{low}, {high}]"
-
-
-def find(claims: list[Claim], words: str, case: int = 0, recipe: str = "default") -> Verdict:
+def find(claims: list[Claim], words: str, case: int = 0, recipe: str = "raw") -> Verdict:
     (claim,) = [claim for claim in claims if words in claim.title]
     return claim.cases[case].verdicts[recipe]

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from made_up_results import (
     Page,
-    difference,
+    cell,
     figures,
     find,
-    mean_std,
     put,
     put_active,
     put_conformal,
@@ -29,6 +28,7 @@ from reproduction.claims import (
     Spread,
     claim_of_ours,
     claims_of_the_paper,
+    grid_distances,
     load_results,
     paired,
     unpaired,
@@ -58,7 +58,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(whole: Path) -> Page:
-    return Page((whole / "tables.md").read_text(encoding="utf-8"))
+    return Page((whole / "reproduction.md").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("n", [2, 10, 100])
@@ -89,25 +89,40 @@ def test_tables_hold_independent_figures(whole, page):
     def scores(study, recipe, *path):
         return [reduce(getitem, path, one) for one in figures(whole, study, recipe)]
 
-    row = page.find("table3", "2 label <1>")[1]  # a block for each number of groups
-    cell = ("fsc", "4", 1)
-    dirichlet = scores("table3", "baseline", "models", "dirichlet", *cell)
-    default = scores("table3", "default", "models", "snefy", *cell)
-    assert row[0] == "{:.3f} ± {:.3f}".format(*TABLES["table3"].cells["dirichlet", "4", "1"])
-    assert (row[2], row[5]) == (mean_std(dirichlet, 3), mean_std(default, 3))
-    assert row[8].removeprefix("▲ ") == difference(default, dirichlet, 3)
+    row = page.rows["table3"]["G=4, label <1>"]
+    place = ("fsc", "4", 1)
+    dirichlet = scores("table3", "baseline", "models", "dirichlet", *place)
+    default = scores("table3", "default", "models", "snefy", *place)
+    assert row[0] == "{:.3f}±{:.3f}".format(*TABLES["table3"].cells["dirichlet", "4", "1"]).replace("0.", ".")
+    assert row[2] == cell(scores("table3", "baseline", "models", "constant", *place), 3)
+    assert (row[3], row[7]) == (cell(dirichlet, 3), cell(default, 3, dirichlet))
 
-    row = page.find("table4", "Kmeans")[1 + list(METRICS).index("kl")]  # the first is the count of measures won
-    own, random = (scores("table4", "default", "strategies", name, "kl") for name in ("Kmeans", "Random"))
-    assert row[3] == mean_std(own, 4)
-    assert row[6][2:] == difference(own, random, 4)
+    row, kl = page.rows["table4"]["Kmeans, raw"], list(METRICS).index("kl")
+    own, random = (scores("table4", "raw", "strategies", name, "kl") for name in ("Kmeans", "Random"))
+    assert row[kl] == cell(own, 4, random, higher=False)
+    assert page.rows["table4"]["Kmeans, printed"][kl] == ".1361±.0072"
 
-    row = page.find("table6", "Canb ↓")[1]
+    row, canberra = page.rows["table6"]["DF-LDL, Weighted, raw"], list(METRICS).index("canb")
     weighted, average = (
-        scores("table6", "paper", "learners", "DF-LDL", kind, "canb") for kind in ("Weighted", "Average")
+        scores("table6", "raw", "learners", "DF-LDL", kind, "canb") for kind in ("Weighted", "Average")
     )
-    assert mean_std(weighted, 4) in row
-    assert f"▲ {difference(weighted, average, 4)}" in row
+    assert row[canberra] == cell(weighted, 4, average, higher=False)
+    assert row[canberra].startswith("▲")
+    for study in ("table4", "table5", "table6", "table7"):
+        own = scores(study, "baseline", "constant", "kl")
+        assert page.rows[study]["featureless"][kl] == cell(own, 4)
+
+
+def test_every_printed_cell_is_on_the_page(page):
+    for study, table in TABLES.items():
+        digits = 3 if study in ("table2", "table3") else 4
+        shown = {one for row in page.rows[study].values() for one in row}
+        labels = {"0", "1", "2"}  # the made-up run has three
+        for key, (mean, std) in table.cells.items():
+            if digits == 4 or key[2] in labels:
+                assert f"{mean:.{digits}f}±{std:.{digits}f}".replace("0.", ".") in {
+                    one.replace("0.", ".") for one in shown
+                }
 
 
 def test_the_text_holds_the_verdicts_and_the_time(whole: Path) -> None:
@@ -117,35 +132,55 @@ def test_the_text_holds_the_verdicts_and_the_time(whole: Path) -> None:
         assert claim.title in text
         for case in claim.cases:
             for verdict in case.verdicts.values():
-                assert f"{verdict.mark} **{verdict.word}**: {verdict.evidence}" in text
-    assert "1 h 2 min" in text
-    assert "python -m reproduction table3 --recipe default" in text
-    assert "The paper has 100 splits; here are 4 with the default recipe." in text
+                assert f"{verdict.mark} {verdict.evidence}" in text
+    assert "|`python -m reproduction table3`|4: 8 s|4: 8 s|" in text
+    assert "- 4 of 100 splits with default." in text
+    assert (whole / "images" / "figure_a1.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_one_recipe_one_repeat_and_missing_studies(tmp_path: Path) -> None:
     from reproduction.report import write_report
 
     put_conformal(tmp_path, "table3", 0.1, recipes=("default",), repeats=1)
-    put_ensemble(tmp_path, "table7", 0.02, recipes=("paper",), repeats=2)
+    put_ensemble(tmp_path, "table7", 0.02, recipes=("raw",), repeats=2)
     put_run(tmp_path, finished=None)
-    shown = write_report(tmp_path).read_text(encoding="utf-8")
-    page = Page((tmp_path / "tables.md").read_text(encoding="utf-8"))
-    assert "This run is not complete" in shown
+    page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
     assert "Not run yet: `python -m reproduction table4` adds it." in page.text
-    assert "One repeat with the default recipe: no standard deviation and no interval." in shown
-    assert "Only 2 of 4 repeats with the paper's recipe so far." in shown
-    assert "No results with the paper's recipe yet." in shown
-    row = page.find("table3", "1 label <0>")[0]
-    assert len(row) == 5  # two published, Dirichlet, default, one difference
-    assert "±" not in row[3]
-    assert "[" not in row[4]
+    assert "- 1 of 100 splits with default." in page.text
+    assert "- 0 of 100 splits with raw." in page.text
+    row = page.rows["table3"]["G=2, label <0>"]
+    assert "±" not in row[7]
+    assert row[7][0] in "△▽"  # one repeat has no interval
     claims = claims_of_the_paper(load_results(tmp_path))
-    assert find(claims, "feature-stratified", case=1).word == "not decided"
-    assert find(claims, "feature-stratified", case=1, recipe="paper").word == "not run"
-    assert find(claims, "plain average", case=1, recipe="paper").word == "holds"
-    text = (tmp_path / "reproduction.md").read_text(encoding="utf-8")
-    assert "- Table 4: Not run yet" in text
+    assert find(claims, "feature-stratified", case=1, recipe="default").word == "not decided"
+    assert find(claims, "feature-stratified", case=1, recipe="raw").word == "not run"
+    assert find(claims, "plain average", case=1, recipe="raw").word == "holds"
+
+
+def test_the_nearest_setting_is_the_one_with_the_smallest_distance(tmp_path: Path) -> None:
+    near, far = "sgd-0.1-raw-linear", "adam-0.01-standard-normal"
+    for recipe, gain in ((near, 0.0), (far, 0.2)):
+        for study in TABLES:
+            cells = TABLES[study].cells
+            if study in ("table2", "table3"):
+                size = max(int(key[2]) for key in cells) + 1
+                fsc = {g: [cells["snefy", g, str(place)][0] + gain for place in range(size)] for g in ("2", "4", "8")}
+                found = {"models": {"snefy": {"fsc": fsc}}}
+            elif study in ("table4", "table5"):
+                names = ("Random", "SNEFY-LDL")
+                found = {"strategies": {name: {m: cells[name, m][0] + gain for m in METRICS} for name in names}}
+            else:
+                found = {
+                    "learners": {"SA-BFGS": {"Weighted": {m: cells["SA-BFGS", "Weighted", m][0] for m in METRICS}}}
+                }
+            put(tmp_path, study, recipe, 1000, found)
+    distances = grid_distances(load_results(tmp_path))
+    assert list(distances)[:2] == [near, far]
+    assert distances[near] == pytest.approx(dict.fromkeys(TABLES, 0.0), abs=1e-12)
+    cells = [std for key, (_, std) in TABLES["table3"].cells.items() if key[0] == "snefy"]
+    assert distances[far]["table3"] == pytest.approx(np.mean([0.2 / std for std in cells]))
+    assert distances[far]["table6"] == 0.0
+    assert np.isinf(list(distances.values())[-1]["table2"])  # settings without results come last
 
 
 def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
@@ -153,13 +188,13 @@ def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
         load_results(tmp_path / "nowhere")
     with pytest.raises(InputError, match="holds no results"):
         load_results(tmp_path)
-    path = put(tmp_path, "table6", "paper", 0, {})
+    path = put(tmp_path, "table6", "raw", 0, {})
     good = path.read_text()
     for content, words in (
         (good[:20], "is damaged"),
         ("[]", "is not a result file"),
         (good.replace('"version": 1', '"version": 99'), "newer version"),
-        (good.replace("table6", "table7"), "labelled as a result of table7/paper"),
+        (good.replace("table6", "table7"), "labelled as a result of table7/raw"),
     ):
         path.write_text(content)
         with pytest.raises(InputError, match=words) as caught:

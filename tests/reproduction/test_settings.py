@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from tiny_studies import STUDIES, TINY, tiny_data
@@ -14,9 +15,11 @@ from reproduction.__main__ import main
 from reproduction.claims import TABLES
 from reproduction.config import Active, Conformal, Ensemble
 from reproduction.runner import data_digest, fingerprint
-from reproduction.studies import make_model
+from reproduction.studies import make_model, started
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.networks.net import paper_init
+from snefy_ldl.training import prepare
 from snefy_ldl.training.policy import Schedule
 from snefy_ldl.training.steps import make_optimizer
 
@@ -26,7 +29,7 @@ def test_the_fingerprint_knows_what_decides():
     own = fingerprint(study, "default", data)
     assert own == fingerprint(replace(study, repeats=99, chunk=1), "default", data)
     others = [
-        fingerprint(study, "paper", data),
+        fingerprint(study, "raw", data),
         fingerprint(study, "baseline", data),
         fingerprint(study, "default", data_digest(make_city_districts(n=160, random_state=4))),
         fingerprint(replace(study, protocol=Conformal(level=0.8)), "default", data),
@@ -37,12 +40,27 @@ def test_the_fingerprint_knows_what_decides():
 
 
 def test_the_recipes_are_the_papers_and_ours():
-    plain = SnefyLDL(device="cpu", guides=None, zeros="shrink")  # one network on the features themselves
-    assert make_model(config.STUDIES["table3"], "plain").get_params() == plain.get_params()
     assert make_model(config.STUDIES["table3"], "default").get_params() == SnefyLDL(device="cpu").get_params()
-    paper = make_model(config.STUDIES["table4"], "paper")
-    assert (paper.batch_size, paper.epochs, paper.recipe) == (16, 100, "paper")
-    assert make_model(config.STUDIES["figureA1"], "paper").batch_size == 64
+    raw = make_model(config.STUDIES["table4"], "raw")
+    assert raw.get_params() == SnefyLDL.paper("active", device="cpu").get_params()
+    assert (raw.batch_size, raw.epochs, raw.recipe, raw.standardize) == (16, 100, "paper", False)
+    assert make_model(config.STUDIES["figureA1"], "standard").standardize == "unit"
+    sgd = make_model(config.STUDIES["table6"], "sgd-0.1-raw-linear")
+    assert (sgd.recipe, sgd.learning_rate, sgd.batch_size) == ("paper-sgd", 0.1, 16)
+
+
+@pytest.mark.parametrize("recipe", ["sgd-0.001-raw-normal", "sgd-0.001-raw-linear"])
+def test_the_start_is_that_of_the_recipe(recipe):
+    city = make_city_districts(n=40, random_state=0)
+    with started(recipe):
+        net = make_model(STUDIES["conformal"], recipe, 0, epochs=1, n_neurons=500).fit(city.X, city.D).net_
+    exponents = net.exponents.detach().numpy().ravel()
+    if recipe.endswith("linear"):  # uniform within one over the root of three labels, cut at -.495
+        assert exponents.max() == pytest.approx(3**-0.5, abs=0.01)
+        assert exponents[exponents > 0].mean() == pytest.approx(0.5 * 3**-0.5, abs=0.02)
+    else:
+        assert np.std(exponents[exponents > 0]) == pytest.approx((2 / 3) ** 0.5 * (1 - 2 / np.pi) ** 0.5, abs=0.03)
+    assert prepare.paper_init is paper_init
 
 
 def test_sgd_is_torchs():
@@ -68,8 +86,10 @@ def test_the_plan_is_the_papers():
         assert table.dataset == studies[name].dataset
         assert table.splits == studies[name].repeats
     rows = {one.name for one in Active().queries}
-    assert {strategy for strategy, _ in TABLES["table4"].cells} == rows - {"entropy"}
-    assert {learner for learner, _, _ in TABLES["table6"].cells} == {name for name, _ in Ensemble().learners}
+    assert {strategy for strategy, _ in TABLES["table4"].cells} == rows
+    assert {learner for learner, _, _ in TABLES["table6"].cells} | {"LDL-LRR, default"} == {
+        name for name, *_ in Ensemble().learners
+    }
     assert config.quick(studies["figureA1"]).repeats == 1
 
 
@@ -93,7 +113,7 @@ def test_published_cells(table, key, cell):
     ("words", "message"),
     [
         (["table9"], "there is no study 'table9'"),
-        (["table3", "--recipe", "papr"], "use any of paper, plain, default"),
+        (["table3", "--recipe", "papr"], "use any of raw, standard, nearest, default"),
         (["table3", "--repeats", "0"], "argument --repeats"),
         (["table3", "--report-only"], "reports on everything"),
     ],

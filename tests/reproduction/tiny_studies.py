@@ -21,7 +21,7 @@ QUERIES = (
 )
 GRID = Sensitivity(Conformal(groups=(2,)), (("n_neurons", (4, 6)), ("epochs", (2, 3))))
 STUDIES = {
-    "conformal": Study("table3", "city", Conformal(groups=(2, 4)), 5, 3, baseline=True, model=TINY),
+    "conformal": Study("table3", "city", Conformal(groups=(2, 4)), 5, 3, model=TINY),
     "active": Study("table4", "city", Active(first=40, queried=10, queries=QUERIES), 3, 2, model=TINY),
     "ensemble": Study("table6", "city", Ensemble(members=4, rows=20), 3, 2, model=TINY),
     "figure": Study("figureA1", "city", GRID, 3, 2, model=TINY),
