@@ -236,23 +236,32 @@ def fit(tasks: Sequence[Task], n_jobs: int | None = 1) -> list[FittedModel]:
         workers = 1
     if workers > 1:
         parts = [tasks[k::workers] for k in range(workers)] if simple else [[task] for task in tasks]
-        answers = Parallel(n_jobs=workers)(delayed(_fit_in_process)(part) for part in parts)
+        answers = Parallel(n_jobs=workers)(delayed(_fit_in_process)(part, simple) for part in parts)
         found = {id(task): model for part, models in zip(parts, answers) for task, model in zip(part, models)}
         return [found[id(task)] for task in tasks]
     with Progress("fit", 0, show=settings.verbose >= 1 and not tasks[0].one_pass) as progress:
-        together = simple and len(tasks) > 1
-        models = _fit_together(tasks, progress) if together else [_fit_one(task, progress) for task in tasks]
-    if not together:
-        for model in models:
-            _warn_if_nothing_was_learnt(model)
+        models = _fit_here(tasks, simple, progress)
+    if len(tasks) == 1:
+        _warn_if_nothing_was_learnt(models[0])
     return models
 
 
-def _fit_in_process(tasks: Sequence[Task]) -> list[FittedModel]:
+def _fit_here(tasks: Sequence[Task], simple: bool, progress: Progress) -> list[FittedModel]:
+    """Fit models in this process, with fingerprints of their rows; together if none has guides."""
+    models = []
+    for part in [tasks] if simple else [[task] for task in tasks]:
+        started = time.perf_counter()
+        chosen = [model for model, _ in choose(part, progress)]
+        # the guides and the candidates that were not chosen took their time, too
+        seconds = (time.perf_counter() - started) / len(part)
+        models += [model.finished(task, seconds) for task, model in zip(part, chosen)]
+    return models
+
+
+def _fit_in_process(tasks: Sequence[Task], simple: bool) -> list[FittedModel]:
     """Fit models in another process, with one thread and nothing to show."""
     torch.set_num_threads(1)
-    progress = Progress("fit", 0, show=False)
-    return _fit_together(tasks, progress) if len(tasks) > 1 else [_fit_one(tasks[0], progress)]
+    return _fit_here(tasks, simple, Progress("fit", 0, show=False))
 
 
 def _steps(task: Task) -> float:
@@ -261,58 +270,34 @@ def _steps(task: Task) -> float:
     return members * task.schedule.epochs * math.ceil(len(task.rows) / task.schedule.batch_size)
 
 
-def _fit_together(tasks: Sequence[Task], progress: Progress) -> list[FittedModel]:
-    """Fit tasks without guides, members of all of them stacked."""
-    fits = train([prepare(spec, task) for task in tasks for spec in POLICY.specs(task)], progress)
-    models = []
-    for task in tasks:
-        own = [fit for fit in fits if fit.problem.task is task]
-        best = select(own)
-        models.append(FittedModel.of(best, [fit.record(fit is best) for fit in own]).finished(task))
-    return models
-
-
-def _fit_one(task: Task, progress: Progress) -> FittedModel:
-    """Fit one model, with fingerprints of its rows."""
-    started = time.perf_counter()
-    model, _ = choose(task, progress)
-    # the guides and the candidates that were not chosen took their time, too
-    return model.finished(task, time.perf_counter() - started)
-
-
-def choose(task: Task, progress: Progress, guided: GuideTable | None = None) -> tuple[FittedModel, TrainingData]:
-    """The five steps: candidates, problems, fits, the best of them, a model.
+def choose(
+    tasks: Sequence[Task], progress: Progress, guided: GuideTable | None = None
+) -> list[tuple[FittedModel, TrainingData]]:
+    """The five steps for each task: candidates, problems, fits, the best of them, a model.
 
     Args:
-        task: the model.
-        progress: where to show how far it is.
+        tasks: the models; one alone if it has guides.
+        progress: where to show how far they are.
         guided: the guides of the task, if they are fitted already.
 
     Returns:
-        The model, without fingerprints, and the rows as its network saw them.
+        Each model, without fingerprints, and the rows as its network saw them.
     """
-    specs = POLICY.specs(task)
-    if guided is None and any(spec.inputs != "features" for spec in specs):
-        progress.update(progress.completed, "fitting guides")
-        guided = prepare_guides(task)
-    fits = train([prepare(spec, task, guided) for spec in specs], progress)
-    best = select(fits)
-    records = [fit.record(fit is best) for fit in fits]
-    whole = _with_members(best, guided, progress)
-    records[fits.index(best)] |= {"networks": len(whole.problem.members), "seconds": round(whole.run.seconds, 3)}
-    # a fit that goes on chooses nothing: the records stay those of the first one
-    return FittedModel.of(whole, [] if task.start else records, guided is not None), best.problem.data
-
-
-def _with_members(best: Fit, guided: GuideTable | None, progress: Progress) -> Fit:
-    """The best fit with as many members as are wanted; further ones are trained as it was."""
-    problem = best.problem
-    done = len(problem.members)
-    wanted = POLICY.all_members(problem.task, done)
-    if wanted <= done:
-        return best.take(wanted)
-    further = replace(problem.spec, n_members=wanted - done)
-    return best.joined(train([prepare(further, problem.task, guided, first=done)], progress)[0])
+    problems = []
+    for task in tasks:
+        specs = POLICY.specs(task)
+        if guided is None and any(spec.inputs != "features" for spec in specs):
+            progress.update(progress.completed, "fitting guides")
+            guided = prepare_guides(task)
+        problems += [prepare(spec, task, guided) for spec in specs]
+    fits, chosen = train(problems, progress), []
+    for task in tasks:
+        own = [fit for fit in fits if fit.problem.task is task]
+        best = select(own)
+        # a fit that goes on chooses nothing: the records stay those of the first one
+        records = [] if task.start else [fit.record(fit is best) for fit in own]
+        chosen.append((FittedModel.of(best, records, guided is not None), best.problem.data))
+    return chosen
 
 
 def _warn_if_nothing_was_learnt(model: FittedModel) -> None:

@@ -550,7 +550,7 @@ def fit_grouped(task: Task, wanted: bool = True) -> tuple[FittedModel, GroupEffe
         if wanted and possible and task.data.partial is None:
             model, effects, report = _fit_with_effects(task, progress)
         else:
-            model, effects, report = choose(task, progress)[0], None, {"effects": NOT_WANTED}
+            model, effects, report = choose([task], progress)[0][0], None, {"effects": NOT_WANTED}
     groups = task.data.groups
     assert groups is not None
     seen = groups.take(task.rows)
@@ -568,13 +568,13 @@ def _fit_with_effects(task: Task, progress: Progress) -> tuple[FittedModel, Grou
         if why == TOLD_BY_FEATURES:
             data = copy.copy(task.data)
             data.groups = data.blocks = None
-            return choose(replace(task, data=data), progress)[0], None, {"effects": why}
+            return choose([replace(task, data=data)], progress)[0][0], None, {"effects": why}
         guided = prepare_guides(task)
         measured = None if why else measure_effects(task, guided)
         if measured is not None:
             epochs = max(1, round(EPOCHS_BEFORE_GROUPS * task.settings.epochs))
             plain = replace(task, settings=replace(task.settings, epochs=epochs, candidates=[CandidateSpec("guides")]))
-    model, data = choose(plain, progress, guided)
+    ((model, data),) = choose([plain], progress, guided)
     if guided is None:
         shares, first = task.labels.shares, _groups_of(task).first
         base, table = fit_guides([SABFGS()], task.data.features, shares, task.rows, 1e-6, task.seed_of(14), first)

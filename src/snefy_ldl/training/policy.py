@@ -283,8 +283,6 @@ class Policy:
     #: Members of a guided model, and the rows up to which so many pay (.05 to .3 nats on SBU_3DFE, Yeast, GEMAS).
     members: int = 3
     member_rows: int = 10_000
-    #: Rows of votes below which as many members are compared: one member's rows could not tell candidates apart.
-    vote_rows: int = 2_000
     #: Votes per item below which they are completed, and how many an item has then: single votes say nothing of how far
     #: items differ; with two votes or more, completed ones lost .1 to .7 nats on two of four sets.
     single_votes: float = 1.5
@@ -296,12 +294,6 @@ class Policy:
     part_of_vote: float = 0.1
     #: Rows from which nothing is chosen: features alone, each by its own deviation, which such tables are enough for.
     large_rows: int = 100_000
-    #: Part of the epochs at which candidates are compared, and standard errors by which one may be behind: earlier, or
-    #: by fewer, the winner of a full search was dropped on two of five splits of SBU_3DFE.
-    rungs: tuple[tuple[float, float], ...] = ((0.3, 3.0), (0.6, 1.5))
-    #: Epochs and validation rows below which nobody is dropped.
-    rung_epochs: int = 10
-    rung_rows: int = 20
     #: Labels from which networks train without their background, which joins them on validation rows: on 20 labels and
     #: more it out-scores untrained networks by so many nats that their gradients vanish.
     background_labels: int = 15
@@ -346,7 +338,7 @@ class Policy:
                 for scaling in self.scalings(task, inputs)
             ]
         folds = self.uses_folds(task)
-        return [replace(spec, n_members=self.first_members(task, len(specs), folds), folds=folds) for spec in specs]
+        return [replace(spec, n_members=self.n_members(task, folds), folds=folds) for spec in specs]
 
     @staticmethod
     def may_choose(task: Task) -> bool:
@@ -398,25 +390,15 @@ class Policy:
         few = len(task.rows) < self.few_rows and task.settings.validation_fraction > 0
         return few and task.data.has_whole_shares and task.data.blocks is None and bool(self.guides(task))
 
-    def first_members(self, task: Task, n_specs: int, folds: bool) -> int:
-        """Networks of each candidate while candidates are compared."""
-        wanted, guided = task.settings.n_members, bool(self.guides(task))
-        if n_specs == 1 and wanted != "auto":
-            return int(wanted)
+    def n_members(self, task: Task, folds: bool) -> int:
+        """Networks of each candidate."""
+        if task.start is not None:
+            return task.start.net.n_members
+        if task.settings.n_members != "auto":
+            return int(task.settings.n_members)
         if folds:
             return self.folds
-        if not guided:  # a few networks are all there is to a fit
-            if wanted != "auto":
-                return int(wanted)
-            return 1 if task.start is None else task.start.net.n_members
-        return self.members if task.data.are_counts and self.few_rows <= len(task.rows) < self.vote_rows else 1
-
-    def all_members(self, task: Task, compared: int) -> int:
-        """Networks of the model in the end, of which so many were compared."""
-        wanted, n_rows = task.settings.n_members, len(task.rows)
-        if wanted != "auto":
-            return int(wanted)
-        return self.members if compared == 1 and self.guides(task) and n_rows <= self.member_rows else compared
+        return self.members if self.guides(task) and len(task.rows) <= self.member_rows else 1
 
     def schedule(
         self, settings: Settings, n_rows: int, votes: VoteSettings | None = None, one_pass: bool = False

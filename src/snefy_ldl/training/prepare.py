@@ -226,14 +226,13 @@ def prepare_guides(task: Task) -> GuideTable:
     return GuideTable(guides, table, seen, labels, log_centre)
 
 
-def prepare(spec: CandidateSpec, task: Task, guided: GuideTable | None = None, first: int = 0) -> Problem:
+def prepare(spec: CandidateSpec, task: Task, guided: GuideTable | None = None) -> Problem:
     """What there is to train for one candidate.
 
     Args:
         spec: the candidate.
         task: the model.
         guided: the task's guides; None where the candidate sees features alone.
-        first: number of its first member; those before it were trained earlier.
 
     Returns:
         The problem.
@@ -254,7 +253,7 @@ def prepare(spec: CandidateSpec, task: Task, guided: GuideTable | None = None, f
         elif spec.inputs == "both":
             data = data.with_features(np.hstack([_dense(data.features), table]))
     guides = None if guided is None or spec.inputs == "features" else guided.guides
-    members = make_members(task, spec, data, first)
+    members = make_members(task, spec, data)
     net = None if task.start is None else task.start.net
     return Problem(task, spec, data, labels, members, schedule, guides, net)
 
@@ -263,11 +262,11 @@ def _dense(X: Any) -> Any:
     return X.toarray() if sp.issparse(X) else X
 
 
-def make_members(task: Task, spec: CandidateSpec, data: TrainingData, first: int = 0) -> tuple[Member, ...]:
-    """The members of a candidate, numbered from ``first``: the same rows for every candidate of a task."""
+def make_members(task: Task, spec: CandidateSpec, data: TrainingData) -> tuple[Member, ...]:
+    """The members of a candidate: the same rows for every candidate of a task."""
     fraction, n_rows = task.settings.validation_fraction, len(task.rows)
     n_held = min(max(1, round(fraction * n_rows)), n_rows - 2) if fraction > 0 and not task.one_pass else 0
-    numbers = range(first, first + spec.n_members)
+    numbers = range(spec.n_members)
     same = [0 if task.settings.shares_backbone else k for k in numbers]  # members of one backbone see the same rows
     if spec.folds:
         parts = fold_rows(task.rows, task.seed, POLICY.folds)

@@ -113,7 +113,7 @@ class StreamFit(Course):
         size = settings.batch_size if settings.batch_size != "auto" else stream.batch_size or BATCH_ROWS
         net = build_net([self.problem]).to(self.device)
         super().__init__(net, replace(task.schedule, batch_size=int(size)), self.problem.teams)
-        self.start = FittedModel.of(Fit(self.problem, "trained", self.run, net), [])
+        self.start = FittedModel.of(Fit(self.problem, self.run, net), [])
         if exchange is not None:
             self.optimizer.before_step = self._average_gradients
         self.steps_done, self.rows_seen = 0, 0
@@ -257,7 +257,7 @@ class StreamFit(Course):
         if self.held:
             self.best.put_back()
             held_log_prob(self.net, [(held.X, held.objective, held.index) for held in self.held])
-        model = FittedModel.of(Fit(self.problem, "trained", self.run, self.net), [])
+        model = FittedModel.of(Fit(self.problem, self.run, self.net), [])
         held = sum(int(mask.sum()) for mask in self.masks)
         workers = 1 if self.exchange is None else self.exchange.n_workers
         about = {"rows": workers * (self.rows_seen - held), "validation_rows": workers * held, "streamed": True}

@@ -1,7 +1,6 @@
-"""Problems in, fits out: the only code that knows stacking, early dropping, checkpoints and devices.
+"""Problems in, fits out: the only code that knows stacking, checkpoints and devices.
 
-Members of problems of one shape train in one computation, a *stack*; each gets what it would get alone. Candidates of
-one task are compared at a few epochs, at equal steps, and those that are clearly behind are dropped.
+Members of problems of one shape train in one computation, a *stack*; each gets what it would get alone.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -100,13 +98,6 @@ class Run:
         best = [self.best_loss[k] for k in members], [self.best_epoch[k] for k in members]
         return Run(*best, epochs, self.repairs)
 
-    def joined(self, other: Run) -> Run:
-        """The course of these members and others, trained after them."""
-        pairs = zip_longest(self.epochs, other.epochs)  # members that ran out of patience have fewer
-        epochs = [{k: one[k] + two[k] for k in one} if one and two else one or two for one, two in pairs]
-        best = self.best_loss + other.best_loss, self.best_epoch + other.best_epoch
-        return Run(*best, epochs, self.repairs + other.repairs)
-
 
 @dataclass(frozen=True, eq=False)
 class Fit:
@@ -114,20 +105,20 @@ class Fit:
 
     Args:
         problem: as it was given.
-        outcome: ``"trained"`` to the end, ``"dropped early"`` or ``"failed"``.
         run: the course of the fit.
-        net: its members at their best validated weights; None unless trained to the end.
+        net: its members at their best validated weights; None if training failed.
         log_prob: log likelihood of each member's validation rows, (B,) each, as the fitted model gives them; None where
             no rows were held back.
         optimizer: where a further pass may continue.
+        failure: why training failed, if it did.
     """
 
     problem: Problem
-    outcome: Literal["trained", "dropped early", "failed"]
     run: Run
     net: SnefyNet | None = None
     log_prob: list[Array] | None = None
     optimizer: Adam | None = None
+    failure: TrainingError | None = None
 
     @cached_property
     def scores(self) -> Array:
@@ -138,38 +129,14 @@ class Fit:
     def record(self, is_kept: bool) -> dict[str, Any]:
         """An entry of ``SnefyLDL.candidates_``."""
         value = None if self.log_prob is None else float(self.scores.mean())
-        if self.outcome == "dropped early":
-            value = -float(np.mean(self.run.best_loss))
         return {
             "name": self.problem.name,
             "log_likelihood": value,
             "epochs": self.run.next_epoch,
             "networks": len(self.problem.members),
             "seconds": round(self.run.seconds, 3),
-            "outcome": ("kept" if is_kept else "not chosen") if self.outcome == "trained" else self.outcome,
+            "outcome": "failed" if self.failure is not None else "kept" if is_kept else "not chosen",
         }
-
-    def take(self, n_members: int) -> Fit:
-        """The first few members."""
-        if n_members >= len(self.problem.members):
-            return self
-        assert self.net is not None
-        keep = list(range(n_members))
-        problem = replace(self.problem, members=self.problem.members[:n_members])
-        log_prob = None if self.log_prob is None else self.log_prob[:n_members]
-        net = self.net.select(keep).eval()
-        return replace(self, problem=problem, run=self.run.of(keep), net=net, log_prob=log_prob)
-
-    def joined(self, other: Fit) -> Fit:
-        """One fit of the members of two, of one shape and scaling."""
-        one, two = self.net, other.net
-        assert one is not None
-        assert two is not None
-        net, tensors = one.select([0] * (one.n_members + two.n_members)), two.state_dict()
-        net.load_state_dict({name: torch.cat([value, tensors[name]]) for name, value in one.state_dict().items()})
-        problem = replace(self.problem, members=self.problem.members + other.problem.members)
-        log_prob = None if self.log_prob is None else self.log_prob + (other.log_prob or [])
-        return Fit(problem, self.outcome, self.run.joined(other.run), net.eval(), log_prob)
 
 
 def paired_lead(challenger: Array, incumbent: Array) -> tuple[float, float]:
@@ -223,7 +190,7 @@ def select(fits: Sequence[Fit]) -> Fit:
     Returns:
         The first of them, unless a later one leads the best before it on the rows that all held back.
     """
-    ended = [fit for fit in fits if fit.outcome == "trained"]
+    ended = [fit for fit in fits if fit.failure is None]
     best = ended[0]
     for fit in ended[1:]:
         if fit.log_prob is not None and is_better(fit.scores, best.scores):
@@ -235,7 +202,7 @@ def select(fits: Sequence[Fit]) -> Fit:
 
 
 def train(problems: Sequence[Problem], progress: Progress) -> list[Fit]:
-    """Train some problems; candidates of one task that are clearly behind another are dropped on the way.
+    """Train some problems.
 
     Args:
         problems: on one device. A task that continues, or passes once, must be alone; so must one with a checkpoint.
@@ -251,37 +218,21 @@ def train(problems: Sequence[Problem], progress: Progress) -> list[Fit]:
     groups: dict[tuple[Any, ...], list[Problem]] = {}
     for problem in problems:
         groups.setdefault(problem.shape, []).append(problem)
-    stacks = []
+    stacks: list[list[Problem]] = []
     for group in groups.values():
         first = group[0]
         size = max(1, (CPU_STACK if device.type == "cpu" else GPU_STACK) // len(first.members))
         size = 1 if first.task.settings.shares_backbone else size
-        stacks += [Stack(group[k : k + size], device, len(problems) == 1) for k in range(0, len(group), size)]
-    epochs, tasks = stacks[0].schedule.epochs, list(dict.fromkeys(problem.task for problem in problems))
-    rungs = [(math.ceil(part * epochs), margin) for part, margin in POLICY.rungs if epochs >= POLICY.rung_epochs]
-    progress.extend(epochs * len(stacks))
-    for until, margin in [*rungs, (epochs, math.inf)]:
-        for stack in stacks:
-            stack.advance(until, progress)
-        for task in tasks:
-            for stack, problem in _behind([(s, p) for s in stacks for p in s.alive if p.task is task], margin):
-                stack.outcomes[id(problem)] = "dropped early"
-    fits = {id(fit.problem): fit for stack in stacks for fit in stack.conclude()}
-    for task in tasks:
-        if not any(fits[id(problem)].outcome == "trained" for problem in problems if problem.task is task):
-            raise next(stack.failure for stack in stacks if stack.failure is not None)
+        stacks += [group[k : k + size] for k in range(0, len(group), size)]
+    progress.extend(sum(stack[0].schedule.epochs for stack in stacks))
+    fits = {
+        id(fit.problem): fit for stack in stacks for fit in Stack(stack, device, len(problems) == 1).train(progress)
+    }
+    for task in dict.fromkeys(problem.task for problem in problems):
+        own = [fits[id(problem)] for problem in problems if problem.task is task]
+        if all(fit.failure is not None for fit in own):
+            raise next(fit.failure for fit in own if fit.failure is not None)
     return [fits[id(problem)] for problem in problems]
-
-
-def _behind(rivals: list[tuple[Stack, Problem]], margin: float) -> list[tuple[Stack, Problem]]:
-    """The rivals that are clearly behind another; never all of them."""
-    rivals = [(stack, problem) for stack, problem in rivals if stack.may_drop]
-    scores = [stack.scores(problem) for stack, problem in rivals]
-    if math.isinf(margin) or len(rivals) < 2 or any(len(own) < POLICY.rung_rows for own in scores):
-        return []
-    gains = [[paired_lead(other, own) for other in scores] for own in scores]
-    leads = [max(mean / max(error, 1e-300) for mean, error in own) for own in gains]
-    return [rival for rival, lead in zip(rivals, leads) if lead > margin and lead > min(leads)]
 
 
 class Course:
@@ -322,14 +273,11 @@ class Course:
         if isinstance(backbone, CustomBackbone):
             backbone.freeze(self.run.next_epoch < backbone.settings.freeze_epochs)
 
-    def keep_best(self, losses: list[float]) -> Tensor:
+    def keep_best(self, losses: list[float]) -> None:
         """Keep the weights of the members that have their best validation loss yet.
 
         Args:
             losses: validation loss of each member in this epoch (K).
-
-        Returns:
-            Which members are better (K,).
         """
         run, teams = self.run, np.array(self.teams)
         losses = [float(np.mean(np.array(losses)[teams == team])) for team in teams]
@@ -337,7 +285,6 @@ class Course:
         for k in np.flatnonzero(better).tolist():
             run.best_loss[k], run.best_epoch[k] = losses[k], run.next_epoch
         self.best.keep(better)
-        return torch.tensor(better)
 
     def is_sound(self, *losses: Tensor) -> bool:
         """Whether parameters and losses are all finite."""
@@ -386,9 +333,6 @@ class Stack(Course):
         kept = task.start.optimizer if task.one_pass and task.start is not None else None
         super().__init__(net, first.schedule, teams, kept)
         self.places = {id(p): list(range(a, b)) for p, a, b in zip(problems, offsets, offsets[1:])}
-        self.outcomes: dict[int, Literal["dropped early", "failed"]] = {}
-        self.failure: TrainingError | None = None
-        self.shown = 0
         members = [member for problem in problems for member in problem.members]
         self.seeds = [member.shuffle_seed for member in members]
         self.train_rows = torch.stack([member.train for member in members]).to(device)  # (K, n_train)
@@ -399,19 +343,11 @@ class Stack(Course):
         self.learnt = objective.without_background() if data.n_labels >= POLICY.background_labels else objective
         self.batch_size = min(self.schedule.batch_size, self.train_rows.shape[1])
         self.n_steps = math.ceil(self.train_rows.shape[1] / self.batch_size)
-        #: Log likelihoods of the validation rows at each member's best epoch (K, B).
-        self.held: Tensor | None = None
         self.checkpoint: Checkpoint | None = None
         folder = task.settings.checkpoint_dir
         if folder is not None and not task.one_pass:
             place = Path(folder) if alone else Path(folder) / f"{first.spec.inputs}-{first.spec.scaling}"
             self.checkpoint = Checkpoint(place / FILE_NAME, self, task, f"{first.name} {len(members)}")
-        self.may_drop = self.checkpoint is None and not task.one_pass
-
-    @property
-    def alive(self) -> list[Problem]:
-        """Problems that are still to be trained."""
-        return [problem for problem in self.problems if id(problem) not in self.outcomes]
 
     @property
     def is_small(self) -> bool:
@@ -423,30 +359,35 @@ class Stack(Course):
         small = 6 * self.batch_size * numbers < SHARED_PRODUCTS
         return small and self.net.readout.device.type == "cpu" and isinstance(self.net.backbone, StackedMLP)
 
-    def advance(self, until: int, progress: Progress) -> None:
-        """Train until so many epochs are done, unless no problem is left."""
-        if self.alive:
-            try:
-                with one_thread(self.is_small):
-                    while not self.finished and self.run.next_epoch < until:
-                        self.epoch()
-                        if self.checkpoint is not None:
-                            self.checkpoint.save()
-                        self._show(self.run.next_epoch, progress)
-            except TrainingError as error:  # the others may do
-                self.failure = error
-                self.outcomes |= {id(problem): "failed" for problem in self.alive}
-        self._show(max(until, self.shown), progress)
+    def train(self, progress: Progress) -> list[Fit]:
+        """Train to the end: the fits, in the order of the problems."""
+        start, epochs, failure = progress.completed, self.schedule.epochs, None
+        try:
+            with one_thread(self.is_small):
+                while not self.finished:
+                    self.epoch()
+                    if self.checkpoint is not None:
+                        self.checkpoint.save()
+                    last = self.run.history[-1]
+                    losses = f"loss {last['loss']:.3f} validation {last.get('validation_loss', math.nan):.3f}"
+                    progress.update(start + self.run.next_epoch, f"{losses} ({self.problems[0].name})")
+                log_prob = self.conclude()
+        except TrainingError as error:  # other candidates may do
+            failure = error
+        progress.update(start + epochs, progress.note)
+        if failure is not None:
+            return [Fit(problem, self.run.of(self.places[id(problem)]), failure=failure) for problem in self.problems]
+        return [self._fit_of(problem, log_prob) for problem in self.problems]
 
-    def _show(self, done: int, progress: Progress) -> None:
-        last = self.run.history[-1] if self.run.epochs else {}
-        losses = f"loss {last.get('loss', math.nan):.3f} validation {last.get('validation_loss', math.nan):.3f}"
-        progress.update(progress.completed + done - self.shown, f"{losses} ({self.problems[0].name})")
-        self.shown = done
+    def _fit_of(self, problem: Problem, log_prob: Array | None) -> Fit:
+        places = self.places[id(problem)]
+        net = self.net if len(self.problems) == 1 else self.net.select(places)
+        own = None if log_prob is None else list(log_prob[places])
+        return Fit(problem, self.run.of(places), net.eval(), own, self.optimizer if problem.task.one_pass else None)
 
     def epoch(self) -> None:
         """One pass, undone with the rate halved if anything in it was not finite."""
-        started, log_p = time.perf_counter(), None
+        started = time.perf_counter()
         while True:
             self.before.take()
             losses = {"loss": self._pass()}
@@ -457,9 +398,8 @@ class Stack(Course):
                 break
             self.repair()
         record: dict[str, Any] = {name: values.tolist() for name, values in losses.items()}
-        if log_p is not None:
-            mask = self.keep_best(record["validation_loss"]).to(log_p.device)[:, None]
-            self.held = log_p if self.held is None else torch.where(mask, log_p, self.held)
+        if "validation_loss" in record:
+            self.keep_best(record["validation_loss"])
         self.run.epochs.append(record | {"seconds": time.perf_counter() - started})
 
     def _pass(self) -> Tensor:
@@ -486,35 +426,19 @@ class Stack(Course):
         weights = self.weights[self.valid_rows]
         return -(log_p * weights).sum(1) / weights.sum(1).clamp_min(1e-12)
 
-    def scores(self, problem: Problem) -> Array:
-        """Log likelihoods of a problem's validation rows at its members' best epochs so far (B,)."""
-        if self.held is None:
-            return np.empty(0)
-        held = self.held[self.places[id(problem)]].cpu().numpy()
-        return np.concatenate([values[rows] for values, rows in zip(held, problem.counted)])
+    def conclude(self) -> Array | None:
+        """Put the best validated weights in place, and let the validation rows settle the background's share.
 
-    def conclude(self) -> list[Fit]:
-        """Put the best validated weights in place, and let the validation rows settle the background's share."""
-        log_prob = None
+        Returns:
+            Log likelihood of each member's validation rows (K, B); None without such rows.
+        """
         if isinstance(self.net.backbone, CustomBackbone):
             self.net.backbone.freeze(False)
         self.net.eval()
-        if self.alive and self.valid_rows.shape[1]:
-            with one_thread(self.is_small):
-                self.best.put_back()
-                log_prob = held_log_prob(self.net, [(self.X, self.objective, self.valid_rows)])
-        fits = []
-        for problem in self.problems:
-            places = self.places[id(problem)]
-            run, outcome = self.run.of(places), self.outcomes.get(id(problem))
-            if outcome is not None:
-                fits.append(Fit(problem, outcome, run))
-                continue
-            net = self.net if len(self.problems) == 1 else self.net.select(places)
-            own = None if log_prob is None else list(log_prob[places])
-            optimizer = self.optimizer if problem.task.one_pass else None
-            fits.append(Fit(problem, "trained", run, net.eval(), own, optimizer))
-        return fits
+        if not self.valid_rows.shape[1]:
+            return None
+        self.best.put_back()
+        return held_log_prob(self.net, [(self.X, self.objective, self.valid_rows)])
 
 
 def held_log_prob(net: SnefyNet, parts: Sequence[tuple[Any, Objective, Tensor]]) -> Array:
