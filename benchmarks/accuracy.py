@@ -18,7 +18,7 @@ import torch
 from common import machine, markdown, write
 from snefy_ldl import SnefyLDL, load_dataset
 from snefy_ldl.metrics import kl_divergence
-from snefy_ldl.networks.net import fit_dirichlet, label_concentration
+from snefy_ldl.networks.net import fit_dirichlet
 
 NAMES = {"sbu_3dfe": None, "sjaffe": None, "natural_scene": None, "movie": 500}
 #: What issue and design ask for: NLL and KL with one member, and with six.
@@ -38,7 +38,7 @@ def worst(values: np.ndarray) -> float:
 def dirichlet_log_prob(train: np.ndarray, test: np.ndarray) -> np.ndarray:
     """One Dirichlet, fitted by maximum likelihood to the training labels, at the test labels."""
     shares = torch.as_tensor(train)
-    alpha = fit_dirichlet(shares.log().mean(0), shares.mean(0) * label_concentration(shares))
+    alpha = fit_dirichlet(shares)
     return torch.distributions.Dirichlet(alpha).log_prob(torch.as_tensor(test)).numpy()
 
 

@@ -607,7 +607,7 @@ def fit_many(
             nothing by default.
         counts: votes (N, L) instead of label distributions.
         sample_weight: row weights (N,); all alike by default.
-        n_jobs: processes on a CPU; by default all cores, or one where the work is over in a few seconds.
+        n_jobs: processes on a CPU, as scikit-learn counts them: None is all cores if there are guides, else one.
 
     Returns:
         Fitted models, in the order of the splits.

@@ -63,8 +63,8 @@ def test_a_lead_is_paired_and_may_have_to_exceed_its_standard_error():
 @pytest.mark.parametrize(
     ("about", "expected"),
     [
-        ({}, ["guides", "features and guides", "features and guides, pooled scaling"]),
-        ({"standardize": "unit"}, ["guides", "features and guides"]),
+        ({}, ["guides", "features and guides"]),
+        ({"standardize": "pooled"}, ["guides", "features and guides, pooled scaling"]),
         ({"n_rows": 50}, ["guides"]),
         ({"n_rows": 200}, ["guides", "features"]),
         ({"n_labels": 25}, ["guides"]),
@@ -72,7 +72,7 @@ def test_a_lead_is_paired_and_may_have_to_exceed_its_standard_error():
         ({"guides": None}, ["features", "features, pooled scaling"]),
         ({"guides": None, "standardize": "pooled"}, ["features, pooled scaling"]),
         ({"validation_fraction": 0.0}, ["features"]),
-        ({"counts": True, "n_rows": 200}, ["guides", "features and guides", "features and guides, pooled scaling"]),
+        ({"counts": True, "n_rows": 200}, ["guides", "features and guides"]),
         ({"candidates": [CandidateSpec("both", "pooled")]}, ["features and guides, pooled scaling"]),
         ({"recipe": "paper", "standardize": False}, ["features"]),
     ],

@@ -17,9 +17,11 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 import torch
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import gen_batches
 from torch import Tensor, nn
 
-from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
+from snefy_ldl._internal.limits import CACHE_ELEMENTS
 from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.objects import Objects, describe
@@ -46,47 +48,10 @@ def column_moments(X: Any) -> tuple[Array, Array]:
         >>> column_moments(np.array([[1.0, 5.0], [3.0, 5.0]]))
         (array([2., 5.]), array([1., 0.]))
     """
-    if sp.issparse(X):
-        mean = np.asarray(X.mean(axis=0)).ravel()
-        square = np.asarray(X.multiply(X).mean(axis=0)).ravel()
-        return mean, np.sqrt(np.maximum(square - mean**2, 0.0))
-    if X.size > CHUNK_ELEMENTS:
-        return _moments_by_parts(X)
-    values = X.astype(np.float64, order="C")  # a copy that serves twice; sums do not depend on how X lies in memory
-    mean = values.mean(axis=0)
-    values -= mean
-    return mean, np.sqrt(np.einsum("nd,nd->d", values, values) / len(values))
-
-
-def _moments_by_parts(X: Any) -> tuple[Array, Array]:
-    """Moments of a large table in two passes over its parts: NumPy would make a float64 copy of all of it."""
-    step = max(1, CACHE_ELEMENTS // X.shape[1])
-    total, square = np.zeros((2, X.shape[1]))
-    for start in range(0, len(X), step):
-        total += X[start : start + step].sum(axis=0, dtype=np.float64)
-    mean = total / len(X)
-    for start in range(0, len(X), step):
-        square += np.square(X[start : start + step] - mean).sum(axis=0)
-    return mean, np.sqrt(square / len(X))
-
-
-def pooled_deviation(deviation: Array) -> Array:
-    """``√(sd² + mean(sd²))`` of columns' standard deviations (d,).
-
-    >>> pooled_deviation(np.array([1.0, 0.0])).round(3)
-    array([1.225, 0.707])
-    """
-    return np.sqrt(deviation**2 + np.mean(deviation**2))
-
-
-def divisors(mean: Array, deviation: Array) -> Array:
-    """What to divide columns by: their deviations (d,), and 1 for constant columns, whose rounding must not grow.
-
-    >>> divisors(np.array([2.0, 5.0]), np.array([0.5, 0.0]))
-    array([0.5, 1. ])
-    """
-    constant = deviation <= CONSTANT * np.maximum(np.abs(mean), 1e-30)
-    return np.where(constant, 1.0, deviation)
+    scaler = StandardScaler(with_mean=not sp.issparse(X))
+    for rows in gen_batches(X.shape[0], max(1, CACHE_ELEMENTS // X.shape[1])):  # without a float64 copy of all rows
+        scaler.partial_fit(X[rows])
+    return scaler.mean_, np.sqrt(scaler.var_)
 
 
 def scaling_of(mean: Array, deviation: Array, kind: Scaling) -> tuple[Tensor, Tensor, float]:
@@ -105,8 +70,9 @@ def scaling_of(mean: Array, deviation: Array, kind: Scaling) -> tuple[Tensor, Te
         (tensor([2., 5.]), tensor([1., 1.]), 5.0)
     """
     if kind == "pooled":
-        deviation = pooled_deviation(deviation)
-    divisor = divisors(mean, deviation)
+        deviation = np.sqrt(deviation**2 + np.mean(deviation**2))
+    # the rounding of constant columns must not grow
+    divisor = np.where(deviation <= CONSTANT * np.maximum(np.abs(mean), 1e-30), 1.0, deviation)
     return torch.as_tensor(mean).float(), torch.as_tensor(divisor).float(), LIMITS[kind]
 
 

@@ -17,7 +17,7 @@ from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.networks.custom import Backbone, BackboneLike
-from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, label_concentration, prototype_init
+from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, prototype_init
 
 #: Exponents live on a log scale and learn this many times faster than the rest.
 EXPONENT_RATE = 20.0
@@ -130,8 +130,7 @@ class SnefyHead(nn.Module):
         for member in range(self.net.n_members):
             prototype_init(self.net, member, shares, self._generator)
             if background:
-                guess = shares.mean(0) * max(label_concentration(shares), 1.0)
-                self.net.set_background(member, fit_dirichlet(shares.log().mean(0), guess), BACKGROUND_SHARE)
+                self.net.set_background(member, fit_dirichlet(shares), BACKGROUND_SHARE)
         self.net.to(device)
 
     def forward(self, features: Tensor) -> SnefySimplex:

@@ -283,24 +283,23 @@ def label_concentration(D: Tensor) -> float:
     return float((mean * (1.0 - mean)).sum()) / max(float(variance.sum()), 1e-12) - 1.0
 
 
-def fit_dirichlet(logs: Tensor, start: Tensor, steps: int = 100) -> Tensor:
+def fit_dirichlet(D: Tensor, steps: int = 100) -> Tensor:
     """Maximum-likelihood concentration (L,) of one Dirichlet, by Newton's method (Minka 2000).
 
     Args:
-        logs: mean of log ℓ over the rows (L,), on the CPU.
-        start: a first guess (L,), on the CPU.
+        D: label distributions (N, L), strictly positive, on the CPU.
         steps: at most this many.
 
     Returns:
         The concentration (L,), float64.
 
     Example:
-        >>> truth = torch.tensor([2.0, 3.0], dtype=torch.float64)
-        >>> fit_dirichlet(torch.digamma(truth) - torch.digamma(truth.sum()), torch.ones(2)).round(decimals=6)
-        tensor([2., 3.], dtype=torch.float64)
+        >>> fit_dirichlet(torch.from_numpy(np.random.default_rng(0).dirichlet([2.0, 6.0], 4000))).round()
+        tensor([2., 6.], dtype=torch.float64)
     """
     # NumPy: a network starts with a few of these steps on a few numbers, and torch takes five times as long for each
-    alpha, mean = np.maximum(start.double().numpy(), 1e-3), logs.double().numpy()
+    start = D.mean(0) * max(label_concentration(D), 1.0)
+    alpha, mean = np.maximum(start.double().numpy(), 1e-3), D.log().mean(0).double().numpy()
     for _ in range(steps):
         gradient = digamma(alpha.sum()) - digamma(alpha) + mean
         diagonal, common = -zeta(2.0, alpha), zeta(2.0, alpha.sum())  # trigamma functions
@@ -319,7 +318,6 @@ def prototype_init(
     D: Tensor,
     generator: torch.Generator,
     concentration_range: tuple[float, float] = CONCENTRATION_RANGE,
-    concentration: float | None = None,
 ) -> None:
     """Start one member at the data: each neuron takes a training label and a concentration near the labels' own.
 
@@ -332,10 +330,9 @@ def prototype_init(
         D: training labels (N, L), strictly positive.
         generator: source of randomness.
         concentration_range: of the ``s_i``, in units of the labels' own concentration.
-        concentration: the labels' own; by default of :func:`label_concentration`.
     """
     n_neurons = net.raw_exponents.shape[1]
-    base = min(max(label_concentration(D) if concentration is None else concentration, 1.0), 1e4)
+    base = min(max(label_concentration(D), 1.0), 1e4)
     rows = torch.randint(len(D), (n_neurons,), generator=generator)
     low, high = (math.log(multiple) for multiple in concentration_range)
     totals = base * torch.exp(low + (high - low) * torch.rand(n_neurons, 1, generator=generator, dtype=torch.float64))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 import warnings
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 
 from snefy_ldl._internal.adam import Adam
 from snefy_ldl._internal.progress import Progress
@@ -28,9 +27,6 @@ from snefy_ldl.training.guides import Guides
 from snefy_ldl.training.policy import POLICY, Inputs
 from snefy_ldl.training.prepare import GuideTable, Task, prepare, prepare_guides
 from snefy_ldl.training.train import Fit, Run, select, train
-
-#: Steps of single members below which processes of their own take longer to start than to work (a few seconds).
-FEW_STEPS = 10_000
 
 
 @dataclass(frozen=True)
@@ -212,7 +208,7 @@ def fit(tasks: Sequence[Task], n_jobs: int | None = 1) -> list[FittedModel]:
     Args:
         tasks: on one and the same data and device. A task that continues from a model or makes one pass must be the
             only one; only a single task writes a checkpoint.
-        n_jobs: processes on a CPU; None takes all cores, or one where the work is over in a few seconds.
+        n_jobs: processes on a CPU, as scikit-learn counts them: None is all cores if there are guides, else one.
 
     Returns:
         Fitted models, in the order of the tasks.
@@ -229,11 +225,9 @@ def fit(tasks: Sequence[Task], n_jobs: int | None = 1) -> list[FittedModel]:
         >>> fit([Task(Settings(epochs=1, guides=None, random_state=0), data)])[0].n_labels
         2
     """
-    settings, workers = tasks[0].settings, min(n_jobs or os.cpu_count() or 1, len(tasks))
-    simple = not any(POLICY.guides(task) for task in tasks)
-    few = n_jobs is None and simple and sum(map(_steps, tasks)) < FEW_STEPS
-    if few or settings.torch_device.type != "cpu" or (simple and settings.backbone is not None):
-        workers = 1
+    settings, simple = tasks[0].settings, not any(POLICY.guides(task) for task in tasks)
+    on_cpu = settings.torch_device.type == "cpu" and settings.backbone is None
+    workers = min(effective_n_jobs(n_jobs or (1 if simple else -1)), len(tasks)) if on_cpu else 1
     if workers > 1:
         parts = [tasks[k::workers] for k in range(workers)] if simple else [[task] for task in tasks]
         answers = Parallel(n_jobs=workers)(delayed(_fit_in_process)(part, simple) for part in parts)
@@ -262,12 +256,6 @@ def _fit_in_process(tasks: Sequence[Task], simple: bool) -> list[FittedModel]:
     """Fit models in another process, with one thread and nothing to show."""
     torch.set_num_threads(1)
     return _fit_here(tasks, simple, Progress("fit", 0, show=False))
-
-
-def _steps(task: Task) -> float:
-    """Steps of all members of the candidates, if none stops early."""
-    members = sum(spec.n_members for spec in POLICY.specs(task))
-    return members * task.schedule.epochs * math.ceil(len(task.rows) / task.schedule.batch_size)
 
 
 def choose(

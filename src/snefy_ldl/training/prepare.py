@@ -22,7 +22,7 @@ from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP, column_moments, scaling_of
-from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, label_concentration, paper_init, prototype_init
+from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, paper_init, prototype_init
 from snefy_ldl.training.data import Labels, TrainingData, complete_votes, prepare_shares, prepare_votes
 from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean
 from snefy_ldl.training.likelihoods import Counts, Gaps, Objective, Shares
@@ -364,12 +364,8 @@ def _initialise(net: SnefyNet, k: int, problem: Problem, member: Member) -> None
     if problem.task.settings.is_paper:
         paper_init(net, k, shares, generator)
     else:
-        concentration = label_concentration(shares)
-        prototype_init(net, k, shares, generator, labels.concentration_range, concentration)
-        if labels.prior is not None:
-            background = torch.as_tensor(labels.prior)
-        else:
-            background = fit_dirichlet(shares.log().mean(0), shares.mean(0) * max(concentration, 1.0))
+        prototype_init(net, k, shares, generator, labels.concentration_range)
+        background = fit_dirichlet(shares) if labels.prior is None else torch.as_tensor(labels.prior)
         net.set_background(k, background, BACKGROUND_SHARE)
     if isinstance(net.backbone, StackedMLP) and problem.spec.scaling != "none":
         moments = column_moments(problem.data.features[rows])

@@ -36,7 +36,7 @@ from snefy_ldl.metrics import joint_calibration_test, joint_pit
 from snefy_ldl.metrics.averages import covered_labels, mean_over_rows
 from snefy_ldl.metrics.joint import FEWEST_ROWS as FEWEST_JOINT
 from snefy_ldl.metrics.joint import JointCalibration
-from snefy_ldl.networks.net import fit_dirichlet, label_concentration
+from snefy_ldl.networks.net import fit_dirichlet
 from snefy_ldl.prediction import innermost
 from snefy_ldl.snefy import SnefyLDL, fit_folds, fit_many
 from snefy_ldl.training import CandidateSpec
@@ -352,9 +352,7 @@ def one_dirichlet(D: Array) -> Array:
         >>> one_dirichlet(np.random.default_rng(0).dirichlet([2.0, 6.0], 4000)).round()
         array([2., 6.])
     """
-    shares = torch.as_tensor(D)
-    start = shares.mean(0) * max(label_concentration(shares), 1.0)
-    return fit_dirichlet(shares.log().mean(0), start).numpy()
+    return fit_dirichlet(torch.as_tensor(D)).numpy()
 
 
 def _mean_shares(rows: JudgedRows) -> Array:
