@@ -30,7 +30,6 @@ from snefy_ldl.persistence import Asked, save
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, fit_many
 from snefy_ldl.training.data import fit_dirichlet_multinomial
-from snefy_ldl.training.stored import naming
 from snefy_ldl.votes.confusion import Annotators, GroupComparison, fact_matrix, fact_values
 from snefy_ldl.votes.crowd import (
     DRAWS,
@@ -360,11 +359,10 @@ class AnnotatorLDL(ModelWrapper):
     @classmethod
     def unpack(cls, config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -> AnnotatorLDL:
         """The model that :meth:`pack` packed."""
-        base = SnefyLDL.unpack(config, arrays, asked, (f"{PEOPLE}*",))
-        model = cls(base)
-        tables = {name.removeprefix(PEOPLE): value.numpy() for name, value in arrays.items() if name.startswith(PEOPLE)}
-        with naming(f"the annotators in {asked.folder}", "are", f"the annotators in {asked.folder} are damaged: "):
-            model.model_, model.annotators_ = base, Annotators.unpack(config["annotators"], tables)
+        names = [name for name in arrays if name.startswith(PEOPLE)]
+        tables = {name.removeprefix(PEOPLE): arrays.pop(name).numpy() for name in names}
+        model = cls(SnefyLDL.unpack(config, arrays, asked))
+        model.model_, model.annotators_ = model.base, Annotators.unpack(config["annotators"], tables)
         return model
 
 

@@ -25,7 +25,7 @@ from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, join_blocks, row_blocks
 from snefy_ldl.training import FittedModel, Task, TrainingData
 from snefy_ldl.training.groups import GroupEffects, fit_grouped, forget_groups, pack_effects, unpack_effects
-from snefy_ldl.training.stored import naming, pack_state
+from snefy_ldl.training.stored import pack_state
 
 __all__ = ["GroupedLDL"]
 
@@ -278,10 +278,8 @@ class GroupedLDL(ModelWrapper):
     @classmethod
     def unpack(cls, config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -> GroupedLDL:
         """The model that :meth:`pack` packed."""
-        base, effects = SnefyLDL.unpack(config, arrays, asked, ("effect.*",)), None
-        if config.get("effects") is not None:
-            own = {name: value.numpy() for name, value in arrays.items() if name.startswith("effect.")}
-            with naming(f"the group effects in {asked.folder}", "are", f"{asked.folder} cannot be loaded: "):
-                effects = unpack_effects(config["effects"], own, base.guides_)
+        own = {name: arrays.pop(name).numpy() for name in list(arrays) if name.startswith("effect.")}
+        base = SnefyLDL.unpack(config, arrays, asked)
+        effects = unpack_effects(config["effects"], own, base.guides_) if config.get("effects") else None
         model = cls(base, effects=(config.get("base") or {}).get("effects", "auto"))
         return model.adopt(base, base.model_, effects)

@@ -11,7 +11,6 @@ entry there, a new fitted attribute a line in each of the two methods.
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import json
 import re
@@ -33,7 +32,7 @@ from snefy_ldl._internal.files import (
     write_pair,
 )
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.errors import ModelFileError
+from snefy_ldl.errors import ModelFileError, SnefyError
 
 __all__ = ["load", "load_calibration", "save_calibration"]
 
@@ -114,10 +113,22 @@ def load(folder: str | Path, backbone: Any = None, device: str | None = None, gu
     if kind == "Learner":
         for module in LEARNERS:
             import_module(f"snefy_ldl.{module}")
-    model = getattr(import_module(KINDS[kind]), kind).unpack(config, arrays, asked)
+    model = unpack(getattr(import_module(KINDS[kind]), kind), config, arrays, asked)
     for module, kind in WRAPPERS:
         model = getattr(import_module(module), kind).around(model)
     return model
+
+
+def unpack(kind: Any, config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -> Any:
+    """The model of a class that a folder holds; whatever is wrong with the folder is one error that names it."""
+    try:
+        return kind.unpack(config, arrays, asked)
+    except SnefyError as error:
+        if str(asked.folder) in str(error):
+            raise
+        raise ModelFileError(f"{asked.folder} cannot be loaded: {error}") from None
+    except Exception as error:  # what a damaged entry meets depends on the entry
+        raise ModelFileError(f"{asked.folder} is damaged: {type(error).__name__} {error}.") from None
 
 
 def save(model: Any, kind: str, folder: str | Path) -> Path:
@@ -334,18 +345,3 @@ def require(holds: bool, path: Path, words: str) -> None:
     """Raise unless something holds that every written file fulfils."""
     if not holds:
         raise ModelFileError(f"{path} is damaged: {words}")
-
-
-def check_shapes(
-    shapes: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]], free: tuple[str, ...], folder: Path
-) -> None:
-    """Raise unless weights have the wanted names and shapes; names that match a free pattern may be there, too."""
-    start = f"the weights in {folder} do not fit the model its JSON describes"
-    for name, shape in wanted.items():
-        if name not in shapes:
-            raise ModelFileError(f"{start}: {name} is missing.")
-        if tuple(shapes[name]) != shape:
-            raise ModelFileError(f"{start}: {name} has shape {tuple(shapes[name])}, not {shape}.")
-    for name in shapes:
-        if name not in wanted and not any(fnmatch.fnmatchcase(name, pattern) for pattern in free):
-            raise ModelFileError(f"{start}: {name} is unknown.")

@@ -39,13 +39,13 @@ from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.networks.backbones import network_inputs
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.head import SnefyHead
-from snefy_ldl.persistence import Asked, read_model, save
+from snefy_ldl.persistence import Asked, read_model, save, unpack
 from snefy_ldl.prediction import DistributionPredictor, Estimator, takes_groups
 from snefy_ldl.training import FittedModel, Settings, Task, TrainingData
 from snefy_ldl.training import fit as training
 from snefy_ldl.training import stream as streaming
 from snefy_ldl.training.policy import Parameters
-from snefy_ldl.training.stored import pack_state, put_on_device, unpack_state
+from snefy_ldl.training.stored import pack_state, unpack_state
 from snefy_ldl.votes.partial import PartialCounts
 
 if TYPE_CHECKING:
@@ -510,24 +510,18 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         config, arrays = read_model(Path(folder))
         if config["kind"] != "SnefyLDL":
             raise ModelFileError(f"{folder} holds a {config['kind']}: snefy_ldl.load(folder) reads it.")
-        return cls.unpack(config, arrays, Asked(Path(folder), backbone, device, guides))
+        model: Self = unpack(cls, config, arrays, Asked(Path(folder), backbone, device, guides))
+        return model
 
     def pack(self, arrays: dict[str, Any]) -> dict[str, Any]:
         """What JSON holds of the model; its arrays are put into a dict (:mod:`snefy_ldl.persistence`)."""
         return pack_state(self.get_params(deep=False), self.model_, arrays)
 
     @classmethod
-    def unpack(cls, config: dict[str, Any], arrays: dict[str, Any], asked: Asked, free: tuple[str, ...] = ()) -> Self:
-        """The model that :meth:`pack` packed; ``free`` are patterns of arrays that are not its own."""
-        parameters, state = unpack_state(config, arrays, asked, free)
-        try:
-            model = cls(**parameters, backbone=asked.backbone)
-        except TypeError as error:
-            raise ModelFileError(f"{asked.folder} is damaged: {error}.") from None
-        if asked.device is not None:
-            model.device = asked.device
-        put_on_device(state, model.device, asked.folder)
-        return model.adopt(state)
+    def unpack(cls, config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -> Self:
+        """The model that :meth:`pack` packed."""
+        parameters, state = unpack_state(config, arrays, asked)
+        return cls(**parameters).adopt(state)
 
     # -- scikit-learn ------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ def test_weights_that_were_changed(plain: Path, tmp_path: Path) -> None:
         ("weights", "weights-00.safetensors", "names no weights"),
         ("kind", "Surprise", "kind is 'Surprise'"),
         ("kind", "GroupedLDL", "damaged|holds a GroupedLDL"),
-        ("network.n_neurons", 10**12, "raw_exponents has shape"),
+        ("network.n_neurons", 10**12, "do not fit the model.*head_bias"),
         ("network.n_members", "2", "is damaged: TypeError"),
         ("parameters.hidden_sizes", [10**12], "do not fit the model"),
         ("parameters.device", "bogus", "device 'bogus'"),
