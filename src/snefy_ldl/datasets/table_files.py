@@ -644,8 +644,9 @@ class TableSink:
         """Write an Excel file whose cells are text where openpyxl sees formulas or errors, also after an edit."""
         import pandas  # an extra, loaded where a table is written
 
+        content = io.BytesIO()  # a workbook whose file is full would raise again when it is collected
         try:
-            with self._temporary.open("wb") as handle, pandas.ExcelWriter(handle, engine="openpyxl") as writer:
+            with pandas.ExcelWriter(content, engine="openpyxl") as writer:
                 pandas.concat(self._parts, ignore_index=True).to_excel(writer, index=False)
                 for cell in itertools.chain.from_iterable(writer.book.active.iter_rows()):
                     if cell.data_type in ("f", "e"):
@@ -654,3 +655,4 @@ class TableSink:
             raise ImportError("Excel files need openpyxl: pip install 'snefy-ldl[excel]'") from None
         except Exception as error:  # too many rows, characters that the format lacks, no space for temporary files
             raise InputError(f"{self.file} cannot be written: {error} Write .csv or .parquet instead.") from None
+        self._temporary.write_bytes(content.getvalue())

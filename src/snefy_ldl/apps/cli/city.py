@@ -72,10 +72,11 @@ def two_answers(demo: Demo) -> tuple[str, str, int]:
     first, second = (dist.prob_greater(j, k, ratio=2.0).cpu().numpy() for j, k in ((0, 1), (1, 0)))
     row = int(np.minimum(first, second).argmax())
     one, other = demo.test.label_names[:2]
+    most, least = round(float(first[row]), 2), round(float(second[row]), 2)
     words = (
         f"District {row + 1} of the test table has at least twice as much {one} as {other} with a probability of "
-        f"{first[row]:.0%}, and at least twice as much {other} as {one} with {second[row]:.0%}. That leaves "
-        f"{1.0 - first[row] - second[row]:.0%} for anything in between, where the mean lies: one number per use cannot "
+        f"{most:.0%}, and at least twice as much {other} as {one} with {least:.0%}. That leaves "
+        f"{1.0 - most - least:.0%} for anything in between, where the mean lies: one number per use cannot "
         "show this, a density can."
     )
     return f"Mostly {one} or mostly {other}, hardly ever half of each", words, row

@@ -16,7 +16,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
@@ -111,8 +110,7 @@ def command(name: str | None = None) -> Callable[[Command], Command]:
     """Register a function as a command; its docstring is the help.
 
     A parameter with a default is an option, one without is an argument; the docstring's ``Args`` hold their help,
-    after the word that stands for the value, and its ``Examples`` are shown below. A parameter whose type is a
-    dataclass becomes one option per field, so that commands share groups of options.
+    after the word that stands for the value, and its ``Examples`` are shown below.
 
     Args:
         name: The command; by default the function's name.
@@ -123,38 +121,25 @@ def command(name: str | None = None) -> Callable[[Command], Command]:
 
     def register(function: Command) -> Command:
         about, helps, examples = _read_docstring(function)
-        app.command(name, help=about, epilog=examples)(_with_plain_options(function, helps))
+        app.command(name, help=about, epilog=examples)(_with_help(function, helps))
         return function
 
     return register
 
 
-def _with_plain_options(function: Command, helps: dict[str, dict[str, str | None]]) -> Command:
-    """The function with the fields of its dataclass parameters in their place, and each parameter with its help."""
-    hints = get_type_hints(function, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-    given: list[inspect.Parameter] = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.name not in groups:
-            given.append(parameter)
-            continue
-        group = groups[parameter.name]
-        hints |= get_type_hints(group, include_extras=True)
-        helps |= _read_docstring(group)[1]
-        given += [parameter.replace(name=field.name, default=field.default) for field in fields(group)]
-    texts = _read_docstring(shared)[1] | helps
-    parameters = [one.replace(annotation=_described(one, hints[one.name], texts.get(one.name))) for one in given]
+def _with_help(function: Command, helps: dict[str, dict[str, str | None]]) -> Command:
+    """The function with the help of each parameter in its type."""
+    hints, texts = get_type_hints(function, include_extras=True), _read_docstring(shared)[1] | helps
+    parameters = inspect.signature(function).parameters.values()
 
     @functools.wraps(function)
     def run(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         function(**values)
 
+    run.__annotations__ = {one.name: _described(one, hints[one.name], texts.get(one.name)) for one in parameters}
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+        [one.replace(kind=one.KEYWORD_ONLY, annotation=run.__annotations__[one.name]) for one in parameters]
     )
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 

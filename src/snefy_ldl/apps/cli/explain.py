@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import (
     check_picture,
     input_error,
     load_model,
-    make_table,
     new_figure,
     say,
     warnings_as_notes,
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
     from snefy_ldl.explain.effects import Effects
 
 
-#: Lines and labels of the dependence that are printed; --json holds all of them.
+#: Lines and labels of the dependence that are printed; --json also holds the others, and bands.
 MOST_LINES, MOST_LABELS = 60, 6
 #: Rows to average over, drawn at random from more.
 MOST_ROWS = 500
@@ -86,7 +83,7 @@ def explain_model(
     wanted = [_column(name, names) for name in (feature, second) if name is not None]
     D = None
     if set(map(str, fitted.label_names_)) <= set(source.columns):
-        rows, X = read_for_model(fitted, table, opt.LabelOptions())
+        rows, X = read_for_model(fitted, table)
         D = rows.labels / np.nansum(rows.labels, axis=1, keepdims=True) if rows.are_counts else rows.labels
     else:
         X = model_rows(fitted, source.whole(names, []), names)
@@ -134,34 +131,11 @@ def _quantity(of: str, labels: list[str]) -> Any:
 
 
 def _print(table: Effects, curve: Dependence) -> None:
-    """Print the effects in words, and the dependence as a table."""
-    console = Console()
-    for text in str(table).splitlines():
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-    console.print(_curve_table(curve))
-    for text in str(curve).splitlines()[1:]:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-def _curve_table(curve: Dependence) -> Any:
-    """One line per value of the features, one column per label: the average, and the first band."""
-    import numpy as np
-
-    band = next(iter(curve.bands), None)
-    heading = f"{curve.words} along {' and '.join(curve.features)}" + (f" [{band}]" if band else "")
-    scale, form = (100.0, "{:.1f}") if curve.is_share else (1.0, "{:.3g}")
-    lines = []
-    for place in list(np.ndindex(*curve.estimate.shape[:-1]))[:MOST_LINES]:
-        values = [grid[k] for grid, k in zip(curve.grids, place)]
-        cells = [form.format(scale * value) for value in curve.estimate[place]]
-        if band is not None:
-            ends = ((form.format(scale * low), form.format(scale * high)) for low, high in curve.bands[band][place])
-            cells = [f"{cell} [{low}, {high}]" for cell, (low, high) in zip(cells, ends)]
-        texts = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
-        lines.append((*texts, *cells[:MOST_LABELS]))
-    whole = len(curve.labels) <= MOST_LABELS and curve.estimate[..., 0].size <= MOST_LINES
-    caption = ("in percent" if curve.is_share else "") + ("" if whole else "; --json prints all")
-    return make_table((*curve.features, *curve.labels[:MOST_LABELS]), lines, (), title=Text(heading), caption=caption)
+    """Print the effects in words, and the averages along the features as a table with one column per label."""
+    along = list(curve.frame.columns[: len(curve.features)])
+    wide = curve.frame.pivot(index=along, columns="label", values="estimate")[curve.labels]
+    typer.echo(f"{table}\n\n{str(curve).splitlines()[0]} (--json and --out also have bands)")
+    typer.echo(wide.to_string(max_rows=MOST_LINES, max_cols=MOST_LABELS, float_format="{:.3g}".format))
 
 
 def _figure(table: Effects, curve: Dependence) -> Any:

@@ -1,7 +1,5 @@
 """Options and arguments that several commands share; a command's own docstring has precedence over the help below.
 
-The fields of a dataclass become options of the command that takes it (:func:`snefy_ldl.apps.cli.entry.command`).
-
 Args:
     model (MODEL): Folder that fit wrote.
     table (TABLE): CSV, TSV, Excel or Parquet file, or a folder of Parquet files.
@@ -10,6 +8,7 @@ Args:
     labels (A,B,C): Label columns, each row summing to 1, 100 or another constant.
     drop (C1,C2): Columns that are not features.
     normalize: The label columns hold amounts: divide each row by its sum.
+    form (counts|long): Votes instead of shares: counts per label, or one vote per row. Detected by default.
     vote_file: File with the votes, if TABLE has only the items' features.
     columns (I,A,L): Columns of a table with one vote per row; detected by default.
     id_name (COLUMN): Column that names the rows; by default item, id, row, sample id or the like, if present.
@@ -22,8 +21,6 @@ Args:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,19 +33,7 @@ IdColumn = Annotated[str | None, typer.Option("--id")]
 Settings = Annotated[list[str] | None, typer.Option("--set")]
 AsJson = Annotated[bool, typer.Option("--json")]
 Workers = Annotated[int | None, typer.Option(min=1)]
-
-
-@dataclass(frozen=True)
-class LabelOptions:
-    """Where the labels of a table are; how to read them is recorded with the model.
-
-    Args:
-        votes (counts|long): Votes instead of shares: counts per label, or one vote per row. Detected by
-            default.
-    """
-
-    votes: str = "auto"
-    vote_file: Path | None = None
+Form = Annotated[str, typer.Option("--votes")]
 
 
 def ray_address(text: str) -> str | None:

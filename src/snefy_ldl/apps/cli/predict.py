@@ -272,8 +272,8 @@ def evaluate(
     model: Path,
     table: Path,
     interval: float = 0.9,
-    *,
-    source: opt.LabelOptions,
+    form: opt.Form = "auto",
+    vote_file: Path | None = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """Score a model on a table whose labels, or votes, are known.
@@ -286,7 +286,7 @@ def evaluate(
 
     check_confidence(interval, "--interval")
     fitted = load_model(model)
-    rows, X = read_for_model(fitted, table, source)
+    rows, X = read_for_model(fitted, table, form, vote_file)
     with warnings_as_notes(tables=True):
         known = rows.labels if rows.are_counts else rows.labels / rows.labels.sum(axis=1, keepdims=True)
         report = score_model(fitted, X, **{"counts" if rows.are_counts else "D": known}, level=interval)
@@ -348,8 +348,8 @@ def conformalize(
     simultaneous: bool = False,
     conditional_on: str | None = None,
     new_groups: str | None = None,
-    *,
-    source: opt.LabelOptions,
+    form: opt.Form = "auto",
+    vote_file: Path | None = None,
 ) -> None:
     """Calibrate a model's intervals on rows it has not seen; predict --interval then uses them.
 
@@ -368,7 +368,7 @@ def conformalize(
     if not levels:
         raise input_error(f"--level {level!r}: give a number between 0 and 1, or several with commas between them.")
     fitted = load_model(model)
-    rows, X = read_for_model(fitted, table, source, new_groups)
+    rows, X = read_for_model(fitted, table, form, vote_file, new_groups)
     if rows.are_counts:
         note("calibrated on proportions of votes: the intervals cover what annotators would say, not the true shares")
     D = rows.labels / rows.labels.sum(axis=1, keepdims=True)

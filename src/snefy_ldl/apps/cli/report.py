@@ -32,8 +32,8 @@ def report(
     folds: Annotated[int | None, typer.Option(min=0)] = None,
     title: str | None = None,
     ternary: str | None = None,
-    *,
-    source: opt.LabelOptions,
+    form: opt.Form = "auto",
+    vote_file: Path | None = None,
 ) -> None:
     """Write a page about a model: how good it is, what matters, and where it fails.
 
@@ -64,8 +64,8 @@ def report(
     if folder.exists() and not folder.is_dir():
         raise input_error(f"--out {folder} is a file; name a folder for the page.")
     fitted = load_model(model)
-    judged = _judged_rows(fitted, table, source)
-    others = None if train is None else _judged_rows(fitted, train, source)
+    judged = _judged_rows(fitted, table, form, vote_file)
+    others = None if train is None else _judged_rows(fitted, train, form, vote_file)
     folds, notes = _how_to_judge(fitted, judged, folds)
     notes += _outside_note(fitted, judged)
     calibration = None if folds or judged.counts is not None else _stored_calibration(fitted, model)
@@ -107,14 +107,14 @@ def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple
     return folds or 0, []
 
 
-def _judged_rows(model: SnefyLDL, file: Path, source: opt.LabelOptions) -> JudgedRows:
+def _judged_rows(model: SnefyLDL, file: Path, form: str, vote_file: Path | None) -> JudgedRows:
     """The rows of a table whose labels are known; prints on standard error what is odd about them."""
     import pandas as pd
 
     from snefy_ldl.apps.reports import JudgedRows
     from snefy_ldl.datasets.grouping import in_groups, split_rows
 
-    rows, X = read_for_model(model, file, source)
+    rows, X = read_for_model(model, file, form, vote_file)
     X, groups = split_rows(X)
     columns = list(X.columns) if hasattr(X, "columns") else list(rows.features.columns)
     table = in_groups(pd.DataFrame(X, columns=columns).reset_index(drop=True), groups)

@@ -292,14 +292,15 @@ def report_rows(rows: Labelled) -> None:
 
 
 def read_for_model(
-    model: SnefyLDL, file: Path, options: opt.LabelOptions, new_groups: str | None = None
+    model: SnefyLDL, file: Path, form: Any = "auto", vote_file: Path | None = None, new_groups: str | None = None
 ) -> tuple[Labelled, Any]:
     """Labelled rows, and their features as a model takes them, read as the training table was.
 
     Args:
         model: A fitted model.
         file: Table with features and labels, or with features alone.
-        options: Where the labels are.
+        form: Text of ``--votes``.
+        vote_file: File with the votes, if the table has only features.
         new_groups: Column with the groups of the rows; by default the columns by which the model knows groups.
 
     Returns:
@@ -312,13 +313,12 @@ def read_for_model(
     from snefy_ldl.datasets.grouping import in_groups
     from snefy_ldl.datasets.labelled import join_features, read_labelled
 
-    form: Any = options.votes
     if form not in ("auto", "shares", "counts", "long"):
         raise input_error(f"--votes {form}: use counts or long.")
     labels, id_name = label_names(model), recorded(model, "id")
-    table, alone = open_table(file), options.vote_file is None
+    table, alone = open_table(file), vote_file is None
     columns: Any = tuple(recorded(model, "vote_columns") or vote_columns(opt.VOTE_COLUMNS))
-    labelled = table if options.vote_file is None else open_table(options.vote_file)
+    labelled = table if vote_file is None else open_table(vote_file)
     if form in ("auto", "long") and not (alone and set(labels) <= set(table.columns)):
         columns = _detected_columns(labelled.file, columns, form, labels, id_name, None if alone else file)
     key = row_names(model, table.columns, columns[0] if columns[0] in table.columns else None)

@@ -112,14 +112,13 @@ def predict_on_ray(
         context = ray_data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.use_datasource_v2 = False  # it lists files on a whole processor, which may not be free
-        light = {"num_cpus": READING_CPUS}
         try:
             rows = ray_data.read_parquet(
                 table.files,
                 filesystem=table.system,
                 columns=list(dict.fromkeys([*predictor.get("keep", ()), *predictor["features"]])),
                 include_paths=True,
-                ray_remote_args=light,
+                num_cpus=READING_CPUS,
             )
             rows.map_batches(
                 Predictor,
@@ -131,7 +130,7 @@ def predict_on_ray(
             ).write_parquet(
                 out if "://" in out else str(Path(out).absolute()),
                 min_rows_per_file=FILE_ROWS,
-                ray_remote_args=light,
+                ray_remote_args={"num_cpus": READING_CPUS},
             )
         except ray.exceptions.RayError as error:
             raise translate(error) from error
