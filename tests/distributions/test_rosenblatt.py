@@ -11,8 +11,7 @@ import pytest
 import scipy.stats
 import torch
 
-from snefy_ldl.distributions import SnefySimplex
-from snefy_ldl.distributions import sampling as rosenblatt
+from snefy_ldl.distributions import SnefySimplex, marginal
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
@@ -88,9 +87,9 @@ def test_table_and_direct_routes_agree(snefy: Build, rng: Rng, monkeypatch: pyte
     law = snefy(4, n=8, batch=(300,), concentration=(0.5, 80.0))
     draws = law.sample(generator=rng(4))
     levels = torch.rand(300, 3, generator=rng(5), dtype=torch.float64)
-    monkeypatch.setattr(rosenblatt, "DIRECT_STICKS", 0)
+    monkeypatch.setattr(marginal, "DIRECT_EVALUATIONS", 0)
     tabled = law.rosenblatt(draws), law.inverse_rosenblatt(levels)
-    monkeypatch.setattr(rosenblatt, "DIRECT_STICKS", 10**9)
+    monkeypatch.setattr(marginal, "DIRECT_EVALUATIONS", 10**9)
     direct = law.rosenblatt(draws), law.inverse_rosenblatt(levels)
     for one, other in zip(tabled, direct):
         assert not torch.equal(one, other)

@@ -46,12 +46,10 @@ STREAM_ROWS = 4096
 #: ... and the bytes at which a chunk of them ends, however few rows it holds.
 STREAM_BYTES = 1 << 28
 
-#: Tables of shares kept for the next question about the same model, and the numbers they may hold (512 MiB of float64).
-KEPT_TABLES, KEPT_TABLE_NUMBERS = 256, 1 << 26
+#: Numbers that tables of shares, kept for the next question about the same model, may hold (512 MiB of float64).
+KEPT_TABLE_NUMBERS = 1 << 26
 #: Below this many evaluations a question about one share goes straight to the incomplete Beta function.
 DIRECT_EVALUATIONS = 200_000
-#: Up to this many (row, component) pairs a piece of a broken stick goes straight to it: its tables take longer to make.
-DIRECT_STICKS = 20_000
 
 #: Numbers that a work array holds at a time, by the type of its device: what a CPU's cache keeps, or enough for a GPU.
 BLOCK_ELEMENTS: dict[str, int] = defaultdict(lambda: GPU_ELEMENTS, cpu=CACHE_ELEMENTS)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from scipy.special import expit
 from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
@@ -116,8 +117,8 @@ class SimplexRows(ABC):
         """``E[log ℓ]`` (N, L) if "mean", ``Cov[log ℓ]`` (N, L, L) if "covariance", ``-E[ℓ log ℓ]`` if "entropy"."""
 
     @abstractmethod
-    def share_cdf(self, group: list[int], points: Array) -> Array:
-        """``P(share <= t)`` at points inside (0, 1), each row's own (N, Q)."""
+    def share_cdf(self, group: list[int], z: Array) -> Array:
+        """``P(logit(share) <= z)``, each row's own z (N, Q)."""
 
     @abstractmethod
     def share_log_prob(self, group: list[int], value: Tensor) -> Tensor:
@@ -125,7 +126,7 @@ class SimplexRows(ABC):
 
     @abstractmethod
     def share_quantiles(self, group: list[int], levels: Array) -> Array:
-        """Quantiles of the share at levels, each row's own (N, Q)."""
+        """Quantiles of logit(share) at levels inside (0, 1), each row's own (N, Q)."""
 
     @abstractmethod
     def subcomposition(self, labels: list[int]) -> SimplexRows:
@@ -142,12 +143,8 @@ class SimplexRows(ABC):
         """The distribution of the groups' totals once ratios are known, and the log density of the ratios (N,)."""
 
     @abstractmethod
-    def rosenblatt(self, logs: Tensor, random_state: Any) -> Tensor:
-        """Log shares (T, L), which fall to the rows in order, over and over, to uniform numbers (T, L-1)."""
-
-    @abstractmethod
-    def inverse_rosenblatt(self, levels: Tensor) -> Tensor:
-        """Log shares (T, L) whose :meth:`rosenblatt` these are (T, L-1)."""
+    def chain(self, values: Tensor, invert: bool = False, random_state: Any = None) -> Tensor:
+        """Log shares (T, L), which fall to the rows in order, over and over, to uniforms (T, L-1), or back."""
 
     # -- answers that follow, or that some distributions do not have -------------------------------------------------
 
@@ -175,7 +172,7 @@ class SimplexRows(ABC):
 
     def label_quantiles(self, levels: Array) -> Array:
         """Quantiles of every share at levels (N, L, A)."""
-        return np.stack([self.share_quantiles([r], levels[:, r]) for r in range(self.n_labels)], 1)
+        return expit(np.stack([self.share_quantiles([r], levels[:, r]) for r in range(self.n_labels)], 1))
 
     def prob_zero(self) -> Tensor:
         """``P(ℓ_r = 0)`` (N, L)."""
@@ -514,8 +511,8 @@ class SimplexDistribution(Distribution):
         if first == second:
             raise InputError(f"prob_greater compares two different labels; got {j!r} and {k!r}.")
         check_number("ratio", ratio, strict=True)
-        # among the two, given that one is there, the other's share is below 1 / (1 + ratio)
-        at = np.full((len(self), 1), 1.0 / (1.0 + ratio))
+        # among the two, given that one is there, the logit of the other's share is below -log(ratio)
+        at = np.full((len(self), 1), -math.log(ratio))
         among = self.rows.subcomposition([second, first])
         below = np.maximum(among.share_cdf([0], at), among.ends([0])[0][:, None])[:, 0]
         there = 1.0 - (self.rows.ends(sorted([first, second]))[0] if self.n_labels > 2 else 0.0)
@@ -1105,7 +1102,7 @@ class SimplexDistribution(Distribution):
         points = self.points(value, check=True)
         dist, shape = self.matched(points.shape[:-1])
         logs = dist.rows.logs(points).expand(*shape, self.n_labels).reshape(-1, self.n_labels)
-        return dist.rows.rosenblatt(logs, random_state).reshape(*shape, self.n_labels - 1)
+        return dist.rows.chain(logs, random_state=random_state).reshape(*shape, self.n_labels - 1)
 
     @torch.no_grad()
     def inverse_rosenblatt(self, uniforms: Any) -> Tensor:
@@ -1129,7 +1126,7 @@ class SimplexDistribution(Distribution):
         levels = level_points(uniforms, self.n_labels - 1, self.device)
         dist, shape = self.matched(levels.shape[:-1])
         levels = levels.expand(*shape, self.n_labels - 1).reshape(-1, self.n_labels - 1)
-        shares = torch.softmax(dist.rows.inverse_rosenblatt(levels), -1)
+        shares = torch.softmax(dist.rows.chain(levels, invert=True), -1)
         return shares.reshape(*shape, self.n_labels)
 
     # -- in a shell or a notebook ------------------------------------------------------------------------------------

@@ -819,9 +819,9 @@ class LogRatioRows(SimplexRows):
         for rows in self._net_chunks():
             yield rows, *self._smooth(rows, group)
 
-    def share_cdf(self, group: list[int], points: Array) -> Array:
-        """``P(share <= t)`` at points (N, Q), strictly between 0 and 1."""
-        logits, parts = torch.logit(torch.as_tensor(points, device=self.device)), []
+    def share_cdf(self, group: list[int], z: Array) -> Array:
+        """``P(logit(share) <= z)``, each row's own z (N, Q)."""
+        logits, parts = torch.as_tensor(z, device=self.device), []
         for rows, mean, width, weights in self._smooth_parts(group):
             columns = [(weights * torch.special.ndtr((at[:, None] - mean) / width)).sum(-1) for at in logits[rows].T]
             parts.append(torch.stack(columns, 1))
@@ -846,15 +846,15 @@ class LogRatioRows(SimplexRows):
         return torch.where(inside, log_p + (below_one - zero).log(), atoms)
 
     def share_quantiles(self, group: list[int], levels: Array) -> Array:
-        """Quantiles of a sum of shares at levels (N, Q)."""
+        """Quantiles of the logit of a sum of shares at levels (N, Q)."""
         zero, below_one = (end[:, None] for end in self.ends(group))
         inner = (levels - zero) / np.maximum(below_one - zero, SMALLEST_POSITIVE)
         parts = []
         for rows, mean, width, weights in self._smooth_parts(group):
             wanted = torch.as_tensor(inner[rows], device=self.device)
-            parts.append(torch.sigmoid(mixture_quantiles(mean, width, weights, wanted)))
+            parts.append(mixture_quantiles(mean, width, weights, wanted))
         found = torch.cat(parts).cpu().numpy()
-        return np.where(inner <= 0.0, 0.0, np.where(inner >= 1.0, 1.0, found))
+        return np.where(inner <= 0.0, -np.inf, np.where(inner >= 1.0, np.inf, found))
 
     # -- log-ratios, exactly -----------------------------------------------------------------------------------------
 
@@ -943,8 +943,8 @@ class LogRatioRows(SimplexRows):
 
     # -- Rosenblatt --------------------------------------------------------------------------------------------------
 
-    def rosenblatt(self, logs: Tensor, random_state: Any = 0) -> Tensor:
-        """Log shares (T, L), which fall to the rows in order, to uniform numbers (T, L-1).
+    def chain(self, values: Tensor, invert: bool = False, random_state: Any = 0) -> Tensor:
+        """Log shares (T, L), which fall to the rows in order, to uniform numbers (T, L-1), or back.
 
         Presences come first, one label after the other, then the log-ratios of those that are there, one by another.
         Label r is absent with chance ``q_r`` given the labels before: its coordinate lies in the band ``[0, q_r)`` if
@@ -952,15 +952,14 @@ class LogRatioRows(SimplexRows):
         of the log-ratios given the support S. The last label has no coordinate: its presence, of chance π, splits the
         place of the last label before it that is there, into ``[0, π)`` and ``[π, 1]``.
         """
-        points = logs.unflatten(0, (-1, len(self)))
+        points = values.unflatten(0, (-1, len(self)))
         fill = torch.as_tensor(np.random.default_rng(seed_from(random_state)).random(points.shape), device=self.device)
-        parts = [self.take(rows)._levels(points[:, rows], fill[:, rows]) for rows in self._chain_blocks(len(points))]
+        step, parts = max(1, CHUNK_ELEMENTS // (self.n_components * (8 * self.n_labels + 4 * len(points)))), []
+        for rows in [slice(start, start + step) for start in range(0, len(self), step)]:
+            part, own = self.take(rows), points[:, rows]
+            answer = part._shares(own.clamp(TAIL_MASS, 1.0 - TAIL_MASS)) if invert else part._levels(own, fill[:, rows])
+            parts.append(answer)
         return torch.cat(parts, 1).flatten(0, 1)
-
-    def _chain_blocks(self, n_points: int) -> list[slice]:
-        per_row = self.n_components * (8 * self.n_labels + 4 * n_points)
-        step = max(1, CHUNK_ELEMENTS // per_row)
-        return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
 
     def _levels(self, logs: Tensor, fill: Tensor) -> Tensor:
         """Uniform numbers (S, N, L-1) of log shares (S, N, L), with places of absent labels."""
@@ -982,12 +981,6 @@ class LogRatioRows(SimplexRows):
         absent = 1.0 - present
         low = _below(absent * fill[..., :-1], absent)
         return torch.where(there[..., :-1], absent + present * places[..., :-1], low).clamp(0.0, 1.0)
-
-    def inverse_rosenblatt(self, levels: Tensor) -> Tensor:
-        """Log shares (T, L) whose :meth:`rosenblatt` these are (T, L-1)."""
-        points = levels.clamp(TAIL_MASS, 1.0 - TAIL_MASS).unflatten(0, (-1, len(self)))
-        parts = [self.take(rows)._shares(points[:, rows]) for rows in self._chain_blocks(len(points))]
-        return torch.cat(parts, 1).flatten(0, 1)
 
     def _shares(self, levels: Tensor) -> Tensor:
         """Log shares (S, N, L) of uniform numbers (S, N, L-1)."""

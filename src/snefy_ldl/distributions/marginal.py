@@ -22,11 +22,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import pickle
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,7 +39,6 @@ from snefy_ldl._internal.limits import (
     CHUNK_ELEMENTS,
     DIRECT_EVALUATIONS,
     KEPT_TABLE_NUMBERS,
-    KEPT_TABLES,
 )
 from snefy_ldl._internal.special import newton, pair_index
 from snefy_ldl._internal.threads import one_blas_thread
@@ -71,6 +68,12 @@ STRIDE = 4
 EXACT_QUESTIONS = 4096
 #: Rows whose weights cancel more than this are, too, however many they are.
 LARGEST_CANCELLATION = 10.0
+#: Rows whose ``Σ|w|`` is larger than this need more digits than a table has.
+STEADY = 1e3
+#: With a smaller part of the components in use, a table holds these alone.
+MOSTLY_UNUSED = 0.25
+#: Evaluations of the cdf that a quantile takes without a table.
+NEWTON_STEPS = 8
 #: After so many panels that did not hold a quantile its bracket is halved.
 GUESSES = 4
 
@@ -147,11 +150,11 @@ class Marginal(Distribution):
         def answer(rows: Any, points: Array) -> Array:
             at_zero, below_one = (end[:, None] for end in rows.ends(self.labels))
             inside = np.where((points <= 0.0) | (points >= 1.0), 0.5, points)
-            found = np.clip(rows.share_cdf(self.labels, inside), at_zero, below_one)
+            found = np.clip(rows.share_cdf(self.labels, scipy.special.logit(inside)), at_zero, below_one)
             # the support's ends, exactly
             return np.where(points < 0.0, 0.0, np.where(points == 0.0, at_zero, np.where(points >= 1.0, 1.0, found)))
 
-        return self._asked(value, answer, value.dtype if value.is_floating_point() else torch.float64)
+        return each_row(self.dist, value, answer).to(value.dtype if value.is_floating_point() else torch.float64)
 
     @torch.no_grad()
     def icdf(self, value: Tensor | float) -> Tensor:
@@ -167,19 +170,10 @@ class Marginal(Distribution):
         def answer(rows: Any, levels: Array) -> Array:
             if not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
                 raise InputError("quantile levels must lie between 0 and 1.")
-            found = rows.share_quantiles(self.labels, np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS))
+            found = scipy.special.expit(rows.share_quantiles(self.labels, levels.clip(TAIL_MASS, 1.0 - TAIL_MASS)))
             return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, found))
 
-        return self._asked(_as_tensor(value), answer, self.dist.dtype)
-
-    def _asked(self, value: Tensor, answer: Callable[[Any, Array], Array], dtype: torch.dtype) -> Tensor:
-        """Answers of rows at their own points (N, Q), in the points' shape."""
-        dist, shape = self.dist.matched(value.shape)
-        if not shape.numel():
-            return value.new_empty(shape, dtype=dtype)
-        points = value.double().expand(shape).reshape(-1, len(dist)).T.cpu().numpy()
-        found = np.ascontiguousarray(answer(dist.rows, points).T)
-        return torch.as_tensor(found, device=dist.device).reshape(shape).to(dtype)
+        return each_row(self.dist, _as_tensor(value), answer).to(self.dist.dtype)
 
     def quantiles(self, alpha: Any) -> Tensor:
         """Several quantile levels at once: alpha (A,) -> (*batch, A).
@@ -193,6 +187,15 @@ class Marginal(Distribution):
         levels = torch.as_tensor(np.atleast_1d(np.asarray(alpha, dtype=np.float64)))
         column = levels.reshape(-1, *([1] * len(self.batch_shape)))
         return self.icdf(column).movedim(0, -1)
+
+
+def each_row(dist: Any, value: Tensor, answer: Callable[[Any, Array], Array]) -> Tensor:
+    """Answers of rows at their own numbers (N, Q), in the shape of the numbers (..., *batch)."""
+    dist, shape = dist.matched(value.shape)
+    if not shape.numel():
+        return value.new_empty(shape, dtype=torch.float64)
+    found = answer(dist.rows, value.double().expand(shape).reshape(-1, len(dist)).T.cpu().numpy()).T
+    return torch.as_tensor(np.ascontiguousarray(found), device=dist.device).reshape(shape)
 
 
 def _as_tensor(value: Any) -> Tensor:
@@ -214,30 +217,16 @@ def _as_tensor(value: Any) -> Tensor:
 # -- one panel ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Located:
-    """Where some quantiles lie: a panel each, and what the row's distribution is in it.
+def solve_panels(left: Array, half: Array, mass: Array, values: Array) -> Array:
+    """Quantiles on the logit scale (Q,), each in a panel.
 
     Args:
         left: left edge of the panel on the logit scale (Q,).
         half: half its width (Q,).
         mass: probability wanted between that edge and the quantile (Q,).
-        values: the row's density of logit(share) at the panel's nodes (Q, 8).
+        values: the row's density of logit(share) at the panel's nodes (Q, 12).
     """
-
-    left: Array
-    half: Array
-    mass: Array
-    values: Array
-
-    def logits(self) -> Array:
-        """The quantiles on the logit scale (Q,)."""
-        density = TO_LEGENDRE @ self.values.T * self.half
-        return self.left + self.half * (_solve_panel(density, self.mass) + 1.0)
-
-    def solve(self) -> Array:
-        """The quantiles as shares (Q,)."""
-        return scipy.special.expit(self.logits())
+    return left + half * (_solve_panel(TO_LEGENDRE @ values.T * half, mass) + 1.0)
 
 
 def _solve_panel(density: Array, mass: Array) -> Array:
@@ -326,18 +315,14 @@ class BetaTable:
         inside = legendre.legval(u.ravel(), legendre.legint(density, lbnd=-1), tensor=False).reshape(u.shape)
         return np.clip(left + inside, 0.0, 1.0)
 
-    def locate(self, weights: Array, levels: Array, keep: Index | slice = slice(None)) -> Located:
-        """Where each row's quantiles lie: weights (b, P') of the components ``keep``, levels (b, Q)."""
+    def icdf(self, weights: Array, levels: Array, keep: Index | slice = slice(None)) -> Array:
+        """Quantiles of each row at its own levels: weights (b, P') of the components ``keep``, levels (b, Q)."""
         rising = np.maximum.accumulate(weights @ self.edge_cdf[:, keep].T, axis=1)  # (b, G+1)
         columns = [(rising <= level[:, None]).sum(1) - 1 for level in levels.T]
         panel = np.clip(np.stack(columns, 1), 0, len(self._half) - 1)
         left, values = self._at(weights, panel, keep)
-        flat = panel.ravel()
-        return Located(self.edges[flat], self._half[flat], (levels - left).ravel(), values.reshape(-1, POINTS))
-
-    def icdf(self, weights: Array, levels: Array, keep: Index | slice = slice(None)) -> Array:
-        """Quantiles of each row at its own levels: weights (b, P') of the components ``keep``, levels (b, Q)."""
-        return self.locate(weights, levels, keep).solve().reshape(levels.shape)
+        at, mass = panel.ravel(), (levels - left).ravel()
+        return solve_panels(self.edges[at], self._half[at], mass, values.reshape(-1, POINTS)).reshape(levels.shape)
 
 
 def make_edges(first: float, last: float, sharpest: float) -> Array:
@@ -391,44 +376,25 @@ class TableCache:
     """Tables kept for the next question about the same components; many threads may ask at once."""
 
     def __init__(self) -> None:
-        self._tables: OrderedDict[bytes, Any] = OrderedDict()
+        self._tables: dict[bytes, Any] = {}  # the one asked for last stands last
         self._lock = threading.Lock()
 
-    def get(self, make: Callable[[], Any], *parts: Any) -> Any:
-        """The table of these arrays and numbers, made if it is not there.
-
-        Args:
-            make: makes it.
-            parts: arrays, or anything with a ``repr``, that the table depends on.
-        """
-        digest = hashlib.blake2b(digest_size=16)
-        for part in parts:
-            digest.update(np.ascontiguousarray(part).tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
-        key = digest.digest()
+    def get(self, make: Callable[..., Any], *parts: Any) -> Any:
+        """The table that ``make`` makes of these arrays and numbers, made if it is not there."""
+        key = hashlib.blake2b(pickle.dumps(parts), digest_size=16).digest()
         with self._lock:
-            table = self._tables.get(key)
-            if table is not None:
-                self._tables.move_to_end(key)
-                return table
-        table = make()  # outside the lock: others go on meanwhile, and at worst the same table is made twice
+            if key in self._tables:
+                self._tables[key] = self._tables.pop(key)
+                return self._tables[key]
+        table = make(*parts)  # outside the lock: others go on meanwhile, and at worst the same table is made twice
         with self._lock:
             table = self._tables.setdefault(key, table)
-            self._tables.move_to_end(key)
-            while len(self._tables) > 1 and self._too_much():
-                self._tables.popitem(last=False)
+            while len(self._tables) > 1 and sum(one.n_numbers for one in self._tables.values()) > KEPT_TABLE_NUMBERS:
+                del self._tables[next(iter(self._tables))]
         return table
-
-    def _too_much(self) -> bool:
-        total = sum(table.n_numbers for table in self._tables.values())
-        return len(self._tables) > KEPT_TABLES or total > KEPT_TABLE_NUMBERS
 
 
 _cache = TableCache()
-
-
-def beta_table(a: Array, b: Array) -> BetaTable:
-    """The table of some Beta distributions, kept for the next question about them."""
-    return _cache.get(lambda: BetaTable(a, b), a, b)
 
 
 def used_components(weights: Array) -> Index | slice:
@@ -443,19 +409,39 @@ def _row_weights(dist: Any, rows: slice) -> Array:
     return weights
 
 
-def _parameters(dist: Any, group: Sequence[int]) -> tuple[Array, Array, Array]:
-    """Of a sum of shares: both parameters under every component (P,), and the votes for it and for the rest (N, 2)."""
+def _alike(dist: Any, group: Sequence[int]) -> Iterator[tuple[Index, Array, Array, Array]]:
+    """Rows whose sum of shares has the same components.
+
+    After k votes for the group out of K, a component of it is ``Beta(a + k, b + K - k)``.
+
+    Yields:
+        Numbers of rows (b,), both parameters of all components (P,), and weights (b, P).
+    """
     alpha = dist.concentration.detach().cpu().numpy()
     votes = np.zeros((len(dist), alpha.shape[1])) if dist.offset is None else dist.offset.detach().cpu().numpy()
-    both = [[table[:, group].sum(1), np.delete(table, group, 1).sum(1)] for table in (alpha, votes)]
-    return both[0][0], both[0][1], np.stack(both[1], 1)
-
-
-def _blocks(dist: Any) -> Iterator[slice]:
-    """Rows that are answered at a time."""
+    both, seen = ([table[:, group].sum(1), np.delete(table, group, 1).sum(1)] for table in (alpha, votes))
+    pairs, which = np.unique(np.stack(seen, 1), axis=0, return_inverse=True)
     step = max(1, CHUNK_ELEMENTS // dist.n_components)
     for start in range(0, len(dist), step):
-        yield slice(start, min(start + step, len(dist)))
+        weights = _row_weights(dist, slice(start, start + step))
+        unsteady = np.abs(weights).sum(1) > STEADY
+        for key, places in _groups(2 * which.reshape(-1)[start : start + step] + unsteady):
+            part = weights if len(places) == len(weights) else weights[places]
+            yield start + places, both[0] + pairs[key // 2, 0], both[1] + pairs[key // 2, 1], part
+
+
+def _used(a: Array, b: Array, weights: Array) -> tuple[Array, Array, Array, Index | slice]:
+    """Parameters of components that are worth a table (P',), and weights (b, P'') of those in use, and their places."""
+    keep = used_components(weights)
+    part = np.ascontiguousarray(weights[:, keep])
+    if part.shape[1] < MOSTLY_UNUSED * len(a):
+        return a[keep], b[keep], part, slice(None)
+    return a, b, part, keep  # all of them: the table serves other rows, too
+
+
+def _by_table(weights: Array, n_evaluations: int) -> bool:
+    """Whether a table answers sooner than the cdf of every component, evaluated so often, as well."""
+    return n_evaluations * weights.size > DIRECT_EVALUATIONS and float(np.abs(weights[0]).sum()) <= STEADY
 
 
 class LogRatio:
@@ -484,26 +470,26 @@ class LogRatio:
         self.variance: Tensor = dist.covariance_log().double() @ self.vector @ self.vector
         self.prob_present = torch.ones_like(self.mean)
 
-    def _share(self) -> Marginal:
-        """Share of the first of two labels among these two."""
+    def _pair(self) -> Any:
+        """The two labels among themselves: the log-ratio is the logit of the first one's share."""
         if len(self.above) + len(self.below) > 2:
             raise InputError("between several labels only mean, variance and draws are known: use sample(...).")
-        pair = self.dist.subcomposition([*self.above, *self.below])
-        return Marginal(pair, [0], validate_args=False)
+        return self.dist.subcomposition([*self.above, *self.below])
 
     def cdf(self, value: Any) -> Tensor:
         """``P(log-ratio <= value)`` (..., *batch)."""
-        return self._share().cdf(_as_tensor(value).double().sigmoid())
+        return each_row(self._pair(), _as_tensor(value), lambda rows, z: rows.share_cdf([0], z))
 
     def icdf(self, value: Any) -> Tensor:
         """Quantiles at levels (..., *batch)."""
-        return self._share().icdf(value).double().logit()
+        return each_row(self._pair(), _as_tensor(value), lambda rows, levels: rows.share_quantiles([0], levels))
 
     def log_prob(self, value: Any) -> Tensor:
         """Log density at values (..., *batch)."""
-        value = _as_tensor(value).double()
-        inside = torch.nn.functional.logsigmoid(value) + torch.nn.functional.logsigmoid(-value)
-        return self._share().log_prob(value.sigmoid()) + inside
+        logs = torch.nn.functional.logsigmoid(
+            torch.stack([_as_tensor(value).double(), -_as_tensor(value).double()], -1)
+        )
+        return self._pair().log_prob(logs.exp()) + logs.sum(-1)
 
     def sample(self, sample_shape: Any = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws (*sample_shape, *batch)."""
@@ -511,87 +497,68 @@ class LogRatio:
         return logs @ self.vector
 
 
-def share_cdf(dist: Any, group: Sequence[int], points: Array) -> Array:
-    """``P(share <= t)`` of a mixture of Dirichlets at points inside (0, 1), each row's own (N, Q)."""
-    a, b, votes = _parameters(dist, group)
-    answer = np.empty(points.shape)
-    alike = dist.offset is None and len(points) > 1 and bool((points == points[:1]).all())
-    few = points.size * len(a) <= DIRECT_EVALUATIONS or dist.offset is not None
-    for rows in _blocks(dist):
-        weights = _row_weights(dist, rows)
-        if alike:  # every row is asked about the same points
-            answer[rows] = weights @ scipy.special.betainc(a[:, None], b[:, None], points[0])
-        elif few:
-            first, second = a + votes[rows, :1], b + votes[rows, 1:]
-            columns = [direct_cdf(first, second, weights, z) for z in scipy.special.logit(points[rows]).T]
-            answer[rows] = np.stack(columns, 1)
+def share_cdf(dist: Any, group: Sequence[int], z: Array) -> Array:
+    """``P(logit(share) <= z)`` of a sum of shares of a mixture of Dirichlets, each row's own z (N, Q)."""
+    answer = np.empty(z.shape)
+    for places, *components in _alike(dist, group):
+        a, b, weights, keep = _used(*components)
+        points = z[places]
+        if bool((points == points[:1]).all()):  # every row is asked about the same points
+            answer[places] = weights @ beta_cdf(a[keep, None], b[keep, None], points[0])
+        elif _by_table(weights, points.shape[1]):
+            answer[places] = _cache.get(BetaTable, a, b).cdf_at_logits(weights, points, keep)
         else:
-            keep = used_components(weights)
-            part = np.ascontiguousarray(weights[:, keep])
-            answer[rows] = beta_table(a, b).cdf_at_logits(part, scipy.special.logit(points[rows]), keep)
+            answer[places] = np.stack([direct_cdf(a[keep], b[keep], weights, column) for column in points.T], 1)
     return np.clip(answer, 0.0, 1.0)
 
 
 def share_quantiles(dist: Any, groups: Sequence[Sequence[int]], levels: Array) -> Array:
-    """Quantiles of some sums of shares of a mixture of Dirichlets, with or without votes: levels (N, G, A) -> same.
-
-    After votes a share's distribution is ``Σ_p c_p Beta(a_p + k, b_p + K - k)``: rows with k votes for it out of K have
-    the same components, and a table.
-    """
-    inner, out = np.clip(levels, TAIL_MASS, 1.0 - TAIL_MASS), np.empty(levels.shape)
+    """Quantiles of some sums of shares on the logit scale: levels (N, G, A), inside (0, 1) -> same."""
     if dist.is_plain and dist.n_components > 1:
-        out = square_quantiles(dist, groups, inner)
-    for number, group in enumerate([] if dist.is_plain and dist.n_components > 1 else groups):
-        a, b, votes = _parameters(dist, group)
-        pairs, which = np.unique(votes, axis=0, return_inverse=True)
-        for rows in _blocks(dist):
-            weights, wanted = _row_weights(dist, rows), inner[rows, number]
-            if len(a) == 1:  # one Beta a row
-                first, second = a + votes[rows, :1], b + votes[rows, 1:]
-                out[rows, number] = scipy.special.betaincinv(first, second, wanted)
-                continue
-            for g, places in _groups(which.reshape(-1)[rows]):
-                part = weights[places]
-                keep = used_components(part)
-                first, second = a[keep] + pairs[g, 0], b[keep] + pairs[g, 1]
-                table = BetaTable(first, second) if dist.offset is not None else beta_table(first, second)
-                out[rows.start + places, number] = table.icdf(np.ascontiguousarray(part[:, keep]), wanted[places])
-    return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, out))
+        return square_quantiles(dist, groups, levels)
+    answer = np.empty(levels.shape)
+    for number, group in enumerate(groups):
+        for places, *components in _alike(dist, group):
+            a, b, weights, keep = _used(*components)
+            wanted = levels[places, number]
+            if _by_table(weights, NEWTON_STEPS * wanted.shape[1]):
+                answer[places, number] = _cache.get(BetaTable, a, b).icdf(weights, wanted, keep)
+            else:
+                columns = [direct_quantile(a[keep], b[keep], weights, level) for level in wanted.T]
+                answer[places, number] = np.stack(columns, 1)
+    return answer
 
 
 # -- little to ask: straight to the incomplete Beta function -----------------------------------------------------------
 
 
+def beta_cdf(a: Array, b: Array, z: Array) -> Array:
+    """``I_t(a, b)`` at z = logit t; beyond one half from the other end, where 1 - t keeps its digits."""
+    low = z < 0.0
+    tail = scipy.special.betainc(np.where(low, a, b), np.where(low, b, a), scipy.special.expit(-np.abs(z)))
+    return np.where(low, tail, 1.0 - tail)
+
+
 def direct_cdf(a: Array, b: Array, weights: Array, z: Array) -> Array:
-    """``Σ_p w_p I_t(a_p, b_p)`` at each row's own z = logit t: weights (b, P), parameters (P,) or (b, P) -> (b,)."""
+    """``Σ_p w_p I_t(a_p, b_p)`` at each row's own z = logit t: weights (b, P), parameters (P,) -> (b,)."""
     # many components have next to no weight, and the function is slow
     row, component = np.nonzero(np.abs(weights) > NEGLIGIBLE_WEIGHT)
-    first, second = (part[row, component] if part.ndim == 2 else part[component] for part in (a, b))
-    t, rest = scipy.special.expit(z)[row], scipy.special.expit(-z)[row]
-    low = t < 0.5  # beyond one half, work from the other end: 1 - t keeps its digits there
-    tail = scipy.special.betainc(np.where(low, first, second), np.where(low, second, first), np.minimum(t, rest))
-    terms = weights[row, component] * np.where(low, tail, 1.0 - tail)
+    terms = weights[row, component] * beta_cdf(a[component], b[component], z[row])
     return np.clip(np.bincount(row, terms, minlength=len(z)), 0.0, 1.0)
 
 
 def direct_quantile(a: Array, b: Array, weights: Array, levels: Array) -> Array:
     """z at which the cdf reaches each row's own level (b,): Newton, kept inside a shrinking bracket."""
     z: Array = scipy.special.logit(np.clip((weights * (a / (a + b))).sum(1), TAIL_MASS, 1.0 - TAIL_MASS))
-    limit = np.full(len(z), LOGIT_LIMIT)
+    limit, log_beta = np.full(len(z), LOGIT_LIMIT), scipy.special.betaln(a, b)
     rounding = 1e-15 * np.abs(weights).sum(1)  # of the cdf; below it steps have no meaning
 
     def rising(z: Array, rows: Index) -> tuple[Array, Array]:
-        first, second = (part[rows] if part.ndim == 2 else part for part in (a, b))
-        slope = (weights[rows] * np.exp(log_beta_density(first, second, z))).sum(1)
-        return direct_cdf(first, second, weights[rows], z), slope
+        log_t, log_rest = scipy.special.log_expit(z)[:, None], scipy.special.log_expit(-z)[:, None]
+        slope = (weights[rows] * np.exp(log_t * a + log_rest * b - log_beta)).sum(1)
+        return direct_cdf(a, b, weights[rows], z), slope
 
     return newton(rising, levels, z, -limit, limit, rounding)
-
-
-def log_beta_density(a: Array, b: Array, z: Array) -> Array:
-    """Log density of logit(t) under every Beta, with parameters (P,) or (b, P): z (b,) -> (b, P)."""
-    log_t, log_rest = scipy.special.log_expit(z)[:, None], scipy.special.log_expit(-z)[:, None]
-    return log_t * a + log_rest * b - scipy.special.betaln(a, b)
 
 
 # -- tables by neurons -------------------------------------------------------------------------------------------------
@@ -675,7 +642,7 @@ class SquareTable:
             ask, move = ask[missed], np.where(before, -1, 1)[missed]
             panel[ask] = panel[ask] + move if step < GUESSES else (low[ask] + high[ask]) // 2
             step += 1
-        return Located(self.edges[panel], self._half[panel], mass, values).solve().reshape(levels.shape)
+        return solve_panels(self.edges[panel], self._half[panel], mass, values).reshape(levels.shape)
 
     def _guess(self, products: Array, level: Array, row: Index) -> Index:
         """Panels of quantiles, by lines between some edges on the scale on which a normal cdf is a line."""
@@ -719,7 +686,8 @@ def square_quantiles(dist: Any, groups: Sequence[Sequence[int]], levels: Array) 
     """Quantiles of some sums of shares of a squared distribution without votes: levels (N, G, A) -> same."""
     family, answer = dist.family, np.empty(levels.shape)
     key = [part.detach().cpu().numpy() for part in (family.exponents, family.gram, family.log_kernel)]
-    for rows in _blocks(dist):
+    step = max(1, CHUNK_ELEMENTS // dist.n_components)
+    for rows in [slice(start, start + step) for start in range(0, len(dist), step)]:
         features, sizes = (part.cpu().numpy() for part in dist.unit_features(rows))
         few = levels[rows].size <= EXACT_QUESTIONS
         exact = np.full(len(sizes), True) if few else sizes > LARGEST_CANCELLATION
@@ -729,7 +697,7 @@ def square_quantiles(dist: Any, groups: Sequence[Sequence[int]], levels: Array) 
             quick = own if kind else own.astype(np.float32)
             products = np.ascontiguousarray(np.moveaxis(quick[..., i] * quick[..., j], 0, 1)).reshape(len(part), -1)
             for number, group in enumerate(groups):
-                table = _cache.get(partial(SquareTable, family, group), *key, list(group))
+                table = _cache.get(lambda *_, group=group: SquareTable(family, group), *key, list(group))
                 with one_blas_thread():
                     wanted = levels[rows][part, number]
                     answer[rows.start + part, number] = table.icdf(own, quick, products, wanted)

@@ -12,13 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from scipy.special import expit
 from torch import Tensor
 from torch.distributions import constraints
+from torch.nn.functional import logsigmoid
 
-from snefy_ldl._internal.limits import BLOCK_ELEMENTS
+from snefy_ldl._internal.limits import BLOCK_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._internal.special import (
     log_beta,
     log_beta_ratio,
@@ -31,12 +34,12 @@ from snefy_ldl._internal.special import (
     symmetric,
     unit_kernel,
 )
-from snefy_ldl._internal.tolerances import LARGEST_CONCENTRATION, SMALLEST_DENSITY_SHARE
-from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.tolerances import LARGEST_CONCENTRATION, LOGIT_LIMIT, SMALLEST_DENSITY_SHARE, TAIL_MASS
+from snefy_ldl._internal.types import Array
 from snefy_ldl.distributions.base import LogMoment, Order, SimplexDistribution, SimplexRows
 from snefy_ldl.distributions.conditioning import KnownRatios, KnownShares
 from snefy_ldl.distributions.marginal import LogRatio, check_sizes, check_weights, share_cdf, share_quantiles
-from snefy_ldl.distributions.sampling import StickMap, draw
+from snefy_ldl.distributions.sampling import draw
 from snefy_ldl.distributions.shapes import row_table
 from snefy_ldl.errors import InputError
 
@@ -568,9 +571,9 @@ class SnefyRows(SimplexRows):
 
     # -- one share ---------------------------------------------------------------------------------------------------
 
-    def share_cdf(self, group: list[int], points: Array) -> Array:
-        """``P(share <= t)`` at points inside (0, 1), each row's own (N, Q)."""
-        return share_cdf(self, group, points)
+    def share_cdf(self, group: list[int], z: Array) -> Array:
+        """``P(logit(share) <= z)``, each row's own z (N, Q)."""
+        return share_cdf(self, group, z)
 
     def share_log_prob(self, group: list[int], value: Tensor) -> Tensor:
         """Log density of the share at points inside (0, 1), each row's own (S, N)."""
@@ -578,12 +581,14 @@ class SnefyRows(SimplexRows):
         return pair.log_prob(log_share(torch.stack([value, 1.0 - value], -1).double()))
 
     def share_quantiles(self, group: list[int], levels: Array) -> Array:
-        """Quantiles of the share at levels, each row's own (N, Q)."""
+        """Quantiles of logit(share) at levels, each row's own (N, Q)."""
         return share_quantiles(self, [group], levels[:, None])[:, 0]
 
     def label_quantiles(self, levels: Array) -> Array:
         """Quantiles of every label's share at levels (N, L, A)."""
-        return share_quantiles(self, [[r] for r in range(self.n_labels)], levels)
+        inner = levels.clip(TAIL_MASS, 1.0 - TAIL_MASS)
+        shares = expit(share_quantiles(self, [[r] for r in range(self.n_labels)], inner))
+        return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, shares))
 
     # -- density -----------------------------------------------------------------------------------------------------
 
@@ -655,7 +660,7 @@ class SnefyRows(SimplexRows):
         merge: Callable[[Tensor], Tensor],
         exponents: Tensor,
         shift: Tensor | float,
-        what: Literal["shares", "ratios"],
+        what: str | None,
     ) -> tuple[Tensor, Tensor]:
         """Weights (N, P) times the densities of known compositions, closed; and the log of their sums (N,).
 
@@ -665,7 +670,7 @@ class SnefyRows(SimplexRows):
             merge: sums a table of labels (..., L) over the columns (..., Q).
             exponents: powers of the numbers in the density under every component (P, Q).
             shift: added to every log density, (N,) or 0.
-            what: the numbers' name.
+            what: the numbers' name for an error where there is no density; None if that must not be one.
         """
         alpha, parts = merge(self.concentration), []
         for rows in self.chunks(per_pair=2):
@@ -703,34 +708,62 @@ class SnefyRows(SimplexRows):
 
     # -- Rosenblatt --------------------------------------------------------------------------------------------------
 
-    def _stick_map(self) -> StickMap:
-        def chain_rows(numbers: Index) -> tuple[Array, Array | None]:
-            """Weights and votes of points, which fall to the rows in order, over and over."""
-            rows = torch.as_tensor(numbers % len(self), device=self.device)
-            votes, weights = self.offset_rows(rows), self.weights(rows).detach().cpu().numpy()
-            check_weights(weights)
-            return weights, None if votes is None else votes.detach().cpu().numpy()
+    def chain(self, values: Tensor, invert: bool = False, random_state: Any = None) -> Tensor:
+        """Log shares (T, L), which fall to the rows in order, over and over, to uniforms (T, L-1), or back.
 
-        return StickMap(self.concentration.detach().cpu().numpy(), chain_rows)
+        Break a stick: ``t_k = ℓ_k / (ℓ_k + … + ℓ_L)``. The distribution of the next piece, given those seen so far, is
+        a signed mixture of Betas whose weights are multiplied by the components' densities at each piece. Everything
+        runs on the scale ``z = logit t``, where no digit is lost near 0 or 1.
+        """
+        last, parts = self.n_labels - 1, []
+        if not invert:
+            left = values.flip(-1).logcumsumexp(-1).flip(-1)  # log of what is left behind each label: nothing cancels
+            values = (values[:, :-1] - left[:, 1:]).clamp(-LOGIT_LIMIT, LOGIT_LIMIT)
+        for part in torch.arange(len(values), device=self.device).split(
+            max(1, CHUNK_ELEMENTS // (4 * self.n_components))
+        ):
+            rows, left, columns = self.take(part % len(self)), values.new_zeros(len(part)), []
+            for k in range(last):
+                asked = values[part, k, None].cpu().numpy()
+                answer = rows.share_quantiles([0], asked.clip(TAIL_MASS, 1.0 - TAIL_MASS)) if invert else asked
+                z = torch.as_tensor(answer, device=self.device)[:, 0]
+                pieces = torch.stack([logsigmoid(z), logsigmoid(-z)], -1)
+                if invert:
+                    columns.append(left + pieces[:, 0])
+                    left = left + pieces[:, 1]
+                else:
+                    columns.append(torch.as_tensor(rows.share_cdf([0], asked)[:, 0], device=self.device))
+                if k < last - 1:
+                    rows = rows._behind(pieces)
+            parts.append(torch.stack([*columns, left] if invert else columns, -1))
+        return torch.cat(parts)
 
-    def rosenblatt(self, logs: Tensor, random_state: Any) -> Tensor:
-        """Independent uniforms (T, L-1) of log shares (T, L), which fall to the rows in order, over and over."""
-        return torch.as_tensor(self._stick_map().to_uniforms(logs.cpu().numpy()), device=self.device)
-
-    def inverse_rosenblatt(self, levels: Tensor) -> Tensor:
-        """Log shares (T, L) whose :meth:`rosenblatt` these are (T, L-1)."""
-        return torch.as_tensor(self._stick_map().to_shares(levels.cpu().numpy()), device=self.device)
+    def _behind(self, pieces: Tensor) -> SnefyRows:
+        """The proportions behind the first label, given the logarithms of its share and of what is left (N, 2)."""
+        weights, _ = self._reweighed(pieces, [[0, 1]], _first_and_rest, _first_and_rest(self.concentration), 0.0, None)
+        votes = None if self.offset is None else self.offset[:, 1:]
+        return SnefyRows(Listed(weights, self.concentration[:, 1:]), votes)
 
 
-def _times(current: Tensor, logs: Tensor, what: Literal["shares", "ratios"], first_row: int) -> tuple[Tensor, Tensor]:
-    """Signed weights (b, P) times densities whose logarithms these are, closed; and the log of their sum (b,)."""
+def _first_and_rest(table: Tensor) -> Tensor:
+    return torch.stack([table[:, 0], table[:, 1:].sum(-1)], -1)
+
+
+def _times(current: Tensor, logs: Tensor, what: str | None, first_row: int) -> tuple[Tensor, Tensor]:
+    """Signed weights (b, P) times densities whose logarithms these are, closed; and the log of their sum (b,).
+
+    Where a row has no density, the positive part stands in unless ``what`` names what is known.
+    """
     logs = logs + torch.where(current != 0.0, current.abs(), 1.0).log()
     logs = logs.masked_fill(current == 0.0, -torch.inf)
     top = logs.amax(-1, keepdim=True)
     terms = current.sign() * (logs - top).exp()
     total = terms.sum(-1, keepdim=True)
     lost = ~(total > SMALLEST_DENSITY_SHARE * terms.clamp_min(0.0).sum(-1, keepdim=True))
-    if bool(lost.any()):
+    if what is None:
+        terms = torch.where(lost, terms.clamp_min(0.0), terms)
+        total = terms.sum(-1, keepdim=True)
+    elif bool(lost.any()):
         row = int(torch.nonzero(lost[:, 0])[0]) + first_row
         raise InputError(f"the distribution of row {row} has no density at the known {what}.")
     return terms / total, (total.log() + top)[:, 0]
