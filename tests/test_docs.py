@@ -61,7 +61,10 @@ STATEMENTS = [
     ("zeros", f"With more than {auto.ZERO_ROWS:.0%} of rows holding a zero".replace("%", " %")),
     ("zeros", f"Below {auto.FEWEST_ROWS} rows there is no comparison."),
     ("zeros", f"warns above {zeros.MANY_ZEROS:.0%} of such rows".replace("%", " %")),
-    ("logratio", f"| {logratio.DRAWS:,} quasi-random draws, always the same, with a stated error |"),
+    (
+        "logratio",
+        f"| {logratio.DRAWS:,} quasi-random draws ({logratio.DRAWS // 4:,} above {logratio.MANY_LABELS} labels)",
+    ),
     ("math", f"{logratio.DRAWS:,} points: {WORDS[logratio.NETS]} scrambled Sobol nets of {logratio.NET_POINTS} points"),
     ("conformal", f"Below {choice.SHARE_ASIDE * choice.FEWEST_COMPARED} calibration rows it takes `beta`"),
     ("conformal", f"on a third of the calibration rows ({choice.MOST_ASIDE} at most)"),

@@ -422,3 +422,17 @@ def test_extreme_odds_give_numbers(odds: float) -> None:
         dist.condition_ratios({(0, 1): 2.0}).log_prob_known,
     ):
         assert bool(torch.isfinite(answer).all())
+
+
+def test_many_labels_with_components_that_share_their_presence() -> None:
+    mixture = make_mixture(2, 50, zeros=1.5)
+    dist = LogRatioSimplex(replace(mixture, odds=mixture.odds[:, [0, 1, 1]]))
+    assert dist.rows.patterns[0].shape[1] == 2
+    draws = dist.sample((20_000,), torch.Generator().manual_seed(0))
+    error = (draws.var(0) / len(draws) + dist.mean_error.square()).sqrt()
+    # 100 labels; t with 7 degrees of freedom, the nets': one of them beyond 7 errors has probability .02
+    assert bool(((dist.mean - draws.mean(0)).abs() < 7.0 * error).all())
+    zero = dist.prob_zero()
+    np.testing.assert_allclose((draws == 0).double().mean(0), zero, atol=4.5 * 0.5 / len(draws) ** 0.5)
+    below = (draws <= dist.quantiles([0.9])[..., 0]).double().mean(0)
+    np.testing.assert_allclose(below, zero.clamp_min(0.9), atol=0.04)  # 1,024 points: four errors

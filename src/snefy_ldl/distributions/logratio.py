@@ -49,6 +49,9 @@ from snefy_ldl.errors import InputError
 #: Quasi-random draws per row: nets that are scrambled apart, whose differences tell the error, and points of each.
 NETS, NET_POINTS = 8, 512
 DRAWS = NETS * NET_POINTS
+#: With more labels than this, a quarter of the points, so twice the standard error: 1,000 rows of means and intervals
+#: of 134 labels then take 3 s and not 12.
+MANY_LABELS = 40
 #: Further points of each net, spread evenly over all components whose weight within their member exceeds this.
 RARE_POINTS, RARE_WEIGHT = 128, 1e-5
 #: A quantile at a level below this, or above one minus it, with fewer draws inside (0, 1) on one side of it than that
@@ -336,7 +339,7 @@ def _net(n_normals: int, n_uniforms: int, points: int) -> tuple[Tensor, Tensor]:
     """
     nets = []
     for seed in range(NETS):
-        random = np.random.default_rng(seed + NETS * (points != NET_POINTS))
+        random = np.random.default_rng([seed, points])
         try:
             sobol = qmc.Sobol(1 + n_normals + n_uniforms, scramble=True, rng=random)
         except TypeError:  # before SciPy 1.15
@@ -349,7 +352,7 @@ def _net(n_normals: int, n_uniforms: int, points: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class NetDraws:
-    """Quasi-random draws of b rows: ``NET_POINTS`` of every net, of equal weight, then further ones of every net.
+    """Quasi-random draws of b rows: ``n_even`` of all nets together, of equal weight, then further ones of every net.
 
     Args:
         mixture: of these rows.
@@ -357,6 +360,7 @@ class NetDraws:
         component: its number (b, S).
         weights: importance weights (b, S); they sum to one.
         noise: the normal numbers (Q, S).
+        n_even: how many have equal weight.
     """
 
     mixture: Mixture
@@ -364,6 +368,7 @@ class NetDraws:
     component: Tensor
     weights: Tensor
     noise: Tensor
+    n_even: int
 
     def __len__(self) -> int:
         return len(self.logs)
@@ -389,16 +394,15 @@ class NetDraws:
 
     def net_averages(self, values: Tensor) -> Tensor:
         """Weighted means of values (b, L, S) by every net (b, L, nets)."""
-        weights = by_net(self.weights.to(values))
+        weights = self.by_net(self.weights.to(values))
         weights = weights / weights.sum(-1, keepdim=True)
-        values = by_net(values).transpose(1, 2)  # (b, nets, L, points)
+        values = self.by_net(values).transpose(1, 2)  # (b, nets, L, points)
         return (values @ weights[..., None])[..., 0].transpose(1, 2).double()
 
-
-def by_net(values: Tensor) -> Tensor:
-    """Values of draws (..., S) by the net that they belong to (..., nets, points)."""
-    parts = values[..., :DRAWS], values[..., DRAWS:]
-    return torch.cat([part.unflatten(-1, (NETS, -1)) for part in parts if part.shape[-1]], -1)
+    def by_net(self, values: Tensor) -> Tensor:
+        """Values of draws (..., S) by the net that they belong to (..., nets, points)."""
+        parts = values[..., : self.n_even], values[..., self.n_even :]
+        return torch.cat([part.unflatten(-1, (NETS, -1)) for part in parts if part.shape[-1]], -1)
 
 
 class LogRatioRows(SimplexRows):
@@ -447,12 +451,19 @@ class LogRatioRows(SimplexRows):
 
     # -- presence ----------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def patterns(self) -> tuple[Tensor, Tensor]:
+        """Log odds that differ (M, C, L), and the number among the M C of every component (M K,): several share one."""
+        assert self.mixture.odds is not None
+        odds, place = torch.unique(self.mixture.odds, dim=1, return_inverse=True)
+        first = odds.shape[1] * torch.arange(len(odds), device=self.device)
+        return odds, (first[:, None] + place).flatten()
+
     def log_odds(self, rows: Any = slice(None)) -> Tensor:
-        """Log odds of presence in every component (b, M K, L)."""
-        mixture = self.mixture
-        assert mixture.row_odds is not None
-        assert mixture.odds is not None
-        return (mixture.row_odds[rows][:, :, None] + mixture.odds).flatten(1, 2).clamp(-ODDS_LIMIT, ODDS_LIMIT)
+        """Log odds of presence in every pattern (b, M C, L)."""
+        assert self.mixture.row_odds is not None
+        log_odds = self.mixture.row_odds[rows][:, :, None] + self.patterns[0]
+        return log_odds.flatten(1, 2).clamp(-ODDS_LIMIT, ODDS_LIMIT)
 
     def presence_log_prob(self, there: Tensor, absent: Tensor, rows: Any = slice(None)) -> Tensor:
         """Log probability (b, M K) in every component that some labels are there and others not.
@@ -472,7 +483,7 @@ class LogRatioRows(SimplexRows):
         log_p = log_p + (log_absent @ absent.to(log_odds)[..., None])[..., 0]
         undecided = (log_absent @ (~(there | absent)).to(log_odds)[..., None])[..., 0]
         log_p = log_p + torch.where(there.any(-1, keepdim=True), 0.0, log_some(undecided))
-        return log_p - log_some(log_absent.sum(-1))
+        return (log_p - log_some(log_absent.sum(-1)))[:, self.patterns[1]]
 
     def reweighed(self, there: Tensor, absent: Tensor) -> tuple[Tensor, Tensor]:
         """Log weights (N, M, K) of the components given presences (see above), and their log probability (N,)."""
@@ -509,8 +520,9 @@ class LogRatioRows(SimplexRows):
             none = log_absent.sum(-1, keepdim=True)
             others = sum_of_others(log_absent)
             zero, only = log_absent + log_some(others), logsigmoid(log_odds) + others
-            chances = torch.stack([zero, only], 1) - log_some(none)[:, None]  # (b, 2, M K, L)
-            parts.append(torch.einsum("bk,bekl->bel", self.weights(rows), chances.exp()))
+            chances = torch.stack([zero, only], 1) - log_some(none)[:, None]  # (b, 2, M C, L)
+            weights = none.new_zeros(none.shape[:2]).index_add_(1, self.patterns[1], self.weights(rows))
+            parts.append(torch.einsum("bk,bekl->bel", weights, chances.exp()))
         both = torch.cat(parts).clamp(0.0, 1.0)
         return both[:, 0], both[:, 1]
 
@@ -594,14 +606,13 @@ class LogRatioRows(SimplexRows):
             if sure is not None:
                 log_absent = logsigmoid(-log_odds)
                 log_chance = logsigmoid(log_odds[..., sure]) + log_some(sum_of_others(log_absent)[..., sure])
-                log_chance = log_chance - log_some(log_absent.sum(-1))
+                log_chance = (log_chance - log_some(log_absent.sum(-1)))[:, self.patterns[1]]
                 log_weights = torch.log_softmax(log_weights.flatten(1) + log_chance, -1).reshape(log_weights.shape)
         weights, within = log_weights.exp(), torch.softmax(log_weights, -1)
         members = weights.sum(-1)  # (b, M)
         common = (within > RARE_WEIGHT).to(weights)
-        allotted = [(NET_POINTS, within), (RARE_POINTS, common / common.sum(-1, keepdim=True))]
-        allotted = allotted[: 1 + (self.n_components > 1)]
-        sizes = [size for size, _ in allotted]
+        sizes = self._net_sizes
+        allotted = list(zip(sizes, (within, common / common.sum(-1, keepdim=True))))
         noise, uniform = self._points(sizes)
         placed = [_allot(members, share, size) for size, share in allotted]
         component = torch.cat([numbers.flatten(1) for _, numbers in placed], 1)  # (b, S)
@@ -627,14 +638,21 @@ class LogRatioRows(SimplexRows):
                 start = points.stop
         logs = middle.addcmul_(moved, width.to(dtype)[:, None])
         if self.may_be_zero:
+            pattern = self.patterns[1][component][:, None].expand(-1, n_labels, -1)
             first, free = (
-                table.transpose(1, 2).float().gather(2, component[:, None].expand(-1, n_labels, -1))
-                for table in presence_chances(log_odds, sure)
+                table.transpose(1, 2).float().gather(2, pattern) for table in presence_chances(log_odds, sure)
             )
             logs = logs.masked_fill_(~draw_presence(first, free, uniform, 1), -math.inf)
         expected = sum(size * members[..., None] * share for size, share in allotted) / sum(sizes)
         importance = (weights / expected).nan_to_num(0.0).flatten(1).gather(1, component)
-        return NetDraws(part, logs, component, importance / importance.sum(1, keepdim=True), noise)
+        weights = importance / importance.sum(1, keepdim=True)
+        return NetDraws(part, logs, component, weights, noise, NETS * sizes[0])
+
+    @property
+    def _net_sizes(self) -> list[int]:
+        """Points of every net, and further ones where there are several components."""
+        sizes = [NET_POINTS, RARE_POINTS][: 1 + (self.n_components > 1)]
+        return [size // 4 for size in sizes] if self.n_labels > MANY_LABELS else sizes
 
     def _points(self, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Normal (Q, S) and uniform numbers (L, S) of nets of these sizes, one after the other."""
@@ -655,11 +673,10 @@ class LogRatioRows(SimplexRows):
     @cached_property
     def _moved(self) -> Tensor:
         """By how much the normal numbers move log-amounts if all rows have one factor (L, S)."""
-        sizes = [NET_POINTS, RARE_POINTS][: 1 + (self.n_components > 1)]
-        return (self.basis.T @ self.mixture.factor) @ self._points(sizes)[0].to(self.basis)
+        return (self.basis.T @ self.mixture.factor) @ self._points(self._net_sizes)[0].to(self.basis)
 
     def _net_chunks(self) -> list[slice]:
-        step = max(1, CACHE_ELEMENTS // (DRAWS * self.n_labels))
+        step = max(1, CACHE_ELEMENTS // (NETS * self._net_sizes[0] * self.n_labels))
         return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
 
     def _by_draws(self, answer: Callable[[NetDraws], Tensor]) -> Tensor:
@@ -715,17 +732,17 @@ class LogRatioRows(SimplexRows):
         return inner
 
     def _ranks(self, draws: NetDraws, levels: Array, inner: Array) -> tuple[Index, Mask]:
-        """Places of levels (b, L, A) among the sorted even draws, and whether draws answer them, by their number."""
-        at_zero, inside = np.zeros((1, 1, 1), dtype=np.int64), np.full((1, 1, 1), DRAWS)
+        """Places of levels (b, L, A) among the sorted positive even draws, and whether draws answer them."""
+        positive = inside = np.full((1, 1, 1), draws.n_even)
         if self.may_be_zero:
-            there = (~torch.isneginf(draws.logs[..., :DRAWS])).float()
+            there = (~torch.isneginf(draws.logs[..., : draws.n_even])).float()
             alone = (there.sum(1) == 1).float()
             n_there, n_alone = there.sum(2, keepdim=True), there @ alone[..., None]
-            at_zero, inside = (count.long().cpu().numpy() for count in (DRAWS - n_there, n_there - n_alone))
+            positive, inside = (count.long().cpu().numpy() for count in (n_there, n_there - n_alone))
         few = np.minimum(inner, 1.0 - inner) * inside < TAIL_DRAWS
         extreme = np.minimum(levels, 1.0 - levels) < CENTRAL_LEVEL
         central: Mask = (inner > 0.0) & (inner < 1.0) & ~(few & extreme) & (inside > 0) & (self.n_labels > 2)
-        return np.clip(at_zero + np.ceil(inner * inside).astype(np.int64) - 1, 0, DRAWS - 1), central
+        return np.minimum(np.ceil(inner * inside).astype(np.int64), positive) - 1, central
 
     def label_quantiles(self, levels: Array) -> Array:
         """Quantiles of every share at levels (N, L, A)."""
@@ -735,14 +752,11 @@ class LogRatioRows(SimplexRows):
             draws, wanted, found = self._net_draws(rows), inner[rows], answer[rows]
             rank, central = self._ranks(draws, levels[rows], wanted)
             tail, sought = (wanted > 0.0) & (wanted < 1.0) & ~central, central.any(-1)
-            shares = draws.shares[..., :DRAWS].cpu().numpy()  # (b, L, S)
+            shares = draws.shares[..., : draws.n_even].cpu().numpy()  # (b, L, S)
             for row, r in zip(*np.nonzero(sought)):
-                own, asked = shares[row, r], central[row, r]
+                places, own = rank[row, r, central[row, r]], shares[row, r]
                 own = own[own > 0.0] if self.may_be_zero else own
-                places = rank[row, r, asked] - (DRAWS - len(own))
-                if places.max() >= 0:
-                    ordered = np.partition(own, np.unique(places.clip(0)))
-                    found[row, r, asked] = np.where(places < 0, 0.0, ordered[places.clip(0)])
+                found[row, r, central[row, r]] = np.partition(own, places)[places]
             for r in np.flatnonzero(tail.any((0, 2))).tolist():
                 own = np.asarray(tail[:, r].any(-1))
                 mean, width, weights = (part[own] for part in self._smooth(rows, [r], draws))
@@ -761,10 +775,10 @@ class LogRatioRows(SimplexRows):
         for rows in self._net_chunks() if self.n_labels > 2 else []:
             draws = self._net_draws(rows)
             central = torch.as_tensor(self._ranks(draws, levels[rows], inner[rows])[1], device=self.device)
-            even = draws.shares[..., :DRAWS].unflatten(2, (NETS, -1))
+            even = draws.shares[..., : draws.n_even].unflatten(2, (NETS, -1))
             inside = (even > 0.0) & (even < 1.0)
             for r in range(self.n_labels):
-                parts = [by_net(part) for part in self._smooth(rows, [r], draws)]
+                parts = [draws.by_net(part) for part in self._smooth(rows, [r], draws)]
                 mean, width, weights = parts  # (b, nets, points)
                 for a in range(levels.shape[2]):
                     at = points[rows, r, a][:, None, None]
@@ -895,6 +909,7 @@ class LogRatioRows(SimplexRows):
         if self.may_be_zero:
             log_absent = logsigmoid(-self.log_odds())
             log_p = log_some(log_absent[..., labels].sum(-1)) - log_some(log_absent.sum(-1))
+            log_p = log_p[:, self.patterns[1]]
             log_weights = torch.log_softmax(log_weights.flatten(1) + log_p, -1).reshape(log_weights.shape)
         return LogRatioRows(self._among(labels, log_weights))
 
@@ -1023,7 +1038,7 @@ class _Walk:
         self.some = torch.zeros(*shape[:2], 1, dtype=torch.bool, device=rows.device)
         self.label, self.tables = 0, None
         if rows.may_be_zero:
-            log_odds = rows.log_odds()
+            log_odds = rows.log_odds()[:, rows.patterns[1]]
             log_there, log_absent = logsigmoid(log_odds), logsigmoid(-log_odds)
             come = log_some(pad(log_absent.flip(-1).cumsum(-1).flip(-1), (0, 1)))  # one of the labels from here on
             now, later = come[..., :-1], come[..., 1:]
