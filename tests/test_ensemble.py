@@ -15,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.ensemble import DensityWeightedBagging
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners import AAKNN, SABFGS, DirichletLDL
@@ -129,7 +129,7 @@ def test_a_fitted_density_is_taken_as_it_is(city):
     assert all(torch.equal(value, before[name]) for name, value in density.net_.state_dict().items())
     frozen = clone(bag.set_params(density=FrozenEstimator(density))).fit(city.X, city.D)
     np.testing.assert_allclose(frozen.predict(city.X), bag.predict(city.X))
-    two = make_city_districts(n=60, n_labels=4)
+    two = make_annotators(n=60, n_labels=4, n_features=5)
     with pytest.raises(InputError, match="4 labels"):
         DensityWeightedBagging(SABFGS(), density, n_members=2, n_samples=20).fit(two.X, two.D)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,17 +49,12 @@ def cell_text(value: Any) -> str:
 
 
 def first_repeat(names: Sequence[Any]) -> Any:
-    """The first of some names that came before; None if all differ.
+    """The first of some names that comes again; None if all differ.
 
     >>> first_repeat(["a", "b", "a"]), first_repeat(["a", "b"])
     ('a', None)
     """
-    seen: set[Any] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def is_text(column: Any) -> bool:
@@ -100,17 +96,13 @@ def cell_texts(column: Any) -> Any:
 
 
 def _text(value: Any) -> str | None:
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return str(int(value))
-    text = str(value).strip()
+    text = cell_text(value).strip()
     lower = text.lower()
-    if lower in ("true", "false"):
-        return lower.capitalize()
-    return None if lower in NOTHING else text
+    return lower.capitalize() if lower in ("true", "false") else None if lower in NOTHING else text
 
 
 def _as_floats(column: Any) -> Array:
-    """The numbers of a column in float64: NaN if there is none, infinity for whole numbers beyond its range."""
+    """The numbers of a column in float64, NaN if there is none."""
     import pandas
 
     try:
@@ -119,9 +111,9 @@ def _as_floats(column: Any) -> Array:
             raise InputError(f"column {column.name!r} holds complex numbers. Complex data not supported.")
         floats: Array = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
     except OverflowError:
-        most = 10**300
-        cut = column.map(lambda value: float("inf") if isinstance(value, int) and abs(value) > most else value)
-        floats = pandas.to_numeric(cut, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        raise InputError(
+            f"column {column.name!r} holds a whole number that is too large; X contains infinity."
+        ) from None
     return floats
 
 
@@ -226,18 +218,13 @@ def cell_dates(column: Any, form: str | None) -> tuple[Any, Mask]:
     """
     import pandas  # an extra, loaded by the table already
 
-    if column.dtype.kind == "M" or str(column.dtype).startswith("datetime64"):
-        dates = column.reset_index(drop=True)
-        return (dates if dates.dt.tz is None else dates.dt.tz_convert(None)), np.zeros(len(column), dtype=bool)
-    values = list(column.astype(object))
-    if any(hasattr(value, "year") for value in values):
-        dates = pandas.to_datetime(pandas.Series(values, dtype=object), errors="coerce")
-        present = ~pandas.Series(values, dtype=object).isna()
-        return dates, (present & dates.isna()).to_numpy()
     texts = cell_texts(column)
-    dates = _dates(list(texts), form or DATE_FORMATS[0])
-    given = np.array([text is not None for text in texts], dtype=bool)
-    return dates, given & dates.isna().to_numpy()
+    if column.dtype.kind == "M" or any(hasattr(value, "year") for value in column.astype(object)):
+        dates = pandas.to_datetime(column.reset_index(drop=True), errors="coerce")
+        dates = dates if dates.dt.tz is None else dates.dt.tz_convert(None)
+    else:
+        dates = _dates(list(texts), form or DATE_FORMATS[0])
+    return dates, np.array([text is not None for text in texts], dtype=bool) & dates.isna().to_numpy()
 
 
 def is_frame(table: Any) -> bool:

@@ -177,14 +177,12 @@ class _Entry:
         file: Name of its file.
         sha256: Checksum of the file.
         label_names: Names of its labels.
-        label_key: Variable of the file that holds the label distributions.
         url: Pinned address to fetch it from.
     """
 
     file: str
     sha256: str
     label_names: tuple[str, ...]
-    label_key: str = "labels"
     url: str = ""
 
     @property
@@ -202,7 +200,6 @@ _REGISTRY = {
         "Natural_Scene.mat",
         "a0398a8277cae4fa80415763e92ab973d531ac2a8048264d243cbe8103dfd65a",
         _SCENES,
-        "label_distribution",
         f"{_GLERB}ns.mat",
     ),
     "sbu_3dfe": _Entry("SBU_3DFE.mat", "59dec80525aaa859b8400a92e5b94e54b405ce6ed60bfad9ec95e58964e84707", _EMOTIONS),
@@ -262,7 +259,7 @@ sbu_3dfe, sjaffe, yeast_alpha, yeast_spo5.
     entry = _REGISTRY[key]
     content = scipy.io.loadmat(_find_file(key, entry))
     X = np.asarray(content["features"], dtype=np.float64)
-    D, _ = check_distributions(content[entry.label_key], n_rows=len(X))
+    D, _ = check_distributions(content.get("labels", content.get("label_distribution")), n_rows=len(X))
     return Dataset(
         X=X,
         D=D,

@@ -151,11 +151,10 @@ def read_groups(groups: Any, n_rows: int) -> Groups:
     codes = np.empty(table.shape, dtype=np.int64)
     names = []
     for level in range(table.shape[1]):
-        texts = [cell_text(value) for value in table[:, level]]
-        known = sorted(set(texts) - {""})
-        number = {name: place for place, name in enumerate(known)}
-        codes[:, level] = [number.get(text, -1) for text in texts]
-        names.append(tuple(known))
+        known, where = np.unique([cell_text(value) for value in table[:, level]], return_inverse=True)
+        empty = int(known[0] == "")  # sorted first
+        codes[:, level] = where - empty
+        names.append(tuple(known[empty:].tolist()))
     if not levels:
         single = str(getattr(groups, "name", None) or "group")
         levels = [single] if len(names) == 1 else [f"level {k + 1}" for k in range(len(names))]

@@ -235,8 +235,6 @@ def is_labelled(row: Any, n_labels: int) -> bool:
 def split_labels(X: Any, D: Any = None, counts: Any = None) -> tuple[Any, Any, Any]:
     """Labels out of a data set of pairs; whatever else X is, all three come back as they are.
 
-    A data set may have an attribute ``shares`` or ``counts`` (N, L), which saves reading every row for its labels.
-
     Args:
         X: what ``fit`` was given.
         D: label distributions passed with it, or None.
@@ -262,11 +260,6 @@ def split_labels(X: Any, D: Any = None, counts: Any = None) -> tuple[Any, Any, A
             check_same_index(split_rows(X)[0], table, ("X", what))
         return X, D, counts
     source = X.dataset if isinstance(X, DataLoader) else X
-    for name in ("shares", "counts"):
-        table = getattr(source, name, None)
-        if table is not None and not callable(table):
-            table = np.asarray(table, dtype=np.float64)
-            return X, *((table, None) if name == "shares" else (None, table))
     if isinstance(source, TensorDataset) and len(source.tensors) == 2:
         labels = label_array(source.tensors[1])
         x = source.tensors[0] if isinstance(X, TensorDataset) else X
@@ -303,26 +296,37 @@ def label_array(labels: Any) -> Any:
     return labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
 
 
+def read_label(row: Any, number: int, n_labels: int | None = None) -> Any:
+    """The labels of a row that is a pair of x and L numbers, as an array.
+
+    Args:
+        row: Of a data set or a stream.
+        number: Its number, for the message.
+        n_labels: L, if it is known.
+
+    Raises:
+        InputError: The row is no such pair.
+    """
+    if not isinstance(row, (tuple, list)) or len(row) != 2:
+        raise InputError(
+            f"fit needs the labels: row {number} of the data set is no pair (x, shares) or (x, counts) but "
+            f"{describe(row)}. Pass the labels: fit(X, D) or fit(X, counts=K)."
+        )
+    label = label_array(row[1])
+    if label.ndim != 1 or label.dtype.kind not in "iufb" or n_labels not in (None, len(label)):
+        raise InputError(
+            f"labels of row {number} of the data set must be {n_labels or 'L'} numbers, one per label; got "
+            f"{describe(row[1])}."
+        )
+    return label
+
+
 def _read_labels(source: Any) -> tuple[Any, bool]:
     """Labels of every row, and whether they came as whole numbers; x is read and dropped, a row at a time."""
     rows: list[Any] = []
-    whole = True
     for number in range(len(source)):
-        row = source[number]
-        if not isinstance(row, (tuple, list)) or len(row) != 2:
-            raise InputError(
-                f"fit needs the labels: row {number} of the data set is no pair (x, shares) or (x, counts) but "
-                f"{describe(row)}. Pass the labels: fit(X, D) or fit(X, counts=K)."
-            )
-        label = label_array(row[1])
-        if label.ndim != 1 or label.dtype.kind not in "iufb" or (rows and len(label) != len(rows[0])):
-            raise InputError(
-                f"labels of row {number} of the data set must be {len(rows[0]) if rows else 'L'} numbers, one per "
-                f"label; got {describe(row[1])}."
-            )
-        whole = whole and label.dtype.kind in "iub"
-        rows.append(label.astype(np.float64))
-    return np.stack(rows) if rows else np.zeros((0, 0)), whole
+        rows.append(read_label(source[number], number, len(rows[0]) if rows else None))
+    return np.array(rows, dtype=np.float64), all(label.dtype.kind in "iub" for label in rows)
 
 
 def labels_kind(labels: Any, whole: bool) -> tuple[Any, Any]:

@@ -223,7 +223,6 @@ class DateColumn(Column):
         name: Of the column.
         form: How dates are written in text, as ``strptime`` takes it; None for a column of dates.
         start: The first date of the fit, as text.
-        parts: Those of year, day of year and days that differ between rows.
         fills: The median of each part, which empty cells get.
         indicator: Whether there is one more feature, 1 if the cell is empty.
         gaps: Whether the table of the fit had empty cells here.
@@ -231,7 +230,6 @@ class DateColumn(Column):
 
     form: str | None = None
     start: str = "1970-01-01"
-    parts: tuple[str, ...] = DATE_PARTS
     fills: tuple[float, ...] = (1970.0, 1.0, 0.0)
     indicator: bool = False
     gaps: bool = False
@@ -241,19 +239,10 @@ class DateColumn(Column):
     def learn(cls, name: str, column: Any, form: str | None) -> DateColumn:
         """Parts of the dates in a pandas Series."""
         dates, _ = cell_dates(column, form)
-        whole = cls(name, form, str(dates.min()))
-        table = whole.split(dates)
-        fill, missing = fill_values(table)
-        differs = [k for k in range(3) if len(set(table[~missing[:, k], k])) > 1] or [2]
-        return cls(
-            name,
-            form,
-            whole.start,
-            tuple(whole.parts[k] for k in differs),
-            tuple(float(fill[k]) for k in differs),
-            bool(matters(missing)[0]),
-            bool(missing.any()),
-        )
+        learned = cls(name, form, str(dates.min()))
+        fills, missing = fill_values(learned.split(dates))
+        gaps, indicator = bool(missing.any()), bool(matters(missing)[0])
+        return replace(learned, fills=tuple(fills.tolist()), indicator=indicator, gaps=gaps)
 
     def split(self, dates: Any) -> Array:
         """Year, day of the year and days since the start (N, 3), NaN if there is no date."""
@@ -266,12 +255,12 @@ class DateColumn(Column):
     @property
     def names_out(self) -> list[str]:
         """A name per part, and the absence of the date where that matters."""
-        return [f"{self.name} {part}" for part in (*self.parts, *((EMPTY,) if self.indicator else ()))]
+        return [f"{self.name} {part}" for part in (*DATE_PARTS, *((EMPTY,) if self.indicator else ()))]
 
     def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
         """Features (N, k) of a pandas Series."""
         dates, wrong = cell_dates(column, self.form)
-        table = self.split(dates)[:, [DATE_PARTS.index(part) for part in self.parts]]
+        table = self.split(dates)
         missing = np.isnan(table[:, 0])
         table = np.where(missing[:, None], np.array(self.fills), table)
         empty = missing & ~wrong & (not self.gaps)
@@ -486,7 +475,7 @@ def _date(name: str, column: Any) -> tuple[Column, list[str]]:
         if "%d/%m/%Y" in form and any("%m/%d/%Y" in other for other in forms):
             notes.append(f"column {name!r}: dates such as {given[0]} were read as day/month/year")
     learned = DateColumn.learn(name, column, form)
-    notes.append(f"column {name!r} holds dates and became: {', '.join(learned.parts)}")
+    notes.append(f"column {name!r} holds dates and became: {', '.join(DATE_PARTS)}")
     if gaps := int(column.isna().sum()):
         notes.append(f"column {name!r}: {gaps} of {len(column)} dates are empty and get the middle one")
     return learned, notes

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 
 from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
 from snefy_ldl._internal.rows import Items, as_rows, count_rows
-from snefy_ldl.datasets.objects import count_bytes, describe, label_array, labels_kind
+from snefy_ldl.datasets.objects import count_bytes, describe, label_array, labels_kind, read_label
 from snefy_ldl.errors import InputError
 
 
@@ -149,10 +149,7 @@ def _length(source: Any) -> int | None:
 def _single(row: Any, number: int) -> tuple[Any, Any]:
     """One row as a block."""
     if isinstance(row, (tuple, list)) and len(row) == 2:
-        label = label_array(row[1])
-        if label.ndim != 1 or label.dtype.kind not in "iufb":
-            raise InputError(f"labels of row {number} of the stream must be L numbers; got {describe(row[1])}.")
-        return Items([row[0]]), label[None]
+        return Items([row[0]]), read_label(row, number)[None]
     return Items([row]), None
 
 

@@ -181,7 +181,7 @@ class SyntheticData(Dataset):
     votes: dict[str, NDArray[Any]] | None = None
 
 
-_DISTRICT_LABELS = ("business", "entertainment", "education", "residential", "industry", "green")
+_DISTRICT_LABELS = ("business", "entertainment", "education")
 _DISTRICT_FEATURES = (
     "distance_to_centre_km",
     "office_floor_area_m2",
@@ -191,18 +191,16 @@ _DISTRICT_FEATURES = (
 )
 
 
-def make_city_districts(n: int = 600, noise: float = 1.0, random_state: Any = 0, *, n_labels: int = 3) -> SyntheticData:
+def make_city_districts(n: int = 600, *, random_state: Any = 0) -> SyntheticData:
     """City districts and the mix of uses in them; near the centre a district is *either* business *or* entertainment.
 
     Each use ``j`` has a component that leans toward it, and one more is an even mix. The lean and the concentration
-    grow toward the centre: ``α_j(x) = 1 + s(x) · ((1 - t_j(x)) / L + t_j(x) e_j)``, ``s(x) = (12 + 60 c) / noise``,
+    grow toward the centre: ``α_j(x) = 1 + s(x) · ((1 - t_j(x)) / L + t_j(x) e_j)``, ``s(x) = 12 + 60 c``,
     ``c = exp(-distance / 4 km)``. Features are in mixed units, as found in a city's open data.
 
     Args:
         n: Districts.
-        noise: Divides the concentrations: 2 makes districts with the same features twice as scattered.
         random_state: Seed or numpy Generator.
-        n_labels: 3 (business, entertainment, education) to 6 (also residential, industry, green).
 
     Returns:
         The districts with the distribution they were drawn from.
@@ -217,12 +215,6 @@ def make_city_districts(n: int = 600, noise: float = 1.0, random_state: Any = 0,
     (100,)
     """
     check_count("n", n)
-    if not 3 <= check_count("n_labels", n_labels) <= len(_DISTRICT_LABELS):
-        raise InputError(
-            f"n_labels must lie between 3 and {len(_DISTRICT_LABELS)}: at least 3 uses of the city; got {n_labels}."
-        )
-    if not np.isfinite(noise) or noise <= 0.0:
-        raise InputError(f"noise must be a positive number; got {noise!r}.")
     rng = np.random.default_rng(random_state)
     distance = 15.0 * rng.beta(1.2, 1.8, n)
     centrality = np.exp(-distance / 4.0)
@@ -232,12 +224,12 @@ def make_city_districts(n: int = 600, noise: float = 1.0, random_state: Any = 0,
     buses = rng.poisson(0.5 + 9.0 * centrality).astype(np.float64)
     rent = np.maximum(6.0, 9.0 + 16.0 * centrality + rng.normal(0.0, 1.5, n))
     X = np.column_stack([distance, offices, students, buses, rent])
-    truth = TrueConditional(partial(_districts, n_labels=n_labels, noise=float(noise)), X.shape[1], n_labels)
+    truth = TrueConditional(_districts, X.shape[1], len(_DISTRICT_LABELS))
     D = truth.sample(X, 1, rng)[0]
     return SyntheticData(
         X=X,
         D=D,
-        label_names=list(_DISTRICT_LABELS[:n_labels]),
+        label_names=list(_DISTRICT_LABELS),
         feature_names=list(_DISTRICT_FEATURES),
         name="city_districts",
         truth=truth,
@@ -245,26 +237,23 @@ def make_city_districts(n: int = 600, noise: float = 1.0, random_state: Any = 0,
     )
 
 
-def _districts(X: Array, *, n_labels: int, noise: float) -> tuple[Array, Array]:
-    """Weights (N, L + 1) and concentrations (N, L + 1, L) of the city; the last component is the even mix."""
-    distance, offices, students, buses, rent = X.T
+def _districts(X: Array) -> tuple[Array, Array]:
+    """Weights (N, 4) and concentrations (N, 4, 3) of the city; the last component is the even mix."""
+    distance, offices, students, buses, _ = X.T
     centrality = np.exp(-distance / 4.0)
     campus = np.tanh(students / 1500.0)
     pull = [
         3.0 * centrality + 0.4 * np.log(np.maximum(offices, 1.0) / (2e5 * centrality + 1e3)),  # business
         3.0 * centrality + 0.12 * (buses - 9.0 * centrality),  # entertainment
         -0.8 + 3.2 * campus,  # education
-        1.5 - np.square(distance - 5.0) / 12.0,  # residential
-        0.8 * np.tanh((distance - 4.0) / 3.0) - 0.1 * (rent - 12.0),  # industry
-        -3.0 + 0.35 * distance,  # green
-    ][:n_labels]
-    lean = [0.25 + 0.6 * centrality] * 2 + [0.15 + 0.65 * campus] + [0.3 + 0.03 * np.minimum(distance, 15.0)] * 3
-    even = np.zeros_like(distance)
-    weights: Array = softmax(np.column_stack([*pull, even]), axis=1)  # (N, L + 1)
-    toward = np.column_stack([*lean[:n_labels], even])[:, :, None]  # the last component is the even mix
-    corners = np.vstack([np.eye(n_labels), np.full((1, n_labels), 1.0 / n_labels)])
-    strength = (12.0 + 60.0 * centrality) / noise
-    alpha: Array = 1.0 + strength[:, None, None] * ((1.0 - toward) / n_labels + toward * corners)
+        np.zeros_like(distance),  # the even mix
+    ]
+    weights: Array = softmax(np.column_stack(pull), axis=1)
+    lean = 0.25 + 0.6 * centrality
+    toward = np.column_stack([lean, lean, 0.15 + 0.65 * campus, np.zeros_like(distance)])[:, :, None]
+    corners = np.vstack([np.eye(3), np.full((1, 3), 1.0 / 3.0)])
+    strength = 12.0 + 60.0 * centrality
+    alpha: Array = 1.0 + strength[:, None, None] * ((1.0 - toward) / 3.0 + toward * corners)
     return weights, alpha
 
 
@@ -277,9 +266,7 @@ MOST_LINES = 16
 BUS, STUDENT = (235, 40, 200), (255, 225, 40)
 
 
-def make_city_tiles(
-    n: int = 1000, size: int = 64, noise: float = 1.0, random_state: Any = 0, *, n_labels: int = 3
-) -> tuple[NDArray[np.uint8], SyntheticData]:
+def make_city_tiles(n: int = 1000, size: int = 64, *, random_state: Any = 0) -> tuple[NDArray[np.uint8], SyntheticData]:
     """Aerial pictures of city districts, and the districts themselves (:func:`make_city_districts`).
 
     A tile shows all features: the ground turns from green to grey toward the centre, blue cells are offices (brighter
@@ -289,9 +276,7 @@ def make_city_tiles(
     Args:
         n: tiles.
         size: pixels along a side; a multiple of 8, at least 32.
-        noise: of the distribution, as for the districts.
         random_state: seed or numpy Generator.
-        n_labels: 3 to 6 uses of the city.
 
     Returns:
         Tiles (n, 3, size, size), 8-bit, and the districts with the distribution they were drawn from.
@@ -307,7 +292,7 @@ def make_city_tiles(
     if check_count("size", size, low=32) % CELLS:
         raise InputError(f"size must be a multiple of {CELLS}; got {size}.")
     rng = np.random.default_rng(random_state)
-    city = make_city_districts(n, noise, rng, n_labels=n_labels)
+    city = make_city_districts(n, random_state=rng)
     tiles = np.concatenate([draw_tiles(city.X[start : start + BLOCK], size, rng) for start in range(0, n, BLOCK)])
     return np.ascontiguousarray(tiles.transpose(0, 3, 1, 2)), city
 

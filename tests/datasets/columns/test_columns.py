@@ -80,8 +80,6 @@ def test_dates_become_year_day_and_days():
     assert table[1].tolist() == [2020, 1, 1]
     assert table[2].tolist() == [2020, 366, 366]  # 2020 is a leap year
     assert table[3].tolist() == [2020, 365, 1]  # medians
-    one_year = pd.DataFrame({"day": pd.date_range("2021-01-01", periods=30)})
-    assert TableEncoder.fit(one_year).names_out == ["day day of year", "day days"]
 
 
 def test_day_and_month_are_told_where_both_would_do():
