@@ -21,7 +21,7 @@ SUBJECTS: dict[str, list[str]] = {
     "Votes": ["snefy_ldl.votes"],
     "Active learning": ["snefy_ldl.active"],
     "Model selection and ensembles": ["snefy_ldl.ensemble", "snefy_ldl.learners.comparison"],
-    "Other learners": ["snefy_ldl.learners", "snefy_ldl.learners.enhancement", "snefy_ldl.learners.supervision"],
+    "Other learners": ["snefy_ldl.learners", "snefy_ldl.learners.enhancement"],
     "Metrics, explanations, reports": ["snefy_ldl.metrics", "snefy_ldl.explain", "snefy_ldl.apps.reports"],
     "Plots": [
         "snefy_ldl.plots",

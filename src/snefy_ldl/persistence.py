@@ -51,7 +51,7 @@ COMPOSITES = {
 #: Module and class of estimators that a fitted model records it was part of.
 WRAPPERS = (("snefy_ldl.auto", "AutoLDL"), ("snefy_ldl.grouped", "GroupedLDL"))
 #: Modules whose import registers the classes of learners.
-LEARNERS = ("learners", "logratio", "learners.enhancement", "learners.supervision")
+LEARNERS = ("learners", "logratio", "learners.enhancement")
 
 FORMAT, FORMAT_VERSION = "snefy-ldl model", 1
 #: The format of folders of learners before 0.2.

@@ -47,7 +47,6 @@ CASES = {
     "TreesLDL": Case(
         learners.TreesLDL, {"n_trees": 5}, permutes=False
     ),  # splits hang on the last digits of their gains
-    "OrdinalLDL": Case(learners.OrdinalLDL, {"max_iter": 10}, permutes=False),  # the order is what it is about
     "DeltaLDL": Case(learners.DeltaLDL, {"max_iter": 10}),
     "RKNNLDL": Case(learners.RKNNLDL, {"n_neighbors": 3, "max_iter": 10}),
     "SLDL": Case(learners.SLDL, {"n_hidden": 4, "n_subtasks": 3, "max_iter": 5}, permutes=False),

@@ -39,7 +39,7 @@ def test_ranking_term_equals_the_sum_over_all_ordered_pairs() -> None:
                 order = 1.0 if d[j] > d[k] else 0.5 if d[j] == d[k] else 0.0
                 guess = 1.0 / (1.0 + np.exp(-7.0 * (p[j] - p[k])))
                 naive -= (d[j] - d[k]) ** 2 * (order * np.log(guess) + (1 - order) * np.log(1 - guess))
-    found = LDLLRR(0.3, 7.0)._rows(rows)(torch.from_numpy(np.log(P))).numpy()
+    found = LDLLRR(0.3, 7.0).fit(X, D)._rows(rows)(torch.from_numpy(np.log(P))).numpy()
     assert (found - rel_entr(rows, P).sum(axis=1)).mean() == pytest.approx(0.3 * naive / (2 * 6))
 
 

@@ -14,10 +14,9 @@ from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, rel_entr
 
-from snefy_ldl import metrics
-from snefy_ldl.learners import BCPNN, LDLDPA, LDLDPM, LDLLRR, LDLSCL, RKNNLDL, SLDL, DeltaLDL, EvidentialLDL, OrdinalLDL
+from snefy_ldl.learners import BCPNN, LDLDPA, LDLDPM, LDLLRR, LDLSCL, RKNNLDL, SLDL, DeltaLDL, EvidentialLDL
+from snefy_ldl.learners.losses import RANKING_WEIGHTS
 from snefy_ldl.learners.networks import evidential_loss
-from snefy_ldl.learners.ordinal import ROUNDING
 
 P = softmax(np.random.default_rng(0).normal(size=(len(D), 4)))
 FEATURES = (X[:, :2] - X[:, :2].mean(axis=0)) / X[:, :2].std(axis=0)
@@ -42,15 +41,15 @@ def is_minimum(total: Callable[..., float], *weights: Any, slack: float = 1e-6, 
         assert total(*[w + step for w, step in zip(weights, steps)]) > best - slack
 
 
-LOSSES = [DeltaLDL(2.0), OrdinalLDL("cad"), OrdinalLDL("emd"), LDLLRR(0.3, 7.0), LDLDPA(0.1, 2.0)]
+LOSSES = [DeltaLDL(2.0), LDLLRR(0.3, 7.0), LDLDPA(0.1, 2.0)]
 
 
-@pytest.mark.parametrize("model", LOSSES, ids=["delta", "cad", "emd", "ranking", "percentile"])
+@pytest.mark.parametrize("model", LOSSES, ids=["delta", "ranking", "percentile"])
 def test_linear_learners_minimise_their_loss(model: Any) -> None:
-    rows = model._rows(D[:5])
+    fitted = model.set_params(**EXACT).fit(FEATURES, D)
+    rows = fitted._rows(D[:5])
     logits = torch.from_numpy(np.random.default_rng(1).normal(size=(5, 4))).requires_grad_()
     assert torch.autograd.gradcheck(lambda z: rows(torch.log_softmax(z, dim=1)).sum(), logits, eps=1e-7, atol=1e-4)
-    fitted = model.set_params(**EXACT).fit(FEATURES, D)
     loss = fitted._rows(D)
 
     def total(coef: Any, intercept: Any) -> float:
@@ -188,34 +187,17 @@ def test_ldl_dpm_is_a_mixture_of_dirichlets_and_a_minimum() -> None:
     is_minimum(total, *weights, slack=1e-5)
 
 
-# -- ordered labels ----------------------------------------------------------------------------------------------------
+def test_the_weight_of_the_ranking_loss_is_that_with_the_smallest_loss_on_left_out_rows() -> None:
+    random = np.random.RandomState(0)
+    order, losses = np.random.RandomState(0).permutation(len(D)), []
+    for alpha in RANKING_WEIGHTS:
+        models = [LDLLRR(alpha).fit(X[np.delete(order, part)], D[np.delete(order, part)]) for part in thirds(len(D))]
+        parts = zip(models, thirds(len(D)))
+        losses.append(sum(-model.score(X[order[part]], D[order[part]]) for model, part in parts))
+    model = LDLLRR()
+    assert model._choose(X, D, random) == RANKING_WEIGHTS[int(np.argmin(losses))]
+    assert LDLLRR(random_state=0).fit(X[:2], D[:2]).alpha_ == RANKING_WEIGHTS[0]  # too few rows to choose
 
 
-def test_ordinal_losses_are_the_measures() -> None:
-    cad, emd = (float(OrdinalLDL(loss)._rows(D)(torch.from_numpy(np.log(P))).mean()) for loss in ("cad", "emd"))
-    assert cad == pytest.approx(metrics.cumulative_absolute_distance(D, P), abs=3 * ROUNDING)
-    assert emd == pytest.approx(3 * metrics.ranked_probability_score(D, P))
-
-
-def test_the_ratio_is_the_curvature_of_the_loss() -> None:
-    mean = torch.tensor([[0.1, 0.4, 0.3, 0.2]], dtype=torch.float64)
-    losses = (OrdinalLDL("emd")._rows(mean.numpy()), lambda log_P: -(mean * log_P).sum(1))
-    bends = [
-        torch.autograd.functional.hessian(lambda z, f=f: f(z.log_softmax(0)[None]).sum(), mean[0].log()) for f in losses
-    ]
-    expected = float(torch.trace(bends[0]) / torch.trace(bends[1]))
-    assert OrdinalLDL("emd")._ratio(mean.numpy()) == pytest.approx(expected, rel=5e-3)
-
-
-@pytest.mark.parametrize("loss", ["cad", "emd"])
-@pytest.mark.parametrize("head", ["softmax", "unimodal"])
-def test_a_head_learns_rows_with_one_mode(loss: str, head: str) -> None:
-    centre = 0.6 * FEATURES[:, :1]
-    shares = np.exp(-0.5 * ((np.linspace(-1.0, 1.0, 5) - centre) / 0.5) ** 2)
-    shares /= shares.sum(axis=1, keepdims=True)
-    model = OrdinalLDL(loss, head, l2=1e-5, tol=1e-8, max_iter=3000).fit(FEATURES[:, :1], shares)
-    # both heads hold this distribution: squares in the place are a softmax of lines in the feature
-    assert metrics.cumulative_absolute_distance(shares, model.predict(FEATURES[:, :1])) < 0.02
-    if head == "unimodal":
-        rows = OrdinalLDL(loss, head).fit(X, D).predict(X)
-        assert (np.diff(np.log(rows), n=2, axis=1) <= 1e-9).all()  # log-concave
+def thirds(n: int) -> list[Any]:
+    return np.array_split(np.arange(n), 3)

@@ -13,7 +13,6 @@ from snefy_ldl.learners.losses import DFLDL, LDLDPA, LDLLRR, LDLSCL, DeltaLDL
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.neighbours import AAKNN, RKNNLDL
 from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN, SLDL, EvidentialLDL, LDLForest
-from snefy_ldl.learners.ordinal import OrdinalLDL
 from snefy_ldl.learners.transformation import PTSVM, PTBayes
 from snefy_ldl.learners.trees import TreesLDL
 
@@ -37,7 +36,6 @@ __all__ = [
     "DirichletLDL",
     "EvidentialLDL",
     "LDLForest",
-    "OrdinalLDL",
     "PTBayes",
     "TreesLDL",
     "all_learners",

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
-from scipy.special import digamma, gammaln
+from scipy.special import gammaln
 from torch import Tensor
 from torch.distributions import MixtureSameFamily as Mixture
 
@@ -87,34 +87,6 @@ class DirichletLearner(PenalisedLearner, DistributionPredictor):  # type: ignore
     def _blocks(self, X: Any, what: str = "predict", **context: Any) -> Iterator[tuple[slice, SnefySimplex]]:
         dist = self.predict_dist(X)
         yield slice(0, dist.batch_shape[0]), dist
-
-    def entropy(
-        self,
-        X: Any,
-        n: int = 1000,
-        method: Literal["exact", "model", "uniform"] = "exact",
-        random_state: Any = 0,
-        return_std_error: bool = False,
-        **context: Any,
-    ) -> Any:
-        """Differential entropies of the predicted distributions.
-
-        Args:
-            X: Features (N, d).
-            n: Draws a row, unless exact.
-            method: ``"exact"`` in closed form, or by draws of it (``"model"``) or of the uniform (``"uniform"``).
-            random_state: Seed of the draws.
-            return_std_error: Return ``(entropy, standard error)``.
-            context: None; this learner takes neither groups nor annotators.
-
-        Returns:
-            Entropies in nats, (N,); a pair of arrays with ``return_std_error``.
-        """
-        if method == "exact" and not context:
-            value = dirichlet_entropy(self.predict_concentration(X))
-            return (value, np.zeros_like(value)) if return_std_error else value
-        sampled = "model" if method == "exact" else method
-        return super().entropy(X, n, sampled, random_state, return_std_error, **context)
 
 
 @dataclass(eq=False, repr=False)
@@ -342,24 +314,6 @@ def stick_weights(explained: Array, concentration: float) -> Array:
     broken = (1.0 + explained) / (1.0 + explained + concentration + later)
     broken[-1] = 1.0
     return broken * np.cumprod(np.append(1.0, 1.0 - broken[:-1]))
-
-
-def dirichlet_entropy(alpha: Array) -> Array:
-    """Differential entropy ``log B(α) + (α₀ - L) ψ(α₀) - Σ_j (α_j - 1) ψ(α_j)`` of Dirichlet distributions.
-
-    Args:
-        alpha: Concentrations, (N, L).
-
-    Returns:
-        Entropies in nats, (N,).
-
-    Example:
-        >>> dirichlet_entropy(np.ones((1, 3))).round(3)  # minus the logarithm of the density, 2
-        array([-0.693])
-    """
-    total = alpha.sum(axis=1)
-    log_beta = gammaln(alpha).sum(axis=1) - gammaln(total)
-    return log_beta + (total - alpha.shape[1]) * digamma(total) - ((alpha - 1.0) * digamma(alpha)).sum(axis=1)
 
 
 def fit_concentration(mean: Array, log_D: Array) -> float:

@@ -124,10 +124,6 @@ class ScaledLearner(Learner):
     standardize: bool | str
     _choices = {"standardize": (True, False, "auto")}  # noqa: RUF012 - never changed
 
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        names = ("feature_mean_", "feature_inverse_scale_")
-        return {name: (self._width,) for name in names if hasattr(self, name)}
-
     def _prepare(self, X: Array, D: Array) -> Array:
         """Settle scaling and penalty; returns the scaled features."""
         candidates: list[Array | None] = []
@@ -413,11 +409,6 @@ class SoftmaxLinear(PenalisedLearner):
         n_iter_: Iterations taken.
     """
 
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        if type(self)._predict is not SoftmaxLinear._predict:  # other weights than those below
-            return super()._shapes()
-        return super()._shapes() | {"coef_": (self._width, self.n_labels_), "intercept_": (self.n_labels_,)}
-
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)
         design = Design.of(scaled, self.l2_, curvature=1.0 / D.shape[1])
@@ -448,30 +439,13 @@ class RowLinear(SoftmaxLinear):
     def _rows(self, D: Array) -> RowLoss:
         """The loss of each row, a function of log shares (N, L)."""
 
-    def _log_shares(self, outputs: Tensor) -> Tensor:
-        """Log shares (N, L) of linear outputs."""
-        return torch.log_softmax(outputs, dim=1)
-
-    def _start(self, design: Design, D: Array) -> Array:
-        """Weights that predict about the mean label distribution."""
-        return start_weights(design, D)
-
-    def _ratio(self, D: Array) -> float:
-        """How strongly the loss bends in the logits, in units of the KL divergence; ``l2="auto"`` is scaled by it."""
-        return 1.0
-
     def _minimise(self, design: Design, D: Array) -> Array:
-        rows, Z, ratio = self._rows(D), torch.from_numpy(design.Z), self._ratio(D)
-        if self.l2 == "auto":
-            self.l2_ *= ratio
-        penalty = torch.from_numpy(self.l2_ / (ratio * len(D)) * design.ridge[:, None])
+        rows, Z = self._rows(D), torch.from_numpy(design.Z)
+        penalty = torch.from_numpy(self.l2_ / len(D) * design.ridge[:, None])
 
         def objective(weights: list[Tensor]) -> Tensor:
             (w,) = weights
-            return rows(self._log_shares(Z @ w)).mean() / ratio + 0.5 * (penalty * w.square()).sum()
+            return rows(torch.log_softmax(Z @ w, dim=1)).mean() + 0.5 * (penalty * w.square()).sum()
 
-        (w,), self.n_iter_ = minimise(objective, [self._start(design, D)], self.max_iter, self.tol)
+        (w,), self.n_iter_ = minimise(objective, [start_weights(design, D)], self.max_iter, self.tol)
         return w
-
-    def _predict(self, X: Array) -> Array:
-        return self._log_shares(torch.from_numpy(self._scaled(X) @ self.coef_ + self.intercept_)).exp().numpy()

@@ -20,6 +20,8 @@ from snefy_ldl.learners.linear import Design, PenalisedLearner, minimise
 
 #: Curvature of the loss in a first-layer weight, by order of magnitude; it scales the inputs.
 _CURVATURE = 0.05
+#: Outputs (N, L) to a loss.
+TensorLoss = Callable[[Tensor], Tensor]
 #: |z| is taken as √(z² + ε²) in the loss of subtasks, so that it has a gradient everywhere.
 ROUNDING = 1e-3
 #: Rows times labels times units, or rows times trees times leaves, held at once while predicting.
@@ -69,8 +71,53 @@ class Network(UnitLearner):
     max_iter: int = 150
     tol: float = 1e-5
 
+    def _small(self, shape: tuple[int, ...], random: np.random.RandomState) -> Array:
+        """Start weights of a layer above the first."""
+        return 0.1 * random.standard_normal(shape) / np.sqrt(self.n_hidden)
 
-class AABP(Network):
+
+class OneLayer(Network):
+    """Base of networks with one hidden layer, ``o = σ(x W + a) U + c``, and a loss of their outputs.
+
+    Args:
+        n_hidden: Sigmoid units.
+        l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
+        max_iter: Most L-BFGS iterations.
+        tol: Largest gradient entry at which the search stops.
+        standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
+        random_state: Seeds the start weights.
+
+    Attributes:
+        coef_: ``W``, (d, H), for scaled features; ``intercept_`` its ``a``.
+        output_coef_: ``U``, (H, L); ``output_intercept_`` its ``c``.
+
+    Example:
+        >>> issubclass(AABP, OneLayer) and issubclass(EvidentialLDL, OneLayer)
+        True
+    """
+
+    def _train(
+        self, design: Design, loss: TensorLoss, shift: Array, random: np.random.RandomState, factor: float = 1.0
+    ) -> None:
+        """Fit all weights; ``shift`` starts ``c``, and ``factor`` multiplies the penalty."""
+        Z, penalty = torch.from_numpy(design.Z), self._penalty(design)
+
+        def objective(weights: list[Tensor]) -> Tensor:
+            first, second, last = weights
+            return loss(torch.sigmoid(Z @ first) @ second + last) + factor * penalty(first, [second])
+
+        start = [self._first_layer(design, self.n_hidden, random), self._small((self.n_hidden, len(shift)), random)]
+        weights, self.n_iter_ = minimise(objective, [*start, shift], self.max_iter, self.tol)
+        first, self.output_coef_, self.output_intercept_ = weights
+        self.coef_, self.intercept_ = design.weights(first)
+
+    def _outputs(self, X: Array) -> Array:
+        hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
+        outputs: Array = hidden @ self.output_coef_ + self.output_intercept_
+        return outputs
+
+
+class AABP(OneLayer):
     """Three-layer network with squared error (AA-BP).
 
     ``p_i = softmax(σ(x_i W + a) U + b)`` minimises ``L/2 mean_i ‖p_i - d_i‖² + λ/(2N) (½ ‖W‖² + 0.015 ‖U‖²)``.
@@ -105,30 +152,19 @@ class AABP(Network):
     """
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        design, n_labels = self._inputs(X, D), D.shape[1]
-        Z, target, penalty = torch.from_numpy(design.Z), torch.from_numpy(D), self._penalty(design)
+        design, target = self._inputs(X, D), torch.from_numpy(D)
 
-        def loss(weights: list[Tensor]) -> Tensor:
-            first, second, shift = weights
-            gap = torch.softmax(torch.sigmoid(Z @ first) @ second + shift, dim=1) - target
-            return 0.5 * n_labels * gap.square().sum() / len(target) + penalty(first, [second])
+        def loss(outputs: Tensor) -> Tensor:
+            return 0.5 * D.shape[1] * (torch.softmax(outputs, dim=1) - target).square().sum() / len(D)
 
-        start = [
-            self._first_layer(design, self.n_hidden, random),
-            0.1 * random.standard_normal((self.n_hidden, n_labels)) / np.sqrt(self.n_hidden),
-            np.log(D.mean(axis=0) + 1.0 / D.size),
-        ]
-        weights, self.n_iter_ = minimise(loss, start, self.max_iter, self.tol)
-        first, self.output_coef_, self.output_intercept_ = weights
-        self.coef_, self.intercept_ = design.weights(first)
+        self._train(design, loss, np.log(D.mean(axis=0) + 1.0 / D.size), random)
 
     def _predict(self, X: Array) -> Array:
-        hidden = expit(self._scaled(X) @ self.coef_ + self.intercept_)
-        return softmax(hidden @ self.output_coef_ + self.output_intercept_, axis=-1)
+        return softmax(self._outputs(X), axis=-1)
 
 
 @dataclass(eq=False, repr=False)
-class EvidentialLDL(DirichletLearner, Network):  # type: ignore[misc]  # as in DirichletLearner
+class EvidentialLDL(DirichletLearner, OneLayer):  # type: ignore[misc]  # as in DirichletLearner
     """Evidential Dirichlet network (EDL): ``ℓ | x ~ Dirichlet(1 + e(x))`` with non-negative evidence ``e``.
 
     ``e(x) = softplus(s₀ (σ(x W + a) U + b))`` minimises ``mean_i loss(d_i, α_i) + f λ/(2N) (½ ‖W‖² + 0.015 ‖U‖²)``;
@@ -173,30 +209,21 @@ class EvidentialLDL(DirichletLearner, Network):  # type: ignore[misc]  # as in D
     _choices = {"loss": ("likelihood", "mse")}  # noqa: RUF012 - never changed
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        design, log_D, n_labels = self._inputs(X, D), self._log_labels(D), D.shape[1]
+        design, log_D = self._inputs(X, D), self._log_labels(D)
         mean = close_rows(D.mean(axis=0)[None], self.share_floor_)[0]
         scale = fit_concentration(np.broadcast_to(mean, D.shape), log_D)
-        factor = PENALTY_FACTOR * scale if self.loss == "likelihood" else 1.0
-        Z, target, penalty = torch.from_numpy(design.Z), torch.from_numpy(np.exp(log_D)), self._penalty(design)
+        target = torch.from_numpy(np.exp(log_D))
 
-        def loss(weights: list[Tensor]) -> Tensor:
-            first, second, shift = weights
-            alpha = 1.0 + softplus(scale * (torch.sigmoid(Z @ first) @ second + shift))
-            return evidential_loss(alpha, target, self.loss).mean() + factor * penalty(first, [second])
+        def loss(outputs: Tensor) -> Tensor:
+            return evidential_loss(1.0 + softplus(scale * outputs), target, self.loss).mean()
 
         evidence = np.maximum(scale * mean - 1.0, 0.1)
-        start = [
-            self._first_layer(design, self.n_hidden, random),
-            0.1 * random.standard_normal((self.n_hidden, n_labels)) / np.sqrt(self.n_hidden),
-            (evidence + np.log(-np.expm1(-evidence))) / scale,  # inverse of softplus
-        ]
-        (first, second, shift), self.n_iter_ = minimise(loss, start, self.max_iter, self.tol)
-        self.output_coef_, self.output_intercept_ = scale * second, scale * shift
-        self.coef_, self.intercept_ = design.weights(first)
+        shift = (evidence + np.log(-np.expm1(-evidence))) / scale  # inverse of softplus
+        self._train(design, loss, shift, random, PENALTY_FACTOR * scale if self.loss == "likelihood" else 1.0)
+        self.output_coef_, self.output_intercept_ = scale * self.output_coef_, scale * self.output_intercept_
 
     def _alpha(self, features: Array) -> Array:
-        hidden = expit(self._scaled(features) @ self.coef_ + self.intercept_)
-        return np.asarray(1.0 + np.logaddexp(0.0, hidden @ self.output_coef_ + self.output_intercept_))
+        return np.asarray(1.0 + np.logaddexp(0.0, self._outputs(features)))
 
 
 def evidential_loss(alpha: Tensor, D: Tensor, kind: str) -> Tensor:
@@ -328,8 +355,8 @@ class SLDL(Network):
 
         start = [
             self._first_layer(design, self.n_hidden, random),
-            0.1 * random.standard_normal((self.n_hidden, sum(sizes))) / np.sqrt(self.n_hidden),
-            0.1 * random.standard_normal((self.n_hidden + sum(sizes), D.shape[1])) / np.sqrt(self.n_hidden),
+            self._small((self.n_hidden, sum(sizes)), random),
+            self._small((self.n_hidden + sum(sizes), D.shape[1]), random),
             np.log(D.mean(axis=0) + 1.0 / D.size),
         ]
         weights, self.n_iter_ = minimise(loss, start, self.max_iter, self.tol)
@@ -407,7 +434,7 @@ class CPNN(Network):
         start = [
             self._first_layer(design, self.n_hidden, random),
             random.standard_normal((self.label_code_.shape[1], self.n_hidden)),
-            0.1 * random.standard_normal(self.n_hidden) / np.sqrt(self.n_hidden),
+            self._small((self.n_hidden,), random),
         ]
         (first, label, self.output_coef_), self.n_iter_ = minimise(loss, start, self.max_iter, self.tol)
         self.coef_, self.intercept_ = design.weights(first)

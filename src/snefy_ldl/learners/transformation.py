@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit, softmax
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 from sklearn.svm import LinearSVC
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count
-from snefy_ldl.learners.linear import ScaledLearner, lbfgs, principal_axes
+from snefy_ldl.learners.linear import ScaledLearner, principal_axes
 
 #: A label nobody uses still has this weight, in rows, so that its mean and variance exist.
 _PHANTOM_ROWS = 1e-6
@@ -178,19 +179,12 @@ def platt_sigmoids(values: Array, D: Array) -> Array:
         Slopes and intercepts, (2, L).
     """
     centre, scale = values.mean(axis=0), values.std(axis=0)
-    unit = (values - centre) / np.where(scale > 0, scale, 1.0)
+    scale = np.where(scale > 0, scale, 1.0)
     # Platt's prior of one row a side keeps the targets, and so the sigmoid, away from 0 and 1.
     target = (len(D) * D + 1.0 / D.shape[1]) / (len(D) + 1.0)
-
-    def objective(flat: Array) -> tuple[float, Array]:
-        slope, intercept = flat.reshape(2, -1)
-        logit = slope * unit + intercept
-        value = float((np.logaddexp(0.0, logit) - target * logit).mean(axis=0).sum())
-        pull = (expit(logit) - target) / len(D)
-        return value, np.concatenate([(pull * unit).sum(axis=0), pull.sum(axis=0)])
-
-    mean = target.mean(axis=0)
-    start = np.concatenate([np.zeros(D.shape[1]), np.log(mean / (1.0 - mean))])
-    slope, intercept = lbfgs(objective, start, 200, 1e-6)[0].reshape(2, -1)
-    slope = slope / np.where(scale > 0, scale, 1.0)
-    return np.stack([slope, intercept - slope * centre])
+    member, slope, intercept = np.repeat([1, 0], len(D)), np.empty(D.shape[1]), np.empty(D.shape[1])
+    for j, unit in enumerate(((values - centre) / scale).T):
+        weight = np.concatenate([target[:, j], 1.0 - target[:, j]])
+        line = LogisticRegression(C=1e12, tol=1e-6).fit(np.tile(unit, 2)[:, None], member, sample_weight=weight)
+        slope[j], intercept[j] = line.coef_[0, 0], line.intercept_[0]
+    return np.stack([slope / scale, intercept - slope / scale * centre])

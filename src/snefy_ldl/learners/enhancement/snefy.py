@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, softmax
+from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._internal.dists import to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_number
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import InputError, LabelWarning, TrainingWarning
 from snefy_ldl.learners.enhancement.base import Enhancer
 from snefy_ldl.learners.maxent import SABFGS
-from snefy_ldl.learners.supervision import DensityLearner
+from snefy_ldl.snefy import SnefyLDL
 
 #: Fewest draws of a set's size; where the threshold leaves fewer, the order alone counts.
 _FEWEST = 200
@@ -205,7 +209,7 @@ _QUICK = {"guides": None, "zeros": "shrink", "device": "cpu"}
 
 
 @dataclass(eq=False, repr=False)
-class SnefyEnhancer(Enhancer, DensityLearner):
+class SnefyEnhancer(Enhancer):
     """A distribution of the label distribution behind logical labels, given the features.
 
     The set ``S`` of labels that apply says ``min_{r∈S} ℓ_r ≥ max_{r∉S} ℓ_r``, and with a threshold
@@ -239,16 +243,21 @@ class SnefyEnhancer(Enhancer, DensityLearner):
         ((80, 3), torch.Size([2]))
     """
 
-    _density_defaults = _QUICK
-
     threshold: float | None = 0.5
     n_rounds: int = 5
     n_draws: int = 2000
     density_params: dict[str, Any] | None = None
     random_state: Any = None
 
+    def _new_density(self, seed: int) -> SnefyLDL:
+        return SnefyLDL(**{**_QUICK, "random_state": seed, **(self.density_params or {})})
+
     def _check_params(self) -> None:
         super()._check_params()
+        try:
+            self._new_density(0).settings()
+        except TypeError as error:
+            raise InputError(f"density_params: {error}") from None
         if self.threshold is not None and not 0.0 < check_number("threshold", self.threshold) < 1.0:
             raise InputError(f"threshold={self.threshold!r} must lie between 0 and 1, or be None.")
 
@@ -258,7 +267,10 @@ class SnefyEnhancer(Enhancer, DensityLearner):
         seed = int(random.randint(2**31 - 1))
         generator = np.random.default_rng(seed)
         pool, known = self._dirichlet_rounds(X, relevant, generator)
-        self._fit_density(seed, X, known.draws)
+        with warnings.catch_warnings():  # about labels that the user did not give
+            warnings.simplefilter("ignore", LabelWarning)
+            warnings.simplefilter("ignore", TrainingWarning)
+            self._density = self._new_density(seed).fit(X, known.draws)
         last = condition_rows(relevant, self._log_density(X), pool, self.n_draws, generator)
         self.label_variances_ = np.maximum(last.variance, 0.0)
         return last.mean
@@ -290,7 +302,66 @@ class SnefyEnhancer(Enhancer, DensityLearner):
         return log_density
 
     def _predict(self, X: Array) -> Array:
-        return DensityLearner._predict(self, X)
+        return np.asarray(self._density.predict(self._scaled(X)))
+
+    @property
+    def density_(self) -> SnefyLDL:
+        """The fitted density of the label distribution given the features."""
+        check_is_fitted(self, "n_labels_")
+        return self._density
+
+    def predict_dist(self, X: Any) -> Any:
+        """The distribution of each row's label distribution, without its set of labels.
+
+        Args:
+            X: Features (N, d).
+
+        Returns:
+            A distribution over the simplex, batch (N,), event (L,).
+
+        Raises:
+            InputError: Rows that break a rule, or other features than those of ``fit``.
+        """
+        return self.density_.predict_dist(self._scaled(self._check_X(X)))
+
+    # -- files: the density is in a folder of its own ------------------------------------------------------------------
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the enhancer to a folder, its density in a folder inside; safetensors and JSON, no pickle.
+
+        Args:
+            folder: Where; a learner that is there is replaced, anything else is left alone.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ModelFileError: The folder holds something else, or a setting cannot be written.
+        """
+        path = super().save(folder)
+        self._density.save(path / "density")
+        return path
+
+    def find_silence(self) -> str | None:
+        """None: its density, without which it has no answer, is checked in its own folder."""
+        return None
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> SnefyEnhancer:
+        """Read an enhancer that :meth:`save` wrote; nothing in the folder is executed.
+
+        Args:
+            folder: Where it is.
+
+        Returns:
+            The fitted enhancer.
+
+        Raises:
+            ModelFileError: The folder is missing, damaged, foreign or of a newer version.
+        """
+        enhancer = super().load(folder)
+        enhancer._density = SnefyLDL.load(Path(folder) / "density")
+        return enhancer
 
 
 def _best_concentration(mean: Array, log_mean: Array) -> float:

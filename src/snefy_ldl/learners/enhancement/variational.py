@@ -66,12 +66,6 @@ def _layers(n_in: int, n_hidden: int, n_out: int, activation: nn.Module, generat
     return net
 
 
-def _weights(layer: Any, n_out: int | None = None) -> tuple[Array, Array]:
-    """Weights (in, out) and biases (out,) of a layer's first outputs, as float64 arrays."""
-    weight, bias = layer.weight[:n_out].T.detach().double(), layer.bias[:n_out].detach().double()
-    return np.ascontiguousarray(weight.numpy()), np.ascontiguousarray(bias.numpy())
-
-
 def _softplus(values: Tensor) -> Tensor:
     return functional.softplus(values) + 1e-6
 
@@ -159,14 +153,6 @@ class LIBLE(_VariationalEnhancer):
         random_state: Seeds weights, batches and draws.
 
     Attributes:
-        encoder_weight_: (d, H), of the code's network.
-        encoder_bias_: (H,).
-        mean_weight_: (H, code).
-        mean_bias_: (code,).
-        decoder_weight_: (code, H), of the distribution's network.
-        decoder_bias_: (H,).
-        output_weight_: (H, L).
-        output_bias_: (L,).
         label_distributions_: Recovered distributions of the fitted rows, (N, L).
 
     References:
@@ -176,8 +162,8 @@ class LIBLE(_VariationalEnhancer):
         >>> from snefy_ldl.learners.enhancement import binarise
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
-        >>> LIBLE(epochs=2, random_state=0).fit(city.X, binarise(city.D)).predict(city.X[:2]).shape
-        (2, 3)
+        >>> LIBLE(epochs=2, random_state=0).fit_transform(city.X, binarise(city.D)).shape
+        (60, 3)
     """
 
     alpha: float = 1e-3
@@ -209,16 +195,6 @@ class LIBLE(_VariationalEnhancer):
             return fit + self.alpha * bottleneck + self.beta * near.sum()
 
         self._train(nets, len(x), loss, generator)
-        self.encoder_weight_, self.encoder_bias_ = _weights(nets["encoder"][0])
-        self.mean_weight_, self.mean_bias_ = _weights(nets["encoder"][2], code)
-        self.decoder_weight_, self.decoder_bias_ = _weights(nets["shares"][0])
-        self.output_weight_, self.output_bias_ = _weights(nets["shares"][2])
-        return self._shares(X)
-
-    def _shares(self, X: Array) -> Array:
-        code = np.tanh(X @ self.encoder_weight_ + self.encoder_bias_) @ self.mean_weight_ + self.mean_bias_
-        values = np.tanh(code @ self.decoder_weight_ + self.decoder_bias_) @ self.output_weight_ + self.output_bias_
-        return softmax(values, axis=1)
-
-    def _predict(self, X: Array) -> Array:
-        return self._shares(self._scaled(X))
+        with torch.no_grad():
+            shares = nets["shares"](nets["encoder"](x)[:, :code]).double().numpy()
+        return softmax(shares, axis=1)
