@@ -126,7 +126,17 @@ class AutoLDL(ModelWrapper):
         self.snefy, self.logratio = snefy, logratio
         self.columns, self.verbose, self.random_state = columns, verbose, random_state
 
-    def fit(self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None, y: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        D: Any = None,
+        *,
+        counts: Any = None,
+        sample_weight: Any = None,
+        below: Any = None,
+        between: Any = None,
+        y: Any = None,
+    ) -> Self:
         """Fit to label distributions, or to votes with ``fit(X, counts=K)``.
 
         Args:
@@ -134,6 +144,8 @@ class AutoLDL(ModelWrapper):
             D: label distributions (N, L), rows that sum to one; NaN where a share is unknown.
             counts: whole numbers of votes (N, L) instead.
             sample_weight: how much each row counts (N,); all alike by default.
+            below: limits of parts that are known to lie below them, as :class:`~snefy_ldl.LogRatioLDL` takes them.
+            between: the same with two ends.
             y: another name of D.
 
         Returns:
@@ -149,6 +161,11 @@ class AutoLDL(ModelWrapper):
         snefy = self._settled(SnefyLDL() if self.snefy is None else clone(self.snefy), seed)
         logratio = self._settled(LogRatioLDL() if self.logratio is None else clone(self.logratio), seed)
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        if below is not None or between is not None:
+            if counts is not None or weights:
+                raise InputError("limits of hidden parts go with label distributions, without counts and weights.")
+            choice = Choice("LogRatioLDL", "some parts lie within bounds, which only log-ratios learn from")
+            return self._keep(logratio.fit(X, D, below=below, between=between), choice)
         if counts is not None:
             return self._keep(snefy.fit(X, counts=counts, **weights), Choice("SnefyLDL", "the labels are votes"))
         labels, _ = check_distributions(D, missing=True)

@@ -19,6 +19,7 @@ from snefy_ldl.datasets.grouping import GroupedRows, in_groups, read_groups, spl
 from snefy_ldl.datasets.streams import as_stream
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
+from snefy_ldl.logratio import LogRatioLDL
 from snefy_ldl.networks.backbones import as_input
 from snefy_ldl.persistence import Asked, save
 from snefy_ldl.prediction import ModelWrapper
@@ -73,6 +74,7 @@ class GroupedLDL(ModelWrapper):
         counts: Any = None,
         sample_weight: Any = None,
         y: Any = None,
+        **bounds: Any,
     ) -> GroupedLDL:
         """Fit to label distributions or votes of rows in groups.
 
@@ -84,6 +86,7 @@ class GroupedLDL(ModelWrapper):
             counts: votes (N, L).
             sample_weight: how much each row counts (N,).
             y: another name of D.
+            **bounds: ``below`` or ``between``, which a :class:`~snefy_ldl.LogRatioLDL` takes.
 
         Returns:
             The model itself.
@@ -101,18 +104,19 @@ class GroupedLDL(ModelWrapper):
         if as_stream(X) is not None:
             raise InputError("rows that are read as a stream have no groups; give X and D as tables.")
         if not isinstance(base, SnefyLDL):
-            return self._fit_apart(base, X, D, groups, sample_weight)
+            weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+            return self._fit_apart(base, X, D, groups, **weights, **bounds)
+        if bounds:
+            raise InputError("limits of hidden parts need log-ratios: GroupedLDL(LogRatioLDL()).")
         data = TrainingData(X, D, counts, sample_weight, base.backbone, base.columns, groups=groups)
         return self.adopt(base, *fit_grouped(Task(base.settings(), data), self.effects is not None))
 
-    def _fit_apart(self, base: Any, X: Any, D: Any, groups: Any, sample_weight: Any) -> GroupedLDL:
+    def _fit_apart(self, base: Any, X: Any, D: Any, groups: Any, **more: Any) -> GroupedLDL:
         """Fit a base that only keeps groups together in its folds."""
-        if not hasattr(base, "_groups"):
+        if not isinstance(base, LogRatioLDL):
             raise InputError(f"GroupedLDL takes a SnefyLDL or a LogRatioLDL; got {type(base).__name__}.")
         read = read_groups(groups, count_rows(X))
-        base._groups = read.first
-        self.model_ = base.fit(X, D) if sample_weight is None else base.fit(X, D, sample_weight=sample_weight)
-        del base._groups
+        self.model_ = base.fit(X, D, groups=read.first, **more)
         self.group_effects_ = None
         about = {"groups": [len(names) for names in read.names], "levels": list(read.levels)}
         about["effects"] = "log-ratio fits keep groups together and learn no effects"

@@ -23,13 +23,17 @@ import numpy as np
 import torch
 from scipy.linalg import helmert
 from scipy.special import log_expit, logsumexp
+from sklearn.base import clone
 from torch import Tensor
 
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.validation import check_table, common_denominator
+from snefy_ldl.datasets.cells import frame_of
 from snefy_ldl.datasets.grouping import group_folds
 from snefy_ldl.datasets.zeros import ZeroPolicy
-from snefy_ldl.distributions.logratio import LogRatioSimplex, Mixture
+from snefy_ldl.distributions.bounds import Bounds
+from snefy_ldl.distributions.logratio import LogRatioRows, LogRatioSimplex, Mixture
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.log_amounts import (
@@ -69,6 +73,14 @@ MOST_AXES = 32
 PRIOR_NEIGHBOURS = 2.0
 #: Inputs of the network are clipped here.
 INPUT_CLIP = 4.0
+#: Rounds in which hidden parts are drawn under logistic-normal regression, then under the whole model, and draws that
+#: some are picked from.
+QUICK_ROUNDS, FULL_ROUNDS, CANDIDATES = 8, 1, 16
+#: Rows that share the smallest positive value of a column, at least, and their part of its positive rows, if that value
+#: is taken for a limit of detection.
+FEWEST_TIES, TIED_ROWS = 3, 0.02
+#: Draws of every row with hidden parts that are learned from, one after the other.
+COPIES = 5
 #: Rows whose distributions are held at a time.
 DIST_ROWS = 2048
 
@@ -92,6 +104,9 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         max_iter: Most training steps.
         random_state: Seed, generator or None.
         columns: What the columns of a DataFrame are, as in :class:`~snefy_ldl.SnefyLDL`.
+        zeros: What a share of exactly zero means: ``"presence"``, a label that is absent; ``"below"``, one below the
+            smallest positive value of its column; ``"auto"`` takes the second where that value is shared by many rows,
+            as it is where a limit, or rounding, cuts values off (``training_["zeros"]`` has the reason).
 
     Attributes:
         guide_weights_: Weight of every guide in the mean, (G,); what they lack to one is the mean's.
@@ -125,10 +140,12 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
     max_iter: int = 1500
     random_state: Any = None
     columns: Any = "auto"
+    zeros: str = "presence"
 
-    _choices: ClassVar[dict[str, tuple[Any, ...]]] = {"n_members": ("auto", *range(2, 21))}
-    #: The group of each row of the next fit, which no fold splits.
-    _groups: ClassVar[Any] = None
+    _choices: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "n_members": ("auto", *range(2, 21)),
+        "zeros": ("presence", "below", "auto"),
+    }
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -146,44 +163,114 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
 
     # -- fit ---------------------------------------------------------------------------------------------------------
 
-    def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
+    def fit(
+        self,
+        X: Any,
+        D: Any = None,
+        *,
+        below: Any = None,
+        between: Any = None,
+        groups: Any = None,
+        y: Any = None,
+    ) -> LogRatioLDL:
+        """Learn from features and label distributions, or amounts of which some lie below a limit.
+
+        With limits the hidden amounts are drawn under the distribution that was fitted to the row of before, given the
+        row's exact parts, and the model is fitted to the completed rows (stochastic EM). Exact values and limits are
+        shares of one whole or amounts in one unit, and a row's total carries no information: its shares need not sum
+        to one, and close again with each draw. A hidden part is there, in a small amount; a zero without a limit is
+        absent.
+
+        Args:
+            X: features (N, d): array, DataFrame (text and gaps are read) or sparse matrix; NaN is a missing cell.
+            D: label distributions (N, L), rows that sum to one; with limits also amounts; None if all are ``between``.
+            below: limits (N, L), NaN where exact: a part is hidden unless its value is larger. Or a limit for each
+                label, (L,), a dict, or one number: parts that are NaN or smaller are hidden.
+            between: lower and upper ends of hidden parts, (N, L) each, NaN where exact.
+            groups: the group of each row (N,), which no fold splits.
+            y: another name of D.
+
+        Returns:
+            The learner itself.
+
+        Raises:
+            InputError: rows, labels, limits or hyperparameters break a rule.
+        """
+        D, bounds, why = y if D is None else D, None, ""
+        if below is None and between is None and self.zeros in ("below", "auto"):
+            below, why = read_zeros(D, self.zeros)
+        if below is not None or between is not None:
+            bounds = Bounds.of(D, below, between)
+            D = bounds.start() if bounds.names is None else frame_of(bounds.start(), bounds.names, X)
+        self._fit_to(X, D, bounds=bounds, groups=groups)
+        if why:
+            self.training_["zeros"] = why
+        return self
+
+    def _fit(
+        self, X: Array, D: Array, random: np.random.RandomState, bounds: Bounds | None = None, groups: Any = None
+    ) -> None:
         started = time.perf_counter()
-        n_rows = len(D)
-        n_folds = min(N_FOLDS if self.n_members == "auto" else self.n_members, n_rows)
-        folds = self._deal(n_rows, n_folds, random)
+        n_folds = min(N_FOLDS if self.n_members == "auto" else self.n_members, len(D))
+        folds = deal(len(D), n_folds, random, groups)
         seed = int(random.randint(2**31 - 1))
-        supports = Supports(D > 0.0)
-        logs = np.log(D, where=supports.there, out=np.zeros_like(D))
-        guides, odds = self._fit_guides(X, D, logs, supports, folds, seed)
-        gap, covs = self._fit_mean(guides, logs, supports, folds)
-        frames = self._whiten(gap, covs, supports, folds)
+        parts = folds
+        if len(D) < FEW_ROWS:  # a guide that lacks a fifth of so few rows is clearly worse than that of all rows
+            parts = deal(len(D), FEW_ROWS_FOLDS, np.random.RandomState(seed), groups)
+        whole = D[None]
+        if bounds is not None and bounds.hidden.any():
+            whole = self._complete(X, whole, bounds, folds, parts, seed)
+        self._learn(X, whole, folds, parts, seed)
+        self._remember(X, D, time.perf_counter() - started)
+        if bounds is not None:
+            self.training_["hidden"] = bounds.hidden.sum(0).tolist()
+
+    def _complete(self, X: Array, D: Array, bounds: Bounds, folds: Index, parts: Index, seed: int) -> Array:
+        """Draws of the rows (C, N, L) whose hidden parts follow the distribution fitted to the draws of before."""
+        rows = torch.arange(D.shape[1])[:, None]
+        for number in range(QUICK_ROUNDS + FULL_ROUNDS):
+            model = LogRatioLDL(n_components=1, guides=["ridge"]) if number < QUICK_ROUNDS else clone(self)
+            model.n_labels_ = self.n_labels_
+            dists = LogRatioRows(model._learn(X, D, folds, parts, seed))
+            random = torch.Generator().manual_seed(seed + number)
+            uniform = torch.rand(CANDIDATES, D.shape[2], 2, generator=random, dtype=torch.float64)
+            drawn = dists.draw_between(bounds, uniform)
+            picked = torch.multinomial(torch.softmax(drawn.log_weights, 0).T, COPIES, generator=random)
+            D = drawn.draws[picked, rows].transpose(0, 1).numpy()
+        return D
+
+    def _learn(self, X: Array, D: Array, folds: Index, parts: Index, seed: int) -> Mixture:
+        """Fit guides and mixture to draws of rows (C, N, L); their distributions by guides that did not see them."""
+        copies, _, n_labels = D.shape
+        there = D[0] > 0.0
+        logs = np.log(D, where=there, out=np.zeros_like(D))
+        guides, odds = self._fit_guides(X, D.mean(0), logs.mean(0), Supports(there), folds, parts, seed)
+        # from here on every draw is a row
+        supports, owner = Supports(np.tile(there, (copies, 1))), np.tile(folds, copies)
+        flat, weights = logs.reshape(-1, n_labels), np.full(len(owner), 1.0 / copies)
+        answers = np.tile(guides, (1, copies, 1))
+        gap, covs = self._fit_mean(answers, flat, supports, owner, weights)
+        frames = self._whiten(gap, covs, supports, owner, weights)
         inputs = self._raw_inputs(guides, odds)
         spread = inputs.std(0)
         self.input_mean_, self.input_scale_ = inputs.mean(0), np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0)
-        there = None if supports.complete else supports.there
-        tables = (self._scaled_inputs(inputs), *vars(frames).values(), D, self._combine(guides), there, odds)
-        order = ("inputs", "point", "square", "inner", "log_det", "size", "shares", "centre", "there", "odds")
-        parts: Any = {k: v if v is None else torch.as_tensor(v).float() for k, v in zip(order, tables)}
-        rows = Rows(**parts)
-        trained = self._train(rows, folds, seed)
+        tables = [self._scaled_inputs(inputs), self._combine(guides), None if supports.complete else there, odds]
+        tables = [None if one is None else np.tile(one, (copies, 1)) for one in tables]
+        values = (*tables, *vars(frames).values(), D.reshape(-1, n_labels))
+        order = ("inputs", "centre", "there", "odds", "point", "square", "inner", "log_det", "size", "shares")
+        fields: Any = {k: v if v is None else torch.as_tensor(v).float() for k, v in zip(order, values)}
+        trained = self._train(Rows(**fields), folds, seed)
         self.n_iter_ = trained.step
         for name, value in vars(trained.net).items():
             setattr(self, f"net_{name}_", value.detach().double().numpy())
-        sizes = supports.there.sum(1)
-        self.validation_log_prob_ = trained.log_prob - logs.sum(1) - 0.5 * np.log(sizes)
+        self.validation_log_prob_ = trained.log_prob - logs.sum(2).mean(0) - 0.5 * np.log(there.sum(1))
         self.feature_mean_ = X.mean(0)
-        self._remember(X, D, time.perf_counter() - started)
-
-    def _deal(self, n_rows: int, n_folds: int, random: np.random.RandomState) -> Index:
-        """The fold of every row; folds are made of whole groups, where there are any."""
-        if self._groups is None:
-            return random.permutation(np.arange(n_rows) % min(n_folds, n_rows))
-        return group_folds(np.asarray(self._groups), n_folds, np.random.default_rng(random.randint(2**31 - 1)))
+        return self._mixture(guides, odds)
 
     def _train(self, rows: Rows, folds: Index, seed: int) -> Trained:
         _, freedom, spread = self.shape_
         n_members = int(folds.max()) + 1
-        alone = self.n_components == 1 or len(rows) < FEWEST_ROWS
+        alone = self.n_components == 1 or len(folds) < FEWEST_ROWS
         back = helmert(self.n_labels_).T @ self.back_
 
         net = MixtureNet.start(rows, n_members, self.n_components, freedom, spread, seed)
@@ -213,13 +300,10 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         return SeenRows(self.row_prints_.view(np.uint64), self.training_["rows"])
 
     def _fit_guides(
-        self, X: Array, D: Array, logs: Array, supports: Supports, folds: Index, seed: int
+        self, X: Array, D: Array, logs: Array, supports: Supports, folds: Index, parts: Index, seed: int
     ) -> tuple[Array, Array | None]:
         """Fit the guides on all rows; log-amounts (G, N, L) and log odds (N, L) of rows that they did not see."""
         names = self._guide_names() if len(D) >= FEWEST_ROWS else []
-        parts = folds
-        if len(D) < FEW_ROWS:  # a guide that lacks a fifth of so few rows is clearly worse than that of all rows
-            parts = self._deal(len(D), FEW_ROWS_FOLDS, np.random.RandomState(seed))
         there = supports.there
         # labels that are absent count as half the smallest share, for a first target of the trees
         lowest = np.min(D, axis=0, where=there, initial=1.0) / 2.0
@@ -299,33 +383,35 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         amounts = np.log(shares / presence)
         return amounts - amounts.mean(1, keepdims=True), np.log(presence) - np.log1p(-presence)
 
-    def _fit_mean(self, guides: Array, logs: Array, supports: Supports, folds: Index) -> tuple[Array, list[Array]]:
+    def _fit_mean(
+        self, guides: Array, logs: Array, supports: Supports, folds: Index, weights: Array
+    ) -> tuple[Array, list[Array]]:
         """Combine the guides; what is left of the log shares, and its covariance with and without each fold."""
-        there, ones = supports.there, np.ones(len(logs))
+        there = supports.there
         moves = not supports.complete
         self.guide_centres_ = guides.mean(1)
         self.guide_weights_ = np.full(len(guides), 1.0 / max(len(guides), 1))
         gap = there * (logs - self._combine(guides))
-        fitted = LogAmounts.fit(gap, supports, ones, moves=moves)
+        fitted = LogAmounts.fit(gap, supports, weights, moves=moves)
         if len(guides) > 1:
             around = there * (logs - self.centre_ - fitted.mean)
             centred = guides - self.guide_centres_[:, None]
-            self.guide_weights_ = stack_guides(centred, around, supports, fitted.cov, ones)
+            self.guide_weights_ = stack_guides(centred, around, supports, fitted.cov, weights)
             gap = there * (logs - self._combine(guides))
-            fitted = LogAmounts.fit(gap, supports, ones, moves=moves)
+            fitted = LogAmounts.fit(gap, supports, weights, moves=moves)
         self.centre_ = self.centre_ + fitted.mean
         gap = there * (gap - fitted.mean)
         start = LogAmounts(0.0 * fitted.mean, fitted.cov, fitted.filled)
         covs = [fitted.cov]
         for fold in range(folds.max() + 1):
             kept = folds != fold
-            if len(logs) < FEWEST_ROWS:
+            if weights.sum() < FEWEST_ROWS:
                 covs.append(fitted.cov)
             else:
-                covs.append(LogAmounts.fit(gap[kept], supports.take(kept), ones[kept], start, False).cov)
+                covs.append(LogAmounts.fit(gap[kept], supports.take(kept), weights[kept], start, False).cov)
         return gap, covs
 
-    def _whiten(self, gap: Array, covs: list[Array], supports: Supports, folds: Index) -> Frames:
+    def _whiten(self, gap: Array, covs: list[Array], supports: Supports, folds: Index, weights: Array) -> Frames:
         """Settle the shape of the residuals by held-out rows, and whiten every row by the covariance of the others."""
         n_rows, n_labels = gap.shape
         basis = helmert(n_labels)
@@ -333,7 +419,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         parts = [(fold, np.flatnonzero(folds == fold)) for fold in range(len(covs) - 1)]
         alone = self.n_components == 1
         shape = Shape()
-        if n_rows >= FEWEST_ROWS:
+        if weights.sum() >= FEWEST_ROWS:
             tried = []
             for amount in SHRINKAGES:
                 frames = Frames.empty(n_rows, 0, True)
@@ -343,7 +429,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
                 tried.append((frames.square, frames.log_det))
             squares, log_dets = (np.array(part) for part in zip(*tried))
             choices = (FREEDOMS[-1:], np.ones(1)) if alone else (FREEDOMS, FACTORS)
-            shape = choose_shape(squares, log_dets, frames.size, np.ones(n_rows), *choices)
+            shape = choose_shape(squares, log_dets, frames.size, weights, *choices)
         self.shape_ = np.array([shape.shrinkage, shape.freedom, shape.spread])
         values, axes = np.linalg.eigh(shrink(flat[0], shape.shrinkage))
         self.back_ = (axes * np.sqrt(values))[:, ::-1].copy()  # a view turned round is no tensor
@@ -404,8 +490,8 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         names = ("hidden", "hidden_bias", "out", "out_bias", "centres", "log_widths", "turn", "odds")
         return MixtureNet(*(torch.as_tensor(getattr(self, f"net_{name}_")) for name in names))
 
-    def _mixture(self, X: Array) -> Mixture:
-        guides, odds = self._ask_guides(X)
+    def _mixture(self, guides: Array, odds: Array | None) -> Mixture:
+        """The distributions of rows by what guides predict."""
         net = self._net()
         inputs = torch.as_tensor(self._scaled_inputs(self._raw_inputs(guides, odds)))
         with torch.no_grad():
@@ -432,7 +518,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         return Mixture(log_weights, location, factor, centres, net.log_widths, **presence)
 
     def _dist(self, X: Array) -> LogRatioSimplex:
-        return LogRatioSimplex(self._mixture(X)).named(self.label_names_)
+        return LogRatioSimplex(self._mixture(*self._ask_guides(X))).named(self.label_names_)
 
     def encode(self, X: Any) -> Array:
         """The numbers that the model makes of a table: text, dates and gaps as the fit read them.
@@ -541,6 +627,40 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         if not isinstance(prints, np.ndarray) or prints.dtype != np.int64 or len(prints) > training["rows"]:
             return "row_prints_ are no fingerprints of the training rows"
         return None
+
+
+def deal(n_rows: int, n_folds: int, random: np.random.RandomState, groups: Any = None) -> Index:
+    """The fold of every row; folds are made of whole groups, where there are any."""
+    if groups is None:
+        return random.permutation(np.arange(n_rows) % min(n_folds, n_rows))
+    return group_folds(np.asarray(groups), n_folds, np.random.default_rng(random.randint(2**31 - 1)))
+
+
+def read_zeros(D: Any, zeros: str) -> tuple[Array | None, str]:
+    """Limits of columns with zeros (L,) if these are values below a limit, else None; and the reason in a sentence.
+
+    Example:
+        >>> D = np.array([[0.0, 9.1], [0.2, 7.4], [0.2, 6.3], [0.2, 8.8], [0.4, 5.2], [0.5, 7.7]])
+        >>> read_zeros(D, "auto")[1]
+        'below a limit: in 1 of 1 columns with zeros many rows share the smallest positive value'
+    """
+    table, _ = check_table(D, "D", "labels")
+    zero = table == 0.0
+    if not zero.any():
+        return None, "no zeros"
+    limits = np.where(zero.any(0) & (table > 0.0).any(0), np.min(table, 0, where=table > 0.0, initial=np.inf), np.nan)
+    if zeros == "below":
+        return limits, "below a limit, as asked for"
+    some = np.flatnonzero(~np.isnan(limits))
+    ties = (table[:, some] == limits[some]).sum(0)
+    piled = (ties >= FEWEST_TIES) & (ties >= TIED_ROWS * (table[:, some] > 0.0).sum(0))
+    tally = f"in {piled.sum()} of {len(some)} columns with zeros many rows share the smallest positive value"
+    votes = common_denominator(table) if np.allclose(table.sum(1), 1.0) else None
+    if votes is not None:
+        return None, f"absent labels: the shares are multiples of 1/{votes}, as of votes"
+    if 2 * piled.sum() > len(some):
+        return limits, f"below a limit: {tally}"
+    return None, f"absent labels: {tally}"
 
 
 def centred(logs: Array) -> Array:

@@ -42,8 +42,9 @@ from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE, TAIL_MASS
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import align_labels, as_float
 from snefy_ldl.distributions.base import LogMoment, Order, SimplexDistribution, SimplexRows
-from snefy_ldl.distributions.conditioning import KnownRatios, KnownShares, WeightedDraws
-from snefy_ldl.distributions.shapes import common_shape
+from snefy_ldl.distributions.bounds import Bounds
+from snefy_ldl.distributions.conditioning import ConditionedDraws, KnownRatios, KnownShares, WeightedDraws
+from snefy_ldl.distributions.shapes import check_draws, common_shape
 from snefy_ldl.errors import InputError
 
 #: Quasi-random draws per row: nets that are scrambled apart, whose differences tell the error, and points of each.
@@ -57,6 +58,8 @@ RARE_POINTS, RARE_WEIGHT = 128, 1e-5
 #: A quantile at a level below this, or above one minus it, with fewer draws inside (0, 1) on one side of it than that
 #: is taken from the smooth distribution of the share.
 CENTRAL_LEVEL, TAIL_DRAWS = 0.025, 100
+#: Quasi-random draws of rows with hidden parts.
+BOUND_DRAWS = 512
 #: With fewer draws whose share is neither 0 nor 1 that distribution is made of draws given that it is neither.
 FEW_INSIDE = 64
 #: Widths below this are too narrow for draws in float32.
@@ -216,8 +219,13 @@ class Gaussians:
         gap = (t - self.means[..., k]) / width
         weights = torch.softmax(state.flatten(2), -1).reshape(state.shape)
         level = (weights * torch.special.ndtr(gap)).sum((-1, -2))
-        scale = self.lower[..., k, k].log()[..., None]
-        return level, state - 0.5 * gap.square() - width.log() - scale
+        return level, self._moved(state, t, k)
+
+    def _moved(self, state: Tensor, t: Tensor, k: int) -> Tensor:
+        """The log weights once coordinate k is known to be t (S, N, M, 1), up to a constant."""
+        log_widths = self.mixture.log_widths
+        gap = (t - self.means[..., k]) / log_widths.exp()
+        return state - 0.5 * gap.square() - log_widths - self.lower[..., k, k].log()[..., None]
 
     def points(self, levels: Tensor, state: Tensor) -> Tensor:
         """Points z (S, N, P) whose :meth:`levels` these are (S, N, P)."""
@@ -235,8 +243,87 @@ class Gaussians:
             found = mixture_quantiles(mean, spread, weights.flatten(0, 1), wanted.flatten(0, 1))
             z.append(found.reshape(levels.shape[:2]))
             t.append((z[-1][..., None] - before) / lower[..., k, k])
-            state = self._step(state, t[-1][..., None], k)[1]
+            state = self._moved(state, t[-1][..., None], k)
         return torch.stack(z, -1)
+
+    def between(self, known: Tensor, low: Tensor, high: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-amounts of the last h labels between two ends, given those of the first e, with log weights.
+
+        The mixture is in the basis of Helmert's contrasts, in which coordinate k compares label k + 1 with those before
+        it. So the bounds of a hidden label are bounds on one coordinate once those before it are drawn.
+
+        Args:
+            known: log-amounts of the first labels (S, N, e), or (1, N, e).
+            low: lower ends of the others (N, h).
+            high: upper ends.
+            uniform: uniform numbers (S, h, 2).
+
+        Returns:
+            Log-amounts (S, N, h), and the log density of the known contrasts plus log P of the bounds (S, N).
+        """
+        logs, state = list(known.unbind(-1)), self.mixture.log_weights[None]
+        t: list[Tensor] = []  # of the coordinates so far, (S, N, M) each
+        log_p, n_known, total = known.new_zeros(1, 1), known.shape[-1], torch.zeros_like(logs[0])
+        for k in range(n_known + low.shape[-1] - 1):
+            terms = [self.lower[..., k, j] * t[j] for j in range(k)]
+            start, scale = sum(terms, self.mixture.location[..., k][None]), self.lower[..., k, k]
+            total, norm = total + logs[k], math.sqrt((k + 1) * (k + 2))
+            if k + 1 < n_known:
+                z = (total - (k + 1) * logs[k + 1]) / norm
+            else:
+                h = k + 1 - n_known
+                ends = [(total - (k + 1) * end[:, h]) / norm for end in (high, low)]  # z falls as the amount grows
+                places = [((end[..., None] - start) / scale)[..., None] for end in ends]
+                (at, member), log_mass = _between(
+                    state, self.means[..., k], self.mixture.log_widths, places, uniform[:, h]
+                )
+                scale_at, start_at = (part.expand(*at.shape, -1).gather(-1, member)[..., 0] for part in (scale, start))
+                z = start_at + scale_at * at
+                log_p = log_p + log_mass
+                logs.append((total - norm * z) / (k + 1))
+            t.append((z[..., None] - start) / scale)
+            state = self._moved(state, t[-1][..., None], k)
+            if k + 2 == n_known:
+                log_p = state.flatten(2).logsumexp(-1) - 0.5 * (k + 1) * LOG_2PI
+        drawn = logs[n_known:]
+        return torch.stack(drawn, -1) if drawn else known[..., :0], log_p
+
+
+def _between(
+    state: Tensor, means: Tensor, log_widths: Tensor, places: list[Tensor], uniform: Tensor
+) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """One coordinate of a mixture between two ends: a draw and its member, and the log probability.
+
+    Args:
+        state: log weights of the components (S, N, M, K), up to a constant.
+        means: of the coordinate (N, M, K).
+        log_widths: (M, K).
+        places: the ends, low and high (S, N, M, 1).
+        uniform: two uniform numbers for each draw (S, 2).
+
+    Returns:
+        The draw (S, N) in the scale of its member, the member (S, N, 1); log probabilities (S, N).
+    """
+    low, high = ((place - means) / log_widths.exp() for place in places)
+    turned = low + high > 0.0  # the lower tail is exact further out
+    low, high = torch.where(turned, -high, low), torch.where(turned, -low, high)
+    log_low, log_high = torch.special.log_ndtr(low), torch.special.log_ndtr(high)
+    log_mass = (log_high + torch.log1p(-torch.exp(log_low - log_high))).nan_to_num(nan=-math.inf)
+    terms = (state + log_mass).flatten(2)  # (S, N, M K)
+    log_p = terms.logsumexp(-1) - state.flatten(2).logsumexp(-1)
+    shape = (len(uniform), *terms.shape[1:])
+    chances = torch.softmax(terms, -1).cumsum(-1).expand(shape).contiguous()
+    picked = torch.searchsorted(chances, uniform[:, :1, None].expand(*shape[:2], 1).contiguous())
+    picked = picked.clamp_max(shape[-1] - 1)
+    low, high, turn, mean, width = (
+        part.expand_as(log_mass).flatten(2).expand(shape).gather(-1, picked)[..., 0]
+        for part in (low, high, turned, means, log_widths.exp())
+    )
+    below, above = torch.special.ndtr(low), torch.special.ndtr(high)
+    level = below + uniform[:, 1:] * (above - below)
+    at = torch.where(level > 0.0, torch.special.ndtri(level), high)
+    at = torch.minimum(torch.maximum(at, low), high)
+    return (mean + width * torch.where(turn, -at, at), picked // log_widths.shape[-1]), log_p
 
 
 # -- presence ----------------------------------------------------------------------------------------------------------
@@ -331,6 +418,16 @@ def by_support(there: Tensor, per_pair: int, per_point: int) -> Iterator[tuple[T
             yield tuple(torch.as_tensor(one, device=there.device) for one in answer)  # type: ignore[misc]
 
 
+def _sobol(dim: int, points: int, seed: int | list[int]) -> Array:
+    """Scrambled Sobol points (points, dim)."""
+    random = np.random.default_rng(seed)
+    try:
+        sobol = qmc.Sobol(dim, scramble=True, rng=random)
+    except TypeError:  # before SciPy 1.15
+        sobol = qmc.Sobol(dim, scramble=True, seed=random)
+    return np.asarray(sobol.random(points))
+
+
 @lru_cache(maxsize=32)
 def _net(n_normals: int, n_uniforms: int, points: int) -> tuple[Tensor, Tensor]:
     """Scrambled Sobol points as normal (n, nets, points) and uniform numbers, in order of one more coordinate.
@@ -339,12 +436,7 @@ def _net(n_normals: int, n_uniforms: int, points: int) -> tuple[Tensor, Tensor]:
     """
     nets = []
     for seed in range(NETS):
-        random = np.random.default_rng([seed, points])
-        try:
-            sobol = qmc.Sobol(1 + n_normals + n_uniforms, scramble=True, rng=random)
-        except TypeError:  # before SciPy 1.15
-            sobol = qmc.Sobol(1 + n_normals + n_uniforms, scramble=True, seed=random)
-        net = sobol.random(points)
+        net = _sobol(1 + n_normals + n_uniforms, points, [seed, points])
         nets.append(net[np.argsort(net[:, 0], kind="stable"), 1:])
     table = torch.as_tensor(np.stack(nets)).permute(2, 0, 1).clamp(1e-9, 1.0 - 1e-7)
     return torch.special.ndtri(table[:n_normals]).float().contiguous(), table[n_normals:].float().contiguous()
@@ -589,6 +681,51 @@ class LogRatioRows(SimplexRows):
             chances = presence_chances(log_odds.clamp(-ODDS_LIMIT, ODDS_LIMIT))
             logs = logs.masked_fill(~draw_presence(*chances, torch.rand(logs.shape, **kind)), -math.inf)
         return torch.log_softmax(logs, -1)
+
+    def draw_between(self, bounds: Bounds, uniform: Tensor) -> WeightedDraws:
+        """Draws of rows of which some parts are hidden (S, N, L), and the log likelihood that each stands for.
+
+        Args:
+            bounds: of the N rows.
+            uniform: uniform numbers (S, L, 2).
+        """
+        if not self.may_be_zero and bool((bounds.values == 0.0).any()):
+            raise InputError("D holds a zero without a limit, but here every label is always there; give below=limits.")
+        logs = torch.as_tensor(bounds.values, device=self.device).log()
+        low, high = (torch.as_tensor(end, device=self.device).log() for end in (bounds.low, bounds.high))
+        draws = logs.expand(len(uniform), -1, -1).clone()
+        log_weights = draws.new_zeros(draws.shape[:2])
+        step = max(1, CHUNK_ELEMENTS // (8 * len(uniform) * self.n_components))
+        for index, labels, n_known in bounds.patterns():
+            for part in np.split(index, range(step, len(index), step)):
+                drawn, log_p = self._draw_pattern(part, labels, n_known, logs[part], low[part], high[part], uniform)
+                draws[:, part[:, None], labels] = drawn
+                log_weights[:, part] = log_p
+        return WeightedDraws(torch.softmax(draws, -1), log_weights)
+
+    def _draw_pattern(
+        self, rows: Index, labels: list[int], n_known: int, logs: Tensor, low: Tensor, high: Tensor, uniform: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Log-amounts (S, b, s) of rows that show the same, and their log likelihoods (S, b)."""
+        there, first = self._mask(labels), labels[: max(n_known, 1)]
+        log_weights, log_p = self.take(rows).reweighed(there, ~there)
+        known = logs[None][..., first]
+        if not n_known:  # the first is drawn evenly on the scale of logarithms
+            ends = low[:, first], high[:, first]
+            known = ends[0] + uniform[:, None, :1, 0] * (ends[1] - ends[0])
+            log_p = log_p + (ends[1] - ends[0]).log()[:, 0]
+        else:
+            log_p = log_p - torch.log_softmax(known[0], -1).sum(-1) - 0.5 * math.log(n_known)
+        if len(labels) == 1:
+            return known.expand(len(uniform), -1, -1), log_p.expand(len(uniform), -1)
+        smaller = torch.as_tensor(helmert(len(labels))).to(self.basis)
+        mixture = replace(self.mixture.take(rows).mapped(smaller @ self.basis.T[labels]), log_weights=log_weights)
+        rest = labels[len(first) :]
+        drawn, log_q = Gaussians(mixture).between(
+            known, low[:, rest], high[:, rest], uniform[:, labels][:, len(first) :]
+        )
+        parts = torch.cat([known.expand(len(uniform), -1, -1), drawn.expand(len(uniform), -1, -1)], -1)
+        return parts, log_p + log_q
 
     # -- shares, by quasi-random draws -------------------------------------------------------------------------------
 
@@ -1217,6 +1354,67 @@ class LogRatioSimplex(SimplexDistribution):
         self, mixture: Mixture, batch_shape: Size | Sequence[int] | None = None, validate_args: bool | None = None
     ) -> None:
         super().__init__(LogRatioRows(mixture), batch_shape, torch.float64, validate_args)
+
+    def log_prob(self, value: Any, *, below: Any = None, between: Any = None) -> Tensor:
+        """Log density at value (..., *batch, L); with limits, the log likelihood of rows with hidden parts.
+
+        That is the density of the proportions among the exact parts times the probability of the hidden ones' bounds
+        given those: exact for one hidden part, else by :meth:`condition_bounds`, whose ``log_prob_std_error`` is the
+        standard error.
+
+        Args:
+            value: label distributions (..., *batch, L); with limits, shares or amounts of every row (N, L).
+            below: limits, as :meth:`condition_bounds` takes them.
+            between: lower and upper ends, in the same way.
+
+        Returns:
+            One number per label distribution (..., *batch), in nats.
+        """
+        if below is None and between is None:
+            return super().log_prob(value)
+        return self.condition_bounds(value, below=below, between=between).log_prob_known
+
+    @torch.no_grad()
+    def condition_bounds(
+        self, D: Any, *, below: Any = None, between: Any = None, n_draws: int = BOUND_DRAWS
+    ) -> ConditionedDraws:
+        """The distribution of all shares when some are exact and others known to lie below a limit, or between two.
+
+        Exact values and limits are shares of one whole or amounts in one unit. The total of a row carries no
+        information: shares that do not sum to one leave open what the rest is. A hidden part is there, in an amount
+        between its ends. If no part of a row is exact, all amounts of the first one, on the scale of logarithms, are
+        taken to be equally likely before.
+
+        Args:
+            D: shares or amounts (N, L), ignored where hidden; None with ``between`` for all parts.
+            below: limits (N, L), NaN where exact: a part is hidden unless its value is larger. Or a limit for each
+                label, (L,), a dict, or one number: parts that are NaN or smaller are hidden.
+            between: lower and upper ends of hidden parts, (N, L) each, NaN where exact.
+            n_draws: quasi-random draws per row.
+
+        Returns:
+            Weighted draws of the shares; ``log_prob_known`` is the log likelihood of what is known (*batch,).
+
+        Raises:
+            InputError: bounds do not fit the rows, or nothing of a row is known.
+
+        Example:
+            A standard normal log-ratio of two parts, of which the second is at most equal to the first.
+
+            >>> one, zero = torch.ones(1, 1, 1, 1).double(), torch.zeros(1, 1, 1).double()
+            >>> dist = LogRatioSimplex(Mixture(zero, zero, one, zero, zero[0]))
+            >>> dist.log_prob([[1.0, torch.nan]], below=1.0).exp()
+            tensor([0.5000], dtype=torch.float64)
+        """
+        bounds = Bounds.of(D, below, between, self.label_names)
+        if bounds.values.shape != (len(self), self.n_labels):
+            raise InputError(
+                f"D has shape {bounds.values.shape}; the distribution has {len(self)} rows of {self.n_labels} labels."
+            )
+        uniform = torch.as_tensor(
+            _sobol(2 * self.n_labels, check_draws(n_draws, len(self) * self.n_labels, least=2), 0)
+        )
+        return ConditionedDraws(self, self.rows.draw_between(bounds, uniform.unflatten(1, (-1, 2)).to(self.device)))
 
     def prob_support(self, present: Any) -> Tensor:
         """Exact probability that these labels are there and all others absent (*batch,).

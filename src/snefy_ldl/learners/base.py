@@ -271,7 +271,7 @@ class Learner(Estimator, ABC):
 
     @abstractmethod
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        """Learn from clean arrays."""
+        """Learn from clean arrays, and from what :meth:`fit` of a subclass passes on."""
 
     @abstractmethod
     def _predict(self, X: Array) -> Array:
@@ -297,12 +297,13 @@ class Learner(Estimator, ABC):
 
     # The shared contract --------------------------------------------------------------------------------------------
 
-    def fit(self: Self, X: Any, D: Any) -> Self:
+    def fit(self: Self, X: Any, D: Any = None, *, y: Any = None) -> Self:
         """Learn from features and label distributions.
 
         Args:
             X: Features (N, d): array, DataFrame (text and gaps are read) or sparse matrix; NaN is a missing cell.
             D: Label distributions (N, L), rows that sum to one; the names of a DataFrame come back out of ``predict``.
+            y: Another name of D.
 
         Returns:
             The learner itself.
@@ -310,6 +311,10 @@ class Learner(Estimator, ABC):
         Raises:
             InputError: Rows, labels or hyperparameters that break a rule.
         """
+        return self._fit_to(X, y if D is None else D)
+
+    def _fit_to(self: Self, X: Any, D: Any, **more: Any) -> Self:
+        """Check the tables, and learn from them and from what else there is."""
         self._check_params()
         columns = learn_columns(X, self.columns or "auto") if is_frame(X) or has_gaps(X) else None
         if columns is not None:
@@ -327,7 +332,7 @@ class Learner(Estimator, ABC):
         if (floor := share_floor(labels)) < PREDICTED_SHARE_FLOOR:
             self.share_floor_ = floor
         with few_threads(features.size):
-            self._fit(features, np.ascontiguousarray(labels), numpy_random(self.random_state))
+            self._fit(features, np.ascontiguousarray(labels), numpy_random(self.random_state), **more)
         return self
 
     def predict(self, X: Any) -> Any:

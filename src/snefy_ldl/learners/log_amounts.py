@@ -119,7 +119,7 @@ class LogAmounts:
         Args:
             gap: deviations of log shares from a centre (N, L), zero where a label is absent.
             supports: of the rows.
-            weights: of the rows (N,), one on average.
+            weights: of the rows (N,), which sum to how many they stand for.
             start: of nearly the same rows; None starts from a sphere.
             moves: whether the mean is learned, or stays where it starts.
 
@@ -187,7 +187,7 @@ def stack_guides(guides: Array, logs: Array, supports: Supports, cov: Array, wei
     solved = weights[:, None] * supports.solve(cov, np.where(supports.there, guides, 0.0))[0]
     inner = np.einsum("gnl,hnl->gh", solved, guides)
     target = np.einsum("gnl,nl->g", solved, logs)
-    prior = EQUAL_WEIGHT_ROWS / len(logs) * np.diag(inner)
+    prior = EQUAL_WEIGHT_ROWS / weights.sum() * np.diag(inner)
     inner, target = inner + np.diag(prior) + 1e-12 * np.trace(inner) * np.eye(n_guides), target + prior / n_guides
     if not inner.any():
         return np.full(n_guides, 1.0 / n_guides)

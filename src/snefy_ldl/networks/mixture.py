@@ -280,7 +280,7 @@ def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int,
 
     Args:
         net: at its start.
-        rows: what all members see.
+        rows: what all members see; N rows, or several draws of them, one after the other (C·N), in turn.
         back: from whitened log-ratios to log-amounts (L, P).
         owner: the member that does not learn from each row (N,).
         max_iter: most steps.
@@ -289,7 +289,8 @@ def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int,
     Returns:
         The trained net.
     """
-    n_rows, n_members = len(rows), len(net.centres)
+    n_rows, n_members = len(owner), len(net.centres)
+    copies = [rows.take(part) for part in torch.arange(len(rows)).split(n_rows)] if len(rows) > n_rows else [rows]
     random = torch.Generator().manual_seed(seed)
     owners, returns = torch.as_tensor(owner), torch.as_tensor(back).float()
     learns = (owners != torch.arange(n_members)[:, None]).float()
@@ -298,9 +299,9 @@ def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int,
     def held_out(log_prob: Tensor | None = None) -> Tensor:
         with torch.no_grad():
             if log_prob is None:
-                log_prob = torch.cat(
-                    [net.log_prob(rows.take(part)) for part in torch.arange(n_rows).split(BATCH_ROWS)], 1
-                )
+                parts = torch.arange(n_rows).split(BATCH_ROWS)
+                values = [torch.cat([net.log_prob(copy.take(part)) for part in parts], 1) for copy in copies]
+                log_prob = torch.stack(values).mean(0)
             return log_prob.detach().gather(0, owners[None])[0]
 
     best = held_out()
@@ -311,9 +312,10 @@ def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int,
     adam = Adam([(slow, SLOW_RATE, WEIGHT_DECAY), (fast, FAST_RATE, 0.0), ([turn], TURN_RATE, 0.0)], (0.9, 0.98))
     for step in range(max_iter + 1):
         chosen = None if whole else torch.randperm(n_rows, generator=random)[:BATCH_ROWS]
-        log_prob = net.log_prob(rows if chosen is None else rows.take(chosen))
+        copy = copies[step % len(copies)]
+        log_prob = net.log_prob(copy if chosen is None else copy.take(chosen))
         if step and step % LOOK_EVERY == 0:
-            values = held_out(log_prob if whole else None)
+            values = held_out(log_prob if whole and len(copies) == 1 else None)
             if values.sum() > best.sum():
                 best, best_step, state = values, step, net.state()
             elif step - best_step > PATIENCE:
@@ -322,7 +324,7 @@ def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int,
         loss = -(log_prob * share).sum() / share.sum()
         if rows.there is None:
             few = torch.randperm(n_rows, generator=random)[:MEAN_ROWS]
-            seen, counts = rows.take(few), learns[:, few]
+            seen, counts = copy.take(few), learns[:, few]
             entropy = -(seen.shares * net.mean_shares(seen, returns, random).clamp_min(1e-12).log()).sum(-1)
             loss = loss + MEAN_WEIGHT * (entropy * counts).sum() / counts.sum().clamp_min(1.0)
         loss.backward()

@@ -111,13 +111,14 @@ class Enhancer(ScaledLearner):
     def _enhance(self, X: Array, relevant: Mask, random: np.random.RandomState) -> Array:
         """Distributions (N, L) of rows whose logical labels are known."""
 
-    def fit(self: Self, X: Any, D: Any) -> Self:
+    def fit(self: Self, X: Any, D: Any = None, *, y: Any = None) -> Self:
         """Recover label distributions.
 
         Args:
             X: Features (N, d): array, DataFrame or sparse matrix.
             D: Logical labels (N, L): 1 where a label applies to a row, 0 where it does not; names of a DataFrame come
                 back out.
+            y: Another name of D.
 
         Returns:
             The enhancer itself.
@@ -125,7 +126,7 @@ class Enhancer(ScaledLearner):
         Raises:
             InputError: Rows, labels or hyperparameters that break a rule.
         """
-        relevant, names = check_logical(D, check_features(X).shape[0])
+        relevant, names = check_logical(y if D is None else D, check_features(X).shape[0])
         shares: Any = closed_logical(relevant)
         if names is not None:
             import pandas as pd  # labels came as a DataFrame, so it is there

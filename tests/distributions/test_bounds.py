@@ -1,0 +1,133 @@
+"""Parts known to lie within bounds: likelihoods and draws against plain simulation and closed forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from snefy_ldl import LogRatioSimplex
+from snefy_ldl.distributions.logratio import Mixture
+from snefy_ldl.errors import InputError
+
+N, M, K, L = 3, 2, 4, 5
+
+
+def make_dist(presence: bool = False) -> LogRatioSimplex:
+    random = np.random.default_rng(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.as_tensor(random.normal(size=shape))
+
+    weights = torch.log_softmax(normal(N, M * K), -1).reshape(N, M, K)
+    factor = torch.eye(L - 1).double() + 0.3 * normal(N, M, L - 1, L - 1)
+    odds = (normal(N, M, L), normal(M, K, L)) if presence else (None, None)
+    return LogRatioSimplex(
+        Mixture(weights, 0.5 * normal(N, M, L - 1), factor, normal(M, K, L - 1), 0.3 * normal(M, K), *odds)
+    )
+
+
+@pytest.fixture(scope="module")
+def dist() -> LogRatioSimplex:
+    return make_dist()
+
+
+@pytest.fixture(scope="module")
+def amounts(dist: LogRatioSimplex) -> Any:
+    """One row of amounts that do not sum to one."""
+    return 7.0 * dist.sample((), torch.Generator().manual_seed(1)).numpy()
+
+
+@pytest.fixture(scope="module")
+def draws(dist: LogRatioSimplex) -> Any:
+    return dist.sample((200_000,), torch.Generator().manual_seed(2)).numpy()
+
+
+def test_no_hidden_part_is_the_density(dist: LogRatioSimplex, amounts: Any) -> None:
+    nothing = np.full((N, L), np.nan)
+    np.testing.assert_allclose(dist.log_prob(amounts, below=nothing), dist.log_prob(amounts / 7.0), atol=1e-10)
+
+
+@pytest.mark.parametrize("hidden", [[1], [1, 3], [1, 3, 4]])
+def test_bounds_next_to_one_exact_part_are_counted_among_draws(
+    dist: LogRatioSimplex, amounts: Any, draws: Any, hidden: list[int]
+) -> None:
+    labels = [0, *hidden]
+    part, shares = dist.subcomposition(labels), draws[..., labels] / draws[..., labels].sum(-1, keepdims=True)
+    limits = np.where(np.arange(len(labels)) > 0, 1.3 * amounts[:, labels], np.nan)
+    inside = (shares[..., 1:] / shares[..., :1] < (limits / amounts[:, :1])[:, 1:]).all(-1)
+    given = part.condition_bounds(amounts[:, labels], below=limits)
+    counted = inside.mean(0)
+    error = np.sqrt(counted * (1 - counted) / len(draws)) + np.asarray(given.log_prob_std_error) * counted
+    assert (np.abs(given.log_prob_known.exp().numpy() - counted) < 4.5 * error).all()  # false alarms: 1 in 50,000
+    assert bool((given.log_prob_std_error == 0.0).all()) is (len(hidden) == 1)  # exact for one hidden part
+    for row in range(N):
+        np.testing.assert_allclose(given.mean[row], shares[inside[:, row], row].mean(0), atol=0.01)
+    lower = part.condition_bounds(None, between=(0.5 * amounts[:, labels], 2 * amounts[:, labels]))
+    assert torch.isfinite(lower.log_prob_known).all()
+
+
+def test_several_exact_parts_multiply_by_their_density(dist: LogRatioSimplex, amounts: Any) -> None:
+    exact, limit = [0, 2, 3, 4], 1.2 * amounts[:, 1]
+    value = dist.log_prob(
+        np.where(np.arange(L) == 1, np.nan, amounts), below=np.where(np.arange(L) == 1, limit[:, None], np.nan)
+    )
+    known = amounts[:, exact] / amounts[:, exact].sum(1, keepdims=True)
+    totals = dist.condition_ratios({(0, r): amounts[:, 0] / amounts[:, r] for r in exact[1:]})
+    share = torch.as_tensor(limit / (limit + amounts[:, exact].sum(1)))
+    chance = totals.rest.marginal(totals.groups.index([1])).cdf(share)
+    np.testing.assert_allclose(value, dist.subcomposition(exact).log_prob(known) + chance.log(), atol=1e-9)
+
+
+def test_classes_of_all_parts_are_counted_among_draws(dist: LogRatioSimplex, amounts: Any, draws: Any) -> None:
+    low, high = 0.6 * amounts, 1.6 * amounts
+    given = dist.condition_bounds(None, between=(low, high), n_draws=4096)
+    # the total has a flat logarithm: how long a row of shares stays inside, on that scale
+    logs = np.log(draws)
+    stay = np.maximum((np.log(high) - logs).min(-1) - (np.log(low) - logs).max(-1), 0.0)
+    error = stay.std(0) / stay.mean(0) / len(draws) ** 0.5
+    assert (np.abs(given.log_prob_known.numpy() - np.log(stay.mean(0))) < 4.5 * error).all()
+
+
+def test_absent_and_hidden_are_different() -> None:
+    dist = make_dist(presence=True)
+    draws = dist.sample((100_000,), torch.Generator().manual_seed(3)).numpy()
+    D = np.array([[0.5, 0.0, np.nan, 0.0, 0.0]] * N)
+    inside = (
+        (draws[..., [1, 3, 4]] == 0).all(-1) & (draws[..., [0, 2]] > 0).all(-1) & (draws[..., 2] < 0.4 * draws[..., 0])
+    )
+    given = dist.log_prob(D, below=np.where(np.isnan(D), 0.2, np.nan)).exp().numpy()
+    counted = inside.mean(0)
+    assert (np.abs(given - counted) < 4.5 * np.sqrt(counted / len(draws)) + 1e-6).all()
+    with pytest.raises(InputError, match="zero without a limit"):
+        make_dist().log_prob(D, below=np.where(np.isnan(D), 0.2, np.nan))
+
+
+def test_far_tails_stay_finite(dist: LogRatioSimplex, amounts: Any) -> None:
+    tiny = dist.condition_bounds(np.where(np.arange(L) < 3, np.nan, amounts), below=1e-30)
+    assert torch.isfinite(tiny.log_prob_known).all()
+    assert (tiny.mean[:, :3] <= 1e-30).all()
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"below": -1.0}, "must be positive"),
+        ({"below": 100.0}, "nothing is known"),
+        ({"below": np.ones(3)}, "below must be one limit"),
+        ({"below": {9: 1.0}}, "none of the labels"),
+        ({"between": 1.0}, "two tables"),
+        ({"between": (np.ones((N, L)), np.ones((N, L)))}, "larger than the lower"),
+        ({"below": 1.0, "between": (0, 1)}, "one of them"),
+        ({"below": np.full((N, L), np.nan), "between": None}, None),
+    ],
+)
+def test_wrong_bounds_are_named(dist: LogRatioSimplex, amounts: Any, limits: Any, words: str | None) -> None:
+    if words is None:
+        with pytest.raises(InputError, match="D is nan at row 0, column 0"):
+            dist.log_prob(np.full((N, L), np.nan), **limits)
+        return
+    with pytest.raises(InputError, match=words):
+        dist.log_prob(amounts, **limits)
