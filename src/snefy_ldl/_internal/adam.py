@@ -41,11 +41,11 @@ class Adam:
         }
 
     @torch.no_grad()
-    def step(self, share: float = 1.0) -> None:
+    def step(self, share: float | Tensor = 1.0) -> None:
         """One update of every parameter that has a gradient, which is then forgotten.
 
         Args:
-            share: of each group's rate.
+            share: of each group's rate; a tensor where the step is captured for a GPU.
         """
         if self.before_step is not None:
             self.before_step()
@@ -56,7 +56,7 @@ class Adam:
             for p in params:
                 p.grad = None
 
-    def _update(self, params: list[Tensor], rate: float, decay: float) -> None:
+    def _update(self, params: list[Tensor], rate: float | Tensor, decay: float) -> None:
         first, second, counts = (list(values) for values in zip(*(self.state[p] for p in params)))
         torch._foreach_add_(counts, 1.0)
         torch._fused_adamw_(
@@ -68,8 +68,8 @@ class Adam:
 class SGD(Adam):
     """Gradient descent without momentum, one of the readings of the paper's recipe."""
 
-    def _update(self, params: list[Tensor], rate: float, decay: float) -> None:
-        torch._foreach_add_(params, gradients(params), alpha=-rate)
+    def _update(self, params: list[Tensor], rate: float | Tensor, decay: float) -> None:
+        torch._foreach_add_(params, torch._foreach_mul(gradients(params), -rate))
 
 
 def gradients(params: list[Tensor]) -> list[Tensor]:

@@ -662,11 +662,13 @@ class Objective(ABC):
         left_out: part of every row's log likelihood (N,) that no network changes and :meth:`log_prob` leaves out; None
             for nothing. Reports of a fit include it.
         last: the pass of the last training step, and its size: making one takes longer than using it.
+        can_be_captured: whether a step never waits for a number from the GPU, so that a CUDA graph can hold it.
     """
 
     background: Tensor | None = None
     left_out: Tensor | None = None
     last: tuple[tuple[int, ...], Pass] | None = None
+    can_be_captured = False
 
     @abstractmethod
     def labels(self, index: Tensor) -> Any:
@@ -738,6 +740,8 @@ class Shares(Objective):
         net: gives the background.
         group: which of the G tables each member uses (K,).
     """
+
+    can_be_captured = True
 
     def __init__(self, logs: Tensor, net: SnefyNet, group: Tensor) -> None:
         self.logs, self.group = logs, group

@@ -32,6 +32,7 @@ from snefy_ldl.training.policy import POLICY, Schedule
 from snefy_ldl.training.prepare import Problem, build_net, make_objective
 from snefy_ldl.training.steps import (
     Copies,
+    GraphedStep,
     evaluate,
     live_tensors,
     make_optimizer,
@@ -255,6 +256,7 @@ class Course:
         self.optimizer = optimizer or make_optimizer(net, schedule)
         self.run = Run([math.inf] * net.n_members, [-1] * net.n_members)
         self.best, self.before = Copies(live_tensors(net)), Copies(live_tensors(net, self.optimizer))
+        self.graphs: dict[Objective, GraphedStep] = {}
 
     @property
     def stopped(self) -> list[bool]:
@@ -413,7 +415,7 @@ class Stack(Course):
         rows = torch.cat([rows, rows[:, : n_steps * self.batch_size - rows.shape[1]]], 1)
         first, last = number * n_steps, self.schedule.epochs * n_steps
         rates = [self.schedule.rate((first + step) / last) * self.run.rate_factor for step in range(n_steps)]
-        work = self.net, self.X, self.learnt, self.optimizer, rows, self.batch_size, rates, self.weights
+        work = self.net, self.X, self.learnt, self.optimizer, rows, self.batch_size, rates, self.weights, self.graphs
         if isinstance(self.net.backbone, StackedMLP):  # draws nothing
             return run_steps(*work)
         with seeded(derive_seed(self.seeds[0], 2, number), rows.device):
