@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from snefy_ldl._internal.types import Array
+    from snefy_ldl.conformal import ConformalIntervals
     from snefy_ldl.snefy import SnefyLDL
 
 
@@ -136,42 +139,59 @@ def _typed_cells(cells: Any) -> Any:
         return cells.where(cells != "", None)
 
 
-def calibrated_levels(state: dict[str, Any]) -> list[float]:
-    """Levels of a stored calibration.
+def load_intervals(folder: Path, model: Any) -> ConformalIntervals | None:
+    """Load the conformal intervals of a saved model.
 
     Args:
-        state: what :func:`snefy_ldl.persistence.load_calibration` gives.
+        folder: of the model.
+        model: loaded from it.
 
     Returns:
-        Its confidence levels, also where there is only one.
-
-    Example:
-        >>> calibrated_levels({"confidence_level": 0.9})
-        [0.9]
+        The intervals; None if the model is not calibrated, or by folds, whose models the folder does not hold.
     """
-    levels = state["confidence_level"]
-    return list(levels) if isinstance(levels, list) else [levels]
-
-
-def calibrated_intervals(model: SnefyLDL, state: dict[str, Any] | None, level: float) -> Callable[[Any], Any] | None:
-    """Features to calibrated intervals (N, L, 2).
-
-    Args:
-        model: the fitted model.
-        state: its stored calibration, or None.
-        level: confidence level.
-
-    Returns:
-        A function of features; None where there is no calibration of that level.
-    """
-    if state is None or level not in calibrated_levels(state):
-        return None
     from snefy_ldl.conformal import ConformalIntervals
+    from snefy_ldl.persistence import load_calibration
 
-    calibrated, levels = ConformalIntervals.from_dict(model, state), calibrated_levels(state)
-    if not isinstance(state["confidence_level"], list):
-        return calibrated.predict_interval
-    return lambda X: calibrated.predict_interval(X)[..., levels.index(level)]
+    state = load_calibration(folder)
+    return None if state is None or state["folds"] is not None else ConformalIntervals.from_dict(model, state)
+
+
+def calibrated_levels(calibrated: ConformalIntervals | None) -> list[float]:
+    """The confidence levels of a calibration.
+
+    Args:
+        calibrated: conformal intervals, or None.
+
+    Returns:
+        Its levels, also where there is only one; none without a calibration.
+    """
+    levels: Any = [] if calibrated is None else calibrated.confidence_level
+    return list(levels) if isinstance(levels, (list, tuple)) else [levels]
+
+
+def calibrated_ends(calibrated: ConformalIntervals, X: Any) -> Array:
+    """Calibrated intervals at all levels (N, L, 2, levels).
+
+    Args:
+        calibrated: conformal intervals.
+        X: features (N, d).
+    """
+    ends = calibrated.predict_interval(X)
+    return ends if ends.ndim == 4 else ends[..., None]
+
+
+def interval_maker(model: Any, calibrated: ConformalIntervals | None, level: float) -> Callable[[Any], Array]:
+    """Features to intervals (N, L, 2): calibrated ones, or the model's own if there are none of that level.
+
+    Args:
+        model: a fitted model.
+        calibrated: its conformal intervals, or None.
+        level: confidence level.
+    """
+    if calibrated is None or level not in calibrated_levels(calibrated):
+        return lambda X: model.predict_interval(X, level)
+    place = calibrated_levels(calibrated).index(level)
+    return lambda X: calibrated_ends(calibrated, X)[..., place]
 
 
 def prediction_columns(model: SnefyLDL, X: Any, intervals: Callable[[Any], Any] | None) -> dict[str, Any]:

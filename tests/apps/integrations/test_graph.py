@@ -21,10 +21,10 @@ from snefy_ldl.errors import InputError
 @pytest.mark.parametrize("kind", [*KINDS, "paper"])
 def test_answers_as_the_model(kind: str) -> None:
     """The page is held to the same table in a browser (tests/apps/serve/test_browser.py)."""
-    case = table(kind)
-    mean, variance, quantiles = (
-        part.numpy() for part in ModelGraph(fitted(kind)[0], LEVELS)(torch.as_tensor(case["X"]))
-    )
+    case, model = table(kind), fitted(kind)[0]
+    graph = ModelGraph(model, LEVELS)
+    assert graph.encoded == (kind == "gaps")
+    mean, variance, quantiles = (part.numpy() for part in graph(torch.as_tensor(model.encode(case["X"]))))
     np.testing.assert_allclose(mean, case["mean"], atol=1e-6)
     np.testing.assert_allclose(variance, np.diagonal(case["covariance"], axis1=1, axis2=2), atol=1e-6)
     np.testing.assert_allclose(quantiles, case["quantiles"], atol=1e-5)
@@ -74,27 +74,15 @@ def test_grids_are_the_cdfs_of_the_components() -> None:
     np.testing.assert_allclose(cubic(middle), beta.cdf(scipy.special.expit(middle)), atol=2e-6)
 
 
-def test_tables_with_numbers_alone_keep_their_columns() -> None:
-    frame = pd.DataFrame(CITY.X.copy(), columns=list("abcde"))
-    frame.loc[::4, "b"] = np.nan
-    frame["b"] = frame["b"] * 3.0
-    model = SnefyLDL(n_neurons=6, epochs=1, guides=None, random_state=0).fit(frame, CITY.D)
-    graph = ModelGraph(model, levels=())
-    assert graph.inputs.names == list("abcde")
-    assert not graph.inputs.encoded
-    mean = graph(torch.as_tensor(frame.to_numpy()))[0].numpy()
-    np.testing.assert_allclose(mean, model.predict(frame), atol=1e-6)
-
-
 def test_text_columns_are_encoded_by_the_caller() -> None:
     frame = pd.DataFrame(CITY.X, columns=list("abcde")).assign(
         kind=np.where(CITY.X[:, 0] > np.median(CITY.X[:, 0]), "old", "new")
     )
     model = SnefyLDL(n_neurons=6, epochs=1, guides=None, random_state=0).fit(frame, CITY.D)
     graph = ModelGraph(model, levels=())
-    assert graph.inputs.encoded
-    assert graph.inputs.names is not None
-    assert graph.inputs.names[-1].startswith("kind=")
+    assert graph.encoded
+    assert graph.names is not None
+    assert graph.names[-1].startswith("kind=")
     mean = graph(torch.as_tensor(model.encode(frame)))[0].numpy()
     np.testing.assert_allclose(mean, model.predict(frame), atol=1e-6)
 
@@ -110,20 +98,8 @@ def test_refuses_what_no_graph_holds() -> None:
     own = SnefyLDL(guides=[LinearRegression()], **settings).fit(CITY.X, CITY.D)
     with pytest.raises(InputError, match=r"LinearRegression.*guides=None"):
         ModelGraph(own)
-    pairs = SnefyLDL(n_neurons=4, epochs=1, backbone=torch.nn.Bilinear(2, 3, 4), guides=None, random_state=0)
-    pairs.fit((torch.as_tensor(CITY.X[:, :2]), torch.as_tensor(CITY.X[:, 2:])), CITY.D)
-    with pytest.raises(InputError, match=r"float64 \(rows, 2\).*single tensor"):
-        ModelGraph(pairs)
+    network = SnefyLDL(n_neurons=4, epochs=1, backbone=torch.nn.Linear(5, 4), random_state=0).fit(CITY.X, CITY.D)
+    with pytest.raises(InputError, match="features that it computes"):
+        ModelGraph(network)
     with pytest.raises(InputError, match="between 0 and 1"):
         ModelGraph(fitted("plain")[0], levels=(0.5, 1.0))
-
-
-def test_a_network_of_ones_own() -> None:
-    model = SnefyLDL(n_neurons=4, n_members=2, epochs=1, backbone=torch.nn.Linear(5, 4), random_state=0)
-    X = (CITY.X - CITY.X.mean(0)) / CITY.X.std(0)
-    graph = ModelGraph(model.fit(X, CITY.D), LEVELS)
-    assert graph.inputs.words().endswith("float64 (rows, 5)")
-    mean, variance, quantiles = (part.numpy() for part in graph(torch.as_tensor(X)))
-    np.testing.assert_allclose(mean, model.predict(X), atol=1e-6)
-    np.testing.assert_allclose(variance, model.predict_var(X), atol=1e-6)
-    np.testing.assert_allclose(quantiles, model.predict_quantiles(X, LEVELS), atol=1e-5)

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from commands import fail, run
-from integration_models import CITY, fitted
-from snefy_ldl import SnefyHead, SnefyLDL
+from integration_models import fitted
 from snefy_ldl.apps.integrations.graph import LEVELS
 from snefy_ldl.apps.integrations.onnx import export_onnx
 from snefy_ldl.errors import InputError
@@ -29,34 +27,17 @@ def test_onnxruntime_answers_as_the_model(kind: str, tmp_path: Path) -> None:
     file = export_onnx(model, tmp_path / "model.onnx")
     session = runtime.InferenceSession(file)
     assert [one.name for one in session.get_outputs()] == ["mean", "variance", "quantiles"]
-    mean, variance, quantiles = session.run(None, {"features": X})
+    numbers = model.encode(X)
+    mean, variance, quantiles = session.run(None, {"features": numbers})
     np.testing.assert_allclose(mean, model.predict(X), atol=1e-5)
     np.testing.assert_allclose(variance, model.predict_var(X), atol=1e-5)
     np.testing.assert_allclose(quantiles, model.predict_quantiles(X, LEVELS), atol=1e-5)
-    single = session.run(["mean"], {"features": X[:1]})[0]
+    single = session.run(["mean"], {"features": numbers[:1]})[0]
     np.testing.assert_allclose(single, mean[:1], atol=1e-6)
     words = session.get_modelmeta().custom_metadata_map
     assert json.loads(words["labels"]) == [str(label) for label in model.label_names_]
     assert json.loads(words["levels"]) == list(LEVELS)
     assert session.get_inputs()[0].type == "tensor(double)"
-
-
-@pytest.mark.slow
-def test_a_network_of_ones_own_and_its_pixels(tmp_path: Path) -> None:
-    for package in ("onnx", "onnxscript"):
-        pytest.importorskip(package, reason="ONNX files need the extra onnx")
-    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
-    torch.manual_seed(0)
-    body = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(32, 4))
-    head = SnefyHead(4, n_labels=3, n_neurons=4, n_readouts=2).start_from(CITY.D)
-    torch.nn.init.normal_(head.net.head_weight)
-    images = np.random.default_rng(0).integers(0, 256, (9, 1, 6, 6), dtype=np.uint8)
-    model = SnefyLDL.from_head(body, head, images)
-    session = runtime.InferenceSession(export_onnx(model, tmp_path / "model.onnx", ()))
-    mean, variance = session.run(None, {"features": images})
-    np.testing.assert_allclose(mean, model.predict(images), atol=1e-5)
-    np.testing.assert_allclose(variance, model.predict_var(images), atol=1e-5)
-    assert "uint8 (rows, 1, 6, 6)" in session.get_modelmeta().custom_metadata_map["input"]
 
 
 def test_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from snefy_ldl.conformal import ConformalIntervals
     from snefy_ldl.datasets.table_files import Progress
 
 #: Endings of pictures.
@@ -327,20 +328,25 @@ def level_list(levels: list[float]) -> str:
     return ", ".join(f"{level:g}" for level in levels)
 
 
-def note_other_levels(levels: list[float], level: float) -> bool:
-    """Print a note where a model is calibrated, but not for a level.
+def noted_intervals(folder: Path, model: Any, level: float) -> ConformalIntervals | None:
+    """The calibrated intervals of a model folder; prints a note if they are of other levels.
 
     Args:
-        levels: For which it is calibrated.
-        level: The one that is asked for.
+        folder: Of the model.
+        model: Loaded from it.
+        level: The confidence level that is asked for.
 
     Returns:
-        Whether the level is missing.
+        The intervals; None if there are none of that level.
     """
-    if level in levels:
-        return False
-    note(f"calibrated for {level_list(levels)} only; intervals of level {level:g} are the model's own")
-    return True
+    from snefy_ldl.apps.rows import calibrated_levels, load_intervals
+
+    calibrated = load_intervals(folder, model)
+    if calibrated is None or level in calibrated_levels(calibrated):
+        return calibrated
+    others = level_list(calibrated_levels(calibrated))
+    note(f"calibrated for {others} only; intervals of level {level:g} are the model's own")
+    return None
 
 
 def vote_columns(text: str) -> tuple[str, str, str]:

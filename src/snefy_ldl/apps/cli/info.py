@@ -23,7 +23,7 @@ from snefy_ldl.apps.cli.common import (
     training_rows,
 )
 from snefy_ldl.apps.cli.entry import command
-from snefy_ldl.apps.rows import calibrated_levels
+from snefy_ldl.apps.rows import calibrated_levels, label_names, load_intervals
 
 
 @command()
@@ -38,16 +38,15 @@ def info(model: Path, annotators: bool = False, out: str | None = None, as_json:
     if annotators or out is not None:
         return _show_annotators(model, out, as_json)
     from snefy_ldl.persistence import read_config
+    from snefy_ldl.prediction import innermost
 
     config = read_config(model)
-    is_learner = config["kind"] == "Learner"
     if as_json:
         return typer.echo(json.dumps(config, indent=2, ensure_ascii=False))
-    lines = _learner_lines(model, config) if is_learner else _model_lines(model, config)
     view = Table.grid(padding=(0, 2))
     view.add_column(style="bold")
     view.add_column()
-    for name, text in lines.items():
+    for name, text in _model_lines(model, config, innermost(load_model(model))).items():
         view.add_row(name, Text(str(text)))  # a label may be named [/]: no markup
     Console().print(view)
     if len(candidates := config.get("candidates", [])) > 1:
@@ -60,66 +59,37 @@ def info(model: Path, annotators: bool = False, out: str | None = None, as_json:
         Console().print(make_table(heads, rows, ("candidate", "outcome"), box=None, padding=(0, 2, 0, 0)))
 
 
-def _learner_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
-    """What a saved learner is, such as a LogRatioLDL."""
-    from snefy_ldl.prediction import innermost
+def _model_lines(folder: Path, config: dict[str, Any], model: Any) -> dict[str, str]:
+    """What a saved model is."""
+    from snefy_ldl.auto import Choice
 
-    model = innermost(load_model(folder))
-    training, names = getattr(model, "training_", None), model.label_names_
+    training, names = getattr(model, "training_", None), getattr(model, "feature_names_in_", None)
     written = f"written by snefy-ldl {config['library_version']} (format {config['format_version']})"
+    known = training is not None and "labels" in training  # version 0.1 does not record them
+    labels = label_names(model)
     lines = {
         "model": f"{type(model).__name__}, {written}",
-        "labels": str(model.n_labels_) if names is None else f"{len(names)}: {shorten(names)} (shares)",
-        "features": str(model.n_features_in_),
+        "labels": f"{len(labels)}: {shorten(labels)}" + (f" ({training_kind(model)})" if known else ""),
+        "features": f"{model.n_features_in_}" + (", unnamed" if names is None else f": {shorten(list(names))}"),
         **_column_lines(None if model.columns_ is None else model.columns_.to_dict()),
     }
     if training is None:
         return lines
-    loss = training["validation_loss"][0]
-    lines |= {
-        "members": f"{len(model.net_centres_)}, of {model.n_components} Gaussians each",
-        "guides": shorten(model.guide_names_) or "none",
-        "trained on": f"{training_rows(training)}, {training_length(training)}, {training['seconds']:.1f} s",
-        "rows left out": "none" if loss is None else f"mean log likelihood {-loss:.4f} ({training_kind(model)})",
-    }
-    return lines | _choice_lines(training) | {"intervals": _calibration_line(folder)}
-
-
-def _choice_lines(training: dict[str, Any]) -> dict[str, str]:
-    """What AutoLDL chose, and why."""
-    from snefy_ldl.auto import Choice
-
-    choice = training.get("choice")
-    return {} if choice is None else {"AutoLDL": str(Choice(**choice))}
-
-
-def _model_lines(folder: Path, config: dict[str, Any]) -> dict[str, str]:
-    """What a saved SnefyLDL is."""
-    network, training = config["network"], config["training"]
-    features = config["feature_names"]
-    weights = folder / config["weights"]["file"]
+    net, guides = getattr(model, "net_", None), getattr(model, "guide_names_", ())
+    if net is not None:
+        of = f"{net.raw_exponents.shape[1]} neurons, {net.readout.shape[1]} readouts"
+        lines |= {"network": f"{net.n_members} member(s), {of}", "scaling": model.scaling_}
+        policy = model.zero_policy_
+        lines["zeros"] = f"{policy.mode}, floor {policy.floor:.3g}"
+    else:
+        lines["network"] = f"{len(model.net_centres_)} member(s), {model.n_components} Gaussians each"
+        lines["guides"] = shorten(guides) or "none"
     losses = [loss for loss in training["validation_loss"] if loss is not None]
-    kind = f" ({training['labels']})" if "labels" in training else ""  # version 0.1 does not record it
-    size = f"{weights.stat().st_size:,} bytes" if weights.is_file() else "MISSING"
-    return {
-        "model": f"SnefyLDL, written by snefy-ldl {config['library_version']} (format {config['format_version']})",
-        "labels": f"{len(config['label_names'])}: {shorten(config['label_names'])}{kind}",
-        "features": f"{config['n_features']}: {shorten(features)}" if features else f"{config['n_features']}, unnamed",
-        **_column_lines(config.get("columns")),
-        "network": f"{network['n_members']} member(s), {network['n_neurons']} neurons, {network['n_readouts']} readouts"
-        + (", custom backbone" if network["custom_backbone"] else ""),
-        "trained on": f"{training_rows(training)}, {training['epochs']} epochs, {training['seconds']:.1f} s, "
-        f"{training['device']}"
-        if training["rows"]
-        else "a custom training loop (SnefyLDL.from_head)",
-        "best epoch": ", ".join(str(epoch + 1) for epoch in training["best_epoch"] if epoch >= 0) or "last",
-        "held-back rows": f"mean log likelihood {-sum(losses) / len(losses):.4f}{kind}" if losses else "none",
-        **_choice_lines(training),
-        "scaling": config["scaling"],
-        "zeros": f"{config['zero_policy']['mode']}, floor {config['zero_policy']['floor']:.3g}",
-        "weights": f"{weights.name}, {size}",
-        "intervals": _calibration_line(folder),
-    }
+    lines["trained on"] = f"{training_rows(training)}, {training_length(training)}, {training['seconds']:.1f} s"
+    held = f"mean log likelihood {-sum(losses) / len(losses):.4f} ({training_kind(model)})" if losses else "none"
+    choice = training.get("choice")
+    lines |= {"rows held back": held} | ({} if choice is None else {"AutoLDL": str(Choice(**choice))})
+    return lines | {"intervals": _calibration_line(folder, model)}
 
 
 def _column_lines(columns: dict[str, Any] | None) -> dict[str, str]:
@@ -140,13 +110,11 @@ def _column_lines(columns: dict[str, Any] | None) -> dict[str, str]:
     return {title: shorten(words[kind]) for kind, title in titles.items() if kind in words}
 
 
-def _calibration_line(folder: Path) -> str:
-    from snefy_ldl.persistence import load_calibration
-
-    state = load_calibration(folder)
-    if state is None:
+def _calibration_line(folder: Path, model: Any) -> str:
+    calibrated = load_intervals(folder, model)
+    if calibrated is None:
         return "not calibrated (snefy-ldl conformalize)"
-    return f"calibrated by {state['method']}, level {level_list(calibrated_levels(state))}"
+    return f"calibrated by {calibrated.method}, level {level_list(calibrated_levels(calibrated))}"
 
 
 def _show_annotators(model: Path, out: str | None, as_json: bool) -> None:

@@ -19,7 +19,7 @@ from snefy_ldl.apps.cli.common import (
     load_model,
     make_table,
     note,
-    note_other_levels,
+    noted_intervals,
     number,
     print_odd_cells,
     progress_bar,
@@ -43,10 +43,9 @@ from snefy_ldl.apps.cli.tables import (
     row_names,
 )
 from snefy_ldl.apps.rows import (
-    calibrated_intervals,
-    calibrated_levels,
     group_levels,
     interval_columns,
+    interval_maker,
     label_names,
     model_rows,
     prediction_columns,
@@ -55,8 +54,8 @@ from snefy_ldl.apps.rows import (
 )
 
 if TYPE_CHECKING:
+    from snefy_ldl.conformal import ConformalIntervals
     from snefy_ldl.datasets.labelled import Labelled
-    from snefy_ldl.snefy import SnefyLDL
 
 
 @command()
@@ -127,8 +126,7 @@ def predict(
         raise typer.BadParameter("--id goes with --votes.")
     maker = None
     if interval is not None:
-        calibrated = None if uncalibrated else calibrated_maker(fitted, model, interval)
-        maker = calibrated or (lambda X: fitted.predict_interval(X, interval))
+        maker = interval_maker(fitted, None if uncalibrated else noted_intervals(model, fitted, interval), interval)
     factor, header = written_unit(fitted, unit == "share")
     questions = [read_question(text, label_names(fitted), list(header.values())) for text in ask or []]
     write_predictions(fitted, one_table, out, kept, maker, questions, factor, list(header.values()), outside)
@@ -247,26 +245,6 @@ def predict_given_votes(model: Any, items: Path, votes: Path, out: str, interval
         say(f"{rows:,} items written to {out}", "green")
 
 
-def calibrated_maker(model: SnefyLDL, folder: Path, level: float) -> Callable[[Any], Any] | None:
-    """Features to calibrated intervals (N, L, 2).
-
-    Args:
-        model: The fitted model.
-        folder: Its folder.
-        level: Confidence level.
-
-    Returns:
-        A function of features; None if the folder has no calibration of that level. A note is printed if it has one of
-        other levels.
-    """
-    from snefy_ldl.persistence import load_calibration
-
-    state = load_calibration(folder)
-    if state is None or note_other_levels(calibrated_levels(state), level):
-        return None
-    return calibrated_intervals(model, state, level)
-
-
 @command()
 def evaluate(
     model: Path,
@@ -291,20 +269,23 @@ def evaluate(
         known = rows.labels if rows.are_counts else rows.labels / rows.labels.sum(axis=1, keepdims=True)
         report = score_model(fitted, X, **{"counts" if rows.are_counts else "D": known}, level=interval)
     if not rows.are_counts:
-        report["interval"]["calibrated"] = _calibrated(fitted, model, rows, X, interval)
+        report["interval"]["calibrated"] = _calibrated(
+            fitted, noted_intervals(model, fitted, interval), rows, X, interval
+        )
     _show(report, as_json, model, table)
 
 
-def _calibrated(model: SnefyLDL, folder: Path, rows: Labelled, X: Any, level: float) -> dict[str, Any] | None:
-    """Coverage and width of the intervals that conformalize left in the model folder; None where there are none."""
+def _calibrated(
+    model: Any, calibrated: ConformalIntervals | None, rows: Labelled, X: Any, level: float
+) -> dict[str, Any] | None:
+    """Coverage and width of calibrated intervals; None without any."""
     from snefy_ldl import metrics
     from snefy_ldl.apps.reports.scores import figure
 
-    maker = calibrated_maker(model, folder, level)
-    if maker is None:
+    if calibrated is None:
         return None
     with warnings_as_notes():
-        ends = maker(X)
+        ends = interval_maker(model, calibrated, level)(X)
     return {
         "coverage": figure(metrics.coverage(rows.labels, ends, return_std_error=True), f"near {level:g}"),
         "width": figure(metrics.interval_width(ends, return_std_error=True), "lower"),
@@ -449,10 +430,9 @@ def predict_with_ray(
     import_ray()  # raises at once if Ray is missing
     from snefy_ldl.apps.cluster.parquet import ParquetTable
     from snefy_ldl.apps.cluster.prediction import predict_on_ray
-    from snefy_ldl.persistence import load_calibration
 
     table, fitted = ParquetTable(tables), load_model(model, "cpu")
-    calibration = None if interval is None or uncalibrated else load_calibration(model)
+    calibrated = None if interval is None or uncalibrated else noted_intervals(model, fitted, interval)
     if group_levels(fitted):
         note("a cluster reads tables without their groups: all rows are of unknown groups")
     if written_unit(fitted)[0] != 1.0:
@@ -463,8 +443,6 @@ def predict_with_ray(
     # these Parquet files have all of a table on disk that is asked for here
     names = feature_names(fitted, cast(Any, table), tuple(kept))
     distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
-    if interval is not None and calibration is not None:
-        note_other_levels(calibrated_levels(calibration), interval)
-    work = {"model": fitted, "features": names, "keep": kept, "interval": interval, "calibration": calibration}
+    work = {"model": fitted, "features": names, "keep": kept, "interval": interval, "calibrated": calibrated}
     predict_on_ray(work, table, out, opt.ray_address(address), workers)
     say(f"{table.n_rows:,} rows written to {out}", "green")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snefy_ldl.apps.cli import options as opt
-from snefy_ldl.apps.cli.common import input_error, load_model, note, note_other_levels, say, warnings_as_notes
+from snefy_ldl.apps.cli.common import input_error, load_model, note, noted_intervals, say, warnings_as_notes
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import describe_outside, outside_rows, read_for_model
-from snefy_ldl.apps.rows import calibrated_levels
 
 if TYPE_CHECKING:
     from snefy_ldl.apps.reports import JudgedRows
@@ -56,7 +55,7 @@ def report(
     """
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.apps.cli.report_page import render_report
-    from snefy_ldl.apps.reports import make_report
+    from snefy_ldl.apps.reports.report import LEVEL, make_report
 
     folder = Path("report") if out is None else out
     if folds == 1:
@@ -68,7 +67,7 @@ def report(
     others = None if train is None else _judged_rows(fitted, train, form, vote_file)
     folds, notes = _how_to_judge(fitted, judged, folds)
     notes += _outside_note(fitted, judged)
-    calibration = None if folds or judged.counts is not None else _stored_calibration(fitted, model)
+    calibration = None if folds or judged.counts is not None else noted_intervals(model, fitted, LEVEL)
     with warnings_as_notes():
         made = make_report(fitted, judged, train=others, folds=folds, calibration=calibration)
     commands = [
@@ -123,15 +122,3 @@ def _judged_rows(model: SnefyLDL, file: Path, form: str, vote_file: Path | None)
     D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
     names = None if rows.ids is None else [str(name) for name in rows.ids]
     return JudgedRows(table, D, rows.label_names, rows.labels if rows.are_counts else None, names)
-
-
-def _stored_calibration(model: SnefyLDL, folder: Path) -> Any:
-    """Conformalized intervals that the model folder holds, of the report's level; None where there are none."""
-    from snefy_ldl.apps.reports.report import LEVEL
-    from snefy_ldl.conformal import ConformalIntervals
-    from snefy_ldl.persistence import load_calibration
-
-    state = load_calibration(folder)
-    if state is None or note_other_levels(calibrated_levels(state), LEVEL):
-        return None
-    return ConformalIntervals.from_dict(model, state)

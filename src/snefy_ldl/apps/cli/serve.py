@@ -130,5 +130,5 @@ def export(
     fitted = load_model(model, "cpu")
     export_onnx(fitted, out, wanted, verbose=1)
     say(f"{out.stat().st_size / 1e6:.1f} MB written to {out}", "green")
-    if fitted.columns_ is not None and not fitted.columns_.is_plain:
+    if fitted.columns_ is not None and fitted.columns_.names_out != fitted.columns_.names_used:
         say("text, dates and gaps: the file's metadata describes the numbers it takes", "yellow")

@@ -10,7 +10,7 @@ from typing import Any
 
 from snefy_ldl.apps.cluster.parquet import ParquetTable, find_parquet
 from snefy_ldl.apps.cluster.ray import connected, count_workers, translate
-from snefy_ldl.apps.rows import calibrated_intervals, model_rows, prediction_columns
+from snefy_ldl.apps.rows import interval_maker, model_rows, prediction_columns
 from snefy_ldl.errors import InputError
 
 __all__ = ["Predictor", "predict_on_ray"]
@@ -31,7 +31,7 @@ class Predictor:
         features: columns that the model sees, in its order.
         keep: columns that are copied as they are.
         interval: level of the intervals; None for none.
-        calibration: what :func:`snefy_ldl.persistence.load_calibration` gave; None for the model's own intervals.
+        calibrated: its conformal intervals; None for the model's own.
 
     Example:
         >>> import pyarrow
@@ -48,15 +48,13 @@ class Predictor:
         features: Sequence[str],
         keep: Sequence[str] = (),
         interval: float | None = None,
-        calibration: dict[str, Any] | None = None,
+        calibrated: Any = None,
     ) -> None:
         import torch
 
         torch.set_num_threads(1)  # there are as many workers as cores: more threads would only compete
-        self.model, self.features, self.keep, self.intervals = model, list(features), list(keep), None
-        if interval is not None:
-            calibrated = calibrated_intervals(model, calibration, interval)
-            self.intervals = calibrated or (lambda X: model.predict_interval(X, interval))
+        self.model, self.features, self.keep = model, list(features), list(keep)
+        self.intervals = None if interval is None else interval_maker(model, calibrated, interval)
 
     def __call__(self, table: Any) -> Any:
         """Predict the rows of a ``pyarrow.Table`` that has a column ``path`` if it comes from a file.

@@ -23,13 +23,11 @@ from torch import Tensor, nn
 from snefy_ldl._internal.progress import track
 from snefy_ldl._internal.special import pair_index
 from snefy_ldl._internal.types import Array
-from snefy_ldl.datasets.recognise import NumberColumn
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.linear import CLIP
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL, smallest_whole
 from snefy_ldl.networks.backbones import StackedMLP
-from snefy_ldl.networks.custom import call_module
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.prediction import innermost
 from snefy_ldl.snefy import SnefyLDL
@@ -61,119 +59,6 @@ class _Tables(nn.Module):
         for name, table in tables.items():
             copied = torch.as_tensor(table).detach().clone(memory_format=torch.contiguous_format)
             self.register_buffer(name, copied)
-
-
-class InputColumns(_Tables):
-    """The input of the graph: fills gaps (NaN) as the fit did, and adds indicators of gaps.
-
-    Columns that are not numbers cannot be part of a graph: the caller then passes the result of ``model.encode(X)``.
-
-    Args:
-        model: fitted.
-
-    Attributes:
-        names: of the input columns, or None if the model has no names.
-        encoded: whether the caller must encode the table first.
-        width: number of input columns.
-    """
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        columns, known = model.columns_, getattr(model, "feature_names_in_", None)
-        self.names = None if known is None else [str(name) for name in known]
-        self.width = int(model.n_features_in_)
-        self.encoded = False
-        self._fill = columns is not None
-        if columns is not None:
-            numbers = [column for column in columns.used if isinstance(column, NumberColumn)]
-            self.encoded = len(numbers) < len(columns.used)
-            self._fill = not self.encoded
-            names = columns.names_out if self.encoded else columns.names_used
-            self.width, self.names = len(names), names if columns.named else self.names
-            order = [at for k, one in enumerate(numbers) for at in [k, self.width + k][: 1 + one.indicator]]
-            fills = np.array([column.fill for column in numbers])
-        if self._fill:
-            self.hold(fills=np.asarray(fills, dtype=np.float64), order=np.array(order, dtype=np.int64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, width) -> (B, d)."""
-        if not self._fill:
-            return x
-        missing = torch.isnan(x)
-        both = torch.cat([torch.where(missing, self.fills, x), missing.double()], 1)
-        return torch.index_select(both, 1, self.order)
-
-    def example(self) -> Tensor:
-        """Example input."""
-        return torch.zeros(3, self.width, dtype=torch.float64)
-
-    def words(self) -> str:
-        """A description of the input."""
-        if self.encoded:
-            return (
-                "numbers as made by model.encode(table), since text and dates cannot be part of the file; columns "
-                "describes how each was encoded"
-            )
-        return "features as numbers, one column per feature, NaN where a cell is missing and the fit had such cells"
-
-
-class CustomInputs(nn.Module):
-    """The input of a custom network: one tensor, passed on unchanged.
-
-    Args:
-        model: fitted.
-
-    Attributes:
-        names: None, since a tensor has no column names.
-        encoded: False, since there is no table to encode.
-        width: numbers per row if a row is a vector; else None.
-
-    Raises:
-        InputError: batches are not single tensors.
-    """
-
-    names = None
-    encoded = False
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        row = model.training_.get("row")
-        if row is None:
-            raise InputError(
-                f"the network of this model takes {model.training_.get('reads') or 'more than one tensor'}; only one "
-                "that takes a single tensor can be exported. Export its features to such a model: "
-                "SnefyLDL.from_head(torch.nn.Identity(), head, features)."
-            )
-        kind = getattr(torch, str(row["dtype"]))
-        self.shape = tuple(int(size) for size in row["shape"])
-        self.width = self.shape[0] if len(self.shape) == 1 else None
-        self._dtype = torch.float64 if kind.is_floating_point else kind
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The batch itself."""
-        return x
-
-    def example(self) -> Tensor:
-        """Example input."""
-        return torch.zeros(3, *self.shape, dtype=self._dtype)
-
-    def words(self) -> str:
-        """A description of the input."""
-        kind = str(self._dtype).removeprefix("torch.")
-        return f"input of the model's custom network: {kind} (rows, {', '.join(str(size) for size in self.shape)})"
-
-
-class _CustomBody(_Tables):
-    """Input of a custom network -> logarithms of the neurons' scales (K, B, n), float64."""
-
-    def __init__(self, net: SnefyNet) -> None:
-        super().__init__()
-        self.copies, self._n_members = net.backbone.copies.eval().requires_grad_(False), net.n_members
-        self.hold(weight=net.head_weight, bias=net.head_bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        features = torch.stack([call_module(module, x) for module in self.copies]).to(self.weight.dtype)
-        return (features.expand(self._n_members, -1, -1) @ self.weight + self.bias).double()
 
 
 class _Body(_Tables):
@@ -280,14 +165,17 @@ class ModelGraph(_Tables):
 
     The mean and the variance equal the model's to rounding, quantiles to 1e-5.
 
+    Its input are numbers: the features, or of a table with gaps, text or dates what ``model.encode(table)`` returns.
+
     Args:
-        model: a fitted :class:`~snefy_ldl.SnefyLDL`, or an estimator around one (AutoLDL, GroupedLDL); a custom network
-            must take single tensors.
+        model: a fitted :class:`~snefy_ldl.SnefyLDL`, or an estimator around one (AutoLDL, GroupedLDL).
         levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them.
         verbose: 1 shows progress on stderr.
 
     Attributes:
-        inputs: what goes in.
+        names: of the input columns, or None if the model has no names.
+        width: number of input columns.
+        encoded: whether the input is what ``model.encode(table)`` returns.
         levels: of the quantiles.
 
     Raises:
@@ -303,8 +191,6 @@ class ModelGraph(_Tables):
         (torch.Size([60, 3, 9]), True)
     """
 
-    inputs: InputColumns | CustomInputs
-
     def __init__(self, model: Any, levels: Sequence[float] | None = None, verbose: int = 0) -> None:
         super().__init__()
         model = innermost(model)
@@ -317,12 +203,16 @@ class ModelGraph(_Tables):
         self.levels = tuple(float(level) for level in (LEVELS if levels is None else np.atleast_1d(levels)))
         if not all(0.0 < level < 1.0 for level in self.levels):
             raise InputError(f"levels of quantiles must lie strictly between 0 and 1; got {self.levels}.")
-        custom = not isinstance(model.net_.backbone, StackedMLP)
-        self.inputs = (CustomInputs if custom else InputColumns)(model)
+        if not isinstance(model.net_.backbone, StackedMLP):
+            raise InputError("a custom network cannot be exported; fit a SnefyLDL to the features that it computes.")
+        columns, known = model.columns_, getattr(model, "feature_names_in_", None)
+        self.encoded = columns is not None and columns.names_out != columns.names_used
+        self.names = columns.names_out if self.encoded else None if known is None else [str(name) for name in known]
+        self.width = int(model.n_features_in_) if columns is None else columns.n_out
         self.guides = None if model.guides_ is None or model.inputs_ == "features" else GuideGraph(model.guides_)
         self._both = model.inputs_ == "both"
         net = copy.deepcopy(model.net_).cpu().eval()
-        self.body = (_CustomBody if custom else _Body)(net)
+        self.body = _Body(net)
         self.weights = _Weights(net)
         alpha = self.weights.concentration
         mean = alpha / alpha.sum(1, keepdims=True)
@@ -331,11 +221,10 @@ class ModelGraph(_Tables):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Features (B, d) -> mean (B, L), variance (B, L) and, with levels, quantiles (B, L, A)."""
-        seen = self.inputs(x)
         if self.guides is not None:
-            guided = self.guides(seen)
-            seen = torch.cat([seen, guided], 1) if self._both else guided
-        weights = self.weights(self.body(seen))
+            guided = self.guides(x)
+            x = torch.cat([x, guided], 1) if self._both else guided
+        weights = self.weights(self.body(x))
         first, second = (weights @ self.moments).chunk(2, 1)
         variance = torch.clamp(second - first * first, min=0.0)
         mean = torch.clamp(first, min=0.0)

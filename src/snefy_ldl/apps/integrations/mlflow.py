@@ -11,8 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from snefy_ldl.apps.rows import label_names
-from snefy_ldl.apps.serve.store import load_intervals
+from snefy_ldl.apps.rows import (
+    calibrated_levels,
+    interval_maker,
+    label_names,
+    load_intervals,
+)
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.persistence import load
 
@@ -59,14 +63,11 @@ class IntervalModel:
         table = model_input
         if hasattr(table, "to_numpy") and not hasattr(self.model, "feature_names_in_") and self.model.columns_ is None:
             table = table.to_numpy()  # a server makes a DataFrame of every table; this model was fitted to an array
-        if self.intervals is None:
-            ends = self.model.predict_interval(table, LEVEL)
-        else:
-            ends = self.intervals.predict_interval(table)
-            ends = ends if ends.ndim == 3 else ends[..., 0]
-        mean, columns = np.asarray(self.model.predict(table)), dict[str, Any]()
+        level = next(iter(calibrated_levels(self.intervals)), LEVEL)
+        mean, ends = self.model.predict(table), interval_maker(self.model, self.intervals, level)(table)
+        columns = dict[str, Any]()
         for r, label in enumerate(label_names(self.model)):
-            columns |= {label: mean[:, r], f"{label}_low": ends[:, r, 0], f"{label}_high": ends[:, r, 1]}
+            columns |= {label: np.asarray(mean)[:, r], f"{label}_low": ends[:, r, 0], f"{label}_high": ends[:, r, 1]}
         return pd.DataFrame(columns, index=getattr(model_input, "index", None))
 
 

@@ -31,14 +31,13 @@ INPUT, OUTPUTS = "features", ("mean", "variance", "quantiles")
 def export_onnx(model: Any, path: str | Path, levels: Sequence[float] | None = None, *, verbose: int = 0) -> Path:
     """Write a fitted model as an ONNX file that gives mean, variance and quantiles.
 
-    Its input ``features`` is (B, d) in float64, NaN where the model was fitted with gaps, or the input of a custom
-    network; its outputs are ``mean`` (B, L), ``variance`` (B, L) and ``quantiles`` (B, L, A), in float64. Names of
-    labels and features, levels and how a table was read are in the file's metadata. Means and variances equal the
-    model's to rounding (the network runs in float32), quantiles to 1e-5.
+    Its input ``features`` is (B, d) in float64: the features, or of a table with gaps, text or dates what
+    ``model.encode(table)`` returns. Its outputs are ``mean`` (B, L), ``variance`` (B, L) and ``quantiles`` (B, L, A),
+    in float64. Names of labels and features, levels and how a table was read are in the file's metadata. Means and
+    variances equal the model's to rounding (the network runs in float32), quantiles to 1e-5.
 
     Args:
-        model: a fitted :class:`~snefy_ldl.SnefyLDL`, or an :class:`~snefy_ldl.AutoLDL` that kept one. A custom network
-            must take single tensors.
+        model: a fitted :class:`~snefy_ldl.SnefyLDL`, or an :class:`~snefy_ldl.AutoLDL` that kept one.
         path: file to write, ending in .onnx; one that is there is replaced.
         levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them.
         verbose: 1 shows progress on stderr.
@@ -76,7 +75,9 @@ def export_onnx(model: Any, path: str | Path, levels: Sequence[float] | None = N
         warnings.simplefilter("ignore")  # torch warns about changes in torch
         log.setLevel(logging.ERROR)
         try:
-            program = torch.export.export(graph, (graph.inputs.example(),), dynamic_shapes=shapes, strict=False)
+            program = torch.export.export(
+                graph, (torch.zeros(3, graph.width, dtype=torch.float64),), dynamic_shapes=shapes, strict=False
+            )
             made = torch.onnx.export(program, dynamo=True, opset_version=OPSET, verbose=False)
         finally:
             log.setLevel(level)
@@ -99,9 +100,8 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
         graph: of it.
 
     Returns:
-        ``labels``, ``features`` (None if the model has no names), ``n_features``, ``levels``, ``input`` (a
-        sentence), ``dtype`` (in which features must come),
-        ``columns`` (how text and dates became features, or None) and ``library_version``.
+        ``labels``, ``features`` (None if the model has no names), ``n_features``, ``levels``, ``columns`` (how
+        text, dates and gaps became features, or None) and ``library_version``.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -113,12 +113,10 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
     """
     return {
         "labels": label_names(model),
-        "features": graph.inputs.names,
-        "n_features": graph.inputs.width,
+        "features": graph.names,
+        "n_features": graph.width,
         "levels": list(graph.levels),
-        "input": graph.inputs.words(),
-        "dtype": str(graph.inputs.example().dtype).removeprefix("torch."),
-        "columns": model.columns_.to_dict() if graph.inputs.encoded else None,
+        "columns": model.columns_.to_dict() if graph.encoded else None,
         "library_version": __version__,
     }
 

@@ -23,6 +23,7 @@ from snefy_ldl._internal.dists import dist_blocks, log_probs, tensor_for, to_num
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.apps.reports.scores import BETTER, density_kind
+from snefy_ldl.apps.rows import interval_maker
 from snefy_ldl.conformal.choice import FEWEST_COMPARED
 from snefy_ldl.conformal.report import conditional_rows, spaced_rows
 from snefy_ldl.datasets.grouping import group_folds, read_groups, split_rows
@@ -555,8 +556,7 @@ def judge_coverage(
     curve = (distance <= levels / 2).mean(axis=(1, 2))
     calibrated = calibrated_curve = None
     if calibration is not None:
-        ends = np.asarray(calibration.predict_interval(rows.X), dtype=np.float64)
-        ends = ends if ends.ndim == 3 else ends[..., list(calibration.confidence_level).index(LEVEL)]
+        ends = interval_maker(parts[0][0], calibration, LEVEL)(rows.X)
         calibrated = metrics.coverage(rows.D, ends, per_label=True)
     elif len(rows) >= FEWEST_CALIBRATED:
         random, groups = np.random.default_rng(random_state), rows.groups

@@ -14,6 +14,7 @@ import torch
 from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
+from snefy_ldl.apps.rows import calibrated_ends, calibrated_levels
 from snefy_ldl.apps.serve.limits import Fault, Limits
 from snefy_ldl.apps.serve.schemas import Condition, Density, Groups, Predict, Question, Update
 from snefy_ldl.apps.serve.store import ServedModel
@@ -125,17 +126,14 @@ def _plain(values: Array) -> Any:
 
 
 def _predict(asked: Asked, question: Predict) -> dict[str, Any]:
-    calibrated, levels = asked.served.calibrated, question.levels
-    stored = (
-        [] if calibrated is None or not question.calibrated else np.atleast_1d(calibrated.confidence_level).tolist()
-    )
+    calibrated, levels = asked.served.calibrated if question.calibrated else None, question.levels
+    stored = calibrated_levels(calibrated)
     known = [stored.index(level) if level in stored else None for level in levels]
 
     def predictions(dist: SimplexDistribution, part: slice) -> tuple[Any, ...]:
         ends = _intervals(dist, levels)
         if calibrated is not None and known != [None] * len(known):
-            made = calibrated.predict_interval(asked.X[part])
-            made = made if made.ndim == 4 else made[..., None]  # (N, L, 2, levels)
+            made = calibrated_ends(calibrated, asked.X[part])
             for place, source in enumerate(known):
                 ends[:, :, place] = ends[:, :, place] if source is None else made[..., source]
         return *dist.mean_and_variance(), ends, dist.prob_zero()

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from snefy_ldl.apps.rows import label_names
+from snefy_ldl.apps.rows import label_names, load_intervals
 from snefy_ldl.apps.serve.explorer.rows import past_columns, typical_features
 from snefy_ldl.apps.serve.limits import Fault
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.columns import columns_of
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.persistence import CALIBRATION_FILE, CONFIG, load, load_calibration, read_config
+from snefy_ldl.persistence import CALIBRATION_FILE, CONFIG, load, read_config
 
 #: The log of uvicorn, which prints events on standard error.
 _log = logging.getLogger("uvicorn.error")
@@ -52,20 +52,6 @@ class ServedModel:
     def features(self) -> list[str] | None:
         """Names of the columns that a row must have, or None if the model has no names."""
         return columns_of(self.model)
-
-
-def load_intervals(folder: Path, model: Any) -> ConformalIntervals | None:
-    """Load the conformal intervals of a saved model.
-
-    Args:
-        folder: of the model.
-        model: loaded from it.
-
-    Returns:
-        The intervals; None if the model is not calibrated, or by folds, whose models the folder does not hold.
-    """
-    state = load_calibration(folder)
-    return None if state is None or state["folds"] is not None else ConformalIntervals.from_dict(model, state)
 
 
 def load_served(folder: Path, name: str) -> ServedModel:

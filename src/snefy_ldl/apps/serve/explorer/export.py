@@ -21,7 +21,7 @@ import torch
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.apps.rows import label_names
+from snefy_ldl.apps.rows import calibrated_ends, calibrated_levels, label_names
 from snefy_ldl.apps.serve.explorer.rows import PageRows, make_controls, past_columns, typical_features
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
@@ -60,7 +60,7 @@ def export_model(
     model, inner = past_columns(model)
     pack, notes = Pack(), list[str]()
     square = export_square(model, pack, notes)
-    levels = [] if intervals is None else np.atleast_1d(intervals.confidence_level).tolist()
+    levels = calibrated_levels(intervals)
     if rows is None:
         rows = PageRows(typical_features(model))
         encoded = rows.table
@@ -106,11 +106,10 @@ def _calibrated(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about intervals that span the whole range, which the page shows
-            ends = intervals.predict_interval(encoded)
+            ends = calibrated_ends(intervals, encoded)
     except InputError:  # calibrated by groups or weights, which the table does not have
         notes.append("The model's calibrated intervals need groups or weights, so this page shows uncalibrated ones.")
         return None
-    ends = ends if ends.ndim == 4 else ends[..., None]  # (N, L, 2, levels)
     return {"levels": levels, "ends": pack.add(ends.astype(np.float32))}
 
 
