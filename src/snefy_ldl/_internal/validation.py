@@ -386,8 +386,8 @@ def check_same_index(first: Any, second: Any, what: tuple[str, str] = ("X", "D")
     if Counter(one) == Counter(two):
         row = next(row for row, (a, b) in enumerate(zip(one, two)) if a != b)
         raise InputError(
-            f"{what[0]} and {what[1]} hold the same rows in another order: row {row} is {one[row]!r} in {what[0]} and "
-            f"{two[row]!r} in {what[1]}. Sort one of them, {what[1]} = {what[1]}.loc[{what[0]}.index], or drop the "
+            f"{what[0]} and {what[1]} hold the same rows in another order: row {row} is {one[row]} in {what[0]} and "
+            f"{two[row]} in {what[1]}. Sort one of them, {what[1]} = {what[1]}.loc[{what[0]}.index], or drop the "
             "index with reset_index(drop=True) if rows go by position."
         )
 

@@ -93,7 +93,7 @@ def test_groups_that_cannot_be_used_raise(tmp_path: Path) -> None:
     file = tmp_path / "table.csv"
     pd.DataFrame({"x": [1.0, 2.0], "a": [0.5, 0.4], "b": [0.5, 0.6]}).to_csv(file, index=False)
     words = ("fit", file, "--labels", "a,b", "--out", tmp_path / "model", "--groups", "child")
-    assert "--groups child: table.csv has no such column" in run(*words).stderr
+    assert "--groups: no column 'child'" in run(*words).stderr
     assert "--groups does not go with" in run(*words, "--stream").stderr
 
 

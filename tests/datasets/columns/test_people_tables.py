@@ -107,4 +107,4 @@ def test_wrong_columns_have_a_near_one(tmp_path):
     soil(40).to_csv(tmp_path / "soil.csv", index=False)
     words = ["fit", tmp_path / "soil.csv", "--out", tmp_path / "model", "--labels"]
     assert "no column 'sands'; did you mean 'sand'?" in fail(*words, "sands,silt")
-    assert "--drop dephts: soil.csv has no such column" in fail(*words, "sand,silt", "--drop", "dephts")
+    assert "--drop: no column 'dephts'; did you mean 'depth'?" in fail(*words, "sand,silt", "--drop", "dephts")

@@ -164,12 +164,11 @@ class LabelReader:
 
     def _feature_columns(self, columns: list[str], others: set[str], file: Path) -> list[str]:
         """The features the user named, or every column that is nothing else."""
+        from snefy_ldl.datasets.dataset import column_list
         from snefy_ldl.datasets.labelled import is_answer
 
-        if missing := [name for name in [*self.groups, *(self.features or []), *self.drop] if name not in columns]:
-            named = {"--groups": self.groups, "--drop": self.drop}
-            option = next((option for option, names in named.items() if missing[0] in names), "--features")
-            raise input_error(f"{option} {missing[0]}: {file.name} has no such column. It has: {', '.join(columns)}.")
+        for option, names in (("--groups", self.groups), ("--drop", self.drop), ("--features", self.features or [])):
+            column_list(names, option, columns)
         if self.features is not None:
             return [name for name in self.features if name not in self.drop]
         answers = [name for name in columns if is_answer(name, self.labels or [])]
