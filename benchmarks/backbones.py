@@ -29,11 +29,18 @@ from torch.utils.data import IterableDataset
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from backbone_networks import TileCNN, Vocabulary, WordTransformer, as_graphs, make_gin, make_motif_graphs
+from backbone_networks import (
+    TileCNN,
+    Vocabulary,
+    WordTransformer,
+    as_graphs,
+    draw_tiles,
+    make_gin,
+    make_motif_graphs,
+)
 from common import machine
 from snefy_ldl import Backbone, SnefyLDL
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.datasets.synthetic import draw_tiles
 from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.training import CandidateSpec, Task, TrainingData
 from snefy_ldl.training.prepare import prepare

@@ -1,6 +1,6 @@
 """Three small networks for the worked examples: one that sees tiles, one that reads words, one that walks on graphs.
 
-And graphs made of motifs, whose label distributions are known.
+And tiles of the made-up city, and graphs made of motifs, whose label distributions are known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from snefy_ldl.datasets.synthetic import SyntheticData, TrueConditional
+from snefy_ldl.datasets.synthetic import SyntheticData, TrueConditional, make_city_districts
 
 
 class TileCNN(nn.Module):
@@ -196,3 +196,58 @@ def as_graphs(graphs: list) -> list:
         Data(x=torch.as_tensor(g.degrees()).float()[:, None] / 3.0, edge_index=torch.as_tensor(g.edge_index))
         for g in graphs
     ]
+
+
+#: Cells of houses along one side of a tile.
+CELLS = 8
+#: Bus lines that fit on a tile.
+MOST_LINES = 16
+BUS, STUDENT = (235, 40, 200), (255, 225, 40)
+
+
+def make_city_tiles(n: int, size: int, random_state: int) -> tuple[np.ndarray, SyntheticData]:
+    """Tiles (n, 3, size, size), 8-bit, and the districts with the distribution they were drawn from."""
+    rng = np.random.default_rng(random_state)
+    city = make_city_districts(n, random_state=rng)
+    tiles = np.concatenate([draw_tiles(city.X[start : start + 1000], size, rng) for start in range(0, n, 1000)])
+    return np.ascontiguousarray(tiles.transpose(0, 3, 1, 2)), city
+
+
+def draw_tiles(X: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Pictures (N, size, size, 3) of districts with features X (N, 5).
+
+    A tile shows all features: the ground turns from green to grey toward the centre, blue cells are offices (brighter
+    with more floors), each magenta line is a night bus, yellow dots are students, and roofs are redder where rents are
+    higher. The places of cells, lines and dots are random.
+    """
+    distance, offices, students, buses, rent = X.T
+    n, cell = len(X), size // CELLS
+    central = np.exp(-distance / 4.0)[:, None, None, None]
+    green, grey = np.array([60.0, 140.0, 60.0]), np.array([150.0, 150.0, 145.0])
+    picture = green + central * (grey - green) + rng.normal(0.0, 6.0, (n, size, size, 1))
+    # houses and offices: cells with a border of ground around them
+    order = rng.random((n, CELLS * CELLS)).argsort(1).reshape(n, CELLS, CELLS)
+    floor = np.clip((np.log10(np.maximum(offices, 1.0)) - 3.0) / 3.0, 0.0, 1.1)[:, None, None]  # 1e3 m² to 1e6 m²
+    kind = np.where(order < 12, 2, np.where(order < 12 + 16 + 16 * central[..., 0], 1, 0))
+    cells = np.zeros((n, CELLS, CELLS, 3))
+    roof = np.clip((rent[:, None, None] - 6.0) / 26.0, 0.0, 1.0)
+    cells[..., 0] = np.where(kind == 2, 30.0, 110.0 + 130.0 * roof)
+    cells[..., 1] = np.where(kind == 2, 40.0 + 60.0 * floor, 85.0)
+    cells[..., 2] = np.where(kind == 2, 60.0 + 175.0 * floor, 70.0)
+    inside = np.zeros((cell, cell), dtype=bool)
+    inside[1 : cell - 1, 1 : cell - 1] = True
+    built = np.kron(kind > 0, inside[None]).astype(bool).reshape(n, size, size)
+    picture = np.where(built[..., None], cells.repeat(cell, 1).repeat(cell, 2), picture)
+    # night buses: one horizontal line each, at distinct heights
+    gap = size // MOST_LINES
+    run = rng.random((n, MOST_LINES)).argsort(1) < np.minimum(buses, MOST_LINES)[:, None]  # (n, places)
+    lines = np.zeros((n, size), dtype=bool)
+    lines[:, gap // 2 : gap * MOST_LINES : gap] = run
+    picture = np.where(lines[:, :, None, None], np.array(BUS, dtype=np.float64), picture)
+    # students: dots at distinct pixels
+    dots = np.round(0.08 * size * size * np.tanh(students / 1500.0)).astype(np.intp)
+    chance = rng.random((n, size * size))
+    level = np.take_along_axis(np.sort(chance, 1), np.maximum(dots - 1, 0)[:, None], 1)
+    dotted = ((chance <= level) & (dots > 0)[:, None]).reshape(n, size, size)
+    picture = np.where(dotted[..., None], np.array(STUDENT, dtype=np.float64), picture)
+    return np.clip(picture.round(), 0, 255).astype(np.uint8)

@@ -17,9 +17,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from backbone_networks import TileCNN, Vocabulary, WordTransformer, as_graphs, make_gin, make_motif_graphs
+from backbone_networks import (
+    TileCNN,
+    Vocabulary,
+    WordTransformer,
+    as_graphs,
+    make_city_tiles,
+    make_gin,
+    make_motif_graphs,
+)
 from snefy_ldl import Backbone, SnefyLDL
-from snefy_ldl.datasets import make_city_tiles
 from snefy_ldl.metrics.points import kl_divergence
 from snefy_ldl.plots import style
 

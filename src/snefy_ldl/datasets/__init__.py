@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snefy_ldl.datasets.dataset import dataset_names, load_dataset, load_table
 from snefy_ldl.datasets.grouping import in_groups
-from snefy_ldl.datasets.synthetic import make_annotators, make_city_districts, make_city_tiles, make_groups
+from snefy_ldl.datasets.synthetic import make_annotators, make_city_districts, make_groups
 
 __all__ = [
     "dataset_names",
@@ -13,6 +13,5 @@ __all__ = [
     "load_table",
     "make_annotators",
     "make_city_districts",
-    "make_city_tiles",
     "make_groups",
 ]
