@@ -155,7 +155,7 @@ def test_rows_members_and_shapes(law: LogRatioSimplex) -> None:
     np.testing.assert_allclose(law.joined([law[1], law[0]]).log_prob(value.expand(2, 3)), log_p.flip(0), atol=1e-12)
     np.testing.assert_allclose(law.expand([4, 2]).log_prob(value), log_p.expand(4, 2), atol=1e-12)
     members = torch.stack([member.log_prob(value.expand(2, 3)) for member in law.members()], -1)
-    np.testing.assert_allclose((members + law.member_weights.log()).logsumexp(-1), log_p, atol=1e-12)
+    np.testing.assert_allclose((members + law.rows.mixture.log_weights.logsumexp(-1)).logsumexp(-1), log_p, atol=1e-12)
     assert law.sample((5,)).shape == (5, 2, 3)
     entropy, error = law.entropy(4000, generator=torch.Generator().manual_seed(0), return_std_error=True)
     again = law.entropy(4000, generator=torch.Generator().manual_seed(1))

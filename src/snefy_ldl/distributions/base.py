@@ -78,6 +78,7 @@ class SimplexRows(ABC):
     Attributes:
         n_labels: L.
         n_components: of every row, by which work is cut into blocks.
+        n_members: distributions that are averaged.
         device: where the numbers live.
         may_be_zero: whether a share may be exactly zero.
         why_not: questions without an answer, and what to do instead, one sentence each.
@@ -85,6 +86,7 @@ class SimplexRows(ABC):
 
     n_labels: int
     n_components: int
+    n_members: int
     device: torch.device
     may_be_zero = False
     why_not: Mapping[str, str] = MappingProxyType({})
@@ -162,10 +164,6 @@ class SimplexRows(ABC):
         """The distributions that are averaged, if this is an average."""
         return [self]
 
-    def member_weights(self) -> Tensor:
-        """Weight of each of them in every row (N, K)."""
-        return torch.ones(len(self), 1, dtype=torch.float64, device=self.device)
-
     def member_means(self) -> Tensor:
         """The mean of every member by itself (K, N, L)."""
         return torch.stack([member.moments("first") for member in self.members()])
@@ -182,13 +180,9 @@ class SimplexRows(ABC):
         """``P(share <= 0)`` and ``P(share < 1)`` (N,)."""
         return np.zeros(len(self)), np.ones(len(self))
 
-    def mean_error(self) -> Tensor:
-        """Standard error of the means (N, L): zero where they are exact."""
-        return torch.zeros(len(self), self.n_labels, dtype=torch.float64, device=self.device)
-
-    def variance_error(self) -> Tensor:
-        """Standard error of the variances (N, L): zero where they are exact."""
-        return torch.zeros(len(self), self.n_labels, dtype=torch.float64, device=self.device)
+    def moment_errors(self) -> Tensor:
+        """Standard errors of the means and of the variances (N, 2, L): zero where they are exact."""
+        return torch.zeros(len(self), 2, self.n_labels, dtype=torch.float64, device=self.device)
 
     def quantiles_error(self, levels: Array) -> Array:
         """Standard error of quantiles at levels (N, L, A): zero where they are exact."""
@@ -307,12 +301,7 @@ class SimplexDistribution(Distribution):
     @property
     def n_members(self) -> int:
         """K, how many distributions are averaged."""
-        return len(self.rows.member_weights().T)
-
-    @property
-    def member_weights(self) -> Tensor:
-        """Weight of each member (N, K)."""
-        return self.rows.member_weights()
+        return int(self.rows.n_members)
 
     def member_means(self) -> Tensor:
         """The mean of every member by itself (K, N, L)."""
@@ -444,12 +433,12 @@ class SimplexDistribution(Distribution):
     @property
     def mean_error(self) -> Tensor:
         """Standard error of :attr:`mean` (*batch, L): zero where it is exact."""
-        return self.shaped(self.rows.mean_error())
+        return self.shaped(self.rows.moment_errors()[:, 0])
 
     @property
     def variance_error(self) -> Tensor:
         """Standard error of :attr:`variance` (*batch, L): zero where it is exact."""
-        return self.shaped(self.rows.variance_error())
+        return self.shaped(self.rows.moment_errors()[:, 1])
 
     def expected_log(self) -> Tensor:
         """``E[log ℓ_r|x]`` (*batch, L); minus infinity for labels that may be absent."""
@@ -607,20 +596,18 @@ class SimplexDistribution(Distribution):
             j, k = used if float(values[0]) > 0.0 else used[::-1]
             above = self.prob_greater(j, k, float(-factors[k] / factors[j]))
             return above + self._prob_below([j, k], 0.0, True) if or_equal and self.rows.may_be_zero else above
-        if len(used) < self.n_labels and bool((values == values[0]).all()):
-            if float(values[0]) < 0.0:
-                return self._prob_below(used, bound / float(values[0]), or_equal)
-            return 1.0 - self._prob_below(used, bound / float(values[0]), not or_equal)
-        return None
+        if len(used) == self.n_labels or not bool((values == values[0]).all()):
+            return None
+        falls, at = float(values[0]) < 0.0, bound / float(values[0])
+        below = self._prob_below(used, at, or_equal == falls)
+        return below if falls else 1.0 - below
 
     def _prob_below(self, labels: list[int], at: float, or_equal: bool) -> Tensor:
         """``P(Σ ℓ_r < t)``, or ``<=`` (*batch,)."""
-        zero, below_one = (self.shaped(torch.as_tensor(end, device=self.device)) for end in self.rows.ends(labels))
-        if at <= 0.0:
-            return zero if at == 0.0 and or_equal else torch.zeros_like(zero)
-        if at >= 1.0:
-            return below_one if at == 1.0 and not or_equal else torch.ones_like(zero)
-        return self.marginal(labels).cdf(torch.full(self.batch_shape, at, dtype=torch.float64, device=self.device))
+        below = self.marginal(labels).cdf(torch.full(self.batch_shape, at, dtype=torch.float64, device=self.device))
+        if or_equal or at not in (0.0, 1.0):
+            return below
+        return below * 0.0 if at == 0.0 else self.shaped(torch.as_tensor(self.rows.ends(labels)[1], device=self.device))
 
     # -- points ------------------------------------------------------------------------------------------------------
 

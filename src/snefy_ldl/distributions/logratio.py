@@ -44,6 +44,7 @@ from snefy_ldl._internal.validation import align_labels, as_float
 from snefy_ldl.distributions.base import LogMoment, Order, SimplexDistribution, SimplexRows
 from snefy_ldl.distributions.bounds import Bounds
 from snefy_ldl.distributions.conditioning import ConditionedDraws, KnownRatios, KnownShares, WeightedDraws
+from snefy_ldl.distributions.marginal import several_levels
 from snefy_ldl.distributions.shapes import check_draws, common_shape
 from snefy_ldl.errors import InputError
 
@@ -188,15 +189,10 @@ class Gaussians:
         self.log_det = torch.diagonal(self.lower, dim1=-2, dim2=-1).log().sum(-1)  # (N, M)
         self.means = torch.einsum("nmqp,mkq->nmkp", turn * sign[..., None, :], mixture.centres)  # d
 
-    def spherical(self, z: Tensor) -> Tensor:
-        """t of points z (S, N, P): (S, N, M, P)."""
-        gap = (z[:, :, None] - self.mixture.location).permute(1, 2, 3, 0)  # (N, M, P, S)
-        t: Tensor = torch.linalg.solve_triangular(self.lower, gap, upper=False)
-        return t.permute(3, 0, 1, 2)
-
     def log_terms(self, z: Tensor) -> Tensor:
         """Log of weight times density of every component at points z (S, N, P): (S, N, M, K)."""
-        t = self.spherical(z)
+        gap = (z[:, :, None] - self.mixture.location).permute(1, 2, 3, 0)  # (N, M, P, S)
+        t = torch.linalg.solve_triangular(self.lower, gap, upper=False).permute(3, 0, 1, 2)
         squares = t.square().sum(-1)[..., None] - 2.0 * torch.einsum("snmp,nmkp->snmk", t, self.means)
         squares = (squares + self.means.square().sum(-1)).clamp_min(0.0)
         widths = self.mixture.log_widths
@@ -204,47 +200,29 @@ class Gaussians:
         log_p = -0.5 * squares * (-2.0 * widths).exp() - n * (widths + 0.5 * LOG_2PI)
         return log_p - self.log_det[..., None] + self.mixture.log_weights
 
-    def levels(self, z: Tensor, state: Tensor) -> Tensor:
-        """``P(z_k <= ...| z_1, ..., z_{k-1})`` at points z (S, N, P), from log weights (S, N, M, K): (S, N, P)."""
-        t = self.spherical(z)[..., None, :]  # (S, N, M, 1, P)
-        levels = []
-        for k in range(z.shape[-1]):
-            level, state = self._step(state, t[..., k], k)
-            levels.append(level)
-        return torch.stack(levels, -1)
-
-    def _step(self, state: Tensor, t: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The level of coordinate k at t (S, N, M, 1), and the log weights given it."""
-        width = self.mixture.log_widths.exp()
-        gap = (t - self.means[..., k]) / width
-        weights = torch.softmax(state.flatten(2), -1).reshape(state.shape)
-        level = (weights * torch.special.ndtr(gap)).sum((-1, -2))
-        return level, self._moved(state, t, k)
+    def chain(self, values: Tensor, state: Tensor, invert: bool) -> Tensor:
+        """``P(z_k <= ...| z_1, ..., z_{k-1})`` at points z (S, N, P), or back, from log weights (S, N, M, K)."""
+        mixture, lower, width, found = self.mixture, self.lower, self.mixture.log_widths.exp(), []
+        t = values.new_zeros((*values.shape[:2], *lower.shape[1:3]))  # of the coordinates so far, (S, N, M, P)
+        for k, value in enumerate(values.unbind(-1)):
+            before, scale = mixture.location[..., k] + (lower[..., k, :] * t).sum(-1), lower[..., k, k]
+            mean = before[..., None] + scale[..., None] * self.means[..., k]
+            spread, weights = (scale[..., None] * width).expand_as(mean), torch.softmax(state.flatten(2), -1)
+            if invert:
+                centre, sd, chances = (part.flatten(2).flatten(0, 1) for part in (mean, spread, weights))
+                wanted = value.clamp(1e-15, 1.0 - 1e-15).reshape(-1, 1)
+                value = mixture_quantiles(centre, sd, chances, wanted).reshape(value.shape)
+            level = torch.special.ndtr((value[..., None, None] - mean) / spread).flatten(2)
+            found.append(value if invert else (weights * level).sum(-1))
+            t[..., k] = (value[..., None] - before) / scale
+            state = self._moved(state, t[..., k, None], k)
+        return torch.stack(found, -1)
 
     def _moved(self, state: Tensor, t: Tensor, k: int) -> Tensor:
         """The log weights once coordinate k is known to be t (S, N, M, 1), up to a constant."""
         log_widths = self.mixture.log_widths
         gap = (t - self.means[..., k]) / log_widths.exp()
         return state - 0.5 * gap.square() - log_widths - self.lower[..., k, k].log()[..., None]
-
-    def points(self, levels: Tensor, state: Tensor) -> Tensor:
-        """Points z (S, N, P) whose :meth:`levels` these are (S, N, P)."""
-        lower, location = self.lower, self.mixture.location
-        width, z = self.mixture.log_widths.exp(), []
-        t: list[Tensor] = []  # of the coordinates so far, (S, N, M) each
-        for k in range(levels.shape[-1]):
-            start = location[..., k].expand(len(levels), -1, -1)
-            before = sum((lower[..., k, j] * t[j] for j in range(k)), start)
-            mean = before[..., None] + lower[..., k, k][..., None] * self.means[..., k]
-            spread = (lower[..., k, k][..., None] * width).expand_as(mean)
-            weights = torch.softmax(state.flatten(2), -1).expand(*mean.shape[:2], -1)
-            wanted = levels[..., k].clamp(1e-15, 1.0 - 1e-15)[..., None]
-            mean, spread = (part.flatten(2).flatten(0, 1) for part in (mean, spread))
-            found = mixture_quantiles(mean, spread, weights.flatten(0, 1), wanted.flatten(0, 1))
-            z.append(found.reshape(levels.shape[:2]))
-            t.append((z[-1][..., None] - before) / lower[..., k, k])
-            state = self._moved(state, t[-1][..., None], k)
-        return torch.stack(z, -1)
 
     def between(self, known: Tensor, low: Tensor, high: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Log-amounts of the last h labels between two ends, given those of the first e, with log weights.
@@ -506,7 +484,8 @@ class LogRatioRows(SimplexRows):
 
     def __init__(self, mixture: Mixture) -> None:
         self.mixture = mixture
-        self.n_components, self.device = mixture.log_widths.numel(), mixture.location.device
+        self.n_components, self.n_members = mixture.log_widths.numel(), len(mixture.log_widths)
+        self.device = mixture.location.device
         self.n_labels = mixture.location.shape[-1] + 1
         self.basis = torch.as_tensor(helmert(self.n_labels)).to(mixture.location)  # B (P, L)
         self.may_be_zero = mixture.row_odds is not None
@@ -534,12 +513,9 @@ class LogRatioRows(SimplexRows):
 
     def members(self) -> list[SimplexRows]:
         """The M mixtures that are averaged."""
-        n_members = len(self.mixture.log_widths)
-        return [self] if n_members == 1 else [LogRatioRows(self.mixture.member(m)) for m in range(n_members)]
-
-    def member_weights(self) -> Tensor:
-        """Weight of each member in every row (N, M)."""
-        return self.mixture.log_weights.logsumexp(-1).exp()
+        if self.n_members == 1:
+            return [self]
+        return [LogRatioRows(self.mixture.member(m)) for m in range(self.n_members)]
 
     # -- presence ----------------------------------------------------------------------------------------------------
 
@@ -820,17 +796,14 @@ class LogRatioRows(SimplexRows):
         """What an answer makes of draws, for all rows."""
         return torch.cat([answer(self._net_draws(rows)) for rows in self._net_chunks()]).double()
 
-    def mean_error(self) -> Tensor:
-        """Standard error of the means (N, L), by the differences between the nets of quasi-random draws."""
-        return self._by_draws(lambda draws: draws.net_averages(draws.shares).std(2) / math.sqrt(NETS))
-
-    def variance_error(self) -> Tensor:
-        """Standard error of the variances (N, L), in the same way."""
+    def moment_errors(self) -> Tensor:
+        """Standard errors of means and variances (N, 2, L), by the differences between the nets of draws."""
 
         def answer(draws: NetDraws) -> Tensor:
             gap = draws.shares - draws.average(draws.shares)[..., None].to(draws.shares)
-            variances = draws.net_averages(gap.square()) - draws.net_averages(gap).square()
-            return variances.std(2) / math.sqrt(NETS)
+            means = draws.net_averages(gap)
+            both = torch.stack([means, draws.net_averages(gap.square()) - means.square()], 1)
+            return both.std(3) / math.sqrt(NETS)
 
         return self._by_draws(answer)
 
@@ -1109,55 +1082,50 @@ class LogRatioRows(SimplexRows):
         step, parts = max(1, CHUNK_ELEMENTS // (self.n_components * (8 * self.n_labels + 4 * len(points)))), []
         for rows in [slice(start, start + step) for start in range(0, len(self), step)]:
             part, own = self.take(rows), points[:, rows]
-            answer = part._shares(own.clamp(TAIL_MASS, 1.0 - TAIL_MASS)) if invert else part._levels(own, fill[:, rows])
-            parts.append(answer)
+            parts.append(part._chain(own.clamp(TAIL_MASS, 1.0 - TAIL_MASS) if invert else own, fill[:, rows], invert))
         return torch.cat(parts, 1).flatten(0, 1)
 
-    def _levels(self, logs: Tensor, fill: Tensor) -> Tensor:
-        """Uniform numbers (S, N, L-1) of log shares (S, N, L), with places of absent labels."""
-        there, walk = ~torch.isneginf(logs), _Walk(self, len(logs))
-        chances = [walk.step(there[..., r])[0] for r in range(self.n_labels)]  # of presence
-        flat, state, places = logs.flatten(0, 1), walk.state.flatten(0, 1), torch.zeros_like(fill).flatten(0, 1)
-        for index, real, rows, labels in self._supports(there):
-            if labels.shape[1] > 1:
-                z = flat[index[..., None], labels] @ torch.as_tensor(helmert(labels.shape[1])).to(flat).T
-                own = state[index].unflatten(-1, self.mixture.log_widths.shape)
-                levels = Gaussians(self.part(rows, labels)).levels(z, own)
-                places[index[real][:, None], labels[:, :-1].expand(*index.shape, -1)[real]] = levels[real]
-        places = places.reshape(fill.shape)
-        last, pi = _last_present(there), chances[-1][..., None]
-        inner = places.gather(-1, last)
-        split = torch.where(there[..., -1:], _below(pi * inner, pi), pi + (1.0 - pi) * fill[..., -1:])
-        places = places.scatter(-1, last, split)
-        present = torch.stack(chances[:-1], -1)
+    def _chain(self, values: Tensor, fill: Tensor, invert: bool) -> Tensor:
+        """Uniform numbers (S, N, L-1) of log shares (S, N, L), with places of absent labels, or back."""
+        walk, chances, known = _Walk(self, len(values)), [], []
+        for value in values.unbind(-1)[: self.n_labels - 1]:
+            chances.append(walk.chance())
+            here = (value >= 1.0 - chances[-1]) & (chances[-1] > 0.0) if invert else ~torch.isneginf(value)
+            known.append(here)
+            walk.step(here)
+        there, present, pi = torch.stack(known, -1), torch.stack(chances, -1), walk.chance()[..., None]
         absent = 1.0 - present
-        low = _below(absent * fill[..., :-1], absent)
-        return torch.where(there[..., :-1], absent + present * places[..., :-1], low).clamp(0.0, 1.0)
-
-    def _shares(self, levels: Tensor) -> Tensor:
-        """Log shares (S, N, L) of uniform numbers (S, N, L-1)."""
-        walk, here, inside = _Walk(self, len(levels)), [], []
-        for r in range(self.n_labels - 1):
-            present = walk.chances(r)[0]
-            here.append((levels[..., r] >= 1.0 - present) & (present > 0.0))
-            inside.append(_part(levels[..., r] - (1.0 - present), present))
-            walk.step(here[-1])
-        pi = walk.chances(self.n_labels - 1)[0][..., None]
-        there = torch.stack([*here, torch.zeros_like(here[0])], -1)
-        last, places = _last_present(there), torch.stack(inside, -1)
-        place = places.gather(-1, last)
-        there[..., -1:] = (place < pi) | ~there.any(-1, keepdim=True)
-        walk.step(there[..., -1])
-        places = places.scatter(-1, last, _part(place, pi)).flatten(0, 1)
-        state, answer = walk.state.flatten(0, 1), torch.full_like(there, 0.0, dtype=torch.float64).flatten(0, 1)
-        answer.masked_fill_(~there.flatten(0, 1), -math.inf)
-        for index, real, rows, labels in self._supports(there):
+        # the last of these labels that is there: its place holds the last label's presence, too
+        last = there.shape[-1] - 1 - there.flip(-1).to(torch.uint8).argmax(-1, keepdim=True)
+        if invert:
+            places = _part(values - absent, present)
+            place = places.gather(-1, last)
+            final = (place < pi) | ~there.any(-1, keepdim=True)
+            values = places.scatter(-1, last, _part(place, pi))
+        else:
+            final = ~torch.isneginf(values[..., -1:])
+        walk.step(final[..., 0])
+        whole = torch.cat([there, final], -1)
+        found = torch.zeros(whole.shape, dtype=torch.float64, device=self.device).masked_fill_(
+            ~whole & invert, -math.inf
+        )
+        flat, state, answers = values.flatten(0, 1), walk.state.flatten(0, 1), found.flatten(0, 1)
+        for index, real, rows, labels in self._supports(whole):
             if labels.shape[1] > 1:
-                own = state[index].unflatten(-1, self.mixture.log_widths.shape)
-                z = Gaussians(self.part(rows, labels)).points(places[index[..., None], labels[:, :-1]], own)
-                logs = torch.log_softmax(z @ torch.as_tensor(helmert(labels.shape[1])).to(z), -1)
-                answer[index[real][:, None], labels.expand(*index.shape, -1)[real]] = logs[real]
-        return answer.reshape(there.shape)
+                basis, own = torch.as_tensor(helmert(labels.shape[1])).to(flat), state[index]
+                asked = flat[index[..., None], labels[:, :-1]] if invert else flat[index[..., None], labels] @ basis.T
+                own = own.unflatten(-1, self.mixture.log_widths.shape)
+                answer = Gaussians(self.part(rows, labels)).chain(asked, own, invert)
+                answer, columns = (
+                    (torch.log_softmax(answer @ basis, -1), labels) if invert else (answer, labels[:, :-1])
+                )
+                answers[index[real][:, None], columns.expand(*index.shape, -1)[real]] = answer[real]
+        if invert:
+            return found
+        places = found[..., :-1]
+        split = torch.where(final, _below(pi * places.gather(-1, last), pi), pi + (1.0 - pi) * fill[..., -1:])
+        levels = absent + present * places.scatter(-1, last, split)
+        return torch.where(there, levels, _below(absent * fill[..., :-1], absent)).clamp(0.0, 1.0)
 
 
 def _log_covariance(draws: NetDraws) -> Tensor:
@@ -1181,28 +1149,26 @@ class _Walk:
             now, later = come[..., :-1], come[..., 1:]
             self.tables = (log_there, log_absent, log_there - now, log_absent + later - now)
 
-    def _terms(self, label: int) -> tuple[Tensor, Tensor]:
-        """Log chances (S, N, C) in every component that a label is there, or absent."""
+    def _terms(self) -> tuple[Tensor, Tensor]:
+        """Log chances (S, N, C) in every component that the next label is there, or absent."""
         assert self.tables is not None
-        there, absent, first, none = (table[..., label] for table in self.tables)
+        there, absent, first, none = (table[..., self.label] for table in self.tables)
         return torch.where(self.some, there, first), torch.where(self.some, absent, none)
 
-    def chances(self, label: int) -> tuple[Tensor, Tensor]:
-        """Chances that a label is there, or absent, (S, N) each."""
+    def chance(self) -> Tensor:
+        """Chance that the next label is there (S, N)."""
         if self.tables is None:
-            return torch.ones_like(self.state[..., 0]), torch.zeros_like(self.state[..., 0])
-        present, absent = ((self.state + terms).logsumexp(-1) for terms in self._terms(label))
-        return torch.sigmoid(present - absent), torch.sigmoid(absent - present)
+            return torch.ones_like(self.state[..., 0])
+        present, absent = ((self.state + terms).logsumexp(-1) for terms in self._terms())
+        return torch.sigmoid(present - absent)
 
-    def step(self, there: Tensor) -> tuple[Tensor, Tensor]:
-        """The next label's presence (S, N) becomes known; its chances before."""
-        chances = self.chances(self.label)
+    def step(self, there: Tensor) -> None:
+        """The next label's presence (S, N) becomes known."""
         if self.tables is not None:
-            present, absent = self._terms(self.label)
+            present, absent = self._terms()
             self.state = torch.log_softmax(self.state + torch.where(there[..., None], present, absent), -1)
             self.some = self.some | there[..., None]
         self.label += 1
-        return chances
 
 
 def _below(values: Tensor, end: Tensor) -> Tensor:
@@ -1213,11 +1179,6 @@ def _below(values: Tensor, end: Tensor) -> Tensor:
 def _part(values: Tensor, whole: Tensor) -> Tensor:
     """Values as parts of a band between 0 and 1; one half where the band is empty."""
     return torch.where(whole > 0.0, (values / whole.clamp_min(SMALLEST_POSITIVE)).clamp(0.0, 1.0), 0.5)
-
-
-def _last_present(there: Tensor) -> Tensor:
-    """The last label that is there among the first L-1 (..., 1); L-2 where none is."""
-    return there.shape[-1] - 2 - there[..., :-1].flip(-1).to(torch.uint8).argmax(-1, keepdim=True)
 
 
 def _allot(members: Tensor, share: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -1313,8 +1274,7 @@ class LogContrast(MixtureSameFamily):
 
     def quantiles(self, alpha: Any) -> Tensor:
         """Several levels at once: alpha (A,) -> (*batch, A)."""
-        levels = torch.as_tensor(np.atleast_1d(np.asarray(alpha, dtype=np.float64)))
-        return self.icdf(levels.reshape(-1, *([1] * len(self.batch_shape)))).movedim(0, -1)
+        return several_levels(self, alpha)
 
 
 class LogRatioSimplex(SimplexDistribution):

@@ -62,8 +62,6 @@ NODES, NODE_WEIGHTS = legendre.leggauss(POINTS)
 TO_LEGENDRE = (np.arange(POINTS) + 0.5)[:, None] * (legendre.legvander(NODES, POINTS - 1) * NODE_WEIGHTS[:, None]).T
 #: Largest sum of concentrations whose tables are made: panels grow with its root.
 SHARPEST = 4e9
-#: Quantiles are guessed between every so many edges.
-STRIDE = 4
 #: Up to this many quantiles at a time are worked out in float64 throughout.
 EXACT_QUESTIONS = 4096
 #: Rows whose weights cancel more than this are, too, however many they are.
@@ -74,8 +72,6 @@ STEADY = 1e3
 MOSTLY_UNUSED = 0.25
 #: Evaluations of the cdf that a quantile takes without a table.
 NEWTON_STEPS = 8
-#: After so many panels that did not hold a quantile its bracket is halved.
-GUESSES = 4
 
 
 class Marginal(Distribution):
@@ -184,9 +180,14 @@ class Marginal(Distribution):
         Returns:
             Shares (*batch, A).
         """
-        levels = torch.as_tensor(np.atleast_1d(np.asarray(alpha, dtype=np.float64)))
-        column = levels.reshape(-1, *([1] * len(self.batch_shape)))
-        return self.icdf(column).movedim(0, -1)
+        return several_levels(self, alpha)
+
+
+def several_levels(dist: Any, alpha: Any) -> Tensor:
+    """Quantiles of a univariate distribution at levels (A,): (*batch, A)."""
+    levels = torch.as_tensor(np.atleast_1d(as_float(alpha, "alpha")))
+    quantiles: Tensor = dist.icdf(levels.reshape(-1, *([1] * len(dist.batch_shape))))
+    return quantiles.movedim(0, -1)
 
 
 def each_row(dist: Any, value: Tensor, answer: Callable[[Any, Array], Array]) -> Tensor:
@@ -606,13 +607,14 @@ class SquareTable:
         twice = np.where(i == j, 1.0, 2.0)
         self.below *= link * twice
         self.below += gram * np.exp(log_kernel) * low * twice
+        self._rough = np.ascontiguousarray(self.below.reshape(len(self.edges), -1).T.astype(np.float32))
         self.links = np.zeros((len(a), a.shape[1], a.shape[1]))
         self.links[:, i, j] = self.links[:, j, i] = link
 
     @property
     def n_numbers(self) -> int:
         """How much the table holds."""
-        return int(self.below.size + self.factors.size)
+        return int(1.5 * self.below.size + self.factors.size)
 
     def icdf(self, features: Array, quick: Array, products: Array, levels: Array) -> Array:
         """Quantiles of some rows.
@@ -620,41 +622,19 @@ class SquareTable:
         Args:
             features: ``ê`` (K, b, n).
             quick: the same, or in float32 where densities need seven digits only.
-            products: ``ê_i ê_j`` over the pairs (b, K P), of the kind of ``quick``.
+            products: ``ê_i ê_j`` over the pairs (b, K P).
             levels: (b, A).
 
         Returns:
             (b, A).
         """
         level, row = levels.ravel(), np.repeat(np.arange(len(levels)), levels.shape[1])
-        panel = self._guess(products, level, row)
-        low, high = np.zeros_like(panel), np.full_like(panel, len(self._half) - 1)
-        mass, values = np.empty(len(level)), np.empty((len(level), POINTS))
-        ask, step = np.arange(len(level)), 0
-        while len(ask):
-            at = panel[ask]
-            mass[ask] = level[ask] - self._left(features, at, row[ask])
-            values[ask] = self._density(quick, at, row[ask])
-            total = values[ask] @ NODE_WEIGHTS * self._half[at]
-            before, after = (mass[ask] < 0.0) & (at > low[ask]), (mass[ask] > total) & (at < high[ask])
-            low[ask], high[ask] = np.where(after, at + 1, low[ask]), np.where(before, at - 1, high[ask])
-            missed = (before | after) & (low[ask] <= high[ask])  # two panels that each say the other: rounding
-            ask, move = ask[missed], np.where(before, -1, 1)[missed]
-            panel[ask] = panel[ask] + move if step < GUESSES else (low[ask] + high[ask]) // 2
-            step += 1
+        # the panel by seven digits: next to an edge either serves
+        rising = np.maximum.accumulate(products.astype(np.float32) @ self._rough, axis=1)  # (b, G+1)
+        columns = [(rising <= column[:, None]).sum(1) - 1 for column in levels.T]
+        panel = np.clip(np.stack(columns, 1), 0, len(self._half) - 1).ravel()
+        mass, values = level - self._left(features, panel, row), self._density(quick, panel, row)
         return solve_panels(self.edges[panel], self._half[panel], mass, values).reshape(levels.shape)
-
-    def _guess(self, products: Array, level: Array, row: Index) -> Index:
-        """Panels of quantiles, by lines between some edges on the scale on which a normal cdf is a line."""
-        places = np.unique(np.append(np.arange(0, len(self.edges), STRIDE), len(self.edges) - 1))
-        cdf = products @ self.below[places].reshape(len(places), -1).T.astype(products.dtype)
-        rising = scipy.special.ndtri(np.clip(np.maximum.accumulate(cdf, axis=1), TAIL_MASS, 1.0 - 1e-7))[row]
-        score = scipy.special.ndtri(level)
-        at = np.clip((rising <= score[:, None]).sum(1) - 1, 0, len(places) - 2)
-        below, above = (np.take_along_axis(rising, side[:, None], 1)[:, 0] for side in (at, at + 1))
-        part = np.clip((score - below) / np.maximum(above - below, 1e-3), 0.0, 1.0)
-        z = self.edges[places[at]] * (1.0 - part) + self.edges[places[at + 1]] * part
-        return np.clip(np.searchsorted(self.edges, z, side="right") - 1, 0, len(self._half) - 1)
 
     def _left(self, features: Array, panel: Index, row: Index) -> Array:
         """The cdf of each question's row at the left edge of its panel (Q,)."""

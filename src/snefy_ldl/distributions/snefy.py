@@ -285,14 +285,6 @@ class Square:
         even = torch.zeros_like(self.log_members[:, :1])
         return [Square(self.family.member(k), self.log_scale[:, [k]], even) for k in range(self.family.n_members)]
 
-    def member_weights(self) -> Tensor:
-        """Weight of each member in every row (N, K)."""
-        return self.log_members.exp()
-
-    def reweighed(self, log_members: Tensor) -> Square:
-        """The same neurons with other weights of the members (N, K)."""
-        return Square(self.family, self.log_scale, log_members)
-
     def features(self, rows: Rows) -> Tensor:
         """``e_i = exp(h̃_i - max h̃)`` (K, b, n)."""
         scale = self.log_scale[rows].double().transpose(0, 1)
@@ -337,7 +329,7 @@ class Square:
 
     def after(self, tilted: Tensor) -> Square:
         """The same neurons after further votes."""
-        return self.reweighed(torch.log_softmax(tilted, -1))
+        return replace(self, log_members=torch.log_softmax(tilted, -1))
 
     def densities(self, rows: Rows, votes: Tensor | None, envelope: bool) -> Densities:
         """Makes log p, and if asked the log of its positive part, of log shares (S, b, L): each (S, b)."""
@@ -390,10 +382,6 @@ class Listed:
         """A list of weights is its only member."""
         return [self]
 
-    def member_weights(self) -> Tensor:
-        """Ones (N, 1)."""
-        return torch.ones(len(self), 1, dtype=torch.float64, device=self.table.device)
-
     def weights(self, rows: Rows, votes: Tensor | None) -> Tensor:
         """``c`` (b, P), float64."""
         return self.table[rows].double()
@@ -443,6 +431,7 @@ class SnefyRows(SimplexRows):
         self.square, self.offset, self.concentration = square, votes, square.concentration
         self.device = self.concentration.device
         self.n_components, self.n_labels = self.concentration.shape
+        self.n_members = square.family.n_members if isinstance(square, Square) else 1
         #: Whether weights factor over neurons and the rows share their pairs: not after votes.
         self.is_plain = isinstance(square, Square) and votes is None
         if votes is not None and not bool((self.concentration.amin(0) + votes > 0.0).all()):
@@ -481,10 +470,6 @@ class SnefyRows(SimplexRows):
     def members(self) -> list[SimplexRows]:
         """The squares that are averaged."""
         return [SnefyRows(member, self.offset) for member in self.square.members()]
-
-    def member_weights(self) -> Tensor:
-        """Weight of each member in every row (N, K), votes included."""
-        return self.square.member_weights()
 
     def chunks(self, per_pair: int = 1) -> Iterator[slice]:
         """Rows that are worked on at a time, ``per_pair`` numbers held for each of their components."""
