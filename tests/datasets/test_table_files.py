@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 
 from snefy_ldl.datasets import load_table, table_files
-from snefy_ldl.datasets.table_files import TableSink, TableSource, table_kind
-from snefy_ldl.errors import DataNotFoundError, InputError
+from snefy_ldl.datasets.table_files import TableSink, TableSource, TextFormat, sniff_text, table_kind
+from snefy_ldl.datasets.vote_table import guess_vote_columns
+from snefy_ldl.errors import DataNotFoundError, InputError, TableNote
+from snefy_ldl.votes import load_votes
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq")
 
@@ -84,8 +86,9 @@ def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataNotFoundError, match="no file at"):
         TableSource(tmp_path / "none.csv")
     (tmp_path / "plain.csv.gz").write_text("not packed at all")
+    (tmp_path / "zero.csv").write_bytes(b"a,b\n\x00\x01,2\n")
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 100)[:20])
-    for name in ("plain.csv.gz", "cut.csv.gz"):
+    for name in ("plain.csv.gz", "cut.csv.gz", "zero.csv"):
         with pytest.raises(InputError, match=f"{name} cannot be read as a table"):
             TableSource(tmp_path / name).whole(["a"], [])
     (tmp_path / "header.csv").write_text("a,b\n")
@@ -96,9 +99,9 @@ def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
         TableSource(tmp_path / "two.csv").take(np.array([0, 2]), ["a"], [])
 
 
-@pytest.mark.parametrize("name", ["soil", "soil.doc", "soil.parquet.gz", "soil.gz"])
+@pytest.mark.parametrize("name", ["soil", "soil.doc", "soil.parquet.gz", "soil.gz", "soil.xls"])
 def test_unknown_endings(name: str) -> None:
-    with pytest.raises(InputError, match="unknown ending"):
+    with pytest.raises(InputError, match="save the table as" if name == "soil.xls" else "unknown ending"):
         table_kind(Path(name))
 
 
@@ -144,13 +147,6 @@ def test_text_like_formulas_is_read_back_as_it_was(
     assert list(source.whole([HEAD], [])[HEAD].iloc[:4]) == FORMULAS[:4]
 
 
-def test_text_without_formulas_is_written_byte_for_byte_as_before(tmp_path: Path, soil: pd.DataFrame) -> None:
-    soil["name"] = ["it's", 'a "b"', "c,d", "'e", "", None, "-5.5"]
-    with TableSink(str(tmp_path / "s.csv")) as sink:
-        sink.write(soil)
-    assert (tmp_path / "s.csv").read_bytes() == soil.to_csv(index=False).encode()
-
-
 def test_excel_holds_text_and_no_formula(tmp_path: Path, formulas: pd.DataFrame) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     sheet = openpyxl.load_workbook(write(formulas, tmp_path / "f.xlsx")).active
@@ -162,3 +158,44 @@ def test_what_excel_cannot_hold_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot be written.*cannot be used in worksheets"):
         write(pd.DataFrame({"a": list("abc\x07")}), tmp_path / "f.xlsx")
     assert not list(tmp_path.iterdir())
+
+
+# -- text however it is written, long votes under any names -----------------------------------------------------------
+
+ROWS = "größe{s}sand{s}clay\n1{d}5{s}0{d}25{s}0{d}75\n2{d}5{s}0{d}5{s}0{d}5\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+@pytest.mark.parametrize(("separator", "decimal"), [(",", "."), (";", ","), (";", "."), ("\t", ","), ("|", ".")])
+def test_a_text_reads_alike_however_it_is_written(tmp_path, encoding, separator, decimal):
+    content = ROWS.format(s=separator, d=decimal).encode(encoding)
+    for name, packed in (("t.csv", content), ("t.csv.gz", gzip.compress(content))):
+        (tmp_path / name).write_bytes(packed)
+        data = load_table(tmp_path / name, "sand,clay")
+        assert data.feature_names == ["größe"]
+        np.testing.assert_array_equal(data.X, [[1.5], [2.5]])
+        np.testing.assert_array_equal(data.D, [[0.25, 0.75], [0.5, 0.5]])
+
+
+def test_points_between_thousands(tmp_path):
+    (tmp_path / "t.csv").write_text("menge;x\n1.234,5;2,5\n12.000,0;3,5\n")
+    assert sniff_text(tmp_path / "t.csv", "csv") == TextFormat("utf-8", ";", ",", ".")
+    assert list(TableSource(tmp_path / "t.csv").whole(["menge"], [])["menge"]) == [1234.5, 12000.0]
+
+
+def test_columns_of_a_long_file_are_found_with_a_note(tmp_path):
+    photos = [f"img{k}.jpg" for k in range(8) for _ in range(3)]
+    votes = pd.DataFrame({"photo": photos, "worker": ["a", "b", "c"] * 8, "answer": ["yes", "no", "yes"] * 8})
+    votes.to_csv(tmp_path / "votes.csv", index=False)
+    with pytest.warns(TableNote, match="one vote per row, read with item='photo', annotator='worker', label='answer'"):
+        read = load_votes(tmp_path / "votes.csv")
+    assert read.counts.tolist() == [[1, 2]] * 8
+    votes.rename(columns={"photo": "p", "worker": "q", "answer": "r"}).to_csv(tmp_path / "votes.csv", index=False)
+    with pytest.raises(InputError, match=r"Name them with item=, annotator= and label="):
+        load_votes(tmp_path / "votes.csv")
+
+
+def test_vote_columns_are_found_by_labels_and_items():
+    cells = pd.DataFrame({"a": ["x", "x", "y"], "b": ["1", "2", "1"], "c": ["no", "yes", "no"]})
+    assert guess_vote_columns(cells) is None
+    assert guess_vote_columns(cells, ["no", "yes"], ["a", "ph"]) == ("a", None, "c")

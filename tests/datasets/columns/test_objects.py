@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from snefy_ldl._internal.rows import Items, as_rows, count_rows, take_rows
-from snefy_ldl.datasets.objects import Objects, describe, make_batch, open_rows, split_labels
+from snefy_ldl.datasets.objects import Objects, make_batch, open_rows, split_labels
 from snefy_ldl.errors import InputError
 
 IMAGES = np.arange(6 * 1 * 2 * 2, dtype=np.float32).reshape(6, 1, 2, 2)
@@ -135,23 +135,3 @@ class Unlabelled(Dataset):
 
     def __getitem__(self, row):
         return torch.as_tensor(IMAGES[row])
-
-
-def test_words_for_messages():
-    assert describe((torch.zeros(2, 3), np.zeros(2, dtype=np.uint8)), rows=True) == "(float32 (rows, 3), uint8 (rows))"
-    assert describe(["a", "b"]) == "a list of str"
-    assert describe(3) == "a int"
-
-
-def test_graphs():
-    geometric = pytest.importorskip("torch_geometric.data", reason="torch-geometric is not installed")
-    graphs = [
-        geometric.Data(x=torch.full((n, 1), float(n)), edge_index=torch.tensor([[0, 1], [1, 0]])) for n in (2, 3, 4)
-    ]
-    batch = open_rows(graphs).batch([2, 0])
-    assert batch.num_graphs == 2
-    assert batch.x[:, 0].tolist() == [4.0] * 4 + [2.0] * 2
-    whole = geometric.Batch.from_data_list(graphs)
-    assert count_rows(whole) == 3
-    assert open_rows(whole).batch([1]).num_nodes == 3
-    assert count_rows(take_rows(whole, np.array([1, 2]))) == 2

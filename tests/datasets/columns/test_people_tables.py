@@ -10,7 +10,6 @@ import pytest
 
 from commands import fail, succeed
 from people_tables import LABELS, TABLES, soil
-from snefy_ldl import load
 
 SETTINGS = ("epochs=2", "n_neurons=8", "guides=null", "device=cpu")
 QUICK = ["--density", "snefy", "--quiet", *(word for one in SETTINGS for word in ("--set", one))]
@@ -40,19 +39,6 @@ def test_file_to_predictions(name, tmp_path):
         assert "trained this model" in fail("conformalize", tmp_path / "model", case.table, *case.scored)
     shown = succeed("info", tmp_path / "model").stdout
     assert ("(votes)" if name == "long_votes" else "(shares)") in shown
-
-
-@pytest.mark.slow
-def test_left_out_and_kept_columns_are_shown(tmp_path):
-    case = TABLES["ids"](tmp_path)
-    succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK)
-    shown = " ".join(succeed("info", tmp_path / "model").stdout.split())
-    assert "left out sample_id (id), bag (id), count (counter)" in shown
-    named = ["--features", "sample_id,count,ph", "--drop", "count"]
-    succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK, *named)
-    assert load(tmp_path / "model").columns_.names_out == ["sample_id", "ph"]
-    succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK, "--drop", "wet", "--id", "sample_id")
-    assert load(tmp_path / "model").columns_.names_out == ["ph", "depth"]
 
 
 WRONG = {
