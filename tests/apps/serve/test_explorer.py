@@ -37,12 +37,6 @@ def test_sixty_four_neurons_and_six_labels_stay_below_one_and_a_half_megabytes()
     assert len(make_page(model, PageRows(X)).encode()) < 1.5e6
 
 
-def test_without_rows_there_is_a_typical_one(small: SnefyLDL) -> None:
-    content, _ = export_model(small, None)
-    assert content["rows"]["count"] == 1
-    assert all(control["low"] < control["high"] for control in content["controls"])
-
-
 @pytest.mark.slow
 def test_large_tables_are_thinned_and_large_forests_left_out(
     small: SnefyLDL, ratios: LogRatioLDL, city: Table, monkeypatch: pytest.MonkeyPatch
@@ -103,8 +97,8 @@ def test_calibrated_intervals_come_with_the_rows(folder: Path, city: Table) -> N
     assert content["calibrated"]["levels"] == [0.8]
     assert content["calibrated"]["ends"]["shape"] == [160, 3, 2, 1]
     groups = np.arange(160) % 2
-    by_group = ConformalIntervals(served.inner, confidence_level=0.8).conformalize(
-        city[0].to_numpy() + 1e-3, city[1], groups=groups
+    by_group = ConformalIntervals(served.model, confidence_level=0.8).conformalize(
+        city[0] + 1e-3, city[1], groups=groups
     )
     content, _ = export_model(served.model, PageRows(city[0]), "city", by_group)
     assert content["calibrated"] is None

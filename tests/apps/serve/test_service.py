@@ -306,6 +306,9 @@ class Held:
     def __init__(self, model: Any) -> None:
         self.model, self.started, self.go_on = model, threading.Event(), threading.Event()
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
     def predict_dist(self, X: Any) -> Any:
         self.started.set()
         assert self.go_on.wait(20.0)
@@ -317,8 +320,8 @@ def test_a_slow_model_delays_no_other_and_answers_what_it_accepted(
 ) -> None:
     app = create_app([folder, small.save(tmp_path / "slow")], limits=Limits(seconds=15.0))
     store = app.state.store
-    held = Held(store.get("slow").inner)
-    store._models["slow"] = replace(store.get("slow"), inner=held)
+    held = Held(store.get("slow").model)
+    store._models["slow"] = replace(store.get("slow"), model=held)
     with TestClient(app) as client, ThreadPoolExecutor(3) as pool:
         slow = [pool.submit(ask, client, "predict", {"rows": rows, "model": "slow"}) for _ in range(3)]
         assert held.started.wait(10.0)

@@ -135,7 +135,7 @@ def fit(
     model = _make_model(
         density,
         dict(setting(text) for text in option or []),
-        zeros=_zero_option("shrink" if zeros is None else zeros),
+        zeros="shrink" if zeros is None else setting(f"zeros={zeros}")[1],
         random_state=seed,
         checkpoint_dir=checkpoint,
         verbose=0 if given.quiet else 1,
@@ -350,13 +350,3 @@ def _conclude(model: Any, summary: str, out: Path) -> None:
         kind = training_kind(model)
         typer.echo(f"mean log likelihood of the rows held back ({kind}): {-sum(losses) / len(losses):.4f}")
     typer.echo(f"saved to {out}")
-
-
-def _zero_option(text: str) -> Any:
-    """The value of ``--zeros`` as the estimator takes it."""
-    if text in ("shrink", "error"):
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise input_error(f"--zeros {text}: use shrink, error or a number for the floor.") from None

@@ -41,7 +41,7 @@ def report(
         train: Table that trained the model; the simple rivals learn from it, too.
         folds: Folds of a cross-validation; by default 5 if TABLE trained the model, else none.
         title: Headline of the page.
-        ternary (A,B,C): Labels at the corners of the triangles, or groups of labels: A+B,C,D.
+        ternary (A,B,C): Labels at the corners of the triangles; by default the two largest and the rest.
 
     Examples:
         A page about rows that the fit has not seen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,7 @@ from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
 from snefy_ldl.apps.cli.common import training_length, training_rows
 from snefy_ldl.apps.cli.pictures import Pictures, render_page
-from snefy_ldl.apps.reports.report import FOLDS, LEVEL, LEVELS, Report, number_words
+from snefy_ldl.apps.reports.report import FOLDS, LEVEL, LEVELS, JudgedRows, Report, number_words
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.importance import Importances
 from snefy_ldl.plots.shares import interval_panels
@@ -22,8 +23,8 @@ from snefy_ldl.plots.style import shorten_name
 from snefy_ldl.plots.votes import plot_calibration
 from snefy_ldl.votes.scores import CountCalibration, calibrate_counts, noise_ceiling
 
-#: Labels that have a ridge, an interval or a histogram, at most.
-MOST_LABELS = 8
+#: Labels that have a ridge, an interval or a histogram, at most, and labels in a column of a picture of all of them.
+MOST_LABELS, COLUMN_LABELS = 8, 16
 #: Grid steps along a side of a triangle: enough for a picture of this size.
 RESOLUTION = 72
 #: What the three rows are called that return through the page.
@@ -46,8 +47,7 @@ def render_report(
         report: The figures.
         table: Name of the judged table.
         title: Headline; made of the labels by default.
-        ternary: Three labels or groups for the triangles, "A,B,C" or "A+B,C,D"; by default the two largest and
-            the rest.
+        ternary: Three labels for the triangles, "A,B,C"; by default the two largest and the rest.
         notes: What a reader should know first.
         commands: How the page was made, and what to do next.
         first: Heading, text and number of a row that the page starts with.
@@ -57,7 +57,7 @@ def render_report(
 
     Raises:
         ImportError: jinja2, matplotlib or mpltern is not installed.
-        InputError: ``ternary`` names no three labels or groups.
+        InputError: ``ternary`` names no three labels.
     """
     rows, model, pictures = report.rows, report.model, Pictures()
     counts, labels, mean = rows.counts, rows.labels, rows.D.mean(axis=0)
@@ -210,46 +210,40 @@ class Corners:
 
 
 def choose_corners(labels: Sequence[str], D: Array, text: str | None = None, sums: bool = True) -> Corners | None:
-    """The corners of the triangles: three labels or groups by name, or the two largest and the rest.
+    """The corners of the triangles: three labels by name, or the two largest and the rest.
 
     Args:
         labels: Names of all labels.
         D: Observed shares (N, L).
-        text: "A,B,C", each a label or several with a plus between them, "A+B,C,D+E"; None chooses.
+        text: "A,B,C"; None chooses.
         sums: Whether the model has densities of sums of labels; otherwise the three largest labels are chosen.
 
     Returns:
         The corners; None for two labels.
 
     Raises:
-        InputError: There are not three parts, a label is unknown or named twice, or groups do not contain all labels.
+        InputError: There are not three labels, or one is unknown or named twice.
 
     Example:
         >>> choose_corners(["a", "b", "c", "d"], np.array([[0.1, 0.2, 0.3, 0.4]])).names
         ['d', 'c', 'the others']
-        >>> choose_corners(["a", "b", "c", "d"], np.ones((1, 4)) / 4, "a+b,c,d").groups
-        [[0, 1], [2], [3]]
+        >>> choose_corners(["a", "b", "c", "d"], np.ones((1, 4)) / 4, "a,c,d").groups
+        [[0], [2], [3]]
     """
-    if text is None:
-        if len(labels) <= 3:
-            return Corners([[0], [1], [2]], list(labels), True) if len(labels) == 3 else None
-        order = [int(r) for r in np.argsort(-D.mean(axis=0), kind="stable")]
-        if not sums:
-            return Corners([[r] for r in order[:3]], [labels[r] for r in order[:3]], False)
+    order = [int(r) for r in np.argsort(-D.mean(axis=0), kind="stable")]
+    if text is not None:
+        names = [part.strip() for part in text.split(",")]
+        if len(set(names)) != 3 or not set(names) <= set(labels):
+            raise InputError(f"--ternary {text}: name three different labels out of {', '.join(labels)}.")
+        order = [list(labels).index(name) for name in names]
+    elif len(labels) <= 3:
+        order = sorted(order)
+    elif sums:
         groups = [[order[0]], [order[1]], sorted(order[2:])]
         return Corners(groups, [labels[order[0]], labels[order[1]], "the others"], True)
-    names = [part.strip() for part in text.split(",")]
-    parts = [[one.strip() for one in name.split("+")] for name in names]
-    flat = [one for part in parts for one in part]
-    if len(parts) != 3 or len(labels) < 3 or len(set(flat)) < len(flat):
-        raise InputError(f"--ternary {text}: name three different labels, or three groups like A+B,C,D.")
-    if unknown := [one for one in flat if one not in labels]:
-        raise InputError(f"--ternary {text}: there is no label {unknown[0]!r}; the labels are {', '.join(labels)}.")
-    whole, groups = len(flat) == len(labels), [[list(labels).index(one) for one in part] for part in parts]
-    if len(flat) > 3 and not (whole and sums):
-        why = "this model has no density of sums" if whole else "groups must contain every label"
-        raise InputError(f"--ternary {text}: {why}; name three single labels.")
-    return Corners(groups, names, whole)
+    return (
+        None if len(labels) < 3 else Corners([[r] for r in order[:3]], [labels[r] for r in order[:3]], len(labels) == 3)
+    )
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
@@ -271,7 +265,7 @@ def label_order(report: Report) -> list[int]:
 def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration | None) -> dict[str, Any]:
     """Every picture of the page that is not about one row, by name; lists of a title and a picture for histograms."""
     rows, answers, trust, which = report.rows, report.answers, report.trust, label_order(report)
-    names = [shorten_name(rows.labels[r], 16) for r in which]
+    names = [wrap_name(rows.labels[r], 16) for r in which]
     shares, order = rows.D[:, which], np.argsort(answers.width, kind="stable")
 
     def panels(title: str, chosen: Any) -> str:
@@ -291,11 +285,7 @@ def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration |
     tall = 0.7 + 0.25 * min(12, len(report.importance))
     weights = Importances(report.importance, "log likelihood lost, in nats per row")
     made: dict[str, Any] = {
-        "ranges": pictures.draw(
-            "How the shares of each label vary over the rows",
-            (4.2, 0.7 + 0.34 * len(which)),
-            lambda ax: plots.share_ranges(shares, names, ax=ax),
-        ),
+        "ranges": _draw_ranges(pictures, rows),
         "bars": pictures.draw("Shares of three rows", (4.2, 1.7), lambda ax: _bars(ax, shares[report.shown], names)),
         "importance": pictures.draw(
             "Likelihood lost if a column is shuffled", (3.6, tall), lambda ax: weights.plot(ax=ax)
@@ -321,6 +311,38 @@ def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration |
     return made
 
 
+def _draw_ranges(pictures: Pictures, rows: JudgedRows) -> str:
+    """How the shares of all labels vary; of many labels in columns and on a log scale, on which traces are seen."""
+    n_labels, positive = len(rows.labels), rows.D[rows.D > 0.0]
+    many, order = n_labels > MOST_LABELS, np.argsort(-rows.D.mean(axis=0), kind="stable")
+    columns = np.array_split(order, -(-n_labels // COLUMN_LABELS)) if many else [np.arange(n_labels)]
+
+    def paint(figure: Any) -> None:
+        for ax, part in zip(figure.subplots(1, len(columns), squeeze=False, sharex=True)[0], columns):
+            plots.share_ranges(rows.D[:, part], [wrap_name(rows.labels[r], 20) for r in part], ax=ax)
+            if many:
+                ax.set(xscale="log", xlim=(np.quantile(positive, 0.01), 1.0))
+
+    size = (3.4 * len(columns) if many else 4.2, 0.7 + 0.34 * len(columns[0]))
+    return pictures.figure("How the shares of each label vary over the rows", size, paint)
+
+
+def wrap_name(name: str, width: int) -> str:
+    """A name in two lines at most.
+
+    Args:
+        name: Any text.
+        width: Letters of a line.
+
+    Returns:
+        The lines; what does not fit ends with an ellipsis.
+
+    >>> wrap_name("coarse sand and gravel", 12).splitlines()
+    ['coarse sand', 'and gravel']
+    """
+    return "\n".join(textwrap.wrap(name, width, max_lines=2, placeholder="…")) or name
+
+
 def _bars(ax: Any, shares: Array, names: list[str]) -> None:
     plots.label_bars(shares, names, ax=ax, row_names=["surest", "typical", "least sure"])
     look: dict[str, Any] = {"fontsize": 9, "frameon": False, "handlelength": 1.0, "columnspacing": 1.2}
@@ -330,7 +352,7 @@ def _bars(ax: Any, shares: Array, names: list[str]) -> None:
 def _draw_rows(report: Report, pictures: Pictures, dists: list[Any], corners: Corners | None) -> list[dict[str, str]]:
     """The three rows that return through the page: title, name, facts, density and ridges."""
     which = label_order(report)
-    names = [shorten_name(name, 14) for name in report.rows.labels]
+    names = [wrap_name(name, 14) for name in report.rows.labels]
     rows = []
     for title, row, dist in zip(TITLES, report.shown, dists):
         observed = report.rows.D[row]

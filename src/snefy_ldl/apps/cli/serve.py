@@ -26,7 +26,7 @@ def serve(
     seconds: Annotated[float, typer.Option(min=0.001)] = 10.0,
     connections: Annotated[int, typer.Option(min=1)] = 512,
 ) -> None:
-    """Answer questions about a model over HTTP, and show its page at /.
+    """Answer questions about a model over HTTP; with --data, show its page at /.
 
     A model folder that changes is loaded again. Stop the server with Ctrl-C
     or SIGTERM: requests it has accepted are finished.
@@ -35,7 +35,7 @@ def serve(
         models (MODEL...): Folders that fit wrote; the first is the default.
         host: Address to listen on; 0.0.0.0 is all of them.
         port: Port to listen on.
-        data (TABLE): Rows that the page at / shows.
+        data (TABLE): Rows for the page at /.
         token: Token that every request must carry; prefer the environment variable.
         rows: Most rows per request.
         body_mb: Largest body of a request, in megabytes.
@@ -44,7 +44,7 @@ def serve(
 
     Examples:
         One model on this machine, its page at http://127.0.0.1:8000/:
-          snefy-ldl serve model
+          snefy-ldl serve model --data rows.csv
 
         Two models, with rows for the page, behind a token:
           SNEFY_LDL_TOKEN=... snefy-ldl serve model other

@@ -18,7 +18,6 @@ from snefy_ldl.apps.rows import calibrated_ends, calibrated_levels
 from snefy_ldl.apps.serve.limits import Fault, Limits
 from snefy_ldl.apps.serve.schemas import Condition, Density, Groups, Predict, Question, Update
 from snefy_ldl.apps.serve.store import ServedModel
-from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.distributions import SimplexDistribution
 
 #: Most rows of which distributions are held at a time, the same if each needs much work, and most rows times points.
@@ -31,13 +30,13 @@ class Asked:
 
     Args:
         served: the model when the request arrived; reloading does not affect it.
-        X: features (N, d).
+        X: features as the model takes them, a table or an array (N, d).
         limits: of the service.
         deadline: when nobody waits for the answer any more, on the clock of ``time.monotonic``.
     """
 
     served: ServedModel
-    X: Array
+    X: Any
     limits: Limits
     deadline: float
 
@@ -53,7 +52,7 @@ class Asked:
             if time.monotonic() > self.deadline:
                 raise Fault(503, "the time for this request is up; send fewer rows or points at a time.")
             part = slice(start, start + size)
-            values = compute(self.served.inner.predict_dist(self.X[part]), part)
+            values = compute(self.served.model.predict_dist(self.X[part]), part)
             parts.append([np.asarray(value.cpu() if isinstance(value, torch.Tensor) else value) for value in values])
         return {name: np.concatenate(pieces) for name, pieces in zip(names, zip(*parts))}
 
@@ -224,7 +223,7 @@ def _intervals(dist: Any, levels: list[float]) -> Array:
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Array:
+def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Any:
     """Features of rows that are given as objects by name, or as lists in the model's order.
 
     Args:
@@ -232,7 +231,7 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Array:
         rows: each a dict with at least the model's columns, or a list of them.
 
     Returns:
-        Finite numbers (N, d), encoded by the model's columns.
+        A table with the model's columns; an array of finite numbers (N, d) for a model without names.
 
     Raises:
         Fault: 422, a cell is missing or does not fit its column; row and field are named.
@@ -240,22 +239,34 @@ def feature_rows(served: ServedModel, rows: Sequence[Any]) -> Array:
     Example:
         >>> from types import SimpleNamespace
         >>> served = SimpleNamespace(features=["a", "b"], model=SimpleNamespace(columns_=None))
-        >>> feature_rows(served, [{"b": 2, "a": 1, "other": "x"}, [3, 4.5]])
+        >>> feature_rows(served, [{"b": 2, "a": 1, "other": "x"}, [3, 4.5]]).to_numpy()
         array([[1. , 2. ],
                [3. , 4.5]])
     """
-    columns, cells = served.model.columns_, _cells(served, rows)
-    if columns is not None and columns.named and not (columns.is_plain and not columns.has_gaps):
-        return _encoded(cells, columns, served.features or [])
-    kinds = (int, float) if columns is None or not columns.has_gaps else (int, float, type(None))
+    import pandas as pd  # an extra: only models of tables need it
+
+    names, columns, cells = served.features, served.model.columns_, _cells(served, rows)
+    mixed = columns is not None and not columns.is_plain
+    others: tuple[type, ...] = (str, bool, type(None)) if mixed else ()
+    others = (type(None),) if columns is not None and columns.has_gaps and not mixed else others
     for number, line in enumerate(cells):
         for place, cell in enumerate(line):
-            if type(cell) not in kinds or (cell is not None and not abs(cell) <= LARGEST_FEATURE):  # also NaN
-                field = str(place) if served.features is None else served.features[place]
-                message = f"row {number}, field {field!r} is not a number within ±{LARGEST_FEATURE:g}."
-                raise Fault(422, message, number, field)
-    table = np.array(cells, dtype=np.float64)
-    return table if columns is None else columns.transform(table)
+            is_number = type(cell) in (int, float)
+            if not (abs(cell) <= LARGEST_FEATURE if is_number else type(cell) in others):  # NaN is not, either
+                field = str(place) if names is None else names[place]
+                kinds = "is not a number or a text" if mixed else f"is not a number within ±{LARGEST_FEATURE:g}"
+                raise Fault(422, f"row {number}, field {field!r} {kinds}.", number, field)
+    if names is None:
+        return np.array(cells, dtype=np.float64)
+    frame = pd.DataFrame(cells, columns=names)
+    if mixed and _unreadable(columns, frame):
+        number, odd = next((k, odd) for k in range(len(frame)) for odd in _unreadable(columns, frame[k : k + 1]))
+        raise Fault(422, f"row {number}, field {odd.column!r}: {odd.example!r} cannot be read.", number, odd.column)
+    return frame
+
+
+def _unreadable(columns: Any, frame: Any) -> list[Any]:
+    return [odd for odd in columns.odd_cells(frame) if odd.what == "unreadable"]
 
 
 def _cells(served: ServedModel, rows: Sequence[Any]) -> list[Sequence[Any]]:
@@ -274,25 +285,3 @@ def _cells(served: ServedModel, rows: Sequence[Any]) -> list[Sequence[Any]]:
             either = "" if names is None else "an object with the fields, or "
             raise Fault(422, f"row {number} must be {either}a list of {n_features} cells.", number)
     return cells
-
-
-def _encoded(cells: list[Sequence[Any]], columns: TableEncoder, names: list[str]) -> Array:
-    """Cells of any kind as features; a cell that cannot be read is named."""
-    import pandas as pd  # an extra: only tables with other cells than numbers need it
-
-    kinds, parts = {column.name: column for column in columns.columns}, []
-
-    def unreadable(odd: Sequence[Any]) -> bool:
-        return any(one.what == "unreadable" for one in odd)
-
-    for place, name in enumerate(names):
-        kind, series = kinds[name], pd.Series([line[place] for line in cells], dtype=object)
-        for number, cell in enumerate(series):
-            if not isinstance(cell, (int, float, str, type(None))):
-                raise Fault(422, f"row {number}, field {name!r} is not a number or a text.", number, name)
-        part, odd = kind.encode(series)
-        if unreadable(odd):
-            number = next(k for k in range(len(cells)) if unreadable(kind.encode(series[k : k + 1])[1]))
-            raise Fault(422, f"row {number}, field {name!r} is not a {kind.kind}.", number, name)
-        parts.append(part)
-    return np.hstack(parts)

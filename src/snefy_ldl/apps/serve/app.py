@@ -27,7 +27,7 @@ from snefy_ldl.apps.serve.explorer import PageRows, make_page
 from snefy_ldl.apps.serve.limits import Fault, Limits
 from snefy_ldl.apps.serve.schemas import QUESTIONS, Question
 from snefy_ldl.apps.serve.store import ModelStore, ServedModel
-from snefy_ldl.errors import SnefyError
+from snefy_ldl.errors import InputError, SnefyError
 
 __all__ = ["create_app"]
 
@@ -66,7 +66,7 @@ def create_app(
         folders: of saved models; the first is the default one.
         token: that every request must send (``Authorization: Bearer ...``); None for no authentication.
         limits: on requests; the defaults of :class:`Limits` if None.
-        data: table whose rows the page at ``/`` shows; by default one typical row.
+        data: table whose rows the page at ``/`` shows; None for no page.
 
     Returns:
         The application; its models are ``app.state.store``.
@@ -182,9 +182,11 @@ def _add_pages(app: FastAPI, store: ModelStore, data: Path | None) -> None:
 
     def make(served: ServedModel) -> str:
         """The explorer page of a model's current version, made once."""
+        if data is None:
+            raise InputError("start the service with rows for it (--data).")
         with lock:
             if pages.get(served.name, ("", ""))[0] != served.version:
-                rows = None if data is None else PageRows.read(served.model, data)
+                rows = PageRows.read(served.model, data)
                 pages[served.name] = served.version, make_page(served.model, rows, served.name, served.calibrated)
             return pages[served.name][1]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from snefy_ldl.apps.rows import label_names, load_intervals
-from snefy_ldl.apps.serve.explorer.rows import past_columns, typical_features
 from snefy_ldl.apps.serve.limits import Fault
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.columns import columns_of
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.persistence import CALIBRATION_FILE, CONFIG, load, read_config
+from snefy_ldl.prediction import innermost
 
 #: The log of uvicorn, which prints events on standard error.
 _log = logging.getLogger("uvicorn.error")
@@ -29,7 +29,6 @@ class ServedModel:
         name: of the folder.
         folder: where it came from.
         model: fitted; of an estimator around a model the model inside.
-        inner: the same model, for features that are already encoded.
         calibrated: its conformal intervals, or None.
         version: first digits of the weights' checksum.
         lock: held while it computes.
@@ -38,7 +37,6 @@ class ServedModel:
     name: str
     folder: Path
     model: Any
-    inner: Any
     calibrated: ConformalIntervals | None
     version: str
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -69,14 +67,13 @@ def load_served(folder: Path, name: str) -> ServedModel:
     """
     for _ in range(5):
         config = read_config(folder)
-        model, inner = past_columns(load(folder))
-        calibrated = load_intervals(folder, inner)
+        model = innermost(load(folder))
+        calibrated = load_intervals(folder, model)
         if read_config(folder)["weights"] == config["weights"]:  # not overwritten in between
             break
     else:
         raise ModelFileError(f"{folder} is being overwritten repeatedly; it will be loaded when that ends.")
-    inner.predict_dist(typical_features(model)).quantiles([0.05, 0.95])  # tables are made before the first request
-    return ServedModel(name, folder, model, inner, calibrated, config["weights"]["sha256"][:12])
+    return ServedModel(name, folder, model, calibrated, config["weights"]["sha256"][:12])
 
 
 class ModelStore:

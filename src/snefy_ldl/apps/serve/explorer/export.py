@@ -22,12 +22,14 @@ import torch
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.apps.rows import calibrated_ends, calibrated_levels, label_names
-from snefy_ldl.apps.serve.explorer.rows import PageRows, make_controls, past_columns, typical_features
+from snefy_ldl.apps.serve.explorer.rows import PageRows, make_controls
+from snefy_ldl.datasets.columns import columns_of
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.backbones import StackedMLP
+from snefy_ldl.prediction import innermost
 from snefy_ldl.snefy import SnefyLDL
 
 #: Most bytes of rows on a page; larger tables are thinned evenly.
@@ -40,16 +42,14 @@ DRAWS, LOWEST_LOG = 512, -30.0
 QUANTILE_LEVELS = (0.025, 0.05, 0.1, 0.25, 0.75, 0.9, 0.95, 0.975)
 
 
-def export_model(
-    model: Any, rows: PageRows | None, name: str = "model", intervals: Any = None
-) -> tuple[dict[str, Any], str]:
+def export_model(model: Any, rows: PageRows, name: str = "model", intervals: Any = None) -> tuple[dict[str, Any], str]:
     """Everything that the page needs of a model and some rows.
 
     Args:
         model: fitted.
-        rows: to be shown, or None for one typical row.
+        rows: to be shown.
         name: of the model.
-        intervals: its conformal intervals, which take encoded features, or None.
+        intervals: its conformal intervals, or None.
 
     Returns:
         The JSON content, and the arrays as text.
@@ -57,19 +57,17 @@ def export_model(
     Raises:
         InputError: the rows do not fit the model.
     """
-    model, inner = past_columns(model)
+    model = innermost(model)
     pack, notes = Pack(), list[str]()
     square = export_square(model, pack, notes)
     levels = calibrated_levels(intervals)
-    if rows is None:
-        rows = PageRows(typical_features(model))
-        encoded = rows.table
-    else:
-        rows = _thinned(model, rows, square, len(levels), notes)
-        features = rows.table if model.columns_ is None else model.columns_.transform(rows.table)
-        encoded = np.asarray(features, dtype=np.float64)
+    rows = _thinned(model, rows, square, len(levels), notes)
+    encoded = np.asarray(
+        rows.table if model.columns_ is None else model.columns_.transform(rows.table), dtype=np.float64
+    )
+    X = encoded if columns_of(model) is None and model.columns_ is None else rows.table
     with torch.no_grad():
-        dist = inner.predict_dist(encoded)
+        dist = model.predict_dist(X)
         mean, variance = dist.mean_and_variance()
         content: dict[str, Any] = {
             "format": 2,
@@ -77,7 +75,7 @@ def export_model(
             "title": rows.title or name,
             "name": name,
             "labels": label_names(model),
-            "controls": make_controls(model, encoded, square is not None and square["network"] is not None),
+            "controls": make_controls(model, encoded),
             "rows": _rows(rows, encoded, pack),
             "square": square,
             "draws": None,
@@ -95,18 +93,16 @@ def export_model(
         elif square["network"] is None:
             square["scales"] = pack.add(dist.rows.square.log_scale.cpu().numpy().astype(np.float64))
     if intervals is not None:
-        content["calibrated"] = _calibrated(intervals, encoded, levels, pack, notes)
+        content["calibrated"] = _calibrated(intervals, X, levels, pack, notes)
     return content, pack.text()
 
 
-def _calibrated(
-    intervals: Any, encoded: Array, levels: list[float], pack: Pack, notes: list[str]
-) -> dict[str, Any] | None:
+def _calibrated(intervals: Any, X: Any, levels: list[float], pack: Pack, notes: list[str]) -> dict[str, Any] | None:
     """Conformal intervals of every row at all levels that were calibrated."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about intervals that span the whole range, which the page shows
-            ends = calibrated_ends(intervals, encoded)
+            ends = calibrated_ends(intervals, X)
     except InputError:  # calibrated by groups or weights, which the table does not have
         notes.append("The model's calibrated intervals need groups or weights, so this page shows uncalibrated ones.")
         return None
@@ -340,15 +336,15 @@ class Pack:
 _SCRIPTS = ("special.js", "square.js", "draws.js", "network.js", "charts.js", "table.js", "app.js")
 
 
-def make_page(model: Any, rows: PageRows | None = None, name: str = "model", intervals: Any = None) -> str:
+def make_page(model: Any, rows: PageRows, name: str = "model", intervals: Any = None) -> str:
     """A self-contained HTML page that explores a model.
 
     Args:
         model: fitted.
-        rows: to show; None for one typical row.
+        rows: to show.
         name: of the model; the title if the rows have none.
-        intervals: the model's :class:`~snefy_ldl.conformal.ConformalIntervals` on encoded features, which the page
-            shows for unchanged rows; None for none.
+        intervals: the model's :class:`~snefy_ldl.conformal.ConformalIntervals`, which the page shows for unchanged
+            rows; None for none.
 
     Returns:
         One HTML document, which loads nothing from other hosts.
