@@ -37,10 +37,10 @@ def _back(values: Array, names: Sequence[str] | None, like: Any) -> Any:
     return values if names is None else frame_of(values, names, like)
 
 
-def _coordinates(Z: Any) -> Array:
+def _coordinates(Z: Any) -> tuple[Array, list[str] | None]:
     table, names = check_table(Z, "Z", "coordinates")
     refuse_first(~np.isfinite(table), table, "Z is not a finite number at {place}.", names)
-    return table
+    return table, names
 
 
 def clr(D: Any) -> Any:
@@ -80,8 +80,8 @@ def clr_inverse(Z: Any) -> Any:
         >>> clr_inverse(clr([[1.0, 1.0, 2.0]]))
         array([[0.25, 0.25, 0.5 ]])
     """
-    names = check_table(Z, "Z", "coordinates")[1]
-    return _back(softmax(_coordinates(Z), axis=1), names, Z)
+    table, names = _coordinates(Z)
+    return _back(softmax(table, axis=1), names, Z)
 
 
 def alr(D: Any, reference: int | str = -1) -> Any:
@@ -127,9 +127,8 @@ def alr_inverse(Z: Any, reference: int = -1, names: Sequence[str] | None = None)
         >>> alr_inverse(alr([[1.0, 1.0, 2.0]]))
         array([[0.25, 0.25, 0.5 ]])
     """
-    table = _coordinates(Z)
-    n_parts = table.shape[1] + 1
-    at = _part_number(reference, n_parts, None)
+    table, _ = _coordinates(Z)
+    at = _part_number(reference, table.shape[1] + 1, None)
     return _back(softmax(np.insert(table, at, 0.0, axis=1), axis=1), names, Z)
 
 
@@ -171,7 +170,7 @@ def ilr_inverse(Z: Any, names: Sequence[str] | None = None) -> Any:
         >>> ilr_inverse(ilr([[1.0, 1.0, 2.0]]))
         array([[0.25, 0.25, 0.5 ]])
     """
-    table = _coordinates(Z)
+    table, _ = _coordinates(Z)
     return _back(softmax(table @ helmert(table.shape[1] + 1), axis=1), names, Z)
 
 

@@ -28,7 +28,14 @@ from snefy_ldl._internal.notebook import describe_html
 from snefy_ldl._internal.special import log_share
 from snefy_ldl._internal.tolerances import SMALLEST_REST
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, LARGEST_COUNT, align_labels, as_float, check_number
+from snefy_ldl._internal.validation import (
+    CLOSURE_TOLERANCE,
+    LARGEST_COUNT,
+    align_labels,
+    as_float,
+    check_number,
+    refuse_first,
+)
 from snefy_ldl.distributions.conditioning import (
     Conditioned,
     ConditionedDraws,
@@ -45,8 +52,6 @@ from snefy_ldl.distributions.shapes import (
     common_shape,
     is_several,
     label_table,
-    level_points,
-    off_simplex,
     row_table,
 )
 from snefy_ldl.errors import InputError
@@ -535,10 +540,9 @@ class SimplexDistribution(Distribution):
             >>> bool((chance - 0.75).abs() < 5 * error)
             True
         """
-        if isinstance(condition, str):
-            exact = self._prob_above(*self._comparison(condition))
-            if exact is not None:
-                return exact, torch.zeros_like(exact)
+        exact = self._prob_above(*self._comparison(condition)) if isinstance(condition, str) else None
+        if exact is not None:
+            return exact, torch.zeros_like(exact)
         n, event = check_draws(n, self.n_labels, least=2), self._event(condition)
         parts = [self.rows.take(rows) for rows in self.rows.blocks(n * self.n_labels)]
         chance = torch.cat([event(part.draw_logs(n, generator).exp()).double().mean(0) for part in parts if len(part)])
@@ -753,13 +757,12 @@ class SimplexDistribution(Distribution):
             InputError: another shape, unknown or missing names, or a row that is not a label distribution.
         """
         value = label_table(value, self.label_names, self.n_labels, self.device)
-        row = off_simplex(value, CLOSURE_TOLERANCE) if (self._validate_args if check is None else check) else None
-        if row is not None:
-            total = float(value.detach().reshape(-1, self.n_labels)[row].sum())
-            raise InputError(
-                f"value row {row} (sum {total:.6g}) is not a label distribution: shares must be >= 0 and sum to 1 "
-                f"(tolerance {CLOSURE_TOLERANCE:g})."
-            )
+        if self._validate_args if check is None else check:
+            flat = value.detach().double().reshape(-1, self.n_labels)
+            bad = ~((flat >= 0.0).all(-1) & ((flat.sum(-1) - 1.0).abs() <= CLOSURE_TOLERANCE))
+            rule = "value of {place} (sum {value:.6g}) is not a label distribution: shares must be >= 0 and sum to 1 "
+            rule += f"(tolerance {CLOSURE_TOLERANCE:g})."
+            refuse_first(bad.cpu().numpy(), flat.sum(-1).cpu().numpy(), rule)
         return value
 
     def log_prob(self, value: Any) -> Tensor:
@@ -804,9 +807,8 @@ class SimplexDistribution(Distribution):
         left = 1.0 - table.nansum(1)
         bad = (table < 0.0).any(1) | (left < -CLOSURE_TOLERANCE)
         bad |= ~torch.isnan(table).any(1) & (left > CLOSURE_TOLERANCE)
-        if bool(bad.any()):
-            row = int(bad.nonzero()[0])
-            raise InputError(f"value row {row}: known shares must be >= 0 and sum to at most 1, to 1 if all are known.")
+        rule = "known shares of {place} must be >= 0 and sum to at most 1, to 1 if all are known."
+        refuse_first(bad.cpu().numpy(), bad, rule)
         if self.rows.may_be_zero:  # if nothing is left, the others are absent
             table = torch.where(torch.isnan(table) & (left <= SMALLEST_REST)[:, None], 0.0, table)
         return self._by_gaps(table, _log_prob_known).reshape(self.batch_shape)
@@ -1110,7 +1112,10 @@ class SimplexDistribution(Distribution):
             >>> flat.inverse_rosenblatt([[0.75, 0.5]])
             tensor([[0.5000, 0.2500, 0.2500]], dtype=torch.float64)
         """
-        levels = level_points(uniforms, self.n_labels - 1, self.device)
+        levels, width = torch.as_tensor(as_float(uniforms, "uniform numbers"), device=self.device), self.n_labels - 1
+        if levels.shape[-1:] != (width,) or not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
+            shape = tuple(levels.shape)
+            raise InputError(f"uniform numbers must lie between 0 and 1, {width} a row; got shape {shape}.")
         dist, shape = self.matched(levels.shape[:-1])
         levels = levels.expand(*shape, self.n_labels - 1).reshape(-1, self.n_labels - 1)
         shares = torch.softmax(dist.rows.chain(levels, invert=True), -1)

@@ -19,7 +19,7 @@ from torch import Size, Tensor
 from torch.distributions import AffineTransform, TransformedDistribution
 
 from snefy_ldl._internal.tolerances import SHARE_SUM_ROUNDING
-from snefy_ldl._internal.validation import as_float
+from snefy_ldl._internal.validation import as_float, refuse_first
 from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.shapes import as_size
 from snefy_ldl.errors import InputError
@@ -70,37 +70,18 @@ class KnownShares:
                 f"{len(labels)} of {dist.n_labels} shares are known, so the last is what is left of one; leave two "
                 "labels unknown."
             )
-        columns = [_per_row(dist, value, f"the share of {label!r}") for label, value in known.items()]
-        values = torch.stack(columns, 1)
-        _check_values(values, list(known), zeros)
+        values = torch.stack([_per_row(dist, value, f"the share of {label!r}") for label, value in known.items()], 1)
+        table, names = values.cpu().numpy(), [str(label) for label in known]
+        absent, share = (table == 0.0) & zeros, "the known share at {place}"
+        rule = "is zero there and positive in other rows; condition the rows with a zero apart: dist[rows]."
+        refuse_first(absent & ~absent.all(0), table, f"{share} {rule}", names)
+        rule = "is 0, but here every label has a positive share: condition on a small share, or fit LogRatioLDL "
+        refuse_first((table == 0.0) & ~absent, table, f"{share} {rule}to labels that hold zeros.", names)
+        rule = "is {value:g}; it must lie strictly between 0 and 1."
+        refuse_first(~((table > 0.0) & (table < 1.0) | absent), table, f"{share} {rule}", names)
+        rule = "known shares of {place} sum to {value:g}; they must leave something over."
+        refuse_first(table.sum(1) >= 1.0, table.sum(1), rule)
         return cls(labels, others, values, dist.batch_shape)
-
-
-def _check_values(values: Tensor, names: list[Any], zeros: bool) -> None:
-    absent = (values == 0.0) & zeros
-    mixed = absent.any(0) & ~absent.all(0)
-    if bool(mixed.any()):
-        column = int(torch.nonzero(mixed)[0])
-        row = int(torch.nonzero(absent[:, column])[0])
-        raise InputError(
-            f"the known share of {names[column]!r} is zero in row {row} and positive in others; condition the rows "
-            "with a zero apart: dist[rows]."
-        )
-    bad = ~((values > 0.0) & (values < 1.0) | absent)
-    if bool(bad.any()):
-        row, column = (int(i) for i in torch.nonzero(bad)[0])
-        share = float(values[row, column])
-        rule = f"the known share of {names[column]!r} in row {row} is {share:g}"
-        if share == 0.0:
-            raise InputError(
-                f"{rule}, but here every label has a positive share: condition on a small share instead, or fit "
-                "LogRatioLDL to labels that hold zeros."
-            )
-        raise InputError(f"{rule}; it must lie strictly between 0 and 1.")
-    total = values.sum(-1)
-    if bool((total >= 1.0).any()):
-        row = int(torch.nonzero(total >= 1.0)[0])
-        raise InputError(f"known shares of row {row} sum to {float(total[row]):g}; they must leave something over.")
 
 
 @dataclass(frozen=True)
@@ -146,11 +127,18 @@ class KnownRatios:
         )  # log share, from a root
         log_ratios, groups = relative.new_zeros(len(dist)), [[r] for r in range(dist.n_labels)]
         for pair, ratio in known.items():
-            first, second = _pair(dist, pair)
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise InputError(f"a ratio belongs to a pair of labels, (label, other label); got {pair!r}.")
+            first, second = (dist.label_number(label) for label in pair)
+            if first == second:
+                raise InputError(f"a ratio needs two different labels; got {pair!r}.")
             one, other = (next(group for group in groups if r in group) for r in (first, second))
             if one is other:
                 raise InputError(f"the ratio of {pair!r} follows from the other ratios; leave it out.")
-            log_ratio = _log_ratio(dist, pair, ratio)
+            values = _per_row(dist, ratio, f"the ratio of {pair!r}")
+            bad = ~(torch.isfinite(values) & (values > 0.0)).cpu().numpy()
+            refuse_first(bad, values.cpu().numpy(), "a ratio of {place} is {value:g}; it must be a positive number.")
+            log_ratio = values.log()
             # the second one's group moves along, so that its ratios stay as they are
             relative[:, other] += (relative[:, first] - log_ratio - relative[:, second])[:, None]
             log_ratios = log_ratios + log_ratio
@@ -162,24 +150,6 @@ class KnownRatios:
         for group in groups:
             relative[:, group] = torch.log_softmax(relative[:, group], -1)
         return cls(groups, relative, log_ratios, dist.batch_shape)
-
-
-def _pair(dist: Any, pair: Any) -> tuple[int, int]:
-    if not isinstance(pair, tuple) or len(pair) != 2:
-        raise InputError(f"a ratio belongs to a pair of labels, (label, other label); got {pair!r}.")
-    first, second = (dist.label_number(label) for label in pair)
-    if first == second:
-        raise InputError(f"a ratio needs two different labels; got {pair!r}.")
-    return first, second
-
-
-def _log_ratio(dist: Any, pair: Any, ratio: Any) -> Tensor:
-    values = _per_row(dist, ratio, f"the ratio of {pair!r}")
-    bad = ~(torch.isfinite(values) & (values > 0.0))
-    if bool(bad.any()):
-        row = int(torch.nonzero(bad)[0])
-        raise InputError(f"the ratio of {pair!r} in row {row} is {float(values[row]):g}; it must be a positive number.")
-    return values.log()
 
 
 def _per_row(dist: Any, value: Any, name: str) -> Tensor:
@@ -262,6 +232,11 @@ class Conditioned:
         return self._mapped(self.rest.mean, self.scale, self._known)
 
     @property
+    def std_error(self) -> Tensor:
+        """Standard error of :attr:`mean` (*batch, L)."""
+        return self._mapped(self.rest.mean_error, self.scale, torch.zeros_like(self._known))
+
+    @property
     def variance(self) -> Tensor:
         """Variance of each share (*batch, L); zero for the known ones."""
         return self._mapped(self.rest.variance, self.scale.square(), torch.zeros_like(self._known))
@@ -286,13 +261,11 @@ class Conditioned:
         """Distribution of one unknown share, or of a sum of shares that are the same multiple of the rest's."""
         group = self.dist.group(labels)
         if not bool(self._open[group].all()):
-            raise InputError(f"a share of the labels {group} is known; unknown are those of {self._unknown()}.")
+            unknown = self._open.nonzero().flatten().tolist()
+            raise InputError(f"a share of the labels {group} is known; unknown are those of {unknown}.")
         if not torch.equal(self.scale[..., group[:1]].expand_as(self.scale[..., group]), self.scale[..., group]):
             raise InputError("shares with known ratios are asked about one at a time.")
         return ScaledMarginal(self.rest.marginal([self._places[r] for r in group]), self.scale[..., group[0]])
-
-    def _unknown(self) -> list[int]:
-        return list(self._open.nonzero().flatten().tolist())
 
     def log_prob(self, value: Any) -> Tensor:
         """Log density of the unknown shares at value (..., *batch, L), or of the totals of tied ones.
@@ -321,9 +294,6 @@ class Conditioned:
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws of all shares (*sample_shape, *batch, L)."""
         return self._mapped(self.rest.sample(sample_shape, generator), self.scale, self._known)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(batch_shape={tuple(self.batch_shape)}, unknown={self._unknown()})"
 
 
 class ScaledMarginal(TransformedDistribution):

@@ -101,18 +101,3 @@ def row_table(values: Tensor, batch_shape: Size, n_labels: int, name: str) -> Te
             f"{name} of shape {tuple(values.shape)} do not fit a batch of shape {tuple(batch_shape)} with {n_labels} "
             "labels: give one row for each row of the batch, or one for all."
         ) from None
-
-
-def level_points(value: Any, width: int, device: torch.device) -> Tensor:
-    """Uniform numbers (..., width) in float64, each between 0 and 1."""
-    levels = torch.as_tensor(as_float(value, "uniform numbers"), device=device)
-    if levels.shape[-1:] != (width,) or not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
-        raise InputError(f"uniform numbers must lie between 0 and 1, {width} a row; got shape {tuple(levels.shape)}.")
-    return levels
-
-
-def off_simplex(points: Tensor, tolerance: float) -> int | None:
-    """Number of the first row (..., L) that is not a label distribution, or None."""
-    flat = points.detach().double().reshape(-1, points.shape[-1])
-    good = (flat >= 0.0).all(-1) & ((flat.sum(-1) - 1.0).abs() <= tolerance)
-    return None if bool(good.all()) else int((~good).nonzero()[0])

@@ -186,8 +186,7 @@ def _condition(asked: Asked, question: Condition) -> dict[str, Any]:
 
     def conditioned(dist: SimplexDistribution, part: slice) -> tuple[Any, ...]:
         other = dist.condition(known, generator=torch.Generator().manual_seed(0))
-        error = getattr(other, "std_error", torch.zeros(()))  # zero where the answer is exact
-        return other.mean, other.variance, _intervals(other, question.levels), error.expand(other.mean.shape)
+        return other.mean, other.variance, _intervals(other, question.levels), other.std_error
 
     names = ("mean", "variance", "interval", "standard_error")
     return {"levels": question.levels, **asked.of_rows(names, conditioned, HEAVY_ROWS)}
