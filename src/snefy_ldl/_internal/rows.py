@@ -8,11 +8,12 @@ per entry (:class:`Items`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Number
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
@@ -183,6 +184,38 @@ def _take_nested(batch: Any, index: Tensor) -> Any:
     if isinstance(batch, (list, tuple)):
         return type(batch)(_take_nested(value, index) for value in batch)
     raise InputError(f"a custom backbone's X must be made of tensors; found {type(batch).__name__}.")
+
+
+def stack_rows(blocks: Sequence[Any]) -> Any:
+    """Blocks of rows of one kind in one.
+
+    Args:
+        blocks: What :func:`count_rows` takes, data sets and loaders excepted.
+
+    Returns:
+        All rows in that form; sparse ones as CSR.
+
+    >>> stack_rows([np.zeros((2, 3)), np.ones((1, 3))]).shape
+    (3, 3)
+    """
+    first = blocks[0]
+    if len(blocks) == 1:
+        return first
+    if isinstance(first, Items):
+        return Items(row for block in blocks for row in block)
+    if isinstance(first, Mapping):
+        return {key: stack_rows([block[key] for block in blocks]) for key in first}
+    if isinstance(first, (tuple, list)):
+        return type(first)(map(stack_rows, zip(*blocks)))
+    if hasattr(first, "iloc"):
+        import pandas  # who passes tables has it
+
+        return pandas.concat(blocks, ignore_index=True)
+    if any(sp.issparse(block) for block in blocks):
+        return sp.vstack(blocks, format="csr")
+    if isinstance(first, Tensor):
+        return torch.cat([torch.as_tensor(block) for block in blocks])
+    return np.concatenate([np.asarray(block) for block in blocks])
 
 
 def move_rows(batch: Any, device: torch.device) -> Any:

@@ -20,7 +20,7 @@ from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count, check_counts, check_distributions
-from snefy_ldl.active.pool import Pool, stack_rows
+from snefy_ldl.active.pool import Pool, stack_blocks
 from snefy_ldl.active.query import RandomSampling, Strategy, make_strategy
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.metrics import score
@@ -311,7 +311,7 @@ class ActiveLearner:
         answered = self.pool.take(self.labeled_)
         if self.D_labeled is None:
             return answered, self.answers_
-        return stack_rows([as_rows(self.X_labeled), answered]), np.concatenate([self.D_labeled, self.answers_])
+        return stack_blocks([as_rows(self.X_labeled), answered]), np.concatenate([self.D_labeled, self.answers_])
 
     # -- the folder --------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from snefy_ldl._internal.limits import POOL_ELEMENTS, POOL_ROWS
 from snefy_ldl._internal.progress import Progress
-from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
+from snefy_ldl._internal.rows import as_rows, count_rows, stack_rows, take_rows
 from snefy_ldl._internal.types import Index
 from snefy_ldl._internal.validation import check_features
 from snefy_ldl.datasets.grouping import GroupedRows, in_groups, split_rows
@@ -189,31 +189,14 @@ class Pool:
             if high > low:
                 parts.append(take_rows(as_rows(block), ordered[low:high] - start))
                 places.append(wanted[low:high])
-        return take_rows(stack_rows(parts), np.argsort(np.concatenate(places), kind="stable"))
+        return take_rows(stack_blocks(parts), np.argsort(np.concatenate(places), kind="stable"))
 
 
-def stack_rows(parts: list[Any]) -> Any:
-    """Blocks of rows on top of each other.
-
-    Args:
-        parts: DataFrames, sparse matrices or arrays, all of one kind, with the groups of their rows or all without.
-
-    Returns:
-        All rows in that form; sparse ones as CSR.
-
-    Example:
-        >>> stack_rows([np.zeros((2, 3)), np.ones((1, 3))]).shape
-        (3, 3)
-    """
+def stack_blocks(parts: list[Any]) -> Any:
+    """Blocks of rows in one, with the groups of their rows or all without."""
     if isinstance(parts[0], GroupedRows):
         return in_groups(stack_rows([part.X for part in parts]), stack_rows([part.groups for part in parts]))
-    if hasattr(parts[0], "iloc"):
-        import pandas as pd  # installed where a DataFrame is passed
-
-        return pd.concat(parts, ignore_index=True)
-    if any(sp.issparse(part) for part in parts):
-        return sp.vstack(parts, format="csr")
-    return np.concatenate([np.asarray(part) for part in parts])
+    return stack_rows(parts)
 
 
 def dense_table(X: Any, what: str) -> NDArray[Any]:

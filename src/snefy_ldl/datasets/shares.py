@@ -60,13 +60,10 @@ class Unit:
         """
         signs = {strip_unit(name)[1] for name in names}
         sign = signs.pop() if len(signs) == 1 else ""
-        known = next((unit for unit in (1.0, *SUMS) if abs(total - unit) <= ROUNDING_TOLERANCE * unit), None)
-        if known == 1.0:
-            return None
-        if known is None:
-            return cls(sign or "amount", float(total), sign)
-        name, usual = SUMS[known]
-        return cls(sign, known, sign) if "/" in sign else cls(name, known, usual)
+        for known, (name, usual) in SUMS.items():
+            if abs(total - known) <= ROUNDING_TOLERANCE * known:
+                return cls(sign, known, sign) if "/" in sign else cls(name, known, usual)
+        return None if abs(total - 1.0) <= ROUNDING_TOLERANCE else cls(sign or "amount", float(total), sign)
 
 
 def strip_unit(name: str) -> tuple[str, str]:

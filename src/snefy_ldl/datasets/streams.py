@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
-from snefy_ldl._internal.rows import Items, as_rows, count_rows
+from snefy_ldl._internal.rows import Items, as_rows, count_rows, stack_rows
 from snefy_ldl.datasets.objects import count_bytes, describe, label_array, labels_kind, read_label
 from snefy_ldl.errors import InputError
 
@@ -155,27 +154,9 @@ def _single(row: Any, number: int) -> tuple[Any, Any]:
 
 def _join(parts: list[tuple[Any, Any]]) -> Chunk:
     """One chunk of some blocks."""
-    X, labels = _stack([X for X, _ in parts]), [label for _, label in parts]
+    X, labels = stack_rows([X for X, _ in parts]), [label for _, label in parts]
     if any(label is None for label in labels):
         return Chunk(X, None)
     arrays = [label_array(label) for label in labels]
     whole = all(array.dtype.kind in "iub" for array in arrays)
-    return Chunk(X, _stack(labels) if hasattr(labels[0], "columns") else np.concatenate(arrays), whole)
-
-
-def _stack(blocks: Sequence[Any]) -> Any:
-    """Blocks of rows of one kind in one."""
-    first = blocks[0]
-    if len(blocks) == 1:
-        return first
-    if isinstance(first, Items):
-        return Items(row for block in blocks for row in block)
-    if isinstance(first, Mapping):
-        return {key: _stack([block[key] for block in blocks]) for key in first}
-    if isinstance(first, (tuple, list)):
-        return type(first)(map(_stack, zip(*blocks)))
-    if hasattr(first, "iloc"):
-        import pandas  # who passes tables has it
-
-        return pandas.concat(blocks, ignore_index=True)
-    return torch.cat([torch.as_tensor(block) for block in blocks])
+    return Chunk(X, stack_rows(labels) if hasattr(labels[0], "columns") else np.concatenate(arrays), whole)

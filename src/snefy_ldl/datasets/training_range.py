@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -146,12 +145,12 @@ class TrainingRange:
                 for name, kind in STORED.items()
             }
             rows, reach = arrays.pop("rows").reshape(-1, width), float(content["reach"])
-            whole = all(array.shape == (width,) for array in arrays.values()) and 0.0 < reach < np.inf
-            whole = whole and all(np.isfinite(array).all() for array in (rows, *arrays.values()))
-        except (KeyError, TypeError, ValueError, binascii.Error):
-            whole = False
-        if not whole or not len(rows):
-            raise ModelFileError(f"the range of the training rows is damaged: it does not fit {width} features.")
+            sound = all(np.isfinite(array).all() for array in (rows, *arrays.values())) and 0.0 < reach < np.inf
+            if not sound or not len(rows) or any(array.shape != (width,) for array in arrays.values()):
+                raise ValueError
+        except (KeyError, TypeError, ValueError):
+            message = f"the range of the training rows is damaged: it does not fit {width} features."
+            raise ModelFileError(message) from None
         return cls(**arrays, rows=rows, reach=reach)
 
 
