@@ -105,16 +105,9 @@ def test_one_seed_gives_the_same_bits_and_leaves_the_global_state(make):
         first.X = other.X
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: make_city_districts(n=0), "n must be a whole number"),
-        (lambda: make_annotators(n_labels=1), "n_labels"),
-        (lambda: make_annotators(votes=(0, 5)), "votes"),
-        (lambda: make_annotators(votes=(5, 2)), "votes"),
-        (lambda: make_annotators(votes=(1, 20), n_annotators=10), "n_annotators"),
-    ],
-)
-def test_bad_arguments(call, message):
-    with pytest.raises(InputError, match=message):
-        call()
+def test_bad_arguments():
+    with pytest.raises(InputError, match="n must be a whole number"):
+        make_city_districts(n=0)
+    for name, value in (("n_labels", 1), ("votes", (5, 2)), ("n_annotators", 9)):
+        with pytest.raises(InputError, match=name):
+            make_annotators(**{name: value})

@@ -52,12 +52,8 @@ def test_data_folder_is_looked_at_first(tiny, tmp_path, monkeypatch, place):
     assert data.X.shape == (4, 3)
     assert data.X.dtype == data.D.dtype == np.float64
     np.testing.assert_allclose(data.D.sum(axis=1), 1.0, atol=1e-15)  # the file is float32: re-closed
-    assert data.counts is None
-    assert data.name == "sjaffe"
-    assert data.label_names[0] == "happiness"
+    assert (data.name, data.counts, data.label_names[0]) == ("sjaffe", None, "happiness")
     assert data.feature_names == ["feature_0", "feature_1", "feature_2"]
-    assert "PyLDL" in data.source
-    assert data.licence
 
 
 def test_wrong_checksum_in_the_data_folder_is_an_error(tiny, tmp_path, monkeypatch):

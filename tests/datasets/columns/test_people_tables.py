@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -41,37 +42,22 @@ def test_file_to_predictions(name, tmp_path):
     assert ("(votes)" if name == "long_votes" else "(shares)") in shown
 
 
-WRONG = {
-    "a row that does not sum": (
-        {(4, "sand"): 0.9},
-        "soil.csv, data row 5: sand, silt, clay sum to",
-        "all other rows sum to 1. Correct the row, or use normalize=True (--normalize)",
-    ),
-    "a negative share": (
-        {(2, "silt"): -0.1},
-        "soil.csv, data row 3, column 'silt': -0.1 is negative",
-        "Correct the cell",
-    ),
-    "text": ({(8, "clay"): "much"}, "soil.csv, data row 9, column 'clay': 'much' is no number", "Correct the cell"),
-    "a gap": (
-        {(1, "clay"): None},
-        "soil.csv, data row 2, column 'clay': empty, while other labels",
-        "Write 0 for none",
-    ),
-    "infinity": ({(6, "ph"): np.inf}, "soil.csv, data row 7, column 'ph': infinite", "leave it empty"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_one_message(case, tmp_path):
-    cells, seen, advice = WRONG[case]
+@pytest.mark.parametrize(
+    ("row", "column", "value", "words"),
+    [
+        (4, "sand", 0.9, "data row 5: sand, silt, clay sum to 1.* all other rows sum to 1. .* use normalize=True"),
+        (2, "silt", -0.1, "data row 3, column 'silt': -0.1 is negative.* Correct the cell"),
+        (8, "clay", "much", "data row 9, column 'clay': 'much' is no number. Correct the cell"),
+        (1, "clay", None, "data row 2, column 'clay': empty, while other labels.* Write 0 for none"),
+        (6, "ph", np.inf, "data row 7, column 'ph': infinite.* leave it empty"),
+    ],
+)
+def test_what_is_wrong_is_one_message(row, column, value, words, tmp_path):
     table = soil(40).astype(object)
-    for (row, column), value in cells.items():
-        table.loc[row, column] = value
+    table.loc[row, column] = value
     table.to_csv(tmp_path / "soil.csv", index=False)
     line = fail("fit", tmp_path / "soil.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "model")
-    assert seen in line
-    assert advice in line
+    assert re.search(f"soil.csv, {words}", line)
 
 
 def test_amounts_and_votes(tmp_path):
