@@ -115,7 +115,7 @@ class Scaler(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scaled features of every member."""
-        if torch.compiler.is_compiling():  # no branch of an exported graph may depend on numbers
+        if x.is_cuda or torch.compiler.is_compiling():  # no branch of a captured or exported graph depends on numbers
             bounds = self.limit[:, None, None]
             return torch.clamp((x - self.centre[:, None]) / self.scale[:, None], -bounds, bounds)
         if self.is_identity():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -202,12 +203,18 @@ class GraphedStep:
         step: what an update does with rows (K, B) and a share of the peak rate; it returns losses (K,).
         tensors: what it changes, which capturing leaves as it was.
         index: rows of one step (K, B).
+
+    Attributes:
+        step: one update with rows (K, B) and a share of the rate; the losses (K,).
     """
 
     #: What the graph reads and writes apart from its own memory.
     memory: Any = None
+    step: Callable[[Tensor, float], Tensor]
 
-    def __init__(self, step: Callable[[Tensor, Tensor], Tensor], tensors: dict[str, Tensor], index: Tensor) -> None:
+    def __init__(
+        self, step: Callable[[Tensor, float | Tensor], Tensor], tensors: dict[str, Tensor], index: Tensor
+    ) -> None:
         self.index, self.rate = index.clone(), torch.zeros((), device=index.device)
         self.graph, copies, main = torch.cuda.CUDAGraph(), Copies(tensors), torch.cuda.current_stream()
         apart: Any = torch.cuda.Stream()
@@ -216,12 +223,17 @@ class GraphedStep:
             for _ in range(3):  # libraries make their workspaces at first
                 step(self.index, self.rate)
         main.wait_stream(apart)
-        with torch.cuda.graph(self.graph):
-            self.loss = step(self.index, self.rate)
+        try:
+            with torch.cuda.graph(self.graph):
+                self.loss = step(self.index, self.rate)
+            self.step = self._replay
+        except RuntimeError as error:  # of memory, say: steps one by one are slower, and as right
+            torch.cuda.synchronize()
+            logging.getLogger("snefy_ldl").warning("training steps run one by one, without a CUDA graph: %s", error)
+            self.step = step
         copies.put_back()
 
-    def __call__(self, index: Tensor, rate: float) -> Tensor:
-        """One update; the losses (K,)."""
+    def _replay(self, index: Tensor, rate: float) -> Tensor:
         self.index.copy_(index)
         self.rate.fill_(rate)
         self.graph.replay()
@@ -284,7 +296,7 @@ def run_steps(
             if objective not in graphs:
                 graphs[objective] = GraphedStep(update, live_tensors(net, optimizer), rows[:, :size])
                 graphs[objective].memory = objective.last
-            step = graphs[objective]
+            step = graphs[objective].step
         for (index,), rate in zip(steps, rates):
             total += step(index, rate)
         return total / len(steps)
