@@ -188,7 +188,7 @@ def made(seed: int, effect: float, noise: str, before: Any = None) -> dict[str, 
     record |= _seconds(before, seconds)
     record |= {"inputs": model.inputs_, "kept": model.group_effects_ is not None}
     if record["kept"]:
-        record["size"] = float(np.sqrt(np.trace(model.group_effects_.model.covariance(0)) / 3))
+        record["size"] = float(np.sqrt(np.trace(model.group_effects_.model.covariance()) / 3))
         record["true_size"] = float(np.sqrt((data.effects[:40] ** 2).sum() / 40 / 3))
     for name, rows in (("seen", seen), ("unseen", new)):
         record[f"{name}_groups"] = float(model.log_prob(X[rows], D[rows], groups=g[rows]).mean())

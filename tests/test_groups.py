@@ -25,8 +25,8 @@ from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.groups import (
     GroupEffects,
     MixedModel,
-    design,
     fit_mixed_model,
+    group_sums,
     posterior_means,
 )
 from snefy_ldl.training.policy import Settings
@@ -103,39 +103,36 @@ def test_labels_that_differ_by_chance_raise_no_more_alarms_than_stated():
 # -- the linear mixed model ------------------------------------------------------------------------------------------
 
 
-def test_posterior_means_of_crossed_levels_equal_the_dense_answer():
+def test_posterior_means_equal_the_dense_answer():
     rng = np.random.default_rng(0)
-    codes = np.stack([rng.integers(0, 5, 60), rng.integers(0, 4, 60)], 1)
-    codes[:3, 1] = -1
-    scores, ratios = rng.normal(size=(60, 2)), np.array([[0.5, 2.0], [1.5, 0.3]])
-    means = posterior_means(scores, codes, [5, 4], ratios)
-    Z = design(codes, [5, 4]).toarray()
+    codes, scores, ratios = rng.integers(-1, 5, 60), rng.normal(size=(60, 2)), np.array([0.5, 2.0])
+    means = posterior_means(*group_sums(scores, codes, 5), ratios)
+    Z = (codes[:, None] == np.arange(5)).astype(float)
     for j in range(2):
-        prior = np.diag(np.repeat(ratios[:, j], [5, 4]))
-        dense = prior @ Z.T @ np.linalg.solve(np.eye(60) + Z @ prior @ Z.T, scores[:, j])
+        dense = ratios[j] * Z.T @ np.linalg.solve(np.eye(60) + ratios[j] * Z @ Z.T, scores[:, j])
         np.testing.assert_allclose(means[:, j], dense, atol=1e-9)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("nested", [True, False])
-def test_sizes_of_nested_and_crossed_effects_are_recovered(nested):
+def test_sizes_and_shares_of_effects_are_recovered():
     rng = np.random.default_rng(1)
-    fine = rng.integers(0, 200, 3000)
-    coarse = fine // 5 if nested else rng.integers(0, 40, 3000)
-    logs = rng.normal(size=(40, 4))[coarse] * 0.7 + rng.normal(size=(200, 4))[fine] * 0.4
-    logs = logs + rng.normal(size=logs.shape) * 0.5
-    logs -= logs.mean(1, keepdims=True)
-    found = fit_mixed_model(logs, read_groups(np.stack([coarse, fine], 1), 3000))
+    codes = rng.integers(0, 200, 3000)
+    parts = rng.normal(size=(200, 4))[codes] * 0.7, rng.normal(size=(3000, 4)) * 0.5
+    parts = [part - part.mean(1, keepdims=True) for part in parts]
+    found = fit_mixed_model(sum(parts), codes, 200)
     assert found is not None
-    sizes = [np.sqrt(np.trace(found.covariance(k)) / 3) for k in range(2)]
-    np.testing.assert_allclose(sizes, [0.7, 0.4], rtol=0.2)
+    assert np.sqrt(np.trace(found.covariance()) / 3) == pytest.approx(0.7, rel=0.1)
+    counts = np.bincount(codes, minlength=200).astype(float)
+    effects = GroupEffects(found, ("g",), (("",) * 200,), np.zeros((200, 1)), counts, None, np.ones(1), 0.1)
+    shares, truth = effects.variance_shares(), np.array([part.var(0) for part in parts])
+    np.testing.assert_allclose(shares.sum(0), 1.0)
+    np.testing.assert_allclose(shares, truth / truth.sum(0), atol=0.06)
 
 
 def test_shuffled_groups_have_no_effect():
     rng = np.random.default_rng(2)
     logs = rng.normal(size=(600, 10))
     logs -= logs.mean(1, keepdims=True)
-    assert fit_mixed_model(logs, read_groups(np.repeat(np.arange(30), 20), 600)) is None
+    assert fit_mixed_model(logs, np.repeat(np.arange(30), 20), 30) is None
 
 
 # -- the fit ---------------------------------------------------------------------------------------------------------
@@ -151,7 +148,7 @@ def test_seen_groups_gain_and_the_size_of_the_effect_is_recovered(data, parts, m
     names = np.full(unseen.sum(), "nobody")
     known = model.predict(data.X[unseen], groups=names)
     np.testing.assert_allclose(known, model.predict(data.X[unseen]), atol=1e-6)
-    size = np.sqrt(np.trace(model.group_effects_.model.covariance(0)) / 2)
+    size = np.sqrt(np.trace(model.group_effects_.model.covariance()) / 2)
     truth = np.sqrt((data.effects[:24] ** 2).sum() / 24 / 2)
     assert abs(size / truth - 1) < 0.15
     assert model.training_["group_effects"]["effects"] == "kept"
@@ -229,15 +226,15 @@ def test_effects_are_learnt_where_groups_differ_beside_what_their_features_tell(
 def test_redrawn_effects_vary_as_much_as_groups_and_are_no_longer_alike():
     random = np.random.default_rng(0)
     n_groups, n_rows, ratio = 60, 12, 0.8
-    groups = read_groups(np.repeat(np.arange(n_groups), n_rows), n_groups * n_rows)
+    codes = np.repeat(np.arange(n_groups), n_rows)
     u = random.normal(size=(n_groups, 1)) * np.sqrt(ratio)
-    scores = u[groups.codes[:, 0]] + random.normal(size=(n_groups * n_rows, 1))
-    ratios = np.array([[ratio]])
+    scores = u[codes] + random.normal(size=(n_groups * n_rows, 1))
+    ratios = np.array([ratio])
     model = MixedModel(np.zeros(2), np.ones((2, 1)), np.ones((2, 1)), ratios, np.eye(2))
-    means = posterior_means(scores, groups.codes, [n_groups], ratios)
-    counts = np.full(n_groups, float(n_rows))
-    effects = GroupEffects(model, groups.levels, groups.names, (means,), (counts,), None, np.ones(1), 0.0)
-    draws = np.array([scores + effects.redraw(groups.codes, random) for _ in range(400)])[..., 0]
+    sums, counts = group_sums(scores, codes, n_groups)
+    means = posterior_means(sums, counts, ratios)
+    effects = GroupEffects(model, ("g",), (("",) * n_groups,), means, counts, None, np.ones(1), 0.0)
+    draws = np.array([scores + effects.redraw(codes, random) for _ in range(400)])[..., 0]
     assert draws.var() == pytest.approx(1.0 + ratio, rel=0.03)
     sums = draws.reshape(400, n_groups, n_rows).sum(2)
     assert sums.var() < n_rows * (1.0 + ratio)  # n² ratio more where rows share an effect
@@ -288,39 +285,14 @@ def test_a_model_with_groups_comes_back_from_its_folder(data, parts, model, tmp_
     np.testing.assert_allclose(model.without_groups().predict(X), model.predict(X), atol=1e-6)
 
 
-@pytest.mark.slow
-def test_crossed_levels_add_up(data):
-    rng = np.random.default_rng(0)
-    person, item = rng.integers(0, 20, 600), rng.integers(0, 15, 600)
-    X = rng.normal(size=(600, 2))
-    logs = rng.normal(size=(20, 3))[person] * 0.6 + rng.normal(size=(15, 3))[item] * 0.6 + 0.3 * X[:, :1]
-    D = np.exp(logs) * rng.standard_gamma(20.0, size=(600, 3))
-    D /= D.sum(1, keepdims=True)
-    g = np.stack([person, item], 1)
-    model = GroupedLDL(SnefyLDL(random_state=0, epochs=10)).fit(X[:450], D[:450], groups=g[:450])
-    scores = [
-        model.score(X[450:], D[450:], groups=part)
-        for part in (
-            None,
-            [[p, None] for p in person[450:]],
-            [[None, i] for i in item[450:]],
-            g[450:],
-        )
-    ]
-    assert scores[0] < min(scores[1:3])
-    assert max(scores[1:3]) < scores[3]
-    with pytest.raises(InputError, match="2 level"):
-        model.predict(X[:2], groups=person[:2])
-    new = model.adapt(X[:5], D[:5], groups=["stranger", str(item[0])])
-    assert new.group_effects_.names[0][-1] == "stranger"
-
-
 def test_what_knows_no_groups_says_so(data):
     from snefy_ldl.learners import DirichletLDL
 
     learner = DirichletLDL(random_state=0).fit(data.X[:50], data.D[:50])
     with pytest.raises(InputError, match="takes no 'groups'"):
         learner.predict_interval(data.X[:2], groups=[1, 2])
+    with pytest.raises(InputError, match="one column of groups; got 2"):
+        GroupedLDL().fit(data.X, data.D, groups=np.stack([data.groups, data.groups], 1))
     with pytest.raises(InputError, match="effects='always'"):
         GroupedLDL(effects="always").fit(data.X, data.D, groups=data.groups)
     with pytest.raises(InputError, match="GroupedLDL\\(SnefyLDL"):
@@ -342,29 +314,6 @@ def test_scores_and_comparisons_take_groups(data, parts, model):
 
 
 # -- what groups explain ---------------------------------------------------------------------------------------------
-
-
-def effects_of(residuals, groups):
-    """Group effects without learners, of residuals alone."""
-    known = read_groups(groups, len(residuals))
-    model, sizes = fit_mixed_model(residuals, known), [len(names) for names in known.names]
-    means = np.split(posterior_means(model.scores(residuals), known.codes, sizes, model.ratios), np.cumsum(sizes)[:-1])
-    counts = tuple(np.bincount(codes, minlength=size).astype(float) for codes, size in zip(known.codes.T, sizes))
-    return GroupEffects(model, known.levels, known.names, tuple(means), counts, None, np.ones(1), 0.1)
-
-
-@pytest.mark.slow
-def test_shares_of_variance_tell_levels_apart():
-    random = np.random.default_rng(0)
-    person, item = random.integers(0, 40, 800), random.integers(0, 40, 800)
-    parts = 0.8 * random.normal(size=(40, 3)), 0.4 * random.normal(size=(40, 3)), 0.6 * random.normal(size=(800, 3))
-    parts = [part - part.mean(1, keepdims=True) for part in parts]
-    logs = parts[0][person] + parts[1][item] + parts[2]
-    effects = effects_of(logs, np.column_stack([person, item]))
-    shares = effects.variance_shares()
-    np.testing.assert_allclose(shares.sum(0), 1.0)
-    truth = np.array([part.var(0) for part in parts])
-    np.testing.assert_allclose(shares, truth / truth.sum(0), atol=0.06)
 
 
 def test_group_variance_names_levels_and_labels(data, parts, model):

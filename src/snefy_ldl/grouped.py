@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
@@ -25,7 +24,7 @@ from snefy_ldl.persistence import Asked, save
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, join_blocks, row_blocks
 from snefy_ldl.training import FittedModel, Task, TrainingData
-from snefy_ldl.training.groups import GroupEffects, fit_grouped, forget_groups, pack_effects, unpack_effects
+from snefy_ldl.training.groups import GroupEffects, fit_grouped, forget_groups, one_level, pack_effects, unpack_effects
 from snefy_ldl.training.stored import pack_state
 
 __all__ = ["GroupedLDL"]
@@ -81,8 +80,7 @@ class GroupedLDL(ModelWrapper):
         Args:
             X: features (N, d), as the base takes them, or :func:`snefy_ldl.datasets.in_groups` of them.
             D: label distributions (N, L); or ``counts``.
-            groups: the group of each row (N,), or one column per level (N, k), nested (farm, plot) or crossed (person,
-                item). None and NaN stand for an unknown group. Validation rows are split by the first level.
+            groups: the group of each row (N,). None and NaN stand for an unknown group.
             counts: votes (N, L).
             sample_weight: how much each row counts (N,).
             y: another name of D.
@@ -109,6 +107,7 @@ class GroupedLDL(ModelWrapper):
         if bounds:
             raise InputError("limits of hidden parts need log-ratios: GroupedLDL(LogRatioLDL()).")
         data = TrainingData(X, D, counts, sample_weight, base.backbone, base.columns, groups=groups)
+        one_level(data.groups)  # type: ignore[arg-type]
         return self.adopt(base, *fit_grouped(Task(base.settings(), data), self.effects is not None))
 
     def _fit_apart(self, base: Any, X: Any, D: Any, groups: Any, **more: Any) -> GroupedLDL:
@@ -131,7 +130,7 @@ class GroupedLDL(ModelWrapper):
         self.model_ = base.adopt(state)
         return self
 
-    def adapt(self, X: Any, D: Any = None, group: Any = None, *, counts: Any = None, groups: Any = None) -> GroupedLDL:
+    def adapt(self, X: Any, D: Any = None, group: Any = None, *, counts: Any = None) -> GroupedLDL:
         """A model that knows one more group, from a few of its rows and without a new fit.
 
         Args:
@@ -140,8 +139,6 @@ class GroupedLDL(ModelWrapper):
             group: name of the new group, for ``predict(X, groups=[name, ...])``. By default the new model takes every
                 row without groups to be of this group.
             counts: their votes (n, L).
-            groups: with several levels, the name of the group in each level (k,), known ones among them; those that are
-                unknown are learned.
 
         Returns:
             A new model; this one stays as it is.
@@ -172,14 +169,9 @@ class GroupedLDL(ModelWrapper):
         else:
             votes = check_counts(counts, n_rows=count_rows(features), n_labels=self.n_labels_, model=self)[0]
             labels = (votes + 0.5) / (votes + 0.5).sum(1, keepdims=True)
-        names = [str(group)] * len(effects.levels) if groups is None else [str(name) for name in np.ravel(groups)]
-        known = [-1] * len(names)
-        if groups is not None:
-            known = read_groups([names], 1).renamed(effects.names)[0].tolist()
-        more = effects.learn(np.array(known), features, labels, names)
-        codes = np.array([len(more.names[k]) - 1 if code < 0 else code for k, code in enumerate(known)])
+        more = effects.learn(features, labels, str(group))
         model = copy.copy(self)
-        model.group_effects_ = replace(more, default=codes) if group is None and groups is None else more
+        model.group_effects_ = replace(more, default=len(more.counts) - 1) if group is None else more
         return model
 
     # -- prediction --------------------------------------------------------------------------------------------------

@@ -2,12 +2,11 @@
 
 With r_i the log-ratio residual of row i from a prediction that has not seen its group,
 
-    r_i = μ + Σ_levels u_g(i) + e_i,     u_g ~ N(0, T_level),  e_i ~ N(0, S).
+    r_i = μ + u_g(i) + e_i,     u_g ~ N(0, T),  e_i ~ N(0, S).
 
 A change of basis V with ``VᵀSV = 1`` and VᵀTV diagonal makes directions of it that do not depend on each other, each
-with one variance ratio per level. Those are settled by maximum marginal likelihood (empirical Bayes), and directions
-in which groups do not differ are dropped. Given the ratios, the posterior of all effects is one linear system per
-direction.
+with one ratio of variances. Those are settled by maximum marginal likelihood (empirical Bayes), and directions in which
+groups do not differ are dropped.
 
 The network sees the posterior mean of the effect of a row's group, and the part of the variance between groups that is
 still open. A first fit splits rows by group, so that its network is that of a row of a new group. Then every training
@@ -23,7 +22,6 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -31,13 +29,12 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from scipy.linalg import eigh
-from scipy.optimize import minimize
-from scipy.sparse.linalg import splu
+from scipy.optimize import minimize_scalar
 from sklearn.base import clone
 from torch import Tensor, nn
 
 from snefy_ldl._internal.progress import Progress
-from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.grouping import Groups
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.maxent import SABFGS
@@ -47,7 +44,16 @@ from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.fit import FittedModel, choose
 from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean, pack_guides, unpack_guides
 from snefy_ldl.training.policy import POLICY, CandidateSpec
-from snefy_ldl.training.prepare import GuideTable, Problem, Task, guide_labels, make_objective, prepare, prepare_guides
+from snefy_ldl.training.prepare import (
+    GuideTable,
+    Problem,
+    Task,
+    dense,
+    guide_labels,
+    make_objective,
+    prepare,
+    prepare_guides,
+)
 from snefy_ldl.training.steps import evaluate
 from snefy_ldl.training.train import paired_lead, train
 
@@ -82,6 +88,8 @@ LEAST_GAIN = 1.0
 #: for soils with their coordinates by country, whose effects were worth nothing, 0.45 to 0.7 without the coordinates
 #: and for stools of children, 1 for made-up groups.
 SCOUT_TREES, LEAST_PART = 50, 1.0 / 3.0
+#: Arrays of the effects besides those of their mixed model.
+ARRAYS = ("means", "counts", "mix", "log_centre")
 #: Why a fit has no group effects.
 NOT_WANTED, NO_DIFFERENCE = "not asked for, or not available for this fit", "groups do not differ by more than chance"
 TOLD_BY_FEATURES, NO_GAIN = "features tell as much as groups", "no gain on rows held back"
@@ -98,7 +106,7 @@ class MixedModel:
         mean: ``μ`` (L,).
         weights: from residuals to directions (L, q).
         directions: back, from directions to log-ratios (L, q); the within-group variance of each is one.
-        ratios: variance of the effects of each level, in units of the variance within groups (k, q).
+        ratios: variance of the effects, in units of the variance within groups (q,).
         within: ``S`` (L, L).
     """
 
@@ -113,148 +121,103 @@ class MixedModel:
         scores: Array = (residuals - self.mean) @ self.weights
         return scores
 
-    def covariance(self, level: int) -> Array:
-        """``T`` of one level (L, L): covariance of its effects as shifts of log-ratios."""
-        covariance: Array = (self.directions * self.ratios[level]) @ self.directions.T
+    def covariance(self) -> Array:
+        """``T`` (L, L): covariance of the effects as shifts of log-ratios."""
+        covariance: Array = (self.directions * self.ratios) @ self.directions.T
         return covariance
 
 
-def design(codes: Index, sizes: Sequence[int]) -> Any:
-    """Which effects each row has: a sparse matrix (N, Σ G) of zeros and ones; codes of -1 have none."""
-    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    rows, levels = np.nonzero(codes >= 0)
-    columns = codes[rows, levels] + offsets[levels]
-    return sp.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(codes), int(sum(sizes))))
+def group_sums(values: Array, codes: Index, n_groups: int) -> tuple[Array, Array]:
+    """Sums of the rows' values (N, q) in each group (G, q), and rows of each (G,); codes of -1 are no group."""
+    known, sums = codes >= 0, np.zeros((n_groups, values.shape[1]))
+    np.add.at(sums, codes[known], values[known])
+    return sums, np.bincount(codes[known], minlength=n_groups).astype(float)
 
 
-def _factor(gram: Any, root: Array) -> Any:
-    """The factors of ``1 + Λ½ ZᵀZ Λ½``, sparse."""
-    scaled = sp.diags(root) @ gram @ sp.diags(root) + sp.identity(len(root))
-    return splu(scaled.tocsc(), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
-
-
-def posterior_means(scores: Array, codes: Index, sizes: Sequence[int], ratios: Array) -> Array:
-    """Posterior means of all effects, levels one below the other.
+def posterior_means(sums: Array, counts: Array, ratios: Array) -> Array:
+    """Posterior means of the groups' effects.
 
     Args:
-        scores: of the rows that were observed (N, q), with variance one within groups.
-        codes: their groups (N, k).
-        sizes: groups of each level.
-        ratios: prior variances (k, q).
+        sums: of the scores of each group's rows (G, q), with variance one within groups.
+        counts: these rows (G,).
+        ratios: prior variances (q,).
 
     Returns:
-        (Σ G, q).
+        (G, q).
 
     Example:
-        >>> posterior_means(np.array([[1.0], [3.0]]), np.array([[0], [0]]), [2], np.array([[1.0]])).ravel().round(3)
+        >>> posterior_means(np.array([[4.0], [0.0]]), np.array([2.0, 0.0]), np.array([1.0])).ravel().round(3)
         array([1.333, 0.   ])
     """
-    table = design(codes, sizes)
-    sums, gram = table.T @ scores, (table.T @ table).tocsc()
-    out: Array = np.empty_like(sums)
-    for j in range(scores.shape[1]):
-        root = np.repeat(np.sqrt(ratios[:, j]), sizes)
-        out[:, j] = root * _factor(gram, root).solve(root * sums[:, j])
-    return out
+    means: Array = sums * ratios / (1.0 + counts[:, None] * ratios)
+    return means
 
 
-def fit_mixed_model(residuals: Array, groups: Groups, seed: int = 0) -> MixedModel | None:
+def fit_mixed_model(residuals: Array, codes: Index, n_groups: int, seed: int = 0) -> MixedModel | None:
     """Fit the linear mixed model.
 
     Args:
         residuals: log-ratio residuals (N, L), each row summing to zero.
-        groups: of the rows.
+        codes: number of each row's group (N,), -1 where it is not known.
+        n_groups: G.
         seed: of shuffled rows, by which it is seen how much groups differ by chance.
 
     Returns:
         The model, or None where groups do not differ by more than chance, or are too few.
     """
-    codes, sizes = groups.codes, [len(names) for names in groups.names]
-    if max(int((count >= 2).sum()) for count in _count(codes, sizes)) < LEAST_GROUPS:
+    if (np.bincount(codes[codes >= 0], minlength=1) >= 2).sum() < LEAST_GROUPS:
         return None
     mean = residuals.mean(0)
     centred = residuals - mean
     random = np.random.default_rng(seed)
-    shuffled = [_directions(centred[random.permutation(len(centred))], codes, sizes, 1)[1] for _ in range(SHUFFLES)]
-    found, gains = _directions(centred, codes, sizes, MOST_DIRECTIONS)
+    shuffled = [_directions(centred[random.permutation(len(centred))], codes, n_groups, 1)[1] for _ in range(SHUFFLES)]
+    found, gains = _directions(centred, codes, n_groups, MOST_DIRECTIONS)
     kept = gains > LEAST_RATIO + max(float(gain.max()) for gain in shuffled)
     if not kept.any():
         return None
-    weights, directions, ratios = found.weights[:, kept], found.directions[:, kept], found.ratios[:, kept]
-    return MixedModel(mean, weights, directions, ratios, found.within)
+    return MixedModel(mean, found.weights[:, kept], found.directions[:, kept], found.ratios[kept], found.within)
 
 
-def _count(codes: Index, sizes: Sequence[int]) -> list[Array]:
-    """Rows of every group, per level."""
-    return [np.bincount(codes[codes[:, k] >= 0, k], minlength=size).astype(float) for k, size in enumerate(sizes)]
-
-
-def _directions(centred: Array, codes: Index, sizes: Sequence[int], most: int) -> tuple[MixedModel, Array]:
-    """The directions in which groups differ most, each with its best ratios, and twice the log likelihood they gain."""
-    n_labels, counts = centred.shape[1], _count(codes, sizes)
-    within = _within(centred, codes, sizes)
-    between = sum(_between(centred, codes[:, k], counts[k], within) for k in range(len(sizes)))
+def _directions(centred: Array, codes: Index, n_groups: int, most: int) -> tuple[MixedModel, Array]:
+    """The directions in which groups differ most, each with its best ratio, and twice the log likelihood they gain."""
+    n_rows, n_labels = centred.shape
+    sums, counts = group_sums(centred, codes, n_groups)
+    n, means = counts[counts > 0], sums / np.maximum(counts, 1.0)[:, None]
+    left = np.where((codes >= 0)[:, None], centred - means[codes], centred)
+    # the analysis of variance
+    within = left.T @ left / max(1, n_rows - min(len(n), int(0.9 * n_rows)))
+    typical = (n.sum() - (n**2).sum() / n.sum()) / max(1.0, len(n) - 1.0)
+    between = ((means * counts[:, None]).T @ means / max(1.0, len(n) - 1.0) - within) / max(typical, 1.0)
     scale = within + (RIDGE * np.trace(within) / n_labels + 1e-12) * np.eye(n_labels)
     values, basis = eigh(between, scale)
     basis = basis[:, np.argsort(-values)[: min(most, n_labels - 1)]]
-    table, scores = design(codes, sizes), centred @ basis
-    gram = (table.T @ table).tocsc()
-    parts = [_best_ratios(len(z), float(z @ z), sums, gram, sizes) for z, sums in zip(scores.T, (table.T @ scores).T)]
+    squares = ((centred @ basis) ** 2).sum(0)
+    parts = [_best_ratio(n_rows, *one, counts) for one in zip(squares, (sums @ basis).T)]
     ratios, gains, variances = (np.array(part) for part in zip(*parts))
     deviations = np.sqrt(variances)
-    model = MixedModel(np.zeros(n_labels), basis / deviations, (scale @ basis) * deviations, ratios.T, within)
+    model = MixedModel(np.zeros(n_labels), basis / deviations, (scale @ basis) * deviations, ratios, within)
     return model, gains
 
 
-def _within(centred: Array, codes: Index, sizes: Sequence[int]) -> Array:
-    """Covariance within groups (L, L): of what is left when the means of all levels are taken out in turns."""
-    left = centred.copy()
-    for _ in range(1 if len(sizes) == 1 else 10):
-        for level, size in enumerate(sizes):
-            known: Mask = codes[:, level] >= 0
-            table = design(codes[known, level : level + 1], [size])
-            rows = np.maximum(np.asarray(table.sum(0)).ravel(), 1.0)
-            left[known] -= table @ ((table.T @ left[known]) / rows[:, None])
-    used = min(sum(int((count > 0).sum()) for count in _count(codes, sizes)), int(0.9 * len(left)))
-    covariance: Array = left.T @ left / max(1, len(left) - used)
-    return covariance
-
-
-def _between(centred: Array, codes: Index, counts: Array, within: Array) -> Array:
-    """Covariance between the groups of one level (L, L), by the analysis of variance."""
-    known, there = codes >= 0, counts > 0
-    sums = design(codes[known][:, None], [len(counts)]).T @ centred[known]
-    means, n, rows = sums[there] / counts[there, None], counts[there], float(known.sum())
-    typical = (rows - (n**2).sum() / rows) / max(1.0, len(n) - 1.0)
-    covariance: Array = ((means * n[:, None]).T @ means / max(1.0, len(n) - 1.0) - within) / max(typical, 1.0)
-    return covariance
-
-
-def _best_ratios(n: int, total: float, sums: Array, gram: Any, sizes: Sequence[int]) -> tuple[Array, float, float]:
-    """Ratios of variances of one direction (k,), twice the log likelihood they gain, and the variance within groups.
+def _best_ratio(n_rows: int, squares: float, sums: Array, counts: Array) -> tuple[float, float, float]:
+    """Ratio of variances of one direction, twice the log likelihood it gains, and the variance within groups.
 
     Args:
-        n: rows.
-        total: sum of their squared scores.
-        sums: of the scores of each group (Σ G,).
-        gram: rows that two groups have in common (Σ G, Σ G).
-        sizes: groups of each level.
+        n_rows: rows.
+        squares: sum of their squared scores.
+        sums: of the scores of each group (G,).
+        counts: rows of each group (G,).
     """
 
-    def minus_log_likelihood(logs: Array) -> tuple[float, float]:
-        root = np.repeat(np.exp(0.5 * logs), sizes)
-        factors, right = _factor(gram, root), root * sums
-        variance = max((total - float(right @ factors.solve(right))) / n, 1e-300)
-        return 0.5 * (n * np.log(variance) + float(np.log(np.abs(factors.U.diagonal())).sum())), variance
+    def variance(log_ratio: float) -> float:
+        ratio = np.exp(log_ratio)
+        return max((squares - float((ratio * sums**2 / (1.0 + counts * ratio)).sum())) / n_rows, 1e-300)
 
-    start, options = np.full(len(sizes), -1.5), {"xatol": 0.01, "fatol": 0.01}
-    bounds = [RATIO_RANGE] * len(sizes)
-    best = minimize(
-        lambda logs: minus_log_likelihood(logs)[0], start, method="Nelder-Mead", bounds=bounds, options=options
-    ).x
-    value, variance = minus_log_likelihood(best)
-    none, _ = minus_log_likelihood(np.full(len(sizes), RATIO_RANGE[0]))
-    return np.exp(best), 2.0 * (none - value), variance
+    def loss(log_ratio: float) -> float:
+        return 0.5 * (n_rows * np.log(variance(log_ratio)) + float(np.log1p(counts * np.exp(log_ratio)).sum()))
+
+    best = float(minimize_scalar(loss, bounds=RATIO_RANGE, method="bounded", options={"xatol": 0.01}).x)
+    return float(np.exp(best)), 2.0 * (loss(RATIO_RANGE[0]) - loss(best)), variance(best)
 
 
 # -- effects ---------------------------------------------------------------------------------------------------------
@@ -279,36 +242,28 @@ def log_residuals(table: Array, labels: Array, mix: Array, pull: float) -> Array
     return centred
 
 
-def group_columns(codes: Index, means: Sequence[Array], counts: Sequence[Array], ratios: Array) -> Array:
+def group_columns(codes: Index, means: Array, counts: Array, ratios: Array) -> Array:
     """What the network sees of groups: posterior means in units of the prior's deviation, and what part of it is open.
 
     Args:
-        codes: of the rows' groups (N, k), -1 where one is not known.
-        means: posterior means of every level's effects (G, q).
+        codes: of the rows' groups (N,), -1 where one is not known.
+        means: posterior means of the groups' effects (G, q).
         counts: rows behind them (G,).
-        ratios: prior variances (k, q).
+        ratios: prior variances (q,).
 
     Returns:
-        (N, q + 1); a row of unknown groups has zeros, and a last entry of one.
+        (N, q + 1); a row of an unknown group has zeros, and a last entry of one.
     """
-    total = ratios.sum(0)
-    effect, left = np.zeros((2, len(codes), len(total)))
-    for level, ratio in enumerate(ratios):
-        known = codes[:, level] >= 0
-        at = codes[known, level]
-        effect[known] += means[level][at]
-        left += ratio
-        left[known] -= ratio - ratio / (1.0 + counts[level][at, None] * ratio)
-    return np.hstack([effect / np.sqrt(total), left.sum(1, keepdims=True) / total.sum()])
+    known, columns = codes >= 0, np.zeros((len(codes), len(ratios) + 1))
+    left = (ratios / (1.0 + counts[:, None] * ratios)).sum(1) / ratios.sum()
+    columns[known, :-1] = means[codes[known]] / np.sqrt(ratios)
+    columns[:, -1] = np.where(known, left[codes], 1.0)
+    return columns
 
 
 def _beside(X: Any, columns: Array) -> Any:
     """Features (N, d) and further columns side by side; sparse where X is."""
     return sp.hstack([X, columns]).tocsr() if sp.issparse(X) else np.hstack([X, columns])
-
-
-def _dense(X: Any) -> Any:
-    return X.toarray() if sp.issparse(X) else X
 
 
 @dataclass(frozen=True)
@@ -317,55 +272,43 @@ class GroupEffects:
 
     Args:
         model: the linear mixed model.
-        levels: names of the levels.
-        names: of the groups of each level.
-        means: posterior means of each level's effects, in the directions of the model (G, q).
-        counts: rows that each of these groups had (G,).
+        levels: name of the column of groups, (1,).
+        names: of the groups, one tuple (G,).
+        means: posterior means of their effects, in the directions of the model (G, q).
+        counts: rows that each group had (G,).
         base: point learners from whose predictions residuals are taken.
         mix: weights of those learners (B,).
         pull: part of the prediction that is mixed into shares before their logarithm, so that a zero has one.
         log_centre: logarithm of what shares are divided by before they are compared with the learners (L,), or None.
         guides: point learners that see the effects beside the features, for rows of known groups; None where the
             network has no guides.
-        default: codes of the groups (k,) of rows that come without groups, after :meth:`~snefy_ldl.GroupedLDL.adapt`.
+        default: code of the group of rows that come without one, after :meth:`~snefy_ldl.GroupedLDL.adapt`.
     """
 
     model: MixedModel
     levels: tuple[str, ...]
     names: tuple[tuple[str, ...], ...]
-    means: tuple[Array, ...]
-    counts: tuple[Array, ...]
+    means: Array
+    counts: Array
     base: Guides
     mix: Array
     pull: float
     log_centre: Array | None = None
     guides: Guides | None = None
-    default: Index | None = None
+    default: int | None = None
 
     @property
     def n_columns(self) -> int:
         """Columns that the network sees of a group."""
-        return int(self.model.ratios.shape[1]) + 1
-
-    def codes(self, groups: Groups | None, n_rows: int) -> Index:
-        """Numbers of the rows' groups among those that are known (N, k); -1 for others.
-
-        Raises:
-            InputError: the groups have another number of levels than those of the fit.
-        """
-        if groups is None:
-            none = np.full(len(self.levels), -1, dtype=np.intp) if self.default is None else self.default
-            return np.tile(none, (n_rows, 1))
-        if len(groups.levels) != len(self.levels):
-            raise InputError(
-                f"the model was fitted with groups of {len(self.levels)} level(s) ({', '.join(self.levels)}); got "
-                f"{len(groups.levels)} column(s). Use None for a group that is not known."
-            )
-        return groups.renamed(self.names)
+        return len(self.model.ratios) + 1
 
     def columns(self, groups: Groups | None, n_rows: int) -> Array:
         """What the network sees of the groups of some rows (N, q + 1)."""
-        return group_columns(self.codes(groups, n_rows), self.means, self.counts, self.model.ratios)
+        if groups is None:
+            codes = np.full(n_rows, -1 if self.default is None else self.default)
+        else:
+            codes = one_level(groups).renamed(self.names)[:, 0]
+        return group_columns(codes, self.means, self.counts, self.model.ratios)
 
     def inputs(self, guides: Guides | None, kind: str, X: Any, columns: Array) -> Array:
         """What the network takes of some rows.
@@ -380,41 +323,36 @@ class GroupEffects:
             Its inputs (N, d' + q + 1).
         """
         if guides is None or self.guides is None:
-            return np.hstack([_dense(X), columns])
+            return np.hstack([dense(X), columns])
         known = columns[:, -1] < NOTHING_KNOWN
         seen = np.empty((len(columns), len(guides.learners) * len(self.model.mean)))
         for rows, learners, table in ((~known, guides, X), (known, self.guides, _beside(X, columns[:, :-1]))):
             if rows.any():
                 seen[rows] = learners.features(table[rows])
-        return np.hstack([_dense(X), seen, columns]) if kind == "both" else np.hstack([seen, columns])
+        return np.hstack([dense(X), seen, columns]) if kind == "both" else np.hstack([seen, columns])
 
-    def learn(self, codes: Index, X: Any, labels: Array, name: Sequence[str]) -> GroupEffects:
-        """These effects with one more group in the levels in which it is new, from a few of its rows.
+    def learn(self, X: Any, labels: Array, name: str) -> GroupEffects:
+        """These effects with one more group, from a few of its rows.
 
         Args:
-            codes: groups of the rows in the levels where they are known (k,), -1 where the group is new.
             X: features (n, d).
             labels: label distributions (n, L).
-            name: of the group, one per level.
+            name: of the group.
 
         Returns:
-            The effects; the new groups have the last numbers of their levels.
+            The effects; the new group has the last number.
         """
         if self.log_centre is not None:
             labels = labels / np.exp(self.log_centre)
             labels = labels / labels.sum(1, keepdims=True)
         scores = self.model.scores(log_residuals(self.base.features(X), labels, self.mix, self.pull))
-        for level in np.flatnonzero(codes >= 0).tolist():
-            scores = scores - self.means[level][codes[level]]
-        new = np.flatnonzero(codes < 0).tolist()
-        rows = np.zeros((len(scores), len(new)), dtype=np.intp)
-        found = posterior_means(scores, rows, [1] * len(new), self.model.ratios[new])
-        names, means, counts = list(self.names), list(self.means), list(self.counts)
-        for place, level in enumerate(new):
-            names[level] = (*names[level], name[level])
-            means[level] = np.vstack([means[level], found[place]])
-            counts[level] = np.append(counts[level], float(len(scores)))
-        return replace(self, names=tuple(names), means=tuple(means), counts=tuple(counts))
+        sums, counts = group_sums(scores, np.zeros(len(scores), dtype=np.intp), 1)
+        return replace(
+            self,
+            names=((*self.names[0], name),),
+            means=np.vstack([self.means, posterior_means(sums, counts, self.model.ratios)]),
+            counts=np.append(self.counts, counts),
+        )
 
     def redraw(self, codes: Index, random: np.random.Generator) -> Array:
         """Changes of the rows' effects (N, q) that make each row one of a group of its own.
@@ -423,44 +361,42 @@ class GroupEffects:
         of the variance ``1 + t`` is left, t the ratio and n the rows of the group. A draw makes up for the rest.
 
         Args:
-            codes: of the rows' groups (N, k), -1 where one is not known.
+            codes: of the rows' groups (N,), -1 where one is not known.
             random: source of the draws.
 
         Returns:
             The changes, in the directions of the model.
         """
-        change = np.zeros((len(codes), self.model.ratios.shape[1]))
-        for level, ratio in enumerate(self.model.ratios):
-            known = codes[:, level] >= 0
-            at = codes[known, level]
-            deviation = np.sqrt(ratio + ratio / (1.0 + self.counts[level][at, None] * ratio))
-            change[known] += random.normal(size=deviation.shape) * deviation - self.means[level][at]
+        change, ratio, known = np.zeros((len(codes), len(self.model.ratios))), self.model.ratios, codes >= 0
+        at = codes[known]
+        deviation = np.sqrt(ratio + ratio / (1.0 + self.counts[at, None] * ratio))
+        change[known] = random.normal(size=deviation.shape) * deviation - self.means[at]
         return change
 
-    def shifts(self, level: int = 0) -> tuple[Array, Array]:
-        """How far each group of a level shifts the log-ratios of its rows.
-
-        Args:
-            level: its number.
-
-        Returns:
-            Posterior means and standard deviations (G, L); with several levels, the deviations are those for known
-            effects of the other levels.
-        """
-        ratio, counts = self.model.ratios[level], self.counts[level][:, None]
-        left = ratio / (1.0 + counts * ratio)
-        return self.means[level] @ self.model.directions.T, np.sqrt(left @ self.model.directions.T**2)
-
     def variance_shares(self) -> Array:
-        """Shares of the variance of log-ratios, given the features, between groups of each level and within groups.
+        """Shares of the variance of log-ratios, given the features, between groups and within groups.
 
         Returns:
-            (k + 1, L): one row per level, and the variance within groups last. Shares of one label sum to one.
+            (2, L); shares of one label sum to one.
         """
         between = self.model.ratios @ self.model.directions.T**2
         left = np.maximum(np.diag(self.model.within), (self.model.directions**2).sum(1))
-        shares: Array = np.vstack([between, left]) / (between.sum(0) + left)
+        shares: Array = np.stack([between, left]) / (between + left)
         return shares
+
+
+def one_level(groups: Groups) -> Groups:
+    """The groups, if they are one column.
+
+    Raises:
+        InputError: they are several.
+    """
+    if len(groups.levels) > 1:
+        raise InputError(
+            f"effects are learned for one column of groups; got {len(groups.levels)} ({', '.join(groups.levels)}). "
+            "Give the column whose groups will be new."
+        )
+    return groups
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -476,16 +412,8 @@ def pack_effects(effects: GroupEffects, guides: Guides | None) -> tuple[dict[str
     Returns:
         The description, and the arrays by name, which all begin with ``effect.``.
     """
-    arrays: dict[str, Any] = {**vars(effects.model), "mix": effects.mix, "log_centre": effects.log_centre}
-    for level, (means, counts) in enumerate(zip(effects.means, effects.counts)):
-        arrays |= {f"means.{level}": means, f"counts.{level}": counts}
-    description: dict[str, Any] = {
-        "levels": list(effects.levels),
-        "names": [list(names) for names in effects.names],
-        "n_columns": effects.n_columns,
-        "pull": effects.pull,
-        "default": None if effects.default is None else effects.default.tolist(),
-    }
+    arrays = {**vars(effects.model), **{name: getattr(effects, name) for name in ARRAYS}}
+    description: dict[str, Any] = {name: getattr(effects, name) for name in ("levels", "names", "pull", "default")}
     shared = guides is not None and guides.learners is effects.base.learners
     for part, learners in (("base", None if shared else effects.base), ("known", effects.guides)):
         description[part] = None
@@ -506,28 +434,19 @@ def unpack_effects(description: dict[str, Any], arrays: dict[str, Any], guides: 
     Returns:
         The effects.
     """
-    own = {name.removeprefix("effect."): np.asarray(value) for name, value in arrays.items()}
-    names = tuple(tuple(str(name) for name in level) for level in description["names"])
-    parts: dict[str, Guides | None] = {}
+    own, parts = {name.removeprefix("effect."): np.asarray(value) for name, value in arrays.items()}, {}
     for kind in ("base", "known"):
         inside = {name.removeprefix(f"{kind}."): value for name, value in own.items() if name.startswith(f"{kind}.")}
-        entry = description[kind]
-        parts[kind] = None if entry is None else unpack_guides(entry, inside)
-    base = parts["base"] or guides
-    default = None if description["default"] is None else np.array(description["default"], dtype=np.intp)
-    assert base is not None
+        parts[kind] = None if description[kind] is None else unpack_guides(description[kind], inside)
     return GroupEffects(
         MixedModel(*(own[field.name] for field in fields(MixedModel))),
         tuple(description["levels"]),
-        names,
-        tuple(own[f"means.{level}"] for level in range(len(names))),
-        tuple(own[f"counts.{level}"] for level in range(len(names))),
-        base,
-        own["mix"],
-        float(description["pull"]),
-        own.get("log_centre"),
-        parts["known"],
-        default,
+        tuple(tuple(names) for names in description["names"]),
+        base=parts["base"] or guides,  # type: ignore[arg-type]
+        guides=parts["known"],
+        pull=description["pull"],
+        default=description["default"],
+        **{name: own.get(name) for name in ARRAYS},  # type: ignore[arg-type]
     )
 
 
@@ -611,8 +530,9 @@ def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
     def information(first: Index | None) -> float:
         """Nats that a group adds to a row."""
         table = fit_guides([scout], task.data.features, labels, task.rows, floor, seed, first)[1][task.rows]
-        model = fit_mixed_model(log_residuals(table, D, np.ones(1), _pull_of(D)), groups, seed % 2**31)
-        return 0.0 if model is None else 0.5 * float(np.log1p(model.ratios.sum(0)).sum())
+        residuals = log_residuals(table, D, np.ones(1), _pull_of(D))
+        model = fit_mixed_model(residuals, groups.codes[:, 0], len(groups.names[0]), seed % 2**31)
+        return 0.0 if model is None else 0.5 * float(np.log1p(model.ratios).sum())
 
     of_new_groups = information(_groups_of(task).first)
     if not of_new_groups:
@@ -639,40 +559,38 @@ def measure_effects(task: Task, guided: GuideTable, known: bool = True) -> tuple
     groups, table, labels = _groups_of(task).take(task.rows), guided.table[task.rows], guided.labels[task.rows]
     pull, mix = _pull_of(labels), best_weights(table, labels)
     residuals = log_residuals(table, labels, mix, pull)
-    model = fit_mixed_model(residuals, groups, task.seed_of(15) % 2**31)
+    codes, n_groups = groups.codes[:, 0], len(groups.names[0])
+    model = fit_mixed_model(residuals, codes, n_groups, task.seed_of(15) % 2**31)
     if model is None:
         return None
-    scores, codes, sizes = model.scores(residuals), groups.codes, [len(part) for part in groups.names]
-    columns = _columns_without_own(model, scores, codes, sizes, task.seed_of(16))
-    means = tuple(np.split(posterior_means(scores, codes, sizes, model.ratios), np.cumsum(sizes)[:-1]))
+    scores = model.scores(residuals)
+    columns = _columns_without_own(model, scores, codes, n_groups, task.seed_of(16))
+    sums, counts = group_sums(scores, codes, n_groups)
+    means = posterior_means(sums, counts, model.ratios)
     seen, guides = None, None
     if known:
         X, learners = _beside(task.data.features[task.rows], columns[:, :-1]), map(clone, guided.guides.learners)
         rows, floor = np.arange(len(labels)), guided.guides.floor
         guides, seen = fit_guides(list(learners), X, labels, rows, floor, task.seed_of(17))
-    base, centre, counts = guided.guides, guided.log_centre, tuple(_count(codes, sizes))
+    base, centre = guided.guides, guided.log_centre
     effects = GroupEffects(model, groups.levels, groups.names, means, counts, base, mix, pull, centre, guides)
     return effects, columns, seen
 
 
-def _columns_without_own(model: MixedModel, scores: Array, codes: Index, sizes: list[int], seed: int) -> Array:
+def _columns_without_own(model: MixedModel, scores: Array, codes: Index, n_groups: int, seed: int) -> Array:
     """What the network sees of each row's group, by the rows of the other folds (N, q + 1).
 
-    A part of the rows is shown less, as groups of few rows and rows of which one level is new will be: what a single
-    fold shows, or what is known of some of the levels.
+    A part of the rows is shown what a single fold shows, as groups of few rows will be.
     """
     random = np.random.default_rng(seed)
-    fold, ends = random.integers(0, FOLDS, len(scores)), np.cumsum(sizes)[:-1]
+    fold = random.integers(0, FOLDS, len(scores))
     less = random.random(len(scores)) < SHOWN_LESS
-    hidden = random.random(codes.shape) < 0.5
-    masked = np.where(hidden & ~hidden.all(1, keepdims=True), -1, codes) if len(sizes) > 1 else codes
     columns = np.empty((len(scores), scores.shape[1] + 1))
     for k in range(FOLDS):
-        few = fold == (k + 1) % FOLDS if len(sizes) == 1 else fold != k
-        for rows, used, seen in ((~less, fold != k, codes), (less, few, masked)):
+        for rows, used in ((~less, fold != k), (less, fold == (k + 1) % FOLDS)):
             own = (fold == k) & rows
-            means = np.split(posterior_means(scores[used], codes[used], sizes, model.ratios), ends)
-            columns[own] = group_columns(seen[own], means, _count(codes[used], sizes), model.ratios)
+            sums, counts = group_sums(scores[used], codes[used], n_groups)
+            columns[own] = group_columns(codes[own], posterior_means(sums, counts, model.ratios), counts, model.ratios)
     return columns
 
 
@@ -686,7 +604,7 @@ def _train(
 ) -> tuple[FittedModel, GroupEffects | None, dict[str, Any]]:
     """Go on with training on rows of unknown and of known groups, and keep the effects where rows held back gain."""
     (effects, columns, table), rows, n = measured, task.rows, len(task.rows)
-    before, features = _dense(data.features[rows]), _dense(task.data.features[rows])
+    before, features = dense(data.features[rows]), dense(task.data.features[rows])
     seen = before
     if state.guides is not None and table is not None:
         seen = np.hstack([features, table]) if state.inputs == "both" else table
@@ -723,7 +641,7 @@ def _train(
         "rows": n - known.shape[1],
         "validation_rows": known.shape[1],
     }
-    report = {"directions": effects.model.ratios.shape[1], "gain": gain, "effects": "kept"}
+    report = {"directions": len(effects.model.ratios), "gain": gain, "effects": "kept"}
     return replace(state, net=done.net, summary=summary), effects, report
 
 
@@ -735,7 +653,7 @@ def _shifted_labels(task: Task, effects: GroupEffects) -> Array | None:
     if not task.data.has_whole_shares:
         return None
     random = np.random.default_rng(task.seed_of(18))
-    changes = effects.redraw(_groups_of(task).take(task.rows).codes, random)
+    changes = effects.redraw(_groups_of(task).take(task.rows).codes[:, 0], random)
     shares = task.data.labels[task.rows] * np.exp(changes @ effects.model.directions.T)
     closed: Array = shares / shares.sum(1, keepdims=True)
     return closed

@@ -251,14 +251,15 @@ def prepare(spec: CandidateSpec, task: Task, guided: GuideTable | None = None) -
         if spec.inputs == "guides":
             data = data.with_features(table)
         elif spec.inputs == "both":
-            data = data.with_features(np.hstack([_dense(data.features), table]))
+            data = data.with_features(np.hstack([dense(data.features), table]))
     guides = None if guided is None or spec.inputs == "features" else guided.guides
     members = make_members(task, spec, data)
     net = None if task.start is None else task.start.net
     return Problem(task, spec, data, labels, members, schedule, guides, net)
 
 
-def _dense(X: Any) -> Any:
+def dense(X: Any) -> Any:
+    """Features as an array, also where they are sparse."""
     return X.toarray() if sp.issparse(X) else X
 
 
