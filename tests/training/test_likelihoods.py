@@ -126,7 +126,7 @@ def test_votes_equal_plain_lines(kind: str, most: int, n: int, balanced: bool) -
     slope = torch.linspace(-1.0, 1.0, 18, dtype=torch.float64).reshape(2, 9)
     wanted = torch.autograd.grad(exact, parts, slope)
     for dtype in [torch.float64, torch.float32][: 2 if most <= 5000 else 1]:
-        work = VotePass((2, 9, n, 4), output.detach().to(dtype), factors, balanced)
+        work = VotePass((2, 9, n, readout.shape[1], 4), output.detach().to(dtype), factors, balanced)
         digits = 1e-4 if dtype == torch.float32 or most > 10**6 else 1e-7
         given = [output.detach().to(dtype), exponents.detach(), readout.detach().to(dtype)]
         for _ in range(2):  # arrays are used again
@@ -161,7 +161,7 @@ def test_probabilities_of_all_count_vectors_sum_to_one(n_labels: int, total: int
     counts = torch.tensor(every, dtype=torch.float64)[None]
     factors = VoteFactors.of(counts)
     exponents, readout = some_exponents((1, 4, n_labels), 8.0), draw(1, 3, 4)
-    work = VotePass((1, len(every), 4, n_labels), readout, factors)
+    work = VotePass((1, len(every), 4, 3, n_labels), readout, factors)
     log_p = work.forward(draw(1, 1, 4, seed=1).expand(-1, len(every), -1), exponents, readout, factors)
     whole = log_p + coefficient(counts) + factors.log_gammas
     assert float(whole.exp().sum()) == pytest.approx(1.0, abs=1e-8)
@@ -261,7 +261,7 @@ def test_gradient_with_gaps_by_differences() -> None:
 
 def log_prob_of(dist: SnefySimplex, factors: VoteFactors) -> Tensor:
     n, n_labels = dist.exponents.shape[1:]
-    work = VotePass((1, factors.count.shape[1], n, n_labels), dist.readout, factors)
+    work = VotePass((1, factors.count.shape[1], n, dist.readout.shape[1], n_labels), dist.readout, factors)
     value = work.forward(dist.log_scale[:, 0][None], dist.exponents, dist.readout, factors)
     return (value + factors.log_gammas)[0]
 

@@ -51,25 +51,6 @@ SERIES_TOLERANCE = {torch.float32: (1e-7, 1e-8), torch.float64: (1e-14, 1e-15)}
 INTERVAL_STEP = 0.5
 
 
-class Pass(ABC):
-    """The log likelihood of some rows of K stacked members, and its gradient; a pass stands until the next one."""
-
-    @abstractmethod
-    def forward(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: Any) -> Tensor:
-        """Log likelihood (K, B), without the background.
-
-        Args:
-            output: the network's (K, B, n): ``h̃`` (neurons of equal mass) if balanced, else the paper's ``h``.
-            exponents: ``W`` (K, n, L), float64.
-            readout: ``V`` (K, m, n).
-            labels: of the rows, as the objective prepared them.
-        """
-
-    @abstractmethod
-    def backward(self, grad: Tensor, d_output: Tensor, d_exponents: Tensor, d_readout: Tensor) -> None:
-        """Gradients for one of the log likelihood (K, B), written into the three arrays."""
-
-
 class Likelihood(torch.autograd.Function):
     """``apply(pass, output, exponents, readout, labels)``: a pass as one node of autograd."""
 
@@ -289,79 +270,119 @@ class PairKernel:
         return out
 
 
-# -- shares ----------------------------------------------------------------------------------------------------------
+# -- a likelihood and its gradient -----------------------------------------------------------------------------------
 
 
-class SharePass(Pass):
-    """The log density of label distributions without zeros.
+class Pass(ABC):
+    """The log likelihood of some rows of K stacked members, and its gradient; a pass stands until the next one.
 
-        log p = log ‖V e^a‖² - log e^{s}ᵀ (VᵀV ∘ R) e^{s},   a = W log ℓ - g + s
+        log p = log N(labels) - log e^{s}ᵀ (VᵀV ∘ R) e^{s}
 
-    Labels are ``log ℓ`` (K, B, L), float64; s is the output h̃, or ``h + g``.
+    s is the output h̃, or ``h + g``. The normaliser is written here, the numerator N in a subclass.
 
     Args:
         shape: members K, rows B, neurons n, readouts m and labels L.
         like: gives device and the network's dtype.
-        balanced: what the output is.
+        balanced: what the network's output is: ``h̃`` (neurons of equal mass), or the paper's ``h``.
         gradients: whether :meth:`backward` will be asked for.
+        groups: further sets of labels (Q', L) whose summed concentrations the numerator needs.
     """
 
-    def __init__(self, shape: tuple[int, ...], like: Tensor, balanced: bool = True, gradients: bool = True) -> None:
-        n_members, n_rows, n, m, n_labels = shape
-        self.balanced, self.kernel = balanced, PairKernel((n_members, n, n_labels), like, gradients)
+    def __init__(
+        self, shape: tuple[int, ...], like: Tensor, balanced: bool, gradients: bool, groups: Tensor | None = None
+    ) -> None:
+        n_members, n_rows, n, _, n_labels = shape
+        self.balanced, self.kernel = balanced, PairKernel((n_members, n, n_labels), like, gradients, groups)
+        self.e, self.half, self.by_normaliser = like.new_empty(3, n_members, n_rows, n)
+        self.gram, self.mixed, self.outer, self.d_kernel = like.new_empty(4, n_members, n, n)
+        self.d_diagonal = self.d_kernel.diagonal(dim1=1, dim2=2)
 
-        def arrays(count: int, *size: int) -> Tensor:
-            return like.new_empty(count, n_members, *size)
+    @abstractmethod
+    def numerator(self, output: Tensor, g: Tensor, exponents: Tensor, readout: Tensor, labels: Any) -> Tensor:
+        """``log N`` (K, B), once ``kernel`` and ``gram`` are there."""
 
-        self.powers = like.new_empty(n_members, n_rows, n, dtype=torch.float64)
-        self.minus_g = like.new_empty(n_members, 1, n, dtype=torch.float64)
-        self.neurons, self.shifted, self.e, self.half = arrays(4, n_rows, n)
-        (self.outputs,), (self.gram, self.mixed) = arrays(1, n_rows, m), arrays(2, n, n)
-        if gradients:
-            (self.by_square,), (self.d_neurons, self.by_normaliser) = arrays(1, n_rows, m), arrays(2, n_rows, n)
-            self.outer, self.d_kernel = arrays(2, n, n)
-            self.d_diagonal = self.d_kernel.diagonal(dim1=1, dim2=2)
+    @abstractmethod
+    def pull_numerator(
+        self, grad: Tensor, readout: Tensor, d_output: Tensor, d_readout: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients for one of ``log N`` (K, B).
 
-    def forward(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: Tensor) -> Tensor:
-        """See :meth:`Pass.forward`; in the network's dtype."""
-        kernel, g = self.kernel.compute(exponents)
-        torch.neg(g[:, None], out=self.minus_g)
-        torch.baddbmm(self.minus_g, labels, exponents.transpose(1, 2), out=self.powers)
+        They are written into ``d_output``, ``d_readout`` and, for ``log R``, into ``self.d_kernel``.
+
+        Returns:
+            The gradient for g (K, n), and two factors whose product is that for the exponents.
+        """
+
+    def forward(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: Any) -> Tensor:
+        """Log likelihood (K, B), without the background.
+
+        Args:
+            output: the network's (K, B, n).
+            exponents: ``W`` (K, n, L), float64.
+            readout: ``V`` (K, m, n).
+            labels: of the rows, as the objective prepared them.
+        """
+        ratio, g = self.kernel.compute(exponents)
         if not self.balanced:
-            output = torch.add(output, g[:, None], out=self.shifted)
-        columns = readout.transpose(1, 2)
-
-        neurons = torch.add(self.powers, output, out=self.neurons)
-        top = neurons.amax(-1, keepdim=True)
-        neurons.sub_(top).exp_()  # e^a
-        torch.bmm(neurons, columns, out=self.outputs)
-        square = torch.linalg.vecdot(self.outputs, self.outputs)  # (K, B)
-
-        output_top = output.amax(-1, keepdim=True)
-        e = torch.sub(output, output_top, out=self.e).exp_()
-        torch.mul(torch.bmm(columns, readout, out=self.gram), kernel, out=self.mixed)  # M ∘ R
-        normaliser = torch.linalg.vecdot(torch.bmm(e, self.mixed, out=self.half), e)
-        self._kept = readout, labels, kernel, square, normaliser
-        return torch.div(square, normaliser).log_().add_(top.sub_(output_top).squeeze(-1), alpha=2.0)
+            output = output + g[:, None].to(output.dtype)
+        torch.bmm(readout.transpose(1, 2), readout, out=self.gram)
+        log_p = self.numerator(output, g, exponents, readout, labels)
+        top = output.amax(-1, keepdim=True)
+        e = torch.sub(output, top, out=self.e).exp_()
+        half = torch.bmm(e, torch.mul(self.gram, ratio, out=self.mixed), out=self.half)
+        normaliser = torch.linalg.vecdot(half, e)
+        self._kept = readout, ratio, normaliser
+        return log_p.sub_(normaliser.log()).sub_(top.squeeze(-1), alpha=2.0)
 
     def backward(self, grad: Tensor, d_output: Tensor, d_exponents: Tensor, d_readout: Tensor) -> None:
-        """See :meth:`Pass.backward`."""
-        readout, logs, kernel, square, normaliser = self._kept
-        by_square = torch.mul(self.outputs, (2.0 * grad).div_(square)[..., None], out=self.by_square)  # (K, B, m)
-        d_neurons = torch.bmm(by_square, readout, out=self.d_neurons).mul_(self.neurons)  # d/da
+        """Gradients for one of the log likelihood (K, B), written into the three arrays."""
+        readout, ratio, normaliser = self._kept
+        d_g, left, right = self.pull_numerator(grad, readout, d_output, d_readout)
         by_normaliser = torch.mul(self.e, (grad / normaliser)[..., None], out=self.by_normaliser)
-        torch.addcmul(d_neurons, by_normaliser, self.half, value=-2.0, out=d_output)
+        d_output.addcmul_(by_normaliser, self.half, value=-2.0)
         outer = torch.bmm(by_normaliser.transpose(1, 2), self.e, out=self.outer)  # Σ_b grad/Z e eᵀ, (K, n, n)
-        d_kernel = torch.mul(outer, self.mixed, out=self.d_kernel).neg_()  # for log R, symmetric
-        torch.bmm(by_square.transpose(1, 2), self.neurons, out=d_readout)
-        d_readout.baddbmm_(readout, outer.mul_(kernel), alpha=-2.0)
-
-        d_g = d_neurons.sum(1).add_(d_kernel.sum(-1), alpha=2.0).neg_()
+        self.d_kernel.addcmul_(outer, self.mixed, value=-1.0)  # for log R, symmetric
+        d_readout.baddbmm_(readout, outer.mul_(ratio), alpha=-2.0)
+        d_g.sub_(self.d_kernel.sum(-1), alpha=2.0)
         if not self.balanced:
             d_g += d_output.sum(1)
         self.d_diagonal.add_(d_g, alpha=0.5)
-        self.kernel.pull_back(d_kernel, d_exponents)
-        d_exponents.baddbmm_(d_neurons.transpose(1, 2), logs.to(d_neurons.dtype))
+        self.kernel.pull_back(self.d_kernel, d_exponents)
+        d_exponents.baddbmm_(left, right)
+
+
+class SharePass(Pass):
+    """The log density of label distributions without zeros: ``N = ‖V e^a‖²``, ``a = W log ℓ - g + s``.
+
+    Labels are ``log ℓ`` (K, B, L), float64.
+    """
+
+    def __init__(self, shape: tuple[int, ...], like: Tensor, balanced: bool = True, gradients: bool = True) -> None:
+        super().__init__(shape, like, balanced, gradients)
+        n_members, n_rows, n, m, _ = shape
+        self.powers = like.new_empty(n_members, n_rows, n, dtype=torch.float64)
+        self.neurons, self.d_neurons = like.new_empty(2, n_members, n_rows, n)
+        self.outputs, self.by_square = like.new_empty(2, n_members, n_rows, m)
+
+    def numerator(self, output: Tensor, g: Tensor, exponents: Tensor, readout: Tensor, labels: Tensor) -> Tensor:
+        """See :meth:`Pass.numerator`."""
+        torch.baddbmm(-g[:, None], labels, exponents.transpose(1, 2), out=self.powers)
+        neurons = torch.add(self.powers, output, out=self.neurons)
+        top = neurons.amax(-1, keepdim=True)
+        torch.bmm(neurons.sub_(top).exp_(), readout.transpose(1, 2), out=self.outputs)
+        self._square, self._labels = torch.linalg.vecdot(self.outputs, self.outputs), labels
+        return self._square.log().add_(top.squeeze(-1), alpha=2.0)
+
+    def pull_numerator(
+        self, grad: Tensor, readout: Tensor, d_output: Tensor, d_readout: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See :meth:`Pass.pull_numerator`."""
+        by_square = torch.mul(self.outputs, (2.0 * grad).div_(self._square)[..., None], out=self.by_square)
+        d_neurons = torch.bmm(by_square, readout, out=self.d_neurons).mul_(self.neurons)
+        d_output.copy_(d_neurons)
+        torch.bmm(by_square.transpose(1, 2), self.neurons, out=d_readout)
+        self.d_kernel.zero_()
+        return d_neurons.sum(1).neg_(), d_neurons.transpose(1, 2), self._labels.to(d_neurons.dtype)
 
 
 # -- votes -----------------------------------------------------------------------------------------------------------
@@ -502,24 +523,28 @@ def rising_series(low: int, high: int, counts: tuple[int, ...], dtype: torch.dty
 class VotePass(Pass):
     """The log probability of votes, without the part that no network changes.
 
-        log Σ_ij M_ij e^{s_i + s_j} R_ij ρ_ij(k) - log e^{s}ᵀ (M ∘ R) e^{s},   ρ_ij = Π_s [(β_ijs)_{m_s} / Γ(m_s)]^{±1}
+        N = Σ_ij M_ij e^{s_i + s_j} R_ij ρ_ij(k),   ρ_ij = Π_s [(β_ijs)_{m_s} / Γ(m_s)]^{±1}
 
-    Labels are :class:`VoteFactors` (K, B); s is the output h̃, or ``h + g``. ``log R`` and the few functions of β that
-    make up all rising factorials are the terms of one matrix product.
+    Labels are :class:`VoteFactors` (K, B). ``log R`` and the few functions of β that make up all rising factorials are
+    the terms of one matrix product.
 
     Args:
-        shape: members K, rows B, neurons n and labels L.
-        like: gives device and the network's dtype.
+        shape, like, balanced, gradients: see :class:`Pass`.
         factors: of all rows, which name the sets of labels and the distinct counts.
-        balanced: what the output is.
     """
 
-    def __init__(self, shape: tuple[int, ...], like: Tensor, factors: VoteFactors, balanced: bool = True) -> None:
-        groups = factors.groups
-        n_members, n_rows, n, n_labels = shape
-        shifts, self.balanced, self._groups = n // 2 + 1, balanced, groups
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        like: Tensor,
+        factors: VoteFactors,
+        balanced: bool = True,
+        gradients: bool = True,
+    ) -> None:
+        groups, (n_members, n_rows, n, _, n_labels) = factors.groups, shape
+        super().__init__(shape, like, balanced, gradients, groups[n_labels + 1 :])
+        shifts, self._groups = n // 2 + 1, groups
         self.shape = n_members, n_rows, n, len(groups)
-        self.kernel = PairKernel((n_members, n, n_labels), like, groups=groups[n_labels + 1 :])
         self._scale = Wrapped(like.new_empty(n_members, n_rows, n + shifts - 1), n)
         self.terms = like.new_empty(n_members, n_rows, shifts * n)
         self._row_sums, self._column_sums = (PairSums(n_members * size, n, like) for size in (n_rows, len(groups)))
@@ -530,56 +555,35 @@ class VotePass(Pass):
         self._halves = Wrapped(like.new_empty(n_members, len(groups), n + n // 2, dtype=torch.float64), n)
         self._columns = like.new_empty(n_members, len(groups), shifts, n, dtype=torch.float64)
 
-    def forward(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: VoteFactors) -> Tensor:
-        """See :meth:`Pass.forward`; in float64."""
+    def numerator(self, output: Tensor, g: Tensor, exponents: Tensor, readout: Tensor, labels: VoteFactors) -> Tensor:
+        """See :meth:`Pass.numerator`; in float64."""
         n_members, n_rows, n, _ = self.shape
-        ratio, g = self.kernel.compute(exponents)
-        if not self.balanced:
-            output = output + g[:, None].to(output.dtype)
         terms = self.terms
         torch.add(*self._scale.fill(output), out=terms.view(n_members, n_rows, -1, n))
         offset = self._add_rising(labels)
         top = terms.amax(-1, keepdim=True)
         terms.sub_(top).clamp_min_(LOWEST_EXPONENT).mul_(LOG2_E).exp2_()  # on a CPU a third of the time of exp
-        gram = readout.transpose(1, 2) @ readout
-        weight = gram.flatten(1).gather(1, self._index).mul_(self._weights)
-        total = torch.bmm(terms, weight[..., None]).squeeze(-1).clamp_min_(0.0)
+        self._weight = self.gram.flatten(1).gather(1, self._index).mul_(self._weights)
+        self._total = torch.bmm(terms, self._weight[..., None]).squeeze(-1).clamp_min_(0.0)
+        return offset.add_(self._total.log().double()).add_(top.squeeze(-1))
 
-        output_top = output.amax(-1, keepdim=True)
-        e = (output - output_top).exp_()
-        mixed = gram * ratio
-        half = e @ mixed
-        normaliser = torch.linalg.vecdot(half, e)
-        self._kept = readout, ratio, gram, mixed, weight, total, e, half, normaliser
-        log_p = torch.log(total / normaliser).add_(top.sub_(output_top, alpha=2.0).squeeze(-1)).double()
-        return log_p.add_(offset)
-
-    def backward(self, grad: Tensor, d_output: Tensor, d_exponents: Tensor, d_readout: Tensor) -> None:
-        """See :meth:`Pass.backward`."""
-        readout, ratio, gram, mixed, weight, total, e, half, normaliser = self._kept
+    def pull_numerator(
+        self, grad: Tensor, readout: Tensor, d_output: Tensor, d_readout: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See :meth:`Pass.pull_numerator`."""
         n_members, n_rows, n, columns = self.shape
-        by_total = (grad / total)[..., None]  # (K, B, 1)
-        by_normaliser = (grad / normaliser)[..., None] * e
-        shape = n_members, n_rows, -1, n
-        rows = self._row_sums
-        torch.mul(self.terms.view(shape), weight.view(n_members, 1, -1, n), out=rows.pairs.view(shape))
+        by_total = (grad / self._total)[..., None]  # (K, B, 1)
+        shape, rows = (n_members, n_rows, -1, n), self._row_sums
+        torch.mul(self.terms.view(shape), self._weight.view(n_members, 1, -1, n), out=rows.pairs.view(shape))
         torch.mul(rows.by_neuron().view(n_members, n_rows, n), by_total, out=d_output)
-        d_output.addcmul_(by_normaliser, half, value=-2.0)
-
         d_log_ratio, d_columns = self._pull_rising(by_total)
-        outer = by_normaliser.transpose(1, 2) @ e  # (K, n, n)
-        d_gram = torch.gather(d_log_ratio, 1, self._full_index).view_as(outer)
-        torch.bmm(readout, d_gram - outer * ratio, out=d_readout).mul_(2.0)
-
-        d_kernel = d_gram * gram - outer * mixed  # for log R, symmetric
-        d_g = d_kernel.sum(-1).mul_(-2.0)
-        if not self.balanced:
-            d_g += d_output.sum(1)
-        d_kernel.diagonal(dim1=1, dim2=2).add_(d_g, alpha=0.5)
-        self.kernel.pull_back(d_kernel, d_exponents)
-        self._column_sums.pairs.copy_(d_columns.mul_(weight[:, None]).view(n_members * columns, -1, n))
+        d_gram = torch.gather(d_log_ratio, 1, self._full_index).view_as(self.gram)
+        torch.bmm(readout, d_gram, out=d_readout).mul_(2.0)
+        torch.mul(d_gram, self.gram, out=self.d_kernel)
+        self._column_sums.pairs.copy_(d_columns.mul_(self._weight[:, None]).view(n_members * columns, -1, n))
         sums = self._column_sums.by_neuron().view(n_members, columns, n)
-        d_exponents.baddbmm_(sums.transpose(1, 2), self._groups.to(sums.dtype).expand(n_members, -1, -1))
+        groups = self._groups.to(sums.dtype).expand(n_members, -1, -1)
+        return sums.new_zeros(n_members, n), sums.transpose(1, 2), groups
 
     def _add_rising(self, factors: VoteFactors) -> Tensor:
         """Add ``log R + log ρ`` to ``terms``, but for a number of each row, which is returned (K, B), float64."""
@@ -845,8 +849,7 @@ class Counts(Objective):
 
     def make_pass(self, shape: tuple[int, ...], like: Tensor, balanced: bool) -> Pass:
         """See :meth:`Objective.make_pass`."""
-        n_members, n_rows, n, _, n_labels = shape
-        return VotePass((n_members, n_rows, n, n_labels), like, self.factors, balanced)
+        return VotePass(shape, like, self.factors, balanced, torch.is_grad_enabled())
 
     def value(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: Any, balanced: bool) -> Tensor:
         """See :meth:`Objective.value`; without gradients a part of the rows at a time."""
