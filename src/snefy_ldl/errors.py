@@ -68,7 +68,7 @@ class TableNote(UserWarning):
 
 
 class TrainingWarning(UserWarning):
-    """Training met trouble and repaired it."""
+    """Training met trouble that it could work around."""
 
 
 class CalibrationWarning(UserWarning):

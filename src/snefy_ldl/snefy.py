@@ -159,7 +159,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         candidates_: what the fit tried, one dict per candidate: ``name``, ``log_likelihood`` on validation rows,
             ``epochs``, ``networks``, ``seconds``, and ``outcome``: "kept", "not chosen", "dropped early" or
             "failed". Empty for streams and for models saved by older versions.
-        training_: what the fit did: rows, epochs, best epoch and validation loss of each member, repairs, seconds, ...
+        training_: what the fit did: rows, epochs, best epoch and validation loss of each member, seconds, ...
             The validation loss is minus the mean log likelihood of the rows held back, as ``log_prob`` has it: of
             votes, the multinomial coefficient included. (``history_`` holds losses as training sees them, without it.)
         n_labels_: L.
@@ -300,7 +300,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
 
         Raises:
             InputError: where data or settings break a rule; the message names the row, the column and the rule.
-            TrainingError: where losses stay infinite after several repairs, or the checkpoint is another fit's.
+            TrainingError: a loss is not finite, or the checkpoint is another fit's.
 
         Example:
             >>> from snefy_ldl.datasets import make_annotators
@@ -336,7 +336,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
 
         Raises:
             InputError: data or settings break a rule, or do not have the shape and labels of the first call's.
-            TrainingError: where losses stay infinite after several repairs.
+            TrainingError: a loss is not finite.
 
         Example:
             >>> from snefy_ldl.datasets import make_city_districts
@@ -608,7 +608,7 @@ def fit_many(
 
     Raises:
         InputError: where data, settings or splits break a rule; before any work starts.
-        TrainingError: where losses stay infinite after several repairs.
+        TrainingError: a loss is not finite.
 
     Example:
         >>> import numpy as np
@@ -696,7 +696,7 @@ def fit_stream(model: SnefyLDL, rows: Any) -> SnefyLDL:
 
     Raises:
         InputError: the stream is empty or has no labels, or a chunk breaks a rule.
-        TrainingError: losses stay infinite after several repairs.
+        TrainingError: a loss is not finite.
 
     Example:
         >>> from snefy_ldl.datasets.streams import Stream

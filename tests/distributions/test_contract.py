@@ -51,16 +51,12 @@ def test_the_batch_is_indexed_as_a_tensor_is(dist: SimplexDistribution) -> None:
     torch.testing.assert_close(again.mean, dist.mean, rtol=1e-6, atol=1e-6)
 
 
-def test_it_is_shown_in_a_shell_and_a_notebook(dist: SimplexDistribution, snefy: Build) -> None:
+def test_it_is_shown_in_a_shell_and_a_notebook(dist: SimplexDistribution) -> None:
     assert repr(dist).startswith(f"{type(dist).__name__}(batch_shape=(6,), labels=3, components=")
     page = dist._repr_html_()
     assert "sand" in page
-    assert "<svg" in page  # a triangle for three labels
     assert f"{float(dist.mean[0, 0]):.2f}"[1:] in page or f"{float(dist.mean[0, 0]):.3f}"[1:] in page
     assert "90" in page
-    bars = snefy(5)._repr_html_()
-    assert bars != page
-    assert len(bars) > 200
 
 
 def test_the_mode_is_a_point_of_highest_density(dist: SimplexDistribution) -> None:

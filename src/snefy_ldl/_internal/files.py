@@ -124,19 +124,17 @@ def read_regular(path: Path) -> bytes:
 
     >>> read_regular(Path("."))
     Traceback (most recent call last):
-    snefy_ldl.errors.ModelFileError: . is a folder, not a file: this folder does not hold a whole saved model.
+    snefy_ldl.errors.ModelFileError: . is not a file: this folder does not hold a whole saved model.
     """
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISREG(mode):
+        if path.is_file():
             return path.read_bytes()
+        path.stat()  # raises if there is nothing
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:  # a loop of links, say
         raise ModelFileError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
-    kinds = {"folder": stat.S_ISDIR, "pipe": stat.S_ISFIFO, "socket": stat.S_ISSOCK}
-    kind = next((word for word, is_kind in kinds.items() if is_kind(mode)), "device")
-    raise ModelFileError(f"{path} is a {kind}, not a file: this folder does not hold a whole saved model.")
+    raise ModelFileError(f"{path} is not a file: this folder does not hold a whole saved model.")
 
 
 @contextlib.contextmanager

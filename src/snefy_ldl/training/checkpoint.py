@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import joblib
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -68,22 +68,10 @@ class Checkpoint:
 
 def fingerprint(task: Task, what: str) -> str:
     """A digest of a task's settings, seed and data, and of the candidate in words."""
-    digest = hashlib.blake2b(digest_size=16)
-    names = [field.name for field in fields(task.settings) if field.name not in PASSING]
-    settings = {name: repr(getattr(task.settings, name)) for name in names}
+    settings = {name: repr(value) for name, value in vars(task.settings).items() if name not in PASSING}
     if task.settings.backbone is not None:
         settings["backbone"] = repr(Backbone.of(task.settings.backbone))
-    digest.update(json.dumps([settings, task.seed, what], sort_keys=True).encode())
     data = task.data
-    parts = [data.labels, task.rows]
-    if data.partial is not None:
-        parts += [data.partial.named, data.partial.sets]
-    if data.weights is not None:
-        parts.append(data.weights)
-    if isinstance(data.features, np.ndarray):
-        parts.append(data.features)
-    elif sp.issparse(data.features):
-        parts += [data.features.data, data.features.indices, data.features.indptr]
-    for part in parts:
-        digest.update(np.ascontiguousarray(part).view(np.uint8).data)
-    return digest.hexdigest()
+    features = data.features if isinstance(data.features, np.ndarray) or sp.issparse(data.features) else None
+    partial = None if data.partial is None else (data.partial.named, data.partial.sets)
+    return str(joblib.hash((settings, task.seed, what, data.labels, task.rows, data.weights, features, partial)))

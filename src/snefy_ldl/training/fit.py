@@ -190,7 +190,6 @@ def summarise(net: SnefyNet, run: Run, rows: int, validation_rows: int, scaling:
         "best_epoch": run.best_epoch,
         "validation_loss": [loss if math.isfinite(loss) else None for loss in run.best_loss],
         "seconds": round(run.seconds, 3),
-        "repairs": run.repairs,
         "scaling": scaling,
         "background_share": [round(share, 6) for share in torch.sigmoid(net.log_odds).tolist()],
         "device": str(net.readout.device),
@@ -214,7 +213,7 @@ def fit(tasks: Sequence[Task], n_jobs: int | None = 1) -> list[FittedModel]:
         Fitted models, in the order of the tasks.
 
     Raises:
-        TrainingError: losses stay infinite after several repairs.
+        TrainingError: a loss is not finite.
 
     Warns:
         TrainingWarning: a fit did not learn.

@@ -144,11 +144,6 @@ class Copies:
         self.values = {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
     @torch.no_grad()
-    def take(self) -> None:
-        """Copy the present values."""
-        torch._foreach_copy_([*self.values.values()], [*self.tensors.values()])
-
-    @torch.no_grad()
     def keep(self, better: list[bool]) -> None:
         """Copy the present values of the members that are better (K)."""
         for name, value in self.tensors.items():

@@ -228,17 +228,14 @@ class StreamFit(Course):
         size = min(self.schedule.batch_size, order.shape[1])
         n_steps = math.ceil(order.shape[1] / size)
         rows = torch.cat([order, order[:, : n_steps * size - order.shape[1]]], 1)
-        self.before.take()
         self.net.train()
         with seeded(self.problem.task.seed_of(2, self.steps_done), self.device):
-            rates = [self._rate(step, seen) * self.run.rate_factor for step in range(n_steps)]
+            rates = [self._rate(step, seen) for step in range(n_steps)]
             loss = run_steps(self.net, part.X, part.objective, self.optimizer, rows, size, rates)
         self.steps_done += n_steps
         if self.exchange is not None:  # all find it sound, or none
             self.exchange.average([loss])
-        if not self.is_sound(loss):
-            self.repair()
-            loss = torch.zeros_like(loss)
+        self.check(loss)
         return loss.double().cpu()
 
     def _rate(self, step: int, seen: int) -> float:
@@ -282,7 +279,7 @@ def fit_stream(settings: Settings, stream: Stream, columns: Any = "auto") -> Fit
 
     Raises:
         InputError: the stream is empty or has no labels, or a chunk breaks a rule.
-        TrainingError: losses stay infinite after several repairs.
+        TrainingError: a loss is not finite.
     """
     part = StreamFit(settings, stream, columns)
     total, done = part.schedule.epochs, part.run.next_epoch

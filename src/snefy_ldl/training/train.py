@@ -41,8 +41,6 @@ from snefy_ldl.training.steps import (
     shuffles,
 )
 
-#: How often a fit may undo an epoch and halve its learning rate before it gives up.
-MAX_REPAIRS = 8
 #: A step of fewer multiplications than this (a few milliseconds) is done by one thread.
 SHARED_PRODUCTS = 10**9
 #: Members in one stack, at most. On a CPU the cost per member is flat from about 4 on; more only takes memory.
@@ -61,15 +59,11 @@ class Run:
         best_epoch: its epoch (K); -1 where there was none.
         epochs: one record per epoch: ``loss`` and ``validation_loss`` of each member (K) and ``seconds``; of streams
             also ``rows`` and ``steps``.
-        repairs: how often an epoch was undone.
-        rate_factor: by what the schedule's rates are multiplied; every repair halves it.
     """
 
     best_loss: list[float]
     best_epoch: list[int]
     epochs: list[dict[str, Any]] = field(default_factory=list)
-    repairs: int = 0
-    rate_factor: float = 1.0
 
     @property
     def next_epoch(self) -> int:
@@ -97,7 +91,7 @@ class Run:
             own = {k: [value[m] for m in members] for k, value in record.items() if isinstance(value, list)}
             epochs.append({**record, **own, "seconds": part * record["seconds"]})
         best = [self.best_loss[k] for k in members], [self.best_epoch[k] for k in members]
-        return Run(*best, epochs, self.repairs)
+        return Run(*best, epochs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +207,7 @@ def train(problems: Sequence[Problem], progress: Progress) -> list[Fit]:
         The fits, in the order of the problems.
 
     Raises:
-        TrainingError: losses of every candidate of a task stay infinite after several repairs.
+        TrainingError: every candidate of a task has losses that are not finite.
     """
     device = problems[0].task.settings.torch_device
     groups: dict[tuple[Any, ...], list[Problem]] = {}
@@ -248,14 +242,13 @@ class Course:
     Attributes:
         run: the course of the fit so far.
         best: the weights at which each member did best.
-        before: the weights and moments to go back to where an epoch fails.
     """
 
     def __init__(self, net: SnefyNet, schedule: Schedule, teams: Sequence[int], optimizer: Adam | None = None) -> None:
         self.net, self.schedule, self.teams = net, schedule, list(teams)
         self.optimizer = optimizer or make_optimizer(net, schedule)
         self.run = Run([math.inf] * net.n_members, [-1] * net.n_members)
-        self.best, self.before = Copies(live_tensors(net)), Copies(live_tensors(net, self.optimizer))
+        self.best = Copies(live_tensors(net, optimizer))  # where a pass that fails goes back to
         self.graphs: dict[Objective, GraphedStep] = {}
 
     @property
@@ -288,33 +281,14 @@ class Course:
             run.best_loss[k], run.best_epoch[k] = losses[k], run.next_epoch
         self.best.keep(better)
 
-    def is_sound(self, *losses: Tensor) -> bool:
-        """Whether parameters and losses are all finite."""
+    def check(self, *losses: Tensor) -> None:
+        """Raise unless parameters and losses are all finite."""
         sizes = torch.stack([norm.double() for norm in torch._foreach_norm([*self.net.parameters()])])
-        return bool(torch.stack([torch.isfinite(one).all() for one in (sizes, *losses)]).all())
-
-    def repair(self) -> None:
-        """Undo what was done since ``before``, and halve the learning rate.
-
-        Raises:
-            TrainingError: it was done too often.
-        """
-        self.before.put_back()
-        run = self.run
-        run.rate_factor *= 0.5
-        run.repairs += 1
-        what = f"epoch {run.next_epoch}: a loss was not finite"
-        if run.repairs > MAX_REPAIRS:
+        if not bool(torch.stack([torch.isfinite(one).all() for one in (sizes, *losses)]).all()):
             raise TrainingError(
-                f"{what} after {MAX_REPAIRS} repairs; the learning rate was down to "
-                f'{self.schedule.learning_rate * run.rate_factor:.2g}. Scale the features (standardize="auto"), lower '
+                f'epoch {self.run.next_epoch}: a loss was not finite. Scale the features (standardize="auto"), lower '
                 "learning_rate, or check the backbone for NaN."
             )
-        warnings.warn(
-            f"{what}; the epoch was undone and the learning rate halved (repair {run.repairs} of {MAX_REPAIRS}).",
-            TrainingWarning,
-            stacklevel=9,  # the line that called SnefyLDL.fit
-        )
 
 
 class Stack(Course):
@@ -327,7 +301,7 @@ class Stack(Course):
     """
 
     def __init__(self, problems: Sequence[Problem], device: torch.device, alone: bool = True) -> None:
-        self.problems, first = list(problems), problems[0]
+        self.problems, self.device, first = list(problems), device, problems[0]
         task, data = first.task, first.data
         net = (build_net(problems) if first.net is None else first.net).to(device)
         offsets = np.cumsum([0] + [len(problem.members) for problem in problems])
@@ -374,8 +348,16 @@ class Stack(Course):
                     losses = f"loss {last['loss']:.3f} validation {last.get('validation_loss', math.nan):.3f}"
                     progress.update(start + self.run.next_epoch, f"{losses} ({self.problems[0].name})")
                 log_prob = self.conclude()
-        except TrainingError as error:  # other candidates may do
-            failure = error
+        except TrainingError as error:
+            if len(self.problems) > 1:  # the others are what they would be alone
+                return [
+                    fit for problem in self.problems for fit in Stack([problem], self.device, False).train(progress)
+                ]
+            failure = error  # other candidates may do
+            self.best.put_back()
+            if min(self.run.best_epoch) >= 0:
+                warnings.warn(f"{error} The best weights so far are kept.", TrainingWarning, stacklevel=8)
+                failure, log_prob = None, self.conclude()
         progress.update(start + epochs, progress.note)
         if failure is not None:
             return [Fit(problem, self.run.of(self.places[id(problem)]), failure=failure) for problem in self.problems]
@@ -388,17 +370,12 @@ class Stack(Course):
         return Fit(problem, self.run.of(places), net.eval(), own, self.optimizer if problem.task.one_pass else None)
 
     def epoch(self) -> None:
-        """One pass, undone with the rate halved if anything in it was not finite."""
+        """One pass."""
         started = time.perf_counter()
-        while True:
-            self.before.take()
-            losses = {"loss": self._pass()}
-            if self.valid_rows.shape[1]:
-                log_p = evaluate(self.net, self.X, self.learnt, self.valid_rows)
-                losses["validation_loss"] = self._mean_loss(log_p)
-            if self.is_sound(*losses.values()):
-                break
-            self.repair()
+        losses = {"loss": self._pass()}
+        if self.valid_rows.shape[1]:
+            losses["validation_loss"] = self._mean_loss(evaluate(self.net, self.X, self.learnt, self.valid_rows))
+        self.check(*losses.values())
         record: dict[str, Any] = {name: values.tolist() for name, values in losses.items()}
         if "validation_loss" in record:
             self.keep_best(record["validation_loss"])
@@ -414,7 +391,7 @@ class Stack(Course):
         # The last batch is filled up from the first, so that all have one size and every row is seen.
         rows = torch.cat([rows, rows[:, : n_steps * self.batch_size - rows.shape[1]]], 1)
         first, last = number * n_steps, self.schedule.epochs * n_steps
-        rates = [self.schedule.rate((first + step) / last) * self.run.rate_factor for step in range(n_steps)]
+        rates = [self.schedule.rate((first + step) / last) for step in range(n_steps)]
         work = self.net, self.X, self.learnt, self.optimizer, rows, self.batch_size, rates, self.weights, self.graphs
         if isinstance(self.net.backbone, StackedMLP):  # draws nothing
             return run_steps(*work)
