@@ -313,18 +313,13 @@ def test_members_share_one_backbone_or_have_their_own(tmp_path):
 
 def test_the_best_epoch_brings_its_own_statistics():
     net = model().fit(IMAGES, SHARES).net_
-    best, undo = Copies(live_tensors(net)), Copies(live_tensors(net, make_optimizer(net, Schedule(1, 1, 1e-3))))
-    mean = net.backbone.copies[0][1].running_mean
+    best, mean = Copies(live_tensors(net)), net.backbone.copies[0][1].running_mean
     first = mean.clone()
-    undo.take()
     mean.add_(1.0)
     best.keep([False])
     mean.add_(1.0)
     best.put_back()
     assert torch.equal(mean, first)
-    mean.add_(1.0)
-    undo.put_back()
-    assert torch.equal(mean, first), "an epoch that is undone takes its statistics along"
     mean.add_(1.0)
     best.keep([True])
     best.put_back()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -14,9 +15,10 @@ from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.datasets.objects import Collate, describe
 from snefy_ldl.errors import InputError
 
-MixedPrecision = Literal["auto", "bf16"] | None | bool
+MixedPrecision = Literal["auto", "bf16"] | None
 
 
+@dataclass(eq=False, repr=False)
 class Backbone:
     """A network that sees x, and how it trains: ``SnefyLDL(backbone=Backbone(module, ...))``.
 
@@ -55,40 +57,32 @@ class Backbone:
         (5, 3)
     """
 
-    def __init__(
-        self,
-        module: nn.Module | Callable[[], nn.Module],
-        learning_rate: float | None = 1e-4,
-        weight_decay: float | None = 0.01,
-        freeze_epochs: int = 0,
-        collate: Collate | None = None,
-        mixed_precision: MixedPrecision = "auto",
-        accumulate: int = 1,
-        clip: float | None = 1.0,
-        workers: int = 0,
-        shared: bool = False,
-    ) -> None:
-        if not callable(module):
+    module: nn.Module | Callable[[], nn.Module]
+    learning_rate: float | None = 1e-4
+    weight_decay: float | None = 0.01
+    freeze_epochs: int = 0
+    collate: Collate | None = None
+    mixed_precision: MixedPrecision = "auto"
+    accumulate: int = 1
+    clip: float | None = 1.0
+    workers: int = 0
+    shared: bool = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.module):
             raise InputError(
                 "backbone must be a torch.nn.Module, or a function without arguments that returns one; got "
-                f"{type(module).__name__}."
+                f"{type(self.module).__name__}."
             )
-        if learning_rate is not None:
-            check_number("the backbone's learning_rate, unless None,", learning_rate, strict=True)
-        if weight_decay is not None:
-            check_number("the backbone's weight_decay, unless None,", weight_decay)
-        if clip is not None:
-            check_number("clip, unless None,", clip, strict=True)
-        check_count("freeze_epochs", freeze_epochs, low=0)
-        check_count("workers", workers, low=0)
-        check_count("accumulate", accumulate)
-        if collate is not None and not callable(collate):
-            raise InputError(f"collate must be a function of a list of rows; got {type(collate).__name__}.")
-        if mixed_precision not in ("auto", "bf16", None, False, True):
-            raise InputError(f'mixed_precision={mixed_precision!r}: use "auto", "bf16" or None.')
-        self.module, self.learning_rate, self.weight_decay = module, learning_rate, weight_decay
-        self.freeze_epochs, self.collate, self.mixed_precision = freeze_epochs, collate, mixed_precision
-        self.accumulate, self.clip, self.workers, self.shared = accumulate, clip, workers, bool(shared)
+        for name, strict in (("learning_rate", True), ("weight_decay", False), ("clip", True)):
+            if getattr(self, name) is not None:
+                check_number(f"the backbone's {name}, unless None,", getattr(self, name), strict=strict)
+        for name, low in (("freeze_epochs", 0), ("workers", 0), ("accumulate", 1)):
+            check_count(name, getattr(self, name), low=low)
+        if self.collate is not None and not callable(self.collate):
+            raise InputError(f"collate must be a function of a list of rows; got {type(self.collate).__name__}.")
+        if self.mixed_precision not in ("auto", "bf16", None):
+            raise InputError(f'mixed_precision={self.mixed_precision!r}: use "auto", "bf16" or None.')
 
     @classmethod
     def of(cls, backbone: Any) -> Backbone:
@@ -114,7 +108,7 @@ class Backbone:
 
     def autocast(self, device: torch.device) -> torch.autocast:
         """The precision in which the module computes on a device, as a context."""
-        wanted = self.mixed_precision in ("bf16", True)
+        wanted = self.mixed_precision == "bf16"
         if self.mixed_precision == "auto":
             wanted = device.type == "cuda" and torch.cuda.is_bf16_supported()
         return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted)

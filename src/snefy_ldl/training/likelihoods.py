@@ -204,31 +204,14 @@ class PairKernel:
         self, shape: tuple[int, int, int], like: Tensor, slopes: bool = True, groups: Tensor | None = None
     ) -> None:
         n_members, n, n_labels = shape
-        shifts, columns = n // 2 + 1, n_labels + 1
         self._groups = groups if groups is not None and len(groups) else None
-        every = columns + (0 if self._groups is None else len(self._groups))
-        # every view is made once: a step is so short that making them would take a tenth of it
+        every = n_labels + 1 + (0 if self._groups is None else len(self._groups))
         self.halves = like.new_empty(n_members, every, n, dtype=torch.float64)
-        self._labels, self._total = self.halves[:, :n_labels], self.halves[:, n_labels]
-        self._sets, self._flat = self.halves[:, columns:], self.halves.flatten(0, 1)
         self.gamma = PairGamma(n_members * every, n, like, slopes)
-        values = self.gamma.values.view(n_members, every, shifts, n)
-        self._label_values, self._total_values = values[:, :n_labels], values[:, n_labels]
-        self._constant = (n_labels - 1) * self.gamma.constant
-        self.log_ratio = like.new_empty(n_members, shifts, n, dtype=torch.float64)
-        self._ratio, self._full = like.new_empty(n_members, shifts, n), like.new_empty(n_members, n, n)
-        self._diagonal = self.log_ratio[:, 0]
-        self._ratio_flat, self._full_flat = self._ratio.flatten(1), self._full.flatten(1)
-        self._g = Wrapped(like.new_empty(n_members, n + shifts - 1, dtype=torch.float64), n)
-        self._full_index = full_from_circulant(n, like.device)[None].expand(n_members, -1)
-        if self.gamma.slopes is not None:
-            self._weights = pair_weights(n, like)
-            self._circulant_index = circulant_from_full(n, like.device)[None].expand(n_members, -1)
-            self._d_log_beta = like.new_empty(n_members, shifts * n)
-            self._sums = PairSums(n_members * columns, n, like)
-            self._slopes = self.gamma.slopes.view(values.shape)[:, :columns]
-            self._d_values = self._sums.pairs.view(n_members, columns, shifts, n)
-            self._d_pairs = self._d_log_beta.view(n_members, 1, shifts, n)
+        self.log_ratio = like.new_empty(n_members, n // 2 + 1, n, dtype=torch.float64)
+        self._dtype, self._g = like.dtype, Wrapped(like.new_empty(n_members, n + n // 2, dtype=torch.float64), n)
+        if slopes:
+            self._weights, self._sums = pair_weights(n, like), PairSums(n_members * (n_labels + 1), n, like)
 
     def compute(self, exponents: Tensor) -> tuple[Tensor, Tensor]:
         """The table scaled to a unit diagonal: ``R_ij = B(α_ij) / √(B(α_ii) B(α_jj))``, and ``g_i = ½ log B(α_ii)``.
@@ -237,21 +220,21 @@ class PairKernel:
             exponents: ``w`` (K, n, L), float64.
 
         Returns:
-            R (K, n, n), symmetric, and g (K, n), float64; both are overwritten by the next call. By Cauchy-Schwarz
-            R <= 1.
+            R (K, n, n), symmetric, and g (K, n), float64, which the next call overwrites. By Cauchy-Schwarz R <= 1.
         """
-        torch.add(exponents.transpose(1, 2), 0.5, out=self._labels)
-        torch.sum(self._labels, 1, out=self._total)
+        n_members, n, n_labels = exponents.shape
+        labels = torch.add(exponents.transpose(1, 2), 0.5, out=self.halves[:, :n_labels])
+        torch.sum(labels, 1, out=self.halves[:, n_labels])
         if self._groups is not None:
-            self._sets.copy_(self._groups @ self._labels)
-        self.gamma.compute(self._flat)
-        log_beta = torch.sum(self._label_values, 1, out=self.log_ratio)
-        log_beta.sub_(self._total_values).add_(self._constant)
-        left, right = self._g.fill(0.5 * self._diagonal)
-        log_beta.sub_(left).sub_(right)
-        self._ratio.copy_(log_beta).exp_()
-        torch.gather(self._ratio_flat, 1, self._full_index, out=self._full_flat)
-        return self._full, self._g.numbers
+            self.halves[:, n_labels + 1 :] = self._groups @ labels
+        self.gamma.compute(self.halves.flatten(0, 1))
+        values = self.gamma.values.view(n_members, -1, *self.log_ratio.shape[1:])
+        log_beta = torch.sum(values[:, :n_labels], 1, out=self.log_ratio)
+        log_beta.sub_(values[:, n_labels]).add_((n_labels - 1) * self.gamma.constant)
+        left, right = self._g.fill(0.5 * log_beta[:, 0])
+        ratio = log_beta.sub_(left).sub_(right).to(self._dtype, copy=True).exp_()
+        full = ratio.flatten(1).index_select(1, full_from_circulant(n, ratio.device))
+        return full.view(n_members, n, n), self._g.numbers
 
     def pull_back(self, gradient: Tensor, out: Tensor) -> Tensor:
         """Gradient for the exponents of one for ``log B_ij``.
@@ -263,9 +246,13 @@ class PairKernel:
         Returns:
             ``out``.
         """
-        torch.gather(gradient.flatten(1), 1, self._circulant_index, out=self._d_log_beta).mul_(self._weights)
-        torch.mul(self._slopes, self._d_pairs, out=self._d_values)
-        sums = self._sums.by_neuron().view(len(gradient), -1, gradient.shape[1])
+        n_members, n, n_labels = out.shape
+        d_log_beta = gradient.flatten(1).index_select(1, circulant_from_full(n, out.device)).mul_(self._weights)
+        shape = n_members, -1, *self.log_ratio.shape[1:]
+        slopes: Any = self.gamma.slopes
+        pairs = self._sums.pairs.view(n_members, n_labels + 1, *shape[2:])
+        torch.mul(slopes.view(shape)[:, : n_labels + 1], d_log_beta.view(n_members, 1, *shape[2:]), out=pairs)
+        sums = self._sums.by_neuron().view(n_members, -1, n)
         torch.sub(sums[:, :-1], sums[:, -1:], out=out.transpose(1, 2))
         return out
 
