@@ -13,8 +13,7 @@ import pytest
 from snefy_ldl.datasets import load_table, table_files
 from snefy_ldl.datasets.table_files import TableSink, TableSource, TextFormat, sniff_text, table_kind
 from snefy_ldl.datasets.vote_table import guess_vote_columns
-from snefy_ldl.errors import DataNotFoundError, InputError, TableNote
-from snefy_ldl.votes import load_votes
+from snefy_ldl.errors import DataNotFoundError, InputError
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq")
 
@@ -181,18 +180,6 @@ def test_points_between_thousands(tmp_path):
     (tmp_path / "t.csv").write_text("menge;x\n1.234,5;2,5\n12.000,0;3,5\n")
     assert sniff_text(tmp_path / "t.csv", "csv") == TextFormat("utf-8", ";", ",", ".")
     assert list(TableSource(tmp_path / "t.csv").whole(["menge"], [])["menge"]) == [1234.5, 12000.0]
-
-
-def test_columns_of_a_long_file_are_found_with_a_note(tmp_path):
-    photos = [f"img{k}.jpg" for k in range(8) for _ in range(3)]
-    votes = pd.DataFrame({"photo": photos, "worker": ["a", "b", "c"] * 8, "answer": ["yes", "no", "yes"] * 8})
-    votes.to_csv(tmp_path / "votes.csv", index=False)
-    with pytest.warns(TableNote, match="one vote per row, read with item='photo', annotator='worker', label='answer'"):
-        read = load_votes(tmp_path / "votes.csv")
-    assert read.counts.tolist() == [[1, 2]] * 8
-    votes.rename(columns={"photo": "p", "worker": "q", "answer": "r"}).to_csv(tmp_path / "votes.csv", index=False)
-    with pytest.raises(InputError, match=r"Name them with item=, annotator= and label="):
-        load_votes(tmp_path / "votes.csv")
 
 
 def test_vote_columns_are_found_by_labels_and_items():

@@ -442,7 +442,7 @@ def recognise(name: str, column: Any, word: str = "auto", keep_constant: bool = 
     texts = cell_texts(column) if is_text(column) or word == "category" or column.dtype.kind == "b" else None
     given = [text for text in texts if text is not None] if texts is not None else column.dropna()
     if word == "auto" and not len(given) and not keep_constant:
-        return LeftOutColumn(name, "empty"), [f"column {name!r} is empty and was left out"]
+        return _left_out(name, "empty", "is empty")
     if word == "category" or column.dtype == bool or str(column.dtype) in ("category", "boolean"):
         return _category(name, cell_texts(column), keep_constant or word == "category")
     numbers, wrong = cell_numbers(column)
@@ -453,15 +453,17 @@ def recognise(name: str, column: Any, word: str = "auto", keep_constant: bool = 
     are_dates = bool(given) and not is_flag and bool(fitting_formats(given))
     if may_name and len(set(given)) == len(given) > 1 and not is_flag and not are_dates:
         words = "names the rows" if names_rows(name) else "holds another text in every row"
-        return LeftOutColumn(name, "id", given[0]), [f"column {name!r} {words} ({given[0]}, ...) and was left out"]
+        return _left_out(name, "id", f"{words} ({given[0]}, ...)", given[0])
     return _date(name, column) if are_dates else _category(name, texts, keep_constant)
 
 
+def _left_out(name: str, reason: str, words: str, example: str = "") -> tuple[Column, list[str]]:
+    return LeftOutColumn(name, reason, example), [f"column {name!r} {words} and was left out"]
+
+
 def _is_date_type(column: Any) -> bool:
-    if column.dtype.kind == "M":
-        return True
     values = list(column.head(50).dropna()) if is_text(column) else []
-    return bool(values) and all(hasattr(value, "year") for value in values)
+    return column.dtype.kind == "M" or (bool(values) and all(hasattr(value, "year") for value in values))
 
 
 def _date(name: str, column: Any) -> tuple[Column, list[str]]:
@@ -485,10 +487,8 @@ def _category(name: str, texts: Any, keep_constant: bool) -> tuple[Column, list[
     learned = CategoryColumn.learn(name, texts)
     if not keep_constant and len(learned.levels) + learned.other < 2:
         if learned.pooled:
-            words = f"no value of column {name!r} stands in enough rows to learn from; it was left out"
-            return LeftOutColumn(name, "rare", learned.pooled[0]), [words]
-        level = learned.levels[0]
-        return LeftOutColumn(name, "constant", level), [f"column {name!r} is {level} in every row and was left out"]
+            return _left_out(name, "rare", "has no value in enough rows to learn from", learned.pooled[0])
+        return _left_out(name, "constant", f"is {learned.levels[0]} in every row", learned.levels[0])
     notes = _group_note(name, len(set(texts) - {None}), len(texts))
     if learned.pooled:
         rare = f"{len(learned.pooled)} rare value{'s' if len(learned.pooled) > 1 else ''}"
@@ -504,14 +504,12 @@ def _number(
         raise InputError(f"column {name!r} cannot be read as numbers: it holds {column.iloc[0]!r}.")
     present = numbers[~np.isnan(numbers)]
     if may_name and (reason := _is_id(name, present, len(numbers))):
-        words = "names the rows" if reason == "id" else "counts the rows"
-        example = f"{present[0]:.0f}"
-        return LeftOutColumn(name, reason, example), [f"column {name!r} {words} ({example}, ...) and was left out"]
+        words, example = "names" if reason == "id" else "counts", f"{present[0]:.0f}"
+        return _left_out(name, reason, f"{words} the rows ({example}, ...)", example)
     learned = NumberColumn.learn(name, numbers)
     may_drop = word == "auto" and not keep_constant and not learned.indicator
     if may_drop and len(present) and (present == present[0]).all():
-        value = f"{present[0]:g}"
-        return LeftOutColumn(name, "constant", value), [f"column {name!r} is {value} in every row and was left out"]
+        return _left_out(name, "constant", f"is {present[0]:g} in every row", f"{present[0]:g}")
     notes = []
     of_groups = GROUP_NAME.fullmatch(name.strip().lower()) is not None
     if may_name and (of_groups or names_rows(name)) and (present == np.round(present)).all():
