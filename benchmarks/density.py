@@ -83,12 +83,25 @@ class Ours:
 
 
 class Auto(Ours):
-    """The distribution that :class:`snefy_ldl.AutoLDL` chooses; both have the seeds of the other methods."""
+    """The distribution that :class:`snefy_ldl.AutoLDL` chooses; both have the seeds of the other methods.
+
+    Its fits of the two are also the results of these methods, by ``parts``: name -> fitted model.
+    """
 
     def __init__(self, seed):
-        super().__init__(
-            AutoLDL(snefy=SnefyLDL(random_state=seed, device="cpu"), logratio=LogRatioLDL(random_state=seed))
-        )
+        self.parts = parts = {}
+
+        class Square(SnefyLDL):
+            def fit(self, *args, **more):
+                parts["SnefyLDL"] = super().fit(*args, **more)
+                return self
+
+        class Ratios(LogRatioLDL):
+            def fit(self, *args, **more):
+                parts["LogRatioLDL"] = super().fit(*args, **more)
+                return self
+
+        super().__init__(AutoLDL(snefy=Square(random_state=seed, device="cpu"), logratio=Ratios(random_state=seed)))
 
     def mean_and_interval(self, X):
         answers = super().mean_and_interval(X)
@@ -178,7 +191,7 @@ def by_draws(model, X, n_labels):
 
 
 def measure(name, variant, seed, method):
-    """The record of one case; a peer that is left out gives its reason."""
+    """Records of one case: one, and for AutoLDL those of its parts; a peer that is left out gives its reason."""
     X, D, X_test, D_test, raw, keep = split(name, variant, seed)
     record = {"version": VERSION, "data": name, "variant": variant, "seed": seed, "method": method}
     record |= {"rows": [len(X), len(X_test)], "features": X.shape[1], "labels": D.shape[1]}
@@ -189,20 +202,31 @@ def measure(name, variant, seed, method):
         groups = (training_groups(name, seed),) if getattr(model, "needs_groups", False) else ()
         model.fit(X, D, keep, *groups)
     except peers.LeftOut as reason:
-        return record | {"skipped": str(reason)}
-    record |= {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - busy}
+        return [record | {"skipped": str(reason)}]
+    whole = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - busy}
+    test = X_test, D_test, raw
+    records = [record | whole | judge(model, *test)]
+    for part, fitted in getattr(model, "parts", {}).items():
+        if variant in METHODS[part][1]:
+            seconds = {key: fitted.training_["seconds"] for key in whole}
+            records.append(record | {"method": part} | seconds | judge(Ours(fitted), *test))
+    return records
+
+
+def judge(model, X, D, raw):
+    """Likelihood, KL, coverage and width on test rows."""
     start = time.perf_counter()
     if hasattr(model, "mean_and_interval"):
-        mean, intervals = model.mean_and_interval(X_test)
+        mean, intervals = model.mean_and_interval(X)
     else:
-        mean, intervals = by_draws(model, X_test, D.shape[1])
+        mean, intervals = by_draws(model, X, D.shape[1])
     mean = np.maximum(mean, 0.0)
-    record["kl"] = float(kl_divergence(raw, mean / mean.sum(1, keepdims=True)))
+    record = {"kl": float(kl_divergence(raw, mean / mean.sum(1, keepdims=True)))}
     if hasattr(model, "log_prob"):
-        values = model.log_prob(X_test, D_test)
+        values = model.log_prob(X, D)
         record |= {"nll": -float(np.mean(values)), "worst_nll": -float(np.min(values))}
     if intervals is not None:
-        held = float(coverage(D_test[: len(intervals)], intervals))
+        held = float(coverage(D[: len(intervals)], intervals))
         record |= {"coverage": held, "width": float(interval_width(intervals)), "interval_rows": len(intervals)}
     return record | {"seconds_scored": time.perf_counter() - start, "chosen": model.chosen}
 
@@ -223,13 +247,14 @@ def path_of(folder, case):
 
 
 def work(folder, case):
-    """Measures one case and writes it; a failure comes back as text and leaves no file."""
+    """Measures one case and writes its records; a failure comes back as text and leaves no file."""
     try:
-        record = measure(*case)
+        records = measure(*case)
     except Exception:
         return case, {"failed": traceback.format_exc()}
-    write_json(path_of(folder, case), record)
-    return case, record
+    for record in records:
+        write_json(path_of(folder, (*case[:3], record["method"])), record)
+    return case, records[0]
 
 
 def finished(folder, case):
@@ -245,6 +270,8 @@ def cases_of(options):
         for variant in set(variants(name)) & set(options.variants):
             for seed in options.seeds:
                 methods = [m for m in options.methods if variant in METHODS[m][1]]
+                if "AutoLDL" in methods:  # whose fits are theirs
+                    methods = [m for m in methods if m not in ("SnefyLDL", "LogRatioLDL")]
                 cases += [(len(D) * D.shape[1] * load(name).X.shape[1] ** 0.5, name, variant, seed, m) for m in methods]
     weight = {method: rank for rank, method in enumerate(SLOW)}
     cases.sort(key=lambda case: (weight.get(case[4], len(SLOW)), -case[0]))
