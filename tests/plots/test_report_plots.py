@@ -19,7 +19,6 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.explain.importance import Importance, Importances
 from snefy_ldl.plots import style
 from snefy_ldl.plots.densities import CONTENTS, shade_steps
-from snefy_ldl.plots.shares import interval_panels
 from snefy_ldl.plots.votes import plot_calibration
 from snefy_ldl.votes import calibrate_counts
 
@@ -34,26 +33,6 @@ def _close_figures() -> Iterator[None]:
 
 def one_dirichlet(*alpha: float) -> SnefySimplex:
     return SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([alpha], dtype=torch.float64))
-
-
-def test_interval_panels_draw_each_row_on_one_scale() -> None:
-    random = np.random.default_rng(0)
-    ends = np.sort(random.uniform(size=(8, 3, 2)), axis=2)
-    D = random.dirichlet([2.0, 2.0, 2.0], 8)
-    figure = interval_panels(ends, D, D, LABELS, rows=[5, 0, 7, 1], columns=3)
-    assert [ax.get_title(loc="left") for ax in figure.axes] == ["row 6", "row 1", "row 8", "row 2"]
-    for ax, row in zip(figure.axes, [5, 0, 7, 1]):
-        bars = [line.get_xdata() for line in ax.lines if line.get_linewidth() == 5.0]
-        np.testing.assert_allclose(bars, ends[row])
-        np.testing.assert_allclose(ax.collections[1].get_offsets()[:, 0], D[row])
-        assert ax.get_xlim() == figure.axes[0].get_xlim()
-    for wrong, message in (
-        (lambda: interval_panels(ends[0]), "must have shape"),
-        (lambda: interval_panels(ends, D[:3]), "to match the intervals"),
-        (lambda: interval_panels(ends, rows=[9]), "row 9 is not there"),
-    ):
-        with pytest.raises(InputError, match=message):
-            wrong()
 
 
 def test_importance_draws_the_first_columns_with_their_intervals() -> None:

@@ -513,7 +513,11 @@ def fold_models(model: Any, X: Any, D: Array, cv: Any) -> tuple[list[Any], Index
         return [model], np.zeros(len(D), dtype=np.intp)
     folds = np.full(len(D), -1, dtype=np.intp)
     training = []
-    for k, (train, test) in enumerate(check_cv(cv).split(np.zeros(len(D)))):
+    try:
+        splits = list(check_cv(cv).split(np.zeros(len(D))))
+    except ValueError as error:
+        raise InputError(f"cv={cv!r}: {error}") from None
+    for k, (train, test) in enumerate(splits):
         if (folds[test] >= 0).any():
             raise InputError(f"cv puts row {int(test[folds[test] >= 0][0])} into two test folds; CV+ needs one each.")
         folds[test] = k

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._internal.dists import dist_blocks
+from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.types import Array, Mask
@@ -48,7 +49,7 @@ def seed_source(random_state: int, stream: int) -> Seeds:
         >>> seed_source(0, 1)() == seed_source(0, 1)(), seed_source(0, 1)() == seed_source(0, 2)()
         (True, False)
     """
-    rng = np.random.default_rng([int(random_state), stream])
+    rng = np.random.default_rng([seed_from(random_state), stream])
     return lambda: int(rng.integers(2**62))
 
 
@@ -127,7 +128,7 @@ class ConformalRegion(Conformalized):
         self.n_draws = check_count("n_draws", n_draws, low=2)
         check_choice("small_groups", small_groups, ("full", "pool"))
         self.small_groups = small_groups
-        self.random_state = random_state
+        self.random_state = seed_from(random_state)
 
     # -- calibration -------------------------------------------------------------------------------------------------
 
@@ -288,7 +289,7 @@ class ConformalRegion(Conformalized):
             "confidence_level": self.confidence_level,
             "n_labels": self.n_labels_,
             "n_draws": self.n_draws,
-            "random_state": int(self.random_state),
+            "random_state": self.random_state,
             "calibration": calibration.to_dict(),
         }
 

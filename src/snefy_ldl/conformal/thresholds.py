@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl._internal.validation import as_float, check_confidence
 from snefy_ldl.errors import CalibrationWarning, InputError
 
 SmallGroups = Literal["full", "pool"]
@@ -342,6 +342,8 @@ class Calibration:
 
 Weights = Any  # an array (N,), a function X -> (N,), or None
 
+#: What a stored calibration holds.
+STORED = {"shape", "scores", "groups", "weights", "small_groups"}
 #: Version of the dictionaries that ``to_dict`` writes.
 FORMAT = 1
 
@@ -362,12 +364,11 @@ def check_levels(confidence_level: Any) -> tuple[list[float], bool]:
         >>> check_levels(0.9), check_levels([0.5, 0.9])
         (([0.9], True), ([0.5, 0.9], False))
     """
-    if isinstance(confidence_level, Iterable) and not isinstance(confidence_level, (str, bytes)):
-        levels = [check_confidence(level) for level in confidence_level]
-        if not levels:
-            raise InputError("confidence_level is empty; give one level or a list of them.")
-        return levels, False
-    return [check_confidence(confidence_level)], True
+    single = np.ndim(confidence_level) == 0
+    given = [confidence_level] if single else list(confidence_level)
+    if not given:
+        raise InputError("confidence_level is empty; give one level or a list of them.")
+    return [check_confidence(level.item() if hasattr(level, "item") else level) for level in given], single
 
 
 def check_state(state: Any, kind: str) -> None:
@@ -383,7 +384,7 @@ def check_state(state: Any, kind: str) -> None:
     Example:
         >>> check_state({"format": 1, "kind": "region", "calibration": {}}, "region")
     """
-    if not isinstance(state, dict) or state.get("kind") != kind or "calibration" not in state:
+    if not isinstance(state, dict) or state.get("kind") != kind or not set(state.get("calibration", ())) >= STORED:
         raise InputError(f"this is not a calibration of conformal {kind}; to_dict() of one writes it.")
     if state.get("format") != FORMAT:
         raise InputError(f"this calibration has format {state.get('format')!r}; this version reads {FORMAT}.")
@@ -428,7 +429,10 @@ def check_groups(groups: Any, n_rows: int) -> NDArray[np.str_] | None:
     """
     if groups is None:
         return None
-    values = np.asarray(groups)
+    try:
+        values = np.asarray(groups)
+    except ValueError:  # ragged
+        values = np.zeros(())
     if values.shape != (n_rows,):
         raise InputError(f"groups must hold one group per row: shape ({n_rows},), got {values.shape}.")
     names = []
@@ -459,7 +463,7 @@ def check_weights(weights: Weights, X: Any, n_rows: int) -> Array | None:
     """
     if weights is None:
         return None
-    values = np.asarray(weights(X) if callable(weights) else weights, dtype=np.float64)
+    values = as_float(weights(X) if callable(weights) else weights, "sample_weight")
     if values.shape != (n_rows,):
         raise InputError(f"sample_weight must hold one number per row: shape ({n_rows},), got {values.shape}.")
     bad = ~(np.isfinite(values) & (values >= 0.0))

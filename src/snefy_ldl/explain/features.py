@@ -12,7 +12,7 @@ from snefy_ldl._internal.rows import take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import as_float, check_count
 from snefy_ldl.datasets.cells import as_pandas, cell_numbers, is_frame
-from snefy_ldl.datasets.grouping import in_groups, split_rows
+from snefy_ldl.datasets.grouping import in_groups, read_groups, split_rows
 from snefy_ldl.errors import InputError
 
 #: Levels of a text column at most, the most frequent ones, unless a grid names more.
@@ -81,8 +81,9 @@ class Feature:
             InputError: the column is empty, or the grid does not fit it.
         """
         if not isinstance(wanted, (int, np.integer)):
-            values = list(np.asarray(wanted).tolist()) if self.kind == "number" else list(wanted)
-            if not values or (self.kind == "number" and not np.isfinite(np.asarray(values, dtype=np.float64)).all()):
+            number = self.kind == "number"
+            values = as_float(wanted, "grid").ravel().tolist() if number else np.atleast_1d(wanted).tolist()
+            if not values or (number and not np.isfinite(values).all()):
                 raise InputError(f"the grid of {self.name!r} must hold at least one value, and finite ones.")
             if self.kind == "category" and (odd := [v for v in values if v not in self.levels()]):
                 known = ", ".join(str(level) for level in self.levels()[:10])
@@ -179,6 +180,8 @@ class Table:
         names = column_names(X)
         if X.shape[0] == 0:
             raise InputError("X is empty: there are no rows to average over.")
+        if groups is not None:
+            read_groups(groups, X.shape[0])  # or an error that says what is wrong
         if rows is not None:
             X, groups = split_rows(take_rows(in_groups(X, groups), rows))
         self.groups = groups

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 #: Rows predicted in all, over the columns: what bounds the time.
 MOST_PREDICTIONS = 8000
-#: Rows predicted at a time.
-BLOCK_ROWS = 3000
 #: Fewest rows per column, whatever that costs.
 FEWEST_ROWS = 60
 #: What is observed: label distributions (b, L), and numbers of votes (b, L) where there are some.
@@ -218,13 +216,12 @@ def rank_columns(
             log_prob, mean = _predict(model, take_rows(as_rows(X), here), known, likely)
         else:
             log_prob, mean = before[0][here], before[1][here]
-        step = max(1, BLOCK_ROWS // max(1, len(here)))  # columns at a time, so that one prediction serves all of them
-        for start in range(0, len(names) if len(here) else 0, step):
-            columns = range(start, min(start + step, len(names)))
-            answers = _predict_shuffled(model, X, known, here, rows, columns, random, likely)
-            for column, less_likely, other in zip(columns, *answers):
-                losses[column].append(log_prob - less_likely if likely else _worse(by, known[0], mean, other))
-                shifts[column].append(np.abs(other - mean))
+        own = take_rows(as_rows(X), here)
+        for column in range(len(names) if len(here) else 0):
+            donors = take_rows(as_rows(features), random.choice(rows, len(here)))
+            less_likely, other = _predict(model, _with_column(own, donors, column), known, likely)
+            losses[column].append(log_prob - less_likely if likely else _worse(by, known[0], mean, other))
+            shifts[column].append(np.abs(other - mean))
     order = np.concatenate([rows[chosen[rows]] for _, rows in parts])
     which = None if groups is None else read_groups(groups, n_rows).first[order]
     entries = [
@@ -251,29 +248,6 @@ def _worse(by: str, shares: Array, before: Array, after: Array) -> Array:
     return sign * (measure(shares, before, per_row=True) - measure(shares, after, per_row=True))
 
 
-def _predict_shuffled(
-    model: Any,
-    X: Any,
-    observed: Observed,
-    here: Index,
-    pool: Index,
-    columns: Sequence[int],
-    random: np.random.Generator,
-    likely: bool,
-) -> tuple[Array, Array]:
-    """Log likelihoods (C, b) and means (C, b, L) of some rows, each column in turn taken from rows of the pool."""
-    X, groups = split_rows(X)
-    n, times, rows = len(here), len(columns), as_rows(X)
-    index = np.tile(here[:, None], (times, rows.shape[1]))
-    for k, column in enumerate(columns):
-        index[k * n : (k + 1) * n, column] = random.choice(pool, n)
-    mixed = in_groups(_mix_cells(rows, index), None if groups is None else take_rows(groups, np.tile(here, times)))
-    shares, counts = (None if table is None else np.tile(table, (times, 1)) for table in observed)
-    assert shares is not None
-    log_prob, mean = _predict(model, mixed, (shares, counts), likely)
-    return log_prob.reshape(times, n), mean.reshape(times, n, -1)
-
-
 def _predict(model: Any, X: Any, observed: Observed, likely: bool) -> tuple[Array, Array]:
     """Log likelihoods (b,) and means (b, L)."""
     if not likely and not hasattr(model, "predict_dist"):
@@ -290,8 +264,13 @@ def _predict(model: Any, X: Any, observed: Observed, likely: bool) -> tuple[Arra
     return np.concatenate(log_prob), np.concatenate(mean)
 
 
-def _mix_cells(X: Any, index: Index) -> Any:
-    """A table (b, d) whose cell (i, k) is that of row ``index[i, k]`` in column k."""
-    if not hasattr(X, "iloc"):
-        return np.take_along_axis(X.toarray() if sp.issparse(X) else np.asarray(X), index, axis=0)
-    return type(X)({name: X.iloc[index[:, k], k].reset_index(drop=True) for k, name in enumerate(X.columns)})
+def _with_column(X: Any, donors: Any, column: int) -> Any:
+    """Rows with one column of other rows."""
+    features, groups = split_rows(X)
+    if hasattr(features, "iloc"):
+        mixed = features.reset_index(drop=True)
+        mixed[mixed.columns[column]] = donors.iloc[:, column].reset_index(drop=True)
+    else:
+        mixed, donors = (rows.toarray() if sp.issparse(rows) else np.array(rows) for rows in (features, donors))
+        mixed[:, column] = donors[:, column]
+    return in_groups(mixed, groups)

@@ -12,7 +12,7 @@ from snefy_ldl._internal.dists import dist_blocks, to_numpy
 from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import align_labels, as_float, check_distributions
+from snefy_ldl._internal.validation import align_labels, as_float, check_confidence, check_distributions
 from snefy_ldl.errors import InputError
 
 #: Fewest rows of the test; with fewer the p-values of rank correlations are unreliable.
@@ -127,8 +127,7 @@ def joint_calibration_test(pit: Any, *, false_alarm: float = 0.01) -> JointCalib
         raise InputError(f"pit must be an (N, L-1) array of values in [0, 1]; got shape {values.shape}.")
     if len(values) < FEWEST_ROWS:
         raise InputError(f"the test of joint calibration needs at least {FEWEST_ROWS} rows; got {len(values)}.")
-    if not 0.0 < false_alarm < 1.0:
-        raise InputError(f"false_alarm must lie between 0 and 1; got {false_alarm!r}.")
+    check_confidence(false_alarm, "false_alarm")
     columns = values.shape[1]
     uniform = np.array([stats.kstest(values[:, k], "uniform").pvalue for k in range(columns)])
     correlation, straight = _rank_correlations(values)

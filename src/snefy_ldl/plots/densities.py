@@ -11,7 +11,7 @@ import torch
 from snefy_ldl._internal.dists import to_numpy
 from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl._internal.validation import as_float, check_confidence
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
@@ -227,9 +227,9 @@ def _row_of(dist: SimplexDistribution, row: int) -> SimplexDistribution:
 
 
 def _compositions(values: Any, what: str) -> Array:
-    table = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    table = np.atleast_2d(as_float(values, what))
     if table.ndim != 2 or table.shape[1] != 3:
-        raise InputError(f"{what} must hold shares of three labels; got shape {np.shape(values)}.")
+        raise InputError(f"{what} must hold shares of three labels; got shape {table.shape}.")
     return table
 
 
@@ -274,8 +274,11 @@ def share_ridges(
     """
     one = _row_of(dist, row)
     names = style.names_of(labels, one.n_labels, "labels")
-    chosen = list(range(one.n_labels)) if which is None else list(which)
-    observed = None if truth is None else np.asarray(truth, dtype=np.float64)
+    wanted = range(one.n_labels) if which is None else which
+    chosen = [style.row_number(label, one.n_labels, "label") for label in wanted]
+    observed = None if truth is None else as_float(truth, "truth").ravel()
+    if observed is not None and len(observed) != one.n_labels:
+        raise InputError(f"truth must hold {one.n_labels} shares; got {len(observed)}.")
     ax = style.axes(ax, (4.4, 0.8 + 0.46 * len(chosen)))
     mean, deviation = to_numpy(one.mean)[0], np.sqrt(to_numpy(one.variance)[0])
     for place, label in enumerate(chosen):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import binom
 
-from snefy_ldl._internal.validation import check_confidence
+from snefy_ldl._internal.validation import as_float, check_confidence
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.intervals import pit_histogram
 from snefy_ldl.plots import style
@@ -49,7 +49,7 @@ def calibration(
         >>> len(calibration(np.linspace(0.05, 0.95, 10), bins=5).patches)
         6
     """
-    values = np.asarray(pit, dtype=np.float64)
+    values = as_float(pit, "pit")
     heights = pit_histogram(values, bins)
     tail = (1.0 - check_confidence(confidence_level)) / 2.0
     low, high = binom.ppf([tail, 1.0 - tail], len(values), 1.0 / bins) * bins / len(values)
@@ -102,8 +102,7 @@ def calibration_curve(
         >>> calibration_curve([0.5, 0.9], [0.45, 0.92]).lines[1].get_ydata()
         array([0.45, 0.92])
     """
-    nominal = np.asarray(levels, dtype=np.float64)
-    observed = np.asarray(coverage, dtype=np.float64)
+    nominal, observed = as_float(levels, "levels"), as_float(coverage, "coverage")
     if nominal.ndim != 1 or observed.ndim not in (1, 2) or len(observed) != len(nominal):
         shapes = f"{nominal.shape} and {observed.shape}"
         raise InputError(f"levels must be (A,) and coverage (A,) or (A, L); got shapes {shapes}.")

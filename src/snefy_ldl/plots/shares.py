@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import as_float
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+#: Rows whose intervals are drawn unless others are named.
+MOST_ROWS = 6
 
 
 def intervals(
@@ -47,7 +50,7 @@ def intervals(
         >>> len(intervals([[[0.1, 0.4], [0.6, 0.9]]], labels=["yes", "no"]).get_legend().get_texts())
         2
     """
-    ends, observed, means, chosen = _interval_tables(intervals, D, mean, rows, most=6)
+    ends, observed, means, chosen = _interval_tables(intervals, D, mean, rows)
     n_labels = ends.shape[1]
     names = style.names_of(labels, n_labels, "labels")
     titles = style.names_of(row_names or [f"row {row}" for row in chosen], len(chosen), "row_names")
@@ -106,14 +109,13 @@ def label_bars(
     places = range(len(shares))
     for label, name in enumerate(names):
         color = style.label_color(label)
-        ax.barh(
-            places, shares[:, label], left=left, height=0.66, color=color, edgecolor="white", linewidth=1.5, label=name
+        column = shares[:, label]
+        bars = ax.barh(
+            places, column, left=left, height=0.66, color=color, edgecolor="white", linewidth=1.5, label=name
         )
-        for place, share in zip(places, shares[:, label]):
-            if share >= 0.08:
-                middle = left[place] + share / 2
-                ax.text(middle, place, f"{share:.0%}", ha="center", va="center", color=style.ink_on(color), fontsize=9)
-        left = left + shares[:, label]
+        words = [f"{share:.0%}" if share >= 0.08 else "" for share in column]
+        ax.bar_label(bars, words, label_type="center", color=style.ink_on(color), fontsize=9)
+        left = left + column
     ax.set_yticks(places, titles)
     ax.set(ylim=(len(shares) - 0.5, -0.5), xlim=(0.0, 1.0))
     ax.set_xticks([])
@@ -162,94 +164,23 @@ def share_ranges(D: Any, labels: Sequence[str] | None = None, ax: Axes | None = 
 
 
 def _share_table(D: Any) -> Array:
-    shares = np.asarray(D, dtype=np.float64)
+    shares = as_float(D, "D")
     if shares.ndim != 2 or shares.size == 0:
         raise InputError(f"D must have shape (N, L); got {shares.shape}.")
     return shares
 
 
 def _interval_tables(
-    intervals: Any, D: Any, mean: Any, rows: Sequence[int] | None, most: int
+    intervals: Any, D: Any, mean: Any, rows: Sequence[int] | None
 ) -> tuple[Array, Array | None, Array | None, list[int]]:
     """Checked ends (N, L, 2), observed shares and means (N, L), and the numbers of the rows to draw."""
-    ends = np.asarray(intervals, dtype=np.float64)
+    ends = as_float(intervals, "intervals")
     if ends.ndim != 3 or ends.shape[2] != 2 or ends.size == 0:
         raise InputError(f"intervals must have shape (N, L, 2): lower and upper ends; got {ends.shape}.")
-    tables = [None if table is None else np.asarray(table, dtype=np.float64) for table in (D, mean)]
+    tables = [None if table is None else as_float(table, what) for table, what in ((D, "D"), (mean, "mean"))]
     for table, what in zip(tables, ("D", "mean")):
         if table is not None and table.shape != ends.shape[:2]:
             raise InputError(f"{what} must have shape {ends.shape[:2]} to match the intervals; got {table.shape}.")
-    chosen = range(min(most, len(ends))) if rows is None else [style.row_number(row, len(ends)) for row in rows]
-    return ends, tables[0], tables[1], list(chosen)
-
-
-def interval_panels(
-    intervals: Any,
-    D: Any = None,
-    mean: Any = None,
-    labels: Sequence[str] | None = None,
-    rows: Sequence[int] | None = None,
-    fig: Figure | None = None,
-    *,
-    row_names: Sequence[str] | None = None,
-    columns: int = 3,
-) -> Figure:
-    """Intervals of each label as small multiples, one panel per row of the table.
-
-    Args:
-        intervals: Lower and upper ends, (N, L, 2), as ``predict_interval`` gives them.
-        D: Observed label distributions, (N, L): dark diamonds.
-        mean: Predicted means, (N, L): white dots.
-        labels: The L names, written beside the first column.
-        rows: Which rows to draw; the first twelve by default.
-        fig: Figure to draw on, laid out again; a new one by default.
-        row_names: A title for each drawn row; "row 1" for the first row by default.
-        columns: Panels beside each other.
-
-    Returns:
-        The figure.
-
-    Raises:
-        InputError: A table has another shape, or there is no such row.
-
-    Example:
-        >>> len(interval_panels([[[0.1, 0.4], [0.6, 0.9]]] * 5, labels=["yes", "no"]).axes)
-        5
-    """
-    ends, observed, means, chosen = _interval_tables(intervals, D, mean, rows, most=12)
-    n_labels = ends.shape[1]
-    names = style.names_of(labels, n_labels, "labels")
-    titles = style.names_of(row_names or [f"row {row + 1}" for row in chosen], len(chosen), "row_names")
-    across = max(1, min(columns, len(chosen)))
-    down = -(-len(chosen) // across)
-    height = (0.5 + 0.22 * n_labels) * down + 0.35
-    made: Any = style.axes(None, (1.5 + 1.9 * across, height)).figure if fig is None else fig
-    made.clear()
-    panels = made.subplots(down, across, squeeze=False, sharex=True, sharey=True).ravel()
-    for panel, row, title in zip(panels, chosen, titles):
-        shares = None if observed is None else observed[row]
-        _panel(panel, ends[row], shares, None if means is None else means[row])
-        panel.set_title(title, fontsize=9.5, color=style.INK, loc="left", pad=3)
-    first = panels[0]
-    first.set_yticks(range(n_labels), names)
-    first.set_ylim(n_labels - 0.4, -0.6)
-    first.set_xlim(-0.02, 1.02)
-    first.set_xticks([0.0, 0.5, 1.0], ["0", "50%", "100%"])
-    for place, panel in enumerate(panels[len(chosen) :], len(chosen)):
-        panels[place - across].tick_params(labelbottom=True)  # nothing below it any more
-        panel.remove()
-    return made
-
-
-def _panel(ax: Axes, ends: Any, observed: Any, mean: Any) -> None:
-    for label, (low, high) in enumerate(ends):
-        ax.plot([0, 1], [label, label], color=style.FAINT, linewidth=0.8, zorder=0)
-        color = style.label_color(label)
-        ax.plot([low, high], [label, label], color=color, linewidth=5.0, solid_capstyle="round", zorder=2)
-    places = range(len(ends))
-    if mean is not None:
-        style.mark_mean(ax, mean, places, size=18, edge=0.8)
-    if observed is not None:
-        style.mark_observed(ax, observed, places, size=22, edge=0.7)
-    style.quiet(ax, grid=None)
-    ax.tick_params(axis="y", length=0)
+    wanted = range(min(MOST_ROWS, len(ends))) if rows is None else [rows] if np.ndim(rows) == 0 else rows
+    chosen = [style.row_number(row, len(ends)) for row in wanted]
+    return ends, tables[0], tables[1], chosen

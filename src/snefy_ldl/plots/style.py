@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from snefy_ldl.errors import InputError
 
 if TYPE_CHECKING:
@@ -234,17 +236,18 @@ def names_of(names: Sequence[str] | None, count: int, what: str, stem: str = "la
     """
     if names is None:
         return [f"{stem} {i}" for i in range(count)]
-    if len(names) != count:
-        raise InputError(f"{what} must hold {count} names; got {len(names)}.")
+    if isinstance(names, str) or not np.iterable(names) or len(list(names)) != count:
+        raise InputError(f"{what} must hold {count} names; got {names!r}.")
     return [str(name) for name in names]
 
 
-def row_number(row: int, n_rows: int) -> int:
+def row_number(row: Any, n_rows: int, what: str = "row") -> int:
     """A row's number, counted from 0.
 
     Args:
         row: the number; negative ones count from the end.
         n_rows: how many rows there are.
+        what: what is counted, for errors.
 
     Returns:
         The number.
@@ -256,8 +259,8 @@ def row_number(row: int, n_rows: int) -> int:
         >>> row_number(-1, 5)
         4
     """
-    if not -n_rows <= row < n_rows:
-        raise InputError(f"row {row} is not there: the rows are 0 to {n_rows - 1}.")
+    if not isinstance(row, (int, np.integer)) or isinstance(row, bool) or not -n_rows <= row < n_rows:
+        raise InputError(f"{what} {row!r} is not there: there are 0 to {n_rows - 1}.")
     return int(row) % n_rows
 
 

@@ -18,7 +18,6 @@ from snefy_ldl.apps.cli.pictures import Pictures, render_page
 from snefy_ldl.apps.reports.report import FOLDS, LEVEL, LEVELS, JudgedRows, Report, number_words
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.importance import Importances
-from snefy_ldl.plots.shares import interval_panels
 from snefy_ldl.plots.style import shorten_name
 from snefy_ldl.plots.votes import plot_calibration
 from snefy_ldl.votes.scores import CountCalibration, calibrate_counts, noise_ceiling
@@ -271,8 +270,8 @@ def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration |
     def panels(title: str, chosen: Any) -> str:
         ends, observed, mean = (table[chosen][:, which] for table in (answers.ends, rows.D, answers.mean))
         titles, size = [rows.name(int(row)) for row in chosen], (3.7, (0.42 + 0.2 * len(which)) * len(chosen) + 0.25)
-        draw = partial(interval_panels, ends, observed, mean, names, range(len(chosen)))
-        return pictures.figure(title, size, lambda figure: draw(figure, row_names=titles, columns=1))
+        draw = partial(plots.intervals, ends, observed, mean, names, range(len(chosen)))
+        return pictures.draw(title, size, lambda ax: draw(row_names=titles, ax=ax))
 
     def histogram(name: str, pit: Array, label: int) -> tuple[str, str]:
         def paint(ax: Any) -> None:
