@@ -1,4 +1,4 @@
-"""Arguments of the wrong kind get one error that says what is wrong, from every function that explains, draws, judges."""
+"""Arguments of the wrong kind get one clear error from every function that explains, draws or judges."""
 
 from __future__ import annotations
 
