@@ -78,7 +78,7 @@ class JointCalibration:
 
     Example:
         >>> print(joint_calibration_test((np.arange(100)[:, None] + 0.5) / 100))
-        joint calibration: nothing speaks against it (p = 1, 100 rows, false alarms at most 1%)
+        joint calibration: no evidence against it (p = 1, 100 rows, false alarms at most 1%)
     """
 
     p_value: float
@@ -90,11 +90,11 @@ class JointCalibration:
 
     @property
     def calibrated(self) -> bool:
-        """Whether nothing speaks against the model."""
+        """Whether there is no evidence against the model."""
         return self.p_value >= self.false_alarm
 
     def __str__(self) -> str:
-        verdict = "nothing speaks against it" if self.calibrated else "the model is off"
+        verdict = "no evidence against it" if self.calibrated else "the model is off"
         chance = f"p = {self.p_value:.3g}" if self.p_value >= 1e-16 else "p < 1e-16"
         return f"joint calibration: {verdict} ({chance}, {self.n} rows, false alarms at most {self.false_alarm:.0%})"
 

@@ -113,7 +113,7 @@ def test_report_writes_one_page_that_needs_nothing_else(folder: Path, tmp_path: 
     words = check_page(tmp_path / "new" / "report" / "index.html")
     for expected in ("business, entertainment and education", "SA-BFGS", "KL divergence", "constant mean", "row "):
         assert expected in words
-    assert "trained on these rows" in words
+    assert "trained on these rows, 4 of 5 parts at a time; the model on other rows" in words
     assert f"the model was fitted to {FITTED_TO}" in words
     assert re.search(r"worst slab the lowest coverage .* predictions \d+\.\d% \d+\.\d%", words)
     assert re.search(r"What the fit tried .*guides \S+ 3 \S+ (kept|not chosen)", words)
@@ -162,6 +162,8 @@ def test_report_of_any_number_of_labels(tmp_path: Path, n_labels: int, corners: 
     succeed("report", tmp_path / "model", tmp_path / "t.csv", "--folds", 0, "--out", tmp_path / "report", *words)
     page = check_page(tmp_path / "report" / "index.html")
     assert (f"All {n_labels} labels" in page) == (n_labels > 8)
+    assert "100% of these rows trained it" in page
+    assert "the model on other rows" not in page
     assert all(page.count(label) > 1 for label in labels)  # in the table of all labels, too
 
 

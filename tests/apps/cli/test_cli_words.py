@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from commands import fail, succeed
+from snefy_ldl.apps.cli import fit
 from snefy_ldl.apps.cli.report_page import LEVELS, verdict
 from snefy_ldl.metrics import MEASURES
 
@@ -77,5 +78,17 @@ def test_compare_has_six_measures_and_more_on_request(holes: Path, tmp_path: Pat
 def test_a_report_says_whether_intervals_and_whole_rows_are_right(p_value: float, shift: float, said: str) -> None:
     joint = SimpleNamespace(calibrated=p_value > 0.05, p_value=p_value)
     trust = SimpleNamespace(curve=np.array(LEVELS) + shift, joint=joint, coverage=np.full(3, 0.9))
-    report: Any = SimpleNamespace(rivals=[], scores=[], trust=trust, rows=range(1000))
+    report: Any = SimpleNamespace(rivals=[], scores=[], trust=trust, rows=range(1000), seen=0.0)
     assert verdict(report).endswith(said)
+    report.seen = 0.5
+    assert "50% of these rows trained it" in verdict(report)
+
+
+def test_the_candidate_that_was_kept_is_named_apart_from_those_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes = {"features": "not chosen", "guides": "kept", "both": "dropped early"}
+    tried = [{"name": name, "outcome": outcome} for name, outcome in outcomes.items()]
+    done = {"validation_loss": [-1.5], "rows": 80, "validation_rows": 20, "seconds": 1.0, "device": "cpu", "epochs": 3}
+    fit._conclude(SimpleNamespace(training_=done, candidates_=tried), "2 features", Path("m"))
+    said = capsys.readouterr().out
+    assert "inputs: guides, kept from 3 candidates (1 dropped early)" in said
+    assert "mean log likelihood of the rows held back (shares): 1.5000" in said

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: Folds where the table trained the model.
 FOLDS = 5
-#: Share of rows that trained the model from which a report fits again, and from which it prints a note.
-MOSTLY_SEEN, FEW_SEEN = 0.5, 0.02
+#: Share of rows that trained the model from which a report fits again.
+MOSTLY_SEEN = 0.5
 
 
 @command()
@@ -92,6 +92,7 @@ def _outside_note(model: Any, rows: JudgedRows) -> list[str]:
 def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple[int, list[str]]:
     """In how many folds to fit again, and what a reader should know: rows that trained a model flatter it."""
     from snefy_ldl._internal.seen import count_seen
+    from snefy_ldl.apps.reports.report import FEW_SEEN
 
     seen = count_seen(model, rows.X, rows.D) / len(rows)
     if folds is None and seen >= MOSTLY_SEEN:
@@ -100,9 +101,7 @@ def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple
         note(f"{words} (--folds 0 judges the model itself)")
         return FOLDS, [f"{words[0].upper()}{words[1:]}."]
     if not folds and seen > FEW_SEEN:
-        words = f"About {seen:.0%} of these rows trained the model, which looks better on them than on new ones."
-        note(words)
-        return 0, [words]
+        note(f"{seen:.0%} of these rows trained the model, which looks better on them than on new ones")
     return folds or 0, []
 
 

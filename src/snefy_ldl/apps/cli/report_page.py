@@ -15,7 +15,7 @@ from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
 from snefy_ldl.apps.cli.common import training_length, training_rows
 from snefy_ldl.apps.cli.pictures import Pictures, render_page
-from snefy_ldl.apps.reports.report import FOLDS, LEVEL, LEVELS, JudgedRows, Report, number_words
+from snefy_ldl.apps.reports.report import FEW_SEEN, FOLDS, LEVEL, LEVELS, JudgedRows, Report, number_words
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.importance import Importances
 from snefy_ldl.plots.style import shorten_name
@@ -128,6 +128,8 @@ def verdict(report: Report) -> str:
         each = f"{' and '.join(parts)} of {len(verdicts)} measures"
         words.append(each if parts else f"not clearly better or worse than {rival}")
     sentence = f"The model is {'; it is '.join(words)}."
+    if report.seen > FEW_SEEN:
+        sentence += f" {report.seen:.0%} of these rows trained it, which flatters it."
     if report.trust is None:
         return sentence
     # an interval that begins at zero contains all zeros; the curve counts them by their probability
@@ -317,7 +319,7 @@ def _draw_ranges(pictures: Pictures, rows: JudgedRows) -> str:
     columns = np.array_split(order, -(-n_labels // COLUMN_LABELS)) if many else [np.arange(n_labels)]
 
     def paint(figure: Any) -> None:
-        for ax, part in zip(figure.subplots(1, len(columns), squeeze=False, sharex=True)[0], columns):
+        for ax, part in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns):
             plots.share_ranges(rows.D[:, part], [wrap_name(rows.labels[r], 20) for r in part], ax=ax)
             if many:
                 ax.set(xscale="log", xlim=(np.quantile(positive, 0.01), 1.0))

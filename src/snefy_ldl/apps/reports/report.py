@@ -21,6 +21,7 @@ from sklearn.model_selection import KFold
 from snefy_ldl import metrics
 from snefy_ldl._internal.dists import dist_blocks, log_probs, tensor_for, to_numpy
 from snefy_ldl._internal.rows import as_rows, take_rows
+from snefy_ldl._internal.seen import count_seen
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.apps.reports.scores import BETTER, density_kind
 from snefy_ldl.apps.rows import interval_maker
@@ -42,6 +43,8 @@ from snefy_ldl.prediction import innermost
 from snefy_ldl.snefy import SnefyLDL, fit_folds, fit_many
 from snefy_ldl.training import CandidateSpec
 
+#: Share of rows that trained the model from which a report says so.
+FEW_SEEN = 0.02
 #: Confidence level of the intervals, and levels of the coverage curves.
 LEVEL, LEVELS = 0.9, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 #: Fewest rows of a report, fewest to calibrate on (half of them must allow a level of 0.95), and of a group of rows.
@@ -785,6 +788,7 @@ class Report:
         shown: Numbers of the surest, a typical and the least sure row.
         trained_here: Whether rivals learned from the judged rows, four fifths for each fifth.
         folds: In how many folds the model was fitted again for the report; 0 if it answered itself.
+        seen: Share of the judged rows that trained the model that answered for them.
         group_shares: Share of each label's variance between and within groups
             (:func:`~snefy_ldl.explain.group_variance`); None if the model has no group effects.
 
@@ -812,6 +816,7 @@ class Report:
     shown: list[int]
     trained_here: bool
     folds: int
+    seen: float = 0.0
     group_shares: Any = None
 
     def dist_of(self, row: int) -> Any:
@@ -900,6 +905,7 @@ def make_report(
         shown=[int(order[place]) for place in (0, len(order) // 2, -1)],
         trained_here=train is None,
         folds=folds,
+        seen=0.0 if folds else count_seen(model, rows.X, rows.D) / len(rows),
         group_shares=None if getattr(model, "group_effects_", None) is None else group_variance(model),
     )
 

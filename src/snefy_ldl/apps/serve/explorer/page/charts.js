@@ -3,7 +3,9 @@
 const SVG = "http://www.w3.org/2000/svg";
 const COLOURS = ["#2f6fdb", "#d9822b", "#3a9b5c", "#b5407a", "#7a5bd0", "#1d9aa8", "#a8862a", "#c8463c"];
 const colour = part => part < COLOURS.length ? COLOURS[part] : `hsl(${(part * 47) % 360} 52% 52%)`;
-const percent = value => `${(100 * value).toFixed(1)} %`;
+// Traces get two digits, wherever these begin.
+const inPercent = value => value > 0 && value < 0.0005 ? String(Number((100 * value).toPrecision(2))) : (100 * value).toFixed(1);
+const percent = value => `${inPercent(value)} %`;
 const byId = id => document.getElementById(id);
 
 function shape(parent, name, attributes, text) {
@@ -41,7 +43,7 @@ function drawBars(answer) {
       range.style.width = `${100 * (answer.high[part] - answer.low[part])}%`;
     }
     cells[2].textContent = percent(answer.mean[part]);
-    cells[3].textContent = answer.low ? `${(100 * answer.low[part]).toFixed(1)} – ${percent(answer.high[part])}` : "–";
+    cells[3].textContent = answer.low ? `${inPercent(answer.low[part])} – ${percent(answer.high[part])}` : "–";
     if (answer.zero) cells[4].textContent = percent(answer.zero[part]);
   });
 }
