@@ -218,13 +218,14 @@ def cell_dates(column: Any, form: str | None) -> tuple[Any, Mask]:
     """
     import pandas  # an extra, loaded by the table already
 
-    texts = cell_texts(column)
     if column.dtype.kind == "M" or any(hasattr(value, "year") for value in column.astype(object)):
         dates = pandas.to_datetime(column.reset_index(drop=True), errors="coerce")
-        dates = dates if dates.dt.tz is None else dates.dt.tz_convert(None)
+        dates, given = dates if dates.dt.tz is None else dates.dt.tz_convert(None), column.notna().to_numpy()
     else:
+        texts = cell_texts(column)
         dates = _dates(list(texts), form or DATE_FORMATS[0])
-    return dates, np.array([text is not None for text in texts], dtype=bool) & dates.isna().to_numpy()
+        given = np.array([text is not None for text in texts], dtype=bool)
+    return dates, given & dates.isna().to_numpy()
 
 
 def is_frame(table: Any) -> bool:

@@ -123,15 +123,7 @@ def test_labels_come_out_of_pairs(labels, counts):
 
 
 def test_what_holds_no_labels_is_told():
-    with pytest.raises(InputError, match=r"row 0 of the data set is no pair .* but float32 \(1, 2, 2\)"):
-        split_labels(Unlabelled())
+    with pytest.raises(InputError, match=r"row 0 of the data set is no pair .* but \(float32 \(1, 2, 2\)\)"):
+        split_labels(TensorDataset(torch.as_tensor(IMAGES)))
     with pytest.raises(InputError, match="labels of row 1"):
         split_labels(Pairs([SHARES[0], np.ones(3) / 3]))
-
-
-class Unlabelled(Dataset):
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, row):
-        return torch.as_tensor(IMAGES[row])
