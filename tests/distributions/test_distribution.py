@@ -12,7 +12,7 @@ import pytest
 import scipy.special
 import torch
 from torch import Tensor
-from torch.distributions import Categorical, Dirichlet, MixtureSameFamily, constraints
+from torch.distributions import Categorical, Dirichlet, MixtureSameFamily
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from snefy_ldl import SnefySimplex
@@ -196,14 +196,6 @@ def test_vote_probabilities_sum_to_one_and_chain(kind: str, snefy: Build, cancel
     # one vote for label r has the probability E[ℓ_r]
     single = torch.stack([dist.log_prob_counts(vote).exp() for vote in torch.eye(3, dtype=float64)], -1)
     torch.testing.assert_close(single, dist.mean)
-
-
-def test_many_votes_pin_the_law_down(snefy: Build) -> None:
-    votes = double([200_000, 300_000, 500_000])
-    after = snefy(3).posterior(votes)
-    torch.testing.assert_close(after.mean, (votes / votes.sum()).expand(2, 3), rtol=0.0, atol=1e-4)
-    assert (after.variance < 1e-6).all()
-    assert torch.isfinite(snefy(3).log_prob_counts(votes)).all()
 
 
 # -- members ----------------------------------------------------------------------------------------------------------
@@ -416,40 +408,6 @@ def test_no_array_of_rows_by_pairs_by_labels(votes: bool, snefy: Build) -> None:
 # -- the contract of torch.distributions -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("members", [0, 2])
-@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
-def test_shapes(batch: tuple[int, ...], members: int, snefy: Build) -> None:
-    dist = snefy(4, batch=batch, members=members)
-    assert (tuple(dist.batch_shape), tuple(dist.event_shape)) == (batch, (4,))
-    assert dist.support is constraints.simplex
-    assert not dist.has_rsample
-    assert dist.sample().shape == (*batch, 4)
-    assert dist.sample((5, 2)).shape == (5, 2, *batch, 4)
-    assert dist.sample((0,)).shape == (0, *batch, 4)
-    assert dist.support.check(dist.sample((7,))).all()
-    assert dist.log_prob(dist.sample((5, 2))).shape == (5, 2, *batch)
-    assert dist.log_prob(double([0.1, 0.2, 0.3, 0.4])).shape == batch
-    assert dist.mean.shape == dist.variance.shape == dist.stddev.shape == (*batch, 4)
-    assert dist.covariance_matrix.shape == dist.covariance_log().shape == (*batch, 4, 4)
-    for per_row in (
-        dist.entropy(5),
-        dist.entropy(5, method="uniform"),
-        dist.expected_entropy(),
-        dist.vote_information(),
-        dist.prob_greater(0, 1),
-        dist.log_prob_counts([1, 2, 0, 0]),
-        dist.acceptance_rate,
-        dist.marginal(1).mean,
-        dist.marginal(1).cdf(double(0.4)),
-    ):
-        assert per_row.shape == batch
-    assert dist.marginal(-1).quantiles([0.1, 0.9]).shape == (*batch, 2)
-    assert dist.bayes_point("l1").shape == (*batch, 4)
-    after = dist.posterior([1, 0, 0, 2])
-    assert (after.batch_shape, after.sample((3,)).shape) == (dist.batch_shape, (3, *batch, 4))
-    assert dist.amalgamate([[0, 1], [2, 3]]).sample((3,)).shape == (3, *batch, 2)
-
-
 def test_batches_broadcast_against_points(snefy: Build) -> None:
     """A batch of (2, 1) meets points of (3,): row by column, not in the order of memory."""
     dist = snefy(3, batch=(2, 1))
@@ -508,23 +466,6 @@ def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.Monke
     half = len(at_once) // 4  # the class made of weights answers as the one made of neurons
     for ours, theirs in zip(at_once[:half], at_once[half : 2 * half]):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
-
-
-def test_validation(snefy: Build) -> None:
-    dist = snefy(3)
-    with pytest.raises(ValueError, match="not a label distribution"):
-        dist.log_prob(double([[0.5, 0.5, 0.5], [0.2, 0.3, 0.5]]))
-    with pytest.raises(ValueError, match="not a label distribution"):
-        dist.log_prob(double([[-0.5, 0.5, 1.0], [0.2, 0.3, 0.5]]))
-    with pytest.raises(ValueError, match="3 real numbers"):
-        dist.log_prob(double([[0.5, 0.5], [0.5, 0.5]]))
-    unchecked = SnefySimplex(dist.exponents, dist.readout, dist.log_scale, validate_args=False)
-    assert torch.isfinite(unchecked.log_prob(double([0.5, 0.5, 0.5]))).all()
-    with pytest.raises(ValueError, match="not a label distribution"):
-        unchecked.checking().log_prob(double([0.5, 0.5, 0.5]))
-    with pytest.raises(ValueError, match="log_scale"):
-        SnefySimplex(dist.exponents, dist.readout, dist.log_scale * math.nan)
-    assert set(SnefySimplex.arg_constraints) == {"exponents", "readout", "log_scale"}
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
@@ -594,15 +535,6 @@ def test_mistakes_are_named(mistake: str, snefy: Build) -> None:
     act, message = BAD[mistake]
     with pytest.raises(InputError, match=message):
         act(snefy(3))
-
-
-def test_member_means_are_those_of_each_member_alone(snefy: Build) -> None:
-    law = snefy(4, batch=(5,), members=3)
-    means = law.member_means()
-    for k in range(3):
-        alone = SnefySimplex(law.exponents[k], law.readout[k], law.log_scale[:, k])
-        torch.testing.assert_close(means[k], alone.mean)
-    torch.testing.assert_close(means.mean(0), law.mean)
 
 
 # -- the surface that other modules build on --------------------------------------------------------------------------

@@ -11,11 +11,8 @@ import torch
 from torch import Tensor
 
 from snefy_ldl.distributions import SnefySimplex, marginal
-from snefy_ldl.distributions.snefy import PairFamily
-from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
-THREADS = 8
 
 
 def cdf_at(law: SnefySimplex, label: int, shares: Tensor) -> np.ndarray:
@@ -92,16 +89,3 @@ def test_quantiles_by_neurons_are_those_by_pairs(snefy: Build, cancelling: Build
         by_pairs = SnefySimplex.from_mixture(law.weights(), law.concentration)
         levels = [0.01, 0.4, 0.5, 0.93]
         torch.testing.assert_close(law.quantiles(levels), by_pairs.quantiles(levels), rtol=1e-6, atol=1e-8)
-
-
-def test_a_family_refuses_what_is_no_law() -> None:
-    with pytest.raises(InputError, match="-1/2"):
-        PairFamily(torch.full((1, 2, 3), -0.5), torch.ones(1, 1, 2))
-    with pytest.raises(InputError, match="exponents must be"):
-        PairFamily(torch.ones(2, 3), torch.ones(1, 1, 2))
-
-
-def test_a_law_whose_normaliser_is_zero_is_an_error() -> None:
-    w = torch.tensor([[0.5, 1.0], [0.5, 1.0]]).double()
-    with pytest.raises(InputError, match="row 0 is not a valid distribution"):
-        SnefySimplex(w, torch.tensor([[1.0, -1.0]]).double(), torch.zeros(3, 2).double())

@@ -57,129 +57,6 @@ def grid() -> tuple[Any, Any]:
     return torch.as_tensor(points), (np.outer(weights, weights) * (1 - first)).ravel()
 
 
-def test_one_component_is_the_logistic_normal_law() -> None:
-    mixture = make_mixture(1, 4, 1, 1)
-    law = LogRatioSimplex(mixture)
-    factor, B = mixture.factor[0, 0].numpy(), helmert(4)
-    mean = mixture.location[0, 0].numpy() + factor @ mixture.centres[0, 0].numpy()
-    covariance = factor @ factor.T * float(mixture.log_widths.exp()) ** 2
-    to_alr = np.hstack([np.eye(3), -np.ones((3, 1))]) @ B.T  # additive log-ratios, whose Jacobian is 1/Πℓ
-    share = np.array([0.1, 0.2, 0.3, 0.4])
-    normal = scipy.stats.multivariate_normal(to_alr @ mean, to_alr @ covariance @ to_alr.T)
-    expected = normal.logpdf(np.log(share[:3] / share[3])) - np.log(share).sum()
-    assert float(law.log_prob(torch.as_tensor(share)[None])) == pytest.approx(expected, abs=1e-10)
-    clr = B.T @ covariance @ B
-    assert float(law.log_ratio(0, 2).variance) == pytest.approx(clr[0, 0] + clr[2, 2] - 2.0 * clr[0, 2], abs=1e-12)
-    np.testing.assert_allclose(law.log_ratio_mean()[0], B.T @ mean, atol=1e-12)
-
-
-def test_exact_answers_about_log_ratios_equal_many_draws(law: LogRatioSimplex) -> None:
-    # 20 comparisons at four standard errors: a false alarm in 1 of 800 seeds
-    n = 40_000
-    logs = law.sample((n,), torch.Generator().manual_seed(0)).log().numpy()
-    centred = logs - logs.mean(-1, keepdims=True)
-    error = centred.std(0) / math.sqrt(n)
-    assert (np.abs(centred.mean(0) - law.log_ratio_mean().numpy()) < FOUR * error).all()
-    ratio = law.log_ratio("sand", "clay")
-    values = logs[..., 0] - logs[..., 2]
-    spread = (values - values.mean(0)) ** 2
-    assert (np.abs(spread.mean(0) - ratio.variance.numpy()) < FOUR * spread.std(0) / math.sqrt(n)).all()
-    for level in (0.05, 0.5, 0.9):
-        below = (values <= ratio.icdf(torch.tensor(level)).numpy()).mean(0)
-        assert (np.abs(below - level) < FOUR * math.sqrt(level * (1 - level) / n)).all()
-    for k in (1.0, 2.5):
-        chance = law.prob_greater("sand", "clay", k).numpy()
-        np.testing.assert_allclose(chance, 1.0 - ratio.cdf(torch.tensor(math.log(k))).numpy(), atol=1e-12)
-        assert (np.abs((values > math.log(k)).mean(0) - chance) < FOUR * 0.5 / math.sqrt(n)).all()
-
-
-def test_subcompositions_are_exact(law: LogRatioSimplex) -> None:
-    part = law.subcomposition(["clay", "sand"])
-    at = torch.tensor([[-0.5], [0.7]]).double()
-    np.testing.assert_allclose(part.log_ratio(0, 1).cdf(at), law.log_ratio("clay", "sand").cdf(at), atol=1e-12)
-    assert part.label_names == ("clay", "sand")
-    shares = part.log_ratio(0, 1).icdf(torch.tensor(0.3)).sigmoid()
-    log_p = part.log_prob(torch.stack([shares, 1 - shares], -1))
-    expected = part.log_ratio(0, 1).log_prob(torch.logit(shares)) - shares.log() - (1 - shares).log()
-    np.testing.assert_allclose(log_p, expected, atol=1e-10)
-
-
-def test_known_ratios_equal_quadrature(law: LogRatioSimplex) -> None:
-    ratio = 2.0
-    given = law.condition_ratios({("sand", "silt"): ratio})
-    nodes, weights = np.polynomial.legendre.leggauss(400)
-    total, weights = 0.5 * (nodes + 1.0), 0.5 * weights
-    points = torch.as_tensor(np.stack([total * ratio / (1 + ratio), total / (1 + ratio), 1 - total], -1))
-    joint = law.log_prob_at(points).exp().numpy() * (total / (1 + ratio) ** 2)[:, None]  # d(sand, silt)/d(ratio, total)
-    np.testing.assert_allclose(given.log_prob_known, np.log(weights @ joint), atol=1e-6)
-    conditional = joint / (weights @ joint)
-    np.testing.assert_allclose(
-        given.rest.log_prob(torch.stack([points[:, 0] + points[:, 1], points[:, 2]], -1)[:, None]).exp(),
-        conditional,
-        rtol=1e-6,
-    )
-    np.testing.assert_allclose(given.mean[:, 2], (weights * (1 - total)) @ conditional, atol=2e-3)
-    np.testing.assert_allclose(given.mean[:, 0], ratio * given.mean[:, 1], rtol=1e-9)
-
-
-def test_known_shares_come_by_weighted_draws(law: LogRatioSimplex) -> None:
-    given = law.condition({"sand": 0.3}, generator=torch.Generator().manual_seed(0))
-    nodes, weights = np.polynomial.legendre.leggauss(400)
-    silt, weights = 0.35 * (nodes + 1.0), 0.35 * weights
-    points = torch.as_tensor(np.stack([np.full_like(silt, 0.3), silt, 0.7 - silt], -1))
-    joint = law.log_prob_at(points).exp().numpy()
-    known = weights @ joint
-    assert (np.abs(given.log_prob_known.numpy() - np.log(known)) < FOUR * given.log_prob_std_error.numpy()).all()
-    expected = (weights * silt) @ joint / known
-    assert (np.abs(given.mean[:, 1].numpy() - expected) < FOUR * given.std_error[:, 1].numpy()).all()
-    table = np.array([[0.3, np.nan, np.nan]] * 2)
-    np.testing.assert_allclose(law.log_prob_known(table), np.log(known), atol=0.1)
-
-
-def test_the_rosenblatt_map_is_uniform_and_has_an_inverse() -> None:
-    law = LogRatioSimplex(make_mixture(1, 4)).expand([3])
-    draws = law.sample((1000,), torch.Generator().manual_seed(0))
-    uniforms = law.rosenblatt(draws)
-    assert uniforms.shape == (1000, 3, 3)
-    np.testing.assert_allclose(law.inverse_rosenblatt(uniforms), draws, atol=1e-8)
-    for k in range(3):  # six tests at 1e-4: a false alarm in about 1 of 1,600 seeds
-        assert scipy.stats.kstest(uniforms[..., k].flatten(), "uniform").pvalue > 1e-4
-        other = uniforms[..., (k + 1) % 3].flatten()
-        assert scipy.stats.spearmanr(uniforms[..., k].flatten(), other).pvalue > 1e-4
-
-
-def test_rows_members_and_shapes(law: LogRatioSimplex) -> None:
-    value = torch.tensor([0.2, 0.3, 0.5]).double()
-    log_p = law.log_prob(value.expand(2, 3))
-    np.testing.assert_allclose(law[1].log_prob(value[None]), log_p[1:], atol=1e-12)
-    np.testing.assert_allclose(law.joined([law[1], law[0]]).log_prob(value.expand(2, 3)), log_p.flip(0), atol=1e-12)
-    np.testing.assert_allclose(law.expand([4, 2]).log_prob(value), log_p.expand(4, 2), atol=1e-12)
-    members = torch.stack([member.log_prob(value.expand(2, 3)) for member in law.members()], -1)
-    np.testing.assert_allclose((members + law.rows.mixture.log_weights.logsumexp(-1)).logsumexp(-1), log_p, atol=1e-12)
-    assert law.sample((5,)).shape == (5, 2, 3)
-    entropy, error = law.entropy(4000, generator=torch.Generator().manual_seed(0), return_std_error=True)
-    again = law.entropy(4000, generator=torch.Generator().manual_seed(1))
-    assert bool(((entropy - again).abs() < FOUR * 1.5 * error).all())
-    uniform, uniform_error = law.entropy(20_000, "uniform", torch.Generator().manual_seed(0), return_std_error=True)
-    assert bool(((entropy - uniform).abs() < FOUR * (error + uniform_error)).all())
-    assert "labels=3" in repr(law)
-    assert float(law.prob_zero().max()) == 0.0
-    assert not law.rows.may_be_zero
-
-
-def test_rows_that_differ_in_location_alone_answer_as_each_by_itself() -> None:
-    one = make_mixture(n_rows=1, n_labels=4, n_members=1)
-    places = 0.7 * torch.randn(5, 1, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    parts = {name: getattr(one, name).expand(5, *getattr(one, name).shape[1:]) for name in ("log_weights", "factor")}
-    law = LogRatioSimplex(replace(one, location=places, **parts))
-    for row in range(5):
-        alone = LogRatioSimplex(replace(one, location=places[row : row + 1]))
-        torch.testing.assert_close(law.mean[row], alone.mean[0], atol=1e-6, rtol=0.0)
-        torch.testing.assert_close(
-            law.quantiles([0.05, 0.95])[row], alone.quantiles([0.05, 0.95])[0], atol=1e-6, rtol=0.0
-        )
-
-
 # -- labels that may be absent -----------------------------------------------------------------------------------------
 
 
@@ -347,55 +224,6 @@ def test_smaller_compositions_with_zeros(sparse: LogRatioSimplex) -> None:
     np.testing.assert_allclose(part.log_ratio("sand", "clay").mean, both.mean, atol=1e-12)
 
 
-def test_known_ratios_with_zeros_equal_quadrature(sparse: LogRatioSimplex) -> None:
-    ratio = 2.0
-    given = sparse.condition_ratios({("sand", "silt"): ratio})
-    nodes, weights = np.polynomial.legendre.leggauss(400)
-    total, weights = 0.5 * (nodes + 1.0), 0.5 * weights
-    points = torch.as_tensor(np.stack([total * ratio / (1 + ratio), total / (1 + ratio), 1 - total], -1))
-    inner = weights @ (sparse.log_prob_at(points).exp().numpy() * (total / (1 + ratio) ** 2)[:, None])
-    edge = sparse.log_prob_at(torch.tensor([[ratio / (1 + ratio), 1 / (1 + ratio), 0.0]]).double()).exp().numpy()[0]
-    edge = edge / (1 + ratio) ** 2  # d sand / d ratio
-    np.testing.assert_allclose(given.log_prob_known, np.log(inner + edge), atol=1e-6)
-    np.testing.assert_allclose(given.rest.prob_zero()[:, 1], edge / (inner + edge), atol=1e-6)
-    np.testing.assert_allclose(given.rest.prob_zero()[:, 0], 0.0, atol=1e-200)
-    assert bool((given.prob_zero()[:, :2] < 1e-200).all())
-
-
-def test_known_shares_with_zeros_come_by_weighted_draws(sparse: LogRatioSimplex) -> None:
-    given = sparse.condition({"sand": 0.3}, generator=torch.Generator().manual_seed(0))
-    nodes, weights = np.polynomial.legendre.leggauss(400)
-    silt, weights = 0.35 * (nodes + 1.0), 0.35 * weights
-    inside = torch.as_tensor(np.stack([np.full_like(silt, 0.3), silt, 0.7 - silt], -1))
-    ends = torch.tensor([[0.3, 0.7, 0.0], [0.3, 0.0, 0.7]]).double()
-    mass = np.vstack(
-        [sparse.log_prob_at(inside).exp().numpy() * weights[:, None], sparse.log_prob_at(ends).exp().numpy()]
-    )
-    known = mass.sum(0)
-    assert (np.abs(given.log_prob_known.numpy() - np.log(known)) < FOUR * given.log_prob_std_error.numpy()).all()
-    expected = mass.T @ np.append(silt, [0.7, 0.0]) / known
-    assert (np.abs(given.mean[:, 1].numpy() - expected) < FOUR * given.std_error[:, 1].numpy()).all()
-    absent = sparse.condition({"sand": 0.0}, generator=torch.Generator().manual_seed(0))
-    np.testing.assert_allclose(absent.log_prob_known.exp(), sparse.prob_zero()[:, 0], rtol=0.1)
-
-
-def test_the_rosenblatt_map_with_zeros_is_uniform_and_has_an_inverse() -> None:
-    dist = LogRatioSimplex(make_mixture(2, 4, zeros=1.0))
-    draws = dist.sample((1500,), torch.Generator().manual_seed(0))
-    uniforms = dist.rosenblatt(draws)
-    assert uniforms.shape == (1500, 2, 3)
-    np.testing.assert_allclose(dist.inverse_rosenblatt(uniforms), draws, atol=1e-7)
-    np.testing.assert_array_equal(dist.rosenblatt(draws), uniforms)
-    for k in range(3):  # six tests at 1e-4: a false alarm in about 1 of 1,600 seeds
-        assert scipy.stats.kstest(uniforms[..., k].flatten(), "uniform").pvalue > 1e-4
-        other = uniforms[..., (k + 1) % 3].flatten()
-        assert scipy.stats.spearmanr(uniforms[..., k].flatten(), other).pvalue > 1e-4
-    back = dist.inverse_rosenblatt(torch.rand(3000, 2, 3, generator=torch.Generator().manual_seed(1)))
-    zero = dist.prob_zero()
-    off = (back == 0).double().mean(0) - zero
-    assert bool((off.abs() < FOUR * (zero * (1 - zero) / 3000).sqrt()).all())
-
-
 @pytest.mark.parametrize("odds", [-700.0, -40.0, 40.0, 700.0])
 def test_extreme_odds_give_numbers(odds: float) -> None:
     mixture = make_mixture(2, 4)
@@ -436,3 +264,60 @@ def test_many_labels_with_components_that_share_their_presence() -> None:
     np.testing.assert_allclose((draws == 0).double().mean(0), zero, atol=4.5 * 0.5 / len(draws) ** 0.5)
     below = (draws <= dist.quantiles([0.9])[..., 0]).double().mean(0)
     np.testing.assert_allclose(below, zero.clamp_min(0.9), atol=0.04)  # 1,024 points: four errors
+
+
+# -- what is known, with and without zeros -----------------------------------------------------------------------------
+
+
+def line() -> tuple[Any, Any]:
+    """Gauss and Legendre between 0 and 1."""
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    return 0.5 * (nodes + 1.0), 0.5 * weights
+
+
+@pytest.mark.parametrize("kind", ["law", "sparse"])
+def test_known_ratios_equal_quadrature(kind: str, request: pytest.FixtureRequest) -> None:
+    dist: LogRatioSimplex = request.getfixturevalue(kind)
+    ratio, (total, weights) = 2.0, line()
+    given = dist.condition_ratios({("sand", "silt"): ratio})
+    points = torch.as_tensor(np.stack([total * ratio / (1 + ratio), total / (1 + ratio), 1 - total], -1))
+    joint = (
+        dist.log_prob_at(points).exp().numpy() * (total / (1 + ratio) ** 2)[:, None]
+    )  # d(sand, silt)/d(ratio, total)
+    edge = dist.log_prob_at(torch.tensor([[ratio / (1 + ratio), 1 / (1 + ratio), 0.0]]).double()).exp().numpy()[0]
+    edge = edge * dist.rows.may_be_zero / (1 + ratio) ** 2  # d sand / d ratio
+    known = weights @ joint + edge
+    np.testing.assert_allclose(given.log_prob_known, np.log(known), atol=1e-6)
+    np.testing.assert_allclose(given.rest.prob_zero()[:, 1], edge / known, atol=1e-6)
+    assert bool((given.prob_zero()[:, :2] < 1e-200).all())
+    totals = torch.stack([points[:, 0] + points[:, 1], points[:, 2]], -1)
+    np.testing.assert_allclose(given.rest.log_prob(totals[:, None]).exp(), joint / known, rtol=1e-6)
+    np.testing.assert_allclose(given.mean[:, 2], (weights * (1 - total)) @ joint / known, atol=2e-3)
+    np.testing.assert_allclose(given.mean[:, 0], ratio * given.mean[:, 1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["law", "sparse"])
+def test_known_shares_come_by_weighted_draws(kind: str, request: pytest.FixtureRequest) -> None:
+    dist: LogRatioSimplex = request.getfixturevalue(kind)
+    given = dist.condition({"sand": 0.3}, generator=torch.Generator().manual_seed(0))
+    silt, weights = 0.7 * line()[0], 0.7 * line()[1]
+    inside = torch.as_tensor(np.stack([np.full_like(silt, 0.3), silt, 0.7 - silt], -1))
+    ends = torch.tensor([[0.3, 0.7, 0.0], [0.3, 0.0, 0.7]]).double()
+    edges = dist.log_prob_at(ends).exp().numpy() * dist.rows.may_be_zero
+    mass = np.vstack([dist.log_prob_at(inside).exp().numpy() * weights[:, None], edges])
+    known = mass.sum(0)
+    assert (np.abs(given.log_prob_known.numpy() - np.log(known)) < FOUR * given.log_prob_std_error.numpy()).all()
+    expected = mass.T @ np.append(silt, [0.7, 0.0]) / known
+    assert (np.abs(given.mean[:, 1].numpy() - expected) < FOUR * given.std_error[:, 1].numpy()).all()
+    table = np.array([[0.3, np.nan, np.nan]] * 2)
+    np.testing.assert_allclose(dist.log_prob_known(table), np.log(known), atol=0.1)
+    if dist.rows.may_be_zero:
+        absent = dist.condition({"sand": 0.0}, generator=torch.Generator().manual_seed(0))
+        np.testing.assert_allclose(absent.log_prob_known.exp(), dist.prob_zero()[:, 0], rtol=0.1)
+
+
+def test_members_average_the_densities(law: LogRatioSimplex) -> None:
+    value = torch.tensor([0.2, 0.3, 0.5]).double().expand(2, 3)
+    members = torch.stack([member.log_prob(value) for member in law.members()], -1)
+    average = (members + law.rows.mixture.log_weights.logsumexp(-1)).logsumexp(-1)
+    np.testing.assert_allclose(average, law.log_prob(value), atol=1e-12)

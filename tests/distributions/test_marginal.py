@@ -12,14 +12,11 @@ import scipy.special
 import scipy.stats
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
 from snefy_ldl import SnefySimplex
 from snefy_ldl.distributions import marginal as panels
-from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
-Rule = Callable[[float, float], tuple[Tensor, Tensor, Tensor]]
 PATHS = ["direct", "tabulated"]
 
 
@@ -33,46 +30,6 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     limit = 10**12 if request.param == "direct" else 0
     monkeypatch.setattr(panels, "DIRECT_EVALUATIONS", limit)
     return str(request.param)
-
-
-def laws(snefy: Build, cancelling: Build) -> dict[str, SnefySimplex]:
-    return {
-        "signed": snefy(3, n=5),
-        "cancelling": cancelling(3),
-        "sharp": snefy(3, n=5, concentration=(20.0, 25.0)),
-        "members": snefy(3, n=3, members=2),
-        "with votes": snefy(3, n=5).posterior([3, 1, 0]),
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["signed", "cancelling", "sharp", "members", "with votes"])
-def test_density_cdf_and_comparison_by_quadrature(
-    kind: str, path: str, snefy: Build, cancelling: Build, interval: Rule, quadrature: Callable[[int], Any]
-) -> None:
-    """Integrate the joint density: over label 1 for a marginal density, then up to t for its cdf."""
-    dist, across = laws(snefy, cancelling)[kind], quadrature(2)
-    share = dist.marginal(0)
-    inner, rest = across.points.T
-
-    def joint(t: Tensor, others: Tensor) -> Tensor:
-        """Density of ℓ_0 at t, with 1 - t given: ∫ p(t, (1-t)v, (1-t)(1-v)) (1-t) dv -> (T, N)."""
-        ell = torch.stack([t[:, None].expand(-1, len(inner)), others[:, None] * inner, others[:, None] * rest], -1)
-        density = dist.log_prob(ell.reshape(-1, 1, 3)).exp().reshape(len(t), len(inner), -1)
-        return others[:, None] * (density * across.weights[:, None]).sum(1)
-
-    low, high, weights = interval(-12.0, -12.0 + 0.5)  # a few points far out
-    torch.testing.assert_close(share.log_prob(low[:, None]).exp(), joint(low, high), rtol=1e-6, atol=1e-9)
-    for t in (0.05, 0.3, 0.8):
-        points, others, weights = interval(-30.0, float(scipy.special.logit(t)))
-        mass = (weights[:, None] * joint(points, others)).sum(0)
-        torch.testing.assert_close(share.cdf(double(t)), mass, rtol=0.0, atol=1e-7)
-    # P(ℓ_0 > ℓ_1): ℓ_2 = s, and ℓ_0 / (ℓ_0 + ℓ_1) = t above one half
-    points, others, weights = interval(0.0, 30.0)
-    ell = torch.stack([points[:, None] * rest, others[:, None] * rest, inner.expand(len(points), -1)], -1)
-    density = dist.log_prob(ell.reshape(-1, 1, 3)).exp().reshape(len(points), len(inner), -1)
-    chance = ((weights[:, None] * rest * across.weights)[..., None] * density).sum((0, 1))
-    torch.testing.assert_close(dist.prob_greater(0, 1), chance, rtol=0.0, atol=1e-7)
 
 
 def test_one_neuron_is_a_beta(path: str) -> None:
@@ -136,21 +93,3 @@ def test_ends_and_dtypes(path: str, snefy: Build) -> None:
     assert share.cdf(torch.tensor(0.5)).dtype == torch.float32
     assert share.cdf(double(0.5)).dtype == torch.float64
     assert share.cdf(torch.tensor(1)).dtype == torch.float64
-
-
-def test_contract(snefy: Build) -> None:
-    dist = snefy(4, batch=(2, 3))
-    share = dist.marginal(1)
-    assert (share.batch_shape, share.event_shape) == ((2, 3), ())
-    assert share.support is constraints.unit_interval
-    assert share.sample((5,)).shape == (5, 2, 3)
-    assert share.stddev.shape == (2, 3)
-    assert share.log_prob(share.sample((5,))).shape == (5, 2, 3)
-    assert share.cdf(torch.full((7, 1, 1), 0.5)).shape == (7, 2, 3)
-    assert share.expand((4, 2, 3)).cdf(double(0.1)).shape == (4, 2, 3)
-    torch.testing.assert_close(share.mean, dist.mean[..., 1])
-    torch.testing.assert_close(dist.marginal([0, 3]).mean, dist.mean[..., [0, 3]].sum(-1))
-    with pytest.raises(ValueError, match="support"):
-        share.log_prob(double(1.5).expand(2, 3))
-    with pytest.raises(InputError, match="all of them sum to one"):
-        dist.marginal([0, 1, 2, 3])

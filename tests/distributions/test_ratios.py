@@ -15,9 +15,7 @@ from snefy_ldl.distributions import Conditioned, SnefySimplex
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
-Rng = Callable[[int], torch.Generator]
 #: A comparison at 5.5 standard errors fails by chance once in 26 million; seeds are fixed, so a pass stays a pass.
-SIGMAS = 5.5
 VOTES = torch.tensor([[3.0, 0.0, 1.0, 0.0, 2.0], [0.0, 0.0, 9.0, 2.0, 1.0]])
 
 

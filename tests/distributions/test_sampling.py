@@ -59,16 +59,6 @@ def test_acceptance_rate_is_the_observed_one(
     agrees(seen[0], dist.acceptance_rate)
 
 
-def test_draws_of_members_come_in_no_order(snefy: Build, rng: Rng) -> None:
-    """The first draws of a row are a sample of the law as the last ones are, not those of the first member."""
-    dist = snefy(3, n=3, batch=(2,), members=2)
-    assert dist.rows.is_plain
-    assert not dist.posterior([1.0, 0.0, 2.0]).rows.is_plain
-    draws = dist.sample((4000,), generator=rng(8))
-    agrees(draws[:2000], dist.mean)
-    agrees(draws[2000:], dist.mean)
-
-
 def test_a_seed_gives_the_same_draws(snefy: Build, rng: Rng) -> None:
     dist = snefy(4, n=5, batch=(7,))
     assert torch.equal(dist.sample((50,), generator=rng(3)), dist.sample((50,), generator=rng(3)))
@@ -97,24 +87,6 @@ def test_dirichlet_draws_with_small_and_large_shapes(rng: Rng) -> None:
     assert torch.isfinite(logs).all()
 
 
-def test_entropy_estimators_agree_and_know_their_error(snefy: Build, rng: Rng) -> None:
-    """Both estimators on 5 rows, and the standard error against the spread of 40 repeats."""
-    dist = snefy(4, n=5, batch=(5,))
-    model, model_error = dist.entropy(3000, generator=rng(8), return_std_error=True)
-    uniform, uniform_error = dist.entropy(60_000, method="uniform", generator=rng(9), return_std_error=True)
-    spread = (model_error.square() + uniform_error.square()).sqrt()
-    assert ((model - uniform).abs() < SIGMAS * spread).all()
-    repeats = torch.stack([dist.entropy(200, generator=rng(seed)) for seed in range(40)])
-    _, claimed = dist.entropy(200, generator=rng(0), return_std_error=True)
-    ratio = repeats.std(0) / claimed
-    assert ((ratio > 0.4) & (ratio < 2.2)).all()
-    # the class made of weights walks another way
-    plain = SnefySimplex.from_mixture(dist.weights(slice(None)), dist.concentration)
-    torch.testing.assert_close(
-        plain.entropy(500, method="uniform", generator=rng(9)), dist.entropy(500, method="uniform", generator=rng(9))
-    )
-
-
 @pytest.fixture
 def plain(snefy: Build) -> SnefySimplex:
     """Two members without negative weights, one neuron of them dead, in enough rows for several blocks."""
@@ -122,20 +94,6 @@ def plain(snefy: Build) -> SnefySimplex:
     readout = base.readout.abs()
     readout[0, :, 2] = 0.0
     return SnefySimplex(base.exponents, readout, base.log_scale)
-
-
-def test_laws_without_negative_weights_need_no_rejection(
-    plain: SnefySimplex, rng: Rng, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Draws, means and entropies of a plain mixture; 40 rows x (4 + 1) comparisons."""
-    monkeypatch.setattr("snefy_ldl.distributions.sampling._reject", None)
-    draws = plain.sample((4000,), rng(4))
-    agrees(draws, plain.mean)
-    agrees((draws[..., 0] > draws[..., 1]).double(), plain.prob_greater(0, 1))
-    value, error = plain.entropy(3000, generator=rng(5), return_std_error=True)
-    other = -plain.log_prob(draws)
-    gap = (value - other.mean(0)).abs() / (error.square() + other.var(0) / 4000).sqrt()
-    assert (gap < SIGMAS).all()
 
 
 def test_shared_points_have_the_exact_densities(plain: SnefySimplex, snefy: Build, cancelling: Build, rng: Rng) -> None:

@@ -993,6 +993,8 @@ class SimplexDistribution(Distribution):
         mask = as_float(align_labels(present, self.label_names, "present"), "present") != 0.0
         if mask.shape != (self.n_labels,) or int(mask.sum()) < 2:
             raise InputError(f"a support must be a mask of {self.n_labels} labels, two of them present; got {present}.")
+        if not (self.rows.may_be_zero or mask.all()):
+            raise InputError("every label is always there: for the proportions among some labels use subcomposition.")
         labels = np.flatnonzero(mask).tolist()
         return self._smaller(self.rows.given_support(labels), [[r] for r in labels])
 
