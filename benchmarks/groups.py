@@ -300,7 +300,7 @@ def left(name: str, seed: int) -> dict[str, Any]:
     model makes shrunken shifts of them, of which a part moves the distribution that was fitted to all training rows.
     """
     from snefy_ldl.datasets.grouping import read_groups
-    from snefy_ldl.training.groups import fit_mixed_model, posterior_means
+    from snefy_ldl.training.group_effects import fit_mixed_model, posterior_means
 
     X, D, g = load(name)
     train, test = halves(g, seed, by_group=False)

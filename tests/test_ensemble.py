@@ -50,13 +50,13 @@ def test_the_formula_of_algorithm_a4(bag, city):
 
 
 def test_weights_of_a_dirichlet_by_scipy(city):
-    bag = DensityWeightedBagging(AAKNN(), DirichletLDL(), n_members=4, n_samples=30, random_state=1, temperature=2.0)
+    bag = DensityWeightedBagging(AAKNN(), DirichletLDL(), n_members=4, n_samples=30, random_state=1)
     bag.fit(city.X, city.D)
     X = city.X[:5]
     alpha = bag.density_.concentration_ * bag.density_.predict(X)
     for i in range(5):
         logs = np.array([stats.dirichlet(alpha[i]).logpdf(P[i]) for P in bag.predict_members(X)])
-        expected = np.exp(logs / 2.0) / np.exp(logs / 2.0).sum()
+        expected = np.exp(logs) / np.exp(logs).sum()
         np.testing.assert_allclose(bag.weights(X)[i], expected, rtol=1e-6)
 
 
@@ -80,18 +80,6 @@ def test_uniform_weighting_is_the_plain_average(bag, city):
     np.testing.assert_allclose(plain.predict(X), bag.predict_members(X).mean(0), rtol=1e-12)
     np.testing.assert_array_equal(plain.weights(X), np.full((60, 6), 1 / 6))
     np.testing.assert_allclose(plain.effective_members(X), 6.0)
-
-
-def test_temperature_goes_from_the_best_member_to_the_average(bag, city):
-    X = city.X[200:]
-    hot, cold = clone(bag).set_params(temperature=1e9), clone(bag).set_params(temperature=1e-9)
-    hot.fit(city.X[:200], city.D[:200])
-    cold.fit(city.X[:200], city.D[:200])
-    np.testing.assert_allclose(hot.predict(X), hot.predict_members(X).mean(0), rtol=1e-6)
-    logs = np.stack([cold.density_.log_prob(X, P) for P in cold.predict_members(X)], 1)
-    best = cold.predict_members(X)[logs.argmax(1), np.arange(len(X))]
-    np.testing.assert_allclose(cold.predict(X), best, rtol=1e-6)
-    np.testing.assert_allclose(cold.effective_members(X), 1.0)
 
 
 def test_weights_stay_in_log_space():
@@ -188,8 +176,6 @@ def test_files(bag, city, tmp_path):
         ({"n_samples": 1.5}, "n_samples"),
         ({"n_samples": 500}, "but X has 260"),
         ({"weighting": "best"}, "weighting="),
-        ({"temperature": 0.0}, "temperature"),
-        ({"temperature": np.nan}, "temperature"),
     ],
 )
 def test_bad_settings(change, message, city):

@@ -20,9 +20,9 @@ from snefy_ldl.datasets.grouping import (
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import effects, group_variance
 from snefy_ldl.learners.maxent import SABFGS
-from snefy_ldl.training import groups as last_step
+from snefy_ldl.training import group_effects as last_step
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.groups import (
+from snefy_ldl.training.group_effects import (
     GroupEffects,
     MixedModel,
     fit_mixed_model,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+from dataclasses import field, make_dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
+from snefy_ldl.training import FittedModel, stored
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 2, "random_state": 0, "guides": None}
 
@@ -97,6 +99,15 @@ def test_loading_executes_nothing(saved, monkeypatch):
     for name in ("load", "loads", "Unpickler"):
         monkeypatch.setattr(pickle, name, forbidden)
     SnefyLDL.load(saved[1])
+
+
+def test_a_new_fitted_attribute_is_one_field(saved, tmp_path, monkeypatch):
+    longer = make_dataclass("Longer", [("season", str, field(default="dry"))], bases=(FittedModel,), frozen=True)
+    monkeypatch.setattr(stored, "FittedModel", longer)
+    monkeypatch.setattr(stored, "PLAIN", [*stored.PLAIN, "season"])  # as the module finds it
+    model = SnefyLDL(**SMALL).adopt(longer(**vars(saved[0].model_) | {"season": "wet"}))
+    assert SnefyLDL.load(model.save(tmp_path / "m")).model_.season == "wet"
+    assert SnefyLDL.load(saved[1]).model_.season == "dry", "a folder that is older than the attribute"
 
 
 def test_unfitted_models_are_not_saved(tmp_path):

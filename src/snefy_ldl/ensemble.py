@@ -26,14 +26,14 @@ __all__ = ["DensityWeightedBagging"]
 
 FILE_FORMAT, CONFIG_FILE = "snefy_ldl.ensemble", "ensemble.json"
 #: Settings that the file holds.
-PARAMETERS = ("n_members", "n_samples", "weighting", "temperature", "random_state")
+PARAMETERS = ("n_members", "n_samples", "weighting", "random_state")
 
 
 @dataclass(eq=False, repr=False)
 class DensityWeightedBagging(Learner):
     """Average of base learners, each fitted to a few rows, weighted by how plausible a density finds its prediction.
 
-    ``ℓ̂(x) = Σ_i w_i(x) ℓ_i(x)`` with ``w_i(x) ∝ p(ℓ_i(x)|x)^(1/T)`` (Algorithm A4 has T = 1).
+    ``ℓ̂(x) = Σ_i w_i(x) ℓ_i(x)`` with ``w_i(x) ∝ p(ℓ_i(x)|x)`` (Algorithm A4).
 
     Args:
         base: a label distribution learner (fit, predict); cloned for each member.
@@ -42,7 +42,6 @@ class DensityWeightedBagging(Learner):
         n_members: members.
         n_samples: rows each member is fitted to, drawn without replacement: a number, or a share of the rows in (0, 1].
         weighting: ``"density"``, or ``"uniform"``, the paper's Average.
-        temperature: T; large values flatten the weights, small ones let the most plausible member decide.
         random_state: seed of the draws and of the members.
 
     Attributes:
@@ -64,7 +63,6 @@ class DensityWeightedBagging(Learner):
     n_members: int = 25
     n_samples: float = 50
     weighting: Literal["density", "uniform"] = "density"
-    temperature: float = 1.0
     random_state: Any = None
 
     def _check_params(self) -> None:
@@ -80,7 +78,6 @@ class DensityWeightedBagging(Learner):
             check_count("n_samples", self.n_samples)
         elif check_number("n_samples", self.n_samples, strict=True) > 1.0:
             raise InputError(f"n_samples must be a whole number or a share in (0, 1]; got {self.n_samples!r}.")
-        check_number("temperature", self.temperature, strict=True)
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -165,7 +162,7 @@ class DensityWeightedBagging(Learner):
             return np.full((len(features), len(predictions)), 1.0 / len(predictions))
         X = self._for_density(features)
         logs = np.stack([np.asarray(self.density_.log_prob(X, D)) for D in predictions], axis=1)
-        logs = np.where(np.isnan(logs), -np.inf, logs / float(self.temperature))
+        logs = np.where(np.isnan(logs), -np.inf, logs)
         # a density that finds every prediction impossible has no opinion
         logs = np.where(np.isneginf(logs).all(axis=1, keepdims=True), 0.0, logs)
         return np.exp(logs - logsumexp(logs, axis=1, keepdims=True))

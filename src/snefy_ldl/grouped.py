@@ -24,7 +24,14 @@ from snefy_ldl.persistence import Asked, save
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, join_blocks, row_blocks
 from snefy_ldl.training import FittedModel, Task, TrainingData
-from snefy_ldl.training.groups import GroupEffects, fit_grouped, forget_groups, one_level, pack_effects, unpack_effects
+from snefy_ldl.training.group_effects import (
+    GroupEffects,
+    fit_grouped,
+    forget_groups,
+    one_level,
+    pack_effects,
+    unpack_effects,
+)
 from snefy_ldl.training.stored import pack_state
 
 __all__ = ["GroupedLDL"]
@@ -44,8 +51,8 @@ class GroupedLDL(ModelWrapper):
 
     Attributes:
         model_: the fitted base, for rows of unknown groups; its attributes are also those of this model.
-        group_effects_: estimated effects (:class:`snefy_ldl.training.groups.GroupEffects`), or None if they did not
-            help; ``training_["group_effects"]`` has the reason.
+        group_effects_: estimated effects (:class:`snefy_ldl.training.group_effects.GroupEffects`), or None if they did
+            not help; ``training_["group_effects"]`` has the reason.
         net_: the network, which sees the columns of groups last if there are effects.
 
     Example:

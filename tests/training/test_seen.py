@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import IterableDataset
 
 import snefy_ldl._internal.seen as seen_module
 from snefy_ldl import SnefyLDL
@@ -162,43 +162,3 @@ def test_evaluate_warns_on_training_rows(city, model):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         evaluate(model, city.X[100:], city.D[100:])
-
-
-class Rows(Dataset):
-    """Rows that are fetched one by one, and counted as they are."""
-
-    def __init__(self, X, D):
-        self.X, self.D, self.fetched = torch.as_tensor(X).float(), torch.as_tensor(D), 0
-
-    def __len__(self):
-        return len(self.X)
-
-    def __getitem__(self, row):
-        self.fetched += 1
-        return self.X[row], self.D[row]
-
-
-def test_rows_of_a_data_set_are_known_by_their_labels(city):
-    torch.manual_seed(0)
-    body = torch.nn.Linear(city.X.shape[1], 4)
-    old, new = Rows(city.X[:100], city.D[:100]), Rows(city.X[100:], city.D[100:])
-    model = SnefyLDL(**QUICK, backbone=body).fit(old)
-    with pytest.raises(InputError, match="100 of the 100 calibration rows trained this model"):
-        ConformalIntervals(model).conformalize(old)
-    fetched = new.fetched
-    assert count_seen(model, new, city.D[100:]) == 0
-    assert new.fetched <= fetched + 1
-    ConformalIntervals(model).conformalize(new)
-
-
-def test_labels_that_many_rows_share_are_no_proof():
-    rng = np.random.default_rng(0)
-    rows = [object()] * 400
-    few, one_hot = np.full((400, 3), 1 / 3), np.eye(3)[rng.integers(3, size=400)]
-    votes = rng.multinomial(7, [0.2, 0.3, 0.5], size=400) / 7.0
-    for D in (few, one_hot, votes):
-        assert SeenRows.of(rows, D[:200]).count_in(rows, D[200:]) == 0
-    mixed = np.where(rng.random((400, 1)) < 0.5, one_hot, rng.dirichlet(np.ones(3), 400))
-    seen = SeenRows.of(rows, mixed[:200])
-    assert seen.count_in(rows, mixed[200:]) == 0
-    assert 60 < seen.count_in(rows, mixed[:200]) < 140  # those whose labels are nobody else's

@@ -32,8 +32,7 @@ COINCIDENCE, UNLIKELY = 1e-4, 1e-2
 class SeenRows:
     """Fingerprints of training rows: a 64-bit hash of each row's features and labels, as float32.
 
-    Rows that are no numbers (texts, graphs, rows of a data set that are fetched one by one) go by their labels alone,
-    which are at hand without fetching a row again.
+    Rows that are not numbers (texts, graphs, rows of a data set that are fetched one by one) have none.
 
     Args:
         prints: The fingerprints (n,), uint64, in the order of the rows.
@@ -62,7 +61,9 @@ class SeenRows:
             The fingerprints.
         """
         index = np.arange(len(labels)) if rows is None else rows
-        most = min(MOST_ROWS, max(FEWEST_PRINTS, MOST_NUMBERS // max(_width(features) or 1, 1)))
+        if (width := _width(features)) is None:
+            return cls(np.empty(0, dtype=np.uint64), len(index))
+        most = min(MOST_ROWS, max(FEWEST_PRINTS, MOST_NUMBERS // max(width, 1)))
         kept = index if len(index) <= most else index[np.linspace(0, len(index) - 1, most).astype(np.intp)]
         return cls(_prints(features, labels, kept), len(index))
 
@@ -105,33 +106,14 @@ class SeenRows:
             explains the matches.
         """
         n = len(labels)
-        if not len(self.prints) or n == 0:
+        if not len(self.prints) or n == 0 or _width(features) is None:
             return 0
-        prints = _prints(features, labels, np.arange(n))
-        if _width(features) is None:
-            return self._count_labels(prints, chance)
-        matches = int(np.isin(prints, self.prints).sum())
+        matches = int(np.isin(_prints(features, labels, np.arange(n)), self.prints).sum())
         pairs, single = self.twins / 2, (len(self.prints) - self.twins) / 2  # twins come in pairs: half as many facts
-        if _by_coincidence(matches, n, pairs, single, chance):
+        if stats.betabinom.sf(matches - 1, n, pairs + 0.1, single + 0.5) > chance:
             return 0
         alike, kept = self.twins / len(self.prints), len(self.prints) / self.rows
         return min(n, round((matches - alike * n) / (kept * (1.0 - alike))))
-
-    def _count_labels(self, prints: NDArray[np.uint64], chance: float) -> int:
-        """How many rows are training rows by their labels alone, of which only those that occur once tell.
-
-        A new row has such labels by coincidence about as often as training rows come in pairs (Good and Turing).
-        """
-        values, counts = np.unique(self.prints, return_counts=True)
-        matches, pairs = len(np.intersect1d(prints, values[counts == 1])), int((counts == 2).sum())
-        if _by_coincidence(matches, len(prints), pairs, len(self.prints) / 2 - pairs, chance):
-            return 0
-        return min(len(prints), round(matches * self.rows / len(self.prints)))
-
-
-def _by_coincidence(matches: int, n: int, pairs: float, single: float, chance: float) -> bool:
-    """Whether so many of n rows may match without being training rows, of which some come in pairs."""
-    return bool(stats.betabinom.sf(matches - 1, n, pairs + 0.1, single + 0.5) > chance)
 
 
 def count_seen(model: Any, X: Any, labels: Array, chance: float = COINCIDENCE) -> int:
@@ -188,11 +170,7 @@ def _width(features: Any) -> int | None:
 
 def _prints(features: Any, labels: Array, rows: Index) -> NDArray[np.uint64]:
     """Fingerprints of some rows; as float32, so that a table in either precision gives the same."""
-    part = features
-    if _width(features) is None:
-        part = np.zeros((len(rows), 0))
-    elif len(rows) < count_rows(features):
-        part = take_rows(features, rows)
+    part = take_rows(features, rows) if len(rows) < count_rows(features) else features
     if sp.issparse(part):
         part = part.toarray()
     elif isinstance(part, Tensor):
