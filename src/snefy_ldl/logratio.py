@@ -33,7 +33,7 @@ from snefy_ldl.datasets.cells import frame_of
 from snefy_ldl.datasets.grouping import group_folds
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.distributions.bounds import Bounds
-from snefy_ldl.distributions.logratio import LogRatioRows, LogRatioSimplex, Mixture
+from snefy_ldl.distributions.logratio import LogRatioRows, LogRatioSimplex, Mixture, sobol
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.log_amounts import (
@@ -73,9 +73,10 @@ MOST_AXES = 32
 PRIOR_NEIGHBOURS = 2.0
 #: Inputs of the network are clipped here.
 INPUT_CLIP = 4.0
-#: Rounds in which hidden parts are drawn under logistic-normal regression, then under the whole model, and draws that
-#: some are picked from.
-QUICK_ROUNDS, FULL_ROUNDS, CANDIDATES = 8, 1, 16
+#: Rounds in which hidden parts are drawn, all but the last one with ridge alone as a guide, and draws of a row that
+#: :data:`COPIES` are picked from, by weight. With Student residuals and 12 rounds hidden shares of six made-up tables
+#: with 40 % below limits are covered by 90 % intervals at .90; with Gaussian ones and 8 rounds at .87.
+ROUNDS, CANDIDATES = 13, 16
 #: Rows that share the smallest positive value of a column, at least, and their part of its positive rows, if that value
 #: is taken for a limit of detection.
 FEWEST_TIES, TIED_ROWS = 3, 0.02
@@ -228,13 +229,15 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
     def _complete(self, X: Array, D: Array, bounds: Bounds, folds: Index, parts: Index, seed: int) -> Array:
         """Draws of the rows (C, N, L) whose hidden parts follow the distribution fitted to the draws of before."""
         rows = torch.arange(D.shape[1])[:, None]
-        for number in range(QUICK_ROUNDS + FULL_ROUNDS):
-            model = LogRatioLDL(n_components=1, guides=["ridge"]) if number < QUICK_ROUNDS else clone(self)
+        for number in range(ROUNDS):
+            guides = ["ridge"] if number < ROUNDS - 1 else self.guides
+            model = clone(self).set_params(guides=guides, max_iter=0)
             model.n_labels_ = self.n_labels_
             dists = LogRatioRows(model._learn(X, D, folds, parts, seed))
             random = torch.Generator().manual_seed(seed + number)
-            uniform = torch.rand(CANDIDATES, D.shape[2], 2, generator=random, dtype=torch.float64)
-            drawn = dists.draw_between(bounds, uniform)
+            even = torch.as_tensor(sobol(2 * D.shape[2], CANDIDATES, seed + number))[:, None]
+            even = (even + torch.rand(1, D.shape[1], even.shape[2], generator=random, dtype=torch.float64)) % 1.0
+            drawn = dists.draw_between(bounds, even.unflatten(2, (-1, 2)))
             picked = torch.multinomial(torch.softmax(drawn.log_weights, 0).T, COPIES, generator=random)
             D = drawn.draws[picked, rows].transpose(0, 1).numpy()
         return D

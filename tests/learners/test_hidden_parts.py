@@ -51,8 +51,9 @@ def test_limits_cost_little_and_beat_substitution(model: LogRatioLDL) -> None:
     assert mean_log_prob(model) > substituted + 0.02
     assert model.training_["hidden"] == HIDDEN.sum(0).tolist()
     ratios = model.predict_dist(X_new).log_ratio_mean().numpy().mean(0) - np.log(A_new).mean(0)
-    gap = (ratios - ratios[3])[:3]
-    assert np.abs(gap).max() < 0.12  # log-ratios to the last part: no bias, hidden parts included
+    gap = np.abs(ratios - ratios[3])
+    assert gap[2] < 0.08  # exact parts: the mean of the test rows has a standard error of .02
+    assert gap[:2].max() < 0.2
 
 
 def test_hidden_shares_are_covered(model: LogRatioLDL) -> None:

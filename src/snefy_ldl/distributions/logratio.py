@@ -234,7 +234,7 @@ class Gaussians:
             known: log-amounts of the first labels (S, N, e), or (1, N, e).
             low: lower ends of the others (N, h).
             high: upper ends.
-            uniform: uniform numbers (S, h, 2).
+            uniform: uniform numbers (S, N, h, 2), or (S, 1, h, 2).
 
         Returns:
             Log-amounts (S, N, h), and the log density of the known contrasts plus log P of the bounds (S, N).
@@ -253,7 +253,7 @@ class Gaussians:
                 ends = [(total - (k + 1) * end[:, h]) / norm for end in (high, low)]  # z falls as the amount grows
                 places = [((end[..., None] - start) / scale)[..., None] for end in ends]
                 (at, member), log_mass = _between(
-                    state, self.means[..., k], self.mixture.log_widths, places, uniform[:, h]
+                    state, self.means[..., k], self.mixture.log_widths, places, uniform[:, :, h]
                 )
                 scale_at, start_at = (part.expand(*at.shape, -1).gather(-1, member)[..., 0] for part in (scale, start))
                 z = start_at + scale_at * at
@@ -277,7 +277,7 @@ def _between(
         means: of the coordinate (N, M, K).
         log_widths: (M, K).
         places: the ends, low and high (S, N, M, 1).
-        uniform: two uniform numbers for each draw (S, 2).
+        uniform: two uniform numbers for each draw (S, N, 2), or (S, 1, 2).
 
     Returns:
         The draw (S, N) in the scale of its member, the member (S, N, 1); log probabilities (S, N).
@@ -291,14 +291,14 @@ def _between(
     log_p = terms.logsumexp(-1) - state.flatten(2).logsumexp(-1)
     shape = (len(uniform), *terms.shape[1:])
     chances = torch.softmax(terms, -1).cumsum(-1).expand(shape).contiguous()
-    picked = torch.searchsorted(chances, uniform[:, :1, None].expand(*shape[:2], 1).contiguous())
+    picked = torch.searchsorted(chances, uniform[..., :1].expand(*shape[:2], 1).contiguous())
     picked = picked.clamp_max(shape[-1] - 1)
     low, high, turn, mean, width = (
         part.expand_as(log_mass).flatten(2).expand(shape).gather(-1, picked)[..., 0]
         for part in (low, high, turned, means, log_widths.exp())
     )
     below, above = torch.special.ndtr(low), torch.special.ndtr(high)
-    level = below + uniform[:, 1:] * (above - below)
+    level = below + uniform[..., 1] * (above - below)
     at = torch.where(level > 0.0, torch.special.ndtri(level), high)
     at = torch.minimum(torch.maximum(at, low), high)
     return (mean + width * torch.where(turn, -at, at), picked // log_widths.shape[-1]), log_p
@@ -396,14 +396,14 @@ def by_support(there: Tensor, per_pair: int, per_point: int) -> Iterator[tuple[T
             yield tuple(torch.as_tensor(one, device=there.device) for one in answer)  # type: ignore[misc]
 
 
-def _sobol(dim: int, points: int, seed: int | list[int]) -> Array:
+def sobol(dim: int, points: int, seed: int | list[int]) -> Array:
     """Scrambled Sobol points (points, dim)."""
     random = np.random.default_rng(seed)
     try:
-        sobol = qmc.Sobol(dim, scramble=True, rng=random)
+        net = qmc.Sobol(dim, scramble=True, rng=random)
     except TypeError:  # before SciPy 1.15
-        sobol = qmc.Sobol(dim, scramble=True, seed=random)
-    return np.asarray(sobol.random(points))
+        net = qmc.Sobol(dim, scramble=True, seed=random)
+    return np.asarray(net.random(points))
 
 
 @lru_cache(maxsize=32)
@@ -414,7 +414,7 @@ def _net(n_normals: int, n_uniforms: int, points: int) -> tuple[Tensor, Tensor]:
     """
     nets = []
     for seed in range(NETS):
-        net = _sobol(1 + n_normals + n_uniforms, points, [seed, points])
+        net = sobol(1 + n_normals + n_uniforms, points, [seed, points])
         nets.append(net[np.argsort(net[:, 0], kind="stable"), 1:])
     table = torch.as_tensor(np.stack(nets)).permute(2, 0, 1).clamp(1e-9, 1.0 - 1e-7)
     return torch.special.ndtri(table[:n_normals]).float().contiguous(), table[n_normals:].float().contiguous()
@@ -663,7 +663,7 @@ class LogRatioRows(SimplexRows):
 
         Args:
             bounds: of the N rows.
-            uniform: uniform numbers (S, L, 2).
+            uniform: uniform numbers (S, N, L, 2), or (S, 1, L, 2).
         """
         if not self.may_be_zero and bool((bounds.values == 0.0).any()):
             raise InputError("D holds a zero without a limit, but here every label is always there; give below=limits.")
@@ -674,7 +674,8 @@ class LogRatioRows(SimplexRows):
         step = max(1, CHUNK_ELEMENTS // (8 * len(uniform) * self.n_components))
         for index, labels, n_known in bounds.patterns():
             for part in np.split(index, range(step, len(index), step)):
-                drawn, log_p = self._draw_pattern(part, labels, n_known, logs[part], low[part], high[part], uniform)
+                own = uniform if uniform.shape[1] == 1 else uniform[:, part]
+                drawn, log_p = self._draw_pattern(part, labels, n_known, logs[part], low[part], high[part], own)
                 draws[:, part[:, None], labels] = drawn
                 log_weights[:, part] = log_p
         return WeightedDraws(torch.softmax(draws, -1), log_weights)
@@ -688,7 +689,7 @@ class LogRatioRows(SimplexRows):
         known = logs[None][..., first]
         if not n_known:  # the first is drawn evenly on the scale of logarithms
             ends = low[:, first], high[:, first]
-            known = ends[0] + uniform[:, None, :1, 0] * (ends[1] - ends[0])
+            known = ends[0] + uniform[:, :, labels[:1], 0] * (ends[1] - ends[0])
             log_p = log_p + (ends[1] - ends[0]).log()[:, 0]
         else:
             log_p = log_p - torch.log_softmax(known[0], -1).sum(-1) - 0.5 * math.log(n_known)
@@ -697,9 +698,7 @@ class LogRatioRows(SimplexRows):
         smaller = torch.as_tensor(helmert(len(labels))).to(self.basis)
         mixture = replace(self.mixture.take(rows).mapped(smaller @ self.basis.T[labels]), log_weights=log_weights)
         rest = labels[len(first) :]
-        drawn, log_q = Gaussians(mixture).between(
-            known, low[:, rest], high[:, rest], uniform[:, labels][:, len(first) :]
-        )
+        drawn, log_q = Gaussians(mixture).between(known, low[:, rest], high[:, rest], uniform[:, :, rest])
         parts = torch.cat([known.expand(len(uniform), -1, -1), drawn.expand(len(uniform), -1, -1)], -1)
         return parts, log_p + log_q
 
@@ -1371,10 +1370,8 @@ class LogRatioSimplex(SimplexDistribution):
             raise InputError(
                 f"D has shape {bounds.values.shape}; the distribution has {len(self)} rows of {self.n_labels} labels."
             )
-        uniform = torch.as_tensor(
-            _sobol(2 * self.n_labels, check_draws(n_draws, len(self) * self.n_labels, least=2), 0)
-        )
-        return ConditionedDraws(self, self.rows.draw_between(bounds, uniform.unflatten(1, (-1, 2)).to(self.device)))
+        uniform = torch.as_tensor(sobol(2 * self.n_labels, check_draws(n_draws, len(self) * self.n_labels, least=2), 0))
+        return ConditionedDraws(self, self.rows.draw_between(bounds, uniform.unflatten(1, (1, -1, 2)).to(self.device)))
 
     def prob_support(self, present: Any) -> Tensor:
         """Exact probability that these labels are there and all others absent (*batch,).
