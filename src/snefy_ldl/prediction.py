@@ -17,7 +17,7 @@ from snefy_ldl._internal.dists import PredictedRows
 from snefy_ldl._internal.limits import SMALL_BATCH
 from snefy_ldl._internal.random import torch_generator
 from snefy_ldl._internal.threads import one_thread
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.types import Array, Intervals
 from snefy_ldl._internal.validation import (
     as_float,
     check_choice,
@@ -291,7 +291,7 @@ class DistributionPredictor(ABC):
 
         return self._collect(X, lambda dist: dist.quantiles(levels), "quantiles", context)
 
-    def predict_interval(self, X: Any, confidence_level: float = 0.9, **context: Unpack[Context]) -> Array:
+    def predict_interval(self, X: Any, confidence_level: float = 0.9, **context: Unpack[Context]) -> Intervals:
         """Exact central marginal intervals of the model; not conformal.
 
         Args:
@@ -300,7 +300,7 @@ class DistributionPredictor(ABC):
             context: ``groups=`` or ``of=``, if the model takes them.
 
         Returns:
-            Lower and upper ends (N, L, 2).
+            Lower and upper ends (N, L, 2); ``.to_frame()`` makes a DataFrame of them.
 
         Raises:
             InputError: the level lies outside (0, 1), or X does not fit the model.
@@ -315,7 +315,8 @@ class DistributionPredictor(ABC):
             (2, 3, 2)
         """
         tail = 0.5 * (1.0 - check_confidence(confidence_level))
-        return self.predict_quantiles(X, [tail, 1.0 - tail], **context)
+        ends = self.predict_quantiles(X, [tail, 1.0 - tail], **context)
+        return Intervals.of(ends, getattr(self, "label_names_", None), X)
 
     def log_prob(self, X: Any, D: Any = None, *, counts: Any = None, **context: Unpack[Context]) -> Array:
         """Log density at label distributions, or the exact log probability of votes.

@@ -121,7 +121,7 @@ def test_strategies_choose_by_the_kernel_that_they_are_given(name, model, city, 
     rows = query(name, pool, 9, **known)
     np.testing.assert_array_equal(rows, query(name, pool, 9, **known, kernel="trees"))
     assert set(rows) != set(query(name, pool, 9, **known, kernel="members"))
-    np.testing.assert_array_equal(rows, query(name, iter([pool[:100], pool[100:]]), 9, **known))
+    np.testing.assert_array_equal(rows, query(name, lambda: iter([pool[:100], pool[100:]]), 9, **known))
     few, utilities = query(name, pool, 9, model=model, max_rows=30, random_state=0, return_utilities=True)
     assert np.isfinite(utilities).sum() == 30
     assert np.isfinite(utilities[few]).all()

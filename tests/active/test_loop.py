@@ -70,16 +70,6 @@ def test_batches_stops_and_a_start_from_labels(city):
     assert [entry["n_labeled"] for entry in found.history_] == [45, 55]
 
 
-def test_plateau_stops(city):
-    class Stuck(DirichletLDL):
-        def log_prob(self, X, D):
-            return np.zeros(len(X))
-
-    found = learner(city, model=Stuck(random_state=0), budget=200, batch_size=10, patience=3).run()
-    assert (found.stopped_, len(found.history_)) == ("plateau", 4)
-    assert len(learner(city, budget=40, patience=9).run().history_) == 2
-
-
 def test_votes():
     votes = make_annotators(n=120, votes=(3, 9), random_state=0)
     held = {"X_val": votes.X[90:], "D_val": votes.counts[90:]}
@@ -207,9 +197,6 @@ def test_a_folder_of_another_run_is_refused(city, tmp_path):
         ({"budget": 0}, "budget"),
         ({"batch_size": 0}, "batch_size"),
         ({"initial": 0}, "initial=0 needs"),
-        ({"patience": 0}, "patience"),
-        ({"patience": 2, "X_val": None, "D_val": None}, "patience needs"),
-        ({"patience": 2, "model": SABFGS()}, "a model with log_prob"),
         ({"X_val": None}, "go together"),
         ({"X_labeled": np.zeros((2, 5)), "D_labeled": np.full((3, 3), 1 / 3)}, "2 rows"),
         ({"random_state": None}, "random_state"),
@@ -219,5 +206,5 @@ def test_a_folder_of_another_run_is_refused(city, tmp_path):
 def test_bad_input(city, change, message):
     with pytest.raises(InputError, match=message):
         learner(city, **change)
-    with pytest.raises(InputError, match="many times"):
+    with pytest.raises(InputError, match="read once"):
         ActiveLearner(quick(), iter([city.X]), None, budget=5)

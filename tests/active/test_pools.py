@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from snefy_ldl.active import Pool, query
+from snefy_ldl.active import query
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import DirichletLDL
 
@@ -40,22 +40,6 @@ def test_every_kind_of_pool_gives_the_same_rows(name, pool, model, city, tmp_pat
         rows, utilities = ask(name, given, 9, model, X_labeled=city.X[:20], return_utilities=True)
         np.testing.assert_allclose(utilities, values, rtol=1e-6, atol=1e-9, err_msg=kind)
         np.testing.assert_array_equal(rows, wanted, err_msg=kind)
-
-
-def test_an_iterator_is_read_once(pool, model):
-    def blocks():
-        return iter([pool[:50], pool[50:]])
-
-    for name in ("entropy", "lcmd", "badge", "bait", "auto"):
-        assert len(set(ask(name, blocks(), 5, model).tolist())) == 5
-    np.testing.assert_array_equal(
-        query("random", blocks(), 5, random_state=1), query("random", pool, 5, random_state=1)
-    )
-    rows = Pool(blocks())
-    np.testing.assert_array_equal(rows.first(), pool[:1])
-    assert [start for start, block in rows.blocks()] == [0, 50]
-    with pytest.raises(InputError, match="more than once"):
-        next(rows.blocks())
 
 
 def test_named_columns_are_matched_by_name(city, tmp_path):

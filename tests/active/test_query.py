@@ -121,7 +121,7 @@ def test_a_strategy_of_ones_own_is_found_by_name(pool):
         ({"model": object(), "strategy": "lcmd", "options": {}}, "predict_dist"),
         ({"X_pool": np.zeros((0, 5))}, "empty"),
         ({"X_pool": np.zeros(5)}, "two-dimensional"),
-        ({"X_pool": iter([])}, "empty"),
+        ({"X_pool": lambda: iter([])}, "empty"),
         ({"X_pool": 7}, "must hold rows"),
         ({"X_pool": np.zeros((3, 2)), "n": 1}, "features"),
         ({"options": {"colour": 1}}, "no option 'colour'"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -85,6 +86,22 @@ def model() -> SnefyLDL:
 def test_odd_arguments_are_named(model: SnefyLDL, name: str) -> None:
     with pytest.raises(InputError):
         ODD[name](model, model.predict_dist(X[:5]))
+
+
+def test_intervals_of_a_frame_become_a_frame(model: SnefyLDL) -> None:
+    rows = pd.DataFrame(X[:4], columns=list("abcde"), index=list("wxyz"))
+    fitted = SnefyLDL(epochs=1, guides=None, random_state=0).fit(
+        pd.DataFrame(X, columns=list("abcde")), pd.DataFrame(D, columns=["work", "play", "learn"])
+    )
+    ends = fitted.predict_interval(rows)
+    frame = ends.to_frame()
+    assert frame.index.tolist() == list("wxyz")
+    np.testing.assert_array_equal(frame["play", "upper"], ends[:, 1, 1])
+    assert isinstance(fitted.predict(rows), pd.DataFrame)
+    several = ConformalIntervals(model, [0.5, 0.8]).conformalize(X, D).predict_interval(X[:2])
+    np.testing.assert_array_equal(several.to_frame()["label_2", "lower", 0.8], several[:, 2, 0, 1])
+    with pytest.raises(ValueError, match="parts of intervals"):
+        ends[..., 0].to_frame()
 
 
 def test_levels_may_be_numbers_of_any_kind(model: SnefyLDL) -> None:

@@ -255,16 +255,14 @@ class KernelStrategy(Strategy):
         known = None
         if X_labeled is not None and count_rows(as_rows(X_labeled)):
             known = kernel.features(X_labeled)
-        wanted = None  # all rows of an iterator, whose length nobody knows
-        if not pool.once:
-            wanted = np.flatnonzero(free_rows(pool.count(), n, exclude))
-            most = max(n, self.max_rows or 2 * COMPARED_ELEMENTS // kernel.width)
-            if len(wanted) > most:
-                wanted = np.sort(random.choice(wanted, most, replace=False))
+        wanted = np.flatnonzero(free_rows(pool.count(), n, exclude))
+        most = max(n, self.max_rows or 2 * COMPARED_ELEMENTS // kernel.width)
+        if len(wanted) > most:
+            wanted = np.sort(random.choice(wanted, most, replace=False))
         parts = []
         for start, block in pool.blocks("features"):
             rows = as_rows(block)
-            if wanted is not None and len(wanted) < pool.count():
+            if len(wanted) < pool.count():
                 low, high = np.searchsorted(wanted, [start, start + count_rows(rows)])
                 if low == high:
                     continue
@@ -272,9 +270,6 @@ class KernelStrategy(Strategy):
             with pool.naming(start):
                 parts.append(kernel.features(rows))
         Z = np.concatenate(parts)
-        if wanted is None:
-            wanted = np.flatnonzero(free_rows(len(Z), n, exclude))
-            Z = Z[wanted]
         settings = {name: value for name, value in vars(self).items() if name not in ("kernel", "max_rows")}
         chosen, values = self.select(Z, n, known, random, **settings)
         utilities = np.full(pool.count(), np.nan)

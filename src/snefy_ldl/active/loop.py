@@ -39,7 +39,7 @@ class ActiveLearner:
 
     Args:
         model: an unfitted model; each round fits a clone of it to all labels.
-        X_pool: unlabelled rows, as for :func:`~snefy_ldl.active.query.query` (but no bare iterator).
+        X_pool: unlabelled rows, as for :func:`~snefy_ldl.active.query.query`.
         oracle: gets row numbers (k,) and returns their label distributions (k, L); None for ask and tell.
         strategy: a name or a strategy object.
         options: settings of a strategy given by name.
@@ -51,7 +51,6 @@ class ActiveLearner:
         D_labeled: their label distributions (or votes).
         X_val: rows on which each round is measured; never trained on.
         D_val: their label distributions (or votes).
-        patience: stop after this many rounds without progress of the validation likelihood; None never.
         votes: labels are vote counts, fitted with ``fit(X, counts=...)``.
         state_dir: folder of the state; None keeps it in memory.
         random_state: seed (a whole number).
@@ -62,7 +61,7 @@ class ActiveLearner:
         history_: one dict a round: labels, validation likelihood and the six measures, seconds.
         labeled_: row numbers with labels, in the order they came; ``answers_`` holds the labels.
         n_asked_: how many rows were chosen so far, which is what the budget counts.
-        stopped_: why the loop ended: ``"budget"``, ``"plateau"``, ``"pool"``, or None while it has not.
+        stopped_: why the loop ended: ``"budget"``, ``"pool"``, or None while it has not.
 
     Raises:
         InputError: a setting is out of its range, or the folder belongs to another run.
@@ -94,7 +93,6 @@ class ActiveLearner:
         D_labeled: Any = None,
         X_val: Any = None,
         D_val: Any = None,
-        patience: int | None = None,
         votes: bool = False,
         state_dir: str | Path | None = None,
         random_state: int = 0,
@@ -104,13 +102,10 @@ class ActiveLearner:
         self.strategy = make_strategy(strategy, options)
         self.budget = check_count("budget", budget)
         self.batch_size = check_count("batch_size", batch_size)
-        self.patience = None if patience is None else check_count("patience", patience)
         self.random_state = check_count("random_state", random_state, low=0)  # a number, so that a run can go on
         _check_pair(X_labeled, D_labeled, "labeled")
         _check_pair(X_val, D_val, "val")
         self.X_val, self.D_val = X_val, D_val
-        if patience is not None and (X_val is None or not hasattr(model, "log_prob")):
-            raise InputError("patience needs X_val, D_val and a model with log_prob, whose progress it watches.")
         self.X_labeled = X_labeled
         self.D_labeled = None if D_labeled is None else self._check_labels(D_labeled)
         self.initial = 0 if initial is None and X_labeled is not None else initial
@@ -120,8 +115,6 @@ class ActiveLearner:
             raise InputError("initial=0 needs X_labeled and D_labeled: the first model must be fitted to something.")
         names = getattr(X_labeled, "columns", None)
         self.pool = Pool(X_pool, None if names is None else [str(c) for c in names], verbose=bool(verbose))
-        if self.pool.once:
-            raise InputError("ActiveLearner reads X_pool many times; pass a function that returns the iterator.")
         self.n_pool = self.pool.count()
         self.history_: list[dict[str, Any]] = []
         self._rounds: list[list[int]] = []  # the rows of each round; the last one is open while its history is missing
@@ -158,19 +151,15 @@ class ActiveLearner:
 
     @property
     def stopped_(self) -> str | None:
-        """Why the loop ended: the budget, a plateau or the end of the pool; None while it has not."""
+        """Why the loop ended: the budget or the end of the pool; None while it has not."""
         if len(self._rounds) > len(self.history_):
             return None
-        if self.patience is not None and self.history_:
-            values = [entry["validation_log_likelihood"] for entry in self.history_]
-            if len(values) - 1 - int(np.argmax(values)) >= self.patience:
-                return "plateau"
         return "budget" if self.n_asked_ >= self.budget else "pool" if self.n_asked_ >= self.n_pool else None
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self, max_rounds: int | None = None) -> ActiveLearner:
-        """Go on until the budget, a plateau or the end of the pool.
+        """Go on until the budget or the end of the pool.
 
         Args:
             max_rounds: rounds after which to pause; None goes on to the end.

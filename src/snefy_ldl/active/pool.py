@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +34,13 @@ class Pool:
 
     Args:
         source: rows (array, memory-mapped array, DataFrame, sparse matrix, tensors), the path of a Parquet, CSV or TSV
-            file, an iterator of blocks of rows (it can be read once), or a function that returns such an iterator.
+            file, or a function that returns an iterator of blocks of rows.
         columns: columns of a file to read, in this order; all by default.
         block_rows: rows a block of a file or array has at most.
         verbose: True shows a progress bar, False none, None only for long pools on a terminal.
 
     Attributes:
         n_rows: how many rows there are; None while unknown.
-        once: whether the source can be read only once.
 
     Raises:
         InputError: the source holds no rows, or lacks a column.
@@ -62,15 +60,12 @@ class Pool:
     ) -> None:
         self.verbose, self._columns, self._step = verbose, columns, block_rows
         self.n_rows: int | None = None
-        self.once = isinstance(source, Iterator)
-        self._read = False
         self._rows: Any = None
         self._open: Callable[[], Iterator[Any]]
         if isinstance(source, (str, os.PathLike)):
             self._open = self._file(Path(source))
         elif isinstance(source, Iterator):
-            self._peeked = list(islice(source, 1))
-            self._open = lambda: chain(self._peeked, source)
+            raise InputError("X_pool is an iterator, which can be read once: pass a function that returns it.")
         elif callable(source) and not hasattr(source, "shape"):
             self._open = lambda: iter(source())
         else:
@@ -118,14 +113,8 @@ class Pool:
             The number of each block's first row, and the block in the form the pool has.
 
         Raises:
-            InputError: there are no rows, or an iterator is read a second time.
+            InputError: there are no rows.
         """
-        if self.once and self._read:
-            raise InputError(
-                "this strategy reads the pool more than once, but X_pool is an iterator, which can be read once. "
-                "Pass a function that returns the iterator, an array or a Parquet file."
-            )
-        self._read = True
         start = 0
         show = self.verbose is None and (self.n_rows is None or self.n_rows >= BAR_ROWS) and sys.stderr.isatty()
         with Progress(what, self.n_rows, show=bool(self.verbose) or show) as progress:
@@ -154,9 +143,8 @@ class Pool:
         return self.n_rows
 
     def first(self) -> Any:
-        """The first row, in the form the pool has; an iterator is still read only once."""
-        blocks = iter(self._peeked) if self.once else self._open()
-        for block in blocks:
+        """The first row, in the form the pool has."""
+        for block in self._open():
             if count_rows(as_rows(block)):
                 return take_rows(as_rows(block), slice(0, 1))
         raise InputError("X_pool is empty: 0 rows.")

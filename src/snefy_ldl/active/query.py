@@ -260,7 +260,7 @@ def query(
     Args:
         strategy: a name (see :data:`STRATEGIES`) or a strategy object.
         X_pool: unlabelled rows: an array (also memory-mapped), DataFrame, sparse matrix; the path of a Parquet, CSV or
-            TSV file; an iterator of blocks of rows, or a function that returns one. Read a block at a time. For a model
+            TSV file; a function that returns an iterator of blocks of rows. Read a block at a time. For a model
             with group effects ``in_groups(X_pool, groups)``.
         n: how many rows.
         model: a fitted model with ``predict_dist``; for the kernel ``"members"`` also a list of them. It is not

@@ -23,7 +23,7 @@ import numpy as np
 
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.text import shorten
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.types import Array, Intervals
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod, fold_models
 from snefy_ldl.conformal.scores import BetaScore
@@ -167,7 +167,7 @@ class NewGroupIntervals(ConformalIntervals):
                 "knows them better than new ones: hold whole groups back for calibration, or use cv."
             )
 
-    def predict_interval(self, X: Any, *args: Any, **options: Any) -> Array:
+    def predict_interval(self, X: Any, *args: Any, **options: Any) -> Intervals:
         """Lower and upper ends of each label's share in rows of new groups.
 
         Args:

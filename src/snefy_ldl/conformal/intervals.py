@@ -14,7 +14,7 @@ from sklearn.model_selection import check_cv
 from snefy_ldl._internal.dists import PredictedRows, dist_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.seen import check_unseen
-from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.types import Array, Index, Intervals, Mask
 from snefy_ldl._internal.validation import check_choice, check_distributions
 from snefy_ldl.conformal.choice import (
     FEWEST_ASIDE,
@@ -334,7 +334,7 @@ class ConformalIntervals(Conformalized):
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
-    def predict_interval(self, X: Any, groups: Any = None, sample_weight: Weights = None) -> Array:
+    def predict_interval(self, X: Any, groups: Any = None, sample_weight: Weights = None) -> Intervals:
         """Lower and upper ends of each label's share.
 
         Args:
@@ -368,7 +368,8 @@ class ConformalIntervals(Conformalized):
                 rows = blocks[0][0]
                 scores = [self._score.bound_to(dist, self._levels) for _, dist in blocks]
                 out[rows] = stack_ends(*ends.of(scores, rows.stop - rows.start, None if names is None else names[rows]))
-        return out[..., 0] if self._single else out
+        labels = getattr(self.models_[0], "label_names_", None)
+        return Intervals.of(out[..., 0] if self._single else out, labels, X, self._levels)
 
     def _conditional_thresholds(self, X: Any, n_rows: int) -> Array:
         assert self._basis is not None
