@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from snefy_ldl._internal.types import Array
     from snefy_ldl.conformal import ConformalIntervals
+    from snefy_ldl.datasets.table_files import TableSource
     from snefy_ldl.snefy import SnefyLDL
 
 
@@ -94,6 +95,70 @@ def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
     if takes_gaps(model):
         return table[names].set_axis(model.columns_.names_used, axis=1)
     return label_numbers(table, names)
+
+
+def recorded(model: Any, name: str) -> Any:
+    """What ``fit`` recorded about the table that it read.
+
+    Args:
+        model: A fitted model.
+        name: "id", "form", "normalize", "vote_columns" or "unit".
+
+    Returns:
+        The recorded value; None for a model that the command line did not fit.
+    """
+    return model.training_.get("table", {}).get(name)
+
+
+def row_names(model: Any, columns: list[str], wanted: str | None = None) -> str | None:
+    """The column that names the rows of a table.
+
+    Args:
+        model: A fitted model.
+        columns: Of the table.
+        wanted: Text of ``--id``, or None.
+
+    Returns:
+        The column that was asked for, the one that named the rows of the training table, or item, id or row; None if
+        the table has none of them.
+    """
+    from snefy_ldl.datasets.columns import columns_of
+    from snefy_ldl.datasets.labelled import find_id
+
+    return find_id(columns, wanted or recorded(model, "id"), columns_of(model))
+
+
+def feature_names(model: SnefyLDL, source: TableSource, others: tuple[str, ...] = ()) -> list[str]:
+    """The columns of a table to feed a model.
+
+    Args:
+        model: A fitted model.
+        source: The table.
+        others: Columns that are no features, for a model that does not know its columns by name.
+
+    Returns:
+        The names the model knows, or all columns but the labels and the others.
+
+    Raises:
+        InputError: The table lacks one of them, or their number is wrong.
+    """
+    from snefy_ldl.datasets.columns import columns_of
+    from snefy_ldl.datasets.labelled import is_answer
+    from snefy_ldl.errors import InputError
+
+    names = columns_of(model)
+    if names is None:
+        labels = label_names(model)
+        others = (*labels, *others, *group_levels(model))
+        names = [c for c in source.columns if c not in others and not is_answer(c, labels)]
+    source.need(names, "features of the model")
+    wanted = len(columns_of(model) or []) if takes_gaps(model) else model.n_features_in_
+    if len(names) != wanted:
+        raise InputError(
+            f"{source.file.name}: the model takes {wanted} features without names, but there are {len(names)} columns "
+            "for them. Leave the others out of the table, or fit to a table whose columns have names."
+        )
+    return names
 
 
 def group_levels(model: SnefyLDL) -> tuple[str, ...]:

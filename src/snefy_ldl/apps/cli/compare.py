@@ -71,8 +71,9 @@ def compare(
     if votes not in (None, "counts"):
         raise typer.BadParameter(f"--votes {votes}: use counts.")
     from snefy_ldl.learners.comparison import compare as compare_learners
+    from snefy_ldl.metrics import MEASURES
 
-    chosen, levels = _learners(split(learners)), split(groups)
+    chosen, levels = _learners(split(learners) or ["all"]), split(groups)
     if len({table.stem for table in tables}) < len(tables):
         raise typer.BadParameter("two tables have the same name; rename one.")
     if levels and len(tables) > 1:
@@ -92,7 +93,7 @@ def compare(
             sets,
             cv=folds,
             repeats=repeats,
-            measures=_measures(split(measures)),
+            measures=_chosen("--measures", split(measures), list(MEASURES)) or None,
             checkpoint=checkpoint,
             n_jobs=jobs,
             random_state=seed,
@@ -124,22 +125,14 @@ def _learners(names: list[str]) -> dict[str, Any]:
     from snefy_ldl.snefy import SnefyLDL
 
     known: dict[str, Any] = {"AutoLDL": AutoLDL, "SnefyLDL": SnefyLDL, "LogRatioLDL": LogRatioLDL, **all_learners()}
-    chosen = list(known) if names == ["all"] else names
-    unknown = [name for name in chosen if name not in known]
-    if unknown or not chosen:
-        raise input_error(f"--learners {','.join(unknown)}: use all, or names from {', '.join(known)}.")
-    return {name: known[name]() for name in chosen}
+    return {name: known[name]() for name in _chosen("--learners", names, list(known))}
 
 
-def _measures(names: list[str]) -> list[str] | None:
-    """Names of measures; None for the usual ones."""
-    from snefy_ldl import metrics
-
-    if names == ["all"]:
-        return list(metrics.MEASURES)
-    if unknown := [name for name in names if name not in metrics.MEASURES]:
-        raise input_error(f"--measures {unknown[0]}: use all, or names from {', '.join(metrics.MEASURES)}.")
-    return names or None
+def _chosen(option: str, names: list[str], known: list[str]) -> list[str]:
+    """The names of an option, each of which must be known; "all" are all of them."""
+    if unknown := [name for name in names if name not in [*known, "all"]]:
+        raise input_error(f"{option} {unknown[0]}: use all, or names from {', '.join(known)}.")
+    return known if "all" in names else names
 
 
 def _write(result: Comparison, file: Path) -> None:

@@ -19,8 +19,13 @@ from snefy_ldl.apps.cli.common import (
     write_picture,
 )
 from snefy_ldl.apps.cli.entry import command
-from snefy_ldl.apps.cli.tables import feature_names, group_columns, open_table, read_for_model, row_names
-from snefy_ldl.apps.rows import model_rows, table_groups
+from snefy_ldl.apps.cli.tables import group_columns, open_table, read_for_model
+from snefy_ldl.apps.rows import (
+    feature_names,
+    model_rows,
+    row_names,
+    table_groups,
+)
 
 if TYPE_CHECKING:
     from snefy_ldl.explain.dependence import Dependence

@@ -49,14 +49,6 @@ def info(model: Path, annotators: bool = False, out: str | None = None, as_json:
     for name, text in _model_lines(model, config, innermost(load_model(model))).items():
         view.add_row(name, Text(str(text)))  # a label may be named [/]: no markup
     Console().print(view)
-    if len(candidates := config.get("candidates", [])) > 1:
-        cells = [
-            ("" if one["log_likelihood"] is None else f"{one['log_likelihood']:.4f}", one["epochs"], one["seconds"])
-            for one in candidates
-        ]
-        rows = [(one["name"], *map(str, few), one["outcome"]) for one, few in zip(candidates, cells)]
-        heads = ("candidate", "log likelihood", "epochs", "seconds", "outcome")
-        Console().print(make_table(heads, rows, ("candidate", "outcome"), box=None, padding=(0, 2, 0, 0)))
 
 
 def _model_lines(folder: Path, config: dict[str, Any], model: Any) -> dict[str, str]:

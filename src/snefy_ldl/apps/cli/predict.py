@@ -33,22 +33,22 @@ from snefy_ldl.apps.cli.questions import Question, read_question
 from snefy_ldl.apps.cli.tables import (
     Items,
     describe_outside,
-    feature_names,
     group_columns,
     odd_cells,
     open_table,
     outside_rows,
     read_for_model,
-    recorded,
-    row_names,
 )
 from snefy_ldl.apps.rows import (
+    feature_names,
     group_levels,
     interval_columns,
     interval_maker,
     label_names,
     model_rows,
     prediction_columns,
+    recorded,
+    row_names,
     table_groups,
     update_columns,
 )

@@ -23,15 +23,16 @@ from snefy_ldl.apps.cli.common import (
     warnings_as_notes,
 )
 from snefy_ldl.apps.cli.entry import command
-from snefy_ldl.apps.cli.tables import (
+from snefy_ldl.apps.cli.tables import group_columns, open_table
+from snefy_ldl.apps.cli.votes import next_votes
+from snefy_ldl.apps.rows import (
     feature_names,
-    group_columns,
-    open_table,
+    label_names,
+    model_rows,
     recorded,
     row_names,
+    table_groups,
 )
-from snefy_ldl.apps.cli.votes import next_votes
-from snefy_ldl.apps.rows import label_names, model_rows, table_groups
 
 if TYPE_CHECKING:
     from snefy_ldl.active.diagnosis import Diagnosis

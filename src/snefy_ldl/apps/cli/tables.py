@@ -12,7 +12,15 @@ import typer
 from snefy_ldl._internal.text import shorten
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import given, input_error, note, progress_bar, say, vote_columns
-from snefy_ldl.apps.rows import group_levels, label_names, model_rows, table_groups, takes_gaps
+from snefy_ldl.apps.rows import (
+    feature_names,
+    group_levels,
+    label_names,
+    model_rows,
+    recorded,
+    row_names,
+    table_groups,
+)
 
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Form, Labelled
@@ -59,19 +67,6 @@ def sheet_of(file: Path) -> str | None:
     return given.sheet if file.suffix.lower().startswith(".xls") else None
 
 
-def recorded(model: Any, name: str) -> Any:
-    """What ``fit`` recorded about the table that it read.
-
-    Args:
-        model: A fitted model.
-        name: "id", "form", "normalize", "vote_columns" or "unit".
-
-    Returns:
-        The recorded value; None for a model that the command line did not fit.
-    """
-    return model.training_.get("table", {}).get(name)
-
-
 def record_table(model: Any, how: dict[str, Any]) -> None:
     """Record how the training table was read, in what is saved with a model.
 
@@ -83,56 +78,6 @@ def record_table(model: Any, how: dict[str, Any]) -> None:
 
     model = innermost(model)
     model.training_ = {**model.training_, "table": how}
-
-
-def row_names(model: Any, columns: list[str], wanted: str | None = None) -> str | None:
-    """The column that names the rows of a table.
-
-    Args:
-        model: A fitted model.
-        columns: Of the table.
-        wanted: Text of ``--id``, or None.
-
-    Returns:
-        The column that was asked for, the one that named the rows of the training table, or item, id or row; None if
-        the table has none of them.
-    """
-    from snefy_ldl.datasets.columns import columns_of
-    from snefy_ldl.datasets.labelled import find_id
-
-    return find_id(columns, wanted or recorded(model, "id"), columns_of(model))
-
-
-def feature_names(model: SnefyLDL, source: TableSource, others: tuple[str, ...] = ()) -> list[str]:
-    """The columns of a table to feed a model.
-
-    Args:
-        model: A fitted model.
-        source: The table.
-        others: Columns that are no features, for a model that does not know its columns by name.
-
-    Returns:
-        The names the model knows, or all columns but the labels and the others.
-
-    Raises:
-        InputError: The table lacks one of them, or their number is wrong.
-    """
-    from snefy_ldl.datasets.columns import columns_of
-    from snefy_ldl.datasets.labelled import is_answer
-
-    names = columns_of(model)
-    if names is None:
-        labels = label_names(model)
-        others = (*labels, *others, *group_levels(model))
-        names = [c for c in source.columns if c not in others and not is_answer(c, labels)]
-    source.need(names, "features of the model")
-    wanted = len(columns_of(model) or []) if takes_gaps(model) else model.n_features_in_
-    if len(names) != wanted:
-        raise input_error(
-            f"{source.file.name}: the model takes {wanted} features without names, but there are {len(names)} columns "
-            "for them. Leave the others out of the table, or fit to a table whose columns have names."
-        )
-    return names
 
 
 @dataclass

@@ -97,16 +97,13 @@ def answer(served: ServedModel, question: Question, limits: Limits) -> dict[str,
     deadline = time.monotonic() + limits.seconds
     if len(question.rows) > limits.rows:
         raise Fault(422, f"{len(question.rows):,} rows; at most {limits.rows:,} at a time.", field="rows")
-    compute, is_heavy = _ANSWERS[type(question)]
-    if is_heavy and len(question.rows) > limits.heavy_rows:
-        raise Fault(422, f"at most {limits.heavy_rows:,} rows at a time for this question.", field="rows")
     asked = Asked(served, feature_rows(served, question.rows), limits, deadline)
     if not served.lock.acquire(timeout=limits.seconds):
         raise Fault(503, "too many requests are waiting; try again in a moment.")
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about intervals that span the whole range, which the answer shows
-            made = compute(asked, question)
+            made = _ANSWERS[type(question)](asked, question)
     finally:
         served.lock.release()
     return {name: _plain(value) if isinstance(value, np.ndarray) else value for name, value in made.items()}
@@ -202,13 +199,12 @@ def _update(asked: Asked, question: Update) -> dict[str, Any]:
     return {"levels": question.levels, **asked.of_rows(("mean", "variance", "interval"), posterior, HEAVY_ROWS)}
 
 
-#: Function of each question, and whether it computes row by row.
-_ANSWERS: dict[type[Question], tuple[Callable[[Asked, Any], dict[str, Any]], bool]] = {
-    Predict: (_predict, False),
-    Density: (_density, False),
-    Groups: (_groups, False),
-    Condition: (_condition, True),
-    Update: (_update, True),
+_ANSWERS: dict[type[Question], Callable[[Asked, Any], dict[str, Any]]] = {
+    Predict: _predict,
+    Density: _density,
+    Groups: _groups,
+    Condition: _condition,
+    Update: _update,
 }
 
 

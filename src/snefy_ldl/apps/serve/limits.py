@@ -14,7 +14,6 @@ class Limits:
     Args:
         body_bytes: largest body of a request.
         rows: most rows per request.
-        heavy_rows: most rows of a request that is computed row by row: ``update``, ``condition``.
         cells: most numbers a density answer may hold, rows times points.
         votes: most votes on one item.
         seconds: how long a request may wait and be computed before it fails with 503.
@@ -27,7 +26,6 @@ class Limits:
 
     body_bytes: int = 8 << 20
     rows: int = 10_000
-    heavy_rows: int = 1_000
     cells: int = 500_000
     votes: int = 10_000
     seconds: float = 10.0

@@ -234,40 +234,13 @@ def _linear(learner: Any, pack: Pack) -> dict[str, Any]:
 
 
 def _trees(learner: Any, pack: Pack) -> dict[str, Any]:
-    """Nodes in depth-first order, left before right: children need no numbers, leaves only their order.
-
-    A threshold is rounded down to float32, on which features are compared: ``x > t`` is then the same for every x.
-    Most leaves hold one training row, so each set of shares is stored once.
-    """
-    order, children = _walk(learner.children_, learner.roots_), learner.children_[:, 0]
-    inner = children[order] >= 0
-    feature = np.where(inner, learner.feature_[order] + 1, 0)  # 0 is a leaf
-    exact = learner.threshold_[order][inner]
-    single = exact.astype(np.float32)
-    single = np.where(single.astype(np.float64) > exact, np.nextafter(single, np.float32(-np.inf)), single)
-    shares, which = np.unique(learner.value_[order][~inner], axis=0, return_inverse=True)
-    return {
-        "kind": "trees",
-        "trees": len(learner.roots_),
-        "feature": pack.add(feature.astype(np.uint8 if feature.max() < 256 else np.int32)),
-        "threshold": pack.add(single),
-        "leaf": pack.add(which.reshape(-1).astype(np.uint16 if len(shares) < 65536 else np.int32)),
-        "shares": pack.add(shares),
-    }
-
-
-def _walk(children: Any, roots: Any) -> Any:
-    """Numbers of all nodes in depth-first order, tree after tree."""
-    order: list[int] = []
-    for root in roots:
-        stack = [int(root)]
-        while stack:
-            node = stack.pop()
-            order.append(node)
-            left, right = children[node]
-            if left >= 0:
-                stack += [int(right), int(left)]
-    return np.array(order)
+    """The nodes of all trees; most leaves hold one training row, so each set of shares is stored once."""
+    walk, (shares, which) = learner.walk(), learner.leaf_shares()
+    leaf = np.full(len(walk.is_leaf), -1)
+    leaf[walk.is_leaf] = which
+    tables = {"child": walk.child, "feature": walk.feature, "threshold": walk.threshold, "leaf": leaf, "shares": shares}
+    entry = {name: pack.add(values) for name, values in (*tables.items(), ("roots", learner.roots_))}
+    return {"kind": "trees", **entry}
 
 
 #: Types that JavaScript has arrays for.

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.apps.rows import label_names, takes_gaps
-from snefy_ldl.datasets.columns import TableEncoder, columns_of
-from snefy_ldl.datasets.labelled import find_id
+from snefy_ldl.apps.rows import feature_names, row_names, takes_gaps
+from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
 from snefy_ldl.datasets.table_files import TableSource
-from snefy_ldl.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,24 +54,14 @@ class PageRows:
         Raises:
             InputError: a column is missing, or a cell that must be a number is not one.
         """
-        source, recorded = TableSource(file, sheet), model.training_.get("table", {}).get("id")
-        names, texts = columns_of(model) or [], list[str]()
-        if takes_gaps(model):
-            texts = [column.name for column in model.columns_.used if column.kind != "number"]
-        if not names:
-            labels = label_names(model)
-            key = find_id(source.columns, id_name)
-            names = [name for name in source.columns if name not in labels and name != key]
-            if len(names) != model.n_features_in_:
-                raise InputError(
-                    f"{file.name}: the model takes {model.n_features_in_} features, whose names it does not know; "
-                    f"the table has {len(names)} columns besides labels and row names."
-                )
-        source.need([*names, *([] if id_name is None else [id_name])], "features of the model")
-        key = find_id(source.columns, id_name or recorded, names)
+        source = TableSource(file, sheet)
+        key = row_names(model, source.columns, id_name)
+        if id_name is not None:
+            source.need([id_name], "--id")
+        names = feature_names(model, source, (key,) if key else ())
+        texts = [] if not takes_gaps(model) else [one.name for one in model.columns_.used if one.kind != "number"]
         frame = source.whole([name for name in names if name not in texts], [*texts, *([key] if key else [])])
-        ids = [str(cell) for cell in frame[key]] if key else None
-        return cls(frame[names], ids, key or "row", file.stem)
+        return cls(frame[names], [str(cell) for cell in frame[key]] if key else None, key or "row", file.stem)
 
     def take(self, rows: Any) -> PageRows:
         """Some of the rows.

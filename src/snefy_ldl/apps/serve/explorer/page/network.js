@@ -34,7 +34,6 @@ class Model {
     this.guides = net.guides.map(guide => {
       const made = { ...guide };
       for (const [name, entry] of Object.entries(guide)) if (entry && entry.kind) made[name] = this.array(entry);
-      if (guide.kind === "trees") made.right = rightBranches(made.feature);
       return made;
     });
   }
@@ -151,37 +150,12 @@ function linearShares(guide, x, L) {
   return closed(powers.map(value => value / sum));
 }
 
-// Nodes stand in the order of a walk, left before right: a right branch starts where the left one ends.
-function rightBranches(feature) {
-  const right = new Int32Array(feature.length), open = [];
-  for (let node = 0; node < feature.length; node++) {
-    if (feature[node] > 0) { open.push(node); continue; }
-    // a leaf ends the left branch of the last open node, or closes branches up to such a one
-    while (open.length && right[open[open.length - 1]] !== 0) open.pop();
-    if (open.length) right[open[open.length - 1]] = node + 1;
-  }
-  return right;
-}
-
 function treeShares(guide, x, L) {
-  if (!guide.rank) {
-    // thresholds and leaves are listed without the other kind of nodes between them
-    guide.rank = new Int32Array(guide.feature.length);
-    let inner = 0, leaf = 0;
-    for (let node = 0; node < guide.rank.length; node++) guide.rank[node] = guide.feature[node] > 0 ? inner++ : leaf++;
-    guide.roots = [];
-    for (let node = 0, open = 0; node < guide.rank.length; node++) {
-      if (open === 0) { guide.roots.push(node); open = 1; }
-      open += guide.feature[node] > 0 ? 1 : -1;  // branches that still have to come
-    }
-  }
   const single = Float32Array.from(x), shares = new Float64Array(L);
   for (const root of guide.roots) {
     let node = root;
-    while (guide.feature[node] > 0) {
-      node = single[guide.feature[node] - 1] > guide.threshold[guide.rank[node]] ? guide.right[node] : node + 1;
-    }
-    const start = guide.leaf[guide.rank[node]] * L;
+    while (guide.leaf[node] < 0) node = guide.child[2 * node + (single[guide.feature[node]] > guide.threshold[node] ? 1 : 0)];
+    const start = guide.leaf[node] * L;
     for (let r = 0; r < L; r++) shares[r] += guide.shares[start + r];
   }
   return closed(shares.map(value => value / guide.roots.length));
