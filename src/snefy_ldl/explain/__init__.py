@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from snefy_ldl.explain.balances import logratio_effects
 from snefy_ldl.explain.dependence import dependence
 from snefy_ldl.explain.effects import effects, group_variance
 from snefy_ldl.explain.importance import permutation_importance
@@ -10,5 +11,6 @@ __all__ = [
     "dependence",
     "effects",
     "group_variance",
+    "logratio_effects",
     "permutation_importance",
 ]
