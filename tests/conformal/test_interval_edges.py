@@ -147,7 +147,6 @@ def test_the_model_is_unchanged():
             lambda: ConformalIntervals(KnownModel(), method="median"),
             "'chebyshev', 'absolute', 'beta', 'outlying'",
         ),
-        (lambda: ConformalIntervals(KnownModel(), small_groups="drop", method="chebyshev"), "small_groups"),
     ],
 )
 def test_bad_settings_are_named(make, message):

@@ -142,7 +142,7 @@ class NewGroupIntervals(ConformalIntervals):
         splits = list(leave_groups_out(groups, len(labels), int(self.cv), random_state=0))
         grows = takes_groups(self.model)
         models, folds = fold_models(self.model, in_groups(X, groups if grows else None), labels, splits)
-        calibration = Calibration(self._all_scores(models, folds, X, labels), None, weights, self.small_groups)
+        calibration = Calibration(self._all_scores(models, folds, X, labels), None, weights)
         self._set(calibration, models, folds, labels.shape[1])
         return self
 

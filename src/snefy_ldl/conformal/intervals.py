@@ -15,7 +15,7 @@ from snefy_ldl._internal.dists import PredictedRows, dist_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.types import Array, Index, Intervals, Mask
-from snefy_ldl._internal.validation import check_choice, check_distributions
+from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.conformal.choice import (
     FEWEST_ASIDE,
     FEWEST_COMPARED,
@@ -39,7 +39,6 @@ from snefy_ldl.conformal.thresholds import (
     WEIGHT_ROUNDING,
     Calibration,
     Conformalized,
-    SmallGroups,
     Weights,
     check_groups,
     check_levels,
@@ -87,8 +86,6 @@ class ConformalIntervals(Conformalized):
             & Candès, 2025), at the price of wider intervals where calibration rows are few: [0, 1] where there are
             none. The knots of splines come from rows that are set aside.
         cv: Folds, or a scikit-learn splitter whose test folds hold every row once; None for split conformal.
-        small_groups: For ``groups`` with too few rows for the level, or not seen before: "full" gives [0, 1], "pool"
-            the threshold of all rows.
 
     Attributes:
         method: Name of the score; with "auto", once conformalized, of the one that was chosen.
@@ -132,7 +129,6 @@ class ConformalIntervals(Conformalized):
         *,
         conditional_on: Any = None,
         cv: Any = None,
-        small_groups: SmallGroups = "full",
     ) -> None:
         self.model = check_model(model)
         self.confidence_level = confidence_level
@@ -149,8 +145,6 @@ class ConformalIntervals(Conformalized):
             if cv is not None:
                 raise InputError("conditional_on is not supported with cv; use split conformal (cv=None).")
         self.cv = cv
-        check_choice("small_groups", small_groups, ("full", "pool"))
-        self.small_groups = small_groups
         self._levels, self._single = check_levels(confidence_level)
 
     def _use(self, score: LabelScore) -> None:
@@ -199,7 +193,7 @@ class ConformalIntervals(Conformalized):
                 names = None if names is None else names[rest]
                 weights = None if weights is None else weights[rest]
         scores = self._all_scores(models, folds, known, labels)
-        calibration = Calibration(scores, names, weights, self.small_groups)
+        calibration = Calibration(scores, names, weights)
         self._set(calibration, models, folds, labels.shape[1])
         if basis is not None:
             basis = basis if basis.learns else basis.prepare(X, np.arange(0), self.model)
@@ -468,7 +462,6 @@ class ConformalIntervals(Conformalized):
             cv=None if state["folds"] is None else len(models),
         )
         calibration = Calibration.from_dict(state["calibration"])
-        made.small_groups = calibration.small_groups
         made._set(calibration, models, folds, int(state["n_labels"]))
         if state.get("conditional"):
             stored = state["conditional"]
@@ -585,13 +578,19 @@ class CrossEnds:
         for a, level in enumerate(self.levels):
             above = np.zeros((n_rows, 1))
             served = []
-            for rows, part in self.calibration.assigned(n_rows, names, [level]):
+            for rows, part in self.calibration.assigned(n_rows, names):
                 above[rows] = self._limit(part.n, level)
-                serving = self.calibration.serving(part.n, None if names is None else names[rows][0])
-                served.append((rows, [self._table(serving & (self.folds == k), a) for k in range(self.n_folds)]))
+                group = None if names is None else names[rows][0]
+                tables = [self._table((self.folds == k) & self._serving(group), a) for k in range(self.n_folds)]
+                served.append((rows, tables))
             for side, ends in enumerate((low, high)):
                 ends[:, :, a] = self._bisect(scores, served, above, side, a, shape)
         return low, high
+
+    def _serving(self, group: Any) -> Mask:
+        """The calibration rows of a group, or all of them."""
+        groups = self.calibration.groups
+        return np.ones(len(self.folds), dtype=bool) if groups is None else groups == group
 
     def _limit(self, n: int, level: float) -> float:
         """Shares are inside an end while the calibration rows that accept them weigh more than this."""

@@ -12,13 +12,12 @@ from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.seen import check_unseen
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl._internal.validation import check_choice, check_confidence, check_count, check_distributions
+from snefy_ldl._internal.validation import check_confidence, check_count, check_distributions
 from snefy_ldl.conformal.scores import RegionScore, Seeds, find_score
 from snefy_ldl.conformal.thresholds import (
     FORMAT,
     Calibration,
     Conformalized,
-    SmallGroups,
     Weights,
     check_groups,
     check_model,
@@ -87,7 +86,6 @@ class ConformalRegion(Conformalized):
             same share of each row's own probability, so that every row gets a region; or a score of your own
             (:class:`~snefy_ldl.conformal.scores.RegionScore`): its name, its class or an object.
         n_draws: Draws per row for "hpd".
-        small_groups: As in :class:`~snefy_ldl.conformal.ConformalIntervals`; "full" is the whole simplex.
         random_state: Seed of the draws.
 
     Attributes:
@@ -118,7 +116,6 @@ class ConformalRegion(Conformalized):
         method: RegionMethod = "density",
         *,
         n_draws: int = 1000,
-        small_groups: SmallGroups = "full",
         random_state: int = 0,
     ) -> None:
         self.model = check_model(model)
@@ -126,8 +123,6 @@ class ConformalRegion(Conformalized):
         self._score = find_score(RegionScore, method)  # type: ignore[type-abstract]
         self.method = self._score.name or type(self._score).__name__
         self.n_draws = check_count("n_draws", n_draws, low=2)
-        check_choice("small_groups", small_groups, ("full", "pool"))
-        self.small_groups = small_groups
         self.random_state = seed_from(random_state)
 
     # -- calibration -------------------------------------------------------------------------------------------------
@@ -154,7 +149,7 @@ class ConformalRegion(Conformalized):
         weights = check_weights(sample_weight, X, len(labels))
         check_unseen(self.model, X, labels)
         scores = self._scores(X, self._lifted(labels, names), stream=0)
-        calibration = Calibration(scores[:, None, None], groups, weights, self.small_groups)
+        calibration = Calibration(scores[:, None, None], groups, weights)
         calibration.check_sizes([self.confidence_level])
         self._set(calibration, labels.shape[1])
         self._weight_function = sample_weight if callable(sample_weight) else None
@@ -314,7 +309,6 @@ class ConformalRegion(Conformalized):
             state["confidence_level"],
             state["method"] if method is None else method,
             n_draws=state["n_draws"],
-            small_groups=state["calibration"]["small_groups"],
             random_state=state["random_state"],
         )
         made._set(Calibration.from_dict(state["calibration"]), int(state["n_labels"]))

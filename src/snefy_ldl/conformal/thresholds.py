@@ -12,18 +12,17 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
 from snefy_ldl._internal.rows import as_rows, count_rows
-from snefy_ldl._internal.types import Array, Mask
+from snefy_ldl._internal.text import shorten
+from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import as_float, check_confidence
 from snefy_ldl.errors import CalibrationWarning, InputError
-
-SmallGroups = Literal["full", "pool"]
 
 #: Weighted ranks are compared up to this relative rounding of a cumulative sum.
 WEIGHT_ROUNDING = 1e-12
@@ -142,8 +141,6 @@ class Calibration:
         scores: (n, C, S): one column per label (or one for all), and S = 1 or one kind of score per level.
         groups: Group of each row, for group-conditional (Mondrian) guarantees.
         weights: Likelihood ratios ``dP_new/dP_calibration`` of the rows, for covariate shift.
-        small_groups: What a group with too few rows for the level gets: "full" (no information, but never wrong),
-            or "pool" (the threshold of all rows, a marginal guarantee only).
 
     Raises:
         InputError: A score that is not a number.
@@ -159,12 +156,11 @@ class Calibration:
         scores: Array,
         groups: NDArray[np.str_] | None = None,
         weights: Array | None = None,
-        small_groups: SmallGroups = "full",
     ) -> None:
         if not np.isfinite(scores).all() and np.isnan(scores).any():
             row = int(np.flatnonzero(np.isnan(scores).any(axis=(1, 2)))[0])
             raise InputError(f"the score of calibration row {row} is not a number; check the model's prediction there.")
-        self.scores, self.groups, self.weights, self.small_groups = scores, groups, weights, small_groups
+        self.scores, self.groups, self.weights = scores, groups, weights
         self._pooled = SortedScores.of(scores, weights)
         self._parts: dict[str, SortedScores] = {}
         if groups is not None:
@@ -205,25 +201,20 @@ class Calibration:
         small = {name: size for name, size in self.group_sizes().items() if size < needed}
         if not small:
             return
-        examples = ", ".join(f"{name!r} ({size})" for name, size in list(small.items())[:5])
-        examples += ", ..." if len(small) > 5 else ""
-        message = f"{len(small)} group(s) have fewer than the {needed} calibration rows a level of {highest:g} needs"
-        consequence = (
-            "they get the whole range"
-            if self.small_groups == "full"
-            else "they share the threshold of all rows, a guarantee on average over the groups only"
+        examples = shorten([f"{name!r} ({size})" for name, size in small.items()], 5)
+        warnings.warn(
+            f"{len(small)} group(s) have fewer than the {needed} calibration rows a level of {highest:g} needs: "
+            f"{examples}; they get the whole range.",
+            CalibrationWarning,
+            stacklevel=3,
         )
-        warnings.warn(f"{message}: {examples}; {consequence}.", CalibrationWarning, stacklevel=3)
 
-    def assigned(
-        self, n_rows: int, groups: NDArray[np.str_] | None, levels: list[float] | None
-    ) -> Iterator[tuple[Any, SortedScores]]:
+    def assigned(self, n_rows: int, groups: NDArray[np.str_] | None) -> Iterator[tuple[Any, SortedScores]]:
         """Rows of each group with the scores that serve them.
 
         Args:
             n_rows: New rows.
             groups: Their groups (N,), if calibration used groups.
-            levels: Confidence levels wanted, which decide whether a group is too small for itself.
 
         Yields:
             Rows (a slice or row numbers), and the sorted scores of the calibration rows that serve them.
@@ -241,12 +232,7 @@ class Calibration:
             yield slice(0, n_rows), self._pooled
             return
         for name in np.unique(groups):
-            part = self._parts.get(str(name))
-            rows = np.flatnonzero(groups == name)
-            if self.small_groups == "pool":
-                few = part is not None and levels is not None and part.n < rows_needed(max(levels))
-                part = self._pooled if part is None or few else part
-            yield rows, self._empty if part is None else part
+            yield np.flatnonzero(groups == name), self._parts.get(str(name), self._empty)
 
     def pooled_thresholds(self, levels: list[float]) -> Array:
         """Thresholds of all calibration rows together, groups and new rows' weights aside.
@@ -284,24 +270,10 @@ class Calibration:
         if groups is None and self.groups is None and weights is None:
             return self._pooled.thresholds(levels, None)
         out = np.full((n_rows, self.scores.shape[1], len(levels)), np.inf)
-        for rows, part in self.assigned(n_rows, groups, levels):
+        for rows, part in self.assigned(n_rows, groups):
             if part.n:
                 out[rows] = part.thresholds(levels, None if weights is None else weights[rows])
         return out
-
-    def serving(self, n: int, group: Any) -> Mask:
-        """Which calibration rows serve new rows: all of them, or those of their group.
-
-        Args:
-            n: How many do.
-            group: Name of the group, or None.
-
-        Returns:
-            Truth values, (n_calibration,).
-        """
-        if group is None or self.groups is None or n == self.n:
-            return np.ones(self.n, dtype=bool)
-        return self.groups == group
 
     def check_weights(self, weights: Array | None) -> None:
         """Raise where new rows have weights and the calibration rows do not, or the other way round."""
@@ -321,7 +293,6 @@ class Calibration:
             "scores": flat,
             "groups": None if self.groups is None else self.groups.tolist(),
             "weights": None if self.weights is None else self.weights.tolist(),
-            "small_groups": self.small_groups,
         }
 
     @classmethod
@@ -337,13 +308,13 @@ class Calibration:
         scores = np.array([np.inf if v is None else v for v in state["scores"]], dtype=np.float64)
         groups = None if state["groups"] is None else np.array(state["groups"], dtype=np.str_)
         weights = None if state["weights"] is None else np.array(state["weights"], dtype=np.float64)
-        return cls(scores.reshape(state["shape"]), groups, weights, state["small_groups"])
+        return cls(scores.reshape(state["shape"]), groups, weights)
 
 
 Weights = Any  # an array (N,), a function X -> (N,), or None
 
 #: What a stored calibration holds.
-STORED = {"shape", "scores", "groups", "weights", "small_groups"}
+STORED = {"shape", "scores", "groups", "weights"}
 #: Version of the dictionaries that ``to_dict`` writes.
 FORMAT = 1
 

@@ -150,7 +150,7 @@ def test_a_calibration_goes_with_its_weights(tmp_path: Path) -> None:
     import torch
 
     state = {"kind": "intervals", "method": "cdf", "confidence_level": 0.9, "simultaneous": False, "n_labels": 2}
-    table = {"shape": [1, 2, 1], "scores": [0.1, None], "groups": None, "weights": None, "small_groups": "error"}
+    table = {"shape": [1, 2, 1], "scores": [0.1, None], "groups": None, "weights": None}
     state |= {"folds": None, "calibration": table}
     write_model(tmp_path, {}, {"w": torch.zeros(1)})
     save_calibration(tmp_path, state)
