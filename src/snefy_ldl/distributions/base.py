@@ -1,7 +1,7 @@
 """The contract of every distribution over shares: a rich face, written once, over a small set of primitives.
 
 :class:`SimplexDistribution` is what users hold: shapes, names of labels, checks of arguments and every derived answer.
-:class:`SimplexRows` is what an implementation writes: N rows without shapes and names, sixteen primitives.
+:class:`SimplexRows` is what an implementation writes: N rows without shapes and names, some twelve primitives.
 :class:`~snefy_ldl.SnefySimplex` and :class:`~snefy_ldl.LogRatioSimplex` pair a constructor with their rows. Nobody asks
 which of the two a distribution is; :meth:`SimplexDistribution.supports` says where an answer does not exist.
 """
@@ -125,25 +125,19 @@ class SimplexRows(ABC):
 
     @abstractmethod
     def share_cdf(self, group: list[int], z: Array) -> Array:
-        """``P(logit(share) <= z)``, each row's own z (N, Q)."""
+        """``P(logit(share) <= z)`` given that the share is neither 0 nor 1, each row's own z (N, Q)."""
 
     @abstractmethod
     def share_log_prob(self, group: list[int], value: Tensor) -> Tensor:
-        """Log density of the share at points, each row's own (S, N); of an atom, the log of its probability."""
+        """Log density of the share at points inside (0, 1), given that it is there, each row's own (S, N)."""
 
     @abstractmethod
     def share_quantiles(self, group: list[int], levels: Array) -> Array:
-        """Quantiles of logit(share) at levels inside (0, 1), each row's own (N, Q)."""
+        """Quantiles of logit(share), given that it is neither 0 nor 1, each row's own levels (N, Q)."""
 
     @abstractmethod
     def subcomposition(self, labels: list[int]) -> SimplexRows:
         """The distribution of the proportions among some labels, given that one of them is there."""
-
-    @abstractmethod
-    def condition(
-        self, shares: KnownShares, n: int, generator: torch.Generator | None
-    ) -> tuple[SimplexRows, Tensor] | WeightedDraws:
-        """What known shares leave: the proportions of the others and the log density of the known, or draws."""
 
     @abstractmethod
     def condition_ratios(self, known: KnownRatios) -> tuple[SimplexRows, Tensor]:
@@ -192,6 +186,21 @@ class SimplexRows(ABC):
     def quantiles_error(self, levels: Array) -> Array:
         """Standard error of quantiles at levels (N, L, A): zero where they are exact."""
         return np.zeros(levels.shape)
+
+    def condition(
+        self, shares: KnownShares, n: int, generator: torch.Generator | None
+    ) -> tuple[Any, Tensor] | WeightedDraws:
+        """What known shares leave: the proportions of the others and the log density of the known, or draws.
+
+        Draws of the others' proportions are weighted by the density of all shares over theirs.
+        """
+        rest = self.subcomposition(shares.others)
+        logs, log_left = rest.draw_logs(n, generator), shares.left.log()
+        known = shares.values.log().expand(n, -1, -1)
+        order = np.argsort(shares.labels + shares.others).tolist()
+        whole = torch.cat([known, logs + log_left[:, None]], -1)[..., order]
+        n_there = (~torch.isneginf(logs)).sum(-1)
+        return WeightedDraws(whole.exp(), self.log_prob(whole) - rest.log_prob(logs) + (n_there - 1) * log_left)
 
     def log_counts(self, votes: Tensor) -> Tensor:
         """``log E[Π ℓ^k]`` of votes k (N, L): (N,)."""
@@ -508,7 +517,8 @@ class SimplexDistribution(Distribution):
         # among the two, given that one is there, the logit of the other's share is below -log(ratio)
         at = np.full((len(self), 1), -math.log(ratio))
         among = self.rows.subcomposition([second, first])
-        below = np.maximum(among.share_cdf([0], at), among.ends([0])[0][:, None])[:, 0]
+        zero, below_one = among.ends([0])
+        below = zero + (below_one - zero) * among.share_cdf([0], at)[:, 0]
         there = 1.0 - (self.rows.ends(sorted([first, second]))[0] if self.n_labels > 2 else 0.0)
         return self.shaped(torch.as_tensor(np.clip(below * there, 0.0, 1.0), device=self.device))
 

@@ -113,10 +113,6 @@ class KnownRatios:
         numbers = {r: g for g, group in enumerate(self.groups) for r in group}
         return [numbers[r] for r in range(len(numbers))]
 
-    def merged(self, table: Tensor) -> Tensor:
-        """Sums over the groups (..., L) -> (..., G)."""
-        return torch.stack([table[..., group].sum(-1) for group in self.groups], -1)
-
     @classmethod
     def of(cls, dist: Any, known: Mapping[Any, Any]) -> KnownRatios:
         """Checked ratios ``ℓ_a / ℓ_b`` of pairs (a, b), by numbers or names."""

@@ -43,7 +43,7 @@ from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import align_labels, as_float
 from snefy_ldl.distributions.base import LogMoment, Order, SimplexDistribution, SimplexRows
 from snefy_ldl.distributions.bounds import Bounds
-from snefy_ldl.distributions.conditioning import ConditionedDraws, KnownRatios, KnownShares, WeightedDraws
+from snefy_ldl.distributions.conditioning import ConditionedDraws, KnownRatios, WeightedDraws
 from snefy_ldl.distributions.marginal import several_levels
 from snefy_ldl.distributions.shapes import check_draws, common_shape
 from snefy_ldl.errors import InputError
@@ -943,41 +943,29 @@ class LogRatioRows(SimplexRows):
             yield rows, *self._smooth(rows, group)
 
     def share_cdf(self, group: list[int], z: Array) -> Array:
-        """``P(logit(share) <= z)``, each row's own z (N, Q)."""
+        """``P(logit(share) <= z)`` given that it is neither 0 nor 1, each row's own z (N, Q)."""
         logits, parts = torch.as_tensor(z, device=self.device), []
         for rows, mean, width, weights in self._smooth_parts(group):
             columns = [(weights * torch.special.ndtr((at[:, None] - mean) / width)).sum(-1) for at in logits[rows].T]
             parts.append(torch.stack(columns, 1))
-        zero, below_one = (end[:, None] for end in self.ends(group))
-        return zero + (below_one - zero) * torch.cat(parts).cpu().numpy()
+        return torch.cat(parts).cpu().numpy()
 
     def share_log_prob(self, group: list[int], value: Tensor) -> Tensor:
-        """Log density of a sum of shares at points (S, N); of an atom at 0 or 1 the logarithm of its probability."""
+        """Log density of a sum of shares at points (S, N), given that it is neither 0 nor 1."""
         value, parts = value.double(), []
-        inside = (value > 0.0) & (value < 1.0)
-        safe = torch.where(inside | (not self.may_be_zero), value, 0.5)
-        logits = torch.logit(safe)
+        logits = torch.logit(value)
         for rows, mean, width, weights in self._smooth_parts(group):
             log_weights = weights.log() - width.log()
             gaps = [((at[:, None] - mean) / width).square() for at in logits[:, rows]]
             parts.append(torch.stack([(log_weights - 0.5 * gap).logsumexp(-1) for gap in gaps]))
-        log_p = torch.cat(parts, 1) - 0.5 * LOG_2PI - safe.log() - torch.log1p(-safe)
-        if not self.may_be_zero:
-            return log_p
-        zero, below_one = (torch.as_tensor(end, device=self.device) for end in self.ends(group))
-        atoms = torch.where(value <= 0.0, zero, 1.0 - below_one).log()
-        return torch.where(inside, log_p + (below_one - zero).log(), atoms)
+        return torch.cat(parts, 1) - 0.5 * LOG_2PI - value.log() - torch.log1p(-value)
 
     def share_quantiles(self, group: list[int], levels: Array) -> Array:
-        """Quantiles of the logit of a sum of shares at levels (N, Q)."""
-        zero, below_one = (end[:, None] for end in self.ends(group))
-        inner = (levels - zero) / np.maximum(below_one - zero, SMALLEST_POSITIVE)
-        parts = []
+        """Quantiles of the logit of a sum of shares at levels (N, Q), given that it is neither 0 nor 1."""
+        wanted, parts = torch.as_tensor(levels, device=self.device), []
         for rows, mean, width, weights in self._smooth_parts(group):
-            wanted = torch.as_tensor(inner[rows], device=self.device)
-            parts.append(mixture_quantiles(mean, width, weights, wanted))
-        found = torch.cat(parts).cpu().numpy()
-        return np.where(inner <= 0.0, -np.inf, np.where(inner >= 1.0, np.inf, found))
+            parts.append(mixture_quantiles(mean, width, weights, wanted[rows]))
+        return torch.cat(parts).cpu().numpy()
 
     # -- log-ratios, exactly -----------------------------------------------------------------------------------------
 
@@ -1051,19 +1039,6 @@ class LogRatioRows(SimplexRows):
         shift = known.log_proportions[:, first] @ smaller.T
         totals = replace(totals, location=totals.location - shift[:, None])
         return LogRatioRows(totals), log_p + log_chance - known.log_ratios
-
-    # -- known shares, by weighted draws -----------------------------------------------------------------------------
-
-    def condition(self, shares: KnownShares, n: int, generator: torch.Generator | None) -> WeightedDraws:
-        """Draws of the proportions among the other labels, weighted by the density with the known shares."""
-        rest = self.subcomposition(shares.others)
-        logs = rest.draw_logs(n, generator)
-        log_left = shares.left.log()
-        others, known = logs + log_left[:, None], shares.values.log()
-        order = np.argsort(shares.labels + shares.others).tolist()
-        whole = torch.cat([known.expand(*others.shape[:-1], -1), others], -1)[..., order]
-        n_there = (~torch.isneginf(logs)).sum(-1)
-        return WeightedDraws(whole.exp(), self.log_prob(whole) - rest.log_prob(logs) + (n_there - 1) * log_left)
 
     # -- Rosenblatt --------------------------------------------------------------------------------------------------
 

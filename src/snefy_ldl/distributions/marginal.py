@@ -48,6 +48,7 @@ from snefy_ldl._internal.tolerances import (
     NEGLIGIBLE_WEIGHT,
     SMALLEST_DENSITY_SHARE,
     SMALLEST_FACTOR,
+    SMALLEST_POSITIVE,
     TAIL_MASS,
     WEIGHT_SUM_ROUNDING,
 )
@@ -128,8 +129,14 @@ class Marginal(Distribution):
         dist, shape = self.dist.matched(value.shape)
         if not shape.numel():
             return value.new_empty(shape).to(self.dist.dtype)
-        points = value.expand(shape).reshape(-1, len(dist))
-        return dist.rows.share_log_prob(self.labels, points).reshape(shape).to(dist.dtype)
+        points, rows = value.expand(shape).reshape(-1, len(dist)), dist.rows
+        if not rows.may_be_zero:
+            return rows.share_log_prob(self.labels, points).reshape(shape).to(dist.dtype)
+        zero, below_one = (torch.as_tensor(end, device=dist.device) for end in rows.ends(self.labels))
+        inside = (points > 0.0) & (points < 1.0)
+        log_p = rows.share_log_prob(self.labels, torch.where(inside, points, 0.5)) + (below_one - zero).log()
+        atoms = torch.where(points <= 0.0, zero, 1.0 - below_one).log()
+        return torch.where(inside, log_p, atoms).reshape(shape).to(dist.dtype)
 
     @torch.no_grad()
     def cdf(self, value: Tensor | float) -> Tensor:
@@ -144,11 +151,11 @@ class Marginal(Distribution):
         value = _as_tensor(value)
 
         def answer(rows: Any, points: Array) -> Array:
-            at_zero, below_one = (end[:, None] for end in rows.ends(self.labels))
+            zero, below_one = (end[:, None] for end in rows.ends(self.labels))
             inside = np.where((points <= 0.0) | (points >= 1.0), 0.5, points)
-            found = np.clip(rows.share_cdf(self.labels, scipy.special.logit(inside)), at_zero, below_one)
+            found = zero + (below_one - zero) * rows.share_cdf(self.labels, scipy.special.logit(inside))
             # the support's ends, exactly
-            return np.where(points < 0.0, 0.0, np.where(points == 0.0, at_zero, np.where(points >= 1.0, 1.0, found)))
+            return np.where(points < 0.0, 0.0, np.where(points == 0.0, zero, np.where(points >= 1.0, 1.0, found)))
 
         return each_row(self.dist, value, answer).to(value.dtype if value.is_floating_point() else torch.float64)
 
@@ -166,8 +173,10 @@ class Marginal(Distribution):
         def answer(rows: Any, levels: Array) -> Array:
             if not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
                 raise InputError("quantile levels must lie between 0 and 1.")
-            found = scipy.special.expit(rows.share_quantiles(self.labels, levels.clip(TAIL_MASS, 1.0 - TAIL_MASS)))
-            return np.where(levels <= 0.0, 0.0, np.where(levels >= 1.0, 1.0, found))
+            zero, below_one = (end[:, None] for end in rows.ends(self.labels))
+            inner = (levels - zero) / np.maximum(below_one - zero, SMALLEST_POSITIVE)
+            found = scipy.special.expit(rows.share_quantiles(self.labels, inner.clip(TAIL_MASS, 1.0 - TAIL_MASS)))
+            return np.where(inner <= 0.0, 0.0, np.where(inner >= 1.0, 1.0, found))
 
         return each_row(self.dist, _as_tensor(value), answer).to(self.dist.dtype)
 

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from snefy_ldl._internal.limits import CHUNK_ELEMENTS
 from snefy_ldl.distributions.marginal import check_weights
-from snefy_ldl.errors import InputError
 
 Rows = slice | Tensor
-#: Rows that would keep a smaller share of their proposals than this take the inverse Rosenblatt map.
-LOWEST_ACCEPTANCE = 1e-3
+#: Rounds of proposals, which count on keeping at least that part of them.
+ROUNDS, LOWEST_ACCEPTANCE = 4, 1e-3
 
 
 def log_dirichlet_draws(concentration: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -55,42 +54,29 @@ def _proposals(dist: Any, rows: Rows, weights: Tensor, n: int, generator: torch.
 def _reject(dist: Any, rows: slice, positive: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
     """Log shares (b, n, L) of draws from the positive part, kept with probability p / p⁺.
 
-    Rows that would keep hardly any take the inverse Rosenblatt map instead, which rejects nothing.
+    What rows lack after some rounds comes by the inverse Rosenblatt map, which rejects nothing.
     """
-    n_rows, n_labels = len(positive), dist.n_labels
-    rate = 1.0 / positive.sum(-1)
-    logs = positive.new_empty(n_rows, n, n_labels)
-    filled = torch.zeros(n_rows, dtype=torch.long, device=positive.device)
-    rare = torch.nonzero(rate < LOWEST_ACCEPTANCE).squeeze(-1)
-    if len(rare):
-        few = dist.take(rare + (rows.start or 0))
-        levels = _uniform(logs, n * len(rare), n_labels - 1, generator=generator)
-        logs[rare] = few.chain(levels, invert=True).reshape(n, len(rare), n_labels).transpose(0, 1)
-        filled[rare] = n
-    proposed = 0
-    while True:
+    n_labels, filled = dist.n_labels, torch.zeros(len(positive), dtype=torch.long, device=positive.device)
+    rate, logs = (1.0 / positive.sum(-1)).clamp_min(LOWEST_ACCEPTANCE), positive.new_empty(len(positive), n, n_labels)
+    for _ in range(ROUNDS):
         active = torch.nonzero(filled < n).squeeze(-1)
         if not len(active):
             return logs
         wanted = math.ceil(float(((n - filled[active]) / rate[active]).max()) * 1.05) + 8
-        tries = min(wanted, max(1, CHUNK_ELEMENTS // (8 * n_labels * len(active))))
-        at_rows: Rows = active + (rows.start or 0)
-        proposal = _proposals(dist, at_rows, positive[active], tries, generator)  # (a, T, L)
-        density, envelope = (
-            part.T for part in dist.log_densities(at_rows, proposal.transpose(0, 1).contiguous(), envelope=True)
-        )
-        accepted = _uniform(density, *density.shape, generator=generator).log_() <= density - envelope
-        slot = filled[active, None] + accepted.cumsum(1) - 1
-        keep = accepted & (slot < n)
-        logs[active[:, None].expand(-1, tries)[keep], slot[keep]] = proposal[keep]
-        filled[active] += keep.sum(1)
-        proposed += tries
-        if proposed > 100 * (n + 100) / LOWEST_ACCEPTANCE:
-            row = int(active[0])
-            raise InputError(
-                f"row {row + (rows.start or 0)} kept {int(filled[row])} of {proposed} proposals, where a share of "
-                f"{float(rate[row]):g} was due: its density does not match its weights."
-            )
+        tries, at = min(wanted, max(1, CHUNK_ELEMENTS // (8 * n_labels * len(active)))), active + (rows.start or 0)
+        proposal = _proposals(dist, at, positive[active], tries, generator)  # (a, T, L)
+        density, envelope = dist.log_densities(at, proposal.transpose(0, 1).contiguous(), envelope=True)
+        kept = (_uniform(density, *density.shape, generator=generator).log_() <= density - envelope).T
+        slot = filled[active, None] + kept.cumsum(1) - 1
+        kept = kept & (slot < n)
+        logs[active[:, None].expand(-1, tries)[kept], slot[kept]] = proposal[kept]
+        filled[active] += kept.sum(1)
+    short = torch.nonzero(filled < n).squeeze(-1)
+    levels = _uniform(logs, n * len(short), n_labels - 1, generator=generator)
+    fresh = dist.take(short + (rows.start or 0)).chain(levels, invert=True).reshape(n, len(short), n_labels)
+    missing = torch.arange(n, device=filled.device) >= filled[short, None]
+    logs[short] = torch.where(missing[..., None], fresh.transpose(0, 1), logs[short])
+    return logs
 
 
 @torch.no_grad()

@@ -619,77 +619,59 @@ class SnefyRows(SimplexRows):
         # a gram matrix not rounded by the root, so that the weights are the same to the last digits
         return replace(self.square, family=PairFamily(exponents, readout, family.gram * ratio))
 
-    def _merged(self, merge: Callable[[Tensor], Tensor], exponents: Callable[[Tensor], Tensor]) -> SnefyRows:
-        if self.is_plain:
-            return SnefyRows(self.same_weights(exponents(self.family.exponents.double())), None)
-        votes = None if self.offset is None else merge(self.offset)
-        return SnefyRows(Listed(self.weights(), merge(self.concentration)), votes)
-
     def amalgamate(self, groups: list[list[int]]) -> SnefyRows:
         """The groups' totals: same family, ``w'_iS = Σ_{l in S} w_il + (|S|-1)/2``, weights unchanged."""
-        return self._merged(
-            lambda t: torch.stack([t[:, g].sum(-1) for g in groups], -1),
-            lambda w: torch.stack([w[..., g].sum(-1) + (len(g) - 1) / 2 for g in groups], -1),
-        )
+        if not self.is_plain:
+            return self._totals(self.weights(), groups)
+        extra = torch.tensor([(len(group) - 1) / 2 for group in groups], dtype=torch.float64, device=self.device)
+        return SnefyRows(self.same_weights(summed(self.family.exponents.double(), groups) + extra), None)
 
     def subcomposition(self, labels: list[int]) -> SnefyRows:
         """The proportions among some labels: exponents restricted to them, weights unchanged."""
-        return self._merged(lambda t: t[:, labels], lambda w: w[..., labels])
+        return self.amalgamate([[r] for r in labels])
 
     # -- known shares ------------------------------------------------------------------------------------------------
 
-    def _reweighed(
-        self,
-        points: Tensor,
-        groups: list[list[int]],
-        merge: Callable[[Tensor], Tensor],
-        exponents: Tensor,
-        shift: Tensor | float,
-        what: str | None,
-    ) -> tuple[Tensor, Tensor]:
+    def _given(self, known: Sequence[tuple[list[list[int]], Tensor]], what: str | None) -> tuple[Tensor, Tensor]:
         """Weights (N, P) times the densities of known compositions, closed; and the log of their sums (N,).
 
         Args:
-            points: logarithms of the known numbers (N, Q).
-            groups: columns of these that are compositions of their own.
-            merge: sums a table of labels (..., L) over the columns (..., Q).
-            exponents: powers of the numbers in the density under every component (P, Q).
-            shift: added to every log density, (N,) or 0.
-            what: the numbers' name for an error where there is no density; None if that must not be one.
+            known: groups of labels, and the logarithms of their shares in the whole of these groups (N, G).
+            what: name of what is known, for an error where there is no density; None if that must not be one.
         """
-        alpha, parts = merge(self.concentration), []
+        parts = []
         for rows in self.chunks(per_pair=2):
-            current, votes, at = self.weights(rows), self.offset_rows(rows), points[rows]
+            current, votes = self.weights(rows), self.offset_rows(rows)
             check_weights(current, rows.start or 0)
-            logs = at @ exponents.T + (shift[rows, None] if isinstance(shift, Tensor) else shift)
-            for group in groups:
-                logs = logs - log_beta(alpha[:, group])
+            logs = torch.zeros_like(current)
+            for groups, points in known:
+                alpha, at = summed(self.concentration, groups), points[rows]
+                logs = logs + at @ (alpha - 1.0).T - log_beta(alpha)
                 if votes is not None:
-                    seen = merge(votes)[:, group]
-                    logs = logs + (seen * at[:, group]).sum(-1, keepdim=True)
-                    logs = logs - log_beta_ratio(alpha[:, group], None, seen)
+                    seen = summed(votes, groups)
+                    logs = logs + (seen * at).sum(-1, keepdim=True) - log_beta_ratio(alpha, None, seen)
             parts.append(_times(current, logs, what, rows.start or 0))
         weights, densities = (torch.cat(column) for column in zip(*parts))
         return weights, densities
 
+    def _totals(self, weights: Tensor, groups: list[list[int]]) -> SnefyRows:
+        """The distribution of some groups among themselves, with listed weights (N, P)."""
+        votes = None if self.offset is None else summed(self.offset, groups)
+        return SnefyRows(Listed(weights, summed(self.concentration, groups)), votes)
+
     def condition(self, shares: KnownShares, n: int, generator: torch.Generator | None) -> tuple[SnefyRows, Tensor]:
         """The proportions of the other shares: exact."""
-
-        def merge(table: Tensor) -> Tensor:
-            return torch.cat([table[:, shares.labels], table[:, shares.others].sum(-1, keepdim=True)], 1)
-
-        points, exponents = torch.cat([shares.values, shares.left[:, None]], 1), merge(self.concentration) - 1.0
-        columns = [list(range(points.shape[1]))]
-        weights, log_p = self._reweighed(log_share(points), columns, merge, exponents, 0.0, "shares")
-        votes = None if self.offset is None else self.offset[:, shares.others]
-        return SnefyRows(Listed(weights, self.concentration[:, shares.others]), votes), log_p
+        groups = [*([r] for r in shares.labels), shares.others]
+        points = torch.cat([shares.values, shares.left[:, None]], 1)
+        weights, log_p = self._given([(groups, log_share(points))], "shares")
+        return self._totals(weights, [[r] for r in shares.others]), log_p
 
     def condition_ratios(self, known: KnownRatios) -> tuple[SnefyRows, Tensor]:
         """The groups' totals, and the log density of the ratios (N,): that of the proportions times their product."""
-        arguments = (known.log_proportions, known.groups, lambda table: table, self.concentration, -known.log_ratios)
-        weights, log_p = self._reweighed(*arguments, "ratios")
-        votes = None if self.offset is None else known.merged(self.offset)
-        return SnefyRows(Listed(weights, known.merged(self.concentration)), votes), log_p
+        logs = known.log_proportions
+        tied = [([[r] for r in group], logs[:, group]) for group in known.groups if len(group) > 1]
+        weights, log_p = self._given(tied, "ratios")
+        return self._totals(weights, known.groups), log_p + logs.sum(-1) - known.log_ratios
 
     # -- Rosenblatt --------------------------------------------------------------------------------------------------
 
@@ -719,19 +701,15 @@ class SnefyRows(SimplexRows):
                 else:
                     columns.append(torch.as_tensor(rows.share_cdf([0], asked)[:, 0], device=self.device))
                 if k < last - 1:
-                    rows = rows._behind(pieces)
+                    rest = list(range(1, rows.n_labels))
+                    rows = rows._totals(rows._given([([[0], rest], pieces)], None)[0], [[r] for r in rest])
             parts.append(torch.stack([*columns, left] if invert else columns, -1))
         return torch.cat(parts)
 
-    def _behind(self, pieces: Tensor) -> SnefyRows:
-        """The proportions behind the first label, given the logarithms of its share and of what is left (N, 2)."""
-        weights, _ = self._reweighed(pieces, [[0, 1]], _first_and_rest, _first_and_rest(self.concentration), 0.0, None)
-        votes = None if self.offset is None else self.offset[:, 1:]
-        return SnefyRows(Listed(weights, self.concentration[:, 1:]), votes)
 
-
-def _first_and_rest(table: Tensor) -> Tensor:
-    return torch.stack([table[:, 0], table[:, 1:].sum(-1)], -1)
+def summed(table: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
+    """Sums of the columns of each group (..., L) -> (..., G)."""
+    return torch.stack([table[..., group].sum(-1) for group in groups], -1)
 
 
 def _times(current: Tensor, logs: Tensor, what: str | None, first_row: int) -> tuple[Tensor, Tensor]:
