@@ -6,11 +6,12 @@ they have memorised. :mod:`snefy_ldl.votes.crowd` has the turns between matrices
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,19 +19,20 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from snefy_ldl._internal.dists import draw_shares
+from snefy_ldl._internal.dists import dist_blocks, draw_shares, rows_of, to_numpy
 from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
-from snefy_ldl._internal.types import Array, Index, NamedTable
-from snefy_ldl._internal.validation import check_number
+from snefy_ldl._internal.types import Array, NamedTable
+from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.datasets.vote_table import VoteTable
-from snefy_ldl.distributions import SimplexDistribution
-from snefy_ldl.errors import InputError, ModelFileError, TableNote
+from snefy_ldl.distributions import SimplexDistribution, SnefySimplex
+from snefy_ldl.distributions.snefy import PairFamily, SnefyRows, Square
+from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.persistence import Asked, save
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, fit_many
 from snefy_ldl.training.data import fit_dirichlet_multinomial
-from snefy_ldl.votes.confusion import Annotators, GroupComparison, fact_matrix, fact_values
+from snefy_ldl.votes.confusion import FEWEST_MEMBERS, Annotators, GroupComparison
 from snefy_ldl.votes.crowd import (
     DRAWS,
     HOLD,
@@ -40,63 +42,87 @@ from snefy_ldl.votes.crowd import (
     Crowd,
     as_draws,
     describe_crowd,
+    first_draws,
     gold_rows,
     round_counts,
     tilt_of,
     weigh_votes,
 )
-from snefy_ldl.votes.likelihood import best_pairs, log_prob_annotated, pair_gains, posterior_moments
+from snefy_ldl.votes.likelihood import (
+    PairMoments,
+    best_pairs,
+    log_prob_annotated,
+    pair_moments,
+    posterior_draws,
+    weighted_quantiles,
+)
+from snefy_ldl.votes.scores import best_point
 
 __all__ = ["AnnotatorLDL"]
 
 #: Fits of the items, and folds of the items in each.
 ROUNDS, FOLDS = 3, 3
+#: Words for whose votes are meant.
+PANEL, LATENT = WORDS = "panel", "latent"
+#: The part of the latent distribution, seen through the average matrix, in the panel's: better on all three sets of
+#: ``benchmarks/annotators.py`` than none and than a half.
+BLEND = 0.25
+#: What predictions are best for.
+Point = Literal["mean", "manhattan", "wasserstein", "error_rate"]
+POINTS = ("mean", "manhattan", "wasserstein", "error_rate")
 #: The models of all rounds but the last: small and quick.
 QUICK: dict[str, Any] = {"epochs": 10, "n_neurons": 32, "n_readouts": 16, "n_members": 1, "guides": None}
 #: Draws behind quantiles of votes; their share below a quantile has a standard error of at most .011.
 QUANTILE_DRAWS = 2048
-#: What names of annotators' arrays start with in a file.
-PEOPLE = "annotator."
+#: Rows whose draws given votes are held at a time.
+POSTERIOR_ROWS = 256
+#: What names of arrays of annotators and of the latent model start with in a file.
+PEOPLE, SECOND = "annotator.", "latent."
 
 
 class AnnotatorLDL(ModelWrapper):
-    """A model of items fitted to single votes, which also learns a confusion matrix for each annotator.
+    """Two models of items fitted to single votes, and a confusion matrix for each annotator.
 
-    A vote of annotator a on an item with label distribution ℓ is for v with probability ``(C_aᵀ ℓ)_v``. The base model
-    predicts ℓ, the *latent* distribution of an item, without what annotators add; the panel's votes are ``C̄ᵀ ℓ``.
+    One model is fitted to the votes as counts: it predicts how the *panel* votes. The other predicts ℓ, the *latent*
+    label distribution of an item, without what annotators add: a vote of annotator a is for v with probability
+    ``(C_aᵀ ℓ)_v``.
 
-    Every prediction takes ``of=``, whose votes are meant:
+    Every answer takes ``of=``, whose votes are meant:
 
     - ``"panel"``, the default: everybody who voted in the fit, each as often as they did;
     - ``"latent"``: nobody's; the item's own label distribution;
-    - the name of an annotator, a list of N names (one per row), or None for somebody new;
-    - facts, ``{"gender": "f", "age": "50+"}``: people of whom these are known, averaged over the other facts.
+    - the name of an annotator, None for somebody new, or a list with one of these, or a list of names, per row;
+    - facts, ``{"gender": "f", "age": 34}``: the mean over the annotators of whom these are true.
 
-    Means and variances are exact for each of them; quantiles of votes come from 2,048 draws per row. ``log_prob``,
-    ``score``, ``entropy``, ``predict_zero`` and ``predict_dist`` are about the latent distribution.
+    The panel and the latent distribution are exact. Shares of other people are ``C_aᵀ ℓ``, times what the panel's model
+    predicts above ``C̄ᵀ ℓ`` of the average matrix: means to first order, quantiles and likelihoods by 2,048 draws.
 
     Args:
-        base: an unfitted model that fits counts; ``SnefyLDL()`` by default.
+        base: an unfitted ``SnefyLDL``.
+        of: whose votes are meant where ``of=`` is not given.
 
     Attributes:
-        model_: the fitted base; its attributes are also those of this model (``label_names_``, ...).
-        annotators_: confusion matrices, agreement, spam scores and groups (:class:`snefy_ldl.votes.Annotators`).
+        model_: the model of the panel; its attributes are also those of this model (``label_names_``, ...).
+        latent_: the model of the latent distributions.
+        annotators_: confusion matrices, agreement, spam scores and facts (:class:`snefy_ldl.votes.Annotators`).
 
     Example:
         >>> from snefy_ldl.datasets import make_annotators
         >>> from snefy_ldl.votes import Votes
         >>> items = make_annotators(n=60, votes=5, n_annotators=8, long_table=True, random_state=0)
         >>> votes = Votes.from_long(items.votes)
-        >>> model = AnnotatorLDL(SnefyLDL(n_neurons=8, epochs=2, random_state=0)).fit(items.X, votes)
-        >>> model.predict(items.X[:2], of=votes.annotators[0]).shape, len(model.annotators_)
+        >>> X = items.X[votes.items]
+        >>> model = AnnotatorLDL(SnefyLDL(n_neurons=8, epochs=2, random_state=0)).fit(X, votes)
+        >>> model.predict(X[:2], of=votes.annotators[0]).shape, len(model.annotators_)
         ((2, 4), 8)
     """
 
     _context: ClassVar[tuple[str, ...]] = ("of",)
+    latent_: Any
     annotators_: Annotators
 
-    def __init__(self, base: Any = None) -> None:
-        self.base = base
+    def __init__(self, base: Any = None, of: Any = "panel") -> None:
+        self.base, self.of = base, of
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 
@@ -111,7 +137,8 @@ class AnnotatorLDL(ModelWrapper):
         """Fit to single votes.
 
         Args:
-            X: features, one row per item in the order of ``votes.items``.
+            X: features, one row per item: by name if X is a DataFrame whose index names the items, otherwise in the
+                order of ``votes.items``.
             votes: who voted for what on which item (:class:`snefy_ldl.votes.Votes`).
             gold: items whose label, or label distribution (L,), is known, by name: ``{"item 7": "cat"}``.
             trusted: names of annotators who are known to be careful.
@@ -121,115 +148,210 @@ class AnnotatorLDL(ModelWrapper):
 
         Raises:
             InputError: X, votes, gold items or trusted annotators do not fit each other.
+
+        Warns:
+            TableNote: items without votes are left out.
         """
-        if not isinstance(votes, VoteTable):
-            raise InputError(f"votes must be snefy_ldl.votes.Votes, with annotators; got {type(votes).__name__}.")
+        votes = self._aligned(X, votes)
         X = as_rows(X)
         if not len(votes.annotators) or not (votes.annotator >= 0).any():
             raise InputError("the votes do not name who cast them; fit SnefyLDL().fit(X, counts=votes.counts).")
-        if count_rows(X) != len(votes.items):
-            raise InputError(
-                f"X has {count_rows(X)} rows, the votes are on {len(votes.items)} items; give one row per item, in the "
-                "order of votes.items."
-            )
         truth = gold_rows(votes, gold or {})
         rows = np.flatnonzero(np.bincount(votes.item, minlength=len(votes.items)))
+        if missing := len(votes.items) - len(rows):
+            words = f"{missing} of {len(votes.items)} items have no vote and were left out of the fit."
+            warnings.warn(TableNote(words), stacklevel=2)
         place = {int(row): k for k, row in enumerate(rows)}
         known = {place[row]: shares for row, shares in truth.items() if row in place}
         where = {name: a for a, name in enumerate(votes.annotators)}
         names = list(trusted or ())
         if strangers := [name for name in names if name not in where]:
             raise InputError(f"trusted annotator {strangers[0]!r} has no vote.")
-        ballots, facts = Ballots.of(votes, rows), dict(votes.facts or {})
+        ballots = Ballots.of(votes, rows)
         crowd = Crowd(
             ballots,
             np.array([where[name] for name in names], dtype=np.intp),
             HOLD_WITH_TRUTH if known or names else HOLD,
-            fact_matrix(facts, fact_values(facts)) if facts else None,
         )
         base = SnefyLDL() if self.base is None else clone(self.base)
-        seed = seed_from(getattr(base, "random_state", None))
+        if not isinstance(base, SnefyLDL):
+            raise InputError(f"AnnotatorLDL takes a SnefyLDL; got {type(base).__name__}.")
+        seed = seed_from(base.random_state)
         items = X if len(rows) == count_rows(X) else take_rows(X, rows)
         counts, item_mean = _take_turns(_quick(base), items, list(votes.label_names), crowd, known, seed)
-        has = np.flatnonzero(counts.sum(1) > 0)
-        if "random_state" in base.get_params(deep=False):
-            base.set_params(random_state=derive_seed(seed, 40) % 2**31)
-        self.model_ = base.fit(take_rows(items, has), counts=NamedTable.of(counts[has], votes.label_names))
-        self.annotators_ = describe_crowd(crowd, votes, ballots, facts, item_mean)
+        self.model_ = base.fit(items, counts=NamedTable.of(votes.counts[rows], votes.label_names))
+        latent = clone(base).set_params(random_state=derive_seed(seed, 40) % 2**31)
+        with warnings.catch_warnings():  # the panel's fit has said what is odd about the table
+            warnings.simplefilter("ignore", TableNote)
+            self.latent_ = latent.fit(items, counts=NamedTable.of(counts, votes.label_names))
+        self.annotators_ = describe_crowd(crowd, votes, ballots, dict(votes.facts or {}), item_mean)
         return self
+
+    def _aligned(self, X: Any, votes: VoteTable) -> VoteTable:
+        """The votes with their items in the order of the rows of X."""
+        if not isinstance(votes, VoteTable):
+            raise InputError(
+                f"votes must be snefy_ldl.Votes, with annotators; got {type(votes).__name__}. A table with one vote "
+                "per row becomes one by Votes.from_long(table, item=..., annotator=..., label=...)."
+            )
+        votes = votes.on_rows_of(X)
+        if count_rows(as_rows(X)) != len(votes.items):
+            raise InputError(
+                f"X has {count_rows(as_rows(X))} rows, the votes are on {len(votes.items)} items; give one row per "
+                "item, in the order of votes.items."
+            )
+        return votes
 
     # -- predictions -------------------------------------------------------------------------------------------------
 
-    def _blocks(self, X: Any, what: str = "predict", of: Any = "panel", **context: Any) -> Iterator[tuple[slice, Any]]:
+    def _blocks(self, X: Any, what: str = "predict", **context: Any) -> Iterator[tuple[slice, Any]]:
         check_is_fitted(self)
-        matrices = self._matrices(of)
-        if matrices is not None and matrices.ndim == 3 and len(matrices) != count_rows(as_rows(X)):
-            raise InputError(f"of holds {len(matrices)} names; give one, or one per row ({count_rows(as_rows(X))}).")
-        for block, dist in self.model_._blocks(X, what):
+        of = context.get("of", self.of)
+        matrices = None if isinstance(of, str) and of in WORDS else self._matrices(of, count_rows(as_rows(X)))
+        for block, panel, latent in self._both(X):
             if matrices is None:
-                yield block, dist
+                yield block, panel if of == PANEL else latent
             else:
-                yield block, VoteShares(dist, torch.as_tensor(matrices if matrices.ndim == 2 else matrices[block]))
+                yield block, self._votes(panel, latent, matrices if matrices.ndim == 2 else matrices[block])
 
-    def _matrices(self, of: Any) -> Array | None:
-        """From latent labels to votes: one matrix (L, L), one per row (N, L, L), or None for the identity."""
+    def _both(self, X: Any) -> Iterator[tuple[slice, Any, Any]]:
+        """Some rows at a time with the distributions of the panel's votes and of latent labels."""
+        X = as_rows(X)
+        for (block, panel), (_, latent) in zip(dist_blocks(self.model_, X), dist_blocks(self.latent_, X)):
+            yield block, blend(panel, latent, self.annotators_.panel_matrix), latent
+
+    def _votes(self, panel: Any, latent: Any, matrices: Array) -> VoteShares:
+        """Votes of people, raised by the panel's mean over the latent one's seen through the average matrix."""
+        average = latent.mean.double() @ torch.as_tensor(self.annotators_.panel_matrix, device=latent.device)
+        return VoteShares(latent, torch.as_tensor(matrices), panel.mean.double() / average)
+
+    def _matrices(self, of: Any, n_rows: int) -> Array:
+        """From latent labels to votes: one matrix (L, L), or one per row (N, L, L)."""
         people = self.annotators_
-        if isinstance(of, str) and of == "latent":
-            return None
-        if isinstance(of, str) and of == "panel":
+        if isinstance(of, Mapping) and (size := len(people.members(of))) < FEWEST_MEMBERS:
+            words = (
+                f"{size} annotator(s) with {dict(of)}: a mean over so few says more about persons than about groups."
+            )
+            warnings.warn(TableNote(words), stacklevel=2)
+        if isinstance(of, str) and of == PANEL:
             return people.panel_matrix
-        if isinstance(of, Mapping):
-            return people.group_matrix(of)
-        if isinstance(of, (list, tuple, np.ndarray)):
-            return np.asarray(people.matrices[[people.number(name) for name in of]])
-        return people.matrix(of)
+        if not isinstance(of, (list, tuple, np.ndarray)):
+            return people.matrix(of)
+        if len(of) != n_rows:
+            raise InputError(f"of holds {len(of)} names; give one, or one per row ({n_rows}).")
+        return np.stack([people.matrix(name) for name in of])
 
-    def log_prob(self, X: Any, D: Any = None, *, counts: Any = None) -> Array:  # type: ignore[override]
-        """Log density of latent label distributions, or log probability of counts of careful votes.
+    def predict_dist(self, X: Any, **context: Any) -> Any:
+        """The predicted distributions: of the panel and of latent labels, exact torch distributions.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+            context: ``of=``, whose votes are meant.
+
+        Returns:
+            Batch (N,). Of other people's votes mean, covariance, draws and quantiles are known (:class:`VoteShares`).
+
+        Raises:
+            NotFittedError: before a fit.
+        """
+        check_is_fitted(self)
+        of = context.get("of", self.of)
+        panel, latent = self.model_.predict_dist(X), self.latent_.predict_dist(X)
+        if isinstance(of, str) and of == LATENT:
+            return latent
+        panel = blend(panel, latent, self.annotators_.panel_matrix)
+        if isinstance(of, str) and of == PANEL:
+            return panel
+        return self._votes(panel, latent, self._matrices(of, len(latent)))
+
+    def predict(self, X: Any, *, point: Point = "mean", votes: int | None = None, **context: Any) -> Any:
+        """Expected shares of votes, or the shares that are best for a measure of observed votes.
+
+        Observed shares of few votes are coarse, and the best prediction depends on how many there are: of six votes on
+        a mostly harmless text the most probable share is zero.
+
+        Args:
+            X: features (N, d), as ``fit`` took them.
+            point: "mean", best for cross-entropy and squared errors; "manhattan", "wasserstein" (labels in order) or
+                "error_rate", the point with the smallest expected value of that measure.
+            votes: how many votes an observed share is made of; by default as many as an item had in the fit, and one
+                of a single annotator.
+            context: ``of=``, whose votes are meant.
+
+        Returns:
+            (N, L), rows that sum to one; a DataFrame if the labels came in one.
+
+        Raises:
+            InputError: X does not fit the model, or the point is not known.
+        """
+        check_choice("point", point, POINTS)
+        if point == "mean":
+            return super().predict(X, **context)
+        of = context.get("of", self.of)
+        several = isinstance(of, Mapping) or (isinstance(of, str) and of in WORDS)
+        each = check_count("votes", votes or (int(self.annotators_.votes_per_item) if several else 1))
+        parts = []
+        for _, dist in self._asked(X, "predict", {"of": of}):
+            draws = dist.sample((QUANTILE_DRAWS,), torch.Generator(dist.device).manual_seed(0))
+            parts.append(best_point(to_numpy(draws), point, each))
+        return self._named(np.concatenate(parts), X)
+
+    def log_prob(self, X: Any, D: Any = None, *, counts: Any = None, **context: Any) -> Array:
+        """Log density of label distributions, or log probability of numbers of votes.
 
         Args:
             X: features (N, d).
-            D: label distributions (N, L).
+            D: label distributions (N, L), of the panel's votes or of latent labels.
             counts: votes (N, L) instead.
+            context: ``of=``, whose votes they are; of people by 2,048 draws. :meth:`log_prob_votes` is about votes
+                whose annotators are known one by one.
 
         Returns:
-            (N,); :meth:`log_prob_votes` is about the votes of known annotators.
+            (N,).
+
+        Raises:
+            InputError: a density is asked of people's shares, which have none in closed form.
         """
-        check_is_fitted(self)
-        return np.asarray(self.model_.log_prob(X, D, counts=counts))
+        return super().log_prob(X, D, counts=counts, **context)
 
     def compare_groups(
         self, X: Any, fact: str, confidence_level: float = 0.9, random_state: Any = 0
     ) -> GroupComparison:
         """How groups of annotators differ on these items, with intervals, and a test whether they differ at all.
 
+        A group's shares are ``predict(X, of={fact: value}).mean(0)``; the intervals are those of
+        :meth:`snefy_ldl.votes.Annotators.compare`.
+
         Args:
             X: features (N, d) of the items to compare votes on.
             fact: whose values make the groups.
             confidence_level: of the intervals.
-            random_state: seed of permutations and resamples.
+            random_state: seed of the permutations.
 
         Returns:
             The comparison; it prints as a table.
 
         Raises:
-            InputError: the fact is not known.
+            InputError: the fact is not known, or has one value only.
         """
-        mean = np.asarray(self.predict(X, of="latent")).mean(0)
-        return self.annotators_.compare_groups(fact, mean, confidence_level, random_state)
+        check_is_fitted(self)
+        people = self.annotators_
+        with warnings.catch_warnings():  # the comparison prints the sizes
+            warnings.simplefilter("ignore", TableNote)
+            shares = [np.asarray(self.predict(X, of={fact: value})).mean(0) for value in people.groups(fact)]
+        panel = np.asarray(self.predict(X, of=PANEL)).mean(0)
+        return people.compare(fact, np.array(shares), panel, confidence_level, random_state)
 
     # -- votes -------------------------------------------------------------------------------------------------------
 
-    def _factors(self, X: Any, votes: VoteTable) -> Array:
-        """Columns of confusion matrices (V, L), one per vote."""
+    def _checked(self, X: Any, votes: VoteTable) -> tuple[VoteTable, Array]:
+        """The votes in the order of the rows of X, and columns of confusion matrices (V, L), one per vote."""
         check_is_fitted(self)
-        people = self.annotators_
-        if count_rows(as_rows(X)) != len(votes.items):
-            raise InputError(f"X must have one row per item of the votes: {len(votes.items)}.")
+        people, votes = self.annotators_, self._aligned(X, votes)
         if list(votes.label_names) != people.label_names:
             raise InputError(f"votes are for {votes.label_names}, the model's labels are {people.label_names}.")
         matrices = [people.matrix(name if name in people else None) for name in (*votes.annotators, None)]
-        return np.asarray(np.stack(matrices)[votes.annotator, :, votes.label])
+        return votes, np.asarray(np.stack(matrices)[votes.annotator, :, votes.label])
 
     def log_prob_votes(self, X: Any, votes: VoteTable) -> Array:
         """Log probability of each item's votes, by who cast them.
@@ -247,31 +369,68 @@ class AnnotatorLDL(ModelWrapper):
         Raises:
             InputError: X, items or labels do not fit.
         """
-        factors, answer = self._factors(X, votes), np.zeros(len(votes.items))
-        for block, dist in self.model_._blocks(X):
-            inside = (votes.item >= block.start) & (votes.item < block.stop)
-            answer[block] = log_prob_annotated(dist, votes.item[inside] - block.start, factors[inside])
+        votes, factors = self._checked(X, votes)
+        answer, who = np.zeros(len(votes.items)), [*votes.annotators, None]
+        matrices = [self.annotators_.matrix(name if name in self.annotators_ else None) for name in who]
+        for block, panel, latent in self._both(X):
+            inside = np.flatnonzero((votes.item >= block.start) & (votes.item < block.stop))
+            item, voter = votes.item[inside] - block.start, votes.annotator[inside]
+            answer[block] = log_prob_annotated(latent, item, factors[inside])
+            seen = self._votes(panel, latent, self.annotators_.panel_matrix)
+            lift, mean = to_numpy(seen.lift), to_numpy(latent.mean)
+            raised = [lift[row] * (mean[row] @ matrices[a]) for row, a in zip(item, voter)]
+            more = np.log([lift[row, v] / one.sum() for row, v, one in zip(item, votes.label[inside], raised)])
+            answer[block] += np.bincount(item, more, len(lift))
         return answer
 
-    def predict_given_votes(self, X: Any, votes: VoteTable) -> tuple[Array, Array]:
-        """The latent distribution of each item given its features and its votes so far, by who cast them.
+    def _posterior(self, X: Any, votes: VoteTable, of: Any) -> Iterator[tuple[slice, Array, Array, Array, Array]]:
+        """For some rows at a time, latent draws (b, S, L), their weights (b, S), shares of votes and their prior mean.
+
+        Draws have weights by the votes so far; the prior mean is exact where the shares' mean is.
+        """
+        votes, factors = self._checked(X, votes)
+        latent_only = isinstance(of, str) and of == LATENT
+        matrices = self._matrices(PANEL if latent_only else of, len(votes.items))
+        for block, panel, latent in self._both(X):
+            for start in range(block.start, block.stop, POSTERIOR_ROWS):
+                rows = slice(start, min(start + POSTERIOR_ROWS, block.stop))
+                here = np.arange(rows.start, rows.stop) - block.start
+                part = rows_of(latent, here)
+                inside = (votes.item >= rows.start) & (votes.item < rows.stop)
+                draws, weights = posterior_draws(part, votes.item[inside] - rows.start, factors[inside])
+                if latent_only:
+                    yield rows, draws, weights, draws, to_numpy(part.mean)
+                    continue
+                seen = self._votes(rows_of(panel, here), part, matrices if matrices.ndim == 2 else matrices[rows])
+                moved = seen.of_shares(torch.as_tensor(draws.transpose(1, 0, 2), device=part.device))
+                yield rows, draws, weights, to_numpy(moved).transpose(1, 0, 2), to_numpy(seen.mean)
+
+    def predict_given_votes(self, X: Any, votes: VoteTable, *, alpha: Any = None, **context: Any) -> tuple[Array, ...]:
+        """Shares of votes of each item given its features and its votes so far, by who cast them.
 
         Args:
             X: features (N, d), one row per item of the votes.
             votes: of annotators known or new.
+            alpha: levels of quantiles (A,) to return, too.
+            context: ``of=``, whose further votes are meant; the panel's by default.
 
         Returns:
-            Mean (N, L) and covariance (N, L, L) of each item's label distribution.
+            Mean (N, L) and covariance (N, L, L) of each item's shares; quantiles (N, L, A) on request.
 
         Raises:
             InputError: X, items or labels do not fit.
         """
-        factors, parts = self._factors(X, votes), []
-        for block, dist in self.model_._blocks(X):
-            inside = (votes.item >= block.start) & (votes.item < block.stop)
-            parts.append(posterior_moments(dist, votes.item[inside] - block.start, factors[inside]))
-        mean, covariance = zip(*parts)
-        return np.concatenate(mean), np.concatenate(covariance)
+        parts = []
+        for _, _, weights, shares, prior in self._posterior(X, votes, context.get("of", self.of)):
+            mean = np.einsum("ns,nsk->nk", weights, shares)
+            apart = shares - mean[:, None]
+            answer = [mean, np.einsum("ns,nsk,nsl->nkl", weights, apart, apart)]
+            exact = weights.max(1) == weights.min(1)  # no votes
+            answer[0] = np.where(exact[:, None], prior, mean)
+            if alpha is not None:
+                answer.append(weighted_quantiles(shares, weights, np.atleast_1d(alpha)))
+            parts.append(answer)
+        return tuple(np.concatenate(part) for part in zip(*parts))
 
     def next_vote(
         self,
@@ -279,6 +438,7 @@ class AnnotatorLDL(ModelWrapper):
         votes: VoteTable,
         n: int = 1,
         *,
+        objective: Literal["panel", "majority", "latent"] = "panel",
         available: Any = None,
         costs: Mapping[Any, float] | None = None,
         target_error: float = 0.0,
@@ -288,21 +448,23 @@ class AnnotatorLDL(ModelWrapper):
     ) -> Any:
         """The next n votes to ask for: pairs of an item and whom to ask about it, the most valuable first.
 
-        A vote of annotator a on an item with mean m and covariance Σ lowers the expected squared error of its mean by
-        ``Σ_v |Σ c_v|² / (c_v · m)``, with ``c_v`` the columns of ``C_a``: people whose votes depend little on the item
-        are worth little, and are asked only if they are cheap.
+        With m and Σ the mean and covariance of latent labels ℓ, and Τ the covariance of the shares in question with ℓ,
+        a vote of annotator a lowers their expected squared error by ``Σ_v |Τ c_v|² / (c_v · m)``, with ``c_v`` the
+        columns of ``C_a``, and takes ``Σ_v (Τ c_v)(Σ c_v)ᵀ / (c_v · m)`` from Τ: votes on one item count less and less.
 
         Args:
             X: features (N, d), one row per item of the votes.
             votes: votes so far with their annotators.
             n: votes to allocate.
+            objective: what becomes more certain: "panel" and "latent", the squared error of these shares; "majority",
+                how probably the panel's most frequent label is another one.
             available: which annotator may be asked about which item (N, A), A as in ``annotators_``; by default
                 everybody about everything that they have not voted on.
             costs: what a vote of each annotator costs, by name; 1 by default. Gains are divided by it.
-            target_error: the stopping rule: items whose expected squared error is at most this get no more votes. Fewer
-                than n pairs, or none, are returned then.
-            max_per_item: how many of the n votes one item may get.
-            max_per_annotator: how many of them one annotator may get; None for any number.
+            target_error: the stopping rule: items whose expected error is at most this get no more votes. Fewer than n
+                pairs, or none, are returned then.
+            max_per_item: how many of the n votes one item may get; 1 for the majority.
+            max_per_annotator: how many of them one annotator may get; by default twice an equal part.
             return_values: also return what each vote is worth.
 
         Returns:
@@ -311,22 +473,26 @@ class AnnotatorLDL(ModelWrapper):
         Raises:
             InputError: n, costs, votes or the target are not what they must be.
         """
-        mean, covariance = self.predict_given_votes(X, votes)
-        people = self.annotators_
+        check_choice("objective", objective, ("panel", "majority", "latent"))
+        check_number("target_error", target_error)
+        n, each = check_count("n", n), check_count("max_per_item", max_per_item)
+        if objective == "majority" and each > 1:
+            raise InputError('objective="majority" values one vote per item; ask again once it is there.')
+        votes, people = self._aligned(X, votes), self.annotators_
         cost = np.ones(len(people))
         for name, price in (costs or {}).items():
             cost[people.number(name)] = check_number(f"cost of {name!r}", price, strict=True)
-        check_number("target_error", target_error)
-        if not isinstance(n, (int, np.integer)) or n < 1:
-            raise InputError(f"n must be a whole number from 1; got {n!r}.")
-        gains = pair_gains(mean, covariance, people.matrices) / cost  # (N, A)
-        if available is not None:
-            gains = np.where(np.asarray(available, dtype=bool), gains, -1.0)
+        parts = []
+        for _, draws, weights, shares, _ in self._posterior(X, votes, LATENT if objective == LATENT else PANEL):
+            parts.append(pair_moments(draws, weights, shares, objective == "majority"))
+        moments = PairMoments(*(np.concatenate(part) for part in zip(*parts)))
+        free = np.ones((len(votes.items), len(people)), dtype=bool)
+        free &= np.asarray(True if available is None else available, dtype=bool)
         for row, who in zip(votes.item, votes.annotator):
             if who >= 0 and votes.annotators[who] in people:
-                gains[row, people.number(votes.annotators[who])] = -1.0
-        gains[np.trace(covariance, axis1=1, axis2=2) <= target_error] = -1.0
-        rows, whom, values = best_pairs(gains, int(n), max_per_item, max_per_annotator)
+                free[row, people.number(votes.annotators[who])] = False
+        most = check_count("max_per_annotator", max_per_annotator or -(-2 * n // max(int(free.any(0).sum()), 1)))
+        rows, whom, values = best_pairs(moments, people.matrices, cost, free, n, each, most, target_error)
         pairs = [(votes.items[row], people.names[a]) for row, a in zip(rows, whom)]
         return (pairs, values) if return_values else pairs
 
@@ -342,47 +508,53 @@ class AnnotatorLDL(ModelWrapper):
             The folder.
 
         Raises:
-            ModelFileError: the base is no SnefyLDL.
             NotFittedError: before a fit.
         """
         check_is_fitted(self)
-        if not isinstance(self.model_, SnefyLDL):
-            raise ModelFileError(f"an AnnotatorLDL around a {type(self.model_).__name__} cannot be saved.")
         return save(self, "AnnotatorLDL", folder)
 
     def pack(self, arrays: dict[str, Any]) -> dict[str, Any]:
         """What JSON holds of the model; its arrays are put into a dict (:mod:`snefy_ldl.persistence`)."""
         plain, tables = self.annotators_.pack()
+        second: dict[str, Any] = {}
+        latent = self.latent_.pack(second)
         arrays |= {f"{PEOPLE}{name}": table for name, table in tables.items()}
-        return {**self.model_.pack(arrays), "annotators": plain}
+        arrays |= {f"{SECOND}{name}": table for name, table in second.items()}
+        return {**self.model_.pack(arrays), "annotators": plain, "latent": latent}
 
     @classmethod
     def unpack(cls, config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -> AnnotatorLDL:
         """The model that :meth:`pack` packed."""
-        names = [name for name in arrays if name.startswith(PEOPLE)]
-        tables = {name.removeprefix(PEOPLE): arrays.pop(name).numpy() for name in names}
+
+        def taken(start: str) -> dict[str, Any]:
+            return {name.removeprefix(start): arrays.pop(name) for name in [*arrays] if name.startswith(start)}
+
+        tables, second = {name: value.numpy() for name, value in taken(PEOPLE).items()}, taken(SECOND)
         model = cls(SnefyLDL.unpack(config, arrays, asked))
         model.model_, model.annotators_ = model.base, Annotators.unpack(config["annotators"], tables)
+        model.latent_ = SnefyLDL.unpack(config["latent"], second, asked)
         return model
 
 
 @dataclass(frozen=True)
 class VoteShares:
-    """Shares of votes ``C ᵀℓ`` of items whose latent label distributions ℓ are predicted.
+    """Shares of votes ``q ∝ (Cᵀ ℓ) r`` of items whose latent label distributions ℓ are predicted.
 
     Args:
         latent: distributions of ℓ, batch (N,).
         matrix: C, from latent labels to votes: (L, L), or one per row (N, L, L).
+        lift: r, a factor for each share (N, L).
 
     Example:
         >>> from snefy_ldl import SnefySimplex
         >>> latent = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.tensor([[3.0, 1.0]]).double())
-        >>> VoteShares(latent, torch.tensor([[0.9, 0.1], [0.1, 0.9]]).double()).mean
+        >>> VoteShares(latent, torch.tensor([[0.9, 0.1], [0.1, 0.9]]).double(), torch.ones(1, 2)).mean
         tensor([[0.7000, 0.3000]], dtype=torch.float64)
     """
 
     latent: SimplexDistribution
     matrix: Tensor
+    lift: Tensor
 
     def __len__(self) -> int:
         return len(self.latent)
@@ -392,20 +564,24 @@ class VoteShares:
         """Where its numbers are."""
         return self.latent.device
 
-    def _moved(self, shares: Tensor) -> Tensor:
-        """Votes of shares (..., N, L)."""
-        return (shares.double()[..., None, :] @ self.matrix.to(shares.device))[..., 0, :]
+    def of_shares(self, shares: Tensor) -> Tensor:
+        """Votes (..., N, L) of latent shares (..., N, L)."""
+        moved = (shares.double()[..., None, :] @ self.matrix.to(shares.device))[..., 0, :] * self.lift
+        return moved / moved.sum(-1, keepdim=True)
 
     @property
     def mean(self) -> Tensor:
-        """(N, L)."""
-        return self._moved(self.latent.mean)
+        """(N, L), to first order."""
+        return self.of_shares(self.latent.mean)
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """(N, L, L)."""
-        matrix = self.matrix.to(self.device)
-        return matrix.mT @ self.latent.covariance_matrix.double() @ matrix
+        """(N, L, L), to first order."""
+        mean, matrix = self.mean, self.matrix.to(self.device)
+        total = ((self.latent.mean.double()[:, None, :] @ matrix)[:, 0] * self.lift).sum(-1)[:, None, None]
+        slope = (torch.diag_embed(self.lift) - self.lift[:, :, None] * mean[:, None, :]) / total
+        slope = matrix @ slope
+        return slope.mT @ self.latent.covariance_matrix.double() @ slope
 
     @property
     def variance(self) -> Tensor:
@@ -418,21 +594,68 @@ class VoteShares:
 
     def sample(self, shape: tuple[int, ...], generator: Any = None) -> Tensor:
         """Draws (*shape, N, L)."""
-        return self._moved(self.latent.sample(shape, generator))
+        return self.of_shares(self.latent.sample(shape, generator))
+
+    def draws(self) -> Tensor:
+        """Draws, the same for every call (S, N, L)."""
+        return self.sample((QUANTILE_DRAWS,), torch.Generator(self.device).manual_seed(0))
 
     def quantiles(self, levels: Any) -> Tensor:
-        """Quantiles of each share by draws, the same for every call (N, L, A)."""
-        generator = torch.Generator(self.device).manual_seed(0)
-        draws = self.sample((QUANTILE_DRAWS,), generator)
+        """Quantiles of each share by draws (N, L, A)."""
+        draws = self.draws()
         return torch.quantile(draws, torch.as_tensor(levels, dtype=draws.dtype, device=draws.device), 0).movedim(0, -1)
+
+    def double(self) -> VoteShares:
+        """Itself."""
+        return self
+
+    def log_prob_counts(self, counts: Any) -> Tensor:
+        """Log probability of numbers of votes (N, L), by draws."""
+        k = torch.nan_to_num(torch.as_tensor(counts, dtype=torch.float64, device=self.device))
+        logs = (k * self.draws().clamp_min(1e-300).log()).sum(-1).logsumexp(0) - math.log(QUANTILE_DRAWS)
+        return logs + torch.lgamma(k.sum(-1) + 1.0) - torch.lgamma(k + 1.0).sum(-1)
+
+    def log_prob(self, shares: Any) -> Tensor:
+        """Refused."""
+        raise InputError('shares of people\'s votes have no density in closed form; ask of="panel", or give counts=.')
+
+    log_prob_known = log_prob
 
     def prob_zero(self) -> Tensor:
         """Nobody's share of votes is exactly zero (N, L)."""
         return torch.zeros_like(self.mean)
 
     def entropy(self, *settings: Any, **more: Any) -> Any:
-        """That of the latent distributions."""
-        return self.latent.entropy(*settings, **more)
+        """Refused."""
+        raise InputError('shares of people\'s votes have no entropy in closed form; ask of="panel" or of="latent".')
+
+
+def blend(panel: SnefySimplex, latent: SnefySimplex, matrix: Array) -> SnefySimplex:
+    """The panel's distribution, with a part :data:`BLEND` of the latent one seen through the average matrix.
+
+    Exponents become ``((1 + 2 w) C̄ - 1) / 2``, so the mean of each Dirichlet, ``α / α_0``, becomes ``C̄ᵀ α / α_0``.
+
+    Args:
+        panel: distributions of the model that is fitted to counts, batch (N,).
+        latent: those of latent labels, with as many neurons.
+        matrix: C̄ (L, L).
+
+    Returns:
+        Batch (N,), of the same family.
+    """
+    first, rows = panel.rows.square, latent.rows
+    exponents = 0.5 * (
+        (1.0 + 2.0 * rows.family.exponents.double()) @ torch.as_tensor(matrix, device=panel.device) - 1.0
+    )
+    second = rows.same_weights(exponents)
+    readouts = [square.family.readout.double() for square in (first, second)]
+    most = max(readout.shape[1] for readout in readouts)
+    padded = [torch.nn.functional.pad(readout, (0, 0, 0, most - readout.shape[1])) for readout in readouts]
+    family = PairFamily(torch.cat([first.family.exponents.double(), exponents]), torch.cat(padded))
+    scale = torch.cat([first.log_scale.double(), second.log_scale.double()], 1)
+    members = [first.log_members.double() + math.log1p(-BLEND), second.log_members.double() + math.log(BLEND)]
+    joined = SnefyRows(Square(family, scale, torch.cat(members, 1)), None)
+    return panel._like(joined)
 
 
 # -- the turns of the fit ----------------------------------------------------------------------------------------------
@@ -453,23 +676,20 @@ def _take_turns(
     ballots = crowd.ballots
     raw = ballots.counts()
     most = int(raw.sum(1).max())
-    prior = fit_dirichlet_multinomial(raw)
-    tilt = tilt_of(raw, most)
-    alpha = prior + (0.0 if tilt is None else tilt)
-    drawn = rng.standard_gamma(np.broadcast_to(alpha, raw.shape)[:, None, :], (len(raw), DRAWS, len(prior)))
-    draws = as_draws(drawn / drawn.sum(-1, keepdims=True), tilt)
+    draws = first_draws(raw, fit_dirichlet_multinomial(raw), rng)
     for turn in range(ROUNDS + 1):
         for row, shares in gold.items():
             draws.values[row] = shares
         for _ in range(TURNS):
             latent, others, _ = weigh_votes(draws, ballots, crowd.factors())
             crowd.learn(latent, others, learn_strength=turn > 0)
-        if turn > 0:
-            crowd.learn_effects()
         _, _, evidence = weigh_votes(draws, ballots, crowd.factors())
         for row, shares in gold.items():
             evidence[row] = raw[row].sum() * shares
         counts = round_counts(evidence, rng)
+        for row in np.flatnonzero(counts.sum(1) == 0):  # no item is dropped
+            chance = evidence[row] + 1e-6 * raw[row]
+            counts[row, rng.choice(len(chance), p=chance / chance.sum())] = 1.0
         if turn < ROUNDS:
             tilt = tilt_of(evidence, most)
             values = _cross_fitted(quick, X, NamedTable.of(counts, labels), tilt, derive_seed(seed, 50 + turn))
@@ -480,12 +700,11 @@ def _take_turns(
 def _cross_fitted(quick: SnefyLDL, X: Any, counts: Array, tilt: Array | None, seed: int) -> Array:
     """Draws of every item's label distribution (N, S, L), by models that have not seen its votes."""
     fold = np.random.default_rng(seed).permutation(len(counts)) % FOLDS
-    has: Index = np.flatnonzero(counts.sum(1) > 0)
     params = [{"random_state": derive_seed(seed, k) % 2**31} for k in range(FOLDS)]
-    splits = [np.flatnonzero(fold[has] != k) for k in range(FOLDS)]
+    splits = [np.flatnonzero(fold != k) for k in range(FOLDS)]
     with warnings.catch_warnings():  # the last fit tells what is odd about the table
         warnings.simplefilter("ignore", TableNote)
-        models = fit_many(quick, take_rows(X, has), None, splits, params, counts=counts[has], n_jobs=1)
+        models = fit_many(quick, X, None, splits, params, counts=counts, n_jobs=1)
     values = np.empty((len(counts), DRAWS, counts.shape[1]))
     for k, model in enumerate(models):
         rows = np.flatnonzero(fold == k)

@@ -8,12 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from scipy.stats import betabinom
 
 from snefy_ldl import SnefySimplex
 from snefy_ldl.errors import InputError
 from snefy_ldl.votes import PartialCounts
-from snefy_ldl.votes.allocation import beta_binomial
 from snefy_ldl.votes.scores import (
     brier_score,
     calibrate_counts,
@@ -64,13 +62,6 @@ def test_brier_is_the_mean_over_single_votes() -> None:
         brier_score(mean[:2], counts)
 
 
-def test_beta_binomial_equals_scipy() -> None:
-    a, b = np.array([0.3, 2.0, 50.0]), np.array([4.0, 2.0, 0.7])
-    for n in (0, 1, 12):
-        expected = betabinom.pmf(np.arange(n + 1)[:, None], n, a, b)
-        np.testing.assert_allclose(beta_binomial(a, b, n), expected, rtol=1e-9)
-
-
 @pytest.mark.parametrize("seen", [False, True])
 def test_predictive_cdf_by_enumeration(snefy: Callable[..., SnefySimplex], seen: bool) -> None:
     dist = snefy(3, batch=(2,), members=2)
@@ -84,7 +75,7 @@ def test_predictive_cdf_by_enumeration(snefy: Callable[..., SnefySimplex], seen:
             for side in (0, 1):
                 limit = counts[row, label] + side
                 below = sum(p for p, k in zip(chance, every) if k[label] < limit)
-                assert found[row, label, side] == pytest.approx(below, abs=1e-10)
+                assert found[row, label, side] == pytest.approx(below, abs=0.05)  # 1,024 draws
 
 
 def test_calibration_tells_right_laws_from_wrong_ones(snefy: Callable[..., SnefySimplex]) -> None:
@@ -134,7 +125,7 @@ def test_scores_with_labels_that_were_not_on_offer(snefy: Callable[..., SnefySim
     cdf = predictive_cdf(dist, counts)
     assert np.isnan(cdf[[0, 2], 1]).all()
     # two labels only: fewer than k votes for one are more than n - k for the other
-    np.testing.assert_allclose(cdf[0, 0, 0], 1.0 - cdf[0, 2, 1], atol=1e-12)
+    np.testing.assert_allclose(cdf[0, 0, 0], 1.0 - cdf[0, 2, 1], atol=1e-9)
     np.testing.assert_allclose(
         brier_score([[0.2, 0.5, 0.3]], [[4.0, np.nan, 2.0]]), brier_score([[0.4, 0.6]], [[4, 2]])
     )
@@ -143,23 +134,10 @@ def test_scores_with_labels_that_were_not_on_offer(snefy: Callable[..., SnefySim
 # -- very many votes --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("label", [0, 1, 2])
-def test_cdf_of_many_votes_equals_the_table(
-    snefy: Callable[..., SnefySimplex], monkeypatch: pytest.MonkeyPatch, label: int
-) -> None:
-    dist = snefy(3, batch=(7,), concentration=(0.4, 30.0), seed=4)
-    first = np.array([0, 1, 2, 40, 700, 1999, 2000])
-    table = np.zeros((7, 3))
-    table[:, label], table[:, (label + 1) % 3] = first, 2000 - first
-    exact = predictive_cdf(dist, table)
-    monkeypatch.setattr("snefy_ldl.votes.scores.MOST_TABULATED", 1999)
-    np.testing.assert_allclose(predictive_cdf(dist, table), exact, atol=1e-4)
-
-
 def test_a_billion_votes_are_scored(snefy: Callable[..., SnefySimplex]) -> None:
     dist = snefy(3, batch=(5,))
     shares = dist.sample((1,), torch.Generator().manual_seed(0))[0].numpy()
     counts = np.round(shares * 1e9)
     expected = np.stack([dist.marginal(r).cdf(torch.as_tensor(shares[:, r])).numpy() for r in range(3)], 1)
-    np.testing.assert_allclose(predictive_cdf(dist, counts), np.stack([expected] * 2, 2), atol=1e-6)
+    np.testing.assert_allclose(predictive_cdf(dist, counts), np.stack([expected] * 2, 2), atol=0.05)
     assert np.isfinite(list(evaluate(dist, counts).values())).all()

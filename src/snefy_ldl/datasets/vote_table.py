@@ -209,6 +209,39 @@ class VoteTable:
             self, item=place[keep], annotator=self.annotator[keep], label=self.label[keep], items=list(items)
         )
 
+    def on_rows_of(self: Table, X: Any) -> Table:
+        """The votes with their items in the order of the rows of X, where the index of X names items.
+
+        Args:
+            X: features, one row per item. An array, or a frame with numbered rows, is in the order of ``items``.
+
+        Returns:
+            A table of the same kind; names are compared as text.
+
+        Raises:
+            InputError: the index names other items than the votes.
+
+        Example:
+            >>> import pandas
+            >>> votes = VoteTable.from_counts([[2, 0], [0, 1]], ["a", "b"])
+            >>> votes.on_rows_of(pandas.DataFrame({"x": [1.0, 2.0]}, index=["b", "a"])).items
+            ['b', 'a']
+        """
+        index = getattr(X, "index", None)
+        if index is None or callable(index) or type(index).__name__ == "RangeIndex":
+            return self
+        own, names = [cell_text(name) for name in self.items], [cell_text(name) for name in index]
+        if own == names:
+            return self
+        if (twice := first_repeat(names)) is not None:
+            raise InputError(f"two rows of X are named {twice!r}; give one row per item.")
+        if lost := sorted({*own} - {*names}):
+            raise InputError(
+                f"{len(lost)} items of the votes are not in the index of X: {shorten(lost, 3)}. Rows go by name; "
+                "X.reset_index(drop=True) goes by position."
+            )
+        return replace(self, items=own).on_items(names)
+
     def with_facts(self: Table, facts: Any, annotator: str = "annotator") -> Table:
         """These votes, with what is known about who cast them: age, gender, ...
 

@@ -7,9 +7,10 @@ from typing import Any
 
 #: Public names by the module they live in; loaded when first asked for, so that tables and agreement do without torch.
 _HOMES = {
+    "aggregation": "aggregate",
     "allocation": "next_vote update vote_value",
     "partial": "PartialCounts",
-    "scores": "calibrate_counts evaluate noise_ceiling",
+    "scores": "calibrate_counts evaluate lewidi_scores noise_ceiling",
     "tables": "Votes load_votes",
 }
 __all__ = sorted(name for names in _HOMES.values() for name in names.split())

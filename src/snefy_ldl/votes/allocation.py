@@ -1,4 +1,4 @@
-"""Votes on a distribution: what one more vote is worth, and the counts predicted for a label.
+"""Votes on a distribution: what is known after some votes, and what one more is worth.
 
 Votes k turn the components ``Dirichlet(α_p)`` into ``Dirichlet(α_p + k)``.
 The functions take a distribution, or any model with ``predict_dist``.
@@ -6,12 +6,10 @@ The functions take a distribution, or any model with ``predict_dist``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy.special import gammaln
 
 from snefy_ldl._internal.dists import dist_blocks, rows_of, to_numpy
 from snefy_ldl._internal.limits import VALUED_ROWS
@@ -65,86 +63,6 @@ def check_votes(counts: Any, n_rows: int, n_labels: int, model: Any = None) -> A
     bad = ~np.isfinite(table) | (table < 0) | (table != np.round(table)) | (table > LARGEST_COUNT)
     refuse_first(bad, table, "counts holds {value:g} at {place}; use whole numbers >= 0, at most 1e15.")
     return table
-
-
-# -- the distribution of one label's count
-# --------------------------------------------------------------------------------------
-
-
-def beta_binomial(a: Array, b: Array, n: int) -> Array:
-    """Probability of 0 ... n hits among n votes under each ``Beta(a_p, b_p)``.
-
-    Args:
-        a: first parameters (P,).
-        b: second parameters (P,).
-        n: votes.
-
-    Returns:
-        Probabilities (n+1, P); each column sums to one.
-
-    Example:
-        >>> beta_binomial(np.array([1.0]), np.array([1.0]), 3).ravel()  # a flat dist makes every count equally likely
-        array([0.25, 0.25, 0.25, 0.25])
-    """
-    steps = np.arange(n)[:, None]
-    zero = np.zeros((1, len(a)))
-    hits = np.concatenate([zero, np.cumsum(np.log(a + steps), 0)])
-    misses = np.concatenate([zero, np.cumsum(np.log(b + steps), 0)])
-    j = np.arange(n + 1)
-    choose = gammaln(n + 1.0) - gammaln(j + 1.0) - gammaln(n - j + 1.0)
-    together = np.log(a + b + steps).sum(0)
-    return np.exp(hits + misses[::-1] - together + choose[:, None])
-
-
-def label_groups(dist: SnefySimplex, label: int) -> Iterator[tuple[Index, Array, Array, Array]]:
-    """Rows that share the Beta components of a label, the weights of the components and both their parameters.
-
-    Without votes that is all rows; with votes, those with as many for the label and in all.
-
-    Args:
-        dist: batch (N,).
-        label: which label, by number.
-
-    Yields:
-        Row numbers (b,), weights (b, P), and the parameters a and b (P,) of ``Beta(a_p, b_p)``.
-
-    Example:
-        >>> dist = SnefySimplex.from_mixture(torch.ones(2, 1), torch.tensor([[2.0, 3.0]]))
-        >>> list(label_groups(dist, 0))
-        [(array([0, 1]), array([[1.],
-               [1.]]), array([2.]), array([3.]))]
-    """
-    if not dist.supports("posterior"):
-        raise InputError(dist.rows.why_not["posterior"])
-    alpha = to_numpy(dist.concentration)
-    a, total = alpha[:, label], alpha.sum(1)
-    if dist.offset is None:
-        rows = np.arange(len(dist))
-        yield rows, row_weights(dist, rows), a, total - a
-        return
-    offset = to_numpy(dist.offset)
-    pairs = np.stack([offset[:, label], offset.sum(1)], 1)
-    distinct, which = np.unique(pairs, axis=0, return_inverse=True)
-    for k, (hits, votes) in enumerate(distinct):
-        rows = np.flatnonzero(which.reshape(-1) == k)
-        yield rows, row_weights(dist, rows), a + hits, total + votes - a - hits
-
-
-def row_weights(dist: SnefySimplex, rows: Index) -> Array:
-    """Mixture weights of some rows as an array.
-
-    Args:
-        dist: batch (N,).
-        rows: row numbers (b,).
-
-    Returns:
-        Weights (b, P).
-
-    Example:
-        >>> row_weights(SnefySimplex.from_mixture(torch.ones(3, 1), torch.ones(1, 2)), np.array([2]))
-        array([[1.]])
-    """
-    return to_numpy(dist.weights(torch.as_tensor(rows, device=dist.device)))
 
 
 # -- what a vote is worth ----------------------------------------------------------------------------------------------
@@ -225,6 +143,8 @@ def update(model: Any, X: Any, counts: Any) -> SnefySimplex:
     """
     check_same_index(X, counts, ("X", "counts"))
     X = as_rows(X)
+    if (of := getattr(model, "of", "panel")) != "panel":
+        raise InputError(f"counts are votes of the panel, the model's of={of!r}; use model.predict_given_votes.")
     with torch.no_grad():
         dist: SnefySimplex = model.predict_dist(X)
         return dist.posterior(check_votes(counts, count_rows(X), dist.n_labels, model))

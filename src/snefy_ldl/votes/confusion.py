@@ -1,20 +1,22 @@
 """The people behind votes, as a fit learnt them: confusion matrices, their table and their groups.
 
 A vote of annotator a on an item with label distribution ℓ is for v with probability ``(C_aᵀ ℓ)_v``. The matrix ``C_a``
-is that of one of two kinds of people: most vote by the item, ``C_a ~ Dirichlet(s C_g)`` per row with ``C_g`` the matrix
-of those who share their facts (age, gender, ...); some guess, and their matrix has one and the same row whatever the
-item. :mod:`snefy_ldl.votes.crowd` learns them, for :class:`snefy_ldl.AnnotatorLDL`.
+is that of one of two kinds of people: most vote by the item, ``C_a ~ Dirichlet(s C)`` per row with ``C`` the matrix of
+everybody; some guess, and their matrix has one and the same row whatever the item. :mod:`snefy_ldl.votes.crowd` learns
+them, for :class:`snefy_ldl.AnnotatorLDL`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
+from scipy.stats import t as student
 
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index
@@ -23,6 +25,11 @@ from snefy_ldl.errors import InputError
 
 #: Draws behind the intervals of annotators and groups, and permutations behind the test of groups.
 INTERVAL_DRAWS, PERMUTATIONS = 400, 999
+#: Members below which a group says more about persons than about the group.
+FEWEST_MEMBERS = 5
+#: Values of a numeric fact up to which each is a group; bins of those with more.
+MOST_VALUES, BINS = 8, 4
+BIN = re.compile(r"\S+ to \S+")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,6 +42,7 @@ class Annotators:
         names: of the A annotators.
         label_names: of the L labels.
         cast: votes of each annotator for each label (A, L).
+        expected: votes that the panel would have cast in their place (A, L).
         counts: expected votes by latent label and vote (A, L, L).
         certain: how many votes a row of each matrix is known as well as by (A, L); intervals come from it.
         centres: matrix that each annotator's own is shrunk to (A, L, L).
@@ -42,13 +50,10 @@ class Annotators:
         spam_score: probability that an annotator guesses (A,).
         guess: overall shares of votes of those who guess (L,).
         guess_strength: by how many votes an annotator's own guesses are shrunk to them (A,).
-        spam_rate: how frequent guessing is.
-        common: matrix of the average annotator who does not guess (L, L).
         agreed: of each annotator's votes, how many others on the same items agree with, and out of how many (A, 2).
         item_mean: mean label distribution of the items (L,).
-        facts: a list of A values for each fact, or none.
-        effects: what each value of each fact adds to the logarithm of the common matrix (F, L, L), in the order of
-            ``fact_values``; empty without facts.
+        facts: a list of A values for each fact, or none; None where a value is not known.
+        votes_per_item: median of the fit.
 
     Example:
         >>> from snefy_ldl import AnnotatorLDL, SnefyLDL
@@ -64,6 +69,7 @@ class Annotators:
     names: list[Any]
     label_names: list[str]
     cast: Array
+    expected: Array
     counts: Array
     certain: Array
     centres: Array
@@ -71,12 +77,10 @@ class Annotators:
     spam_score: Array
     guess: Array
     guess_strength: Array
-    spam_rate: float
-    common: Array
     agreed: Array
     item_mean: Array
     facts: dict[str, list[Any]]
-    effects: Array
+    votes_per_item: float
 
     def __len__(self) -> int:
         return len(self.names)
@@ -115,8 +119,8 @@ class Annotators:
         """The expected confusion matrix of one annotator, or of somebody new.
 
         Args:
-            annotator: a name; None for somebody new; facts such as ``{"age": "50+"}`` for somebody new of whom these
-                are known.
+            annotator: a name; None for somebody new; facts such as ``{"age": "50+"}`` for the people of whom these are
+                true; a list of names for the average of these people.
 
         Returns:
             Probabilities of votes (columns) given the latent label (rows), (L, L).
@@ -125,8 +129,9 @@ class Annotators:
             InputError: no annotator has this name, or a fact is not known.
         """
         if annotator is None or isinstance(annotator, Mapping):
-            careful = self.group_matrix(annotator or {})
-            return (1.0 - self.spam_rate) * careful + self.spam_rate * self.guess
+            return np.asarray(self.matrices[self.members(annotator or {})].mean(0))
+        if isinstance(annotator, (list, tuple, np.ndarray)):
+            return np.mean([self.matrix(name) for name in annotator], axis=0)
         return np.asarray(self.matrices[self.number(annotator)])
 
     def number(self, annotator: Any) -> int:
@@ -212,101 +217,98 @@ class Annotators:
 
     # -- groups ------------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def fact_values(self) -> list[tuple[str, Any]]:
-        """Every fact with each of its values, in the order of ``effects``."""
-        return fact_values(self.facts)
-
-    def _check_group(self, group: Mapping[str, Any]) -> None:
-        for fact, value in group.items():
-            if fact not in self.facts:
-                known = ", ".join(self.facts) or "none; fit with Votes.with_facts(...)"
-                raise InputError(f"no fact {fact!r} of annotators is known; there are: {known}.")
-            values = [name for known, name in self.fact_values if known == fact]
-            if value not in values:
-                raise InputError(f"no annotator has {fact}={value!r}; the values are: {shorten([*map(str, values)])}.")
-
-    def group_matrix(self, group: Mapping[str, Any]) -> Array:
-        """The confusion matrix of careful people of whom some facts are known, averaged over the other facts.
+    def groups(self, fact: str) -> list[Any]:
+        """The values of a fact, in order of first appearance; unknown ones left out.
 
         Args:
-            group: facts and their values, such as ``{"gender": "f", "age": "50+"}``; empty for everybody.
+            fact: its name.
 
         Returns:
-            (L, L).
+            The values.
 
         Raises:
-            InputError: a fact or a value is not known.
+            InputError: the fact is not known.
         """
-        self._check_group(group)
-        if not self.facts:
-            return self.common
-        facts = {name: [group[name]] * len(self) if name in group else column for name, column in self.facts.items()}
-        logs = np.log(self.common) + np.einsum("af,fkv->akv", fact_matrix(facts, self.fact_values), self.effects)
-        return np.average(softmax(logs, -1), axis=0, weights=1.0 - self.spam_score + 1e-9)
+        if fact not in self.facts:
+            known = ", ".join(self.facts) or "none; fit with Votes.with_facts(...)"
+            raise InputError(f"no fact {fact!r} of annotators is known; there are: {known}.")
+        return [value for value in dict.fromkeys(self.facts[fact]) if value is not None]
+
+    def members(self, facts: Mapping[str, Any]) -> Index:
+        """Numbers of the annotators of whom some facts are true.
+
+        Args:
+            facts: facts and their values, such as ``{"gender": "f", "age": 34}``; empty for everybody. A number falls
+                into a bin where the fact has bins.
+
+        Returns:
+            Their numbers.
+
+        Raises:
+            InputError: a fact is not known, or true of nobody.
+        """
+        inside = np.ones(len(self), dtype=bool)
+        for fact, value in facts.items():
+            values = self.groups(fact)
+            wanted = bin_of(value, values)
+            if wanted not in values:
+                raise InputError(f"no annotator has {fact}={value!r}; the values are: {shorten([*map(str, values)])}.")
+            inside &= np.array([one == wanted for one in self.facts[fact]])
+        if not inside.any():
+            raise InputError(f"no annotator has all of {dict(facts)}; name fewer facts.")
+        return np.flatnonzero(inside)
 
     @cached_property
     def panel_matrix(self) -> Array:
         """The average confusion matrix of the panel as it voted (L, L)."""
         return np.asarray(np.einsum("a,akv->kv", self.cast.sum(1) / self.cast.sum(), self.matrices))
 
-    def compare_groups(
-        self, fact: str, item_mean: Any = None, confidence_level: float = 0.9, random_state: Any = 0
+    def compare(
+        self, fact: str, shares: Array, panel: Array, confidence_level: float = 0.9, random_state: Any = 0
     ) -> GroupComparison:
-        """How groups of annotators differ, and whether they differ at all.
+        """How groups of annotators differ from the panel, and whether they differ from each other.
+
+        A person's own difference is their share of votes minus the share that the panel would have cast on the same
+        items. Differences vary within groups by ``s²``, chance and persons together, so the mean over a group's n
+        members, seen and new, is known within ``t s / √n``, with t of the pooled degrees of freedom: a group of one is
+        as uncertain as a new person of that group.
 
         Args:
             fact: whose values make the groups.
-            item_mean: label distribution (L,) at which votes are compared; the items' mean by default.
-            confidence_level: of the intervals, from resampled annotators.
-            random_state: seed of permutations and resamples.
+            shares: of votes that each group is expected to cast (G, L), in the order of :meth:`groups`.
+            panel: those of the panel (L,).
+            confidence_level: of the intervals.
+            random_state: seed of the permutations.
 
         Returns:
             Shares of votes per group, differences with intervals, and the p-value of a permutation test.
 
         Raises:
-            InputError: the fact is not known, or all annotators share one value.
+            InputError: the fact is not known, or there are no two groups.
         """
-        tail = 0.5 * (1.0 - check_confidence(confidence_level))
-        if fact not in self.facts:
-            self._check_group({fact: None})
-        values = [value for name, value in self.fact_values if name == fact]
+        level, values = check_confidence(confidence_level), self.groups(fact)
         if len(values) < 2:
-            raise InputError(f"all annotators have {fact}={values[0]!r}; there is nothing to compare.")
-        mean = self.item_mean if item_mean is None else np.asarray(item_mean, dtype=np.float64)
-        rng = np.random.default_rng(random_state)
-        careful = self.counts * (1.0 - self.spam_score)[:, None, None]
-        counts, group = effective_counts(careful, self.strength), np.array([values.index(v) for v in self.facts[fact]])
-        member = np.eye(len(values))[group].T  # (G, A)
+            raise InputError(f"annotators have one value of {fact!r} ({values}); there is nothing to compare.")
+        known = np.array([one is not None for one in self.facts[fact]])
+        own = ((self.cast - self.expected) / self.cast.sum(1, keepdims=True))[known]  # (A', L)
+        group = np.array([values.index(one) for one in self.facts[fact] if one is not None])
+        sizes = np.bincount(group)
 
-        def shares(table: Array) -> tuple[Array, Array]:
-            """Votes of everybody (L,) and of each group (G, L) at the mean item: counts (G, L, L)."""
-            prior = 2.0 * self.common
-            return mean @ _rows_to_one(table.sum(0) + prior), mean @ _rows_to_one(table + prior)
+        def within(which: Index) -> Array:
+            """Sums of squares around the means of the groups (L,)."""
+            means = np.stack([np.bincount(which, column) / sizes for column in own.T], 1)
+            return np.asarray(np.square(own - means[which]).sum(0))
 
-        resampled = []
-        for _ in range(INTERVAL_DRAWS):
-            drawn = [rng.choice(inside, len(inside)) for inside in map(np.flatnonzero, member)]
-            everybody, each = shares(np.stack([counts[inside].sum(0) for inside in drawn]))
-            resampled.append(each - everybody)
-        low, high = np.quantile(resampled, [tail, 1.0 - tail], axis=0)
-        tables = np.einsum("ga,akv->gkv", member, counts)
-        observed, beaten = _homogeneity(tables), 0
-        for _ in range(PERMUTATIONS):
-            beaten += _homogeneity(np.einsum("ga,akv->gkv", member[:, rng.permutation(len(self))], counts)) >= observed
-        everybody, each = shares(tables)
-        return GroupComparison(
-            fact,
-            values,
-            self.label_names,
-            np.bincount(group, minlength=len(values)),
-            each,
-            each - everybody,
-            low,
-            high,
-            float(observed),
-            (1 + beaten) / (1 + PERMUTATIONS),
-        )
+        freedom = len(own) - len(values)
+        total = np.square(own - own.mean(0)).sum(0)
+        variance = within(group) / freedom if freedom else total / (len(own) - 1)
+        half = student.ppf(0.5 + 0.5 * level, max(freedom, 1)) * np.sqrt(variance / sizes[:, None])
+        rng, inside = np.random.default_rng(random_state), within(group).sum()
+        beaten = sum(within(rng.permutation(group)).sum() <= inside * (1.0 + 1e-9) for _ in range(PERMUTATIONS))
+        apart = shares - panel
+        low, high = np.maximum(apart - half, -panel), np.minimum(apart + half, 1.0 - panel)
+        p_value = (1 + beaten) / (1 + PERMUTATIONS)
+        return GroupComparison(fact, values, self.label_names, sizes, shares, apart, low, high, p_value)
 
     # -- files -------------------------------------------------------------------------------------------------------
 
@@ -314,7 +316,7 @@ class Annotators:
         """What JSON holds of this, and its arrays by name."""
         plain: dict[str, Any] = {"names": [_plain(name) for name in self.names], "label_names": self.label_names}
         plain |= {"facts": {fact: [_plain(value) for value in column] for fact, column in self.facts.items()}}
-        plain |= {"spam_rate": self.spam_rate}
+        plain |= {"votes_per_item": self.votes_per_item}
         return plain, {name: getattr(self, name) for name in ARRAYS}
 
     @classmethod
@@ -331,19 +333,21 @@ class Annotators:
         names, labels = list(plain["names"]), [str(name) for name in plain["label_names"]]
         facts = {str(fact): list(column) for fact, column in plain["facts"].items()}
         tables = {name: np.asarray(arrays[name], dtype=np.float64) for name in ARRAYS}
-        return cls(names=names, label_names=labels, spam_rate=float(plain["spam_rate"]), facts=facts, **tables)
+        return cls(
+            names=names, label_names=labels, votes_per_item=float(plain["votes_per_item"]), facts=facts, **tables
+        )
 
 
 #: Arrays of :class:`Annotators` in files; a folder's checksums guard them.
 ARRAYS = (
-    *("cast", "counts", "certain", "centres", "strength", "spam_score", "guess", "guess_strength", "common"),
-    *("agreed", "item_mean", "effects"),
+    *("cast", "expected", "counts", "certain", "centres", "strength", "spam_score", "guess", "guess_strength"),
+    *("agreed", "item_mean"),
 )
 
 
 @dataclass(frozen=True, eq=False)
 class GroupComparison:
-    """How the votes of groups of annotators differ at one and the same label distribution.
+    """How the votes of groups of annotators differ on the same items.
 
     Args:
         fact: whose values make the groups.
@@ -351,18 +355,17 @@ class GroupComparison:
         label_names: of the L labels.
         sizes: annotators in each group (G,).
         shares: votes that each group is expected to cast (G, L).
-        difference: of these from everybody's (G, L).
+        difference: of these from the panel's (G, L).
         low: lower ends of the differences' intervals (G, L).
         high: their upper ends.
-        statistic: likelihood ratio of one matrix per group against one for all.
-        p_value: of the permutation test that groups do not differ: how often a random regrouping has a larger
-            statistic.
+        p_value: of the permutation test that groups do not differ: how frequently random groups of these sizes
+            differ as much.
 
     Example:
         >>> shares = np.array([[0.6, 0.4], [0.5, 0.5]])
         >>> apart = shares - shares.mean(0)
         >>> ends = apart - 0.1, apart + 0.1
-        >>> GroupComparison("sex", ["f", "m"], ["no", "yes"], np.array([3, 4]), shares, apart, *ends, 2.1, 0.4).p_value
+        >>> GroupComparison("sex", ["f", "m"], ["no", "yes"], np.array([3, 4]), shares, apart, *ends, 0.4).p_value
         0.4
     """
 
@@ -374,7 +377,6 @@ class GroupComparison:
     difference: Array
     low: Array
     high: Array
-    statistic: float
     p_value: float
 
     def __str__(self) -> str:
@@ -385,7 +387,8 @@ class GroupComparison:
                 f"{self.high[g, r]:+.3f})"
                 for r, label in enumerate(self.label_names)
             ]
-            lines.append(f"  {name} ({self.sizes[g]}): " + ", ".join(cells))
+            people = f"{self.sizes[g]}{'' if self.sizes[g] >= FEWEST_MEMBERS else ', too few to speak of a group'}"
+            lines.append(f"  {name} ({people}): " + ", ".join(cells))
         return "\n".join(lines)
 
 
@@ -399,63 +402,54 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
 
 
-def _homogeneity(table: Array) -> float:
-    """Likelihood ratio statistic of one row of probabilities per group against one for all: counts (G, L, L)."""
-    inside = table * np.log(_rows_to_one(table + 1e-12) + 1e-300)
-    together = table.sum(0) * np.log(_rows_to_one(table.sum(0) + 1e-12) + 1e-300)
-    return 2.0 * float(inside.sum() - together.sum())
-
-
 # -- facts -----------------------------------------------------------------------------------------------------------
 
 
-def fact_values(facts: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
-    """Every fact with each of its values, in order of first appearance.
+def bin_numbers(column: Sequence[Any]) -> list[Any]:
+    """Values of a fact: numbers with many values in up to four bins of about as many people, all else as it is.
 
     Args:
-        facts: a list of values per fact, one per annotator.
+        column: one value per annotator, None where it is not known.
 
     Returns:
-        Pairs of fact and value (F).
+        As many values; the name of a bin says from where to where, such as "18 to 26".
 
     Example:
-        >>> fact_values({"sex": ["f", "m", "f"]})
-        [('sex', 'f'), ('sex', 'm')]
+        >>> bin_numbers([18, 20, 22, 25, 30, 35, 41, 50, 62, None])[-3:]
+        ['38 to 62', '38 to 62', None]
+        >>> bin_numbers(["f", "m", None])
+        ['f', 'm', None]
     """
-    return [(fact, value) for fact, column in facts.items() for value in dict.fromkeys(column)]
+    try:
+        numbers = np.array([np.nan if value is None else float(value) for value in column])
+    except (TypeError, ValueError):
+        return list(column)
+    if len(np.unique(numbers[~np.isnan(numbers)])) <= MOST_VALUES:
+        return list(column)
+    edges = np.unique(np.nanquantile(numbers, np.linspace(0.0, 1.0, BINS + 1)))
+    place = np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, len(edges) - 2)
+    names = [f"{low:.6g} to {high:.6g}" for low, high in pairwise(edges)]
+    return [None if np.isnan(number) else names[k] for number, k in zip(numbers, place)]
 
 
-def fact_matrix(facts: Mapping[str, Sequence[Any]], values: Sequence[tuple[str, Any]]) -> Array:
-    """Zeros and ones (A, F): which values of facts each annotator has.
+def bin_of(value: Any, values: Sequence[Any]) -> Any:
+    """The bin that a number falls into, where a fact has bins; the value itself otherwise.
 
     Args:
-        facts: a list of values per fact, one per annotator.
-        values: pairs of fact and value.
+        value: of a fact.
+        values: those there are.
 
     Returns:
-        The table.
+        One of the values, or the value.
 
     Example:
-        >>> fact_matrix({"sex": ["f", "m"]}, [("sex", "f"), ("sex", "m")])
-        array([[1., 0.],
-               [0., 1.]])
+        >>> bin_of(30, ["18 to 26", "26 to 50"]), bin_of("f", ["f", "m"])
+        ('26 to 50', 'f')
     """
-    columns = [[float(one == value) for one in facts[fact]] for fact, value in values]
-    return np.array(columns, dtype=np.float64).T
-
-
-def effective_counts(counts: Array, strength: Array) -> Array:
-    """Expected votes (A, L, L) scaled to the evidence that they are about a group.
-
-    A row of m votes of one person counts as ``m (s + 1) / (s + m)``, its effective size under a Dirichlet of
-    strength s.
-
-    Args:
-        counts: expected votes by latent label and vote (A, L, L).
-        strength: s of each annotator (A,).
-
-    Returns:
-        (A, L, L).
-    """
-    s, size = strength[:, None, None], counts.sum(-1, keepdims=True)
-    return np.asarray(counts * (s + 1.0) / (s + np.maximum(size, 1.0)))
+    if value in values or not all(isinstance(one, str) and BIN.fullmatch(one) for one in values):
+        return value
+    try:
+        low = {float(one.split(" to ")[0]): one for one in values}
+        return low[max(edge for edge in low if edge <= max(float(value), min(low)))]
+    except (TypeError, ValueError):
+        return value

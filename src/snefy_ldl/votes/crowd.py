@@ -22,13 +22,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import expit, log_softmax, logit, logsumexp, softmax
+from scipy.special import expit, logit, logsumexp, softmax
 
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import InputError
-from snefy_ldl.votes.confusion import Annotators, effective_counts
+from snefy_ldl.votes.confusion import Annotators, bin_numbers
 
 #: How often a careful person's vote is the latent label itself, unless gold items or trusted annotators tell.
 CARE = 0.9
@@ -44,12 +43,14 @@ INTERVAL_STRENGTH = 10.0
 SWEEPS, FIRST_SWEEPS = 150, 50
 #: Strengths of the prior of guesses; some people guess alike, others each in their own way, always the same label say.
 GUESS_STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-#: People who guess and who do not, thought of beforehand.
-SPAM_PRIOR = (1.0, 4.0)
+#: People who guess and who do not, thought of beforehand; and how many may guess: votes of people who all guess tell
+#: nothing about items, so that is no explanation of them.
+SPAM_PRIOR, MOST_SPAM = (1.0, 4.0), 0.5
+#: Votes on items with other votes below which a person's matrix shrinks to that of everybody, and their spam score to
+#: 0; where no item has two votes, the matrix of everybody is the identity.
+EVIDENCE = 10
 #: Turns between matrices and latent labels, and draws per item.
 TURNS, DRAWS = 10, 64
-#: Penalties on the effects of facts that held-out annotators choose from; the last is no effect at all.
-PENALTIES = (1.0, 5.0, 25.0, 125.0, np.inf)
 #: Share of the latent label of a gold item, where a label is given.
 GOLD = 0.999
 #: Votes and draws that are held at a time.
@@ -105,51 +106,6 @@ class Ballots:
         return table
 
 
-def fit_effects(counts: Array, common: Array, member: Array, penalty: float | None = None) -> tuple[Array, float]:
-    """What facts of annotators add to the logarithm of their confusion matrices, by penalised softmax regression.
-
-    Args:
-        counts: effective votes by latent label and vote (A, L, L).
-        common: the matrix of everybody (L, L).
-        member: facts as zeros and ones (A, F).
-        penalty: half of it times the squared effects is taken from the log likelihood; None lets annotators that are
-            left out choose among :data:`PENALTIES`.
-
-    Returns:
-        Effects (F, L, L), and the penalty.
-    """
-    offset = np.log(common)
-    if penalty is None:
-        folds = np.arange(len(counts)) % min(5, len(counts))
-        scores = []
-        for one in PENALTIES:
-            score = 0.0
-            for fold in range(folds.max() + 1):
-                out = folds == fold
-                effects = fit_effects(counts[~out], common, member[~out], one)[0]
-                logs = log_softmax(offset + np.einsum("af,fkv->akv", member[out], effects), -1)
-                score += float((counts[out] * logs).sum())
-            scores.append(score)
-        penalty = PENALTIES[int(np.argmax(scores))]
-    n_facts, n_labels = member.shape[1], len(common)
-    effects = np.zeros((n_facts, n_labels, n_labels))
-    if not np.isfinite(penalty):
-        return effects, penalty
-    size = counts.sum(-1)
-
-    def loss(flat: Array, k: int) -> tuple[float, Array]:
-        beta = flat.reshape(n_facts, n_labels)
-        logs = log_softmax(offset[k] + member @ beta, -1)
-        slope = member.T @ (size[:, k, None] * np.exp(logs) - counts[:, k])
-        value = -float((counts[:, k] * logs).sum()) + 0.5 * penalty * float(np.square(flat).sum())
-        return value, (slope + penalty * beta).ravel()
-
-    for k in range(n_labels):
-        answer = minimize(loss, np.zeros(n_facts * n_labels), (k,), "L-BFGS-B", jac=True, options={"maxiter": 60})
-        effects[:, k] = answer.x.reshape(n_facts, n_labels)
-    return effects, penalty
-
-
 class Crowd:
     """Annotators as they are learnt.
 
@@ -157,13 +113,17 @@ class Crowd:
         ballots: their votes.
         trusted: numbers of annotators who are known to be careful.
         hold: how much the common matrix is held, in times the votes there are.
-        member: facts of annotators as zeros and ones (A, F), or None.
     """
 
-    def __init__(self, ballots: Ballots, trusted: Index, hold: float, member: Array | None = None) -> None:
-        self.ballots, self.trusted, self.hold, self.member = ballots, trusted, hold, member
+    def __init__(self, ballots: Ballots, trusted: Index, hold: float) -> None:
+        self.ballots, self.trusted, self.hold = ballots, trusted, hold
         n_people, n_labels = ballots.n_people, ballots.n_labels
-        self.careful = _diagonal(CARE, n_labels)
+        several = np.bincount(ballots.item)[ballots.item] > 1
+        shared = np.bincount(ballots.who[several], minlength=n_people + 1)
+        #: How far each person's votes can be compared with others': 0 for those without a vote that others share.
+        self.evidence = np.minimum(shared / EVIDENCE, 1.0)
+        self.evidence[trusted] = 1.0
+        self.careful = _diagonal(1.0 - (1.0 - CARE) * several.mean() - 1e-3 * (not several.any()), n_labels)
         self.common = self.careful.copy()
         self.strength = STRENGTH
         self.cast = np.zeros((n_people + 1, n_labels))
@@ -172,22 +132,15 @@ class Crowd:
         self.guess_strength = np.full(n_people + 1, float(n_labels))
         self.guess_weights = np.full(len(GUESS_STRENGTHS), 1.0 / len(GUESS_STRENGTHS))
         self.spam_rate = SPAM_PRIOR[0] / sum(SPAM_PRIOR)
-        self.spam = np.full(n_people + 1, self.spam_rate)
+        self.spam = self.spam_rate * self.evidence
         self.spam[trusted] = 0.0
         self.counts = np.zeros((n_people + 1, n_labels, n_labels))
-        self.effects = (
-            np.zeros((0, n_labels, n_labels)) if member is None else np.zeros((member.shape[1], *self.common.shape))
-        )
-        self.penalty: float | None = None
         self._settle()
 
     def _settle(self) -> None:
         """The matrices that follow from the counts and the priors."""
         self.centres = np.broadcast_to(self.common, self.counts.shape).copy()
-        if self.member is not None and self.effects.any():
-            logs = np.log(self.common) + np.einsum("af,fkv->akv", self.member, self.effects)
-            self.centres[:-1] = softmax(logs, -1)
-        self.strengths = np.full(len(self.centres), self.strength)
+        self.strengths = self.strength + TRUST * (1.0 - self.evidence)
         self.centres[self.trusted], self.strengths[self.trusted] = _diagonal(TRUSTED_CARE, len(self.common)), TRUST
         own = self.counts.copy()
         own[-1] = 0.0  # votes of unknown people are not one person's
@@ -232,7 +185,8 @@ class Crowd:
         self.guess_weights /= self.guess_weights.sum()
         self.guess_strength = np.array(GUESS_STRENGTHS)[logs.argmax(1)]
         score = logsumexp(logs, axis=1) - np.bincount(people, np.log(by_item), len(self.spam))
-        self.spam = expit(logit(self.spam_rate) + score)
+        self.spam = expit(logit(self.spam_rate) + score) * self.evidence
+        self.spam *= min(1.0, MOST_SPAM / max(self.spam[:-1].mean(), 1e-9))
         self.spam[self.trusted] = 0.0
         self.spam_rate = float((self.spam[:-1].sum() + SPAM_PRIOR[0]) / (ballots.n_people + sum(SPAM_PRIOR)))
         self.spam[-1] = self.spam_rate
@@ -291,14 +245,6 @@ class Crowd:
                 squares += np.square(matrices) / SWEEPS
         ratio = (total * (1.0 - total)).sum(-1) / (squares - np.square(total)).sum(-1)
         return np.asarray(np.maximum(ratio - 1.0, 1.0))
-
-    def learn_effects(self) -> None:
-        """What facts of annotators add to the common matrix."""
-        if self.member is None or len(self.member) < 4:
-            return
-        counts = effective_counts(self.counts[:-1] * (1.0 - self.spam[:-1])[:, None, None], self.strengths[:-1])
-        self.effects, self.penalty = fit_effects(counts, self.common, self.member, self.penalty)
-        self._settle()
 
 
 def _diagonal(value: float, n_labels: int) -> Array:
@@ -409,6 +355,24 @@ def gold_rows(votes: VoteTable, gold: Mapping[Any, Any]) -> dict[int, Array]:
     return rows
 
 
+def first_draws(counts: Array, alpha: Array, rng: np.random.Generator) -> Draws:
+    """Draws of every item's label distribution before there is a model of the items: from one Dirichlet.
+
+    Args:
+        counts: votes (N, L).
+        alpha: its concentration (L,).
+        rng: source of randomness.
+
+    Returns:
+        The draws.
+    """
+    tilt = tilt_of(counts, int(counts.sum(1).max()))
+    drawn = rng.standard_gamma(
+        (alpha + (0.0 * counts if tilt is None else tilt))[:, None], (len(counts), DRAWS, len(alpha))
+    )
+    return as_draws(drawn / drawn.sum(-1, keepdims=True), tilt)
+
+
 def as_draws(values: Array, tilt: Array | None) -> Draws:
     """Draws (N, S, L) with the weights that undo the votes (N, L) they already know of."""
     values = np.maximum(values, 1e-9).astype(np.float32)
@@ -423,14 +387,16 @@ def describe_crowd(
 ) -> Annotators:
     """What the fit learnt about the annotators."""
     table = ballots.counts()
-    others = table[ballots.item].sum(1) - 1.0
-    agreed = np.zeros((ballots.n_people + 1, 2))
-    alike = table[ballots.item, ballots.label] - 1.0
+    agreed, expected = np.zeros((ballots.n_people + 1, 2)), np.zeros_like(crowd.cast)
+    alike, others = table[ballots.item, ballots.label] - 1.0, table[ballots.item].sum(1) - 1.0
     np.add.at(agreed, ballots.who, np.stack([alike, others], 1))
+    panel = np.einsum("a,akv->kv", crowd.cast.sum(1) / crowd.cast.sum(), crowd.matrices)
+    np.add.at(expected, ballots.who, crowd.others @ panel)
     return Annotators(
         names=list(votes.annotators),
         label_names=list(votes.label_names),
         cast=crowd.cast[:-1],
+        expected=expected[:-1],
         counts=crowd.counts[:-1],
         certain=crowd.count_certain()[:-1],
         centres=crowd.centres[:-1],
@@ -438,10 +404,8 @@ def describe_crowd(
         spam_score=crowd.spam[:-1],
         guess=crowd.guess,
         guess_strength=crowd.guess_strength[:-1],
-        spam_rate=crowd.spam_rate,
-        common=crowd.common,
         agreed=agreed[:-1],
         item_mean=item_mean,
-        facts=facts,
-        effects=crowd.effects,
+        facts={fact: bin_numbers(column) for fact, column in facts.items()},
+        votes_per_item=float(np.median(table.sum(1))),
     )

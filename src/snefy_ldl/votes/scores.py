@@ -9,22 +9,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from scipy.special import betaincinv, digamma, ndtr
+from scipy.special import bdtr, digamma
 
-from snefy_ldl._internal.dists import gap_patterns, rows_of, tensor_for, to_numpy
+from snefy_ldl._internal.dists import draw_shares, gap_patterns, rows_of, tensor_for, to_numpy
 from snefy_ldl._internal.tolerances import SMALLEST_COUNT_PROBABILITY
-from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_counts
+from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.votes.allocation import beta_binomial, label_groups
 from snefy_ldl.votes.partial import PartialCounts
 
 LEVELS = (0.5, 0.8, 0.9)
-#: Totals up to which the distribution of a count is a table of all its values, and nodes of the integral that replaces
-#: it.
-MOST_TABULATED, HERMITE_NODES = 2000, 9
+#: Draws behind the distribution of a count, and rows whose draws are held at a time.
+CDF_DRAWS, CDF_ROWS = 1024, 512
 
 
 # -- likelihood ------------------------------------------------------------------------------------------------------
@@ -106,13 +104,11 @@ def brier_score(mean: Any, counts: Any) -> Array:
 # -- calibration of predicted counts ---------------------------------------------------------------------------------
 
 
-def predictive_cdf(dist: SnefySimplex, counts: Any) -> Array:
-    """``P(K_r < k_r)`` and ``P(K_r <= k_r)`` of each label's number of votes, given their total; exact.
+def predictive_cdf(dist: Any, counts: Any) -> Array:
+    """``P(K_r < k_r)`` and ``P(K_r <= k_r)`` of each label's number of votes, given their total.
 
-    A label's count is a signed mixture of Beta-binomials; components are shared by all rows, so this is one table a
-    distinct total, up to :data:`MOST_TABULATED` votes. Beyond, ``P(K <= k) = E[F(q)]`` with F the label's cdf and
-    ``q ~ Beta(k + 1, n - k)``, by Gauss-Hermite nodes: within 1e-4, and no dearer however many votes. Labels that were
-    not on offer (NaN) stay NaN, and the others' counts are those among them.
+    Binomial probabilities, averaged over 1,024 draws of the shares: within .03 for a row, far closer on average over
+    rows. Labels that were not on offer (NaN) stay NaN, and the others' counts are those among them.
 
     Args:
         dist: predicted distributions, batch (N,).
@@ -127,52 +123,21 @@ def predictive_cdf(dist: SnefySimplex, counts: Any) -> Array:
     Example:
         >>> import torch
         >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
-        >>> predictive_cdf(flat, [[2, 1]]).round(6)
-        array([[[0.5 , 0.75],
-                [0.25, 0.5 ]]])
+        >>> bool(abs(predictive_cdf(flat, [[2, 1]])[0, 0, 1] - 0.75) < 0.05)
+        True
     """
     table, _ = check_counts(counts, n_rows=len(dist), n_labels=dist.n_labels, missing=True)
-    if np.isnan(table).any():
-        return _cdf_with_gaps(dist, table)
-    totals, answer = table.sum(1).astype(np.intp), np.empty((*table.shape, 2))
-    for label in range(dist.n_labels):
-        for members, weights, a, b in label_groups(dist, label):
-            for n in np.unique(totals[members]):
-                chosen = totals[members] == n
-                rows = members[chosen]
-                if n > MOST_TABULATED:
-                    answer[rows, label] = _cdf_of_many(dist, label, rows, table[rows, label], float(n))
-                    continue
-                below = np.concatenate([np.zeros((1, len(a))), np.cumsum(beta_binomial(a, b, int(n)), 0)])
-                k = table[rows, label].astype(np.intp)
-                for side in (0, 1):
-                    answer[rows, label, side] = np.einsum("bp,bp->b", weights[chosen], below[k + side])
+    gaps, answer = np.isnan(table), np.empty((*table.shape, 2))
+    for start in range(0, len(table), CDF_ROWS):
+        rows = slice(start, start + CDF_ROWS)
+        part = rows_of(dist, np.arange(len(table))[rows])
+        shares = np.where(gaps[rows, None], 0.0, draw_shares(part, CDF_DRAWS, start))  # (b, S, L)
+        shares /= np.maximum(shares.sum(-1, keepdims=True), np.finfo(float).tiny)
+        k = table[rows, None]
+        total = np.nansum(k, -1, keepdims=True)
+        for side in (0, 1):
+            answer[rows, :, side] = np.where(k + side > 0, bdtr(k - 1.0 + side, total, shares), 0.0 * k).mean(1)
     return np.clip(answer, 0.0, 1.0)
-
-
-def _cdf_of_many(dist: SnefySimplex, label: int, rows: Index, hits: Array, n: float) -> Array:
-    """``P(K < k)`` and ``P(K <= k)`` (b, 2) of rows with k hits among n votes, n large; see :func:`predictive_cdf`."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(HERMITE_NODES)
-    share = rows_of(dist, rows).marginal(label)
-    answer = np.tile([0.0, 1.0], (len(rows), 1))
-    for side in (0, 1):
-        most = hits + side - 1.0  # P(K <= most), zero below no hit and one at n
-        inner = (most >= 0.0) & (most < n)
-        k = np.where(inner, most, 0.0)
-        points = betaincinv(k + 1.0, n - k, ndtr(nodes)[:, None])  # (nodes, b)
-        cdf = to_numpy(share.cdf(torch.as_tensor(points, device=dist.device)))
-        answer[:, side] = np.where(inner, weights @ cdf / weights.sum(), most >= n)
-    return answer
-
-
-def _cdf_with_gaps(dist: SnefySimplex, table: Array) -> Array:
-    answer = np.full((*table.shape, 2), np.nan)
-    for rows, unknown in gap_patterns(table):
-        known = np.setdiff1d(np.arange(dist.n_labels), unknown)
-        part: Any = rows_of(dist, rows)
-        part = part.subcomposition(known.tolist()) if len(unknown) else part
-        answer[np.ix_(rows, known)] = predictive_cdf(part, table[np.ix_(rows, known)])
-    return answer
 
 
 @dataclass(frozen=True)
@@ -213,8 +178,8 @@ def calibrate_counts(dist: SnefySimplex, counts: Any, bins: int = 10) -> CountCa
     Example:
         >>> import torch
         >>> dist = SnefySimplex.from_mixture(torch.ones(4, 1).double(), torch.ones(1, 2).double())
-        >>> round(calibrate_counts(dist, [[3, 0], [2, 1], [1, 2], [0, 3]]).error, 6)  # all equally often
-        0.0
+        >>> calibrate_counts(dist, [[3, 0], [2, 1], [1, 2], [0, 3]]).error < 0.02  # all equally often
+        True
     """
     cdf = predictive_cdf(dist, counts).reshape(-1, 2)
     cdf = cdf[~np.isnan(cdf[:, 0])]
@@ -335,3 +300,84 @@ def _mean_among(dist: SnefySimplex, table: Array) -> Array:
         part = rows_of(dist, rows)
         mean[np.ix_(rows, known)] = to_numpy((part.subcomposition(known.tolist()) if len(unknown) else part).mean)
     return mean
+
+
+# -- shared tasks on disagreement ------------------------------------------------------------------------------------
+
+
+def best_point(draws: Array, point: str, votes: int) -> Array:
+    """The prediction with the smallest expected distance from observed shares of so many votes.
+
+    Args:
+        draws: of the shares (S, N, L).
+        point: "manhattan": quantiles of one level, near 1/2, at which they sum to one; "wasserstein": medians of the
+            cumulative shares; "error_rate": all on the most probable label.
+        votes: in an observed share.
+
+    Returns:
+        (N, L), rows that sum to one.
+
+    Example:
+        >>> rare = np.tile([0.1, 0.9], (500, 1, 1))
+        >>> best_point(rare, "manhattan", 2)
+        array([[0., 1.]])
+    """
+    if point == "error_rate":
+        return np.asarray(np.eye(draws.shape[2])[draws.mean(0).argmax(1)])
+    shares = np.maximum(draws, 0.0) / np.maximum(draws, 0.0).sum(-1, keepdims=True)
+    seen = np.random.default_rng(0).multinomial(votes, shares) / votes
+    if point == "wasserstein":
+        below = np.median(seen.cumsum(-1)[..., :-1], 0)
+        return np.diff(below, axis=1, prepend=0.0, append=1.0)
+    ordered = np.sort(seen, 0)
+    totals = ordered.sum(-1)  # (S, N), growing with the level
+    upper = np.clip((totals < 1.0).sum(0), 1, len(seen) - 1)
+    rows = np.arange(seen.shape[1])
+    gap = totals[upper, rows] - totals[upper - 1, rows]
+    step = np.clip((1.0 - totals[upper - 1, rows]) / np.where(gap > 0, gap, 1.0), 0.0, 1.0)[:, None]
+    best = (1.0 - step) * ordered[upper - 1, rows] + step * ordered[upper, rows]
+    return np.asarray(best / best.sum(1, keepdims=True))
+
+
+def lewidi_scores(votes: VoteTable, prediction: Any, by_vote: Any = None) -> dict[str, float]:
+    """Measures of the shared tasks on learning with disagreement (LeWiDi 2023 and 2025).
+
+    Args:
+        votes: held-out votes on N items.
+        prediction: predicted shares of each item (N, L), in the order of ``votes.items``.
+        by_vote: predicted shares of who cast each vote (V, L), in the order of the votes; those of its item by default.
+
+    Returns:
+        Means over items: ``cross_entropy``, -Σ t log p, with p at least 1e-12; ``manhattan``, Σ |t - p|;
+        ``wasserstein``, the distance of the shares of labels in their order, one apart; ``error_rate``, the part of an
+        item's votes that are not the most probable label; and ``f1``, the micro-averaged F1 of the most probable label
+        against the most frequent one (the first of ties).
+
+    Raises:
+        InputError: the prediction does not have one row per item and one column per label.
+
+    Example:
+        >>> votes = VoteTable.from_counts([[3, 1], [0, 2]])
+        >>> lewidi_scores(votes, [[0.5, 0.5], [0.0, 1.0]])["manhattan"]
+        0.25
+    """
+    shares, counts = np.asarray(prediction, dtype=np.float64), votes.counts
+    single = shares[votes.item] if by_vote is None else np.asarray(by_vote, dtype=np.float64)
+    for what, table, shape in (
+        ("prediction", shares, counts.shape),
+        ("by_vote", single, (len(votes), counts.shape[1])),
+    ):
+        if table.shape != shape:
+            raise InputError(f"{what} must have shape {shape}; got {table.shape}.")
+    voted = counts.sum(1) > 0
+    target = counts[voted] / counts[voted].sum(1, keepdims=True)
+    shares = shares[voted]
+    wrong = np.bincount(votes.item, single.argmax(1) != votes.label, len(counts))[voted] / counts[voted].sum(1)
+    apart = target - shares
+    return {
+        "cross_entropy": float(-(target * np.log(np.maximum(shares, 1e-12))).sum(1).mean()),
+        "manhattan": float(np.abs(apart).sum(1).mean()),
+        "wasserstein": float(np.abs(apart.cumsum(1)[:, :-1]).sum(1).mean()),
+        "error_rate": float(wrong.mean()),
+        "f1": float((target.argmax(1) == shares.argmax(1)).mean()),
+    }
