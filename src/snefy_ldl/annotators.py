@@ -51,12 +51,12 @@ from snefy_ldl.votes.crowd import (
 from snefy_ldl.votes.likelihood import (
     PairMoments,
     best_pairs,
+    best_point,
     log_prob_annotated,
     pair_moments,
     posterior_draws,
     weighted_quantiles,
 )
-from snefy_ldl.votes.scores import best_point
 
 __all__ = ["AnnotatorLDL"]
 
@@ -687,9 +687,9 @@ def _take_turns(
         for row, shares in gold.items():
             evidence[row] = raw[row].sum() * shares
         counts = round_counts(evidence, rng)
-        for row in np.flatnonzero(counts.sum(1) == 0):  # no item is dropped
-            chance = evidence[row] + 1e-6 * raw[row]
-            counts[row, rng.choice(len(chance), p=chance / chance.sum())] = 1.0
+        for empty in np.flatnonzero(counts.sum(1) == 0):  # no item is dropped
+            chance = evidence[empty] + 1e-6 * raw[empty]
+            counts[empty, rng.choice(len(chance), p=chance / chance.sum())] = 1.0
         if turn < ROUNDS:
             tilt = tilt_of(evidence, most)
             values = _cross_fitted(quick, X, NamedTable.of(counts, labels), tilt, derive_seed(seed, 50 + turn))

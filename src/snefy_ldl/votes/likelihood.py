@@ -115,7 +115,7 @@ def log_prob_annotated(dist: SnefySimplex, item: Index, factors: Array, random_s
     return answer
 
 
-def posterior_draws(dist: SnefySimplex, item: Index, factors: Array, random_state: Any = 0) -> tuple[Array, Array]:
+def posterior_draws(dist: Any, item: Index, factors: Array, random_state: Any = 0) -> tuple[Array, Array]:
     """Draws of each item's label distribution, with weights by votes of known annotators.
 
     Items with many votes get draws of the distribution given half of them, so that few are wasted.
@@ -160,12 +160,46 @@ def weighted_quantiles(values: Array, weights: Array, levels: Array) -> Array:
     return np.take_along_axis(np.take_along_axis(values, order, 1), place.transpose(0, 2, 1), 1).transpose(0, 2, 1)
 
 
+def best_point(draws: Array, point: str, votes: int) -> Array:
+    """The prediction with the smallest expected distance from observed shares of so many votes.
+
+    Args:
+        draws: of the shares (S, N, L).
+        point: "manhattan": quantiles of one level, near 1/2, at which they sum to one; "wasserstein": medians of the
+            cumulative shares; "error_rate": all on the most probable label.
+        votes: in an observed share.
+
+    Returns:
+        (N, L), rows that sum to one.
+
+    Example:
+        >>> rare = np.tile([0.1, 0.9], (500, 1, 1))
+        >>> best_point(rare, "manhattan", 2)
+        array([[0., 1.]])
+    """
+    if point == "error_rate":
+        return np.asarray(np.eye(draws.shape[2])[draws.mean(0).argmax(1)])
+    shares = np.maximum(draws, 0.0) / np.maximum(draws, 0.0).sum(-1, keepdims=True)
+    seen = np.random.default_rng(0).multinomial(votes, shares) / votes
+    if point == "wasserstein":
+        below = np.median(seen.cumsum(-1)[..., :-1], 0)
+        return np.diff(below, axis=1, prepend=0.0, append=1.0)
+    ordered = np.sort(seen, 0)
+    totals = ordered.sum(-1)  # (S, N), growing with the level
+    upper = np.clip((totals < 1.0).sum(0), 1, len(seen) - 1)
+    rows = np.arange(seen.shape[1])
+    gap = totals[upper, rows] - totals[upper - 1, rows]
+    step = np.clip((1.0 - totals[upper - 1, rows]) / np.where(gap > 0, gap, 1.0), 0.0, 1.0)[:, None]
+    best = (1.0 - step) * ordered[upper - 1, rows] + step * ordered[upper, rows]
+    return np.asarray(best / best.sum(1, keepdims=True))
+
+
 # -- whom to ask -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class PairMoments:
-    """What is known of items that may get further votes.
+    """Moments of items that may get further votes.
 
     Args:
         mean: of latent labels ℓ (N, L).
