@@ -202,6 +202,11 @@ class AnnotatorLDL(ModelWrapper):
             )
         return votes
 
+    @property
+    def whose(self) -> str:
+        """Whose votes answers are about where ``of=`` is not given, in words."""
+        return {PANEL: "the panel", LATENT: "latent labels"}.get(str(self.of), str(self.of))
+
     # -- predictions -------------------------------------------------------------------------------------------------
 
     def _blocks(self, X: Any, what: str = "predict", **context: Any) -> Iterator[tuple[slice, Any]]:

@@ -75,7 +75,7 @@ def test_predictive_cdf_by_enumeration(snefy: Callable[..., SnefySimplex], seen:
             for side in (0, 1):
                 limit = counts[row, label] + side
                 below = sum(p for p, k in zip(chance, every) if k[label] < limit)
-                assert found[row, label, side] == pytest.approx(below, abs=0.05)  # 1,024 draws
+                assert found[row, label, side] == pytest.approx(below, abs=0.1)  # 256 draws
 
 
 def test_calibration_tells_right_laws_from_wrong_ones(snefy: Callable[..., SnefySimplex]) -> None:
@@ -139,5 +139,5 @@ def test_a_billion_votes_are_scored(snefy: Callable[..., SnefySimplex]) -> None:
     shares = dist.sample((1,), torch.Generator().manual_seed(0))[0].numpy()
     counts = np.round(shares * 1e9)
     expected = np.stack([dist.marginal(r).cdf(torch.as_tensor(shares[:, r])).numpy() for r in range(3)], 1)
-    np.testing.assert_allclose(predictive_cdf(dist, counts), np.stack([expected] * 2, 2), atol=0.05)
+    np.testing.assert_allclose(predictive_cdf(dist, counts), np.stack([expected] * 2, 2), atol=0.12)
     assert np.isfinite(list(evaluate(dist, counts).values())).all()

@@ -42,7 +42,7 @@ def label_names(model: Any) -> list[str]:
     return [f"label_{r}" for r in range(model.n_labels_)] if names is None else [str(name) for name in names]
 
 
-def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float) -> dict[str, Any]:
+def update_columns(model: Any, X: Any, counts: Any, level: float, single: Any = None) -> dict[str, Any]:
     """Number of votes, and means and intervals of every label given the votes, a column each.
 
     Args:
@@ -50,6 +50,7 @@ def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float) -> dict[s
         X: features (N, d).
         counts: votes so far (N, L).
         level: of the intervals.
+        single: the same votes with who cast them, for a model of annotators; None if that is not known.
 
     Returns:
         Columns (N,) by name, rounded as every table is.
@@ -61,8 +62,11 @@ def update_columns(model: SnefyLDL, X: Any, counts: Any, level: float) -> dict[s
     labels, tail = label_names(model), 0.5 * (1.0 - level)
     from snefy_ldl.votes.allocation import update  # torch
 
-    dist = update(model, X, counts)
-    mean, ends = dist.mean.cpu().numpy(), dist.quantiles([tail, 1.0 - tail]).cpu().numpy()
+    if single is not None and single.annotators and hasattr(model, "annotators_"):
+        mean, _, ends = model.predict_given_votes(X, single, alpha=[tail, 1.0 - tail])
+    else:
+        dist = update(model, X, counts)
+        mean, ends = dist.mean.cpu().numpy(), dist.quantiles([tail, 1.0 - tail]).cpu().numpy()
     columns: dict[str, Any] = {"votes": counts.sum(axis=1).astype(np.int64)}
     for r, label in enumerate(labels):
         columns[label] = round_shares(mean[:, r])

@@ -45,7 +45,7 @@ SWEEPS, FIRST_SWEEPS = 150, 50
 GUESS_STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 #: People who guess and who do not, thought of beforehand; and how many may guess: votes of people who all guess tell
 #: nothing about items, so that is no explanation of them.
-SPAM_PRIOR, MOST_SPAM = (1.0, 4.0), 0.5
+SPAM_PRIOR, MOST_SPAM = (1.0, 4.0), 0.8
 #: Votes on items with other votes below which a person's matrix shrinks to that of everybody, and their spam score to
 #: 0; where no item has two votes, the matrix of everybody is the identity.
 EVIDENCE = 10
@@ -170,11 +170,6 @@ class Crowd:
         self.others = others
         if learn_strength:
             self.strength = self._strength_by_moments(others)
-        s = self.strengths[people, None]
-        own = np.where(people == ballots.n_people, 0.0, 1.0)[:, None]  # unknown people have no counts of their own
-        above = own * (self.counts[people, :, ballots.label] - latent) + s * self.centres[people, :, ballots.label]
-        below = own * (self.counts[people].sum(-1) - latent) + s
-        by_item = (others * above / below).sum(1)  # predictive, the vote itself left out
         share = self.guess[ballots.label]
         alike, total = self.cast[people, ballots.label] - 1.0, self.cast[people].sum(1) - 1.0
         options = [(alike + s * share) / (total + s) for s in GUESS_STRENGTHS]
@@ -184,7 +179,7 @@ class Crowd:
         self.guess_weights = self.spam @ chosen + 1.0 / len(options)
         self.guess_weights /= self.guess_weights.sum()
         self.guess_strength = np.array(GUESS_STRENGTHS)[logs.argmax(1)]
-        score = logsumexp(logs, axis=1) - np.bincount(people, np.log(by_item), len(self.spam))
+        score = logsumexp(logs, axis=1) - self._fit_by_item(others)
         self.spam = expit(logit(self.spam_rate) + score) * self.evidence
         self.spam *= min(1.0, MOST_SPAM / max(self.spam[:-1].mean(), 1e-9))
         self.spam[self.trusted] = 0.0
@@ -196,6 +191,22 @@ class Crowd:
         guess = (self.spam[:, None] * self.cast).sum(0) + 1.0
         self.guess = guess / guess.sum()
         self._settle()
+
+    def _fit_by_item(self, others: Array) -> Array:
+        """Log probability of each person's votes where they depend on the item, each vote left out in turn (A + 1,).
+
+        Latent labels count as the other votes and the features say, not as the vote itself does: a matrix that follows
+        a person's own votes makes random votes look careful.
+        """
+        people, label = self.ballots.who, self.ballots.label
+        seen = np.zeros_like(self.counts)
+        np.add.at(seen.transpose(0, 2, 1), (people, label), others)
+        centre = ((1.0 - self.spam)[:, None, None] * seen).sum(0) + 1e-3 * self.common
+        centre = (centre / centre.sum(-1, keepdims=True))[:, label].T
+        above, below = seen[people, :, label] - others, seen[people].sum(-1) - others
+        chances = [(others * (above + s * centre) / (below + s)).sum(1) for s in GUESS_STRENGTHS]
+        logs = np.stack([np.bincount(people, np.log(chance), len(self.spam)) for chance in chances])
+        return np.asarray(logsumexp(logs, axis=0) - np.log(len(logs)))
 
     def _strength_by_moments(self, others: Array) -> float:
         """How much annotators differ, from how much their residuals vary beyond chance.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import bdtr, digamma
+from scipy.special import betainc, digamma
 
 from snefy_ldl._internal.dists import draw_shares, gap_patterns, rows_of, tensor_for, to_numpy
 from snefy_ldl._internal.tolerances import SMALLEST_COUNT_PROBABILITY
@@ -22,7 +22,7 @@ from snefy_ldl.votes.partial import PartialCounts
 
 LEVELS = (0.5, 0.8, 0.9)
 #: Draws behind the distribution of a count, and rows whose draws are held at a time.
-CDF_DRAWS, CDF_ROWS = 1024, 512
+CDF_DRAWS, CDF_ROWS = 256, 512
 
 
 # -- likelihood ------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def brier_score(mean: Any, counts: Any) -> Array:
 def predictive_cdf(dist: Any, counts: Any) -> Array:
     """``P(K_r < k_r)`` and ``P(K_r <= k_r)`` of each label's number of votes, given their total.
 
-    Binomial probabilities, averaged over 1,024 draws of the shares: within .03 for a row, far closer on average over
+    Binomial probabilities, averaged over 256 draws of the shares: within .06 for a row, far closer on average over
     rows. Labels that were not on offer (NaN) stay NaN, and the others' counts are those among them.
 
     Args:
@@ -123,7 +123,7 @@ def predictive_cdf(dist: Any, counts: Any) -> Array:
     Example:
         >>> import torch
         >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
-        >>> bool(abs(predictive_cdf(flat, [[2, 1]])[0, 0, 1] - 0.75) < 0.05)
+        >>> bool(abs(predictive_cdf(flat, [[2, 1]])[0, 0, 1] - 0.75) < 0.1)
         True
     """
     table, _ = check_counts(counts, n_rows=len(dist), n_labels=dist.n_labels, missing=True)
@@ -133,11 +133,12 @@ def predictive_cdf(dist: Any, counts: Any) -> Array:
         part = rows_of(dist, np.arange(len(table))[rows])
         shares = np.where(gaps[rows, None], 0.0, draw_shares(part, CDF_DRAWS, start))  # (b, S, L)
         shares /= np.maximum(shares.sum(-1, keepdims=True), np.finfo(float).tiny)
-        k = table[rows, None]
-        total = np.nansum(k, -1, keepdims=True)
+        total = np.nansum(table[rows], 1)[:, None, None]
         for side in (0, 1):
-            answer[rows, :, side] = np.where(k + side > 0, bdtr(k - 1.0 + side, total, shares), 0.0 * k).mean(1)
-    return np.clip(answer, 0.0, 1.0)
+            k = table[rows, None] - 1.0 + side  # P(K <= k) = I_{1-q}(n - k, k + 1)
+            inside = betainc(np.maximum(total - k, 0.5), np.maximum(k, 0.0) + 1.0, 1.0 - shares)
+            answer[rows, :, side] = np.where(k < 0, 0.0, np.where(k >= total, 1.0, inside)).mean(1)
+    return np.where(gaps[:, :, None], np.nan, answer)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ Args:
     option (NAME=VALUE): Any other setting, for example n_neurons=32. Repeatable.
     seed: Random seed; the same seed gives the same result.
     ray (ADDRESS): Work on a Ray cluster: its address, auto, or local to start one on this machine.
+    of (WHOM): Whose votes, for a model of annotators: panel, latent, an annotator's name, or facts such as age=50+.
     as_json: Print JSON instead of a table.
 """
 
@@ -29,6 +30,7 @@ import typer
 VOTE_COLUMNS = "item,annotator,label"
 
 VoteColumns = Annotated[str, typer.Option("--vote-columns")]
+Of = Annotated[str | None, typer.Option("--of")]
 IdColumn = Annotated[str | None, typer.Option("--id")]
 Settings = Annotated[list[str] | None, typer.Option("--set")]
 AsJson = Annotated[bool, typer.Option("--json")]

@@ -39,6 +39,7 @@ from snefy_ldl.apps.cli.tables import (
     outside_rows,
     read_for_model,
 )
+from snefy_ldl.apps.cli.votes import answer_of, as_positions
 from snefy_ldl.apps.rows import (
     feature_names,
     group_levels,
@@ -70,6 +71,7 @@ def predict(
     outside: bool = False,
     uncalibrated: bool = False,
     votes: Path | None = None,
+    of: opt.Of = None,
     id_name: opt.IdColumn = None,
     ray: str | None = None,
     workers: opt.Workers = None,
@@ -117,7 +119,7 @@ def predict(
     if len(tables) > 1:
         raise typer.BadParameter("name one TABLE, which may be a folder of Parquet files; several need --ray.")
     table_output(out, one_table, votes)
-    fitted = load_model(model)
+    fitted = answer_of(load_model(model), of)
     if votes is not None:
         if named := [name for name, value in (("--ask", ask), ("--keep", kept), ("--outside", outside)) if value]:
             raise typer.BadParameter(f"{named[0]} does not go with --votes.")
@@ -238,7 +240,8 @@ def predict_given_votes(model: Any, items: Path, votes: Path, out: str, interval
     rows = 0
     with warnings_as_notes(tables=True), progress_bar("predict") as progress, TableSink(out) as sink:
         for ids, X, counts in reader.blocks(progress):
-            columns = update_columns(model, X, counts, interval)
+            single = None if reader.single_votes is None else reader.single_votes.on_items(ids)
+            columns = update_columns(model, as_positions(X), counts, interval, single)
             sink.write(pd.DataFrame({reader.id_name: ids, **columns}))
             rows += len(ids)
     if out != "-":

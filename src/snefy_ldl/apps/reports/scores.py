@@ -100,7 +100,10 @@ def evaluate(
             name: figure(getattr(metrics, name)(observed, predicted, return_std_error=True), better)
             for name, better in BETTER.items()
         },
-        "log_likelihood": {**figure(mean_over_rows(densities, True), "higher"), "of": kind},
+        "log_likelihood": {
+            **figure(mean_over_rows(densities, True), "higher"),
+            "of": f"{kind} of {model.whose}" if hasattr(model, "whose") else kind,
+        },
         "interval": {
             "level": level,
             "coverage": None if coverage is None else figure(coverage, f"near {level:g}"),
