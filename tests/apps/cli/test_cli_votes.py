@@ -288,6 +288,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:4 annotator:snefy_ldl.errors.TableNote")
 def test_fit_with_facts_is_the_library_fit(people: Path) -> None:
     items = pd.read_csv(people / "items.csv")
     votes = Votes.from_long(pd.read_csv(people / "votes.csv", dtype=str))
