@@ -219,7 +219,7 @@ def study_real(name, seed, tiny):
     }
 
 
-# -- groups, few votes, random voters -----------------------------------------------------------------------------------
+# -- groups, few votes, random voters ----------------------------------------------------------------------------------
 
 
 def study_groups(tiny):
