@@ -24,6 +24,7 @@ from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, NamedTable
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
+from snefy_ldl.datasets.scales import label_order
 from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.distributions import SimplexDistribution, SnefySimplex
 from snefy_ldl.distributions.snefy import PairFamily, SnefyRows, Square
@@ -292,7 +293,9 @@ class AnnotatorLDL(ModelWrapper):
         check_choice("point", point, POINTS)
         if point == "mean":
             return super().predict(X, **context)
-        of = context.get("of", self.of)
+        names, of = [str(name) for name in self.label_names_], context.get("of", self.of)
+        if point == "wasserstein" and (order := label_order(names) or names) != names:
+            raise InputError(f"the labels are in the order {names}; fit with label_names={order} for this point.")
         several = isinstance(of, Mapping) or (isinstance(of, str) and of in WORDS)
         each = check_count("votes", votes or (int(self.annotators_.votes_per_item) if several else 1))
         parts = []

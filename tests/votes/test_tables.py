@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snefy_ldl.datasets import make_annotators
-from snefy_ldl.errors import DataNotFoundError, InputError
+from snefy_ldl.errors import DataNotFoundError, InputError, TableNote
 from snefy_ldl.votes import Votes, load_votes
 
 
@@ -116,3 +116,29 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         load_votes(file)
     with pytest.raises(InputError, match="form"):
         load_votes(file, "tall")  # type: ignore[arg-type]
+
+
+def test_items_go_by_name_numbers_and_texts_alike() -> None:
+    pl = pytest.importorskip("polars")
+    frame = pd.DataFrame({"item": [7, 8], "no": [2, 0], "yes": [1, 3]})
+    for table in (frame, pl.from_pandas(frame), frame.set_index("item")):
+        votes = Votes.from_counts(table)
+        assert [str(name) for name in votes.items] == ["7", "8"]
+        np.testing.assert_array_equal(votes.align(["8", 7.0]), [[0, 3], [2, 1]])
+    X = pd.DataFrame({"x": [1.0, 2.0]}, index=["8", "7"])
+    np.testing.assert_array_equal(Votes.from_counts(frame).on_rows_of(X).counts, [[0, 3], [2, 1]])
+    with pytest.raises(InputError, match="1 items of the votes are not in the index of X: 8"):
+        Votes.from_counts(frame).on_rows_of(X.rename(index={"8": "9"}))
+
+
+def test_one_label_per_number_and_several_labels_per_vote() -> None:
+    table = {"item": [1, 1, 2], "annotator": [1, 2, 1], "label": ["1", "1.0", "3"]}
+    with pytest.warns(TableNote, match=r"labels 1\.0 are read as the numbers"):
+        assert Votes.from_long(table).label_names == ["1", "3"]
+    table["label"] = [["joy", "awe"], "joy", ["fear"]]  # type: ignore[assignment]
+    np.testing.assert_array_equal(Votes.from_long(table).counts, [[1, 0, 2], [0, 1, 0]])
+
+
+def test_labels_of_a_scale_are_in_its_order() -> None:
+    table = {"item": [1, 1, 2], "annotator": [1, 2, 1], "label": ["very high", "low", "very low"]}
+    assert Votes.from_long(table).label_names == ["very low", "low", "very high"]

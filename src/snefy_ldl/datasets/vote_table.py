@@ -8,6 +8,7 @@ annotators agree.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +19,11 @@ import numpy as np
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_counts, column_names
-from snefy_ldl.datasets.cells import cell_text, first_repeat
+from snefy_ldl.datasets.cells import as_pandas, cell_text, first_repeat, is_frame
 from snefy_ldl.datasets.scales import label_order
 from snefy_ldl.datasets.shares import label_numbers
 from snefy_ldl.datasets.table_files import TableSource
-from snefy_ldl.errors import InputError
+from snefy_ldl.errors import InputError, TableNote
 
 VoteForm = Literal["long", "counts"]
 VoteRepeats = Literal["all", "first", "last", "error"]
@@ -82,7 +83,8 @@ class VoteTable:
             table: DataFrame, or a mapping from column names to columns.
             item: column with the item's name.
             annotator: column with the annotator's name, or None if there is none.
-            label: column with the label; rows without one (None, NaN, "") are skipped.
+            label: column with the label; rows without one (None, NaN, "") are skipped. A list or a tuple of labels is
+                one vote for each, of the same annotator.
             label_names: the labels in the order wanted; by default all that occur, in the order of the column's
                 categories (ordered ones of pandas, an Enum of polars), of numbers or of a known scale of words
                 (low, medium, high), else sorted.
@@ -104,6 +106,11 @@ class VoteTable:
         columns = {name: _column(table, name) for name in (item, annotator, label) if name is not None}
         if len({len(column) for column in columns.values()}) > 1:
             raise InputError("the columns of a long table must be equally long.")
+        several = [value if isinstance(value, (list, tuple)) else (value,) for value in columns[label]]
+        rows = np.repeat(np.arange(len(several)), [len(values) for values in several])
+        columns = {name: [column[row] for row in rows] for name, column in columns.items() if name != label} | {
+            label: [value for values in several for value in values]
+        }
         for name in columns.keys() - {label}:
             gaps = [row for row, value in enumerate(columns[name]) if _absent(value)]
             if gaps:
@@ -130,14 +137,20 @@ class VoteTable:
 
     @classmethod
     def from_counts(
-        cls: type[Table], counts: Any, items: Sequence[Any] | None = None, label_names: Any = None
+        cls: type[Table],
+        counts: Any,
+        items: Sequence[Any] | None = None,
+        label_names: Any = None,
+        *,
+        item: str = "item",
     ) -> Table:
         """Numbers of votes, annotators unknown; rows without a vote are fine here.
 
         Args:
-            counts: whole numbers (N, L), as an array or a DataFrame.
-            items: names of the N items; by default the DataFrame's index, or row numbers.
-            label_names: names of the L labels; by default the DataFrame's columns, or label_0, label_1, ...
+            counts: whole numbers (N, L), as an array or a frame of pandas or polars.
+            items: names of the N items; by default those of the frame's column ``item``, its index, or row numbers.
+            label_names: names of the L labels; by default the frame's other columns, or label_0, label_1, ...
+            item: that column.
 
         Returns:
             As many single votes as the numbers say.
@@ -149,6 +162,11 @@ class VoteTable:
             >>> len(VoteTable.from_counts([[2, 1], [0, 0]]))
             3
         """
+        if is_frame(counts):
+            frame = as_pandas(counts)
+            if item in frame.columns:
+                items, frame = list(frame[item]) if items is None else items, frame.drop(columns=item)
+            counts, items = frame, list(frame.index) if items is None else items
         names = column_names(counts)
         table = label_numbers(counts, names) if names else np.asarray(counts, dtype=np.float64)
         if table.ndim != 2 or table.shape[1] < 2:
@@ -156,7 +174,7 @@ class VoteTable:
         table = check_counts(np.pad(table, ((0, 0), (0, 1)), constant_values=1.0))[0][:, :-1]  # every row has a vote
         cells = np.repeat(np.arange(table.size), table.astype(np.intp).ravel())
         item, label = np.divmod(cells, table.shape[1])
-        ids = _row_names(counts, len(table)) if items is None else list(items)
+        ids = list(range(len(table)) if items is None else items)
         labels = names or [f"label_{r}" for r in range(table.shape[1])]
         labels = labels if label_names is None else [str(name) for name in label_names]
         if (len(ids), len(labels)) != table.shape:
@@ -192,7 +210,7 @@ class VoteTable:
         """The votes on some items, in that order; all annotators and labels are kept.
 
         Args:
-            items: names of n items.
+            items: names of n items, matched as text: 7 is "7".
 
         Returns:
             A table of the same kind with these items.
@@ -202,8 +220,8 @@ class VoteTable:
             array([[0., 1.],
                    [0., 0.]])
         """
-        rows = {name: k for k, name in enumerate(items)}
-        place = np.array([rows.get(name, -1) for name in self.items], dtype=np.intp)[self.item]
+        rows = {cell_text(name): k for k, name in enumerate(items)}
+        place = np.array([rows.get(cell_text(name), -1) for name in self.items], dtype=np.intp)[self.item]
         keep = place >= 0
         return replace(
             self, item=place[keep], annotator=self.annotator[keep], label=self.label[keep], items=list(items)
@@ -240,7 +258,7 @@ class VoteTable:
                 f"{len(lost)} items of the votes are not in the index of X: {shorten(lost, 3)}. Rows go by name; "
                 "X.reset_index(drop=True) goes by position."
             )
-        return replace(self, items=own).on_items(names)
+        return self.on_items(names)
 
     def with_facts(self: Table, facts: Any, annotator: str = "annotator") -> Table:
         """These votes, with what is known about who cast them: age, gender, ...
@@ -309,11 +327,6 @@ def read_vote_cells(file: Path) -> Any:
 # -- cells -----------------------------------------------------------------------------------------------------------
 
 
-def _row_names(table: Any, n_rows: int) -> list[Any]:
-    """A DataFrame's index, or row numbers."""
-    return list(table.index) if hasattr(table, "columns") else list(range(n_rows))
-
-
 def _absent(value: Any) -> bool:
     return value is None or value == "" or value != value
 
@@ -339,7 +352,7 @@ def _codes(values: Sequence[Hashable]) -> tuple[list[Any], Index]:
 
 def _label_codes(values: Sequence[Any], label_names: Sequence[Any] | None, column: Any) -> tuple[list[str], Index]:
     """Label names as text, and which label each vote is for; whole numbers in floats (1.0) lose their point."""
-    texts = [cell_text(value) for value in values]
+    texts = _one_per_number([cell_text(value) for value in values])
     if label_names is None:
         distinct = sorted(set(texts))
         names = label_order(distinct, column) or distinct
@@ -352,6 +365,20 @@ def _label_codes(values: Sequence[Any], label_names: Sequence[Any] | None, colum
     if len(names) < 2:
         raise InputError(f"all votes are for one label ({names[0]!r}); name the others with label_names=[...].")
     return names, np.array([where[text] for text in texts], dtype=np.intp)
+
+
+def _one_per_number(texts: list[str]) -> list[str]:
+    """The texts, with one spelling for each number: "1" and "1.0" are one label, as a note says."""
+    try:
+        numbers = {text: float(text) for text in {*texts}}
+    except ValueError:
+        return texts
+    if len({*numbers.values()}) == len(numbers):
+        return texts
+    spelling = {text: cell_text(number) for text, number in numbers.items()}
+    changed = sorted(text for text in numbers if spelling[text] != text)
+    warnings.warn(TableNote(f"labels {shorten(changed)} are read as the numbers that they spell."), stacklevel=2)
+    return [spelling[text] for text in texts]
 
 
 #: Words in names of columns that hold one of the three; the first role with a word in common counts.

@@ -1,6 +1,6 @@
 """Annotator tables: single votes to counts and back, how far annotators agree, and what looks odd before a fit.
 
-``SnefyLDL.fit(X, votes=votes)`` learns about items and annotators, ``fit(X, counts=votes.counts)`` about items alone.
+``AnnotatorLDL.fit(X, votes)`` learns about items and annotators, ``SnefyLDL.fit(X, counts=votes.counts)`` about items.
 How tables are read is in :mod:`snefy_ldl.datasets.vote_table`, scores of predicted votes are in
 :mod:`snefy_ldl.votes.scores`, and where to send the next annotator is in :mod:`snefy_ldl.votes.allocation`.
 """
@@ -101,7 +101,7 @@ class Votes(VoteTable):
         """Counts of some items, in that order.
 
         Args:
-            items: names of n items.
+            items: names of n items, matched as text: 7 is "7".
 
         Returns:
             Numbers of votes (n, L); zeros for items without a vote.
@@ -111,9 +111,7 @@ class Votes(VoteTable):
             array([[0., 0.],
                    [2., 1.]])
         """
-        where = {name: k for k, name in enumerate(self.items)}
-        table = np.vstack([self.counts, np.zeros((1, len(self.label_names)))])
-        return table[[where.get(name, -1) for name in items]]
+        return self.on_items(items).counts
 
     def agreement(self, level: Level = "nominal") -> Agreement:
         """How far annotators agree, in a few numbers.
