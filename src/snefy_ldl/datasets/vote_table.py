@@ -173,7 +173,7 @@ class VoteTable:
             raise InputError(f"counts must be a table with at least 2 labels; got shape {table.shape}.")
         table = check_counts(np.pad(table, ((0, 0), (0, 1)), constant_values=1.0))[0][:, :-1]  # every row has a vote
         cells = np.repeat(np.arange(table.size), table.astype(np.intp).ravel())
-        item, label = np.divmod(cells, table.shape[1])
+        row, voted = np.divmod(cells, table.shape[1])
         ids = list(range(len(table)) if items is None else items)
         labels = names or [f"label_{r}" for r in range(table.shape[1])]
         labels = labels if label_names is None else [str(name) for name in label_names]
@@ -181,7 +181,7 @@ class VoteTable:
             raise InputError(
                 f"counts of shape {table.shape} do not fit {len(ids)} items and {len(labels)} label names."
             )
-        return cls(item, np.full(len(item), -1), label, ids, [], labels)
+        return cls(row, np.full(len(row), -1), voted, ids, [], labels)
 
     def repeated(self) -> Mask:
         """Which votes repeat one: their annotator has voted on that item before, in the order of the votes.

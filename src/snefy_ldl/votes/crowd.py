@@ -195,8 +195,8 @@ class Crowd:
     def _fit_by_item(self, others: Array) -> Array:
         """Log probability of each person's votes where they depend on the item, each vote left out in turn (A + 1,).
 
-        Latent labels count as the other votes and the features say, not as the vote itself does: a matrix that follows
-        a person's own votes makes random votes look careful.
+        Latent labels are weighted by features and other votes, not by the vote itself: a matrix that follows a person's
+        own votes makes random votes look careful.
         """
         people, label = self.ballots.who, self.ballots.label
         seen = np.zeros_like(self.counts)

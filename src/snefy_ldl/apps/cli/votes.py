@@ -65,7 +65,7 @@ def next_votes(
     reader, each = Items(model, items, votes, id_name), settings.get("max_per_item", 1)
     single = reader.single_votes
     if hasattr(model, "annotators_") and single is not None and single.annotators:
-        return _next_pairs(model, reader, out, n, settings)
+        return _next_pairs(model, reader, single, out, n, settings)
     if unknown := [name for name in settings if name not in VOTE_SETTINGS]:
         raise input_error(f"--set {unknown[0]}: with --votes use one of {', '.join(VOTE_SETTINGS)}.")
     predicted = [f"{PREDICTED}{label}" for label in reader.labels]
@@ -90,7 +90,7 @@ def next_votes(
         say(f"{len(best):,} votes for {best[reader.id_name].nunique():,} items written to {out}", "green")
 
 
-def _next_pairs(model: Any, reader: Items, out: str, n: int, settings: dict[str, Any]) -> None:
+def _next_pairs(model: Any, reader: Items, single: Any, out: str, n: int, settings: dict[str, Any]) -> None:
     """Write which annotator to ask about which item."""
     import pandas as pd
 
@@ -101,7 +101,7 @@ def _next_pairs(model: Any, reader: Items, out: str, n: int, settings: dict[str,
     parts = []
     with warnings_as_notes(tables=True), progress_bar("query") as progress:
         for ids, X, _ in reader.blocks(progress):
-            votes = reader.single_votes.on_items(ids)
+            votes = single.on_items(ids)
             pairs, gains = model.next_vote(as_positions(X), votes, n, return_values=True, **settings)
             parts.append(
                 pd.DataFrame({reader.id_name: [item for item, _ in pairs], "annotator": [a for _, a in pairs]})
