@@ -16,6 +16,7 @@ from torch import Tensor
 from snefy_ldl._internal.dists import PredictedRows
 from snefy_ldl._internal.limits import SMALL_BATCH
 from snefy_ldl._internal.random import torch_generator
+from snefy_ldl._internal.text import plain_names
 from snefy_ldl._internal.threads import one_thread
 from snefy_ldl._internal.types import Array, Intervals
 from snefy_ldl._internal.validation import (
@@ -79,11 +80,11 @@ class DistributionPredictor(ABC):
     zero_policy_: ZeroPolicy
 
     def _named(self, values: Array, X: Any) -> Any:
-        """Back in a DataFrame when the labels came in one, or when :meth:`set_output` asks for one."""
+        """Back in a DataFrame when the labels came in one, or :meth:`set_output` asks for one; shares have no unit."""
         kind = getattr(self, "_output_kind", None)
         if kind is None and not self._labels_were_named:
             return values
-        return frame_of(values, self.label_names_, X.X if isinstance(X, PredictedRows) else X, kind)
+        return frame_of(values, plain_names(self.label_names_), X.X if isinstance(X, PredictedRows) else X, kind)
 
     def set_output(self, *, transform: Literal["default", "pandas", "polars", "arrow"] | None = None) -> Self:
         """In what kind of table ``predict`` and its like answer.
@@ -523,7 +524,9 @@ class ModelWrapper(DistributionPredictor, Estimator):
 
     def _named(self, values: Array, X: Any) -> Any:
         kind = getattr(self, "_output_kind", None)
-        return self.model_._named(values, X) if kind is None else frame_of(values, self.label_names_, X, kind)
+        if kind is None:
+            return self.model_._named(values, X)
+        return frame_of(values, plain_names(self.label_names_), X, kind)
 
     def encode(self, X: Any) -> Any:
         """The numbers that the fitted model makes of rows (N, d')."""

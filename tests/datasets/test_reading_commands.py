@@ -106,6 +106,11 @@ def test_questions_are_answered_as_the_distribution_does(folder):
 @pytest.mark.slow
 def test_names_of_rows_that_fit_found_are_kept(folder):
     chosen = written("query", folder / "model", folder / "pool.csv", "--n", "5", "--strategy", "random")
+    known = pd.read_csv(folder / "soil.csv").astype({label: str for label in LABELS})
+    known[LABELS] += "%"
+    known.to_csv(folder / "known.csv", index=False)
+    words = ["--n", "5", "--strategy", "random", "--labeled", folder / "known.csv", "--out", folder / "asked.csv"]
+    assert "cannot be estimated" not in succeed("query", folder / "model", folder / "pool.csv", *words).stderr
     assert chosen.columns[0] == "Sample ID"
     assert set(chosen["Sample ID"]) <= set(pd.read_csv(folder / "pool.csv")["Sample ID"])
     np.testing.assert_allclose(chosen.filter(like="predicted_").sum(axis=1), 100, rtol=1e-6)

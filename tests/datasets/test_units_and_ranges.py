@@ -16,6 +16,8 @@ from snefy_ldl.datasets.columns import TableEncoder, learn_columns, read_encoder
 from snefy_ldl.datasets.labelled import read_labelled
 from snefy_ldl.datasets.shares import Unit, read_shares, strip_unit
 from snefy_ldl.errors import InputError, LabelWarning, ModelFileError
+from snefy_ldl.learners import SABFGS
+from snefy_ldl.metrics import kl_divergence
 
 SHARES = np.array([[0.25, 0.75], [0.5, 0.5], [0.9, 0.1]])
 
@@ -59,6 +61,23 @@ def test_percent_signs_in_label_cells(tmp_path):
     assert read_labelled(tmp_path / "soil.csv", ["sand", "clay"]).unit == table.unit
     with pytest.warns(LabelWarning, match="percentages"):
         np.testing.assert_allclose(check_distributions(frame[["sand", "clay"]])[0], table.D)
+
+
+def test_frames_of_shares_have_no_unit_in_their_names(tmp_path):
+    rng, names = np.random.default_rng(0), ["Sand (%)", "Clay (%)"]
+    percent = pd.DataFrame(100 * rng.dirichlet([2, 3], 30), columns=names).assign(x=rng.normal(size=30))
+    percent.to_csv(tmp_path / "soil.csv", index=False)
+    with pytest.warns(LabelWarning, match="percentages"):
+        table = load_table(tmp_path / "soil.csv", names)
+    assert list(table.D) == table.label_names == ["Sand", "Clay"]
+    with pytest.warns(LabelWarning, match="percentages"):
+        model = SABFGS(max_iter=2).fit(percent[["x"]], percent[names])
+    predicted = model.predict(percent[["x"]])
+    assert list(predicted) == ["Sand", "Clay"]
+    shuffled = percent[names[::-1]] / 100  # aligned by name, with the unit or without
+    assert kl_divergence(shuffled, predicted) == pytest.approx(kl_divergence(table.D, predicted))
+    with pytest.raises(InputError, match="unknown: Silt"):
+        kl_divergence(table.D, predicted.rename(columns={"Clay": "Silt"}))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from snefy_ldl._internal.limits import SINGLE_NUMBERS
-from snefy_ldl._internal.text import shorten
+from snefy_ldl._internal.text import plain_names, shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.errors import InputError, LabelWarning
 
@@ -355,6 +355,8 @@ def align_labels(frame: Any, names: Sequence[Any] | None, what: str = "D") -> An
     given, known = text_names(frame), None if names is None else [str(name) for name in names]
     if given is None or known is None:
         return frame
+    if set(given) != set(known) and set(plain_names(given)) == set(plain_names(known)):
+        given, known = plain_names(given), plain_names(known)  # "Sand (%)" is "Sand"
     faults = {
         "unknown": [name for name in given if name not in known],
         "missing": [name for name in known if name not in given],

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.io
 
-from snefy_ldl._internal.text import shorten
+from snefy_ldl._internal.text import plain_names, shorten
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets.cells import first_repeat
 from snefy_ldl.datasets.labelled import read_labelled
@@ -86,8 +86,9 @@ def load_table(
         sheet: Sheet of a workbook, its name or its number from 1; the first by default.
 
     Returns:
-        The rows, as DataFrames with the columns' names, which models keep; ``name`` is the file's name without its
-        ending. Features of a Parquet file with more than 16 million of them are float32, as networks use them.
+        The rows, as DataFrames with the columns' names, which models keep; labels lose the unit in which they came.
+        ``name`` is the file's name without its ending. Features of a Parquet file with more than 16 million of them are
+        float32, as networks use them.
 
     Raises:
         InputError: A column is missing, or the labels break a rule; the message names file, row and column.
@@ -118,6 +119,7 @@ def load_table(
             warnings.warn(f"{file.name}: {note}.", LabelWarning, stacklevel=2)
     import pandas  # an extra, loaded by the table already
 
+    label_names = plain_names(label_names) if rows.unit is not None else label_names
     known = pandas.DataFrame(rows.labels, columns=label_names)
     return Dataset(
         X=rows.features,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from snefy_ldl._internal.text import shorten
+from snefy_ldl._internal.text import shorten, strip_unit
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, ROUNDING_TOLERANCE, UNITS, check_counts, divide_shares
 from snefy_ldl.datasets.cells import as_pandas, cell_numbers
@@ -17,12 +16,6 @@ from snefy_ldl.errors import InputError
 
 #: Units by the sum of a row: what each is called, and its sign.
 SUMS = {100.0: ("percent", "%"), 1000.0: ("per mille", "‰"), 1e6: ("ppm", "ppm")}
-#: A unit at the end of a column's name: Sand (%), clay_pct, Fe [mg/kg], silt_g_kg.
-UNIT_NAME = re.compile(
-    r"(?P<stem>.+?)(?:[\s_]*[(\[]?(?P<sign>[%‰])|[\s_.]*[(\[\s_.]"
-    r"(?P<word>percent|pct|permille|ppm|(?:mg|g|µg|ug)[ /_.]*(?:kg|g)(?:-1|⁻¹)?))[)\]\s]*",
-    re.IGNORECASE,
-)
 #: Part of the rows that must have the sum of a unit for the others to be mistakes.
 MOSTLY = 0.8
 LabelForm = Literal["auto", "shares", "counts"]
@@ -64,26 +57,6 @@ class Unit:
             if abs(total - known) <= ROUNDING_TOLERANCE * known:
                 return cls(sign, known, sign) if "/" in sign else cls(name, known, usual)
         return None if abs(total - 1.0) <= ROUNDING_TOLERANCE else cls(sign or "amount", float(total), sign)
-
-
-def strip_unit(name: str) -> tuple[str, str]:
-    """Name of a column without the unit at its end, and that unit.
-
-    Args:
-        name: Of the column.
-
-    Returns:
-        The name, and the unit or an empty text.
-
-    Example:
-        >>> strip_unit("Sand (%)"), strip_unit("clay_g_kg"), strip_unit("humid")
-        (('Sand', '%'), ('clay', 'g/kg'), ('humid', ''))
-    """
-    found = UNIT_NAME.fullmatch(name.strip())
-    if found is None:
-        return name, ""
-    word = re.sub(r"[ /_.]+|(?<=[a-z])(?=kg)", "/", (found["sign"] or found["word"]).lower()).removesuffix("-1")
-    return found["stem"], {"percent": "%", "pct": "%", "permille": "‰"}.get(word, word.removesuffix("⁻¹"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from snefy_ldl._internal.random import numpy_random
+from snefy_ldl._internal.text import plain_names
 from snefy_ldl._internal.threads import few_threads
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import (
@@ -396,7 +397,7 @@ class Learner(Estimator, ABC):
     def _named(self, P: Array, X: Any) -> Any:
         if self.label_names_ is None:
             return P
-        return frame_of(P, self.label_names_, X)
+        return frame_of(P, plain_names(self.label_names_), X)
 
     def find_damage(self) -> str | None:
         """What no fit leaves behind in what was read from a file.

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from snefy_ldl._internal.text import plain_names
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import (
     distinct_columns,
@@ -209,15 +210,12 @@ def written_unit(model: Any, as_shares: bool = False) -> tuple[float, dict[str, 
     Returns:
         The factor of the recorded unit, and the header of each label: without its unit if shares are written.
     """
-    from snefy_ldl.datasets.shares import strip_unit
-
     unit, labels = recorded(model, "unit"), label_names(model)
     if unit is None:
         return 1.0, {label: label for label in labels}
     if not as_shares:
         return float(unit["factor"]), {label: label for label in labels}
-    plain = [strip_unit(label)[0] for label in labels]
-    return 1.0, dict(zip(labels, plain if len(set(plain)) == len(labels) else labels))
+    return 1.0, dict(zip(labels, plain_names(labels)))
 
 
 def predict_given_votes(model: Any, items: Path, votes: Path, out: str, interval: float, id_name: str | None) -> None:

@@ -132,9 +132,8 @@ def query(
 
 def _whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, columns: _Columns) -> Diagnosis | None:
     """What the labelled rows say about choosing rows, where their table holds the labels."""
-    import numpy as np
-
     from snefy_ldl.active import will_it_help
+    from snefy_ldl.datasets.shares import label_numbers
     from snefy_ldl.errors import InputError
 
     labels = [str(label) for label in model.label_names_]
@@ -143,7 +142,7 @@ def _whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, co
     try:
         with warnings_as_notes():
             table = known.whole([*columns.features, *labels], columns.groups_in(known))
-            shares = table[labels].to_numpy(dtype=np.float64)
+            shares = label_numbers(table, labels)
             shares = shares / shares.sum(axis=1, keepdims=True)  # votes, too
             rows = columns.rows(model, table)
             return will_it_help(model, rows, shares, lambda: _blocks(pool, columns, model))
