@@ -107,17 +107,6 @@ def test_a_saved_forest_is_small_and_answers_the_same(forest: TreesLDL, tmp_path
     np.testing.assert_array_equal(twice.predict(X), forest.predict(X))
 
 
-def test_forests_that_were_written_at_full_length_still_load(
-    forest: TreesLDL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(TreesLDL, "stored", Learner.stored)
-        forest.save(tmp_path / "long")
-    again = Learner.load(tmp_path / "long")
-    X = make_city_districts(n=50, random_state=1).X
-    np.testing.assert_array_equal(again.predict(X), forest.predict(X))
-
-
 @pytest.mark.parametrize("name", ["leaf_bits_", "leaf_shares_", "leaf_which_", "inner_right_", "inner_threshold_"])
 def test_a_damaged_forest_is_told(forest: TreesLDL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     entries = forest.stored()

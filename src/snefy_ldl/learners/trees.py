@@ -159,9 +159,7 @@ class TreesLDL(Learner):
         """The forest in a tenth of its room: thresholds as walks compare them, equal shares of leaves once."""
         entries = super().stored()
         is_leaf = self.children_[:, 0] < 0
-        inner = np.flatnonzero(~is_leaf)
-        if not np.array_equal(self.children_[inner, 0], inner + 1):
-            return entries  # scikit-learn puts a left child behind its parent
+        inner = np.flatnonzero(~is_leaf)  # scikit-learn puts a left child behind its parent
         for name in ("children_", "feature_", "threshold_", "value_"):
             del entries[name]
         shares, which = self.leaf_shares()
@@ -178,8 +176,6 @@ class TreesLDL(Learner):
         """The arrays of a fit from those of :meth:`stored`; predictions are the same to the last bit."""
         names = ("bits", "shares", "which"), ("right", "feature", "threshold")
         short = [f"leaf_{name}_" for name in names[0]] + [f"inner_{name}_" for name in names[1]]
-        if not any(name in vars(self) for name in short):
-            return  # written before there was a shorter form
         try:
             bits, shares, which, right, feature, threshold = (self.__dict__.pop(name) for name in short)
             is_leaf = np.unpackbits(bits)[: len(which) + len(right)].astype(bool)

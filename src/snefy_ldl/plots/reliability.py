@@ -58,20 +58,40 @@ def calibration(
     ax.axhspan(low, high, color=style.FAINT, alpha=0.75, linewidth=0, zorder=0, label=f"{confidence_level:.0%} band")
     for end in (low, high):
         ax.axhline(end, color=style.FRAME, linewidth=0.8, zorder=3)
-    ax.axhline(1.0, color=style.INK, linewidth=1.0, linestyle=style.DASHES, zorder=3)
-    if values.ndim == 1:
-        ax.bar(
-            edges[:-1], heights, width=1.0 / bins, align="edge", color=color, alpha=0.82, edgecolor="white", zorder=2
-        )
-    else:
+    draw_histogram(ax, heights, "predicted probability of a smaller share", color)
+    if values.ndim == 2:
         names = style.names_of(labels, values.shape[1], "labels")
         for label, name in enumerate(names):
             shade = style.label_color(label)
             ax.stairs(heights[:, label], edges, baseline=None, color=shade, linewidth=2.0, zorder=2, label=name)
         style.legend(ax, ncols=min(1 + len(names), 4), loc="lower left", bbox_to_anchor=(0.0, 1.0))
-    ax.set(xlim=(0.0, 1.0), ylim=(0.0, max(1.6, 1.12 * float(np.max(heights)))))
     ax.set_yticks(np.arange(0.0, ax.get_ylim()[1], 0.5))
-    style.quiet(ax, grid=None, xlabel="predicted probability of a smaller share", ylabel="observed / expected")
+    return ax
+
+
+def draw_histogram(ax: Axes, heights: Any, words: str, color: str = style.MODEL) -> Axes:
+    """Bars of a calibration histogram around a line at 1; of several labels the line alone.
+
+    Args:
+        ax: Axes to draw on.
+        heights: Observed against expected numbers, (bins,) or (bins, L).
+        words: Label of the horizontal axis.
+        color: Of the bars.
+
+    Returns:
+        The axes.
+
+    Example:
+        >>> len(draw_histogram(style.axes(None, (4, 3)), np.ones(10), "").patches)
+        10
+    """
+    if heights.ndim == 1:
+        places = np.arange(len(heights)) / len(heights)
+        look: dict[str, Any] = {"color": color, "alpha": 0.82, "edgecolor": "white"}
+        ax.bar(places, heights, 1.0 / len(heights), align="edge", zorder=2, **look)
+    ax.axhline(1.0, color=style.INK, linewidth=1.0, linestyle=style.DASHES, zorder=3)
+    top = max(1.6, 1.12 * float(np.max(heights)))
+    style.quiet(ax, None, xlim=(0.0, 1.0), ylim=(0.0, top), xlabel=words, ylabel="observed / expected")
     return ax
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from snefy_ldl.plots import style
+from snefy_ldl.plots.reliability import draw_histogram
 from snefy_ldl.votes.scores import CountCalibration
 
 
@@ -25,18 +24,5 @@ def plot_calibration(calibration: CountCalibration, ax: Any = None) -> Any:
         >>> len(plot_calibration(flat).patches)
         10
     """
-    ax = style.axes(ax, (4.5, 3.0))
-    bins = len(calibration.histogram)
-    edges = np.linspace(0.0, 1.0, bins + 1)
-    heights = calibration.histogram * bins
-    ax.bar(edges[:-1], heights, 1.0 / bins, align="edge", color=style.MODEL, alpha=0.82, edgecolor="white", zorder=2)
-    ax.axhline(1.0, color=style.INK, linewidth=1.0, linestyle=style.DASHES, zorder=3)
-    style.quiet(
-        ax,
-        grid=None,
-        xlim=(0.0, 1.0),
-        ylim=(0.0, max(1.6, 1.12 * float(np.max(heights)))),
-        xlabel="predicted probability of fewer votes",
-        ylabel="observed / expected",
-    )
-    return ax
+    heights = calibration.histogram * len(calibration.histogram)
+    return draw_histogram(style.axes(ax, (4.5, 3.0)), heights, "predicted probability of fewer votes")

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from joblib import Parallel, delayed
-from scipy.special import softmax
 from sklearn.base import clone, is_regressor
 from sklearn.model_selection import KFold, check_cv
 from sklearn.multioutput import MultiOutputRegressor
@@ -41,7 +40,6 @@ from snefy_ldl.learners.base import Learner, close_rows, seeded_clone, share_flo
 from snefy_ldl.learners.comparison.result import Comparison
 from snefy_ldl.prediction import takes_groups
 from snefy_ldl.snefy import fit_folds
-from snefy_ldl.training.guides import centred_logs
 
 #: Training and test rows.
 Fold = tuple[Index, Index]
@@ -53,14 +51,11 @@ LEAST_ROWS = 4
 class RegressorLDL(Learner):
     """Any scikit-learn regressor as a label distribution learner.
 
-    ``target="shares"`` regresses on the shares, cuts predictions at zero and divides rows by their sums;
-    ``target="logs"`` regresses on ``log ℓ_r - mean_s log ℓ_s`` and predicts the softmax. A regressor of one output is
+    It learns the shares; predictions are cut at zero, and rows divided by their sums. A regressor of one output is
     fitted once per label.
 
     Args:
         regressor: With ``fit(X, Y)`` and ``predict(X)``; cloned.
-        target: ``"shares"`` or ``"logs"``.
-        floor: Shares are lifted here before the logarithm.
         random_state: Given to the regressor where it takes one and has none.
 
     Attributes:
@@ -74,11 +69,7 @@ class RegressorLDL(Learner):
     """
 
     regressor: Any
-    target: str = "shares"
-    floor: float = 1e-4
     random_state: Any = None
-
-    _choices = {"target": ("shares", "logs")}  # noqa: RUF012 - never changed
 
     def _check_params(self) -> None:
         if isinstance(self.regressor, type) or not hasattr(self.regressor, "fit"):
@@ -89,12 +80,10 @@ class RegressorLDL(Learner):
         regressor = seeded_clone(self.regressor, int(random.randint(2**31 - 1)), keep=True)
         if not get_tags(regressor).target_tags.multi_output:
             regressor = MultiOutputRegressor(regressor)
-        self.regressor_ = regressor.fit(X, centred_logs(D, self.floor) if self.target == "logs" else D)
+        self.regressor_ = regressor.fit(X, D)
 
     def _predict(self, X: Array) -> Array:
         values = np.asarray(self.regressor_.predict(X), dtype=np.float64).reshape(len(X), self.n_labels_)
-        if self.target == "logs":
-            return softmax(values, axis=1)
         values = np.maximum(values, 0.0)
         return np.where(values.sum(axis=1, keepdims=True) > 0.0, values, 1.0)  # a row of zeros becomes uniform
 
