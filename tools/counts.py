@@ -63,7 +63,7 @@ LIMITS: dict[str, int] = {
     "networks and training": 3_840,
     "estimators": 2_150,
     "learners": 3_250,
-    "datasets": 2_750,
+    "datasets": 2_550,
     "conformal": 1_800,
     "active": 900,
     "votes, explain, metrics, plots": 3_500,

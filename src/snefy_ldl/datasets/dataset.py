@@ -87,8 +87,8 @@ def load_table(
 
     Returns:
         The rows, as DataFrames with the columns' names, which models keep; labels lose the unit in which they came.
-        ``name`` is the file's name without its ending. Features of a Parquet file with more than 16 million of them are
-        float32, as networks use them.
+        ``name`` is the file's name without the extension. Features of a Parquet file with more than 16 million of them
+        are float32, as networks use them.
 
     Raises:
         InputError: A column is missing, or the labels break a rule; the message names file, row and column.
