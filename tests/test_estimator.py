@@ -385,29 +385,6 @@ def test_further_fits_align_labels_by_name(named, how):
             (models[0].fit if "warm" in how else models[0].partial_fit)(X, **wrong)
 
 
-def test_scores_align_labels_by_name_and_refuse_others(named):
-    X, D, votes = named
-    model = SnefyLDL(**SMALL).fit(X, D)
-    assert model.score(X, D[TURNED]) == model.score(X, D)
-    assert model.score(X, counts=votes[TURNED]) == model.score(X, counts=votes)
-    with pytest.raises(InputError, match=r"unknown: x; missing: w"):
-        model.score(X, D.rename(columns={"w": "x"}))
-    plain = SnefyLDL(**SMALL).fit(X, D.to_numpy())
-    assert plain.score(X, D[TURNED]) == plain.score(X, D[TURNED].to_numpy()), "without names, columns go by position"
-
-
-@pytest.mark.parametrize("what", ["D", "counts", "sample_weight"])
-def test_indexes_in_another_order_are_refused(named, what):
-    X, D, votes = named
-    weights = pd.Series(np.ones(len(X)))
-    given = {"D": D, "sample_weight": weights} if what != "counts" else {"counts": votes}
-    given[what] = given[what].sample(frac=1.0, random_state=0)
-    with pytest.raises(InputError, match=f"X and {what} hold the same rows in another order"):
-        SnefyLDL(**SMALL).fit(X, **given)
-    given[what] = given[what].reset_index(drop=True)
-    SnefyLDL(**{**SMALL, "epochs": 1}).fit(X, **given)
-
-
 def test_y_is_another_name_of_D(named):
     X, D, _ = named
     pd.testing.assert_frame_equal(SnefyLDL(**SMALL).fit(X, y=D).predict(X), SnefyLDL(**SMALL).fit(X, D).predict(X))

@@ -282,7 +282,7 @@ def test_a_model_with_groups_comes_back_from_its_folder(data, parts, model, tmp_
     adapted = model.adapt(data.X[few], data.D[few])
     back = load(adapted.save(tmp_path / "adapted"))
     np.testing.assert_array_equal(back.predict(X), adapted.predict(X))
-    np.testing.assert_allclose(model.without_groups().predict(X), model.predict(X), atol=1e-6)
+    np.testing.assert_allclose(model.model_.predict(X), model.predict(X), atol=1e-6)
 
 
 def test_what_knows_no_groups_says_so(data):

@@ -222,18 +222,6 @@ class GroupedLDL(ModelWrapper):
         check_is_fitted(self)
         return self.model_.encode(X.X if isinstance(X, GroupedRows) else X)
 
-    def without_groups(self) -> Any:
-        """The model for rows of unknown groups alone, for export, or to forget the groups.
-
-        Returns:
-            The fitted base.
-
-        Raises:
-            NotFittedError: before a fit.
-        """
-        check_is_fitted(self)
-        return self.model_
-
     # -- files -------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:

@@ -1,8 +1,6 @@
-"""SnefyHead: in loops of other people's making, exported, and against the laws it returns."""
+"""SnefyHead: in a plain training loop, and against the distributions it returns."""
 
 from __future__ import annotations
-
-import warnings
 
 import numpy as np
 import pytest
@@ -100,60 +98,3 @@ def test_the_density_keeps_its_precision_under_autocast():
 def test_wrong_features_are_told():
     with pytest.raises(InputError, match=r"\(rows, 5\); got \(2, 4\)"):
         SnefyHead(5, n_labels=3)(torch.zeros(2, 4))
-
-
-@pytest.mark.filterwarnings("ignore")  # of the framework's own
-def test_inside_lightning(tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        lightning = pytest.importorskip("lightning", reason="lightning is not installed")
-
-    class Module(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.net = Net()
-
-        def training_step(self, batch, _):
-            x, shares = batch
-            return self.net.head.loss(self.net.head(self.net.body(x)), shares)
-
-        def configure_optimizers(self):
-            return torch.optim.AdamW(self.net.groups())
-
-    module = Module()
-    before = module.net.head.loss(module.net.head(module.net.body(X)), D).item()
-    trainer = lightning.Trainer(
-        max_epochs=3, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, default_root_dir=tmp_path,
-    )  # fmt: skip
-    trainer.fit(module, torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, D), batch_size=64))
-    assert module.net.head.loss(module.net.head(module.net.body(X)), D).item() < before
-
-
-@pytest.mark.filterwarnings("ignore")  # of the framework's own
-def test_inside_the_hugging_face_trainer(tmp_path, monkeypatch):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-        pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = Net()
-
-        def forward(self, x, labels=None):
-            dist = self.net.head(self.net.body(x))
-            return {"loss": self.net.head.loss(dist, labels), "mean": dist.mean}
-
-    # the folder tests/datasets stands on the path, and the Trainer takes it for the package of that name
-    monkeypatch.setattr("transformers.trainer.is_datasets_available", lambda: False)
-    rows = [{"x": x, "labels": shares} for x, shares in zip(X, D)]
-    model = Model()
-    before = model(X, D)["loss"].item()
-    arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), num_train_epochs=3, per_device_train_batch_size=64, report_to=[], use_cpu=True,
-        save_strategy="no", disable_tqdm=True, logging_strategy="no", learning_rate=5e-3,
-    )  # fmt: skip
-    transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
-    assert model(X, D)["loss"].item() < before

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -121,36 +120,16 @@ def test_folders_of_learners(tmp_path: Path, place: str, value: Any, match: str)
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes and devices are POSIX's")
 @pytest.mark.parametrize("name", ["model.json", "weights", "calibration.json"])
-@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "socket", "loop"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device"])
 def test_special_files_are_not_read(plain: Path, tmp_path: Path, name: str, kind: str) -> None:
     folder = copied(plain, tmp_path)
     file = folder / (json.loads((folder / "model.json").read_text())["weights"]["file"] if name == "weights" else name)
     file.unlink(missing_ok=True)
-    if kind == "folder":
-        file.mkdir()
-    elif kind == "pipe":
-        os.mkfifo(file)
-    elif kind == "device":
-        file.symlink_to("/dev/zero")
-    elif kind == "loop":
-        file.symlink_to(file)
-    else:
-        before = Path.cwd()
-        with socket.socket(socket.AF_UNIX) as server:
-            os.chdir(folder)  # names of sockets are short
-            try:
-                server.bind(file.name)
-            finally:
-                os.chdir(before)
-    words = rf"^{re.escape(str(file))} " + ("cannot be read" if kind == "loop" else "is not a file")
-    if name == "calibration.json":
-        if kind == "loop":
-            assert load_calibration(folder) is None
-            return
-        with pytest.raises(ModelFileError, match=words):
-            load_calibration(folder)
-        return
-    one_sentence(folder, words)
+    make = {"folder": file.mkdir, "pipe": lambda: os.mkfifo(file), "device": lambda: file.symlink_to("/dev/zero")}
+    make[kind]()
+    load_it = load_calibration if name == "calibration.json" else SnefyLDL.load
+    with pytest.raises(ModelFileError, match=rf"^{re.escape(str(file))} is not a file"):
+        load_it(folder)
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 200_000, "NaN", "", "[1", '{"x": ' + "9" * 6000 + "}"])

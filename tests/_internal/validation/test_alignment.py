@@ -96,5 +96,10 @@ def test_every_question_refuses_labels_in_another_order_of_rows(kind: Any) -> No
     for ask in questions:
         with pytest.raises(InputError, match="hold the same rows in another order"):
             ask(new, known)
-    with pytest.raises(InputError, match="hold the same rows in another order"):
-        update(model, new, (100 * known).round())
+    votes = (100 * known).round()
+    more: list[Any] = [lambda: update(model, new, votes)]
+    if kind is SnefyLDL:
+        more += [lambda: model.fit(new, counts=votes), lambda: model.fit(new, labels, sample_weight=votes["u"])]
+    for ask in more:
+        with pytest.raises(InputError, match="hold the same rows in another order"):
+            ask()

@@ -148,14 +148,3 @@ def test_shares_of_votes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     np.testing.assert_array_equal(counts_from_shares(counts / 15), counts)
     with pytest.raises(InputError, match="not those of m votes"):
         counts_from_shares(D)
-
-
-def test_log_prob_of_a_law_takes_arrays_and_refuses_what_is_off_the_simplex() -> None:
-    law = small().fit(X, D).predict_dist(X[:4])
-    np.testing.assert_array_equal(law.log_prob(D[:4]), law.log_prob(torch.tensor(D[:4])))
-    for off in (torch.tensor(D[:4]) * 2.0, -torch.tensor(D[:4]), torch.full((4, 3), torch.nan)):
-        with pytest.raises(InputError, match="row 0"):
-            law.log_prob(off)
-    for shape in ((4, 2), (3, 3)):
-        with pytest.raises(InputError, match=r"shape|shares a row"):
-            law.log_prob(torch.full(shape, 1.0 / shape[1]))
