@@ -33,12 +33,10 @@ from snefy_ldl._internal.validation import (
 from snefy_ldl.datasets.grouping import GroupedRows, split_rows
 from snefy_ldl.datasets.objects import open_rows
 from snefy_ldl.datasets.streams import as_stream
-from snefy_ldl.datasets.zeros import ZeroOption, ZeroPolicy
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.networks.backbones import network_inputs
 from snefy_ldl.networks.custom import Backbone, BackboneLike
-from snefy_ldl.networks.head import SnefyHead
 from snefy_ldl.persistence import Asked, read_model, save, unpack
 from snefy_ldl.prediction import DistributionPredictor, Estimator, takes_groups
 from snefy_ldl.training import FittedModel, Settings, Task, TrainingData
@@ -222,54 +220,6 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
             "recipe": "paper" if optimizer == "adam" else "paper-sgd",
         }
         return cls(**(settings | changes))
-
-    @classmethod
-    def from_head(
-        cls, backbone: BackboneLike, head: SnefyHead, X: Any, *, label_names: Any = None, zeros: ZeroOption = "shrink"
-    ) -> SnefyLDL:
-        """A fitted model of a network that was trained in a loop of your own.
-
-        It answers, conformalizes, saves, serves and exports as any other model; its code is named again at loading,
-        ``SnefyLDL.load(folder, backbone=...)``. Later training of the network does not change it.
-
-        Args:
-            backbone: the trained module whose features the head took, or a :class:`snefy_ldl.Backbone` around it where
-                batches need a ``collate``.
-            head: the trained :class:`snefy_ldl.SnefyHead`.
-            X: some rows as the backbone takes them; a few are read, to see that both fit.
-            label_names: of the labels (L); made up where there are none.
-            zeros: what :meth:`log_prob` and scores do with shares of exactly zero: "shrink" lifts them to 1/(20 L),
-                "error" refuses them, a number is the floor itself.
-
-        Returns:
-            The fitted model.
-
-        Raises:
-            InputError: where backbone, head and X do not fit each other, or the names are not one per label.
-
-        Example:
-            >>> from snefy_ldl import SnefyHead
-            >>> body, head = torch.nn.Linear(5, 8), SnefyHead(8, n_labels=3, n_neurons=6)
-            >>> X = np.random.default_rng(0).normal(size=(10, 5))
-            >>> SnefyLDL.from_head(body, head, X).predict_interval(X, 0.9).shape
-            (10, 3, 2)
-        """
-        settings, net = head.behind(backbone, X)
-        n_labels = head.n_labels
-        names = [f"label_{r}" for r in range(n_labels)] if label_names is None else [str(name) for name in label_names]
-        if len(names) != n_labels or len(set(names)) < n_labels:
-            raise InputError(f"label_names must be {n_labels} different names, one per label; got {names}.")
-        n_neurons, n_readouts = net.raw_exponents.shape[1], net.readout.shape[1]
-        model = cls(
-            n_neurons=n_neurons,
-            n_readouts=n_readouts,
-            n_members=net.n_members,
-            backbone=settings,
-            zeros=zeros,
-            guides=None,
-        )
-        policy = ZeroPolicy.from_data(np.full((1, n_labels), 1.0 / n_labels), zeros)
-        return model.adopt(FittedModel.of_net(net, policy, names, label_names is not None))
 
     # -- fitting -----------------------------------------------------------------------------------------------------
 

@@ -211,7 +211,6 @@ def test_wrong_input_is_one_sentence():
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"weight_decay": -1.0}, "weight_decay"),
         ({"freeze_epochs": -1}, "freeze_epochs"),
-        ({"accumulate": 0}, "accumulate"),
         ({"clip": 0.0}, "clip"),
         ({"workers": 0.5}, "workers"),
         ({"collate": 3}, "collate"),
@@ -250,22 +249,6 @@ def test_frozen_epochs_leave_everything_as_it_was():
     thawed = model(freeze_epochs=1).fit(IMAGES, SHARES)
     assert not torch.equal(weights(thawed)["0.weight"], start["0.weight"])
     assert all(parameter.requires_grad for parameter in thawed.net_.parameters())
-
-
-def test_parts_of_a_step_are_the_same_step():
-    class Plain(nn.Module):  # no normalisation over the batch, which parts would change
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.layer = nn.Linear(36, 6)
-
-        def forward(self, x):
-            return torch.tanh(self.layer(x.flatten(1)))
-
-    whole, parts = (model(Plain(), accumulate=n).fit(IMAGES, SHARES).predict(IMAGES) for n in (1, 5))
-    np.testing.assert_allclose(parts, whole, rtol=1e-4)
-    fetched = model(Plain(), accumulate=5).fit(Pairs()).predict(IMAGES)
-    np.testing.assert_allclose(fetched, parts, rtol=1e-4)
 
 
 def test_gradients_are_clipped():

@@ -37,7 +37,6 @@ class Backbone:
             of PyTorch Geometric joined, texts left a list.
         mixed_precision: "auto" computes it in BF16 on GPUs that can, "bf16" everywhere, None nowhere; the density keeps
             its precision.
-        accumulate: parts in which the rows of a step are worked on one after the other: the same step in less memory.
         clip: largest norm of its gradient; None for no limit.
         workers: processes that fetch rows ahead, into pinned memory for a GPU.
         shared: whether members share one network, whose features each reads in its own way; they then see the same
@@ -63,7 +62,6 @@ class Backbone:
     freeze_epochs: int = 0
     collate: Collate | None = None
     mixed_precision: MixedPrecision = "auto"
-    accumulate: int = 1
     clip: float | None = 1.0
     workers: int = 0
     shared: bool = False
@@ -77,8 +75,8 @@ class Backbone:
         for name, strict in (("learning_rate", True), ("weight_decay", False), ("clip", True)):
             if getattr(self, name) is not None:
                 check_number(f"the backbone's {name}, unless None,", getattr(self, name), strict=strict)
-        for name, low in (("freeze_epochs", 0), ("workers", 0), ("accumulate", 1)):
-            check_count(name, getattr(self, name), low=low)
+        for name in ("freeze_epochs", "workers"):
+            check_count(name, getattr(self, name), low=0)
         if self.collate is not None and not callable(self.collate):
             raise InputError(f"collate must be a function of a list of rows; got {type(self.collate).__name__}.")
         if self.mixed_precision not in ("auto", "bf16", None):

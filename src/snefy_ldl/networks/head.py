@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from snefy_ldl._internal.random import torch_generator
-from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.validation import check_count, check_counts, check_distributions
-from snefy_ldl.datasets.objects import Objects, open_rows
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.networks.backbones import CustomBackbone
-from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, prototype_init
 
 #: Exponents live on a log scale and learn this many times faster than the rest.
 EXPONENT_RATE = 20.0
 #: Share of the background Dirichlet.
 BACKGROUND_SHARE = 0.02
-#: Rows on which a backbone and a head are tried together.
-EXAMPLE_ROWS = 4
 
 
 class Features(nn.Module):
@@ -196,47 +189,3 @@ class SnefyHead(nn.Module):
             {"params": [net.head_bias, net.readout], "lr": learning_rate, "weight_decay": 0.0},
             {"params": [net.raw_exponents], "lr": EXPONENT_RATE * learning_rate, "weight_decay": 0.0},
         ]
-
-    def behind(self, backbone: BackboneLike, X: Any) -> tuple[Backbone, SnefyNet]:
-        """The trained backbone and this head as one network; :meth:`snefy_ldl.SnefyLDL.from_head` makes a model of it.
-
-        Args:
-            backbone: the trained module that stands before the head, or a :class:`snefy_ldl.Backbone` around it, which
-                also says how batches are made (``collate``).
-            X: some rows as the backbone takes them; a few are read, to see that both fit.
-
-        Returns:
-            The backbone as members share it, and a network with copies of all weights, in evaluation mode.
-
-        Raises:
-            InputError: where the backbone is no module, cannot take X, or returns features of another width.
-
-        Example:
-            >>> body, head = torch.nn.Linear(5, 8), SnefyHead(8, n_labels=3)
-            >>> _, net = head.behind(body, torch.zeros(2, 5))
-            >>> net(torch.zeros(2, 5)).mean.shape
-            torch.Size([2, 3])
-        """
-        settings = copy.copy(Backbone.of(backbone))
-        if not isinstance(settings.module, nn.Module):
-            raise InputError(
-                "a head was trained behind one module with its weights: pass that module, not a function that makes "
-                "another one."
-            )
-        settings.shared = True
-        rows = open_rows(X, settings.collate, self.n_labels)
-        some = torch.arange(min(EXAMPLE_ROWS, count_rows(rows)))
-        example = rows.batch(some) if isinstance(rows, Objects) else take_rows(rows, some)
-        own = self.net
-        on_cpu = copy.copy(settings)  # where the example is
-        on_cpu.module = copy.deepcopy(settings.module).cpu()
-        body = CustomBackbone(own.n_members, on_cpu, example)
-        if body.width != own.backbone.width:
-            raise InputError(
-                f"the backbone returns features of width {body.width}, and the head takes {own.backbone.width}."
-            )
-        body.settings = settings
-        n_neurons, n_readouts = own.raw_exponents.shape[1], own.readout.shape[1]
-        net = SnefyNet(body, self.n_labels, n_neurons, n_readouts, own.exponent_form, own.balanced)
-        net.load_state_dict(net.state_dict() | own.state_dict())
-        return settings, net.to(own.readout.device).eval()

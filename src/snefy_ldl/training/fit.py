@@ -122,22 +122,6 @@ class FittedModel:
             candidates=candidates,
         )
 
-    @classmethod
-    def of_net(cls, net: SnefyNet, policy: ZeroPolicy, label_names: list[str], named: bool) -> FittedModel:
-        """The model of a net with a custom backbone that was trained elsewhere.
-
-        Args:
-            net: the members.
-            policy: what happens to shares of zero.
-            label_names: of the L labels.
-            named: whether those were given, and not made up.
-
-        Returns:
-            The model, without a history.
-        """
-        run = Run([math.inf] * net.n_members, [-1] * net.n_members)
-        return cls(net, "none", [], summarise(net, run, 0, 0, "none"), policy, label_names, named)
-
     def finished(self, task: Task, seconds: float = 0.0) -> FittedModel:
         """This model as a fit to these rows leaves it: with their fingerprints, and all the time that it took."""
         seen = SeenRows.of(task.data.features, task.data.labels, task.rows)

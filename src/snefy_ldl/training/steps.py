@@ -248,9 +248,6 @@ def run_steps(
 ) -> Tensor:
     """Updates of a net, one batch after the other.
 
-    A step of a custom backbone may work on its rows in parts, one after the other: gradients add up, and memory is that
-    of one part.
-
     Args:
         net: what to train.
         X: features of all rows.
@@ -266,50 +263,40 @@ def run_steps(
         Mean loss of each member (K,).
     """
     custom = net.backbone if isinstance(net.backbone, CustomBackbone) else None
-    part = size if custom is None else -(-size // custom.settings.accumulate)
-    steps = [step.split(part, 1) for step in rows.split(size, 1)]
+    clip = None if custom is None or custom.frozen else custom.settings.clip
+    steps = rows.split(size, 1)
     batches = _read_ahead(X, custom, steps, net.readout.device) if custom and isinstance(X, Objects) else None
     total = torch.zeros(len(rows), device=rows.device, dtype=net.readout.dtype)
 
-    def add_gradients(index: Tensor) -> Tensor:
+    def update(index: Tensor, rate: float | Tensor) -> Tensor:
         x = gather_rows(net, X, index) if batches is None else next(batches)
         log_p = objective.log_prob(net, x, index)
         # The loss is -mean(log p), so its gradient for log p is a constant.
         slope = torch.full_like(log_p, -1.0 / size) if weights is None else weights[index].to(log_p) / -size
         torch.autograd.backward(log_p, slope)
+        if custom is not None and clip is not None:
+            for module in custom.copies:  # each member's by itself
+                torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
+        optimizer.step(rate)
+        net.project()
         return (log_p.detach() * slope).sum(1)
 
-    def update(index: Tensor, rate: float | Tensor) -> Tensor:
-        loss = add_gradients(index)
-        optimizer.step(rate)
-        net.project()
-        return loss
-
-    if custom is None:
-        step: Callable[[Tensor, float], Tensor] = update
-        if rows.is_cuda and objective.can_be_captured and graphs is not None:
-            if objective not in graphs:
-                graphs[objective] = GraphedStep(update, live_tensors(net, optimizer), rows[:, :size])
-                graphs[objective].memory = objective.last
-            step = graphs[objective].step
-        for (index,), rate in zip(steps, rates):
-            total += step(index, rate)
-        return total / len(steps)
-    for parts, rate in zip(steps, rates):
-        for index in parts:
-            total += add_gradients(index)
-        if custom.settings.clip is not None and not custom.frozen:
-            for module in custom.copies:  # each member's by itself
-                torch.nn.utils.clip_grad_norm_(module.parameters(), custom.settings.clip)
-        optimizer.step(rate)
-        net.project()
+    step: Callable[[Tensor, float], Tensor] = update
+    if rows.is_cuda and custom is None and objective.can_be_captured and graphs is not None:
+        if objective not in graphs:
+            graphs[objective] = GraphedStep(update, live_tensors(net, optimizer), rows[:, :size])
+            graphs[objective].memory = objective.last
+        step = graphs[objective].step
+    for index, rate in zip(steps, rates):
+        total += step(index, rate)
     return total / len(steps)
 
 
-def _read_ahead(X: Objects, custom: CustomBackbone, steps: list[Any], device: torch.device) -> Iterator[MemberBatches]:
-    """Batches of every part of every step, in the order in which they are needed."""
+def _read_ahead(
+    X: Objects, custom: CustomBackbone, steps: Sequence[Tensor], device: torch.device
+) -> Iterator[MemberBatches]:
+    """Batches of every step, in the order in which they are needed."""
     modules = len(custom.copies)
-    plan = [rows for parts in steps for index in parts for rows in index[:modules].cpu()]
-    batches = X.batches(plan, device)
-    for _ in range(len(plan) // modules):
+    batches = X.batches([rows for index in steps for rows in index[:modules].cpu()], device)
+    for _ in steps:
         yield MemberBatches(next(batches) for _ in range(modules))
