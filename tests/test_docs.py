@@ -52,7 +52,6 @@ STATEMENTS = [
     ("snefy", f"They are used from {POLICY.least_rows} rows on"),
     ("snefy", f"Below {POLICY.few_rows} rows, {WORDS[POLICY.folds]} members each leave out another fifth of the rows"),
     ("snefy", f"Up to {POLICY.member_rows:,} rows, a model with guides has at least {WORDS[POLICY.members]} members."),
-    ("snefy", "dropped at {:.0%} and {:.0%} of the epochs".format(*(at for at, _ in POLICY.rungs)).replace("%", " %")),
     ("decisions", f"*{WORDS[POLICY.folds].title()} members below {POLICY.few_rows} rows.*"),
     ("decisions", f"Such items are completed to {POLICY.completed_votes} votes"),
     ("large", f"From {POLICY.large_rows:,} rows on, nothing is chosen"),

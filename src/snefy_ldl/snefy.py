@@ -129,7 +129,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         weight_decay: AdamW's decay of the network's matrices.
         validation_fraction: part of the rows kept aside to pick the best epoch, in [0, 1); 0 keeps the last.
         patience: epochs without progress on those rows before stopping; None runs all epochs.
-        standardize: "auto" (by validation likelihood), "unit", "pooled" or False; see
+        standardize: "auto" ("unit" with guides, else by validation likelihood), "unit", "pooled" or False; see
             :mod:`snefy_ldl.networks.backbones`.
         zeros: what happens to shares of exactly zero: "shrink" lifts rows that hold a zero just above it, "error"
             refuses them, a number is the floor itself. :class:`snefy_ldl.LogRatioLDL` models zeros. See
@@ -155,8 +155,8 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         scaling_: how features are scaled: "unit", "pooled" or "none".
         history_: one record per epoch: ``epoch``, ``loss``, ``seconds``, and ``validation_loss`` where rows were held.
         candidates_: what the fit tried, one dict per candidate: ``name``, ``log_likelihood`` on validation rows,
-            ``epochs``, ``networks``, ``seconds``, and ``outcome``: "kept", "not chosen", "dropped early" or
-            "failed". Empty for streams and for models saved by older versions.
+            ``epochs``, ``networks``, ``seconds``, and ``outcome``: "kept", "not chosen" or "failed". Empty for streams
+            and for models saved by older versions.
         training_: what the fit did: rows, epochs, best epoch and validation loss of each member, seconds, ...
             The validation loss is minus the mean log likelihood of the rows held back, as ``log_prob`` has it: of
             votes, the multinomial coefficient included. (``history_`` holds losses as training sees them, without it.)

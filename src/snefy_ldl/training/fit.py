@@ -50,8 +50,7 @@ class FittedModel:
         held_log_prob: log likelihood of every row by the members that did not learn from it (N,), NaN where all did;
             None where no rows were held back.
         candidates: one record for each candidate: ``name`` in words, ``log_likelihood`` (mean over its validation
-            rows), ``epochs``, ``networks``, ``seconds`` and ``outcome``: "kept", "not chosen", "dropped early" or
-            "failed".
+            rows), ``epochs``, ``networks``, ``seconds`` and ``outcome``: "kept", "not chosen" or "failed".
         seen: fingerprints of the training rows; None where features are not numbers, or an old file has none.
     """
 

@@ -85,10 +85,10 @@ def test_a_report_says_whether_intervals_and_whole_rows_are_right(p_value: float
 
 
 def test_the_candidate_that_was_kept_is_named_apart_from_those_dropped(capsys: pytest.CaptureFixture[str]) -> None:
-    outcomes = {"features": "not chosen", "guides": "kept", "both": "dropped early"}
+    outcomes = {"features": "not chosen", "guides": "kept", "both": "failed"}
     tried = [{"name": name, "outcome": outcome} for name, outcome in outcomes.items()]
     done = {"validation_loss": [-1.5], "rows": 80, "validation_rows": 20, "seconds": 1.0, "device": "cpu", "epochs": 3}
     fit._conclude(SimpleNamespace(training_=done, candidates_=tried), "2 features", Path("m"))
     said = capsys.readouterr().out
-    assert "inputs: guides, kept from 3 candidates (1 dropped early)" in said
+    assert "inputs: guides, kept from 3 candidates" in said
     assert "mean log likelihood of the rows held back (shares): 1.5000" in said

@@ -341,8 +341,7 @@ def _conclude(model: Any, summary: str, out: Path) -> None:
     tried = getattr(model, "candidates_", [])
     if len(tried) > 1:
         name = next(one["name"] for one in tried if one["outcome"] == "kept")
-        early = sum(one["outcome"] == "dropped early" for one in tried)
-        typer.echo(f"inputs: {name}, kept from {len(tried)} candidates ({early} dropped early)")
+        typer.echo(f"inputs: {name}, kept from {len(tried)} candidates")
     if (groups := done.get("group_effects")) is not None:
         sizes = ", ".join(f"{n:,} of {level}" for n, level in zip(groups["groups"], groups["levels"]))
         typer.echo(f"groups: {sizes}; group effects: {groups['effects']}")
