@@ -1,4 +1,4 @@
-"""Parts known to lie within bounds: likelihoods and draws against plain simulation and closed forms."""
+"""Parts known to lie within bounds, and published quantiles: against plain simulation and closed forms."""
 
 from __future__ import annotations
 
@@ -131,3 +131,31 @@ def test_wrong_bounds_are_named(dist: LogRatioSimplex, amounts: Any, limits: Any
         return
     with pytest.raises(InputError, match=words):
         dist.log_prob(amounts, **limits)
+
+
+@pytest.mark.parametrize(("n_labels", "with_means"), [(2, False), (3, True), (3, False), (4, True)])
+def test_published_quantiles_are_met(n_labels: int, with_means: bool) -> None:
+    random, n_rows = np.random.default_rng(n_labels), 40
+    location = torch.as_tensor(0.5 * random.normal(size=(n_rows, 1, n_labels - 1)))
+    factor = torch.as_tensor(0.2 * random.normal(size=(n_rows, 1, n_labels - 1, n_labels - 1)))
+    factor = torch.tril(factor) + 0.4 * torch.eye(n_labels - 1).double()
+    nothing = torch.zeros(n_rows, 1, 1).double()
+    true = LogRatioSimplex(Mixture(nothing, location, factor, torch.zeros(1, 1, n_labels - 1).double(), nothing[0]))
+    levels = (0.05, 0.5, 0.95)
+    means = true.mean if with_means else None
+    fitted = LogRatioSimplex.from_quantiles(quantiles=true.quantiles(levels), means=means)
+    apart = (fitted.quantiles(levels) - true.quantiles(levels)).abs().amax((1, 2))
+    assert float(apart.max()) < 0.01
+    assert bool((fitted.misfit >= apart).all())
+    if n_labels == 3:  # three variances of logits settle three entries of a covariance
+        cov = [dist.rows.mixture.factor @ dist.rows.mixture.factor.transpose(-1, -2) for dist in (fitted, true)]
+        assert float((cov[0] - cov[1]).abs().quantile(0.9)) < 0.02
+
+
+def test_contradictory_quantiles_show_in_the_misfit() -> None:
+    table = np.full((1, 3, 3), [0.5, 0.6, 0.7])  # medians that sum to 1.8
+    assert float(LogRatioSimplex.from_quantiles(quantiles=table).misfit) > 0.1
+    with pytest.raises(InputError, match="strictly between"):
+        LogRatioSimplex.from_quantiles(quantiles=np.zeros((1, 3, 3)))
+    with pytest.raises(InputError, match="quantiles must be"):
+        LogRatioSimplex.from_quantiles(quantiles=table, levels=(0.1, 0.9))

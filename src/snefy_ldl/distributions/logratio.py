@@ -45,6 +45,7 @@ from snefy_ldl.distributions.base import LogMoment, Order, SimplexDistribution, 
 from snefy_ldl.distributions.bounds import Bounds
 from snefy_ldl.distributions.conditioning import ConditionedDraws, KnownRatios, WeightedDraws
 from snefy_ldl.distributions.marginal import several_levels
+from snefy_ldl.distributions.published import fit_normals
 from snefy_ldl.distributions.shapes import check_draws, common_shape
 from snefy_ldl.errors import InputError
 
@@ -1283,11 +1284,57 @@ class LogRatioSimplex(SimplexDistribution):
     """
 
     rows: LogRatioRows
+    misfit: Tensor
 
     def __init__(
         self, mixture: Mixture, batch_shape: Size | Sequence[int] | None = None, validate_args: bool | None = None
     ) -> None:
         super().__init__(LogRatioRows(mixture), batch_shape, torch.float64, validate_args)
+
+    @classmethod
+    def from_quantiles(
+        cls, *, quantiles: Any, levels: Sequence[float] = (0.05, 0.5, 0.95), means: Any = None, names: Any = None
+    ) -> LogRatioSimplex:
+        """The distribution that comes closest to published quantiles of shares, and to their means.
+
+        One normal distribution of the log-ratios per row, by least squares; quantiles of single shares hardly determine
+        how log-ratios of four parts or more depend on each other.
+
+        Args:
+            quantiles: of every share (N, L, A), strictly between 0 and 1.
+            levels: of the quantiles (A,).
+            means: of the shares (N, L), or None.
+            names: of the labels (L,).
+
+        Returns:
+            The distributions, with ``misfit``: the largest error of a quantile or mean of each row (N,).
+
+        Raises:
+            InputError: another shape, or a number outside (0, 1).
+
+        Example:
+            >>> sand, silt, clay = [0.2, 0.4, 0.6], [0.2, 0.35, 0.5], [0.1, 0.22, 0.4]
+            >>> dist = LogRatioSimplex.from_quantiles(quantiles=[[sand, silt, clay]], names=["sand", "silt", "clay"])
+            >>> dist.quantiles([0.5]).round(decimals=2)[0, :, 0], bool(dist.misfit < 0.03)
+            (tensor([0.4000, 0.3500, 0.2300], dtype=torch.float64), True)
+        """
+        tables = [None if one is None else torch.as_tensor(as_float(one, "D")) for one in (means, quantiles, levels)]
+        mean, table, level = tables
+        assert table is not None
+        assert level is not None
+        fits = table.dim() == 3 and table.shape[1] > 1 and level.shape == table.shape[2:] and len(level) > 1
+        if not fits or (mean is not None and mean.shape != table.shape[:2]):
+            raise InputError(f"quantiles must be (N, L, A) and means (N, L); got {tuple(table.shape)}.")
+        if any(one is not None and not bool(((one > 0.0) & (one < 1.0)).all()) for one in tables):
+            raise InputError("quantiles, levels and means must be strictly between 0 and 1.")
+        location, factor = fit_normals(mean, table, level)
+        nothing = location.new_zeros(len(location), 1, 1)
+        centres = location.new_zeros(1, 1, location.shape[1])
+        dist = cls(Mixture(nothing, location[:, None], factor[:, None], centres, nothing[0])).named(names)
+        dist.misfit = (dist.quantiles(level) - table).abs().amax((1, 2))
+        if mean is not None:
+            dist.misfit = torch.maximum(dist.misfit, (dist.mean - mean).abs().amax(1))
+        return dist
 
     def log_prob(self, value: Any, *, below: Any = None, between: Any = None) -> Tensor:
         """Log density at value (..., *batch, L); with limits, the log likelihood of rows with hidden parts.
