@@ -114,9 +114,8 @@ class Ensemble:
         test: share of the rows kept for the test.
         members: learners in a bag.
         rows: rows each of them is fitted to, drawn without replacement.
-        learners: name in the table, the class in :mod:`snefy_ldl.learners`, and settings of its own. The printed cells
-            of LDL-LRR differ from those of SA-BFGS; with our default ``alpha`` the two are one learner, so that it is
-            also run with ten thousand times as much of its ranking loss.
+        learners: name in the table, the class in :mod:`snefy_ldl.learners`, and settings of its own. LDL-LRR chooses
+            ``alpha`` by left-out rows, as its authors do; the default of their code makes it SA-BFGS.
         settings: of every learner. Features as they are and no penalty, as these learners were published: members that
             saw a few rows each must differ to be worth choosing from, and a penalty makes them alike. Settled on
             training rows of two splits beyond those that are reported.
@@ -130,8 +129,8 @@ class Ensemble:
         ("SA-BFGS", "SABFGS", ()),
         ("DF-LDL", "DFLDL", ()),
         ("LDL-SCL", "LDLSCL", ()),
-        ("LDL-LRR", "LDLLRR", (("alpha", 10.0),)),
-        ("LDL-LRR, default", "LDLLRR", ()),
+        ("LDL-LRR", "LDLLRR", ()),
+        ("LDL-LRR, alpha .001", "LDLLRR", (("alpha", 1e-3),)),
     )
     settings: Options = (("l2", 0.0), ("standardize", False))
     shared: bool = True

@@ -12,7 +12,7 @@ import jinja2
 
 from reproduction import claims as figures
 from reproduction.claims import LEARNERS, LEVELS, MEASURES, METRICS, STRATEGIES, TABLES, Gap, Gaps, Results, Spread
-from reproduction.config import NEAREST, RECIPES, STUDIES, Ensemble
+from reproduction.config import NEAREST, RECIPES, STUDIES
 from reproduction.studies import options_of
 from snefy_ldl._internal.files import write_bytes
 
@@ -32,11 +32,9 @@ def number(value: float, digits: int) -> str:
     """A number without the zero before its point.
 
     Examples:
-        >>> number(0.125, 2), number(-0.5, 1), number(1.25, 2), number(math.inf, 1)
-        ('.12', '−.5', '1.25', '∞')
+        >>> number(0.125, 2), number(-0.5, 1), number(1.25, 2)
+        ('.12', '−.5', '1.25')
     """
-    if math.isinf(value):
-        return "∞"
     return f"{value:.{digits}f}".replace("-", "−").replace("0.", ".", abs(value) < 1.0)
 
 
@@ -119,7 +117,7 @@ def active_table(results: Results, study: str) -> str:
 def ensemble_table(results: Results, study: str) -> str:
     """Scores of each learner's bags; the marks compare Weighted with Average."""
     rows = []
-    for learner in (*LEARNERS, "LDL-LRR, default"):
+    for learner in (*LEARNERS, "LDL-LRR, alpha .001"):
         if learner in LEARNERS:
             rows += [
                 printed_line(f"{learner}, {kind}, printed", study, learner, kind) for kind in ("Average", "Weighted")
@@ -144,7 +142,7 @@ def _scores(results: Results, study: str, rows: list[list[str]]) -> str:
 def ensemble_notes(results: Results, study: str) -> list[str]:
     """What the table does not show at first sight: learners that are one, and the density's own mean."""
     notes, recipe = [], "default"
-    for learner in ("LDL-LRR", "LDL-LRR, default"):
+    for learner in ("LDL-LRR", "LDL-LRR, alpha .001"):
         gaps = [
             abs(ours - theirs)
             for metric in METRICS
@@ -156,8 +154,7 @@ def ensemble_notes(results: Results, study: str) -> list[str]:
             )
         ]
         if gaps:
-            alpha = dict(next(own for name, _, own in Ensemble().learners if name == learner)).get("alpha", "default")
-            notes.append(f"Average of LDL-LRR (alpha {alpha}) and of SA-BFGS differ by at most {max(gaps):.1g}.")
+            notes.append(f"Average of {learner} and of SA-BFGS differ by at most {max(gaps):.1g}.")
     means = {name: Spread.of(figures.weighting(results, study, recipe, name, "Weighted", "kl")) for name in LEARNERS}
     own = Spread.of(results.series(study, recipe, "density", "kl"))
     known = {name: spread.mean for name, spread in means.items() if spread}
@@ -266,8 +263,10 @@ def grid_table() -> str:
     """How far each setting of what the paper leaves open is from the printed cells."""
     rows = []
     for name, distances in NEAREST.get("distances", {}).items():
-        means = [math.inf if distances[study] is None else distances[study] for study in TABLES]
-        rows.append([f"`{name}`", *(number(one, 1) for one in [sum(means) / len(means), *means])])
+        known = [distances[study] for study in TABLES if distances[study] is not None]
+        mean = number(sum(known) / len(TABLES), 2)
+        cells = [NOTHING if distances[study] is None else number(distances[study], 2) for study in TABLES]
+        rows.append([f"`{name}`", mean if len(known) == len(TABLES) else f"over {mean}", *cells])
     return markdown_table(["setting", "mean", *(f"table {study[-1]}" for study in TABLES)], rows)
 
 

@@ -45,7 +45,7 @@ LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)")
 #: Written by the benchmarks, not by hand.
 MADE_BY_BENCHMARKS = "benchmarks/results/"
 #: Pages that are no how-to: generated, lists, or mathematics.
-NOT_HOW_TOS = {"reproduction", "math", "measured", "decisions", "architecture", "learners", "CONTRIBUTING", "README"}
+NOT_HOW_TOS = {"reproduction", "math", "claims", "decisions", "architecture", "learners", "CONTRIBUTING", "README"}
 WORDS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 #: Page and sentence, with the values of the code.
 STATEMENTS = [

@@ -51,6 +51,9 @@ CASES = {
     "RKNNLDL": Case(learners.RKNNLDL, {"n_neighbors": 3, "max_iter": 10}),
     "SLDL": Case(learners.SLDL, {"n_hidden": 4, "n_subtasks": 3, "max_iter": 5}, permutes=False),
     "EvidentialLDL": Case(learners.EvidentialLDL, {"n_hidden": 4, "max_iter": 5}, permutes=False, unused=0.05),
+    "LDLDVS": Case(learners.LDLDVS, {"max_iter": 10}),
+    "CDL": Case(learners.CDL, {"n_hidden": 4, "max_iter": 5}, permutes=False, unused=0.05),
+    "TLRLDL": Case(learners.TLRLDL, {"max_iter": 20}, beaten=2.0),  # linear in the shares: far off at small ones
     "LDLDPM": Case(learners.LDLDPM, {"n_components": 2, "n_rounds": 2, "max_iter": 5}, permutes=False),
 }
 every_learner = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

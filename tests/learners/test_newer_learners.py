@@ -14,9 +14,24 @@ from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, rel_entr
 
-from snefy_ldl.learners import BCPNN, LDLDPA, LDLDPM, LDLLRR, LDLSCL, RKNNLDL, SLDL, DeltaLDL, EvidentialLDL
+from snefy_ldl.errors import InputError
+from snefy_ldl.learners import (
+    BCPNN,
+    CDL,
+    LDLDPA,
+    LDLDPM,
+    LDLDVS,
+    LDLLRR,
+    LDLSCL,
+    RKNNLDL,
+    SLDL,
+    TLRLDL,
+    DeltaLDL,
+    EvidentialLDL,
+)
 from snefy_ldl.learners.losses import RANKING_WEIGHTS
 from snefy_ldl.learners.networks import evidential_loss
+from snefy_ldl.learners.recent import low_rank_fit
 
 P = softmax(np.random.default_rng(0).normal(size=(len(D), 4)))
 FEATURES = (X[:, :2] - X[:, :2].mean(axis=0)) / X[:, :2].std(axis=0)
@@ -41,10 +56,10 @@ def is_minimum(total: Callable[..., float], *weights: Any, slack: float = 1e-6, 
         assert total(*[w + step for w, step in zip(weights, steps)]) > best - slack
 
 
-LOSSES = [DeltaLDL(2.0), LDLLRR(0.3, 7.0), LDLDPA(0.1, 2.0)]
+LOSSES = [DeltaLDL(2.0), LDLLRR(0.3, 7.0), LDLDPA(0.1, 2.0), LDLDVS(0.5, 10.0, ((0, 1), (3,)))]
 
 
-@pytest.mark.parametrize("model", LOSSES, ids=["delta", "ranking", "percentile"])
+@pytest.mark.parametrize("model", LOSSES, ids=["delta", "ranking", "percentile", "divisiveness"])
 def test_linear_learners_minimise_their_loss(model: Any) -> None:
     fitted = model.set_params(**EXACT).fit(FEATURES, D)
     rows = fitted._rows(D[:5])
@@ -66,6 +81,76 @@ def test_delta_ldl_counts_rows_by_the_integral_of_its_sigmoid(sharpness: float) 
     integral = lambda miss: quad(lambda t: expit(sharpness / size * (miss - t)), 0, size)[0]  # noqa: E731
     slope = (integral(1e-4) - integral(-1e-4)) / 2e-4
     np.testing.assert_allclose(rows[:8], [integral(miss) / slope for miss in kl(P)[:8]], rtol=1e-4)
+
+
+@pytest.mark.parametrize("poles", [None, ((0, 2), (1,))])
+def test_divisiveness_is_a_mean_weighted_by_exponentials(poles: Any) -> None:
+    """The formula as python-ldl writes it: shares weighted by e^(-k share), row by row and pair by pair."""
+    groups = [((i,), (j,)) for i in range(4) for j in range(4) if i != j] if poles is None else [poles]
+
+    def divided(d: Any, pair: Any) -> float:
+        shares = np.array([d[list(group)].sum() for group in pair])
+        return float(np.average(shares, weights=np.exp(-10.0 * shares)))
+
+    gaps = [[abs(divided(d, pair) - divided(p, pair)) for pair in groups] for d, p in zip(D[:9], P)]
+    rows = LDLDVS(0.7, poles=poles)._rows(D[:9])(torch.from_numpy(np.log(P[:9]))).numpy()
+    np.testing.assert_allclose(rows, kl(P[:9], D[:9]) + 0.7 * np.mean(gaps, axis=1), atol=1e-4)
+    with pytest.raises(InputError, match="two groups of different label numbers"):
+        LDLDVS(poles=((0,), (0, 1))).fit(FEATURES, D)
+
+
+def test_low_rank_labels_minimise_their_objective() -> None:
+    """From three starts, L-BFGS over W and the whole matrix O finds nothing better."""
+    X, labels = np.column_stack([FEATURES[:25], np.ones(25)]), D[:25]
+    marked = (np.argsort(np.argsort(-labels, axis=1), axis=1) < 2).astype(float)
+    given = [torch.from_numpy(table) for table in (X, labels, marked)]
+
+    def total(W: Any, O: Any) -> Any:  # noqa: E741 - the paper's letter
+        auxiliary = O.T @ given[0] @ W
+        fits = (given[0] @ W - given[1]).square().sum() + (auxiliary - given[2]).square().sum()
+        return 0.5 * fits + 0.3 * torch.linalg.svdvals(auxiliary).sum() + 0.2 * (W.square().sum() + O.square().sum())
+
+    W, A, _ = low_rank_fit(X, labels, marked, 0.3, 0.2, 3000, 1e-12)
+    ours = float(total(torch.from_numpy(W), torch.from_numpy(X @ W @ A)))
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        starts = [torch.randn(size, generator=generator).double().mul(0.1) for size in ((3, 4), (25, 25))]
+        weights = [start.requires_grad_() for start in starts]
+        search = torch.optim.LBFGS(weights, max_iter=2000, tolerance_grad=1e-9, line_search_fn="strong_wolfe")
+
+        def loss(weights: Any = weights, search: Any = search) -> Any:
+            search.zero_grad()
+            value = total(*weights)
+            value.backward()
+            return value
+
+        search.step(loss)
+        assert ours < float(total(*weights).detach()) + 1e-6
+
+
+def test_low_rank_labels_predict_distributions_of_their_linear_model() -> None:
+    model = TLRLDL(standardize=False, l2=0.1, tol=1e-10).fit(FEATURES, D)
+    raw = np.maximum(FEATURES @ model.coef_ + model.intercept_, D.min() / 2.0)
+    np.testing.assert_allclose(model.predict(FEATURES), raw / raw.sum(1, keepdims=True))
+    ridge_alone = TLRLDL(alpha=1e6, standardize=False, l2=0.1).fit(FEATURES, D)  # no auxiliary task survives
+    Z = np.column_stack([FEATURES, np.ones(len(D))])
+    expected = np.linalg.solve(Z.T @ Z + 2 * 0.5 * 4 * 0.1 * np.eye(3), Z.T @ D)
+    np.testing.assert_allclose(np.vstack([ridge_alone.coef_, ridge_alone.intercept_]), expected, atol=1e-3)
+
+
+def test_background_concentration_is_the_share_that_evidence_leaves() -> None:
+    model = CDL(n_hidden=3, random_state=0, **EXACT).fit(FEATURES, D)
+    same = EvidentialLDL("mse", n_hidden=3, random_state=0, **EXACT).fit(FEATURES, D)
+    alpha = model.predict_concentration(FEATURES)
+    np.testing.assert_allclose(alpha, same.predict_concentration(FEATURES))
+    total = alpha.sum(axis=1)
+    np.testing.assert_allclose((alpha - 1.0).sum(axis=1) / total + model.predict_background(FEATURES), 1.0)
+    # the loss of the authors' code, summed over labels as there
+    risk = ((D - alpha / total[:, None]) ** 2).sum(1) + (alpha * (total[:, None] - alpha)).sum(1) / (
+        total**2 * (total + 1.0)
+    )
+    ours = evidential_loss(torch.from_numpy(alpha), torch.from_numpy(D), "mse").numpy()
+    np.testing.assert_allclose(ours, 2.0 * risk)  # times half the number of labels
 
 
 def test_correlations_with_clusters_are_a_minimum() -> None:

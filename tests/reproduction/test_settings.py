@@ -87,7 +87,7 @@ def test_the_plan_is_the_papers():
         assert table.splits == studies[name].repeats
     rows = {one.name for one in Active().queries}
     assert {strategy for strategy, _ in TABLES["table4"].cells} == rows
-    assert {learner for learner, _, _ in TABLES["table6"].cells} | {"LDL-LRR, default"} == {
+    assert {learner for learner, _, _ in TABLES["table6"].cells} | {"LDL-LRR, alpha .001"} == {
         name for name, *_ in Ensemble().learners
     }
     assert config.quick(studies["figureA1"]).repeats == 1

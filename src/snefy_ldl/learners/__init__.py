@@ -13,6 +13,7 @@ from snefy_ldl.learners.losses import DFLDL, LDLDPA, LDLLRR, LDLSCL, DeltaLDL
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.neighbours import AAKNN, RKNNLDL
 from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN, SLDL, EvidentialLDL, LDLForest
+from snefy_ldl.learners.recent import CDL, LDLDVS, TLRLDL
 from snefy_ldl.learners.transformation import PTSVM, PTBayes
 from snefy_ldl.learners.trees import TreesLDL
 
@@ -21,10 +22,12 @@ __all__ = [
     "AAKNN",
     "ACPNN",
     "BCPNN",
+    "CDL",
     "CPNN",
     "DFLDL",
     "LDLDPA",
     "LDLDPM",
+    "LDLDVS",
     "LDLLRR",
     "LDLSCL",
     "PTSVM",
@@ -32,6 +35,7 @@ __all__ = [
     "SABFGS",
     "SAIIS",
     "SLDL",
+    "TLRLDL",
     "DeltaLDL",
     "DirichletLDL",
     "EvidentialLDL",

@@ -1,0 +1,66 @@
+"""The numbers of sentences that compare are those of the result files, and one command knows what is stale."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
+import claims  # noqa: E402
+import refresh  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    return claims.sentences()
+
+
+def test_the_page_has_the_numbers_of_the_files(tmp_path, monkeypatch):
+    page = tmp_path / "claims.md"
+    monkeypatch.setattr(claims, "PAGE", page)
+    claims.main()
+    assert page.read_text() == (ROOT / "docs" / "claims.md").read_text(), "run python benchmarks/claims.py"
+
+
+def test_the_readme_repeats_the_sentences(sentences):
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    for place in claims.IN_README:
+        assert sentences[place] in readme, "copy the sentence from docs/claims.md"
+
+
+def test_a_changed_number_is_noticed(sentences, monkeypatch):
+    figures = claims.load("conformal.json")
+    changed = {
+        "figures": {"sbu_3dfe": {m: {"auto": dict(f["auto"])} for m, f in figures["figures"]["sbu_3dfe"].items()}}
+    }
+    width = changed["figures"]["sbu_3dfe"]["SNEFY"]["auto"]["width"]
+    changed["figures"]["sbu_3dfe"]["SNEFY"]["auto"]["width"] = [0.6 for _ in width]
+    monkeypatch.setattr(claims, "load", lambda name: changed)
+    found = claims.intervals("sbu_3dfe", "SBU_3DFE")[0]
+    assert "are .600 wide" in found
+    assert found != sentences[0]
+
+
+def test_every_result_belongs_to_one_benchmark_that_exists():
+    files = [file for one in refresh.BENCHMARKS.values() for file in one.files]
+    assert len(files) == len(set(files))
+    there = {path.name for path in refresh.RESULTS.iterdir() if path.is_file()} - {"versions.json"}
+    assert there <= set(files)
+    for one in refresh.BENCHMARKS.values():
+        assert one.script.exists(), one.command
+        assert shlex.split(one.command)[0] == "python"
+        assert all((refresh.SOURCE / name).exists() for name in one.reads)
+
+
+def test_code_is_stale_by_what_it_does(tmp_path):
+    module = tmp_path / "module.py"
+    digests = []
+    for text in ('"""One."""\nx = 1  # why\n', '"""Two."""\nx = 1\n', '"""Two."""\nx = 2\n'):
+        module.write_text(text)
+        refresh.code_digest.cache_clear()
+        digests.append(refresh.code_digest(module))
+    assert digests[0] == digests[1] != digests[2]
