@@ -127,11 +127,6 @@ def test_strategies_choose_by_the_kernel_that_they_are_given(name, model, city, 
     assert np.isfinite(utilities[few]).all()
 
 
-def test_batches_keep_away_from_labelled_rows(model, city, pool):
-    both = np.concatenate([city.X[:120], pool[:30]])
-    assert (query("lcmd", both, 10, model=model, X_labeled=city.X[:120]) >= 120).all()
-
-
 def test_pipelines_and_several_models_have_kernels(model, pool):
     pipeline = LDLPipeline([("model", model)])
     np.testing.assert_array_equal(

@@ -8,7 +8,6 @@ import pytest
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import query, will_it_help
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners import DirichletLDL
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +52,6 @@ def test_the_figures_are_what_they_are_called(guided, city, pool):
     assert -1.0 <= diagnosis.foreseen <= 1.0
     assert diagnosis.redundancy < 1.0
     assert np.isnan(will_it_help(guided, city.X[:120], city.D[:120]).redundancy)  # without a pool
-
-
-@pytest.mark.slow
-def test_other_models_are_asked_for_what_they_have(city, pool):
-    other = DirichletLDL(random_state=0).fit(city.X[:60], city.D[:60])
-    diagnosis = will_it_help(other, city.X[:60], city.D[:60], pool)
-    assert np.isnan(diagnosis.redundancy)  # neither trees nor members
-    assert np.isfinite(diagnosis.foreseen)
 
 
 def test_too_few_rows_are_refused(guided, city):

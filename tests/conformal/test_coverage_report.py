@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from known_models import DirichletModel, KnownModel, ZeroModel
+from known_models import DirichletModel
 from rich.console import Console
 
 from snefy_ldl import metrics
@@ -101,18 +101,6 @@ def test_forms(case):
         coverage_report(ci, X, D, label_names=["a", "b"])
 
 
-def test_metrics_added_for_the_report():
-    truth = KnownModel(seed=3)
-    X, D = truth.draw(50, seed=4)
-    ends = ConformalIntervals(truth).conformalize(X, D).predict_interval(X)
-    values = metrics.conditional.ssc_ceiling(ends, 4, 0.9)
-    assert ((values < 0.9) & (values > 0.5)).all()
-    with pytest.raises(InputError, match="one name or number per row"):
-        metrics.conditional.group_coverage(["a"], D, ends)
-    share, error = metrics.conditional.group_coverage(np.arange(50) % 2, D, ends, return_std_error=True)[1]
-    assert share.shape == error.shape == (3,)
-
-
 def test_joint_calibration_is_said_under_the_table(case):
     """The right model's p-value is uniform, so this seed's alarm would be one in a hundred; a wrong one's is tiny."""
     model, X_cal, D_cal, X, D, _ = case
@@ -123,27 +111,3 @@ def test_joint_calibration_is_said_under_the_table(case):
     expected = metrics.joint_calibration_test(metrics.joint_pit(model, X, D))
     assert right.joint_calibration.p_value == expected.p_value
     assert "joint calibration: the model is off" in " ".join(str(wrong).split())
-
-
-def test_joint_calibration_of_many_rows_and_of_few(case, monkeypatch):
-    model, _, _, X, D, _ = case
-    monkeypatch.setattr("snefy_ldl.conformal.report.JOINT_ROWS", 100)
-    assert coverage_report(model, X, D, feature=None).joint_calibration.n == 100
-    few = coverage_report(model, X[:19], D[:19], feature=None)
-    assert few.joint_calibration is None
-    assert "joint calibration" not in str(few)
-
-
-@pytest.mark.slow
-def test_joint_calibration_with_zeros(monkeypatch):
-    """A distribution with atoms: the right model is called off once in a hundred seeds, wrong presences are seen."""
-    right, wrong = ZeroModel(), ZeroModel(shift=1.0)
-    X, D = right.draw(1500, 1)
-    ci = ConformalIntervals(right, 0.9, "chebyshev").conformalize(X[:500], D[:500])
-    report, other = (coverage_report(one, X[500:], D[500:], feature=None) for one in (ci, wrong))
-    assert report.joint_calibration.calibrated
-    assert report.joint_calibration.n == 1000
-    assert not other.joint_calibration.calibrated
-    assert str(report) == str(coverage_report(ci, X[500:], D[500:], feature=None))
-    monkeypatch.setattr("snefy_ldl.conformal.report.JOINT_ROWS", 100)
-    assert coverage_report(right, X, D, feature=None).joint_calibration.n == 100

@@ -12,12 +12,9 @@ from known_models import (
     linear_data,
 )
 from scipy import stats
-from sklearn.base import clone
 from sklearn.model_selection import KFold, ShuffleSplit
 
-from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.metrics import coverage
 
@@ -97,17 +94,3 @@ def _only(state, rows):
     scores = np.array(held["scores"]).reshape(held["shape"])[rows]
     calibration = {**held, "scores": scores.ravel().tolist(), "shape": list(scores.shape)}
     return {**state, "folds": np.array(state["folds"])[rows].tolist(), "calibration": calibration}
-
-
-@pytest.mark.slow
-def test_cv_with_the_real_model():
-    city = make_city_districts(n=60, random_state=1)
-    small = SnefyLDL(n_neurons=4, n_readouts=2, hidden_sizes=(4,), epochs=2, guides=None, random_state=0)
-    ci = ConformalIntervals(small, 0.8, "cdf", cv=2).conformalize(city.X[:50], city.D[:50])
-    ends = ci.predict_interval(city.X[50:])
-    assert ends.shape == (10, 3, 2)
-    assert (ends[..., 0] < ends[..., 1]).all()
-    assert not hasattr(small, "net_")
-    for fitted, (train, _) in zip(ci.models_, KFold(2).split(city.X[:50])):  # trained together, as if alone
-        alone = clone(small).fit(city.X[train], city.D[train])
-        np.testing.assert_allclose(fitted.predict(city.X), alone.predict(city.X), atol=1e-4)

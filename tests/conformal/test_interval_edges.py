@@ -47,14 +47,6 @@ def test_too_few_rows_give_the_whole_range_and_one_warning(method):
     assert np.isfinite(nine.thresholds_).all()
 
 
-def test_one_calibration_row_works():
-    truth = KnownModel()
-    X, D = truth.draw(5, seed=13)
-    ends = ConformalIntervals(truth, 0.5, method="chebyshev").conformalize(X[:1], D[:1]).predict_interval(X[:1])
-    low, high = ends[0, :, 0], ends[0, :, 1]
-    assert ((low - 1e-12 <= D[0]) & (D[0] <= high + 1e-12)).all()
-
-
 def test_ties_never_lower_coverage():
     """Discrete shares: every score occurs many times; the interval keeps at least its level of the calibration rows."""
     rng = np.random.default_rng(14)

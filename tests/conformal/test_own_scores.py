@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from known_models import DirichletModel, KnownModel, LinearModel, linear_data
+from known_models import DirichletModel, LinearModel, linear_data
 from sklearn.base import clone
 
 from snefy_ldl._internal.dists import to_numpy
@@ -68,17 +68,6 @@ def test_name_class_and_object_are_the_same_score():
     assert np.abs(other.predict_interval(X[:5]) - ends[0]).max() > 1e-3  # settings matter
     same = ConformalIntervals.from_dict(DirichletModel(), other.to_dict(), method=PlainDistance(power=0.0))
     np.testing.assert_array_equal(same.predict_interval(X[:5]), other.predict_interval(X[:5]))
-
-
-def test_own_scores_cover():
-    model = KnownModel(seed=5)
-    X, D = model.draw(2000, seed=6)
-    ci = ConformalIntervals(model.wrong(), 0.8, PlainDistance(0.5)).conformalize(X[:1000], D[:1000])
-    ends = ci.predict_interval(X[1000:])
-    inside = (ends[..., 0] <= D[1000:]) & (D[1000:] <= ends[..., 1])
-    assert abs(inside.mean() - 0.8) < 0.04  # two binomial errors of 0.0127 each way, and those of the threshold
-    region = ConformalRegion(model.wrong(), 0.8, PlainHeight()).conformalize(X[:1000], D[:1000])
-    assert abs(region.contains(X[1000:], D[1000:]).mean() - 0.8) < 0.05
 
 
 def test_a_region_score_needs_two_methods_only():

@@ -56,19 +56,6 @@ def test_mean_is_the_average_of_the_exact_mean() -> None:
     assert curve.frame["label"].tolist() == ["sand", "silt", "clay"] * 3
 
 
-def test_known_truth_of_synthetic_data() -> None:
-    class Truth:
-        def predict(self, X: Any) -> np.ndarray:
-            return CITY.truth.mean(X)
-
-    curve = dependence(Truth(), CITY.X, 2, grid=4, bands=None)
-    for value, average in zip(curve.grids[0], curve.estimate):
-        X = CITY.X.copy()
-        X[:, 2] = value
-        np.testing.assert_allclose(average, CITY.truth.mean(X).mean(0), rtol=1e-12)
-    assert curve.labels == ["label 0", "label 1", "label 2"]
-
-
 @pytest.mark.parametrize("level", [0.5, 0.9])
 def test_other_quantities_against_scipy(level: float) -> None:
     rows, soil, tails = soil_rows(6), Soil(), [0.5 - level / 2, 0.5 + level / 2]
@@ -98,23 +85,6 @@ def test_levels_of_a_text_column_are_the_grid() -> None:
     both = dependence(Soil(), rows, ("rain", "rock"), grid={"rain": 3}, bands=None)
     assert both.estimate.shape == (3, 2, 3)
     np.testing.assert_allclose(both.frame["estimate"].to_numpy()[-3:], both.estimate[-1, -1])
-
-
-@pytest.mark.slow
-def test_bands_nest_and_hold_the_estimate(model: SnefyLDL) -> None:
-    every = ["members", "distribution"]
-    narrow, wide = (
-        dependence(model, CITY.X, 0, grid=4, bands=every, confidence_level=level, max_rows=60) for level in (0.5, 0.9)
-    )
-    for name in every:
-        low, high = np.moveaxis(narrow.bands[name], -1, 0)
-        lower, higher = np.moveaxis(wide.bands[name], -1, 0)
-        assert (lower < low).all(), name
-        assert (low < high).all(), name
-        assert (high < higher).all(), name
-        assert ((lower < wide.estimate) & (wide.estimate < higher)).all(), name
-        assert (lower >= 0).all()
-    np.testing.assert_array_equal(narrow.estimate, wide.estimate)
 
 
 @pytest.mark.slow

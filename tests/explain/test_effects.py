@@ -116,12 +116,11 @@ class Known:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [60, 200, 1000])
-def test_intervals_contain_the_known_effects_as_often_as_they_state(n: int) -> None:
+def test_intervals_contain_the_known_effects_as_often_as_they_state() -> None:
     """40 tables: 90 % within .03 and 4.5 standard errors (benchmarks/effects.py has more tables and kinds of truth)."""
     truth, found = Known(), []
     for seed in range(40):
-        X, D = truth.draw(n, seed)
+        X, D = truth.draw(60, seed)
         table = effects(truth, X, None, D, max_rows=100).entries  # the estimate is the true effect
         found.append(np.mean([not one.is_outside for one in table]))
     assert abs(np.mean(found) - 0.9) < 0.03 + 4.5 * np.std(found, ddof=1) / np.sqrt(40)
@@ -222,20 +221,3 @@ def test_members_by_hand() -> None:
 def test_what_is_wrong_is_said(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         effects(Shop(), shop(), **settings)
-
-
-@pytest.mark.slow
-def test_a_fitted_model_comes_near_the_truth() -> None:
-    """Steps of one standard deviation, all columns: off by less than 2 points on average, 6 at most.
-
-    Measured with 1,500 rows: 0.9 and 3.4 points, with another seed 1.1 and 4.3. A model that has learned nothing is off
-    by the true steps themselves, 3.5 and 16.6.
-    """
-    deviations = {number: float(CITY.X[:, number].std()) for number in range(5)}
-    model = SnefyLDL(epochs=12, guides=None, random_state=0).fit(CITY.X, CITY.D)
-    fitted, exact = (effects(one, CITY.X, step=deviations, max_rows=600).frame for one in (model, Truth()))
-    steps = fitted["contrast"] != "dY/dX"
-    off = 100 * np.abs(fitted["estimate"] - exact["estimate"])[steps]
-    assert off.mean() < 2.0
-    assert off.max() < 6.0
-    assert 100 * np.abs(exact["estimate"])[steps].mean() > 2.5

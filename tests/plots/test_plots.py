@@ -162,18 +162,6 @@ def test_intervals_show_every_label_of_the_chosen_rows(tmp_path: Path) -> None:
     save(ax, tmp_path)
 
 
-def test_intervals_default_to_the_first_rows() -> None:
-    ax = plots.intervals(np.tile([0.1, 0.4], (20, 3, 1)))
-    assert len([line for line in ax.lines if line.get_linewidth() > 5]) == 6 * 3
-
-
-def test_intervals_check_shapes() -> None:
-    with pytest.raises(InputError, match=r"\(N, L, 2\)"):
-        plots.intervals(np.zeros((3, 2)))
-    with pytest.raises(InputError, match="D must have shape"):
-        plots.intervals(np.zeros((3, 2, 2)), D=np.zeros((2, 2)))
-
-
 @pytest.mark.slow
 def test_calibration_draws_the_histogram_and_the_band(tmp_path: Path) -> None:
     from scipy.stats import binom
