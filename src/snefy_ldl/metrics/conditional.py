@@ -15,14 +15,12 @@ from scipy.stats import binom
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import as_float, check_confidence, check_count
 from snefy_ldl.errors import InputError
-from snefy_ldl.metrics.averages import check_intervals, check_observed, covered_labels, mean_over_rows
+from snefy_ldl.metrics.averages import check_intervals, check_observed, covered_labels
 
 Groups = NDArray[np.int64]
 
 
-def feature_stratified_coverage(
-    feature: Any, D: Any, intervals: Any, n_groups: int, *, return_std_error: bool = False
-) -> Any:
+def feature_stratified_coverage(feature: Any, D: Any, intervals: Any, n_groups: int) -> Array:
     """Feature-stratified coverage (FSC) of each label, (L,): the paper's measure of adaptivity.
 
     ``FSC_r = min_g mean_{i in g} 1{ℓ_ir in C_ir}`` over ``G`` groups: equal-width bins of the feature over these rows.
@@ -33,10 +31,9 @@ def feature_stratified_coverage(
         D: Observed label distributions, (N, L).
         intervals: Lower and upper ends, (N, L, 2).
         n_groups: ``G``, which the paper calls the bin size.
-        return_std_error: Also return the binomial standard error of the worst group's coverage.
 
     Returns:
-        The worst group's coverage of each label, (L,); a pair of arrays with ``return_std_error``.
+        The worst group's coverage of each label, (L,).
 
     Raises:
         InputError: Shapes that do not match, values that are not finite, or fewer than one group.
@@ -49,10 +46,10 @@ def feature_stratified_coverage(
     """
     covered = covered_labels(D, intervals)
     groups = _equal_width_groups(_feature(feature, len(covered)), n_groups)
-    return _worst_group(covered, np.repeat(groups[:, None], covered.shape[1], axis=1), return_std_error)
+    return _worst_group(covered, np.repeat(groups[:, None], covered.shape[1], axis=1))
 
 
-def size_stratified_coverage(D: Any, intervals: Any, n_groups: int = 4, *, return_std_error: bool = False) -> Any:
+def size_stratified_coverage(D: Any, intervals: Any, n_groups: int = 4) -> Array:
     """Size-stratified coverage of each label, (L,): the worst coverage among narrow, ..., wide intervals.
 
     Rows are put into ``n_groups`` groups of equal counts by the width of the label's interval; equal widths stay in one
@@ -62,10 +59,9 @@ def size_stratified_coverage(D: Any, intervals: Any, n_groups: int = 4, *, retur
         D: Observed label distributions, (N, L).
         intervals: Lower and upper ends, (N, L, 2).
         n_groups: Groups of widths.
-        return_std_error: Also return the binomial standard error of the worst group's coverage.
 
     Returns:
-        The worst group's coverage of each label, (L,); a pair of arrays with ``return_std_error``.
+        The worst group's coverage of each label, (L,).
 
     Raises:
         InputError: Shapes that do not match, values that are not finite, or fewer than one group.
@@ -76,12 +72,10 @@ def size_stratified_coverage(D: Any, intervals: Any, n_groups: int = 4, *, retur
         >>> size_stratified_coverage(D, [narrow, narrow, wide, wide], 2)
         array([0., 1.])
     """
-    return _worst_group(covered_labels(D, intervals), _size_groups(intervals, n_groups), return_std_error)
+    return _worst_group(covered_labels(D, intervals), _size_groups(intervals, n_groups))
 
 
-def share_stratified_coverage(
-    predicted: Any, D: Any, intervals: Any, n_groups: int = 10, *, return_std_error: bool = False
-) -> Any:
+def share_stratified_coverage(predicted: Any, D: Any, intervals: Any, n_groups: int = 10) -> Array:
     """Coverage of each label, (L,), in the worst of several bins of its predicted share.
 
     Args:
@@ -89,10 +83,9 @@ def share_stratified_coverage(
         D: Observed label distributions, (N, L).
         intervals: Lower and upper ends, (N, L, 2).
         n_groups: Bins.
-        return_std_error: Also return the binomial standard error of the worst bin's coverage.
 
     Returns:
-        The worst bin's coverage of each label, (L,); a pair of arrays with ``return_std_error``.
+        The worst bin's coverage of each label, (L,).
 
     Raises:
         InputError: Shapes that do not match, values that are not finite, or fewer than one bin.
@@ -105,17 +98,16 @@ def share_stratified_coverage(
     """
     covered = covered_labels(D, intervals)
     shares = check_observed(predicted, covered.shape)
-    return _worst_group(covered, _equal_count_groups(shares, n_groups), return_std_error)
+    return _worst_group(covered, _equal_count_groups(shares, n_groups))
 
 
-def group_coverage(groups: Any, D: Any, intervals: Any, *, return_std_error: bool = False) -> dict[Any, Any]:
+def group_coverage(groups: Any, D: Any, intervals: Any) -> dict[Any, Any]:
     """Coverage of each label within each group.
 
     Args:
         groups: Group of each row, (N,).
         D: Observed label distributions, (N, L).
         intervals: Lower and upper ends, (N, L, 2).
-        return_std_error: Return ``((L,), standard errors)`` for each group.
 
     Returns:
         ``{group: (L,)}``, groups in sorted order.
@@ -131,7 +123,7 @@ def group_coverage(groups: Any, D: Any, intervals: Any, *, return_std_error: boo
     """
     covered = covered_labels(D, intervals).astype(np.float64)
     names, which = _groups(groups, len(covered))
-    return {name: mean_over_rows(covered[which == k], return_std_error) for k, name in enumerate(names)}
+    return {name: covered[which == k].mean(axis=0) for k, name in enumerate(names)}
 
 
 def worst_slab_coverage(
@@ -142,8 +134,7 @@ def worst_slab_coverage(
     min_mass: float = 0.1,
     n_directions: int = 200,
     random_state: Any = 0,
-    return_std_error: bool = False,
-) -> Any:
+) -> Array:
     """Worst coverage over slabs ``{a ≤ v·x ≤ b}`` of the feature space, one per label, (L,) (Cauchois et al., 2021).
 
     Half of the rows search random directions ``v`` (features standardised) for the slab with the lowest coverage
@@ -157,10 +148,9 @@ def worst_slab_coverage(
         min_mass: Smallest share of the rows a slab may hold.
         n_directions: Random directions to try.
         random_state: Seed or numpy Generator.
-        return_std_error: Also return the binomial standard error in the slab.
 
     Returns:
-        Coverage in the worst slab of each label, (L,); a pair of arrays with ``return_std_error``.
+        Coverage in the worst slab of each label, (L,).
 
     Raises:
         InputError: Shapes that do not match, values that are not finite, or too few rows for such slabs.
@@ -173,8 +163,7 @@ def worst_slab_coverage(
         True
     """
     covered = covered_labels(D, intervals).astype(np.float64)
-    value, error = _worst_slab(_features(X, len(covered)), covered, min_mass, n_directions, random_state)
-    return (value, error) if return_std_error else value
+    return _worst_slab(_features(X, len(covered)), covered, min_mass, n_directions, random_state)
 
 
 def _groups(groups: Any, n_rows: int | None = None) -> tuple[list[Any], Groups]:
@@ -196,10 +185,8 @@ def _features(X: Any, n_rows: int | None) -> Array:
     return features
 
 
-def _worst_slab(
-    features: Array, covered: Array, min_mass: float, n_directions: int, random_state: Any
-) -> tuple[Array, Array]:
-    """Coverage in the worst slab of each column, and its standard error."""
+def _worst_slab(features: Array, covered: Array, min_mass: float, n_directions: int, random_state: Any) -> Array:
+    """Coverage in the worst slab of each column."""
     check_confidence(min_mass, "min_mass")
     rng = np.random.default_rng(random_state)
     order = rng.permutation(len(covered))
@@ -212,7 +199,7 @@ def _worst_slab(
     spread = features.std(axis=0)
     features = (features - features.mean(axis=0)) / np.where(spread > 0.0, spread, 1.0)
     directions = rng.normal(size=(features.shape[1], check_count("n_directions", n_directions)))
-    best, error = np.full(covered.shape[1], np.inf), np.zeros(covered.shape[1])
+    best = np.full(covered.shape[1], np.inf)
     value = best.copy()
     for projection in (features @ directions).T:
         by_position = search[np.argsort(projection[search], kind="stable")]
@@ -224,8 +211,8 @@ def _worst_slab(
             rows = (
                 covered[inside, label] if len(inside) else covered[by_position[first[label] : last[label] + 1], label]
             )
-            value[label], error[label] = rows.mean(), np.sqrt(rows.var() / len(rows))
-    return value, error
+            value[label] = rows.mean()
+    return value
 
 
 def fsc_ceiling(feature: Any, n_groups: int, level: float = 0.9) -> float:
@@ -304,17 +291,14 @@ def group_ceiling(groups: Any, level: float = 0.9) -> float:
     return _expected_minimum(_groups(groups)[1], level)
 
 
-def _worst_group(covered: Mask, groups: Groups, with_error: bool) -> Any:
-    """Lowest coverage over the groups of each column, and its binomial standard error."""
-    worst, error = np.empty(covered.shape[1]), np.empty(covered.shape[1])
+def _worst_group(covered: Mask, groups: Groups) -> Array:
+    """Lowest coverage over the groups of each column."""
+    worst = np.empty(covered.shape[1])
     for label, (hits, group) in enumerate(zip(covered.T, groups.T)):
         sizes = np.bincount(group)
         filled = sizes > 0
-        rates = np.bincount(group, weights=hits)[filled] / sizes[filled]
-        lowest = int(rates.argmin())
-        worst[label] = rates[lowest]
-        error[label] = np.sqrt(worst[label] * (1.0 - worst[label]) / sizes[filled][lowest])
-    return (worst, error) if with_error else worst
+        worst[label] = (np.bincount(group, weights=hits)[filled] / sizes[filled]).min()
+    return worst
 
 
 def _size_groups(intervals: Any, n_groups: int) -> Groups:

@@ -194,7 +194,7 @@ def _check_draws(D: Any, draws: Any) -> tuple[Array, Array]:
     return check_observed(shares, table.shape[1:]), table
 
 
-def pit_histogram(pit: Any, bins: int = 10, *, return_std_error: bool = False) -> Any:
+def pit_histogram(pit: Any, bins: int = 10) -> Array:
     """Histogram of probability integral transforms ``u = F(ℓ_r | x)``; calibrated predictions give 1 in every bin.
 
     A hump in the middle means intervals too wide, a bowl too narrow, a slope a bias.
@@ -203,10 +203,9 @@ def pit_histogram(pit: Any, bins: int = 10, *, return_std_error: bool = False) -
     Args:
         pit: Values in [0, 1], (N,) or (N, L).
         bins: Equal-width bins.
-        return_std_error: Return ``(heights, standard errors)``.
 
     Returns:
-        Heights ``bins · (share of rows in the bin)``, (bins,) or (bins, L); a pair with ``return_std_error``.
+        Heights ``bins · (share of rows in the bin)``, (bins,) or (bins, L).
 
     Raises:
         InputError: Another shape, values outside [0, 1], or fewer than one bin.
@@ -223,5 +222,4 @@ def pit_histogram(pit: Any, bins: int = 10, *, return_std_error: bool = False) -
     n_bins = check_count("bins", bins)
     bin_of = np.minimum((values * n_bins).astype(np.int64), n_bins - 1)
     share = np.stack([(bin_of == b).mean(axis=0) for b in range(n_bins)])
-    heights = n_bins * share
-    return (heights, n_bins * np.sqrt(share * (1.0 - share) / len(values))) if return_std_error else heights
+    return n_bins * share
