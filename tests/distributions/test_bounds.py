@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from snefy_ldl import LogRatioSimplex
+from snefy_ldl import LogRatioSimplex, SnefySimplex
 from snefy_ldl.distributions.logratio import Mixture
 from snefy_ldl.errors import InputError
 
@@ -159,3 +159,24 @@ def test_contradictory_quantiles_show_in_the_misfit() -> None:
         LogRatioSimplex.from_quantiles(quantiles=np.zeros((1, 3, 3)))
     with pytest.raises(InputError, match="quantiles must be"):
         LogRatioSimplex.from_quantiles(quantiles=table, levels=(0.1, 0.9))
+
+
+@pytest.mark.parametrize("family", ["snefy", "logratio", "presence"])
+def test_a_known_sum(family: str) -> None:
+    if family == "snefy":
+        concentrations = torch.tensor([[2.0, 3.0, 5.0, 1.5], [4.0, 1.2, 2.0, 3.0]]).double()
+        dist: Any = SnefySimplex.from_mixture(torch.tensor([[0.4, 0.6], [0.9, 0.1]]).double(), concentrations)
+    else:
+        dist = make_dist(presence=family == "presence")
+    generator = torch.Generator().manual_seed(0)
+    given = dist.condition({(1, 2): 0.45}, n_draws=2000, generator=generator)
+    np.testing.assert_allclose(given.mean[:, [1, 2]].sum(1), 0.45, atol=1e-12)
+    exact = dist.marginal([1, 2]).log_prob(torch.full(dist.batch_shape, 0.45).double())
+    assert bool(((given.log_prob_known - exact).abs() < 4.5 * given.log_prob_std_error + 0.01).all())
+    draws = dist.sample((200_000,), generator)
+    for row in range(2):
+        near = (draws[:, row, [1, 2]].sum(-1) - 0.45).abs() < 0.01
+        error = draws[near, row].std(0) / near.sum() ** 0.5 + given.std_error[row]
+        assert bool(((draws[near, row].mean(0) - given.mean[row]).abs() < 4.5 * error + 0.005).all())
+    with pytest.raises(InputError, match="alone"):
+        dist.condition({(1, 2): 0.4, 0: 0.1})

@@ -21,6 +21,7 @@ import torch
 from scipy.special import expit
 from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
+from torch.nn.functional import logsigmoid
 
 from snefy_ldl._internal.limits import BLOCK_ELEMENTS
 from snefy_ldl._internal.notebook import ROWS as NOTEBOOK_ROWS
@@ -66,6 +67,8 @@ LogMoment = Literal["mean", "covariance", "entropy"]
 Loss = Literal["kl", "squared", "reverse_kl", "l1", "rps", "emd", "cad"]
 #: Draws behind the probability of an event that has no closed form.
 EVENT_DRAWS = 10_000
+#: Nodes of the integral over a known sum, and how many standard deviations of its logit they reach.
+SUM_NODES, SUM_REACH = 48, 8.0
 #: Draws behind the density of some shares where others are unknown and it has no closed form.
 KNOWN_DRAWS = 2048
 #: The mode: draws, the best of them that it starts from, and steps of a random search from each.
@@ -1020,7 +1023,8 @@ class SimplexDistribution(Distribution):
         Args:
             known: share of each known label, by the label's number or, if the labels have names, by its name. A share
                 is one number, or numbers that broadcast to the batch (*batch,); strictly between 0 and 1, or, if labels
-                may be absent, zero in every row. Or an event, as in :meth:`probability`.
+                may be absent, zero in every row. Or one known sum, ``{("silt", "clay"): 0.7}``, by draws of the
+                proportions within the sum and within the rest. Or an event, as in :meth:`probability`.
             n_draws: draws per row, where draws answer.
             generator: source of those draws; torch's global one by default.
 
@@ -1042,12 +1046,54 @@ class SimplexDistribution(Distribution):
         if isinstance(known, str) or callable(known):
             draws = self.rows.draw_logs(n_draws, generator).exp()
             return ConditionedDraws(self, WeightedDraws(draws, self._event(known)(draws).double().log()))
+        if isinstance(known, Mapping) and any(isinstance(label, tuple) for label in known):
+            return ConditionedDraws(self, self._condition_sum(known, n_draws, generator))
         shares = KnownShares.of(self, known, zeros=self.rows.may_be_zero)
         answer = self.rows.condition(shares, n_draws, generator)
         if isinstance(answer, WeightedDraws):
             return ConditionedDraws(self, answer)
         rest = self._smaller(answer[0], [[r] for r in shares.others])
         return Conditioned.on_shares(self, rest, shares, self.shaped(answer[1]))
+
+    def _condition_sum(self, known: Mapping[Any, Any], n: int, generator: torch.Generator | None) -> WeightedDraws:
+        """Draws of all shares whose sum over a group is moved to what is known, weighted by the density there.
+
+        The weight is the density of the moved draw over that of its proportions, which is the integral of the density
+        over all values of the sum, by the trapezoidal rule on the scale of logits.
+        """
+        if len(known) > 1:
+            raise InputError("a known sum is conditioned on alone: {(label, other label): sum}.")
+        labels, value = next(iter(known.items()))
+        group = self.group(labels)
+        sums = torch.as_tensor(as_float(value, "the known sum"), device=self.device)
+        check_number("the known sum", float(sums.min()), strict=True)
+        check_number("what the known sum leaves", float(1.0 - sums.max()), strict=True)
+        logit = torch.logit(sums).expand(self.batch_shape).reshape(-1)
+        logs = self.rows.draw_logs(n, generator)  # (S, N, L)
+        mask = torch.zeros(self.n_labels, dtype=torch.bool, device=self.device)
+        mask[group] = True
+        inside, outside = logs[..., mask].logsumexp(-1), logs[..., ~mask].logsumexp(-1)
+        whole = torch.isfinite(inside) & torch.isfinite(outside)
+        within = logs - torch.where(mask, inside[..., None], outside[..., None])  # proportions
+        within = torch.where(whole[..., None], within, logs)
+        there = torch.isfinite(within)
+
+        def density(at: Tensor) -> Tensor:
+            """Log density of the moved draws and the logit of their sum (S, N), logits (N,)."""
+            own, rest = logsigmoid(at)[:, None], logsigmoid(-at)[:, None]
+            moved = torch.where(mask, within + own, within + rest)
+            counts = (there & mask).sum(-1) * own[:, 0] + (there & ~mask).sum(-1) * rest[:, 0]
+            return self.rows.log_prob(moved) + counts
+
+        drawn = torch.where(whole, inside - outside, logit)
+        middle, spread = drawn.mean(0), drawn.std(0).clamp_min(1e-3)
+        nodes = torch.linspace(-SUM_REACH, SUM_REACH, SUM_NODES, dtype=torch.float64, device=self.device)
+        table = torch.stack([density(middle + spread * node) for node in nodes])
+        log_q = table.logsumexp(0) + (spread * (nodes[1] - nodes[0])).log()
+        jacobian = logsigmoid(logit) + logsigmoid(-logit)
+        log_weights = torch.where(whole, density(logit) - jacobian - log_q, -math.inf)
+        moved = within + torch.where(mask, logsigmoid(logit)[:, None], logsigmoid(-logit)[:, None])
+        return WeightedDraws(torch.where(whole[..., None], moved, logs).exp(), log_weights)
 
     def condition_ratios(self, ratios: Mapping[Any, Any]) -> Conditioned:
         """The distribution of all shares when ratios of some are known, exactly.
