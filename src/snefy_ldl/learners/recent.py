@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.special import expit
 from torch import Tensor
 
@@ -230,7 +231,7 @@ def low_rank_fit(
         W (d, L), A (L, N) with ``O = XW A``, and the rounds taken.
     """
     gram, n_labels = X.T @ X + 2.0 * penalty * np.eye(X.shape[1]), D.shape[1]
-    W: Array = np.linalg.solve(gram, X.T @ D)
+    W: NDArray[Any] = np.linalg.solve(gram, X.T @ D)
     P, G, V, change, rounds = X @ W, M, np.zeros_like(M), np.inf, 0
     while change > tol and rounds < max_iter:
         goal = M + G - V
@@ -244,4 +245,4 @@ def low_rank_fit(
         change, W, P0 = float(np.abs(new - W).max()), new, P
         P, rounds = X @ W, rounds + 1
     # O = P0 A belongs to the W before the last: expressed by the last one
-    return W, np.asarray(np.linalg.lstsq(P, P0, rcond=None)[0] @ A), rounds
+    return np.asarray(W), np.asarray(np.linalg.lstsq(P, P0, rcond=None)[0] @ A), rounds
