@@ -90,25 +90,6 @@ def draw_shares(dist: SimplexDistribution, n: int, random_state: Any, tilt: Arra
     return to_numpy(draws).transpose(1, 0, 2)
 
 
-def rows_of(dist: SimplexDistribution, rows: Index) -> SimplexDistribution:
-    """The distribution of some rows, whose answers are float64.
-
-    Args:
-        dist: batch (N,).
-        rows: row numbers (b,).
-
-    Returns:
-        The distribution with batch (b,).
-
-    Example:
-        >>> from snefy_ldl import SnefySimplex
-        >>> dist = SnefySimplex.from_mixture(torch.eye(2), torch.tensor([[1.0, 1.0], [3.0, 1.0]]))
-        >>> rows_of(dist, np.array([1])).mean
-        tensor([[0.7500, 0.2500]], dtype=torch.float64)
-    """
-    return dist[torch.as_tensor(rows, device=dist.device)].double()
-
-
 def gap_patterns(table: Array) -> Iterator[tuple[Index, Index]]:
     """Rows that have the same labels unknown.
 

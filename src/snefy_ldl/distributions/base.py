@@ -297,13 +297,10 @@ class SimplexDistribution(Distribution):
         shape = as_size(batch_shape, "batch_shape")
         if not all(shape):
             raise InputError(f"a distribution has one row at least; got the batch shape {tuple(shape)}.")
+        if common_shape(self.batch_shape, shape) != shape:
+            raise InputError(f"a batch of shape {tuple(self.batch_shape)} cannot be expanded to shape {tuple(shape)}.")
         index = torch.arange(len(self), device=self.device).reshape(self.batch_shape)
-        try:
-            index = index.expand(shape).reshape(-1)
-        except RuntimeError:
-            batch = tuple(self.batch_shape)
-            raise InputError(f"a batch of shape {batch} cannot be expanded to shape {tuple(shape)}.") from None
-        return self._like(self.rows.take(index), shape)
+        return self._like(self.rows.take(index.expand(shape).reshape(-1)), shape)
 
     def joined(self, others: Sequence[Any]) -> Self:
         """One distribution with the rows of several that share their components: batch (N,)."""

@@ -1256,7 +1256,7 @@ class LogRatioSimplex(SimplexDistribution):
     """The distribution of compositions whose log-ratios are a mixture of Gaussians; :class:`LogRatioLDL` predicts it.
 
     Labels may be absent: shares of exactly zero have a probability of their own. Exact are the density, draws, presence
-    (:meth:`prob_zero`, :meth:`prob_support`), log-ratios (:meth:`log_ratio`, :meth:`log_ratio_mean`), ``prob_greater``,
+    (:meth:`prob_zero`, :meth:`prob_support`), log-ratios (:meth:`log_ratio`), ``prob_greater``,
     ``subcomposition``, ``given_support``, ``condition_ratios`` and ``rosenblatt``. Means, variances and quantiles of
     shares come by quasi-random draws, always the same ones; :attr:`mean_error`, :attr:`variance_error` and
     :meth:`quantiles_error` are their standard errors. Votes and joint distributions of sums of shares are not supported
@@ -1438,7 +1438,3 @@ class LogRatioSimplex(SimplexDistribution):
         first, second, vector = self.sides_of(above, below)
         weights, log_p = self.rows.given_there(first + second)
         return LogContrast(*(self.shaped(part) for part in (*self.rows.contrast(vector), weights, log_p.exp())))
-
-    def log_ratio_mean(self) -> Tensor:
-        """Exact mean of the centred log-ratios (*batch, L), given that all labels are there."""
-        return self.shaped(self.rows.log_ratio_mean())

@@ -210,13 +210,8 @@ def each_row(dist: Any, value: Tensor, answer: Callable[[Any, Array], Array]) ->
 
 def _as_tensor(value: Any) -> Tensor:
     """Real numbers of any container as a dense tensor."""
-    if isinstance(value, Tensor):
-        value = value.to_dense() if value.is_sparse else value
-    else:
-        try:
-            value = torch.as_tensor(value)
-        except (TypeError, ValueError, RuntimeError):
-            value = torch.as_tensor(as_float(value, "value"))
+    value = value if isinstance(value, Tensor) else torch.as_tensor(as_float(value, "value"))
+    value = value.to_dense() if value.is_sparse else value
     if value.is_complex():
         raise InputError("value holds complex numbers; it must be real.")
     if not bool(torch.isfinite(value).all()):

@@ -458,13 +458,13 @@ class SnefyRows(SimplexRows):
         return SnefyRows(self.square.take(index), self.offset_rows(index))
 
     def join(self, others: Sequence[SnefyRows]) -> SnefyRows:
-        """The rows of several, one after the other; rows without votes have zeros for them."""
+        """The rows of several, one after the other; all with votes, or none."""
         if len({type(other.square) for other in others}) > 1:
             raise InputError("only rows of one kind join: some have listed weights, and others do not.")
-        votes = None
-        if any(other.offset is not None for other in others):
-            zeros = [torch.zeros(len(o), o.n_labels, dtype=torch.float64, device=o.device) for o in others]
-            votes = torch.cat([zero if o.offset is None else o.offset for o, zero in zip(others, zeros)])
+        offsets = [other.offset for other in others if other.offset is not None]
+        if len(offsets) not in (0, len(others)):
+            raise InputError("only rows of one kind join: some have votes, and others do not.")
+        votes = torch.cat(offsets) if offsets else None
         return SnefyRows(self.square.join([other.square for other in others]), votes)
 
     def members(self) -> list[SimplexRows]:
@@ -834,19 +834,12 @@ class SnefySimplex(SimplexDistribution):
         return cls(W1, V, (h.double() + g).to(h.dtype))
 
     @classmethod
-    def from_mixture(
-        cls,
-        weights: Tensor,
-        concentration: Tensor,
-        offset: Tensor | None = None,
-        validate_args: bool | None = None,
-    ) -> SnefySimplex:
+    def from_mixture(cls, weights: Tensor, concentration: Tensor, validate_args: bool | None = None) -> SnefySimplex:
         """A signed mixture of Dirichlets whose weights are listed.
 
         Args:
             weights: ``c`` (*batch, P), rows summing to one; entries may be negative as long as the density is not.
             concentration: ``α`` (P, L), shared by all rows.
-            offset: ``k`` (*batch, L), added to every component's concentration; None for zero.
             validate_args: whether to check points of the density, as in torch.
 
         Returns:
@@ -871,8 +864,7 @@ class SnefySimplex(SimplexDistribution):
                 "weights must hold at least one row, and a distribution on the simplex has 2 labels or more."
             )
         batch_shape = weights.shape[:-1]
-        votes = None if offset is None else row_table(offset.double(), batch_shape, concentration.shape[-1], "offset")
-        rows = SnefyRows(Listed(weights.reshape(-1, weights.shape[-1]), concentration.double()), votes)
+        rows = SnefyRows(Listed(weights.reshape(-1, weights.shape[-1]), concentration.double()), None)
         dist = cls.__new__(cls)
         SimplexDistribution.__init__(dist, rows, batch_shape, weights.dtype, False)
         if validate_args is not False:

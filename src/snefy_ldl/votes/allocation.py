@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from snefy_ldl._internal.dists import dist_blocks, rows_of, to_numpy
+from snefy_ldl._internal.dists import dist_blocks, to_numpy
 from snefy_ldl._internal.limits import VALUED_ROWS
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.tolerances import SMALLEST_TOTAL_CONCENTRATION
@@ -93,7 +93,7 @@ def vote_value(dist: SnefySimplex, criterion: Criterion = "variance") -> Array:
     check_choice("criterion", criterion, CRITERIA)
     parts = []
     for start in range(0, len(dist), VALUED_ROWS):
-        part = rows_of(dist, np.arange(start, min(start + VALUED_ROWS, len(dist))))  # weights once for all moments
+        part = dist[start : start + VALUED_ROWS].double()  # weights once for all moments
         if criterion == "information":
             value = part.vote_information()
         else:

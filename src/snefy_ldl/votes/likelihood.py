@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, logsumexp, softmax
 
-from snefy_ldl._internal.dists import draw_shares, rows_of, to_numpy
+from snefy_ldl._internal.dists import draw_shares, to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.distributions import SnefySimplex
 
@@ -107,7 +107,7 @@ def log_prob_annotated(dist: SnefySimplex, item: Index, factors: Array, random_s
         step = max(1, 20_000 // len(exponents))
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
-            dists = rows_of(dist, np.repeat(part, len(exponents)))
+            dists = dist[np.repeat(part, len(exponents))].double()
             counts = np.tile(exponents.astype(np.float64), (len(part), 1))
             logs = to_numpy(dists.log_prob_counts(counts)).reshape(len(part), -1) - coefficient
             with np.errstate(divide="ignore"):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betainc, digamma
 
-from snefy_ldl._internal.dists import draw_shares, gap_patterns, rows_of, tensor_for, to_numpy
+from snefy_ldl._internal.dists import draw_shares, gap_patterns, tensor_for, to_numpy
 from snefy_ldl._internal.tolerances import SMALLEST_COUNT_PROBABILITY
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_counts
@@ -130,7 +130,7 @@ def predictive_cdf(dist: Any, counts: Any) -> Array:
     gaps, answer = np.isnan(table), np.empty((*table.shape, 2))
     for start in range(0, len(table), CDF_ROWS):
         rows = slice(start, start + CDF_ROWS)
-        part = rows_of(dist, np.arange(len(table))[rows])
+        part = dist[rows].double()
         shares = np.where(gaps[rows, None], 0.0, draw_shares(part, CDF_DRAWS, start))  # (b, S, L)
         shares /= np.maximum(shares.sum(-1, keepdims=True), np.finfo(float).tiny)
         total = np.nansum(table[rows], 1)[:, None, None]
@@ -298,7 +298,7 @@ def _mean_among(dist: SnefySimplex, table: Array) -> Array:
     mean = np.zeros_like(table)
     for rows, unknown in gap_patterns(table):
         known = np.setdiff1d(np.arange(dist.n_labels), unknown)
-        part = rows_of(dist, rows)
+        part = dist[rows].double()
         mean[np.ix_(rows, known)] = to_numpy((part.subcomposition(known.tolist()) if len(unknown) else part).mean)
     return mean
 
