@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from snefy_ldl._internal.dists import dist_blocks, draw_shares, rows_of, to_numpy
+from snefy_ldl._internal.dists import dist_blocks, draw_shares, to_numpy
 from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, NamedTable
@@ -403,13 +403,13 @@ class AnnotatorLDL(ModelWrapper):
             for start in range(block.start, block.stop, POSTERIOR_ROWS):
                 rows = slice(start, min(start + POSTERIOR_ROWS, block.stop))
                 here = np.arange(rows.start, rows.stop) - block.start
-                part = rows_of(latent, here)
+                part = latent[here].double()
                 inside = (votes.item >= rows.start) & (votes.item < rows.stop)
                 draws, weights = posterior_draws(part, votes.item[inside] - rows.start, factors[inside])
                 if latent_only:
                     yield rows, draws, weights, draws, to_numpy(part.mean)
                     continue
-                seen = self._votes(rows_of(panel, here), part, matrices if matrices.ndim == 2 else matrices[rows])
+                seen = self._votes(panel[here].double(), part, matrices if matrices.ndim == 2 else matrices[rows])
                 moved = seen.of_shares(torch.as_tensor(draws.transpose(1, 0, 2), device=part.device))
                 yield rows, draws, weights, to_numpy(moved).transpose(1, 0, 2), to_numpy(seen.mean)
 
