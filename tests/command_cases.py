@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import inspect
 import os
 import shlex
 import shutil
@@ -21,12 +22,14 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
+import typer
 
 from commands import run
+from snefy_ldl.apps import cli
 from snefy_ldl.datasets import make_annotators, make_city_districts
 
 #: Seconds that one command may take.
@@ -77,142 +80,77 @@ SETTINGS = [
     "hidden_sizes=[]",
     "zeros=x",
 ]
+SETTINGS += ["guides=", 'guides=["x"]', "n_trees=0", "random_state=x", "device=moon", "columns=1", "batch_size=1e999"]
 SETTINGS += [
-    "guides=",
-    'guides=["x"]',
-    "n_trees=0",
-    "random_state=x",
-    "device=moon",
-    "columns=1",
+    "validation_fraction=2",
+    "patience=-1",
+    "backbone=os:system",
+    "standardize={}",
+    "diagnosis=1",
+    "criterion=x",
 ]
-SETTINGS += ["batch_size=1e999", "validation_fraction=2", "patience=-1", "backbone=os:system", "standardize={}"]
+SETTINGS += ["n_draws=nan", "max_per_item=3"]
 TABLES = ["good.csv", "good.csv", "good.csv", "new.csv", "new.csv", "good.parquet", "good.xlsx", "zeros.csv"]
 TABLES += ["votes.csv", "counts.csv", "items.csv", "SPOILED", "SPOILED", "SPOILED", "SPOILED", "missing.csv"]
 TABLES += ["x" * 300 + ".csv", "parts", "model", "-"]
 MODELS = ["model", "model", "model", "zeros", "counts", "logratio", "people", "missing", "good.csv", "empty", "damaged"]
 OUTS = ["-", "out.csv", "out.xlsx", "out.parquet", "out.tsv.gz", "out", "out.x", "good.csv/x.csv", "parts", "", "model"]
-PICTURES = ["out.png", "out.svg", "out.pdf", "out", "out.x", "good.csv", "parts", "no/such/out.png"]
+OUTS += ["out.png", "out.svg", "out.html", "no/such/out.png"]
 NAMES = ["code", "students_per_km2", "id", "item", *TEXTS]
-FORMS = ["auto", "long", "counts", "x", ""]
 LABEL_SETS = [LABELS, LABELS, "business,education", "business", "a,b,c", *TEXTS]
-SOURCE: dict[str, Any] = {
-    "--votes": FORMS,
-    "--vote-file": TABLES,
-    "--sheet": ["1", "9", "x", ""],
-}
 QUESTIONS = ["P(business > education)", "P(business = 0)", "log(business/education)", "quantiles(0.1,0.9)", "draws(3)"]
 QUESTIONS += ["P(business > 2 * education + 0.1)", "P()", "draws(0)", "quantiles(2)", "log(x/y)", *TEXTS]
 #: What stands in the folder of the cases.
 FILES = {name for name in (*TABLES, *MODELS, *OUTS, "no") if name.strip("-")}
-#: Positional arguments and options of each command; None is a flag.
-COMMANDS: dict[str, tuple[list[Any], dict[str, Any]]] = {
-    "fit": (
-        [TABLES],
-        {
-            "--out": ["out", "out", "out", "good.csv", "model", ""],
-            "--features": NAMES,
-            "--category": NAMES,
-            "--number": NAMES,
-            "--votes": FORMS,
-            "--vote-file": TABLES,
-            "--annotators": TABLES,
-            "--append": TABLES,
-            "--pool": TABLES,
-            "--id": NAMES,
-            "--normalize": None,
-            "--drop": NAMES,
-            "--groups": ["side", "code", *TEXTS],
-            "--seed": COUNTS,
-            "--density": ["auto", "snefy", "logratio", "x", ""],
-            "--zeros": ["shrink", "error", "0.01", "0.9", "nan", "x", ""],
-            "--set": SETTINGS,
-            "--checkpoint": ["out/c", "good.csv"],
-            "--stream": None,
-            "--sheet": ["1", "9", "x", ""],
-        },
-    ),
-    "predict": (
-        [MODELS, TABLES],
-        {
-            "--out": OUTS,
-            "--interval": LEVELS,
-            "--ask": QUESTIONS,
-            "--keep": NAMES,
-            "--unit": ["share", "percent", ""],
-            "--outside": None,
-            "--uncalibrated": None,
-            "--votes": TABLES,
-            "--id": NAMES,
-        },
-    ),
-    "evaluate": ([MODELS, TABLES], {"--interval": LEVELS, "--json": None, **SOURCE}),
-    "conformalize": (
-        [MODELS, TABLES],
-        {
-            "--level": LEVELS,
-            "--method": ["auto", "outlying", "beta", "chebyshev", "absolute", "cdf", "quantile", "x", ""],
-            "--simultaneous": None,
-            "--conditional-on": NAMES,
-            "--new-groups": NAMES,
-            **SOURCE,
-        },
-    ),
-    "query": (
-        [MODELS, TABLES],
-        {
-            "--out": OUTS,
-            "--n": COUNTS,
-            "--strategy": ["auto", "random", "bait", "badge", "lcmd", "entropy", "x", ""],
-            "--set": ["diagnosis=", "diagnosis=1", "n_draws=nan", "nonsense=1", "x", "max_per_item=3", "criterion=x"],
-            "--seed": COUNTS,
-            "--skip": TABLES,
-            "--labeled": TABLES,
-            "--keep": NAMES,
-            "--id": NAMES,
-            "--votes": TABLES,
-        },
-    ),
-    "info": ([MODELS], {"--json": None, "--annotators": None, "--out": OUTS}),
-    "explain": (
-        [MODELS, TABLES],
-        {
-            "--feature": NAMES,
-            "--and": NAMES,
-            "--of": ["mean", "entropy", "business>education", "business>", *TEXTS],
-            "--step": LEVELS,
-            "--reference": LEVELS,
-            "--level": LEVELS,
-            "--out": [*PICTURES, "out.csv"],
-            "--json": None,
-        },
-    ),
-    "explore": ([MODELS, TABLES], {"--out": ["out.html", "good.csv", "parts", ""]}),
-    "compare": (
-        [TABLES],
-        {
-            "--labels": LABEL_SETS,
-            "--learners": ["AAKNN", "x", "", "AAKNN,AAKNN"],
-            "--drop": NAMES,
-            "--normalize": None,
-            "--votes": ["counts", "x"],
-            "--folds": COUNTS[:6],
-            "--measures": ["kl_divergence", "x", ""],
-            "--seed": COUNTS,
-            "--out": OUTS,
-        },
-    ),
-    "report": (
-        [MODELS, TABLES],
-        {
-            "--out": ["out", "good.csv", ""],
-            "--train": TABLES,
-            "--title": TEXTS,
-            "--ternary": LABEL_SETS,
-            **SOURCE,
-        },
-    ),
-    "export": ([MODELS, ["out.onnx", "out.x", "parts", ""]], {"--levels": LEVELS}),
+#: Options whose values are words of their own; those of others go by their type.
+OPTIONS: dict[str, list[str]] = {
+    "--ask": QUESTIONS,
+    "--checkpoint": ["out/c", "good.csv"],
+    "--density": ["auto", "snefy", "logratio", "x", ""],
+    "--groups": ["side", "code", *TEXTS],
+    "--interval": LEVELS,
+    "--learners": ["AAKNN", "x", "", "AAKNN,AAKNN"],
+    "--level": LEVELS,
+    "--levels": LEVELS,
+    "--measures": ["kl_divergence", "x", ""],
+    "--method": ["auto", "outlying", "beta", "chebyshev", "absolute", "cdf", "quantile", "x", ""],
+    "--of": ["mean", "entropy", "business>education", "business>", *TEXTS],
+    "--out": OUTS,
+    "--set": SETTINGS,
+    "--strategy": ["auto", "random", "bait", "badge", "lcmd", "entropy", "x", ""],
+    "--ternary": LABEL_SETS,
+    "--unit": ["share", "percent", ""],
+    "--zeros": ["shrink", "error", "0.01", "0.9", "nan", "x", ""],
 }
+#: Options that other parts of a case settle, that need a cluster, or that take long.
+LEFT_OUT = {"--help", "--labels", "--ray", "--workers", "--jobs", "--repeats", "--folds", "--vote-columns"}
+BY_TYPE = {"Path": TABLES, "int": COUNTS, "float": LEVELS}
+
+
+def read_commands() -> dict[str, tuple[list[list[str]], dict[str, list[str] | None]]]:
+    """Values of the positional arguments and of the options of each command, as it declares them; None is a flag."""
+    found: dict[str, tuple[list[list[str]], dict[str, list[str] | None]]] = {}
+    for one in cli.app.registered_commands:
+        assert one.callback is not None
+        places: list[list[str]] = []
+        options: dict[str, list[str] | None] = {"--sheet": ["1", "9", "x", ""]}
+        for parameter in inspect.signature(one.callback).parameters.values():
+            plain, *settings = get_args(parameter.annotation) or (parameter.annotation,)
+            words = (settings[0].default, *(settings[0].param_decls or ()))  # typer takes the first one for a default
+            named = [word for word in words if str(word).startswith("--")]
+            option, kind = (named or [f"--{parameter.name.replace('_', '-')}"])[0], str(plain)
+            if isinstance(settings[0], typer.models.ArgumentInfo):
+                places.append({"model": MODELS, "out": OUTS}.get(parameter.name, TABLES))
+            elif option not in LEFT_OUT:
+                by_type = next((values for name, values in BY_TYPE.items() if name in kind), NAMES)
+                options[option] = None if plain is bool else OPTIONS.get(option, by_type)
+                if option == "--votes" and "Path" not in kind:
+                    options[option] = ["auto", "long", "counts", "x", ""]
+        found[one.name or one.callback.__name__] = places, options
+    return {name: found[name] for name in found if name not in ("demo", "serve")}
+
+
+COMMANDS = read_commands()
 #: What a command is given so that it is quick.
 ALWAYS = {
     "fit": SMALL,
@@ -339,8 +277,8 @@ def command_line(folder: Path, rng: np.random.Generator) -> list[str]:
         words += ["--labels", pick(rng, LABEL_SETS) if rng.random() < 0.3 else LABELS]
     if name == "fit" and rng.random() < 0.9:
         words += ["--out", "out"]
-    if name in ("plot", "explain") and rng.random() < 0.8:
-        words += ["--out", "out.png"] if name == "plot" else ["--feature", "students_per_km2"]
+    if name == "explain" and rng.random() < 0.8:
+        words += ["--feature", "students_per_km2"]
     for option in rng.permutation(list(options))[: pick(rng, [0, 0, 1, 1, 2, 3])]:
         words += [option] if options[option] is None else [option, pick(rng, options[option])]
     words = [str(spoil(folder, rng)) if word == "SPOILED" else word for word in words]

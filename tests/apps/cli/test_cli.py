@@ -215,7 +215,7 @@ def test_zeros_are_noted_refused_or_floored(tmp_path: Path, districts: pd.DataFr
     refused = fail(*words, "--zeros", "error")
     assert "a label is zero at data row 4, column 'entertainment', and --zeros error was asked for" in refused
     assert run(*words, "--zeros", "0.01").exit_code == 0
-    assert "shrink, error or a number" in fail(*words, "--zeros", "some")
+    assert "or a number for the floor" in fail(*words, "--zeros", "some")
 
 
 @pytest.mark.slow

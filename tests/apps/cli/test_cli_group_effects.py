@@ -60,6 +60,7 @@ def test_predict_uses_the_column_of_groups(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("blank_pictures")
 def test_evaluate_conformalize_and_report_use_it_too(folder: Path) -> None:
     scores = {}
     for table in ("test.csv", "unknown.csv"):
@@ -77,26 +78,19 @@ def test_evaluate_conformalize_and_report_use_it_too(folder: Path) -> None:
     assert f"{scores['test.csv']:.3f}" in (folder / "page" / "index.html").read_text()
 
 
-@pytest.mark.slow
-def test_levels_come_in_several_columns(tmp_path: Path) -> None:
-    data = make_groups(n_groups=12, n_rows=10, effect=0.8, random_state=3)
-    table = pd.DataFrame(data.X).assign(farm=data.groups // 3, id=data.groups, **dict(zip(LABELS, data.D.T)))
-    table.to_csv(tmp_path / "table.csv", index=False)
-    words = ("--labels", ",".join(LABELS), "--set", "epochs=1", "-q", "--set", "guides=null", "--set", "n_neurons=8")
-    words += ("--set", "n_members=1", "--out", tmp_path / "model")
-    said = succeed("fit", tmp_path / "table.csv", *words, "--groups", "farm,id")
-    assert "4 features" in said.stdout
-    assert "groups: 4 of farm, 12 of id;" in said.stdout
-
-
 def test_groups_that_cannot_be_used_raise(tmp_path: Path) -> None:
     file = tmp_path / "table.csv"
     pd.DataFrame({"x": [1.0, 2.0], "a": [0.5, 0.4], "b": [0.5, 0.6]}).to_csv(file, index=False)
     words = ("fit", file, "--labels", "a,b", "--out", tmp_path / "model", "--groups", "child")
     assert "--groups: no column 'child'" in run(*words).stderr
     assert "--groups does not go with" in run(*words, "--stream").stderr
+    data = make_groups(n_groups=6, n_rows=6, random_state=3)
+    pd.DataFrame(data.X).assign(farm=data.groups // 3, id=data.groups, a=0.4, b=0.6).to_csv(file, index=False)
+    words = ("fit", file, "--labels", "a,b", "--out", tmp_path / "model", "--set", "guides=null")
+    assert "effects are learned for one column of groups" in run(*words, "--groups", "farm,id").stderr
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_log_ratios_keep_groups_together_and_every_command_reads_their_table(folder: Path, tmp_path: Path) -> None:
     model, settings = tmp_path / "model", {"max_iter": 20, "n_trees": 10}
     words = ("--labels", ",".join(LABELS), "--groups", "child", "--density", "logratio", "-q", "--out", model)
@@ -166,6 +160,7 @@ def test_intervals_for_new_groups_are_saved_and_used(folder: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_report_shows_what_groups_explain_and_splits_by_group(folder: Path) -> None:
     said = succeed("report", folder / "model", folder / "train.csv", "--folds", 2, "--out", folder / "page")
     assert "300 rows judged" in said.stderr

@@ -120,6 +120,7 @@ def test_report_writes_one_page_that_needs_nothing_else(folder: Path, tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("blank_pictures")
 def test_report_says_where_the_rivals_learned_and_takes_the_stored_calibration(folder: Path, tmp_path: Path) -> None:
     succeed("conformalize", folder / "model", folder / "calibration.csv")
     out = tmp_path / "report"
@@ -130,6 +131,7 @@ def test_report_says_where_the_rivals_learned_and_takes_the_stored_calibration(f
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("blank_pictures")
 def test_report_judges_one_table_by_folds(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
     succeed("report", folder / "model", folder / "train.csv", "--folds", 2, "--out", out, "--title", "Ours & <theirs>")
@@ -168,6 +170,7 @@ def test_report_of_any_number_of_labels(tmp_path: Path, n_labels: int, corners: 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("blank_pictures")
 def test_what_report_refuses(folder: Path, tmp_path: Path) -> None:
     model, table = folder / "model", folder / "test.csv"
     pd.read_csv(table)[:5].to_csv(tmp_path / "few.csv", index=False)
@@ -221,6 +224,7 @@ QUICK = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["text_columns", "sixty_columns", "long_votes"])  # all go to predictions elsewhere
+@pytest.mark.usefixtures("blank_pictures")
 def test_from_a_persons_file_to_a_page(name: str, tmp_path: Path) -> None:
     case = TABLES[name](tmp_path)
     succeed("fit", *case.fit, "--out", tmp_path / "model", *QUICK)

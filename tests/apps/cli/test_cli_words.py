@@ -33,6 +33,7 @@ def holes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("blank_pictures")
 def test_a_report_of_a_model_with_zeros_draws_single_labels(holes: Path, tmp_path: Path) -> None:
     words = ("report", holes / "model", holes / "t.csv", "--folds", 0, "--out", tmp_path)
     succeed(*words)

@@ -82,7 +82,7 @@ def test_parts_answer_for_their_rows(model: SnefyLDL) -> None:
 @pytest.mark.slow
 def test_folds_refit_what_the_model_chose_without_a_search() -> None:
     rows = city_rows(60)
-    model = SnefyLDL(epochs=2, n_neurons=8, n_readouts=4, random_state=0).fit(rows.X, rows.D)
+    model = SnefyLDL(epochs=2, n_neurons=8, n_readouts=4, guides=[SABFGS()], random_state=0).fit(rows.X, rows.D)
     for again, _ in cross_fit(model, rows, folds=2):
         assert again.inputs_ == model.inputs_
         assert again.scaling_ == model.scaling_

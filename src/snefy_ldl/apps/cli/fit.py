@@ -74,7 +74,7 @@ def fit(
         annotators: Table of facts about the annotators, one row per person, with a column annotator.
         append: More labelled rows: a table with shares or votes. Repeatable.
         pool: Table with the features of appended rows, by id.
-        groups (C1,C2): Columns of the group (child, field, person) of each row, not features; several are levels.
+        groups (COLUMN): Column of the group (child, field, person) of each row, which is not a feature.
         density (auto|snefy|logratio): Distribution to fit: the squared neural family, log-ratios, or the one that
             makes held-out rows more likely.
         zeros (shrink|error|FLOOR): What the squared neural family does with shares of zero; log-ratios keep them.
