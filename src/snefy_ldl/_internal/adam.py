@@ -69,7 +69,8 @@ class SGD(Adam):
     """Gradient descent without momentum, one of the readings of the paper's recipe."""
 
     def _update(self, params: list[Tensor], rate: float | Tensor, decay: float) -> None:
-        torch._foreach_add_(params, torch._foreach_mul(gradients(params), -rate))
+        for param, gradient in zip(params, gradients(params)):
+            param.sub_(rate * gradient)
 
 
 def gradients(params: list[Tensor]) -> list[Tensor]:
