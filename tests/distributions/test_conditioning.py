@@ -1,4 +1,4 @@
-"""Known shares: the law of the others against quadrature, the chain rule, draws in a window, and with a centre."""
+"""Known shares and known ratios: against quadrature on a line, and by the chain rule."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
@@ -56,6 +58,88 @@ def test_the_law_of_one_unknown_share(snefy: Build) -> None:
         given.marginal("b")
 
 
+RATIOS: dict[str, dict[Any, float]] = {
+    "one pair": {(1, 3): 0.4},
+    "three labels again": {(2, 0): 2.5, (1, 2): 0.7},
+    "three labels": {(1, 3): 0.4, (3, 0): 1.7},
+    "two pairs": {(0, 2): 3.0, (1, 3): 0.2},
+}
+
+
+@pytest.mark.parametrize("ratios", list(RATIOS))
+@pytest.mark.parametrize("kind", list(LAWS))
+def test_ratios_and_totals_multiply_to_the_density(kind: str, ratios: str, snefy: Build, cancelling: Build) -> None:
+    """``p(ℓ) = p(ratios) p(totals) Π_ratios ρ / Π_groups (total^{k-1} Π t)``: the Jacobian of the two coordinates."""
+    law = LAWS[kind](snefy, cancelling)
+    given = law.condition_ratios(RATIOS[ratios])
+    points = given.sample((7,), torch.Generator().manual_seed(0))
+    for (a, b), ratio in RATIOS[ratios].items():
+        torch.testing.assert_close(points[..., a] / points[..., b], torch.full((7, 2), ratio, dtype=torch.float64))
+    torch.testing.assert_close(points.sum(-1), torch.ones(7, 2).double())
+    jacobian: Any = -sum(math.log(ratio) for ratio in RATIOS[ratios].values())
+    for group in given.groups:
+        if len(group) > 1:
+            total = points[..., group].sum(-1)
+            jacobian = jacobian + (len(group) - 1) * total.log() + (points[..., group] / total[..., None]).log().sum(-1)
+    expected = law.log_prob(points) + jacobian
+    torch.testing.assert_close(given.log_prob(points) + given.log_prob_known, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_three_labels_against_quadrature(snefy: Build) -> None:
+    """The line ℓ_0 / ℓ_1 = 0.6: mass, two moments and a cdf by Gauss-Legendre, to 1e-8."""
+    law = snefy(3, n=3, concentration=(1.6, 9.0))
+    ratio = 0.6
+    nodes, gauss = np.polynomial.legendre.leggauss(600)
+    given = law.condition_ratios({(0, 1): ratio})
+    assert given.groups == [[0, 1], [2]]
+
+    def line(end: float) -> tuple[Tensor, Tensor]:
+        """Points with ℓ_2 from 0 to an end, and each one's part of the integral, (S, 3) and (S, N)."""
+        angle = torch.as_tensor(math.asin(math.sqrt(end)) * (nodes + 1.0) / 2.0)
+        s = angle.sin().square()
+        step = torch.as_tensor(gauss) * math.asin(math.sqrt(end)) / 2.0 * (2.0 * angle).sin()
+        t = ratio / (1.0 + ratio)
+        points = torch.stack([(1.0 - s) * t, (1.0 - s) * (1.0 - t), s], -1)
+        slope = (1.0 - s) / (1.0 + ratio) ** 2  # |∂(ℓ_0, ℓ_1)/∂(s, ρ)|
+        return points, law.log_prob(points[:, None]).exp() * (slope * step)[:, None]
+
+    points, mass = line(1.0)
+    total = mass.sum(0)
+    torch.testing.assert_close(given.log_prob_known.exp(), total, rtol=1e-8, atol=0)
+    mean = torch.einsum("sn,sl->nl", mass, points) / total[:, None]
+    second = torch.einsum("sn,sl,sq->nlq", mass, points, points) / total[:, None, None]
+    torch.testing.assert_close(given.mean, mean, rtol=0, atol=1e-8)
+    covariance = second - mean[:, :, None] * mean[:, None, :]
+    torch.testing.assert_close(given.covariance_matrix, covariance, rtol=0, atol=1e-8)
+    torch.testing.assert_close(given.variance, covariance.diagonal(dim1=1, dim2=2), rtol=0, atol=1e-8)
+    median = given.quantiles([0.5])[..., 0]
+    for row in range(2):
+        below = line(float(median[row, 2]))[1].sum(0)[row] / total[row]
+        assert float(below) == pytest.approx(0.5, abs=1e-6)
+    at = torch.full((2,), 0.1, dtype=torch.float64)
+    below = line(1.0 - 0.1 * (1.0 + 1.0 / ratio))[1].sum(0) / total  # ℓ_0 > 0.1 where ℓ_2 is below this
+    torch.testing.assert_close(given.marginal(0).cdf(at), 1.0 - below, rtol=0, atol=1e-6)
+    torch.testing.assert_close(given.marginal(1).icdf(torch.tensor(0.5).double()), median[:, 1], rtol=0, atol=1e-6)
+
+
+def test_rows_names_and_both_ways_round(snefy: Build) -> None:
+    law = snefy(4, batch=(3,)).named(["a", "b", "c", "d"])
+    each = torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
+    given = law.condition_ratios({("a", "c"): each})
+    assert given.rest.label_names == ("a + c", "b", "d")
+    upside_down = law.condition_ratios({("c", "a"): 1.0 / each})
+    torch.testing.assert_close(given.mean, upside_down.mean)
+    # the density of 1/ρ is ρ² times that of ρ
+    torch.testing.assert_close(upside_down.log_prob_known, given.log_prob_known + 2.0 * each.log())
+    for row in range(3):
+        torch.testing.assert_close(law[row].condition_ratios({(0, 2): each[row]}).mean, given.mean[row])
+    torch.testing.assert_close(given.marginal("c").mean, given.mean[:, 2])
+    torch.testing.assert_close(given.scale.sum(-1), torch.full((3,), 3.0, dtype=torch.float64))
+    assert given.groups == [[0, 2], [1], [3]]
+    with pytest.raises(InputError, match="disagrees"):
+        given.log_prob(torch.full((3, 4), 0.25).double())
+
+
 BAD: dict[str, tuple[Any, str]] = {
     "zero": ({0: 0.0}, "every label has a positive share"),
     "negative": ({0: -0.1}, "strictly between"),
@@ -70,11 +154,24 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", list(BAD))
-def test_mistakes_are_named(mistake: str, snefy: Build) -> None:
-    known, message = BAD[mistake]
-    with pytest.raises(InputError, match=message):
-        snefy(4).condition(known)
+BAD_RATIOS: dict[str, tuple[Any, str]] = {
+    "none": ({}, "at least one ratio"),
+    "no pair": ({0: 2.0}, "pair of labels"),
+    "the same label": ({(1, -3): 2.0}, "two different labels"),
+    "no such label": ({(1, 9): 2.0}, "from 0 to 3"),
+    "zero": ({(0, 1): 0.0}, "positive number"),
+    "nan": ({(0, 1): math.nan}, "positive number"),
+    "another batch": ({(0, 1): [1.0, 2.0, 3.0]}, "fit the batch"),
+    "a circle": ({(0, 1): 2.0, (1, 2): 2.0, (0, 2): 4.0}, "follows from the other"),
+    "all": ({(0, 1): 2.0, (1, 2): 2.0, (2, 3): 2.0}, "every share is known"),
+}
+
+
+@pytest.mark.parametrize(("ask", "mistakes"), [("condition", BAD), ("condition_ratios", BAD_RATIOS)])
+def test_mistakes_are_named(ask: str, mistakes: dict[str, tuple[Any, str]], snefy: Build) -> None:
+    for known, message in mistakes.values():
+        with pytest.raises(InputError, match=message):
+            getattr(snefy(4), ask)(known)
 
 
 def test_a_point_without_density_tells_nothing() -> None:

@@ -23,11 +23,6 @@ def cdf_at(law: SnefySimplex, label: int, shares: Tensor) -> np.ndarray:
     return np.asarray((below * law.weights().numpy()[:, None]).sum(-1))
 
 
-def test_a_merged_law_keeps_its_exact_weights_when_expanded(snefy: Build) -> None:
-    merged = snefy(4, n=5, batch=(3,)).amalgamate([[0, 2], [1], [3]])
-    torch.testing.assert_close(merged.expand((2, 3)).weights()[:3], merged.weights(), rtol=0.0, atol=0.0)
-
-
 def test_gradients_are_never_kept(snefy: Build) -> None:
     """A part made without gradients must not be handed to a law that learns."""
     plain = snefy(3, n=4, batch=(5,))

@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import scipy.stats
 import torch
 
-from snefy_ldl.distributions import SnefySimplex, marginal
+from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
 
 Build = Callable[..., SnefySimplex]
@@ -29,17 +28,6 @@ LAWS: dict[str, Callable[[Build, Build], Any]] = {
 }
 
 
-def test_one_dirichlet_is_a_chain_of_betas() -> None:
-    alpha = np.array([2.0, 0.7, 5.0, 1.3])
-    law = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.as_tensor(alpha)[None])
-    points = np.random.default_rng(0).dirichlet(alpha, size=50)
-    left = 1.0 - np.cumsum(points, axis=1) + points
-    expected = np.stack(
-        [scipy.stats.beta(alpha[k], alpha[k + 1 :].sum()).cdf(points[:, k] / left[:, k]) for k in range(3)], 1
-    )
-    np.testing.assert_allclose(law.rosenblatt(points[:, None])[:, 0], expected, atol=1e-10)
-
-
 @pytest.mark.parametrize("kind", list(LAWS))
 def test_the_map_has_the_law_as_its_jacobian(kind: str, snefy: Build, cancelling: Build, rng: Rng) -> None:
     """``|det ∂u/∂ℓ| = p(ℓ)``, by central differences in the first L-1 shares."""
@@ -54,19 +42,6 @@ def test_the_map_has_the_law_as_its_jacobian(kind: str, snefy: Build, cancelling
         columns.append((law.rosenblatt(point + move) - law.rosenblatt(point - move)) / (2 * step))
     jacobian = torch.stack(columns, -1)  # (N, L-1, L-1)
     torch.testing.assert_close(torch.linalg.slogdet(jacobian)[1], law.log_prob(point), rtol=1e-3, atol=1e-3)
-
-
-def test_table_and_direct_routes_agree(snefy: Build, rng: Rng, monkeypatch: pytest.MonkeyPatch) -> None:
-    law = snefy(4, n=8, batch=(300,), concentration=(0.5, 80.0))
-    draws = law.sample(generator=rng(4))
-    levels = torch.rand(300, 3, generator=rng(5), dtype=torch.float64)
-    monkeypatch.setattr(marginal, "DIRECT_EVALUATIONS", 0)
-    tabled = law.rosenblatt(draws), law.inverse_rosenblatt(levels)
-    monkeypatch.setattr(marginal, "DIRECT_EVALUATIONS", 10**9)
-    direct = law.rosenblatt(draws), law.inverse_rosenblatt(levels)
-    for one, other in zip(tabled, direct):
-        assert not torch.equal(one, other)
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-7)
 
 
 def test_points_must_fit(snefy: Build) -> None:
