@@ -202,19 +202,20 @@ def make_table(columns: Sequence[str], lines: Iterable[Sequence[str]], left: Seq
     return view
 
 
-def check_picture(out: Path, *inputs: Path, option: str = "--out") -> None:
-    """Raise unless a picture can be written to a file.
+def check_output(out: Path, endings: Sequence[str], *inputs: Path | None, option: str = "--out") -> None:
+    """Raise unless a file of some kind can be written.
 
     Args:
         out: The file.
-        inputs: Files the command reads.
+        endings: Of which it must have one.
+        inputs: Files the command reads; None for one that is not given.
         option: That names the file, for the message.
 
     Raises:
-        InputError: The ending is unknown, it is a folder, or one of the files that are read.
+        InputError: The ending is another one, it is a folder, or one of the files that are read.
     """
-    if out.suffix.lower() not in PICTURES or out.is_dir():
-        raise input_error(f"{option} {out}: name a file that ends in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}.")
+    if out.suffix.lower() not in endings or out.is_dir():
+        raise input_error(f"{option} {out}: name a file that ends in {' or '.join(endings)}.")
     not_an_input(option, out, *inputs)
 
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snefy_ldl.apps.cli import options as opt
-from snefy_ldl.apps.cli.common import given, input_error, split, vote_columns, warnings_as_notes, write_picture
+from snefy_ldl.apps.cli.common import (
+    check_output,
+    given,
+    input_error,
+    split,
+    vote_columns,
+    warnings_as_notes,
+    write_picture,
+)
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import LabelReader, report_rows
 
@@ -66,8 +74,7 @@ def compare(
           --repeats 10 --jobs 2 --checkpoint runs --out table.tex --out picture.png
     """
     for file in out or []:
-        if file.suffix.lower() not in ENDINGS:
-            raise typer.BadParameter(f"--out {file}: end it in {', '.join(ENDINGS)}.")
+        check_output(file, ENDINGS, *tables)
     if votes not in (None, "counts"):
         raise typer.BadParameter(f"--votes {votes}: use counts.")
     from snefy_ldl.learners.comparison import compare as compare_learners

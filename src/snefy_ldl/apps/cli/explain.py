@@ -10,7 +10,8 @@ import typer
 
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import (
-    check_picture,
+    PICTURES,
+    check_output,
     input_error,
     load_model,
     new_figure,
@@ -80,7 +81,7 @@ def explain_model(
     from snefy_ldl.explain import dependence, effects
 
     if out is not None:
-        check_picture(out, table)
+        check_output(out, PICTURES, table)
     fitted = load_model(model)
     source = open_table(table)
     key = row_names(fitted, source.columns)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from snefy_ldl.apps.cli import options as opt
-from snefy_ldl.apps.cli.common import given, input_error, load_model, not_an_input, number, say, split
+from snefy_ldl.apps.cli.common import check_output, given, load_model, number, say, split
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import sheet_of
 
@@ -87,11 +87,7 @@ def explore(
     from snefy_ldl.apps.serve.explorer import PageRows, make_page
     from snefy_ldl.apps.serve.store import load_served
 
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise input_error(f"--out {out}: name a file that ends in .html.")
-    if out.is_dir():
-        raise input_error(f"--out {out} is a folder; name a file in it.")
-    not_an_input("--out", out, table)
+    check_output(out, (".html", ".htm"), table)
     served = load_served(model, model.resolve().name)
     rows = PageRows.read(served.model, table, id_name, sheet_of(table))
     page = make_page(served.model, rows, served.name, served.calibrated).encode()
@@ -124,8 +120,7 @@ def export(
     # torch, and what reads models: only when the command runs
     from snefy_ldl.apps.integrations.onnx import export_onnx
 
-    if out.suffix.lower() != ".onnx":
-        raise input_error(f"{out}: name a file that ends in .onnx.")
+    check_output(out, (".onnx",), option="FILE")
     wanted = None if levels is None else [number(part, "--levels") for part in split(levels) if part != "none"]
     fitted = load_model(model, "cpu")
     export_onnx(fitted, out, wanted, verbose=1)
