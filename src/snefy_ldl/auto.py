@@ -65,21 +65,13 @@ class Choice:
         """Plain values, for files."""
         return dict(vars(self))
 
-    def lines(self) -> list[tuple[str, str]]:
-        """What a table shows of each fit: its name and its figures."""
-        values, seconds = self.log_likelihood or {}, self.seconds or {}
-        return [(name, f"{values[name]:.3f}  ({seconds[name]:.1f} s)") for name in values]
-
     def __str__(self) -> str:
         head = f"kept {self.kept}: {self.reason}"
         if not self.log_likelihood:
             return head
-        table = "\n".join(f"  {name:<12}{figures}" for name, figures in self.lines())
+        values, seconds = self.log_likelihood, self.seconds or {}
+        table = "\n".join(f"  {name:<12}{values[name]:.3f}  ({seconds[name]:.1f} s)" for name in values)
         return f"{head}\n  log likelihood of {self.rows} held-out rows (seconds of the fit)\n{table}"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{name}</td><td>{figures}</td></tr>" for name, figures in self.lines())
-        return f"<table><caption>kept {self.kept}: {self.reason}</caption>{rows}</table>"
 
 
 class AutoLDL(ModelWrapper):

@@ -18,10 +18,9 @@ from snefy_ldl._internal.limits import SMALL_BATCH
 from snefy_ldl._internal.random import torch_generator
 from snefy_ldl._internal.text import plain_names
 from snefy_ldl._internal.threads import one_thread
-from snefy_ldl._internal.types import Array, Intervals
+from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import (
     as_float,
-    check_choice,
     check_confidence,
     check_count,
     check_counts,
@@ -32,6 +31,7 @@ from snefy_ldl.datasets.cells import frame_of
 from snefy_ldl.datasets.objects import split_labels
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.distributions import SimplexDistribution
+from snefy_ldl.distributions.base import Intervals
 from snefy_ldl.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,43 +75,22 @@ class DistributionPredictor(ABC):
     n_labels_: int
     label_names_: Any
     _labels_were_named: bool
-    #: "pandas", "polars" or "arrow" where :meth:`set_output` asked for one.
-    _output_kind: str | None
     zero_policy_: ZeroPolicy
 
     def _named(self, values: Array, X: Any) -> Any:
-        """Back in a DataFrame when the labels came in one, or :meth:`set_output` asks for one; shares have no unit."""
-        kind = getattr(self, "_output_kind", None)
-        if kind is None and not self._labels_were_named:
+        """Back in a DataFrame when the labels came in one; shares have no unit."""
+        if not self._labels_were_named:
             return values
-        return frame_of(values, plain_names(self.label_names_), X.X if isinstance(X, PredictedRows) else X, kind)
+        return frame_of(values, plain_names(self.label_names_), X.X if isinstance(X, PredictedRows) else X)
 
-    def set_output(self, *, transform: Literal["default", "pandas", "polars", "arrow"] | None = None) -> Self:
-        """In what kind of table ``predict`` and its like answer.
-
-        Args:
-            transform: "pandas" or "polars" for a DataFrame with the labels' names, "arrow" for a ``pyarrow.Table``;
-                "default" for one where the labels came in one, of the kind that X has, and for an array elsewhere; None
-                changes nothing. The argument has the name that scikit-learn gives it.
-
-        Returns:
-            The model itself.
-
-        Raises:
-            InputError: there is no such kind.
-
-        Example:
-            >>> from snefy_ldl import SnefyLDL
-            >>> from snefy_ldl.datasets import make_city_districts
-            >>> city = make_city_districts(n=80, random_state=0)
-            >>> model = SnefyLDL(epochs=1, random_state=0).set_output(transform="pandas").fit(city.X, city.D)
-            >>> model.predict(city.X[:2]).shape
-            (2, 3)
-        """
-        if transform is not None:
-            check_choice("transform", transform, ("default", "pandas", "polars", "arrow"))
-            self._output_kind = None if transform == "default" else transform
-        return self
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.estimator_type = "regressor"  # so that partial_dependence and friends take it
+        tags.regressor_tags = RegressorTags(poor_score=True)  # the score is a log likelihood, no R²
+        tags.target_tags.required = tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
+        tags.input_tags.sparse = tags.input_tags.allow_nan = True
+        return tags
 
     @abstractmethod
     def _blocks(self, X: Any, what: str = "predict", **context: Any) -> Iterator[tuple[slice, Any]]:
@@ -509,24 +488,9 @@ class ModelWrapper(DistributionPredictor, Estimator):
         """The custom network of the model, if it has one."""
         return getattr(vars(self).get("model_", getattr(self, "base", None)), "backbone", None)
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.estimator_type = "regressor"
-        tags.regressor_tags = RegressorTags(poor_score=True)
-        tags.target_tags.required = tags.target_tags.multi_output = True
-        tags.target_tags.single_output = False
-        tags.input_tags.sparse = tags.input_tags.allow_nan = True
-        return tags
-
     def _blocks(self, X: Any, what: str = "predict", **context: Any) -> Iterator[tuple[slice, Any]]:
         check_is_fitted(self)
         yield from self.model_._blocks(X, what, **context)
-
-    def _named(self, values: Array, X: Any) -> Any:
-        kind = getattr(self, "_output_kind", None)
-        if kind is None:
-            return self.model_._named(values, X)
-        return frame_of(values, plain_names(self.label_names_), X, kind)
 
     def encode(self, X: Any) -> Any:
         """The numbers that the fitted model makes of rows (N, d')."""

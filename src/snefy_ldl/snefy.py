@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from sklearn.base import clone
-from sklearn.utils import RegressorTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._internal.limits import BACKBONE_ROWS, LARGEST_FEATURE, PREDICTION_ROWS, SMALL_BATCH
@@ -356,7 +355,8 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
             >>> SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D).encode(city.X[:4]).shape
             (4, 5)
         """
-        check_is_fitted(self, "model_")
+        if not hasattr(self, "model_"):  # scikit-learn's check takes longer than a small prediction
+            check_is_fitted(self, "model_")
         if isinstance(X, GroupedRows):
             X = X.X
         if self.backbone is not None:
@@ -479,18 +479,6 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
     @cache  # scikit-learn reads the signature again for every clone, which a hundred models feel
     def _get_param_names(cls) -> list[str]:
         return list(super()._get_param_names())
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.estimator_type = "regressor"  # so that partial_dependence and friends take it
-        tags.regressor_tags = RegressorTags(poor_score=True)  # the score is a log likelihood, no R²
-        tags.target_tags.required = True
-        tags.target_tags.multi_output = True
-        tags.target_tags.single_output = False
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True
-        tags.non_deterministic = False
-        return tags
 
 
 def row_blocks(model: SnefyLDL, n_rows: int, what: str) -> Iterator[slice]:

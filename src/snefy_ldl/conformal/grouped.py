@@ -23,13 +23,14 @@ import numpy as np
 
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.text import shorten
-from snefy_ldl._internal.types import Array, Intervals
+from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod, fold_models
 from snefy_ldl.conformal.scores import BetaScore
 from snefy_ldl.conformal.thresholds import Calibration
 from snefy_ldl.datasets.grouping import in_groups, leave_groups_out, read_groups, split_rows
 from snefy_ldl.datasets.objects import shares_of
+from snefy_ldl.distributions.base import Intervals
 from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.prediction import takes_groups
 

@@ -14,7 +14,7 @@ from sklearn.model_selection import check_cv
 from snefy_ldl._internal.dists import PredictedRows, dist_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.seen import check_unseen
-from snefy_ldl._internal.types import Array, Index, Intervals, Mask
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.conformal.choice import (
     FEWEST_ASIDE,
@@ -48,6 +48,7 @@ from snefy_ldl.conformal.thresholds import (
     rank,
 )
 from snefy_ldl.datasets.objects import shares_of
+from snefy_ldl.distributions.base import Intervals
 from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.snefy import fit_folds
 
