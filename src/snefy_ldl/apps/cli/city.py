@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.apps.cli.common import make_table
 from snefy_ldl.apps.cli.report_page import render_report
 from snefy_ldl.apps.reports.report import JudgedRows, Report, Rival, make_report
 from snefy_ldl.auto import AutoLDL
@@ -80,38 +79,6 @@ def two_answers(demo: Demo) -> tuple[str, str, int]:
         "show this, a density can."
     )
     return f"Mostly {one} or mostly {other}, hardly ever half of each", words, row
-
-
-def summary_table(demo: Demo) -> Any:
-    """The score table for a terminal.
-
-    Args:
-        demo: What :func:`fit_city` made.
-
-    Returns:
-        A table of rich's.
-    """
-    lines = [
-        (
-            line.name,
-            line.better,
-            f"{line.value:.3f}",
-            *("–" if one is None else f"{one.value:.3f}" for one in line.rivals),
-        )
-        for line in demo.report.scores
-    ]
-    covered = "" if demo.report.trust is None else f"{demo.report.trust.coverage.mean():.1%}"
-    return make_table(
-        ("measure", "better", demo.model.choice_.kept, *demo.report.rivals),
-        lines,
-        ("measure", "better"),
-        title=f"{len(demo.test.D)} districts the model has never seen",
-        caption=f"{TRUTH}: the distribution the data were drawn from, the best possible answer\n"
-        f"coverage of 90% intervals: {covered}",
-        caption_justify="left",
-        box=None,
-        padding=(0, 2, 0, 0),
-    )
 
 
 def as_frame(values: Array, names: list[str]) -> Any:

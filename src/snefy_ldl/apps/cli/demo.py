@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from snefy_ldl.apps.cli.entry import command
 
@@ -26,15 +25,15 @@ def demo(
         rows: Districts to learn from.
     """
     from snefy_ldl._internal.files import write_bytes
-    from snefy_ldl.apps.cli.city import as_frame, fit_city, render, summary_table, two_answers
+    from snefy_ldl.apps.cli.city import as_frame, fit_city, render, two_answers
+    from snefy_ldl.apps.cli.report_page import verdict
 
     others = max(25, rows // 4)
     typer.echo(f"A made-up city: learning the mix of uses of {rows:,} districts, judging it on {others:,} others ...")
     out.mkdir(parents=True, exist_ok=True)
     city = fit_city(rows, others, seed, verbose=1)
     first = two_answers(city)
-    typer.echo(f"\n{first[0]}. {first[1]}\n")
-    Console().print(summary_table(city))
+    typer.echo(f"\n{first[0]}. {first[1]}\n\n{verdict(city.report)}")
     for name, data in (("train.csv", city.train), ("test.csv", city.test)):  # to try other commands with
         table = as_frame(data.X, data.feature_names).join(as_frame(data.D, data.label_names))
         write_bytes(out / name, table.to_csv(index=False, float_format="%.6g").encode())
