@@ -60,7 +60,7 @@ def test_quantiles_by_neurons_against_scipy(
     """float64: the cdf is right to 2e-9; with float32 densities to 2e-7; both against scipy's incomplete Beta."""
     monkeypatch.setattr(marginal, "EXACT_QUESTIONS", 10**9 if exact else 0)
     law = snefy(n_labels, n=n, batch=(9,), members=members, concentration=(concentration, 3.0 * concentration))
-    levels = np.array([1e-4, 0.05, 0.3, 0.5, 0.95, 0.999])
+    levels = np.array([1e-7, 1e-4, 0.05, 0.3, 0.5, 0.95, 0.999, 1.0 - 1e-7])
     shares = law.quantiles(levels)
     for label in (0, n_labels - 1):
         error = np.abs(cdf_at(law, label, shares[:, label].double()) - levels)

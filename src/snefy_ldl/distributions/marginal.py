@@ -67,6 +67,8 @@ SHARPEST = 4e9
 EXACT_QUESTIONS = 4096
 #: Rows whose weights cancel more than this are, too, however many they are.
 LARGEST_CANCELLATION = 10.0
+#: Most panels that the search for a quantile walks.
+MOST_STEPS = 64
 #: Rows whose ``Σ|w|`` is larger than this need more digits than a table has.
 STEADY = 1e3
 #: With a smaller part of the components in use, a table holds these alone.
@@ -633,11 +635,18 @@ class SquareTable:
             (b, A).
         """
         level, row = levels.ravel(), np.repeat(np.arange(len(levels)), levels.shape[1])
-        # the panel by seven digits: next to an edge either serves
         rising = np.maximum.accumulate(products.astype(np.float32) @ self._rough, axis=1)  # (b, G+1)
-        columns = [(rising <= column[:, None]).sum(1) - 1 for column in levels.T]
-        panel = np.clip(np.stack(columns, 1), 0, len(self._half) - 1).ravel()
+        columns, last = [(rising <= column[:, None]).sum(1) - 1 for column in levels.T], len(self._half) - 1
+        panel = np.clip(np.stack(columns, 1), 0, last).ravel()
         mass, values = level - self._left(features, panel, row), self._density(quick, panel, row)
+        for _ in range(MOST_STEPS):  # seven digits find the panel, or in the tails one near it
+            total = values @ NODE_WEIGHTS * self._half[panel]
+            off = np.flatnonzero(((mass < 0.0) & (panel > 0)) | ((mass > total) & (panel < last)))
+            if not len(off):
+                break
+            panel[off] += np.where(mass[off] < 0.0, -1, 1)
+            mass[off] = level[off] - self._left(features, panel[off], row[off])
+            values[off] = self._density(quick, panel[off], row[off])
         return solve_panels(self.edges[panel], self._half[panel], mass, values).reshape(levels.shape)
 
     def _left(self, features: Array, panel: Index, row: Index) -> Array:
