@@ -241,8 +241,8 @@ def study_groups(tiny):
             found = AnnotatorLDL(small).fit(items.X, votes).compare_groups(items.X, "side")
             mean = items.latent.mean(0)
             truth = np.stack([(1.0 - t) * mean + t * np.eye(3)[2] for t in (0.3, 0.5)])
-            panel = found.shares - found.difference
-            inside.append((panel + found.low <= truth) & (truth <= panel + found.high))
+            apart = truth - (found.sizes / n_people) @ truth
+            inside.append((found.low <= apart) & (apart <= found.high))
             width.append(found.high - found.low)
         rows.append({"people": n_people, "coverage": float(np.mean(inside)), "width": float(np.mean(width))})
     return rows

@@ -25,6 +25,8 @@ from snefy_ldl.errors import InputError
 
 #: Draws behind the intervals of annotators and groups, and permutations behind the test of groups.
 INTERVAL_DRAWS, PERMUTATIONS = 400, 999
+#: Steps that fit an average matrix to shares of votes.
+RAKINGS = 100
 #: Members below which a group says more about persons than about the group.
 FEWEST_MEMBERS = 5
 #: Values of a numeric fact up to which each is a group; bins of those with more.
@@ -42,7 +44,7 @@ class Annotators:
         names: of the A annotators.
         label_names: of the L labels.
         cast: votes of each annotator for each label (A, L).
-        expected: votes that the panel would have cast in their place (A, L).
+        exposure: expected latent labels of the items of each annotator's votes, the vote itself left out (A, L).
         counts: expected votes by latent label and vote (A, L, L).
         certain: how many votes a row of each matrix is known as well as by (A, L); intervals come from it.
         centres: matrix that each annotator's own is shrunk to (A, L, L).
@@ -69,7 +71,7 @@ class Annotators:
     names: list[Any]
     label_names: list[str]
     cast: Array
-    expected: Array
+    exposure: Array
     counts: Array
     certain: Array
     centres: Array
@@ -129,7 +131,7 @@ class Annotators:
             InputError: no annotator has this name, or a fact is not known.
         """
         if annotator is None or isinstance(annotator, Mapping):
-            return np.asarray(self.matrices[self.members(annotator or {})].mean(0))
+            return self._matching(self.members(annotator or {}), np.ones(len(self)))
         if isinstance(annotator, (list, tuple, np.ndarray)):
             return np.mean([self.matrix(name) for name in annotator], axis=0)
         return np.asarray(self.matrices[self.number(annotator)])
@@ -261,7 +263,20 @@ class Annotators:
     @cached_property
     def panel_matrix(self) -> Array:
         """The average confusion matrix of the panel as it voted (L, L)."""
-        return np.asarray(np.einsum("a,akv->kv", self.cast.sum(1) / self.cast.sum(), self.matrices))
+        return self._matching(np.arange(len(self)), self.cast.sum(1))
+
+    def _matching(self, members: Index, weights: Array) -> Array:
+        """The average matrix of some people (L, L), its columns raised so that it predicts their shares of votes.
+
+        Each person's own matrix is shrunk to everybody's; their average shares need no shrinking.
+        """
+        size, weights = self.cast[members].sum(1, keepdims=True), weights[members] / weights[members].sum()
+        matrix = np.einsum("a,akv->kv", weights, self.matrices[members])
+        seen = self.exposure[members] / size
+        wanted = weights @ ((self.cast[members] + seen @ matrix) / (size + 1.0))
+        for _ in range(RAKINGS):
+            matrix = _rows_to_one(matrix * (wanted / np.maximum(weights @ seen @ matrix, 1e-12)))
+        return matrix
 
     def compare(
         self, fact: str, shares: Array, panel: Array, confidence_level: float = 0.9, random_state: Any = 0
@@ -269,9 +284,10 @@ class Annotators:
         """How groups of annotators differ from the panel, and whether they differ from each other.
 
         A person's own difference is their share of votes minus the share that the panel would have cast on the same
-        items. Differences vary within groups by ``s²``, chance and persons together, so the mean over a group's n
-        members, seen and new, is known within ``t s / √n``, with t of the pooled degrees of freedom: a group of one is
-        as uncertain as a new person of that group.
+        items. Differences vary within groups by ``s²``, chance and persons together, so the mean over a group's ``n_g``
+        members, seen and new, is known within ``s / √n_g``: a group of one is as uncertain as a new person of that
+        group. The panel is the mean of groups by their parts ``w_h`` of the votes, so the group's difference from it is
+        known within ``s √((1 - w_g)² / n_g + Σ_{h≠g} w_h² / n_h)`` times t of the pooled degrees of freedom.
 
         Args:
             fact: whose values make the groups.
@@ -290,7 +306,7 @@ class Annotators:
         if len(values) < 2:
             raise InputError(f"annotators have one value of {fact!r} ({values}); there is nothing to compare.")
         known = np.array([one is not None for one in self.facts[fact]])
-        own = ((self.cast - self.expected) / self.cast.sum(1, keepdims=True))[known]  # (A', L)
+        own = ((self.cast - self.exposure @ self.panel_matrix) / self.cast.sum(1, keepdims=True))[known]  # (A', L)
         group = np.array([values.index(one) for one in self.facts[fact] if one is not None])
         sizes = np.bincount(group)
 
@@ -302,7 +318,11 @@ class Annotators:
         freedom = len(own) - len(values)
         total = np.square(own - own.mean(0)).sum(0)
         variance = within(group) / freedom if freedom else total / (len(own) - 1)
-        half = student.ppf(0.5 + 0.5 * level, max(freedom, 1)) * np.sqrt(variance / sizes[:, None])
+        cast = self.cast.sum(1) / self.cast.sum()
+        parts = np.bincount(group, cast[known])
+        spread = np.square(np.eye(len(values)) - parts) @ (1.0 / sizes)
+        spread += np.square(cast[~known].sum()) / max(int((~known).sum()), 1)
+        half = student.ppf(0.5 + 0.5 * level, max(freedom, 1)) * np.sqrt(variance * spread[:, None])
         rng, inside = np.random.default_rng(random_state), within(group).sum()
         beaten = sum(within(rng.permutation(group)).sum() <= inside * (1.0 + 1e-9) for _ in range(PERMUTATIONS))
         apart = shares - panel
@@ -340,7 +360,7 @@ class Annotators:
 
 #: Arrays of :class:`Annotators` in files; a folder's checksums guard them.
 ARRAYS = (
-    *("cast", "expected", "counts", "certain", "centres", "strength", "spam_score", "guess", "guess_strength"),
+    *("cast", "exposure", "counts", "certain", "centres", "strength", "spam_score", "guess", "guess_strength"),
     *("agreed", "item_mean"),
 )
 

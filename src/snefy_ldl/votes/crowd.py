@@ -43,6 +43,8 @@ INTERVAL_STRENGTH = 10.0
 SWEEPS, FIRST_SWEEPS = 150, 50
 #: Strengths of the prior of guesses; some people guess alike, others each in their own way, always the same label say.
 GUESS_STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+#: Ridges of the regression of votes on items, in votes, and the least probability that it gives a vote.
+RIDGES, LEAST_CHANCE = (3.0, 10.0, 30.0, 100.0, 300.0), 0.01
 #: People who guess and who do not, thought of beforehand; and how many may guess: votes of people who all guess tell
 #: nothing about items, so that is no explanation of them.
 SPAM_PRIOR, MOST_SPAM = (1.0, 4.0), 0.8
@@ -195,17 +197,27 @@ class Crowd:
     def _fit_by_item(self, others: Array) -> Array:
         """Log probability of each person's votes where they depend on the item, each vote left out in turn (A + 1,).
 
-        Latent labels are weighted by features and other votes, not by the vote itself: a matrix that follows a person's
-        own votes makes random votes look careful.
+        Votes are regressed on ``o``, an item's expected label distribution given features and other votes, with a
+        ridge towards everybody's: ``C_a = (Oᵀ O + λ S)⁻¹ (Oᵀ V + λ S C)``, S the mean of ``o oᵀ``. The vote itself
+        enters neither ``o`` nor, by its leverage h, the prediction ``(ŷ - h) / (1 - h)``: matrices that follow a
+        person's own votes make random votes look careful.
         """
-        people, label = self.ballots.who, self.ballots.label
-        seen = np.zeros_like(self.counts)
-        np.add.at(seen.transpose(0, 2, 1), (people, label), others)
-        centre = ((1.0 - self.spam)[:, None, None] * seen).sum(0) + 1e-3 * self.common
-        centre = (centre / centre.sum(-1, keepdims=True))[:, label].T
-        above, below = seen[people, :, label] - others, seen[people].sum(-1) - others
-        chances = [(others * (above + s * centre) / (below + s)).sum(1) for s in GUESS_STRENGTHS]
-        logs = np.stack([np.bincount(people, np.log(chance), len(self.spam)) for chance in chances])
+        people, label, n_labels = self.ballots.who, self.ballots.label, others.shape[1]
+        moments, products = np.zeros_like(self.counts), np.zeros_like(self.counts)
+        np.add.at(moments, people, others[:, :, None] * others[:, None, :])
+        np.add.at(products.transpose(0, 2, 1), (people, label), others)
+        weight = 1.0 - self.spam
+        mean = np.einsum("a,akl->kl", weight, moments) + 1e-6 * len(others) * np.eye(n_labels)
+        everybody = np.linalg.solve(mean, np.einsum("a,akv->kv", weight, products) + 1e-6 * len(others) * self.common)
+        mean /= weight @ np.bincount(people, minlength=len(weight))
+        logs = []
+        for ridge in RIDGES:
+            inverse = np.linalg.inv(moments + ridge * mean)
+            matrices = inverse @ (products + ridge * mean @ everybody)
+            fitted = (others * matrices[people, :, label]).sum(1)
+            leverage = np.einsum("vk,vkl,vl->v", others, inverse[people], others)
+            chance = np.clip((fitted - leverage) / (1.0 - leverage), LEAST_CHANCE, 1.0)
+            logs.append(np.bincount(people, np.log(chance), len(weight)))
         return np.asarray(logsumexp(logs, axis=0) - np.log(len(logs)))
 
     def _strength_by_moments(self, others: Array) -> float:
@@ -398,16 +410,15 @@ def describe_crowd(
 ) -> Annotators:
     """What the fit learnt about the annotators."""
     table = ballots.counts()
-    agreed, expected = np.zeros((ballots.n_people + 1, 2)), np.zeros_like(crowd.cast)
+    agreed, exposure = np.zeros((ballots.n_people + 1, 2)), np.zeros_like(crowd.cast)
     alike, others = table[ballots.item, ballots.label] - 1.0, table[ballots.item].sum(1) - 1.0
     np.add.at(agreed, ballots.who, np.stack([alike, others], 1))
-    panel = np.einsum("a,akv->kv", crowd.cast.sum(1) / crowd.cast.sum(), crowd.matrices)
-    np.add.at(expected, ballots.who, crowd.others @ panel)
+    np.add.at(exposure, ballots.who, crowd.others)
     return Annotators(
         names=list(votes.annotators),
         label_names=list(votes.label_names),
         cast=crowd.cast[:-1],
-        expected=expected[:-1],
+        exposure=exposure[:-1],
         counts=crowd.counts[:-1],
         certain=crowd.count_certain()[:-1],
         centres=crowd.centres[:-1],

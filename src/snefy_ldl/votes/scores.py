@@ -329,13 +329,11 @@ def lewidi_scores(votes: VoteTable, prediction: Any, by_vote: Any = None) -> dic
         0.25
     """
     shares, counts = np.asarray(prediction, dtype=np.float64), votes.counts
+    if shares.shape != counts.shape:
+        raise InputError(f"prediction must have shape {counts.shape}; got {shares.shape}.")
     single = shares[votes.item] if by_vote is None else np.asarray(by_vote, dtype=np.float64)
-    for what, table, shape in (
-        ("prediction", shares, counts.shape),
-        ("by_vote", single, (len(votes), counts.shape[1])),
-    ):
-        if table.shape != shape:
-            raise InputError(f"{what} must have shape {shape}; got {table.shape}.")
+    if single.shape != (len(votes), counts.shape[1]):
+        raise InputError(f"by_vote must have shape {(len(votes), counts.shape[1])}; got {single.shape}.")
     voted = counts.sum(1) > 0
     target = counts[voted] / counts[voted].sum(1, keepdims=True)
     shares = shares[voted]
