@@ -143,7 +143,7 @@ def test_rows_of_a_matrix_are_as_certain_as_their_posterior():
     rng = np.random.default_rng(4)
     label, chance = rng.integers(0, 2, 40), rng.uniform(0.05, 0.95, 40)
     others = np.stack([chance, 1.0 - chance], 1)
-    table = Crowd(Ballots(np.arange(40), np.zeros(40, dtype=int), label, 40, 1, 2), np.array([], dtype=int), 1.0)
+    table = Crowd(Ballots(np.arange(40) // 2, np.zeros(40, dtype=int), label, 20, 1, 2), np.array([], dtype=int), 1.0)
     table.others = others
     grid = (np.arange(400) + 0.5) / 400
     first, second = np.meshgrid(grid, grid, indexing="ij")  # how often either latent label is voted for label 0

