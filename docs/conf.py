@@ -29,6 +29,8 @@ write_inventories(HERE / "_build" / "inventories")
 project = "SNEFY-LDL"
 author = "The SNEFY-LDL authors"
 version = release = __version__
+#: The address of the public repository, such as "https://github.com/OWNER/NAME"; it adds "Open in Colab" to tutorials.
+repository = ""
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
@@ -131,10 +133,19 @@ copybutton_prompt_is_regexp = True
 
 
 def lead_inside(app: Any, page: str, source: list[str]) -> None:
-    """Turn links to files outside docs/ into links inside the site."""
+    """Turn links to files outside docs/ into links inside the site, and add the Colab badge to links to notebooks."""
     file = Path(app.env.doc2path(page))
     if file.suffix == ".md":
         source[0] = turn_links(source[0], file.parent, file.parent)
+        source[0] = re.sub(r"(\[Notebook\]\((\w+\.ipynb)\))", colab_badge, source[0])
+
+
+def colab_badge(link: re.Match[str]) -> str:
+    """Return the link to a notebook, followed by a badge if the repository is known."""
+    if not repository:
+        return link[0]
+    path = repository.removeprefix("https://github.com/") + f"/blob/main/docs/tutorials/{link[2]}"
+    return f"{link[0]} {{bdg-link-primary}}`Open in Colab <https://colab.research.google.com/github/{path}>`"
 
 
 def split_keywords(app: Any, doctree: nodes.document) -> None:

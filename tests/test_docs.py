@@ -8,6 +8,7 @@ the marker ``data``. Blocks marked ``py`` are for reading only.
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import shlex
 import shutil
@@ -30,6 +31,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS))
 OUTPUTS = importlib.import_module("refresh_outputs")
+NOTEBOOKS = importlib.import_module("notebooks")
 sys.path.remove(str(DOCS))
 #: Pages that the site's build copies into docs/ from elsewhere.
 MADE = {"changelog.md", "contributing.md"}
@@ -150,6 +152,28 @@ def test_the_soil_tutorial_says_what_its_figures_show() -> None:
     )
     sand = [round(float(answer[name])) for name in ("sand", "sand_low", "sand_high")]
     assert f"About {sand[0]} % sand, but anything from {sand[1]} to {sand[2]} %." in page
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS.PAGES, ids=lambda page: page.stem)
+def test_a_notebook_runs_the_blocks_of_its_tutorial(page: Path) -> None:
+    stored = page.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert stored == NOTEBOOKS.notebook(page, NOTEBOOKS.repository()), "run: python docs/notebooks.py"
+    cells = [cell for cell in json.loads(stored)["cells"] if cell["cell_type"] == "code"]
+    run = ["".join(cell["source"]) for cell in cells]
+    shown = blocks(page)
+    assert len(run) == len(shown)
+    for cell, (_, kind, text) in zip(run, shown):
+        if kind == "python":
+            assert cell == text.strip("\n")
+        else:
+            assert [shlex.split(line.removeprefix("!")) for line in cell.splitlines()] == commands(text)
+
+
+def test_a_notebook_installs_the_library_if_the_repository_is_known() -> None:
+    address = "https://github.com/someone/something"
+    first = json.loads(NOTEBOOKS.notebook(NOTEBOOKS.PAGES[0], address))["cells"][0]
+    assert first["cell_type"] == "code"
+    assert f"git clone -q --depth 1 {address} project" in "".join(first["source"])
 
 
 def test_readme_begins_with_what_it_is_for_and_shows_code() -> None:
