@@ -50,6 +50,7 @@ class Labelled:
         votes: single votes, where these were given.
         remarks: notes on how the file was read.
         unit: of the label columns; None for shares of one, votes, and amounts with different sums.
+        below: limits of shares that are known to lie below one (N, L), NaN elsewhere; or None.
     """
 
     source: str
@@ -62,6 +63,7 @@ class Labelled:
     votes: VoteTable | None = None
     remarks: tuple[str, ...] = ()
     unit: Unit | None = None
+    below: Array | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -75,7 +77,8 @@ class Labelled:
         """Some rows (k,) by number, in that order; ``votes`` stay those of all rows."""
         ids = None if self.ids is None else [self.ids[k] for k in rows]
         features = None if self.features is None else self.features.iloc[rows]
-        return replace(self, labels=self.labels[rows], ids=ids, features=features)
+        below = None if self.below is None else self.below[rows]
+        return replace(self, labels=self.labels[rows], ids=ids, features=features, below=below)
 
 
 def is_answer(column: str, label_names: list[str]) -> bool:
@@ -129,6 +132,7 @@ def read_labelled(
     vote_columns: VoteColumns = ("item", "annotator", "label"),
     prefer_counts: bool = False,
     normalize: bool = False,
+    limits: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Labelled:
     """Labelled rows of a table.
@@ -142,6 +146,7 @@ def read_labelled(
         vote_columns: columns of a long table.
         prefer_counts: how to read whole numbers that are shares as well as votes: ones and zeros, hundreds.
         normalize: whether label columns hold amounts, each row of which is to be divided by its sum.
+        limits: of label columns, below which amounts are not known, or "min" for the smallest positive one.
         progress: called with how much of a table with a column per label is read, and how much there is.
 
     Returns:
@@ -177,8 +182,8 @@ def read_labelled(
         if label_names is None:
             raise InputError("name the label columns with --labels.")
         source.need(label_names, "labels")
-        settings = {"form": "counts" if form == "counts" else "auto", "normalize": normalize}
-        settings["prefer_counts"] = prefer_counts
+        settings: dict[str, Any] = {"form": "counts" if form == "counts" else "auto", "normalize": normalize}
+        settings |= {"prefer_counts": prefer_counts, "limits": limits}
         return _from_columns(source, label_names, features, key, progress, **settings)
     except InputError as error:
         raise InputError(in_file(source.file.name, str(error))) from None
@@ -216,9 +221,8 @@ def _from_columns(
     known, file = None if features is None else frame[features], source.file.name
     if known is not None and len(kept) < len(frame):
         known = known.iloc[kept].reset_index(drop=True)
-    return Labelled(
-        file, reading.labels, reading.are_counts, labels, ids, known, key, votes, tuple(remarks), reading.unit
-    )
+    read = reading.labels, reading.are_counts
+    return Labelled(file, *read, labels, ids, known, key, votes, tuple(remarks), reading.unit, reading.below)
 
 
 def _from_long(
@@ -424,8 +428,13 @@ def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
     with warnings.catch_warnings():  # pandas warns of columns that are empty in one of the parts
         warnings.simplefilter("ignore", FutureWarning)
         features = pandas.concat([base.features[keep], new.features], ignore_index=True)
+    below = None
+    if base.below is not None or new.below is not None:
+        parts = [np.full(one.labels.shape, np.nan) if one.below is None else one.below for one in (base, new)]
+        below = np.concatenate([parts[0][keep], parts[1]])
     joined = replace(
         base,
+        below=below,
         labels=np.concatenate([base.labels[keep], labels]),
         features=features,
         ids=[key for key, kept in zip(before, keep) if kept] + after,

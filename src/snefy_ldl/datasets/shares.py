@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,6 +17,9 @@ from snefy_ldl.errors import InputError
 
 #: Units by the sum of a row: what each is called, and its sign.
 SUMS = {100.0: ("percent", "%"), 1000.0: ("per mille", "‰"), 1e6: ("ppm", "ppm")}
+#: A cell of a part that was not detected, without its limit; and the part of a limit that such cells hold at first.
+NOT_DETECTED = re.compile(r"n\.?/?d\.?|b\.?d\.?l\.?|[<≤]?\s*(lod|loq|dl|mdl|ldm|lld)", re.IGNORECASE)
+BELOW_START = 0.65
 #: Part of the rows that must have the sum of a unit for the others to be mistakes.
 MOSTLY = 0.8
 LabelForm = Literal["auto", "shares", "counts"]
@@ -68,12 +72,14 @@ class Reading:
         are_counts: Which of the two.
         notes: Notes on how they were read.
         unit: In which they came; None for shares of one, votes, and amounts with different sums.
+        below: Limits of shares that are known to lie below one (N, L), NaN elsewhere; None without any.
     """
 
     labels: Array
     are_counts: bool
     notes: tuple[str, ...] = ()
     unit: Unit | None = None
+    below: Array | None = None
 
 
 def read_shares(
@@ -164,12 +170,69 @@ def label_numbers(frame: Any, names: Sequence[str]) -> Array:
     return table
 
 
-def read_label_columns(frame: Any, names: list[str], **settings: Any) -> tuple[Reading, Index]:
+def hide_below(
+    frame: Any, names: Sequence[str], limits: Mapping[str, Any]
+) -> tuple[Any, Array | None, tuple[str, ...]]:
+    """Cells of label columns that lie below a limit: ``<0.5``, ``< LOD``, ``nd``, or less than a limit of the column.
+
+    Args:
+        frame: a DataFrame (N, ...).
+        names: the L label columns.
+        limits: a limit for some columns, or "min" for the smallest positive value.
+
+    Returns:
+        The table with .65 times the limit in such cells, their limits (N, L), NaN elsewhere, and notes; None for the
+        limits if there is no such cell.
+
+    Example:
+        >>> import pandas
+        >>> table = pandas.DataFrame({"Cd": ["<0.2", "nd", "1.5"], "Zn": [40, 60, 50]})
+        >>> hide_below(table, ["Cd", "Zn"], {"Cd": 0.4})[1][:, 0]
+        array([0.2, 0.4, nan])
+    """
+    frame = as_pandas(frame)
+    below, notes = np.full((len(frame), len(names)), np.nan), []
+    for place, name in enumerate(names):
+        cells = frame[name].astype(object)
+        texts = [cell.strip() if isinstance(cell, str) else "" for cell in cells]
+        worded = np.array([NOT_DETECTED.fullmatch(text) is not None for text in texts], dtype=bool)
+        signed = np.array([text[:1] in ("<", "≤") for text in texts], dtype=bool) & ~worded
+        if not (worded | signed).any() and name not in limits:
+            continue
+        read = [
+            text.lstrip("<≤= ") if sign else None if word else c
+            for text, sign, word, c in zip(texts, signed, worded, cells)
+        ]
+        values, _ = cell_numbers(cells.__class__(read, dtype=object, index=cells.index))
+        shown = values[~worded & ~signed & (values > 0.0)]
+        limit = limits.get(name)
+        if limit == "min":
+            limit = shown.min() if len(shown) else None
+        if limit is None and worded.any():
+            row = int(worded.argmax())
+            rule = f"{texts[row]!r} lies below a limit. Name it with --limit {name}=NUMBER, or --limit {name}=min."
+            raise InputError(f"data row {row + 1}, column {name!r}: {rule}")
+        hidden = worded | signed
+        own = np.where(signed, values, np.nan if limit is None else limit)
+        if limit is not None:
+            hidden |= values < limit
+        below[hidden, place] = own[hidden]
+        frame = frame.assign(
+            **{name: [BELOW_START * own[k] if hide else c for k, (hide, c) in enumerate(zip(hidden, cells))]}
+        )
+        notes.append(f"{int(hidden.sum())} of {len(cells)} cells of {name!r} lie below a limit")
+    return frame, None if np.isnan(below).all() else below, tuple(notes)
+
+
+def read_label_columns(
+    frame: Any, names: list[str], limits: Mapping[str, Any] | None = None, **settings: Any
+) -> tuple[Reading, Index]:
     """What the label columns of a table hold, without rows that have no labels yet.
 
     Args:
         frame: a DataFrame (N, ...).
         names: the L label columns.
+        limits: as of :func:`hide_below`.
         settings: further arguments of :func:`read_shares`.
 
     Returns:
@@ -185,6 +248,7 @@ def read_label_columns(frame: Any, names: list[str], **settings: Any) -> tuple[R
         >>> reading.labels, rows
         (array([[0.25, 0.75]]), array([0]))
     """
+    frame, below, hidden = hide_below(frame, names, limits or {})
     table = label_numbers(frame, names)
     numbers = np.arange(1, len(table) + 1)
     empty: Mask = np.isnan(table).sum(axis=1) == len(names)
@@ -196,7 +260,11 @@ def read_label_columns(frame: Any, names: list[str], **settings: Any) -> tuple[R
     reading = read_shares(table[kept], names, kept + 1, **settings)
     skipped = len(table) - len(kept)
     notes = (f"{skipped} row{'s' if skipped > 1 else ''} without labels skipped",) if skipped else ()
-    return replace(reading, notes=(*notes, *reading.notes)), kept
+    if below is not None:
+        if reading.are_counts:
+            raise InputError("cells below a limit go with shares and amounts, not with votes.")
+        below = below[kept] * (reading.labels.sum(1) / table[kept].sum(1))[:, None]
+    return replace(reading, notes=(*notes, *hidden, *reading.notes), below=below), kept
 
 
 def _refuse_cell(bad: Mask, table: Any, names: Sequence[str], rows: Index, rule: str) -> None:

@@ -43,6 +43,7 @@ def fit(
     category: str | None = None,
     as_number: Annotated[str | None, typer.Option("--number")] = None,
     normalize: bool = False,
+    limit: list[str] | None = None,
     votes: str | None = None,
     vote_file: Path | None = None,
     columns: opt.VoteColumns = opt.VOTE_COLUMNS,
@@ -70,6 +71,8 @@ def fit(
         labels (A,B,C): Label columns, each row summing to 1, 100 or another constant; for single votes, the labels.
         category (C1,C2): Columns of numbers that are categories.
         as_number (C1,C2): Columns of numbers that would be taken for something else.
+        limit (COLUMN=NUMBER|min): Limit of detection of a label column, or its smallest positive value: smaller cells,
+            zeros and cells such as nd lie below it. Repeatable; cells such as <0.5 need no such option.
         votes (counts|long): Votes instead of shares: counts per label, or one vote per row.
         annotators: Table of facts about the annotators, one row per person, with a column annotator.
         append: More labelled rows: a table with shares or votes. Repeatable.
@@ -146,13 +149,15 @@ def fit(
         n_features = _fit_stream(model, table, wanted, chosen, form == "counts", engine)
         summary = f"{n_features} features, {len(wanted)} labels: {table}, read as a stream"
     else:
-        reader = LabelReader(wanted or None, chosen, split(drop), id_name, vote_columns(columns), normalize, levels)
+        limits = dict(_limit(text, wanted) for text in limit or [])
+        named = vote_columns(columns)
+        reader = LabelReader(wanted or None, chosen, split(drop), id_name, named, normalize, levels, limits)
         if alone and form in (None, "counts"):
             rows = reader.shares(table, form == "counts", bool(append))
         else:
             kind: Any = form or "auto"
             rows = reader.votes(vote_file or table, kind, None if alone else table)
-        report_rows(rows)
+        report_rows(rows, limits=True)
         words = {name: "feature" for name in chosen or [] if name not in [*split(drop), *levels]}
         words |= dict.fromkeys(split(category), "category") | dict.fromkeys(split(as_number), "number")
         rows, names_rows = _settle_columns(reader, rows, words, bool(append), levels)
@@ -169,12 +174,25 @@ def fit(
     _conclude(model.model_ if "choice_" in vars(model) else model, summary, out)
 
 
+def _limit(text: str, labels: list[str]) -> tuple[str, Any]:
+    """A column and its limit, from ``--limit COLUMN=NUMBER`` or ``COLUMN=min``."""
+    name, _, value = text.rpartition("=")
+    try:
+        limit = value if value == "min" else float(value)
+    except ValueError:
+        limit = -1.0
+    if name not in labels or (limit != "min" and not 0.0 < float(limit) < float("inf")):
+        raise typer.BadParameter(f"--limit {text}: use LABEL=NUMBER with a positive number, or LABEL=min.")
+    return name, limit
+
+
 def _record(rows: Labelled, reader: LabelReader, names_rows: str | None) -> dict[str, Any]:
     """How the table was read, for the commands that read others for the same model."""
     return {
         "form": "votes" if rows.are_counts else "shares",
         "unit": None if rows.unit is None else asdict(rows.unit),
         "normalize": reader.normalize,
+        "limits": reader.limits,
         "id": reader.id_name or rows.id_name or names_rows,
         "vote_columns": list(reader.columns),
     }
@@ -288,14 +306,21 @@ def _fit(model: Any, rows: Labelled, votes: Any, levels: list[str]) -> Any:
 
     from snefy_ldl.annotators import AnnotatorLDL
     from snefy_ldl.grouped import GroupedLDL
+    from snefy_ldl.snefy import SnefyLDL
 
     if votes is not None:
         with warnings_as_notes():
             return AnnotatorLDL(model).fit(rows.features, votes)
     X = rows.features.drop(columns=levels)
     Y = pd.DataFrame(rows.labels, columns=rows.label_names)
-    labels = {"counts": Y} if rows.are_counts else {"D": Y}
+    labels: dict[str, Any] = {"counts": Y} if rows.are_counts else {"D": Y}
     with warnings_as_notes():
+        if rows.below is not None:
+            if isinstance(model, SnefyLDL):
+                raise input_error(
+                    "cells below a limit need log-ratios: leave --density to auto, or set it to logratio."
+                )
+            labels["below"] = rows.below
         if levels:
             return GroupedLDL(model).fit(X, **labels, groups=rows.features[levels])
         return model.fit(X, **labels)

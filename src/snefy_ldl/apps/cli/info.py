@@ -23,6 +23,7 @@ from snefy_ldl.apps.cli.common import (
     training_rows,
 )
 from snefy_ldl.apps.cli.entry import command
+from snefy_ldl.apps.cli.tables import hidden_cells
 from snefy_ldl.apps.rows import calibrated_levels, label_names, load_intervals
 
 
@@ -76,6 +77,8 @@ def _model_lines(folder: Path, config: dict[str, Any], model: Any) -> dict[str, 
     else:
         lines["network"] = f"{len(model.net_centres_)} member(s), {model.n_components} Gaussians each"
         lines["guides"] = shorten(guides) or "none"
+    if hidden := hidden_cells(model):
+        lines["below limits"] = hidden
     losses = [loss for loss in training["validation_loss"] if loss is not None]
     lines["trained on"] = f"{training_rows(training)}, {training_length(training)}, {training['seconds']:.1f} s"
     held = f"mean log likelihood {-sum(losses) / len(losses):.4f} ({training_kind(model)})" if losses else "none"

@@ -10,7 +10,7 @@ import typer
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import input_error, load_model, note, noted_intervals, say, warnings_as_notes
 from snefy_ldl.apps.cli.entry import command
-from snefy_ldl.apps.cli.tables import describe_outside, outside_rows, read_for_model
+from snefy_ldl.apps.cli.tables import describe_outside, hidden_cells, outside_rows, read_for_model
 
 if TYPE_CHECKING:
     from snefy_ldl.apps.reports import JudgedRows
@@ -67,6 +67,8 @@ def report(
     others = None if train is None else _judged_rows(fitted, train, form, vote_file)
     folds, notes = _how_to_judge(fitted, judged, folds)
     notes += _outside_note(fitted, judged)
+    if hidden := hidden_cells(fitted):
+        notes += [f"Cells known to lie below a limit in the fit: {hidden}. On this page they count as .65 of it."]
     calibration = None if folds or judged.counts is not None else noted_intervals(model, fitted, LEVEL)
     with warnings_as_notes():
         made = make_report(fitted, judged, train=others, folds=folds, calibration=calibration)

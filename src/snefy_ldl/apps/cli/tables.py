@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,7 @@ class LabelReader:
         columns: Columns of a long table of votes.
         normalize: Whether label columns hold amounts, each row of which is to be divided by its sum.
         groups: Columns that hold the groups of rows; they are read beside the features.
+        limits: Limits of detection of label columns, or "min".
     """
 
     labels: list[str] | None
@@ -101,6 +102,7 @@ class LabelReader:
     columns: tuple[str, str, str]
     normalize: bool
     groups: list[str]
+    limits: dict[str, Any] = field(default_factory=dict)
     _ids_name_groups: bool = False  # of the rows so far
 
     def __post_init__(self) -> None:
@@ -181,6 +183,7 @@ class LabelReader:
         from snefy_ldl.datasets.labelled import read_labelled
 
         options: dict[str, Any] = {"id_name": self.id_name, "vote_columns": self.columns, "normalize": self.normalize}
+        options["limits"] = self.limits
         rows = read_labelled(source, labels, features, form=form, **options, **more)
         if form not in ("auto", "shares") and not rows.are_counts:
             raise input_error(f"{source.file.name} holds shares, not votes; leave out --votes.")
@@ -217,11 +220,12 @@ class LabelReader:
         return joined
 
 
-def report_rows(rows: Labelled) -> None:
+def report_rows(rows: Labelled, limits: bool = False) -> None:
     """Print on standard error what is in the votes, if there are any, and what is odd about the rows.
 
     Args:
         rows: Labelled rows.
+        limits: Whether what follows learns from limits of detection.
     """
     from snefy_ldl.votes.tables import Votes
 
@@ -233,6 +237,8 @@ def report_rows(rows: Labelled) -> None:
             say(str(finding), {"error": "red", "warning": "yellow"}.get(finding.level, ""))
     for remark in rows.remarks:
         note(f"{rows.source}: {remark}")
+    if rows.below is not None and not limits:
+        note(f"{rows.source}: cells below a limit count as .65 of it here")
 
 
 def read_for_model(
@@ -279,6 +285,7 @@ def read_for_model(
         vote_columns=columns,
         prefer_counts=recorded(model, "form") == "votes",
         normalize=form in ("auto", "shares") and bool(recorded(model, "normalize")),
+        limits=recorded(model, "limits"),
     )
     if rows.features is None:
         with progress_bar("join") as progress:
@@ -287,6 +294,12 @@ def read_for_model(
     groups_of = table_groups(model, rows.features) if new_groups is None else rows.features[groups]
     X = in_groups(model_rows(model, rows.features, names), groups_of)
     return (replace(rows, features=rows.features[names]) if groups else rows), X
+
+
+def hidden_cells(model: Any) -> str:
+    """How many cells of each label a fit knew to lie below a limit, in words; empty without any."""
+    cells = [f"{name} {n:,}" for name, n in zip(label_names(model), model.training_.get("hidden", [])) if n]
+    return f"{', '.join(cells)}, of {model.training_['rows']:,} each" if cells else ""
 
 
 def group_columns(model: SnefyLDL, source: TableSource) -> list[str]:
