@@ -161,30 +161,6 @@ def paired(first: Series, second: Series, *, higher: bool = True) -> Gap | None:
     return Gap(spread.mean, half, spread.n, higher)
 
 
-def unpaired(first: Spread | None, published: tuple[float, float], splits: int, *, higher: bool = True) -> Gap | None:
-    """Our mean minus a published one, with Welch's interval from both standard deviations: the splits are not shared.
-
-    Args:
-        first: Our side.
-        published: Mean and standard deviation that the paper prints.
-        splits: Over how many splits the paper averages.
-        higher: Whether a higher figure is better.
-
-    Examples:
-        >>> gap = unpaired(Spread(0.12, 0.003, 10), (0.13, 0.004), 10, higher=False)
-        >>> gap.mark, round(gap.mean, 3)
-        ('▲', -0.01)
-    """
-    if first is None:
-        return None
-    half = None
-    if first.std is not None:
-        ours, theirs = first.std**2 / first.n, published[1] ** 2 / splits
-        freedom = (ours + theirs) ** 2 / (ours**2 / (first.n - 1) + theirs**2 / (splits - 1))
-        half = float(student.ppf(0.5 + LEVEL / 2, freedom) * math.sqrt(ours + theirs))
-    return Gap(first.mean - published[0], half, first.n, higher)
-
-
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -376,17 +352,6 @@ def weighting_gaps(results: Results, study: str, recipe: str) -> Gaps:
         for name in LEARNERS
         for metric, measure in METRICS.items()
     )
-
-
-def published_gaps(results: Results, study: str, recipe: str) -> Gaps:
-    """Our Weighted against the paper's printed Weighted for each learner and measure."""
-    table, gaps = TABLES[study], {}
-    for learner in LEARNERS:
-        for metric, measure in METRICS.items():
-            ours = Spread.of(weighting(results, study, recipe, learner, "Weighted", metric))
-            printed = table.cells[learner, "Weighted", metric]
-            gaps[learner, metric] = unpaired(ours, printed, table.splits, higher=measure.higher)
-    return {key: gap for key, gap in gaps.items() if gap is not None}
 
 
 def recipe_gaps(results: Results, study: str, against: str) -> Gaps:

@@ -284,7 +284,8 @@ def _wanted(
     """Rows of the data that a strategy wants labelled."""
     first, pool = train[: protocol.first], np.sort(train[protocol.first :])
     if one.strategy == "dirichlet":  # the paper's baseline: its mean from SA-BFGS, one concentration by likelihood
-        entropy = DirichletLDL(random_state=repeat).fit(data.X[first], data.D[first]).entropy(data.X[pool])
+        alpha = DirichletLDL(random_state=repeat).fit(data.X[first], data.D[first]).predict_concentration(data.X[pool])
+        entropy = torch.distributions.Dirichlet(torch.as_tensor(alpha)).entropy().numpy()  # in closed form
         chosen = np.argsort(-entropy, kind="stable")[: protocol.queried]
     elif one.strategy in strategies.STRATEGIES:
         tables = data.X[pool], data.X[first]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_studies import STUDIES, assert_same, records, run, those
+from tiny_studies import STUDIES, records, run, those
 
 from children import Child
 
@@ -41,7 +41,7 @@ def test_a_killed_run_goes_on(whole_run, tmp_path, jobs, seed):
     assert 0 < len(records(out)) < len(whole)  # every file there is whole JSON
     _wait_for_the_end_of_group(process.pid)
     run(KILLED, out)
-    assert_same(whole, records(out))
+    assert records(out) == whole
     assert all(path.read_bytes() == content for path, content in done.items())
     assert json.loads((out / "run.json").read_text())["finished"] is not None
 
@@ -73,7 +73,7 @@ def test_damaged_and_stale_records_are_redone(tmp_path, damage, capsys):
         path.write_text(damage)
     other = (tmp_path / "results/table3/default/000.json").stat().st_mtime_ns
     run([study], tmp_path, recipes=["default"])
-    assert_same(before, records(tmp_path))
+    assert records(tmp_path) == before
     assert (tmp_path / "results/table3/default/000.json").stat().st_mtime_ns == other
     assert path.with_suffix(".stale").exists()
     assert "1 damaged or outdated result files were set aside" in " ".join(capsys.readouterr().err.split())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from reproduction import runner
 from reproduction.config import Active, Conformal, Ensemble, Query, Sensitivity, Study
 from snefy_ldl.datasets import make_city_districts
@@ -52,18 +50,3 @@ def records(out: Path) -> dict[str, dict]:
 def those(found: dict[str, dict], *words: str) -> dict[str, dict]:
     """Records whose place holds one of these words."""
     return {place: record for place, record in found.items() if any(word in place for word in words)}
-
-
-def leaves(value, place: str = "") -> dict:
-    """Every plain value of nested dicts and lists, by its place."""
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-    if parts is None:
-        return {place: value}
-    return {name: leaf for key, part in parts for name, leaf in leaves(part, f"{place} {key}").items()}
-
-
-def assert_same(first: dict[str, dict], second: dict[str, dict]) -> None:
-    expected, found = leaves(first), leaves(second)
-    assert expected.keys() == found.keys()
-    for place, value in expected.items():
-        assert value == (pytest.approx(found[place], rel=1e-9) if isinstance(value, float) else found[place]), place
