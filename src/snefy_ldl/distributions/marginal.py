@@ -635,7 +635,7 @@ class SquareTable:
             (b, A).
         """
         level, row = levels.ravel(), np.repeat(np.arange(len(levels)), levels.shape[1])
-        rising = np.maximum.accumulate(products.astype(np.float32) @ self._rough, axis=1)  # (b, G+1)
+        rising = np.maximum.accumulate(products.astype(np.float32, copy=False) @ self._rough, axis=1)  # (b, G+1)
         columns, last = [(rising <= column[:, None]).sum(1) - 1 for column in levels.T], len(self._half) - 1
         panel = np.clip(np.stack(columns, 1), 0, last).ravel()
         mass, values = level - self._left(features, panel, row), self._density(quick, panel, row)
