@@ -16,10 +16,29 @@ import matplotlib.pyplot as plt
 
 from snefy_ldl import SnefySimplex, plots
 from snefy_ldl._internal.special import ternary_grid
+from snefy_ldl.datasets import USDA, texture_classes
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots.densities import OUTLINES
 
 LABELS = ["sand", "silt", "clay"]
+#: The classes in percent, each by all the conditions of the USDA Soil Survey Manual.
+CLASSES = {
+    "sand": lambda sand, silt, clay: silt + 1.5 * clay < 15,
+    "loamy sand": lambda sand, silt, clay: (silt + 1.5 * clay >= 15) & (silt + 2 * clay < 30),
+    "sandy loam": lambda sand, silt, clay: (
+        (silt + 2 * clay >= 30) & (clay < 20) & (sand > 52) & (clay >= 7)
+        | (silt + 2 * clay >= 30) & (clay < 7) & (silt < 50)
+    ),
+    "loam": lambda sand, silt, clay: (clay >= 7) & (clay < 27) & (silt >= 28) & (silt < 50) & (sand <= 52),
+    "silt loam": lambda sand, silt, clay: (silt >= 50) & ((clay >= 12) & (clay < 27) | (clay < 12) & (silt < 80)),
+    "silt": lambda sand, silt, clay: (silt >= 80) & (clay < 12),
+    "sandy clay loam": lambda sand, silt, clay: (clay >= 20) & (clay < 35) & (silt < 28) & (sand > 45),
+    "clay loam": lambda sand, silt, clay: (clay >= 27) & (clay < 40) & (sand > 20) & (sand <= 45),
+    "silty clay loam": lambda sand, silt, clay: (clay >= 27) & (clay < 40) & (sand <= 20),
+    "sandy clay": lambda sand, silt, clay: (clay >= 35) & (sand > 45),
+    "silty clay": lambda sand, silt, clay: (clay >= 40) & (silt >= 40),
+    "clay": lambda sand, silt, clay: (clay >= 40) & (sand <= 45) & (silt < 40),
+}
 
 
 def squares(n_labels: int = 3, rows: int = 4, members: int = 1, seed: int = 0) -> SnefySimplex:
@@ -230,3 +249,23 @@ def test_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         plots.label_bars(np.eye(2))
     with pytest.raises(ImportError, match=r"pip install 'snefy-ldl\[plot\]'"):
         plots.ternary_density(squares())
+
+
+def test_texture_classes_are_those_of_the_manual() -> None:
+    grid = np.array([(i, j, 200 - i - j) for i in range(201) for j in range(201 - i)]) / 200.0
+    numbers = texture_classes(torch.as_tensor(grid))
+    assert tuple(CLASSES) == USDA
+    for number, holds in enumerate(CLASSES.values()):
+        np.testing.assert_array_equal(numbers == number, holds(*(100.0 * grid).T))
+    with pytest.raises(InputError, match="sand, silt and clay"):
+        texture_classes(np.ones(4))
+
+
+def test_classes_are_outlined_whatever_the_order_of_labels() -> None:
+    pytest.importorskip("mpltern")
+    dist = dirichlet(2.0, 3.0, 4.0)
+    before = len(plots.ternary_density(dist, labels=LABELS).collections)
+    outlined = plots.ternary_density(dist, labels=["clay", "sand", "silt"], classes="USDA")
+    assert len(outlined.collections) == before + 12
+    with pytest.raises(InputError, match="classes"):
+        plots.ternary_density(dist, classes="WRB")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -11,7 +11,8 @@ import torch
 from snefy_ldl._internal.dists import to_numpy
 from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import as_float, check_confidence
+from snefy_ldl._internal.validation import as_float, check_choice, check_confidence
+from snefy_ldl.datasets.texture import USDA, texture_classes
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
 from snefy_ldl.plots import style
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+#: Labels of soil, and steps of the grid on which its classes are outlined.
+SOIL, CLASS_STEPS = ("sand", "silt", "clay"), 250
 #: Filled steps of :func:`ternary_density`: each holds at least this much of the probability.
 CONTENTS = (0.99, 0.97, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 #: The contents that also get a line.
@@ -36,6 +39,7 @@ def ternary_density(
     truth: Any = None,
     points: Any = None,
     mean: Any = None,
+    classes: Literal["USDA"] | None = None,
     title: str | None = None,
     resolution: int = 140,
     ax: Axes | None = None,
@@ -53,6 +57,8 @@ def ternary_density(
         truth: The label distribution that was observed, (3,): a dark diamond.
         points: More label distributions to draw as dots, (n, 3): draws, say.
         mean: Where to put the white dot; the mean of ``dist`` by default, none for a function.
+        classes: "USDA" outlines the twelve classes of soil texture; labels are then sand, silt and clay, in this order
+            unless their names are these.
         title: Text above.
         resolution: Grid steps along a side.
 
@@ -85,6 +91,14 @@ def ternary_density(
         raise InputError(f"ternary_density takes a distribution or a function of points; got {dist!r}.")
     triangle = style.ternary_axes(ax, labels)
     _fill_ternary(triangle, grid, log_density)
+    if classes is not None:
+        check_choice("classes", classes, ("USDA",))
+        names = [str(name).lower() for name in labels or getattr(dist, "label_names", None) or SOIL]
+        order = [names.index(name) for name in SOIL] if sorted(names) == sorted(SOIL) else [0, 1, 2]
+        fine = ternary_grid(CLASS_STEPS)
+        numbers = texture_classes(fine[:, order]).astype(float)
+        for number in range(len(USDA)):
+            triangle.tricontour(*fine.T, (numbers == number) * 1.0, levels=[0.5], colors=[style.QUIET], linewidths=0.4)
     if points is not None:
         dots = _compositions(points, "points")
         triangle.scatter(*dots.T, s=7, color=style.INK, alpha=0.45, linewidths=0, zorder=4)
