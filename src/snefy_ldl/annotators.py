@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -53,7 +54,6 @@ from snefy_ldl.votes.likelihood import (
     PairMoments,
     best_pairs,
     best_point,
-    log_prob_annotated,
     pair_moments,
     posterior_draws,
     weighted_quantiles,
@@ -362,10 +362,9 @@ class AnnotatorLDL(ModelWrapper):
         return votes, np.asarray(np.stack(matrices)[votes.annotator, :, votes.label])
 
     def log_prob_votes(self, X: Any, votes: VoteTable) -> Array:
-        """Log probability of each item's votes, by who cast them.
+        """Log probability of each item's votes, by who cast them: an average over 2,048 draws of latent labels.
 
-        Exact for few votes; from thousands of terms on by draws (:func:`snefy_ldl.votes.log_prob_annotated`). Votes are
-        taken in their order, so there is no multinomial coefficient.
+        Votes are taken in their order, so there is no multinomial coefficient.
 
         Args:
             X: features (N, d), one row per item of the votes.
@@ -377,19 +376,19 @@ class AnnotatorLDL(ModelWrapper):
         Raises:
             InputError: X, items or labels do not fit.
         """
-        votes, factors = self._checked(X, votes)
-        answer, who = np.zeros(len(votes.items)), [*votes.annotators, None]
-        matrices = [self.annotators_.matrix(name if name in self.annotators_ else None) for name in who]
+        votes, _ = self._checked(X, votes)
+        people, answer = self.annotators_, []
+        matrices = [people.matrix(name if name in people else None) for name in (*votes.annotators, None)]
         for block, panel, latent in self._both(X):
-            inside = np.flatnonzero((votes.item >= block.start) & (votes.item < block.stop))
-            item, voter = votes.item[inside] - block.start, votes.annotator[inside]
-            answer[block] = log_prob_annotated(latent, item, factors[inside])
-            seen = self._votes(panel, latent, self.annotators_.panel_matrix)
-            lift, mean = to_numpy(seen.lift), to_numpy(latent.mean)
-            raised = [lift[row] * (mean[row] @ matrices[a]) for row, a in zip(item, voter)]
-            more = np.log([lift[row, v] / one.sum() for row, v, one in zip(item, votes.label[inside], raised)])
-            answer[block] += np.bincount(item, more, len(lift))
-        return answer
+            lift = to_numpy(self._votes(panel, latent, people.panel_matrix).lift)
+            draws = draw_shares(latent, QUANTILE_DRAWS, 0)  # (b, S, L)
+            logs = np.zeros(draws.shape[:2])
+            for one in np.flatnonzero((votes.item >= block.start) & (votes.item < block.stop)):
+                row = votes.item[one] - block.start
+                shares = draws[row] @ matrices[votes.annotator[one]] * lift[row]
+                logs[row] += np.log(shares[:, votes.label[one]] / shares.sum(1))
+            answer.append(logsumexp(logs, axis=1) - math.log(QUANTILE_DRAWS))
+        return np.concatenate(answer)
 
     def _posterior(self, X: Any, votes: VoteTable, of: Any) -> Iterator[tuple[slice, Array, Array, Array, Array]]:
         """For some rows at a time, latent draws (b, S, L), their weights (b, S), shares of votes and their prior mean.
@@ -623,19 +622,15 @@ class VoteShares:
         logs = (k * self.draws().clamp_min(1e-300).log()).sum(-1).logsumexp(0) - math.log(QUANTILE_DRAWS)
         return logs + torch.lgamma(k.sum(-1) + 1.0) - torch.lgamma(k + 1.0).sum(-1)
 
-    def log_prob(self, shares: Any) -> Tensor:
-        """Refused."""
-        raise InputError('shares of people\'s votes have no density in closed form; ask of="panel", or give counts=.')
+    def refuse(self, *settings: Any, **more: Any) -> Any:
+        """A density or an entropy, which these shares do not have in closed form."""
+        raise InputError('shares of people\'s votes have no density; ask of="panel" or of="latent", or give counts=.')
 
-    log_prob_known = log_prob
+    log_prob = log_prob_known = entropy = refuse
 
     def prob_zero(self) -> Tensor:
         """Nobody's share of votes is exactly zero (N, L)."""
         return torch.zeros_like(self.mean)
-
-    def entropy(self, *settings: Any, **more: Any) -> Any:
-        """Refused."""
-        raise InputError('shares of people\'s votes have no entropy in closed form; ask of="panel" or of="latent".')
 
 
 def blend(panel: SnefySimplex, latent: SnefySimplex, matrix: Array) -> SnefySimplex:

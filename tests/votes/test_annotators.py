@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.votes import Votes
 from snefy_ldl.votes.crowd import INTERVAL_STRENGTH, Ballots, Crowd, round_counts
-from snefy_ldl.votes.likelihood import PairMoments, expand_votes, log_prob_annotated, pair_gains, posterior_draws
+from snefy_ldl.votes.likelihood import PairMoments, pair_gains, posterior_draws
 
 LABELS = ["no", "maybe", "yes"]
 #: Some made-up items have no vote; a test of its own is about the note.
@@ -58,40 +57,6 @@ def law_of_three():
     weights = torch.tensor([[0.8, 0.5, -0.3], [0.2, 0.3, 0.5]], dtype=torch.float64)
     alpha = torch.tensor([[2.0, 3.0, 1.5], [4.0, 1.2, 2.5], [3.0, 2.1, 2.0]], dtype=torch.float64)
     return SnefySimplex.from_mixture(weights, alpha)
-
-
-def test_likelihood_of_few_votes_agrees_with_quadrature():
-    rng = np.random.default_rng(3)
-    dist, item = law_of_three(), np.array([0, 0, 1, 0, 1])
-    factors = rng.uniform(0.05, 1.0, (5, 3))
-    nodes, weights = np.polynomial.legendre.leggauss(120)
-    u, w = 0.5 * (nodes + 1.0), 0.5 * weights
-    a, b = np.meshgrid(u, u, indexing="ij")
-    points = np.stack([a, (1.0 - a) * b, (1.0 - a) * (1.0 - b)], -1).reshape(-1, 3)
-    area = (np.outer(w, w) * (1.0 - a)).ravel()
-    for row in (0, 1):
-        density = dist[[row]].log_prob(torch.as_tensor(points)[:, None]).exp().numpy().ravel()
-        product_of_votes = np.prod(points @ factors[item == row].T, axis=1)
-        wanted = np.log((area * density * product_of_votes).sum())
-        assert_allclose(log_prob_annotated(dist, item, factors)[row], wanted, rtol=1e-5)
-
-
-def test_likelihood_of_many_votes_by_draws_agrees_with_the_exact_sum(monkeypatch):
-    dist, item = law_of_three(), np.zeros(6, dtype=int)
-    factors = np.random.default_rng(0).uniform(0.1, 1.0, (6, 3))
-    exact = log_prob_annotated(dist, item, factors)
-    monkeypatch.setattr("snefy_ldl.votes.likelihood.MOST_TERMS", 1)
-    assert_allclose(log_prob_annotated(dist, item, factors), exact, atol=0.05)  # 4096 draws: about 1 % each
-
-
-def test_expansion_sums_over_all_latent_labels():
-    factors = np.random.default_rng(1).random((1, 3, 3))
-    exponents, coefficients = expand_votes(factors)
-    wanted = np.zeros(len(exponents))
-    for latent in product(range(3), repeat=3):
-        row = np.flatnonzero((exponents == np.bincount(latent, minlength=3)).all(1))[0]
-        wanted[row] += np.prod([factors[0, j, k] for j, k in enumerate(latent)])
-    assert_allclose(coefficients[0], wanted)
 
 
 def test_moments_given_votes_of_perfect_people_are_those_of_counts():

@@ -1,7 +1,6 @@
-"""The likelihood of single votes of known annotators, moments given them, and the value of one more vote.
+"""Draws given single votes of known annotators, points for few votes, and the value of one more vote.
 
-A vote of annotator a on an item with label distribution ℓ is for v with probability ``(C_aᵀ ℓ)_v``: the likelihood of
-an item's votes is a sum of closed forms for few votes, and an average over draws of ℓ for many.
+A vote of annotator a on an item with label distribution ℓ is for v with probability ``(C_aᵀ ℓ)_v``.
 """
 
 from __future__ import annotations
@@ -10,109 +9,15 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln, logsumexp, softmax
+from scipy.special import softmax
 
-from snefy_ldl._internal.dists import draw_shares, to_numpy
+from snefy_ldl._internal.dists import draw_shares
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl.distributions import SnefySimplex
 
-#: Terms of an item's likelihood up to which it is summed exactly; above, draws stand in for the sum.
-MOST_TERMS = 3000
-#: Draws per item where there are more terms than that, and where a distribution is updated by votes of known
-#: annotators.
-LIKELIHOOD_DRAWS, POSTERIOR_DRAWS = 4096, 2048
+#: Draws per item given votes of known annotators.
+POSTERIOR_DRAWS = 2048
 #: Rows of an item's table of (annotators x labels) that are held at a time while votes are given out.
 PAIR_ROWS = 512
-
-
-# -- the likelihood of an item's votes -------------------------------------------------------------------------------
-
-
-def _compositions(total: int, parts: int) -> Index:
-    """All vectors of whole numbers >= 0 (M, parts) that sum to the total, in lexicographic order."""
-    if parts == 1:
-        return np.array([[total]])
-    blocks = [
-        np.hstack([np.full((len(rest), 1), first), rest])
-        for first in range(total + 1)
-        for rest in (_compositions(total - first, parts - 1),)
-    ]
-    return np.vstack(blocks)
-
-
-def expand_votes(factors: Array) -> tuple[Index, Array]:
-    """The product ``Π_j (c_j · ℓ)`` as a sum of monomials: ``Σ_n e_n Π_k ℓ_k^{n_k}``.
-
-    Args:
-        factors: for each of b items the vectors c of its V votes (b, V, L).
-
-    Returns:
-        The exponents n (M, L), ``M = (V+L-1 over L-1)``, and the coefficients e (b, M).
-
-    Example:
-        >>> exponents, coefficients = expand_votes(np.array([[[0.9, 0.2], [0.9, 0.2]]]))
-        >>> exponents.tolist(), coefficients.round(2).tolist()
-        ([[0, 2], [1, 1], [2, 0]], [[0.04, 0.36, 0.81]])
-    """
-    n_items, n_votes, n_labels = factors.shape
-    exponents, coefficients = _compositions(0, n_labels), np.ones((n_items, 1))
-    for j in range(n_votes):
-        larger = _compositions(j + 1, n_labels)
-        where = {tuple(row): m for m, row in enumerate(larger.tolist())}
-        grown = np.zeros((n_items, len(larger)))
-        for k in range(n_labels):
-            step = np.eye(n_labels, dtype=np.intp)[k]
-            target = [where[tuple(row)] for row in (exponents + step).tolist()]
-            grown[:, target] += coefficients * factors[:, j, k, None]
-        exponents, coefficients = larger, grown
-    return exponents, coefficients
-
-
-def log_prob_annotated(dist: SnefySimplex, item: Index, factors: Array, random_state: Any = 0) -> Array:
-    """Log probability of each item's votes, ``log ∫ p(ℓ|x) Π_j (c_j · ℓ) dℓ``; c is a column of a confusion matrix.
-
-    Few votes are exact: the product is a sum of monomials (:func:`expand_votes`), and each has a closed form, that of
-    vote counts. Where there are more than :data:`MOST_TERMS` of them, :data:`LIKELIHOOD_DRAWS` draws stand in.
-
-    Args:
-        dist: of N items.
-        item: which item each vote is on (V,).
-        factors: ``c`` of each vote (V, L).
-        random_state: seed of the draws.
-
-    Returns:
-        (N,); 0 for items without a vote.
-
-    Example:
-        >>> import torch
-        >>> flat = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 2).double())
-        >>> log_prob_annotated(flat, np.array([0, 0]), np.eye(2)).round(4)  # E[ℓ_1 ℓ_2] = 1/6
-        array([-1.7918])
-    """
-    answer, order = np.zeros(len(dist)), np.argsort(item, kind="stable")
-    sizes = np.bincount(item, minlength=len(dist))
-    starts = np.cumsum(sizes) - sizes
-    for size in np.unique(sizes[sizes > 0]):
-        rows = np.flatnonzero(sizes == size)
-        if gammaln(size + dist.n_labels) - gammaln(size + 1) - gammaln(dist.n_labels) > np.log(MOST_TERMS):
-            for row in rows:
-                chosen = factors[order[starts[row] : starts[row] + size]]
-                draws = draw_shares(dist[[int(row)]], LIKELIHOOD_DRAWS, random_state)[0]
-                logs = np.log(np.maximum(draws @ chosen.T, 1e-300)).sum(1)
-                answer[row] = logsumexp(logs) - np.log(len(logs))
-            continue
-        votes = order[starts[rows][:, None] + np.arange(size)]  # (b, V)
-        exponents, coefficients = expand_votes(factors[votes])
-        coefficient = gammaln(size + 1.0) - gammaln(exponents + 1.0).sum(1)  # sequences of votes, not their numbers
-        step = max(1, 20_000 // len(exponents))
-        for start in range(0, len(rows), step):
-            part = rows[start : start + step]
-            dists = dist[np.repeat(part, len(exponents))].double()
-            counts = np.tile(exponents.astype(np.float64), (len(part), 1))
-            logs = to_numpy(dists.log_prob_counts(counts)).reshape(len(part), -1) - coefficient
-            with np.errstate(divide="ignore"):
-                answer[part] = logsumexp(logs + np.log(coefficients[start : start + step]), axis=1)
-    return answer
 
 
 def posterior_draws(dist: Any, item: Index, factors: Array, random_state: Any = 0) -> tuple[Array, Array]:
