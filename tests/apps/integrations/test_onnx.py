@@ -17,13 +17,12 @@ from snefy_ldl.errors import InputError
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["guides", "gaps"])
-def test_onnxruntime_answers_as_the_model(kind: str, tmp_path: Path) -> None:
-    """Of a model with base learners, trees among them, and of one with gaps in its features."""
+def test_onnxruntime_answers_as_the_model(tmp_path: Path) -> None:
+    """Of a model with base learners, trees among them; test_graph.py has the other kinds."""
     for package in ("onnx", "onnxscript"):
         pytest.importorskip(package, reason="ONNX files need the extra onnx")
     runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
-    model, X, _ = fitted(kind)
+    model, X, _ = fitted("guides")
     file = export_onnx(model, tmp_path / "model.onnx")
     session = runtime.InferenceSession(file)
     assert [one.name for one in session.get_outputs()] == ["mean", "variance", "quantiles"]
