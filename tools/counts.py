@@ -68,7 +68,7 @@ LIMITS: dict[str, int] = {
     "active": 900,
     "votes, explain, metrics, plots": 3_500,
     "persistence and internals": 1_490,
-    "applications": 4_460,
+    "applications": 4_500,
     "code": 27_300,
     "tests": 20_000,
     "public names": 170,
