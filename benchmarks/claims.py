@@ -141,7 +141,7 @@ CLAIMS = (
 IN_README = (0, 2, 5)
 
 QUESTIONS = (
-    ("likelihood and mean against flows, mixture networks, Dirichlets, forests", ("density", "accuracy", "logratio")),
+    ("likelihood and mean against flows, mixture networks, Dirichlets, forests", ("density", "logratio")),
     ("calibration at every level", ("calibration",)),
     ("time and memory against PyLDL; the other learners against PyLDL's", ("peer", "learners", "enhancement")),
     ("coverage and width of conformal intervals", ("conformal", "conditional", "regions")),

@@ -63,7 +63,6 @@ def both(name: str) -> tuple[str, str]:
 
 
 BENCHMARKS = {
-    "accuracy": Benchmark(both("accuracy"), "python benchmarks/accuracy.py", 10),
     "active_study": Benchmark(
         both("active_study"),
         "python benchmarks/active_study.py run --out benchmarks/results/study --workers {jobs}",
