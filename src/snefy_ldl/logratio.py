@@ -90,7 +90,7 @@ GUIDES = ("ridge", "scores", "trees", "network")
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # score is the learners', minus KL
-    """Density of compositions in log-ratio space, for tables that are small, have many parts, or hold zeros.
+    """Density of compositions in log-ratio space, with exact zeros: one half of :class:`~snefy_ldl.AutoLDL`.
 
     With ``n_components=1`` and ``guides=["ridge"]`` it is logistic-normal regression: ridge regression of isometric
     log-ratios, and one Gaussian for what is left. Labels may be absent: a share of zero is one that is not there.
