@@ -436,7 +436,7 @@ def bin_numbers(column: Sequence[Any]) -> list[Any]:
 
     Example:
         >>> bin_numbers([18, 20, 22, 25, 30, 35, 41, 50, 62, None])[-3:]
-        ['38 to 62', '38 to 62', None]
+        ['41 to 62', '41 to 62', None]
         >>> bin_numbers(["f", "m", None])
         ['f', 'm', None]
     """
