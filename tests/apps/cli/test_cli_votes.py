@@ -327,3 +327,48 @@ def test_annotators_are_printed_and_written(people: Path, folder: Path, tmp_path
     counts = ("--vote-file", folder / "counts.csv", "--labels", ",".join(LABELS))
     assert "no column of annotators" in fail("fit", items, *counts, "--annotators", facts, *out)
     assert "no row of facts" in fail("fit", items, "--vote-file", folder / "votes.csv", "--annotators", facts, *out)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:4 annotator:snefy_ldl.errors.TableNote")
+def test_the_panel_is_the_default_and_of_names_others(people: Path, tmp_path: Path) -> None:
+    model, items = load(people / "model"), pd.read_csv(people / "items.csv")
+    X, name = items.drop(columns="item"), pd.read_csv(people / "facts.csv")["annotator"][0]
+    whoms = {"": "panel", "latent": "latent", str(name): str(name), "age=old": {"age": "old"}}
+    for text, of in whoms.items():
+        words = ("--of", text) if text else ()
+        succeed("predict", people / "model", people / "items.csv", "--out", tmp_path / "out.csv", *words)
+        written = pd.read_csv(tmp_path / "out.csv").to_numpy()
+        assert np.allclose(written, np.asarray(model.predict(X, of=of)), atol=1e-6)
+    scored = ("evaluate", people / "model", people / "items.csv", "--vote-file", people / "votes.csv", "--json")
+    for text, whose in ((), "the panel"), (("--of", "latent"), "latent labels"):
+        report = json.loads(succeed(*scored, *text).stdout)
+        assert report["log_likelihood"]["of"] == f"votes of {whose}"
+    assert "no annotator has age='young at heart'" in fail(*scored, "--of", "age=young at heart")
+    succeed(
+        "query",
+        people / "model",
+        people / "items.csv",
+        "--votes",
+        people / "votes.csv",
+        "--n",
+        8,
+        "--out",
+        tmp_path / "next.csv",
+    )
+    pairs = pd.read_csv(tmp_path / "next.csv")
+    assert list(pairs.columns) == ["item", "annotator", "expected_gain"]
+    assert pairs["annotator"].value_counts().max() <= 2
+    succeed(
+        "predict",
+        people / "model",
+        people / "items.csv",
+        "--votes",
+        people / "votes.csv",
+        "--out",
+        tmp_path / "after.csv",
+    )
+    after = pd.read_csv(tmp_path / "after.csv")
+    votes = Votes.from_long(pd.read_csv(people / "votes.csv", dtype=str)).on_items([str(one) for one in items["item"]])
+    wanted, _ = model.predict_given_votes(X, votes)
+    assert np.allclose(after[["label_0", "label_1", "label_2"]], wanted, atol=1e-6)

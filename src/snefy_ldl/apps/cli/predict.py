@@ -253,6 +253,7 @@ def evaluate(
     interval: float = 0.9,
     form: opt.Form = "auto",
     vote_file: Path | None = None,
+    of: opt.Of = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """Score a model on a table whose labels, or votes, are known.
@@ -264,7 +265,7 @@ def evaluate(
     from snefy_ldl.apps.reports.scores import evaluate as score_model
 
     check_confidence(interval, "--interval")
-    fitted = load_model(model)
+    fitted = answer_of(load_model(model), of)
     rows, X = read_for_model(fitted, table, form, vote_file)
     with warnings_as_notes(tables=True):
         known = rows.labels if rows.are_counts else rows.labels / rows.labels.sum(axis=1, keepdims=True)
