@@ -171,7 +171,7 @@ def work(task, device):
     """A record of one task: (data set, split)."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", LabelWarning)
-    warnings.simplefilter("ignore", CalibrationWarning)  # rows at the rim get [0, 1]: counted as "whole"
+    warnings.simplefilter("ignore", CalibrationWarning)  # rows at the edge get [0, 1]: counted as "whole"
     name, seed = task
     about = {"version": VERSION, "snefy_ldl": snefy_ldl.__version__, "data": name, "seed": seed}
     return about | run_split(name, seed, device)

@@ -39,7 +39,7 @@ SETS = {"ECAM": "ECAM_infant_microbiome", "GEMAS": "GEMAS_elements", "GEMAS with
 
 
 #: What a fit says that was made as without groups.
-TOLD = "features tell as much as groups"
+TOLD = "features are as informative as groups"
 
 
 class DirichletMixed:

@@ -45,6 +45,7 @@ INTERNAL: dict[str, str] = {
 CONSTANTS: dict[str, str] = {
     "MEASURES": "Name of every measure of point predictions, and whether higher is better.",
     "STRATEGIES": "Name of every query strategy, and its class.",
+    "USDA": "Names of the twelve soil-texture classes of the United States Department of Agriculture.",
 }
 
 

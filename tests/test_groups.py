@@ -204,7 +204,7 @@ def test_a_fit_whose_features_tell_the_groups_is_one_without_groups():
     X, kwargs = np.hstack([data.X[:, :1], place]), {"random_state": 0, "epochs": 1, "guides": [SABFGS()]}
     told = GroupedLDL(SnefyLDL(**kwargs)).fit(X, data.D, groups=data.groups)
     plain = SnefyLDL(**kwargs).fit(X, data.D)
-    assert told.training_["group_effects"]["effects"] == "features tell as much as groups"
+    assert told.training_["group_effects"]["effects"] == "features are as informative as groups"
     np.testing.assert_array_equal(told.predict(X, groups=data.groups), plain.predict(X))
 
 

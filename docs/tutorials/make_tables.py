@@ -1,4 +1,4 @@
-"""Write the made-up tables of the tutorials beside this file: ``python docs/tutorials/make_tables.py``."""
+"""Write the made-up tables of the tutorials next to this file: ``python docs/tutorials/make_tables.py``."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class AnnotatorLDL(ModelWrapper):
         counts, item_mean = _take_turns(_quick(base), items, list(votes.label_names), crowd, known, seed)
         self.model_ = base.fit(items, counts=NamedTable.of(votes.counts[rows], votes.label_names))
         latent = clone(base).set_params(random_state=derive_seed(seed, 40) % 2**31)
-        with warnings.catch_warnings():  # the panel's fit has said what is odd about the table
+        with warnings.catch_warnings():  # the panel's fit has warned about the table
             warnings.simplefilter("ignore", TableNote)
             self.latent_ = latent.fit(items, counts=NamedTable.of(counts, votes.label_names))
         self.annotators_ = describe_crowd(crowd, votes, ballots, dict(votes.facts or {}), item_mean)
@@ -235,9 +235,7 @@ class AnnotatorLDL(ModelWrapper):
         """From latent labels to votes: one matrix (L, L), or one per row (N, L, L)."""
         people = self.annotators_
         if isinstance(of, Mapping) and (size := len(people.members(of))) < FEWEST_MEMBERS:
-            words = (
-                f"{size} annotator(s) with {dict(of)}: a mean over so few says more about persons than about groups."
-            )
+            words = f"{size} annotator(s) with {dict(of)}: a mean over so few describes persons rather than groups."
             warnings.warn(TableNote(words), stacklevel=2)
         if isinstance(of, str) and of == PANEL:
             return people.panel_matrix
@@ -705,7 +703,7 @@ def _cross_fitted(quick: SnefyLDL, X: Any, counts: Array, tilt: Array | None, se
     fold = np.random.default_rng(seed).permutation(len(counts)) % FOLDS
     params = [{"random_state": derive_seed(seed, k) % 2**31} for k in range(FOLDS)]
     splits = [np.flatnonzero(fold != k) for k in range(FOLDS)]
-    with warnings.catch_warnings():  # the last fit tells what is odd about the table
+    with warnings.catch_warnings():  # the last fit warns about the table
         warnings.simplefilter("ignore", TableNote)
         models = fit_many(quick, X, None, splits, params, counts=counts, n_jobs=1)
     values = np.empty((len(counts), DRAWS, counts.shape[1]))

@@ -140,7 +140,7 @@ class DensityWeightedBagging(Learner):
         return 1.0 / (self.weights(X) ** 2).sum(axis=1)
 
     def _for_density(self, features: Array) -> Any:
-        """Features under the names a density knows, if it was fitted with names."""
+        """Features under the names of a density, if it was fitted with names."""
         names = getattr(self.density_, "feature_names_in_", None)
         if names is None:
             return features

@@ -43,7 +43,7 @@ class ModelFileError(SnefyError, ValueError):
 
 
 class DataNotFoundError(SnefyError, FileNotFoundError):
-    """A named data set is not on this machine and could not be fetched; the message says where to put it."""
+    """A named data set is not on this machine and could not be fetched; the message names the folder to put it in."""
 
 
 class TrainingError(SnefyError, RuntimeError):

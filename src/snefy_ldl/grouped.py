@@ -1,4 +1,4 @@
-"""GroupedLDL: a model of rows that come in groups, such as children, fields or villages, and what is known of each."""
+"""GroupedLDL: a model of rows that come in groups, such as children, fields or villages, with an effect of each."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class GroupedLDL(ModelWrapper):
         return self
 
     def adapt(self, X: Any, D: Any = None, group: Any = None, *, counts: Any = None) -> GroupedLDL:
-        """A model that knows one more group, from a few of its rows and without a new fit.
+        """A model with one more group, from a few of its rows and without a new fit.
 
         Args:
             X: features of the rows (n, d), as :meth:`fit` takes them.
@@ -238,7 +238,7 @@ class GroupedLDL(ModelWrapper):
         """
         check_is_fitted(self)
         if not isinstance(self.model_, SnefyLDL):
-            return Path(self.model_.save(folder))  # whose record of the groups tells load what it was part of
+            return Path(self.model_.save(folder))  # load finds the groups in its record
         return save(self, "GroupedLDL", folder)
 
     @classmethod

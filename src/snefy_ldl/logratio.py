@@ -1,4 +1,4 @@
-"""LogRatioLDL: guides for the mean log-ratios and for presence, and a mixture for what they leave.
+"""LogRatioLDL: guides for the mean log-ratios and for presence, and a mixture for the residuals.
 
 Amounts of the labels are there or not; a label distribution closes those that are there. Point learners ("guides")
 predict the log-amounts, ``c(x)``, and the log odds of presence, ``b(x)``, of every row without having seen it;
@@ -69,7 +69,7 @@ FEW_ROWS, FEW_ROWS_FOLDS = 500, 10
 FEWEST_ROWS = 8
 #: Directions of whitened log-ratios in which components differ, where labels may be absent.
 MOST_AXES = 32
-#: Neighbours' worth of the mean of all rows in what neighbours say of shares and presence.
+#: Neighbours' worth of the mean of all rows in neighbours' shares and presence.
 PRIOR_NEIGHBOURS = 2.0
 #: Inputs of the network are clipped here.
 INPUT_CLIP = 4.0
@@ -373,7 +373,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
 
     @staticmethod
     def _net_amounts(outputs: Array, odds: Array | None) -> Array:
-        """Log-amounts of labels that are there, of what the network says of shares."""
+        """Log-amounts of labels that are there, of the network's shares."""
         logs = outputs - logsumexp(outputs, axis=1, keepdims=True)
         return centred(logs if odds is None else logs - log_expit(odds))
 
@@ -439,7 +439,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         frames = Frames.empty(
             n_rows, n_labels - 1 if supports.complete else min(n_labels - 1, MOST_AXES), supports.complete
         )
-        for fold, at in parts:  # symmetric roots, turned alike: axes of their own would differ from fold to fold
+        for fold, at in parts:  # symmetric roots, turned alike: separate axes would differ from fold to fold
             back = matrix_root(shrink(flat[fold + 1], shape.shrinkage)) @ axes[:, ::-1]
             frames.put(at, gap[at], supports.take(at), back)
         return frames

@@ -36,7 +36,7 @@ from snefy_ldl.errors import ModelFileError, SnefyError
 
 __all__ = ["load", "load_calibration", "save_calibration"]
 
-#: The module of each kind of estimator. Learners, LogRatioLDL among them, are one kind with a registry of their own.
+#: The module of each kind of estimator. Learners, LogRatioLDL among them, are one kind with their own registry.
 KINDS = {
     "SnefyLDL": "snefy_ldl.snefy",
     "GroupedLDL": "snefy_ldl.grouped",
@@ -80,7 +80,7 @@ class Asked:
 
 
 def load(folder: str | Path, backbone: Any = None, device: str | None = None, guides: Any = None) -> Any:
-    """Load a saved model, whichever estimator wrote it; nothing in the folder is executed.
+    """Load a saved model of any estimator; nothing in the folder is executed.
 
     Args:
         folder: written by ``save`` of an estimator of this library, or by version 0.1.

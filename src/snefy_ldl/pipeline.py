@@ -244,7 +244,7 @@ def _transformer_bytes(steps: list[Any]) -> bytes | None:
     for name, step in steps:
         try:
             strange = io.get_untrusted_types(data=io.dumps(step))
-        except Exception as error:  # skops says in many ways that it cannot write an object
+        except Exception as error:  # skops raises many errors for objects it cannot write
             strange = [f"{type(error).__name__}: {error}"]
         if strange:
             kinds = ", ".join(strange[:3])

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     class Estimator:
-        """scikit-learn's BaseEstimator, which has no types of its own: attributes that do not exist are errors."""
+        """scikit-learn's BaseEstimator, which has no types: attributes that do not exist are errors."""
 
         def get_params(self, deep: bool = True) -> dict[str, Any]: ...  # noqa: D102
         def set_params(self, **params: Any) -> Self: ...  # noqa: D102
@@ -301,7 +301,7 @@ class DistributionPredictor(ABC):
     def log_prob(self, X: Any, D: Any = None, *, counts: Any = None, **context: Unpack[Context]) -> Array:
         """Log density at label distributions, or the exact log probability of votes.
 
-        Each row gets the exact density of what is known of it, or the probability of votes among the labels on offer.
+        Each row gets the exact density of its known shares, or the probability of votes among the labels on offer.
 
         Args:
             X: features (N, d), as ``fit`` took them.

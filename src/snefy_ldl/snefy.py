@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SnefyLDL", "fit_many", "fit_stream"]
 
-#: Blocks of rows above which a prediction shows its progress, where ``verbose`` asks for it.
+#: Blocks of rows above which a prediction shows its progress, if ``verbose`` is set.
 MANY_BLOCKS = 50
 
 
@@ -114,10 +114,10 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         n_readouts: m, rows of the readout V.
         hidden_sizes: widths of the network that sees x; empty for a linear one.
         columns: what the columns of a DataFrame are: "auto" looks at each (numbers, categories, dates, names of rows
-            and constants, which are left out), a dict such as ``{"site": "category", "code": "drop"}`` says it of some:
+            and constants, which are left out), a dict such as ``{"site": "category", "code": "drop"}`` overrides some:
             "number", "category", "date", "id" or "drop". In arrays NaN is a missing cell.
         backbone: instead of that network, any ``nn.Module`` returning (rows, width), a function that makes one, or a
-            :class:`snefy_ldl.Backbone`, which says how it trains; X may then be arrays and tensors of any rank, nested
+            :class:`snefy_ldl.Backbone`, with settings of training; X may then be arrays and tensors of any rank, nested
             in tuples and dicts, texts, graphs, a data set or a loader. None: the library's own network.
         n_members: networks whose densities are averaged; every closed form stays exact. "auto" takes one, but three
             where guides are seen by up to 10,000 rows, and five below 500 rows: each leaves out another fifth of the
@@ -138,7 +138,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
             own regressors, so that any tuned model becomes a full density.
         candidates: what to compare instead of the library's own choice, such as ``[CandidateSpec("both", "pooled")]``
             (:class:`snefy_ldl.training.CandidateSpec`); not written to files.
-        device: "auto" (a GPU where there is one), "cpu", "cuda", ...
+        device: "auto" (a GPU if available), "cpu", "cuda", ...
         random_state: seed, NumPy generator or None; the same seed gives the same bits on one machine.
         verbose: 1 shows progress on stderr.
         warm_start: a further ``fit`` goes on from the present weights.
@@ -161,7 +161,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
             votes, the multinomial coefficient included. (``history_`` holds losses as training sees them, without it.)
         n_labels_: L.
         label_names_: names of the labels (L); made up where they had none.
-        zero_policy_: what happens to shares of zero, as settled by the fit.
+        zero_policy_: what happens to shares of zero, as chosen in the fit.
         seen_rows_: fingerprints of the training rows (:class:`snefy_ldl._internal.seen.SeenRows`), or None.
         n_features_in_: d; not with a custom backbone.
         feature_names_in_: names of the features (d,); only where X had some.

@@ -207,7 +207,7 @@ def test_distributions_with_zeros_go_through_everything(model, settings):
     n = 90 if settings else 180  # rows that are enough to set some aside, or to compare scores
     X, D = model.draw(n + 40, seed=13)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)  # [0, 1] at the rim, or for all labels at once
+        warnings.simplefilter("ignore", CalibrationWarning)  # [0, 1] at the edge, or for all labels at once
         ci = ConformalIntervals(model, 0.8, **settings).conformalize(X[:n], D[:n])
         ends = ci.predict_interval(X[n:])
     measure = joint_coverage if settings.get("simultaneous") else coverage

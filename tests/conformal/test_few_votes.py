@@ -25,5 +25,5 @@ def votes():
 @pytest.mark.slow
 def test_a_method_that_says_nothing_is_told_on_at_once(votes):
     model, X, D = votes
-    with pytest.warns(CalibrationWarning, match=r"say nothing: .* whole of .* exactly 0 or 1 \(few votes per row"):
+    with pytest.warns(CalibrationWarning, match=r"uninformative: .* whole of .* exactly 0 or 1 \(few votes per row"):
         ConformalIntervals(model, 0.9, method="cdf").conformalize(X, D)

@@ -2,7 +2,7 @@
 Rows in groups
 ==============
 
-Samples of one field are alike. The same soil sample, predicted in fields that the model knows and in a new field.
+Samples of one field are alike. The same soil sample, predicted in fields of the training data and in a new field.
 """
 
 import numpy as np

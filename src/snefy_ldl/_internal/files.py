@@ -74,7 +74,7 @@ def replace_file(path: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):  # the first error is the one to report
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in NO_ROOM:
-            error.filename = str(path)  # the file the caller knows, not its temporary name
+            error.filename = str(path)  # the caller's file, not its temporary name
         raise
 
 

@@ -22,7 +22,7 @@ class Progress:
 
     Args:
         what: the work, one word.
-        total: its size, in whatever units; None where nobody knows.
+        total: its size, in whatever units; None if unknown.
         show: whether to show anything at all.
         completed: how much is done already.
 
@@ -67,7 +67,7 @@ class Progress:
             self._write_line()
 
     def update(self, completed: int, note: str = "") -> None:
-        """Say how much is done in all, and a few words about it."""
+        """Show how much is done in all, and a few words about it."""
         self.completed, self.note = completed, note
         if self._bar is not None:
             self._bar.update(self._task, completed=completed, note=note)
@@ -75,13 +75,13 @@ class Progress:
             self._write_line()
 
     def extend(self, amount: int) -> None:
-        """Say that there is more to do than was known."""
+        """Raise the amount of work."""
         self.total = (self.total or 0) + amount
         if self._bar is not None:
             self._bar.update(self._task, total=self.total)
 
     def advance(self, amount: int = 1) -> None:
-        """Say that some more is done."""
+        """Add to the work that is done."""
         self.update(self.completed + amount, self.note)
 
     def _write_line(self) -> None:

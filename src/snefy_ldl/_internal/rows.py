@@ -90,7 +90,7 @@ def as_rows(X: Any) -> Any:
 
 
 def _holds_tensors(batch: Any) -> bool:
-    """Whether something is a nested batch; of a list or tuple inside another, the first part tells."""
+    """Whether something is a nested batch; of a list or tuple inside another, the first part decides."""
     if isinstance(batch, (list, tuple)):
         return any(_holds_tensors(part[:1] if isinstance(part, (list, tuple)) else part) for part in batch)
     return isinstance(batch, (Tensor, Mapping))

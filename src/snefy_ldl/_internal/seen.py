@@ -120,7 +120,7 @@ def count_seen(model: Any, X: Any, labels: Array, chance: float = COINCIDENCE) -
     """How many rows of a table a fitted model has learned from.
 
     Args:
-        model: Fitted; one that does not know its training rows (another library's, an old file's) has seen none.
+        model: Fitted; one without a record of its training rows (another library's, an old file's) has seen none.
         X: Features as the model's ``predict`` takes them, (N, d).
         labels: Shares or numbers of votes, (N, L).
         chance: Of so many matches among new rows, below which they are no coincidence.
@@ -131,7 +131,7 @@ def count_seen(model: Any, X: Any, labels: Array, chance: float = COINCIDENCE) -
     seen = getattr(model, "seen_rows_", None)
     if not isinstance(seen, SeenRows):
         return 0
-    with warnings.catch_warnings():  # the model's own prediction says what is odd about the table
+    with warnings.catch_warnings():  # the model's own prediction warns about the table
         warnings.simplefilter("ignore", TableNote)
         features = model.encode(X)
     return seen.count_in(features, labels, chance)

@@ -26,7 +26,7 @@ product pairs up into a polynomial of ``y = x (x + s - 1)`` with the factors ``y
 route               shift   terms   largest error  for
 =================== ======= ======= ============== ==============================================================
 :class:`GammaSweep` 4       5       5e-10          float64 tables that are computed at every step, in place
-:class:`GammaSweep` 4       3       6e-8           the same in float32, which cannot tell more
+:class:`GammaSweep` 4       3       6e-8           the same in float32, which resolves no more
 =================== ======= ======= ============== ==============================================================
 """
 

@@ -27,7 +27,7 @@ def _openmp() -> ThreadpoolController:
 def _set_mkl_threads() -> Callable[[int], int]:
     """What sets the number of threads that torch's matrix products use in this thread, and returns the one before.
 
-    Once somebody has called ``torch.set_num_threads``, MKL inside torch no longer asks OpenMP; and threadpoolctl does
+    After a call of ``torch.set_num_threads``, MKL inside torch no longer follows OpenMP; and threadpoolctl does
     not list it, since it is linked into libtorch_cpu.so.
     """
     try:
@@ -43,7 +43,7 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
     """Let torch use one thread here, and leave all other Python threads as they are.
 
     ``torch.set_num_threads`` would also count for threads that start meanwhile. The number that OpenMP keeps for the
-    calling thread is set instead, which torch asks before it shares work, and that of its matrix products.
+    calling thread is set instead, which torch reads before it shares work, and that of its matrix products.
 
     Args:
         wanted: False to change nothing.
@@ -66,7 +66,7 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
 
 
 class _BlasLimit:
-    """One thread for NumPy's linear algebra while anybody asks for it; the number is the whole process's."""
+    """One thread for NumPy's linear algebra while anything uses it; the number is the whole process's."""
 
     def __init__(self) -> None:
         self._lock, self._users = Lock(), 0

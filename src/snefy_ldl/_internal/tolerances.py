@@ -1,4 +1,4 @@
-"""Every small number that a computation rests on, with what it is for: the tolerances beside those of the kernels.
+"""Every small number that a computation rests on, with what it is for: the tolerances other than those of the kernels.
 
 A reader can list the epsilons of the library from here and from :mod:`snefy_ldl._internal.special`.
 """
@@ -27,7 +27,7 @@ TAIL_MASS = 1e-13
 FACTOR_TAIL_MASS = 1e-17
 #: Factors of a density below this are left out of float32 products: their squares would be slow denormal numbers.
 SMALLEST_FACTOR = 1e-18
-#: Shares below e^-690 are not told apart from zero.
+#: Shares below e^-690 count as zero.
 LOGIT_LIMIT = 690.0
 #: Components whose weight is smaller than this for every row of a block are left out of it.
 NEGLIGIBLE_WEIGHT = 1e-13

@@ -307,7 +307,7 @@ ROUNDING_TOLERANCE = 0.02
 UNITS = {100.0: "percentages", 1000.0: "shares per mille", 1e6: "parts per million"}
 #: What is left of a row by subtraction is rounding below this, and then nothing is left.
 REST_ROUNDING = 1e-9
-#: A float64 tells whole numbers apart up to 9e15; totals must stay below it, too.
+#: A float64 is exact for whole numbers up to 9e15; totals must stay below it, too.
 LARGEST_COUNT = 1e15
 #: Votes an item up to which shares are looked at as votes, and how far from a whole number of them they may be.
 MOST_SUGGESTED, SHARE_ROUNDING = 60, 1e-6
@@ -400,7 +400,7 @@ def _check_labels(
     """Numbers >= 0 (N, L), zeros where one is missing; their names; and which are missing."""
     try:
         shape = np.shape(values)
-    except ValueError:  # rows of different lengths have a message of their own
+    except ValueError:  # rows of different lengths have their own message
         shape = (0, 0)
     if len(shape) == 1 or shape[1:] == (1,):
         raise InputError(
@@ -484,7 +484,7 @@ def divide_shares(table: Array, by: Array | float) -> Array:
 
 
 def _in_shares(table: Array, whole: Mask, what: str) -> Array:
-    """The table divided by its unit, where the sums of all its whole rows say that it comes in one."""
+    """The table divided by its unit, if the sums of all complete rows match one."""
     with np.errstate(over="ignore"):
         sums = table[whole].sum(axis=1)
     for unit, words in UNITS.items():
@@ -522,7 +522,7 @@ def common_denominator(D: Array, most: int = MOST_SUGGESTED) -> int | None:
     15
     """
     for m in range(1, most + 1):
-        for part in (D[:64], D):  # few rows tell for most m
+        for part in (D[:64], D):  # few rows decide for most m
             votes = part * m
             if not (np.abs(votes - np.round(votes)) <= SHARE_ROUNDING * m).all():
                 break
@@ -582,7 +582,7 @@ def check_counts(
     """
     table, names, gaps = _check_labels(counts, "counts", n_rows, n_labels, missing, model)
     rows = table.sum(axis=1)
-    few, rule = (~gaps).sum(axis=1) < 2, "has fewer than 2 labels that were counted; such a row tells nothing."
+    few, rule = (~gaps).sum(axis=1) < 2, "has fewer than 2 labels that were counted; such a row carries no information."
     refuse_first(few, rows, f"counts {{place}} {rule}", names)
     held = "counts holds {value:g} at {place}; "
     rule = "votes must be whole numbers. Shares go in as fit(X, D)."

@@ -20,7 +20,7 @@ from snefy_ldl.datasets.grouping import group_folds, read_groups, split_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.trees import TreesLDL
 
-#: Labelled rows below which nothing can be said.
+#: Labelled rows below which nothing is estimated.
 FEWEST_ROWS = 20
 #: Trees of the forests that stand in for the model, and the folds in which they are fitted.
 TREES, FOLDS = 50, 5
@@ -36,7 +36,7 @@ LEAST_SLOPE, LEAST_SCORE = 0.05, 0.15
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What labelled rows and a pool say about choosing rows.
+    """The estimated benefit of choosing rows, from labelled rows and a pool.
 
     Args:
         helps: whether choosing rows is recommended.

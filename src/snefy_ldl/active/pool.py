@@ -152,7 +152,7 @@ class Pool:
     @staticmethod
     @contextmanager
     def naming(start: int = 0) -> Iterator[None]:
-        """Errors about the rows from a number on say that they are rows of the pool."""
+        """Errors about rows from a number on name them as rows of the pool."""
         try:
             yield
         except InputError as error:

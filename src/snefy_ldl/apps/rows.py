@@ -92,7 +92,7 @@ def model_rows(model: SnefyLDL, table: Any, names: list[str]) -> Any:
         names: the columns to feed the model, in its order.
 
     Returns:
-        A DataFrame with the names the model knows, or an array for a model that knows none.
+        A DataFrame with the model's names, or an array for a model without names.
     """
     from snefy_ldl.datasets.shares import label_numbers
 
@@ -138,10 +138,10 @@ def feature_names(model: SnefyLDL, source: TableSource, others: tuple[str, ...] 
     Args:
         model: A fitted model.
         source: The table.
-        others: Columns that are no features, for a model that does not know its columns by name.
+        others: Columns that are no features, for a model without column names.
 
     Returns:
-        The names the model knows, or all columns but the labels and the others.
+        The model's names, or all columns but the labels and the others.
 
     Raises:
         InputError: The table lacks one of them, or their number is wrong.
@@ -180,7 +180,7 @@ def group_levels(model: SnefyLDL) -> tuple[str, ...]:
 
 
 def table_groups(model: SnefyLDL, table: Any) -> Any:
-    """Groups of the rows of a table, out of the columns that a model knows groups by.
+    """Groups of the rows of a table, from the group columns of a model.
 
     Args:
         model: a fitted model.

@@ -28,7 +28,7 @@ SHARE_ASIDE, FEWEST_ASIDE, FEWEST_COMPARED, MOST_ASIDE = 3, 20, 60, 100
 FOLDS = 5
 #: The smallest share of the rows that a slab may hold, the searches averaged, and the directions of each.
 SLAB_MASS, SLAB_SEARCHES, SLAB_DIRECTIONS = 0.2, 5, 50
-#: Share of the rows, the most outlying ones, that make the rim.
+#: Share of the rows, the most outlying ones, that make the edge.
 RIM = 0.2
 #: An interval score this much larger than the best is still tolerated for better coverage where it is lowest.
 TOLERATED = 0.3
@@ -86,7 +86,7 @@ class ScoreChoice:
         chosen = next(one for one in self.candidates if one.method == self.method)
         narrowest = min(self.candidates, key=lambda one: one.width)
         slab = f", coverage in the worst slab {chosen.worst_slab:.2f}"
-        slab += "" if chosen.rim is None else f" and at the rim {chosen.rim:.2f}"
+        slab += "" if chosen.rim is None else f" and at the edge {chosen.rim:.2f}"
         cost = "the narrowest"
         if narrowest.width < chosen.width:
             more = chosen.width / max(narrowest.width, np.finfo(np.float64).tiny) - 1.0
@@ -169,7 +169,7 @@ def choose_score(
     features = np.empty((n, 2 * labels.shape[1]))
     for rows, dist in dists:
         features[rows] = mean_and_spread(dist)
-    # what the folds can tell: with 48 rows there is no 0.99 quantile
+    # what the folds allow: with 48 rows there is no 0.99 quantile
     smallest = n - -(-n // FOLDS)
     levels = [min(level, smallest / (smallest + 1.0)) for level in levels]
     inside, candidates, useful = [], [], []

@@ -206,7 +206,7 @@ class Splines(Basis):
             return self
         knots = np.unique(np.quantile(_numbers(X, self.column)[aside], np.linspace(0.0, 1.0, self.n_knots)))
         if len(knots) < 2:
-            raise InputError(f"column {self.column!r} has one value only; a spline of it says nothing.")
+            raise InputError(f"column {self.column!r} has one value only; a spline needs more.")
         return replace(self, knots=tuple(knots.tolist()))
 
     def values(self, X: Any, model: Any) -> Array:
@@ -218,7 +218,7 @@ class Splines(Basis):
 
 @dataclass(frozen=True)
 class _Several(Basis):
-    """Several bases beside each other."""
+    """Several bases next to each other."""
 
     bases: tuple[Basis, ...]
 

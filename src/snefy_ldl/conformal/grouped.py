@@ -123,7 +123,7 @@ class NewGroupIntervals(ConformalIntervals):
             The object itself.
 
         Raises:
-            InputError: Groups are missing, the model knows one of them, or rows, labels or groups break a rule.
+            InputError: Groups are missing, one of them is in the model, or rows, labels or groups break a rule.
         """
         if sample_weight is not None:
             raise InputError("sample_weight: calibration groups weigh the same here.")

@@ -59,7 +59,7 @@ LabelMethod = str | type[LabelScore] | LabelScore
 
 
 class ConformalIntervals(Conformalized):
-    """Intervals for each label's share that hold the truth with probability ``confidence_level``, whatever the model.
+    """Intervals that contain each share with probability ``confidence_level``, however good the model is.
 
     The guarantee is finite-sample: new rows exchangeable with the calibration rows are covered with probability in
     ``[c, c + 1/(n+1)]``, on average over rows. Split conformal: fit, ``conformalize`` on rows the model has not seen,
@@ -78,7 +78,7 @@ class ConformalIntervals(Conformalized):
             "outlying", that with wider intervals the farther a row's features lie from typical ones; your own score
             (:class:`~snefy_ldl.conformal.scores.LabelScore`): its name, its class or an object; or "auto", which sets
             a third of the calibration rows aside (100 at most), compares "outlying", "beta", "chebyshev" and "absolute"
-            on them by coverage in the worst slab and at the rim and by interval score, and calibrates with the other
+            on them by coverage in the worst slab and at the edge and by interval score, and calibrates with the other
             rows. Below 180 rows it takes "beta" and sets nothing aside.
         simultaneous: Cover all labels of a row at once: one threshold, of the largest score over the labels.
         conditional_on: What coverage must not depend on: columns of X (names or numbers), ``Groups(column)``,
@@ -300,9 +300,9 @@ class ConformalIntervals(Conformalized):
                 f"{extreme:.0%} of the calibration shares are exactly 0 or 1 (few votes per row, one-hot labels), where"
             )
         warnings.warn(
-            f"the calibrated intervals say nothing: at level {level:g}, {part:.0%} of them are the whole of [0, 1], "
+            f"calibrated intervals are uninformative: at level {level:g}, {part:.0%} of them are the whole of [0, 1], "
             f'since {why} method="{self.method}" sees no difference; another method, or zeros="model" at the fit, may '
-            "say more.",
+            "help.",
             CalibrationWarning,
             stacklevel=3,
         )

@@ -1,10 +1,10 @@
 """How far a row lies from typical rows, which widens intervals where the model has seen little.
 
-The rim of the data is where worst-group coverage is lost: groups there are small, and the model extrapolates. A factor
+The edge of the data is where worst-group coverage is lost: groups there are small, and the model extrapolates. A factor
 that grows with the distance from the centre of the features, by which the score divides distances from the mean, gives
 such rows wider intervals; as it is fixed before calibration, coverage stays exact on average. It is 1 for the nine
 tenths of the rows nearest to the centre: a factor that grew from the centre on would take from them the coverage that
-it gives to the rim.
+it gives to the edge.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from snefy_ldl.errors import InputError
 
 #: (points, rows) arrays hold at most this many numbers at a time.
 BLOCK_ELEMENTS = 1 << 22
-#: Label distributions with an exact zero are lifted to this share for a model that states no policy of its own.
+#: Label distributions with an exact zero are lifted to this share for a model that states no policy.
 DEFAULT_FLOOR = 1e-4
 
 
@@ -76,7 +76,7 @@ RegionMethod = str | type[RegionScore] | RegionScore
 
 
 class ConformalRegion(Conformalized):
-    """A set of label distributions that holds the true one with probability ``confidence_level``, whatever the model.
+    """A set that contains the label distribution with probability ``confidence_level``, however good the model is.
 
     Args:
         model: Anything with ``predict_dist(X)``; never changed. "density" needs the distribution's ``log_prob``, "hpd"
@@ -295,7 +295,7 @@ class ConformalRegion(Conformalized):
         Args:
             model: The model it was made with.
             state: The dictionary.
-            method: The score, where it has settings of its own; by default the one of that name.
+            method: The score, if it has settings; by default the one of that name.
 
         Returns:
             A conformalized region.

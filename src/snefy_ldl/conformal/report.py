@@ -38,7 +38,7 @@ COLUMNS = ("level", "part", "name", "n", "coverage", "std_error", "expected", "w
 class CoverageReport:
     """The table that :func:`coverage_report` makes; print it, or take ``.table`` or ``.to_frame()``.
 
-    Each row is a dict. ``part`` says what was measured: "marginal" (all labels), "joint" (all labels of a row at once),
+    Each row is a dict. ``part`` is what was measured: "marginal" (all labels), "joint" (all labels of a row at once),
     "label", "group", the worst of several groups: "worst group", "SSC" (by width), "FSC" (by a feature) and "worst
     slab" (of the predicted means and standard deviations). ``expected`` is what intervals with perfect conditional
     coverage would show; the lowest of several noisy shares lies below the level. ``width`` is the mean width, ``score``
@@ -151,7 +151,7 @@ def _joint_calibration(model: Any, X: Any, D: Array) -> JointCalibration | None:
         return None
     rows = np.linspace(0, len(D) - 1, min(len(D), JOINT_ROWS)).astype(np.intp)
     part = X if len(rows) == len(D) else take_rows(X, rows)
-    with warnings.catch_warnings():  # the fit has said already how it treats zeros
+    with warnings.catch_warnings():  # the fit has warned about zeros already
         warnings.simplefilter("ignore", LabelWarning)
         return metrics.joint_calibration_test(metrics.joint_pit(model, part, D[rows]))
 
@@ -232,7 +232,7 @@ def conditional_rows(
     n_bins: Sequence[int] = BINS,
     predicted: Array | None = None,
 ) -> list[dict[str, Any]]:
-    """How far coverage depends on the row, beside what intervals with perfect conditional coverage would show.
+    """How far coverage depends on the row, compared with what intervals with perfect conditional coverage would show.
 
     Args:
         D: Observed label distributions, (N, L).

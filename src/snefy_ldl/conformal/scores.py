@@ -48,7 +48,7 @@ Threshold = Array
 END_TOLERANCE = 1e-12
 #: The Beta distribution of "beta": its mean stays this far from 0 and 1, and its concentration within these; what share
 #: of it gets a heavy tail, and the steps after which the search of an end stops (a bisection would need some 40).
-#: Distances count from the slack on: a distribution may have much of its mass closer to 0 or 1 than a search can tell.
+#: Distances count from the slack on: a distribution may have much of its mass closer to 0 or 1 than a search resolves.
 SMALLEST_MEAN, CONCENTRATIONS, HEAVY, MOST_STEPS, SLACK = 1e-12, (1e-6, 1e10), 0.01, 100, 1e-9
 
 Kind = TypeVar("Kind", bound="Score")
@@ -95,7 +95,7 @@ class LabelScore(Score):
 
     Attributes:
         name: What ``method=`` calls it.
-        per_level: Whether each confidence level has a score of its own (True) or one serves all of them.
+        per_level: Whether each confidence level has its score (True) or one serves all of them.
         widens: Whether ``factors`` matter: rows far from typical ones then get wider intervals.
         factors: :class:`~snefy_ldl.conformal.outlying.Outlyingness` of the rows, (b, 1), once bound; 1 where none is
             given.
@@ -348,7 +348,7 @@ class RegionScore(Score):
         """Share of the simplex that each row's region takes; here by uniform points, the same for all rows.
 
         Args:
-            thresholds: One a row, (b,).
+            thresholds: One per row, (b,).
             n: Draws.
             seeds: Source of their seeds.
 
@@ -745,7 +745,7 @@ class DensityScore(RegionScore):
 class HpdScore(DensityScore):
     """``s = P(p(Y|x) >= p(ℓ|x))``, Y a draw: the probability of the smallest level set that contains ℓ.
 
-    Below all draws the content is 1 and says no more; there the score goes on with the nats below the lowest draw.
+    Below all draws the content is 1; there the score goes on with the nats below the lowest draw.
     Needs the distribution's ``log_prob`` and ``sample``.
 
     Example:

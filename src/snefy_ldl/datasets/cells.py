@@ -280,9 +280,9 @@ def frame_of(values: Any, names: Sequence[str], like: Any = None, kind: str | No
     Args:
         values: Numbers (N, L).
         names: Of the L columns.
-        like: What came in: a polars frame asks for a polars frame, a table of Arrow's for such a table; the index of a
+        like: What came in: a polars frame gives a polars frame, a table of Arrow's for such a table; the index of a
             pandas frame is kept.
-        kind: "pandas", "polars" or "arrow" asks for one of them whatever came in.
+        kind: "pandas", "polars" or "arrow" for one of them in any case.
 
     Returns:
         A DataFrame of pandas or polars, or a ``pyarrow.Table``.

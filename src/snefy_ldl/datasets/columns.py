@@ -241,7 +241,7 @@ class TableEncoder:
         return features
 
     def tell_left_out(self, stacklevel: int = 3) -> None:
-        """Tell of columns that became no feature without the user's word, and of those that perhaps should not be one.
+        """Note columns that became no feature without the user's choice, and of those that perhaps should not be one.
 
         Args:
             stacklevel: Of the warning, a :class:`~snefy_ldl.errors.TableNote`.

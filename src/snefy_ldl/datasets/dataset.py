@@ -220,7 +220,7 @@ _REGISTRY = {
 
 
 def dataset_names() -> list[str]:
-    """Names that :func:`load_dataset` knows.
+    """Names that :func:`load_dataset` accepts.
 
     Returns:
         The names in alphabetical order.

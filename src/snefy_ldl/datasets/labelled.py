@@ -282,7 +282,7 @@ def find_odd_rows(rows: Labelled) -> list[str]:
 
 
 def last_of_each(rows: Labelled) -> Labelled:
-    """Of rows with one name the last, for files that say something new about rows of another one.
+    """Of rows with one name the last, for files with new values for rows of another one.
 
     Args:
         rows: labelled rows.
@@ -319,7 +319,7 @@ def named_rows(table: TableSource | str | Path, id_name: str | None = None) -> t
     return _check_ids(list(source.whole([], [key])[key]), key), key
 
 
-#: ``id_name`` of a set put together from several files: its names are keys that tell rows of all files apart.
+#: ``id_name`` of a set put together from several files: its names are keys unique over all files.
 JOINED = "joined"
 
 
@@ -418,7 +418,7 @@ def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
     labels = new.labels
     if base.are_counts and not new.are_counts:
         raise InputError(
-            f"{base.source} holds votes, {new.source} shares, and shares do not tell how many voted. Send numbers of "
+            f"{base.source} holds votes, {new.source} shares, and shares do not show how many voted. Send numbers of "
             "votes, or fit shares throughout."
         )
     if new.are_counts and not base.are_counts:
@@ -446,7 +446,7 @@ def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
 
 
 def _keys(rows: Labelled) -> list[str]:
-    """Names that tell rows of several files apart.
+    """Names that are unique over several files.
 
     A row number counts rows of another table than a name stands in, so it is marked as one; a row without a name gets
     one from its file and place, and so does a row whose name is that of a group.

@@ -1,4 +1,4 @@
-"""Whatever people hold for a network of their own: images, texts, graphs, data sets and loaders, a batch at a time.
+"""Whatever people hold for their own network: images, texts, graphs, data sets and loaders, a batch at a time.
 
 Tensors and arrays that fit on the device go there whole, and a batch is a look-up. Everything else stays where it is:
 :class:`Objects` fetches the rows of a batch when it is their turn and makes one batch of them.

@@ -1,6 +1,6 @@
 """What a column may be: numbers, a category, a date, or nothing to learn from; recognised by its name and its cells.
 
-What is learnt (medians, levels, ...) is stored in plain fields, which a model folder holds as JSON.
+Fitted values (medians, levels, ...) are stored in plain fields, which a model folder holds as JSON.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _odd_cells(name: str, **cells: tuple[Mask, Any]) -> list[OddCells]:
 
 @dataclass(frozen=True)
 class NumberColumn(Column):
-    """Numbers; empty cells get the median, and their absence is a feature of its own where enough rows lack it.
+    """Numbers; empty cells get the median, and a missing indicator is added where enough rows lack it.
 
     Args:
         name: Of the column.
@@ -161,7 +161,7 @@ class CategoryColumn(Column):
 
     Args:
         name: Of the column.
-        levels: Levels with a feature of their own, sorted; an empty cell may be one.
+        levels: Levels that have a feature, sorted; an empty cell may be one.
         other: Whether rare levels were pooled into one more feature, which unseen ones then get, too.
         share: Of two levels the part of rows with the second one: what an unseen level gets.
         gaps: Whether the table of the fit had empty cells here.
@@ -368,7 +368,7 @@ def check_range(numbers: Array, name: str) -> None:
         raise InputError(f"X holds {numbers[row]:g} {where} lie within ±{LARGEST_FEATURE:g}. Rescale it.")
 
 
-#: What a user may say a column is.
+#: What a user may declare a column to be.
 WORDS = ("auto", "feature", "number", "category", "date", "id", "drop")
 #: Names of columns that name rows: sample_id, ID, site.id, rowid, Nr, "Unnamed: 0" (an index that pandas wrote).
 ID_NAME = re.compile(r"(.*[\W_])?(id|ids|uid|uuid|guid|index|idx|key|nr|no|row|rowid|item|record|barcode)|unnamed: 0")

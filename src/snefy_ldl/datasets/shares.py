@@ -97,7 +97,7 @@ def read_shares(
         table: Numbers (N, L), no gaps.
         names: Of the L columns.
         rows: Numbers of the rows as a person counts them (N,); 1, 2, ... by default.
-        form: "shares" or "counts" if the user said so; "auto" looks at the sums.
+        form: "shares" or "counts" if the user chose; "auto" looks at the sums.
         normalize: Whether each row is to be divided by its sum, whatever that is.
         prefer_counts: How to read whole numbers that are shares as well as votes: ones and zeros, hundreds.
 

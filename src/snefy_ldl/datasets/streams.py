@@ -104,7 +104,7 @@ class Stream:
 def as_stream(X: Any) -> Stream | None:
     """X as a stream, or None if it is something whose rows can be counted and taken.
 
-    A loader with a sampler of its own (weighted, distributed, ...) is a stream: its order is its business.
+    A loader with its own sampler (weighted, distributed, ...) is a stream: its order is its business.
 
     >>> as_stream(np.eye(3)) is None
     True

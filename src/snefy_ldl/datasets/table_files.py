@@ -43,7 +43,7 @@ SAMPLE_BYTES, SAMPLE_LINES = 1 << 22, 200
 #: Signs between cells, the most common first.
 SEPARATORS = (",", ";", "\t", "|")
 POINT_NUMBER = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
-#: Text that spreadsheet programs take for a formula, also behind quotes of its own; and numbers, which are none.
+#: Text that spreadsheet programs take for a formula, also behind quotes; and numbers, which are none.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 NUMBER = re.compile(r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?")
 NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -307,7 +307,7 @@ class TableSource:
     A folder of Parquet files is one table, whose rows are in the order of the files' names.
 
     A text file may be separated by commas, semicolons, tabs or bars, have decimal points or commas, and be written in
-    UTF-8 with or without a mark, UTF-16 or Latin-1: its first lines tell.
+    UTF-8 with or without a mark, UTF-16 or Latin-1: as its first lines show.
 
     Args:
         file: The table, in the format of its extension. Or a folder of Parquet files.
@@ -627,7 +627,7 @@ class TableSink:
             sep="\t" if self._kind == "tsv" else ",",
             index=False,
             header=not self._started,
-            # the writer forgets to quote a carriage return, which would end the row
+            # the writer does not quote a carriage return, which would end the row
             quoting=csv.QUOTE_NONNUMERIC if any("\r" in str(cell) for cell in text) else csv.QUOTE_MINIMAL,
             compression={"method": "gzip", "mtime": 0} if packed else None,
         )

@@ -153,7 +153,7 @@ class VoteTable:
             item: that column.
 
         Returns:
-            As many single votes as the numbers say.
+            As many single votes as the numbers.
 
         Raises:
             InputError: a cell is no whole number >= 0, or the names do not fit.
@@ -368,7 +368,7 @@ def _label_codes(values: Sequence[Any], label_names: Sequence[Any] | None, colum
 
 
 def _one_per_number(texts: list[str]) -> list[str]:
-    """The texts, with one spelling for each number: "1" and "1.0" are one label, as a note says."""
+    """The texts, with one spelling for each number: "1" and "1.0" are one label, as a note states."""
     try:
         numbers = {text: float(text) for text in {*texts}}
     except ValueError:
@@ -451,7 +451,7 @@ def find_vote_columns(
     Args:
         file: The table.
         wanted: Columns of item, annotator and label.
-        form: "long" if the user said that the table holds one vote per row.
+        form: "long" if the user chose one vote per row.
         labels: The labels, if they are known.
         id_name: Column that names the items, if the user named one.
         items: The items' own table, if there is one.

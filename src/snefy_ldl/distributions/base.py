@@ -2,8 +2,8 @@
 
 :class:`SimplexDistribution` is what users hold: shapes, names of labels, checks of arguments and every derived answer.
 :class:`SimplexRows` is what an implementation writes: N rows without shapes and names, some twelve primitives.
-:class:`~snefy_ldl.SnefySimplex` and :class:`~snefy_ldl.LogRatioSimplex` pair a constructor with their rows. Nobody asks
-which of the two a distribution is; :meth:`SimplexDistribution.supports` says where an answer does not exist.
+:class:`~snefy_ldl.SnefySimplex` and :class:`~snefy_ldl.LogRatioSimplex` pair a constructor with their rows. Other code
+does not depend on which of the two it has; :meth:`SimplexDistribution.supports` is False for missing answers.
 """
 
 from __future__ import annotations
@@ -348,7 +348,7 @@ class SimplexDistribution(Distribution):
             question: name of a method, such as ``"posterior"`` or ``"amalgamate"``.
 
         Returns:
-            False if the answer is not a distribution of this family; the method then raises an error that says what to
+            False if the answer is not a distribution of this family; the method then raises an error that names what to
             do instead.
 
         Raises:
@@ -560,7 +560,7 @@ class SimplexDistribution(Distribution):
         return self.shaped(chance), self.shaped((smoothed * (1.0 - smoothed) / n).sqrt())
 
     def _event(self, condition: Event) -> Callable[[Tensor], Tensor]:
-        """A function of draws (n, b, L) that says which of them are in an event (n, b)."""
+        """A function of draws (n, b, L) that marks which of them are in an event (n, b)."""
         if isinstance(condition, str):
             factors, bound, or_equal = self._comparison(condition)
             return lambda shares: (shares @ factors > bound) | ((shares @ factors == bound) & or_equal)

@@ -55,7 +55,7 @@ class Bounds:
             The bounds.
 
         Raises:
-            InputError: no bound of a row says anything, an end is not positive, or a part is unknown.
+            InputError: all bounds of a row are void, an end is not positive, or a part is unknown.
         """
         if (below is None) == (between is None):
             raise InputError("give below=limits or between=(low, high), one of them.")

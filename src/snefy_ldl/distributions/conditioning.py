@@ -1,7 +1,7 @@
 """The distribution of all shares when some of them, or ratios of some, are known: exact, or by weighted draws.
 
 Under the squared family each component's weight is multiplied by its density at what is known, and the other labels
-divide what is left by the Dirichlet of their own concentrations. Under Dirichlet(α) the proportions within a group do
+divide what is left by the Dirichlet of their concentrations. Under Dirichlet(α) the proportions within a group do
 not depend on the group's total, so known ratios reweight the components by the density of the known proportions, and
 the totals of the groups stay a signed mixture of Dirichlets with concentrations ``Σ_{r in group} α_r``. Log-ratios know
 ratios exactly, too; their known shares are answered by draws whose weights are the exact density over the proposal's.
@@ -249,7 +249,7 @@ class Conditioned:
         return torch.where(self._open[:, None] & self._open, whole, torch.zeros_like(whole))
 
     def quantiles(self, alpha: Any) -> Tensor:
-        """Exact quantiles of every share: levels (A,) -> (*batch, L, A); a known share is every quantile of its own."""
+        """Exact quantiles of every share: levels (A,) -> (*batch, L, A); a known share equals each of its quantiles."""
         inner: Tensor = self.rest.quantiles(alpha).movedim(-1, 0)
         return self._mapped(inner, self.scale, self._known).movedim(0, -1)
 

@@ -49,7 +49,7 @@ from snefy_ldl.distributions.published import fit_normals
 from snefy_ldl.distributions.shapes import check_draws, common_shape
 from snefy_ldl.errors import InputError
 
-#: Quasi-random draws per row: nets that are scrambled apart, whose differences tell the error, and points of each.
+#: Quasi-random draws per row: nets that are scrambled apart, whose differences give the error, and points of each.
 NETS, NET_POINTS = 8, 512
 DRAWS = NETS * NET_POINTS
 #: With more labels than this, a quarter of the points, so twice the standard error: 1,000 rows of means and intervals
@@ -477,7 +477,7 @@ class NetDraws:
 
 
 class LogRatioRows(SimplexRows):
-    """The rows of a log-ratio distribution: everything that :class:`~snefy_ldl.LogRatioSimplex` asks of rows.
+    """The rows of a log-ratio distribution: everything that :class:`~snefy_ldl.LogRatioSimplex` needs of rows.
 
     Args:
         mixture: of N rows.
@@ -1255,7 +1255,7 @@ class LogContrast(MixtureSameFamily):
 class LogRatioSimplex(SimplexDistribution):
     """The distribution of compositions whose log-ratios are a mixture of Gaussians; :class:`LogRatioLDL` predicts it.
 
-    Labels may be absent: shares of exactly zero have a probability of their own. Exact are the density, draws, presence
+    Labels may be absent: shares of exactly zero have a probability. Exact are the density, draws, presence
     (:meth:`prob_zero`, :meth:`prob_support`), log-ratios (:meth:`log_ratio`), ``prob_greater``,
     ``subcomposition``, ``given_support``, ``condition_ratios`` and ``rosenblatt``. Means, variances and quantiles of
     shares come by quasi-random draws, always the same ones; :attr:`mean_error`, :attr:`variance_error` and

@@ -32,7 +32,7 @@ from snefy_ldl.plots import style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Every band, and what it says.
+#: Every band, and its meaning.
 BANDS = {
     "members": "disagreement of the ensemble: where one more member would fall",
     "distribution": "variation of the labels: quantiles of the predicted distribution, averaged over the rows",
@@ -286,7 +286,7 @@ def _features(table: Table, feature: Any) -> list[Feature]:
 
 
 def _bands(bands: Any, quantity: Quantity) -> list[str]:
-    """The bands to make; "auto" tries members, and leaves them out where there is one alone."""
+    """The bands to make; "auto" tries members, and leaves them out if there is only one."""
     if isinstance(bands, str) and bands == "auto":
         return ["members", "distribution"] if quantity.quantiles is not None else ["members"]
     names = [] if bands is None else [bands] if isinstance(bands, str) else list(bands)

@@ -298,7 +298,7 @@ def effects(
 
 
 def _was_seen(model: Any, name: str, level: Any) -> bool:
-    """Whether a level of a category was among the rows of the fit, as far as the model knows."""
+    """Whether a level of a category was among the rows of the fit, if the model recorded it."""
     for column in getattr(getattr(model, "columns_", None), "columns", ()):
         if str(column.name) == name and isinstance(column, CategoryColumn):
             return str(level) in column.levels or str(level) in column.pooled

@@ -42,7 +42,7 @@ def column_names(X: Any) -> list[str]:
     if hasattr(X, "columns"):
         return [str(name) for name in X.columns]
     if len(getattr(X, "shape", np.shape(X) if not sp.issparse(X) else ())) != 2:
-        raise InputError("columns can be told apart in a table alone: an array (N, d) or a DataFrame.")
+        raise InputError("columns need a table: an array (N, d) or a DataFrame.")
     return [f"x{i + 1}" for i in range(X.shape[1])]
 
 
@@ -106,7 +106,7 @@ class Feature:
         return [float(value) for value in np.linspace(low, high, n)]
 
     def setting(self, setting: Any, default: Any = None) -> Any:
-        """What a setting says about this column.
+        """The setting of this column.
 
         Args:
             setting: the same value for all columns, or a dict from a column's name or number to its value.
@@ -160,7 +160,7 @@ class Table:
     Args:
         X: a DataFrame (N, d) of pandas or polars, or an array or sparse matrix (N, d); with the groups of its rows,
             ``in_groups(X, groups)``.
-        model: the fitted model, which says what it took each column for; None to go by the cells alone.
+        model: the fitted model, with the kind of each column; None to go by the cells alone.
         rows: numbers of the rows to keep; None for all.
 
     Raises:
@@ -181,7 +181,7 @@ class Table:
         if X.shape[0] == 0:
             raise InputError("X is empty: there are no rows to average over.")
         if groups is not None:
-            read_groups(groups, X.shape[0])  # or an error that says what is wrong
+            read_groups(groups, X.shape[0])  # or an error that names the problem
         if rows is not None:
             X, groups = split_rows(take_rows(in_groups(X, groups), rows))
         self.groups = groups
@@ -276,7 +276,7 @@ class Table:
 
 
 def _kind_of(cells: Any) -> str:
-    """What a column of a DataFrame holds, where no model says it."""
+    """What a column of a DataFrame holds, without a model."""
     if cells.dtype.kind == "M":
         return "date"
     if cells.dtype.kind in "iuf" or str(cells.dtype) in ("Int64", "Float64", "Int32", "Float32"):

@@ -81,7 +81,7 @@ def label_names(model: Any, X: Any) -> list[str]:
 
     Args:
         model: a fitted model.
-        X: rows to ask for the number of labels, where the model knows no names.
+        X: rows to ask for the number of labels, where the model has no names.
 
     Returns:
         The names (L); "label 0", "label 1", ... where there are none.
@@ -149,7 +149,7 @@ def answer(model: Any, X: Any, quantity: Quantity, *, members: bool = True, leve
     Args:
         model: whose members are asked too.
         X: rows (N, d).
-        quantity: what to ask for.
+        quantity: the quantity.
         members: whether members are wanted.
         levels: levels of the distribution's quantiles (A,); None for none.
 
@@ -164,7 +164,7 @@ def answer(model: Any, X: Any, quantity: Quantity, *, members: bool = True, leve
         >>> answer(model, city.X, choose_quantity("mean", city.label_names)).members.shape
         (2, 60, 3)
     """
-    with warnings.catch_warnings():  # the same table is asked again and again; the first fit said what is odd about it
+    with warnings.catch_warnings():  # the same table is used again and again; the first fit warned about it
         warnings.simplefilter("ignore", TableNote)
         if not hasattr(model, "predict_dist"):
             if quantity.words != "mean share" or levels is not None:

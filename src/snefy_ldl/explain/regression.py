@@ -31,7 +31,7 @@ SOME_KNOTS, MANY_KNOTS, ROWS_PER_KNOT = 3, 7, 20
 ENDS = (0.02, 0.98)
 #: Products are of values cut at so many standard deviations.
 PRODUCT_CLIP = 3.0
-#: Rows of a level without which nothing is said of it.
+#: Fewest rows of a level.
 FEWEST_OF_LEVEL = 5
 #: Penalty of the squared coefficients, on columns of variance one: no more than what keeps them finite.
 PENALTY = 1e-2
@@ -43,7 +43,7 @@ class Numbers:
     """The columns of a table as numbers: categories become indicators of their levels, dates days.
 
     Args:
-        table: the rows that say which columns and levels there are; levels of few rows have no indicator.
+        table: the rows whose columns and levels are used; levels of few rows have no indicator.
 
     Example:
         >>> Numbers(Table(np.array([[1.0, 2.0], [3.0, 4.0]]))).of(np.array([[5.0, 6.0]]))

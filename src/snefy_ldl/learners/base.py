@@ -38,7 +38,7 @@ from snefy_ldl.prediction import Estimator
 
 #: Every learner class by name; a saved name outside it is refused.
 REGISTRY: dict[str, type[Learner]] = {}
-#: Hyperparameters that are whole numbers >= 1, beside those that start with ``n_``; numbers > 0; and numbers >= 0.
+#: Hyperparameters that are whole numbers >= 1, as are those that start with ``n_``; numbers > 0; and numbers >= 0.
 COUNTS = frozenset({"batch_size", "depth", "epochs", "max_iter", "min_leaf"})
 POSITIVE = frozenset(
     {"C", "concentration", "floor", "learning_rate", "margin", "ridge", "sharpness", "tol", "var_smoothing", "votes"}
@@ -59,7 +59,7 @@ def is_fitted_name(name: str) -> bool:
 
 
 def pack_learner(learner: Learner, arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """A fitted learner as plain JSON values, its arrays put beside others.
+    """A fitted learner as plain JSON values, its arrays added to others.
 
     Args:
         learner: a fitted learner.
@@ -437,7 +437,7 @@ class Learner(Estimator, ABC):
         """Why a learner that was read from a file does not answer, in words; None where it does."""
         try:
             answer = self._predict_array(np.zeros((1, self._width)))
-        except InputError:  # an answer, too: some learners know the rows they were fitted to only
+        except InputError:  # an answer, too: some learners predict only the rows they were fitted to
             return None
         except Exception as error:  # what a damaged learner meets depends on the learner
             return f"does not answer: {type(error).__name__}: {shorten_text(error)}"

@@ -27,7 +27,7 @@ from snefy_ldl.prediction import DistributionPredictor
 _LOG_RANGE = (-15.0, 25.0)
 #: No predicted concentration parameter is smaller than this.
 _SMALLEST_CONCENTRATION = 1e-6
-#: Penalty of Dirichlet regression against that of a softmax-linear model, beside the factor ``s₀``.
+#: Penalty of Dirichlet regression against that of a softmax-linear model, on top of the factor ``s₀``.
 PENALTY_FACTOR = 4.0
 
 
@@ -109,7 +109,7 @@ class DirichletLDL(DirichletLearner):
         tol: Largest gradient entry at which ``"regression"`` stops.
         zeros: Policy for shares of zero, whose logarithm the density needs: ``"shrink"``, ``"error"`` or a floor.
         standardize: Centre and scale the features of ``"regression"``, and clip them at five standard deviations.
-        random_state: Seeds the point learner where it has no seed of its own.
+        random_state: Seeds the point learner if it has no seed.
 
     Attributes:
         mean_learner_: The fitted point learner of ``"centred"``.

@@ -430,7 +430,7 @@ def kl_rows(true: Tensor, log_P: Tensor) -> Tensor:
 
 
 class RowLinear(SoftmaxLinear):
-    """Base of linear learners with a loss of their own: ``mean_i loss(log p_i) + λ/(2N) ‖θ‖²``.
+    """Base of linear learners that define a loss: ``mean_i loss(log p_i) + λ/(2N) ‖θ‖²``.
 
     The hyperparameters are those of :class:`SoftmaxLinear`; ``tol`` is in units of the KL divergence.
     """

@@ -172,7 +172,7 @@ def stack_guides(guides: Array, logs: Array, supports: Supports, cov: Array, wei
     """Non-negative weights of guides (G,) by least squares in the whitened contrasts that rows show.
 
     Args:
-        guides: what guides say of rows they did not see, without its mean (G, N, L).
+        guides: predictions of guides for rows they did not see, without its mean (G, N, L).
         logs: what was observed, without its mean, zero where absent (N, L).
         supports: of the rows.
         cov: of log-amounts (L, L).
@@ -269,7 +269,7 @@ class Shape:
 def choose_shape(
     squares: Array, log_dets: Array, sizes: Array, weights: Array, freedoms: Array = FREEDOMS, factors: Array = FACTORS
 ) -> Shape:
-    """The shape of residuals that held-out rows are likeliest under.
+    """The shape of residuals under which held-out rows are most likely.
 
     All combinations are averaged by their likelihood, so that a small table does not settle on an extreme one.
 

@@ -303,7 +303,7 @@ class DFLDL(NeighbourLearner, SoftmaxLinear):
     All ``L (L - 1)`` models train as one stacked L-BFGS problem: one matrix product a step. Choices taken here: rows
     with equal shares belong to both orders; pairs the neighbours leave equal use both models; an order no row shows is
     learned from all rows; each model has the ridge penalty of :class:`SABFGS`. ``fusion="vote"`` is smoother than the
-    paper's fusion and better where neighbours say little: each neighbour votes, and both models count by their votes.
+    paper's fusion and better for uninformative neighbours: each neighbour votes, and both models count by their votes.
 
     Args:
         n_neighbors: Neighbours that settle the orders.

@@ -254,7 +254,7 @@ _MEMBER = 0.9
 
 
 def choose_subtasks(mean: Array, n_subtasks: int, overlap: float, random: np.random.RandomState) -> list[list[int]]:
-    """Sets of labels that are learned as tasks of their own.
+    """Sets of labels that are learned as separate tasks.
 
     Memberships ``W = σ(U)`` (T, L) minimise ``mean_t exp(-mean_j W_tj m_j) + λ mean_{s<t} cos(W_s, W_t)``, ``m`` the
     mean label distribution: sets hold large labels and differ from each other. Labels above 0.9 are in; sets of one

@@ -1,6 +1,6 @@
 """Guides of log-ratios: ridge regression, small networks, and the neighbours that a forest finds.
 
-Trees that grow until a leaf holds few rows say which rows are alike; averages over them predict whatever is known of
+Trees that grow until a leaf holds few rows find similar rows; averages over them predict
 those rows, so one forest serves log-ratios, shares and presence.
 """
 
@@ -347,7 +347,7 @@ def presence_loss(outputs: Tensor, there: Tensor) -> Tensor:
 
 
 def fit_slopes(odds: Array, base: Array, there: Array) -> Array:
-    """How far log odds of several sources are to be trusted: the likeliest non-negative factors.
+    """How far log odds of several sources are to be trusted: the most likely non-negative factors.
 
     Args:
         odds: what each source adds to the base (S, N, L).

@@ -271,7 +271,7 @@ class Walk(NamedTuple):
         return cls(child, np.where(is_leaf, 0, feature).astype(whole), below, is_leaf, whole, children)
 
 
-#: Kept beside the learners, whose attributes no prediction may change.
+#: Kept outside the learners, whose attributes no prediction may change.
 _walks: WeakKeyDictionary[TreesLDL, Walk] = WeakKeyDictionary()
 
 

@@ -1,7 +1,7 @@
 """Coverage given something about the row: a feature, the width, a group, a slab of feature space.
 
 A worst-of-several figure lies below the level even for perfect intervals, because a minimum of noisy shares does; the
-``*_ceiling`` functions say exactly how far below.
+``*_ceiling`` functions give exactly how far below.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def energy_score(D: Any, draws: Any, *, return_std_error: bool = False) -> Any:
 
 
 def _check_draws(D: Any, draws: Any) -> tuple[Array, Array]:
-    """Observed shares (N, L) and draws (n, N, L), which their numbers of dimensions tell apart."""
+    """Observed shares (N, L) and draws (n, N, L), recognised by their numbers of dimensions."""
     shares, table = as_float(D, "D"), as_float(draws, "draws")
     shares, table = (table, shares) if shares.ndim == 3 else (shares, table)
     if table.ndim != 3 or len(table) < 2 or table.size == 0 or not np.isfinite(table).all():

@@ -193,7 +193,7 @@ class CustomBackbone(nn.Module):
     Args:
         n_members: K.
         make: a :class:`~snefy_ldl.networks.custom.Backbone`, or a module or a function that makes one.
-        example: a batch of a few rows, which tells the three below; None where they are known, as for a saved model.
+        example: a batch of a few rows, the source of the three below; None if they are known, as for a saved model.
         width: of the features that come out.
         reads: what it was fitted on, in words, for messages.
         row: shape and type of one row, where a batch is one tensor; None where it is anything else.
@@ -268,7 +268,7 @@ class CustomBackbone(nn.Module):
                 return call_module(module, batch)
         except (InputError, torch.cuda.OutOfMemoryError):
             raise
-        except Exception as error:  # what a module says to a batch it cannot take depends on the module
+        except Exception as error:  # the error for a batch it cannot take depends on the module
             if module.training:  # it took its like before: the trouble is the module's own, with its own words
                 raise
             raise explain_failure(module, batch, self.reads, error) from error

@@ -199,7 +199,7 @@ def _keywords(module: nn.Module, batch: Any) -> dict[str, Any] | None:
 
 
 def explain_failure(module: nn.Module, batch: Any, reads: str | None, error: Exception) -> InputError:
-    """One sentence on a batch that a module could not take: what it expects, what came, and what it said.
+    """One sentence on a batch that a module could not take: what it expects, what came, and its message.
 
     Args:
         module: the user's.

@@ -35,8 +35,8 @@ class Features(nn.Module):
 class SnefyHead(nn.Module):
     """From features to distributions on the simplex: ``SnefyHead(width, n_labels)(features)`` is a SnefySimplex.
 
-    For those with a training loop of their own, in plain PyTorch, Lightning or the Hugging Face Trainer; everyone else
-    gives :class:`snefy_ldl.SnefyLDL` a backbone. The density is computed in float64 whatever the precision of the
+    For your own training loop, in plain PyTorch, Lightning or the Hugging Face Trainer; everyone else
+    gives :class:`snefy_ldl.SnefyLDL` a backbone. The density is computed in float64 for any precision of the
     features, so a network in BF16 may stand before it.
 
     Args:

@@ -5,7 +5,7 @@ A row shows ``r = Q z + e`` for whitened log-ratios z of all labels (:class:`~sn
     p(S, r | h) = Σ_k w_k(h) P_k(S | h) N(e^{-s(h)} (r - Q δ(h)); Q c_k, σ_k² I) e^{-p s(h)},
 
 with labels there independently given k, and at least one. Where every label is always there, Q is one, each log-ratio
-has a scale of its own, and a triangular map before them is learned, too.
+has its scale, and a triangular map before them is learned, too.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ class Trained:
 
 
 def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int, seed: int) -> Trained:
-    """Train all members side by side, and go back to the step at which held-out rows were likeliest.
+    """Train all members together, and go back to the step at which held-out rows were most likely.
 
     Args:
         net: at its start.

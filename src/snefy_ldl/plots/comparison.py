@@ -72,7 +72,7 @@ def critical_difference_diagram(
     measure: str,
     ax: Axes | None = None,
 ) -> Axes:
-    """Mean ranks over data sets; a bar joins learners that the Nemenyi test cannot tell apart.
+    """Mean ranks over data sets; a bar joins learners that do not differ by the Nemenyi test.
 
     Args:
         learners: Names, k.

@@ -16,9 +16,9 @@ from snefy_ldl.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Okabe and Ito's colours, told apart with any kind of colour vision; labels take them in this order.
+#: Okabe and Ito's colours, distinct with any kind of colour vision; labels take them in this order.
 LABEL_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442")
-#: What the model says, and what was observed or is true.
+#: The model's predictions, and what was observed or is true.
 MODEL, TRUTH = "#0072B2", "#D55E00"
 #: Everything that only helps to read, from text to the faintest line.
 INK, QUIET, FRAME, FAINT = "#1f2933", "#6b7785", "#b8c1cc", "#dfe4ea"
@@ -216,7 +216,7 @@ def legend(ax: Axes, **where: Any) -> None:
 
 
 def names_of(names: Sequence[str] | None, count: int, what: str, stem: str = "label") -> list[str]:
-    """Names to write beside things.
+    """Names to write next to things.
 
     Args:
         names: given ones, or None.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from snefy_ldl.training.prepare import Task
     from snefy_ldl.training.train import Course
 
-#: Settings that do not change what is learnt.
+#: Settings that do not change the result.
 PASSING = ("verbose", "checkpoint_dir", "warm_start", "columns", "guides", "candidates")
 #: Name of the file in ``checkpoint_dir``.
 FILE_NAME = "checkpoint.safetensors"

@@ -56,7 +56,7 @@ class TrainingData:
         counts: votes (N, L) or :class:`~snefy_ldl.votes.PartialCounts`, or None.
         sample_weight: row weights (N,), or None.
         custom: the backbone that takes X as it is, or None (or False) where features are a table.
-        columns: an encoder that was learned before, or what the user says of some columns; "auto" learns one.
+        columns: an encoder that was learned before, or the user's kinds of some columns; "auto" fits one.
         keep_constant: whether columns that hold one value only are kept: more rows will come.
         groups: the group of each row (N,), or one column per level (N, k); None where rows do not come in groups.
         blocks: a number per row (N,): rows of one block never part in validation splits and folds; None for no blocks.
@@ -392,7 +392,7 @@ def fit_concentrations(counts: Array, means: Array) -> Array:
 
     ``A_i = L e^a v_i^b`` with ``v_i = 1 / (L Π_r m_ir^{1/L})``, which is 1 where all expected shares are equal and
     grows as they differ; ``b = 1`` is a regression whose log concentrations sum to a constant. Votes that come one per
-    item say nothing of a and b: a weak prior settles them then, a little above a uniform distribution, since
+    item do not identify a and b: a weak prior settles them then, a little above a uniform distribution, since
     features explain a part of how items differ.
 
     Args:
@@ -425,8 +425,8 @@ def fit_concentrations(counts: Array, means: Array) -> Array:
 def complete_votes(counts: Array, means: Array, most: int, rng: np.random.Generator) -> Array:
     """Votes of items with few of them, completed by draws of what a Dirichlet of known mean expects of more.
 
-    A few votes per item say little about how far items differ beyond their features, and nothing where each has one.
-    What they leave open a network would settle at random; the further votes of each item, drawn from the posterior of
+    A few votes per item hardly show how far items differ beyond their features, and nothing where each has one.
+    A network would choose the remaining freedom at random; the further votes of each item, drawn from the posterior of
     the Dirichlet ``A_i m_i``, settle it as that does. Items that have as many votes keep theirs.
 
     Args:

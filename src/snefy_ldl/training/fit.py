@@ -157,7 +157,7 @@ def summarise(net: SnefyNet, run: Run, rows: int, validation_rows: int, scaling:
     Args:
         net: as it ended.
         run: its course.
-        rows: it learnt from, per member.
+        rows: that trained it, per member.
         validation_rows: held back from it, to pick the best epoch and candidate.
         scaling: of its features.
 

@@ -14,7 +14,7 @@ row is shown in three ways: as a row of an unknown group, as before; as one of a
 moved by the effect of another group, which is drawn from the prior; and together with the effect of its own group as
 the other rows show it. Effects are kept if rows held back gain. Every closed form stays exact.
 
-Where features identify a row's group, as coordinates identify the country of a soil, guides that learnt from rows of
+Where features identify a row's group, as coordinates identify the country of a soil, guides fitted to rows of
 all groups have the effects already. Two small forests are therefore compared first.
 """
 
@@ -82,7 +82,7 @@ EPOCHS, FEWER_EPOCHS, MANY_ROWS = 0.6, 0.4, 20_000
 #: Epochs of the network before it sees groups, as a part of those of a fit: all of them gained nothing on two splits of
 #: stools of children each, by rows and by child.
 EPOCHS_BEFORE_GROUPS = 1.0 / 3.0
-#: Standard errors by which rows held back must gain from what is known of a row's group.
+#: Standard errors by which rows held back must gain from the effect of a row's group.
 LEAST_GAIN = 1.0
 #: Trees of the forests that are compared first, and the part of the effects that features must leave open: 0.08 to 0.23
 #: for soils with their coordinates by country, whose effects were worth nothing, 0.45 to 0.7 without the coordinates
@@ -92,7 +92,7 @@ SCOUT_TREES, LEAST_PART = 50, 1.0 / 3.0
 ARRAYS = ("means", "counts", "mix", "log_centre")
 #: Why a fit has no group effects.
 NOT_WANTED, NO_DIFFERENCE = "not asked for, or not available for this fit", "groups do not differ by more than chance"
-TOLD_BY_FEATURES, NO_GAIN = "features tell as much as groups", "no gain on rows held back"
+TOLD_BY_FEATURES, NO_GAIN = "features are as informative as groups", "no gain on rows held back"
 
 
 # -- the mixed model -------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class GroupEffects:
         mix: weights of those learners (B,).
         pull: part of the prediction that is mixed into shares before their logarithm, so that a zero has one.
         log_centre: logarithm of what shares are divided by before they are compared with the learners (L,), or None.
-        guides: point learners that see the effects beside the features, for rows of known groups; None where the
+        guides: point learners that see the effects and the features, for rows of known groups; None where the
             network has no guides.
         default: code of the group of rows that come without one, after :meth:`~snefy_ldl.GroupedLDL.adapt`.
     """
@@ -355,7 +355,7 @@ class GroupEffects:
         )
 
     def redraw(self, codes: Index, random: np.random.Generator) -> Array:
-        """Changes of the rows' effects (N, q) that make each row one of a group of its own.
+        """Changes of the rows' effects (N, q) that make each row the only one of its group.
 
         The posterior mean of a row's effect is taken out, to which the row itself belongs, so that ``1 - t/(1 + n t)``
         of the variance ``1 + t`` is left, t the ratio and n the rows of the group. A draw makes up for the rest.
@@ -458,7 +458,7 @@ def fit_grouped(task: Task, wanted: bool = True) -> tuple[FittedModel, GroupEffe
 
     Args:
         task: whose data have groups.
-        wanted: whether effects may be learnt.
+        wanted: whether effects may be fitted.
 
     Returns:
         The model, whose summary holds ``group_effects``; and the effects, which its network then sees, or None.
@@ -522,7 +522,7 @@ def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
         floor: to which guides' predictions are lifted.
 
     Returns:
-        One of the reasons above, or None where effects are to be learnt.
+        One of the reasons above, or None where effects are to be fitted.
     """
     groups, D, seed = _groups_of(task).take(task.rows), labels[task.rows], task.seed_of(19)
     scout = TreesLDL(n_trees=SCOUT_TREES, max_features="sqrt", random_state=seed % 2**31)

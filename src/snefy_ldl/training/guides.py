@@ -1,4 +1,4 @@
-"""Guides: quick point learners whose predictions a density may see beside the features, or instead of them.
+"""Guides: quick point learners whose predictions a density may see with the features, or instead of them.
 
 For the training rows the predictions must be out of sample, or the network would trust its guides too much: a learner
 that has out-of-bag predictions gives those, any other is fitted once per fold; a last fit on all rows serves new ones.
@@ -57,7 +57,7 @@ class Guides:
         return np.hstack([centred_logs(np.asarray(one.predict(X)), self.floor) for one in self.learners])
 
     def inputs(self, X: Any, kind: str) -> Any:
-        """What a network sees of rows X: the guides' predictions, beside the features where ``kind`` is ``"both"``."""
+        """What a network sees of rows X: the guides' predictions, with the features where ``kind`` is ``"both"``."""
         seen = self.features(X)
         if kind != "both":
             return seen

@@ -1,6 +1,6 @@
 """What a user sets, which candidates a fit tries, and how they are trained: the only place with thresholds.
 
-Each number of :class:`Policy` says which tables it comes from; ``benchmarks/density.py`` (shares) and
+Each number of :class:`Policy` names the tables it comes from; ``benchmarks/density.py`` (shares) and
 ``benchmarks/votes.py`` (votes) are the runs that would notice a wrong one.
 """
 
@@ -74,7 +74,7 @@ class CandidateSpec:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Parameters:
-    """Parameters of one model; :class:`snefy_ldl.snefy.SnefyLDL` says what each of them means."""
+    """Parameters of one model; :class:`snefy_ldl.snefy.SnefyLDL` explains each of them."""
 
     n_neurons: int = 64
     n_readouts: int = 32
@@ -163,7 +163,7 @@ def resolve_device(device: str) -> torch.device:
     """A device by name.
 
     Args:
-        device: ``"auto"`` is a GPU where there is one; any other name is torch's.
+        device: ``"auto"`` is a GPU if available; any other name is torch's.
 
     Returns:
         The device.
@@ -209,7 +209,7 @@ class VoteSettings:
 def vote_settings(votes: float) -> VoteSettings:
     """The settings for so many votes per item, on average.
 
-    A start takes from the votes what they can tell. One vote an item says nothing about how far items differ beyond
+    A start uses what the votes identify. One vote per item does not show how far items differ beyond
     their features: neurons then start wide, at draws only a little sharper than the posterior. The more votes, the
     nearer they start to the posterior means, and the higher their concentrations may be. Settled on development rows
     of four data sets, see ``benchmarks/votes.py tune``.
@@ -283,7 +283,7 @@ class Policy:
     #: Members of a guided model, and the rows up to which so many pay (.05 to .3 nats on SBU_3DFE, Yeast, GEMAS).
     members: int = 3
     member_rows: int = 10_000
-    #: Votes per item below which they are completed, and how many an item has then: single votes say nothing of how far
+    #: Votes per item below which they are completed, and how many an item has then: single votes do not show how far
     #: items differ; with two votes or more, completed ones lost .1 to .7 nats on two of four sets.
     single_votes: float = 1.5
     completed_votes: int = 32
@@ -427,7 +427,7 @@ class Policy:
             if size == self.doubled_batch and plain:
                 size, rate = 2 * size, self.doubled_rate
         if votes is not None and not settings.is_paper:
-            # Votes are a noisier teacher than shares, and a few of them say nothing about concentrations.
+            # Votes are a noisier teacher than shares, and a few of them do not identify concentrations.
             rate, exponent_rate = votes.rate * rate, votes.exponent_rate
         return Schedule(
             epochs=1 if one_pass else int(settings.epochs),

@@ -175,8 +175,8 @@ class GuideTable:
     Args:
         guides: fitted.
         table: centred logs of their predictions of all rows, out of sample (N, G L).
-        seen: the rows they learnt from.
-        labels: label distributions of all rows as the guides learnt them (N, L).
+        seen: the rows that trained them.
+        labels: label distributions of all rows as the guides were fitted to them (N, L).
         log_centre: logarithm of what shares were divided by (L,), or None.
     """
 

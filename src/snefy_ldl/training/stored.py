@@ -29,13 +29,13 @@ from snefy_ldl.training.guides import pack_guides, unpack_guides
 
 #: Name of the fingerprints among the weights.
 SEEN = "seen_rows"
-#: Fields of a fitted state that are written in a form of their own, or not at all; JSON holds the others as they are.
+#: Fields of a fitted state that are written in another form, or not at all; JSON holds the others as they are.
 OWN_FORM = ("net", "summary", "zero_policy", "guides", "columns", "seen", "optimizer", "held_log_prob")
 PLAIN = [field.name for field in fields(FittedModel) if field.name not in OWN_FORM]
 
 
 def pack_state(parameters: Mapping[str, Any], state: FittedModel, arrays: dict[str, Any]) -> dict[str, Any]:
-    """A fitted state as plain JSON values, its arrays put beside others.
+    """A fitted state as plain JSON values, its arrays added to others.
 
     Args:
         parameters: of the estimator; the backbone is left out, since code is never saved.

@@ -1,4 +1,4 @@
-"""Problems in, fits out: the only code that knows stacking, checkpoints and devices.
+"""Problems in, fits out: the only code for stacking, checkpoints and devices.
 
 Members of problems of one shape train in one computation, a *stack*; each gets what it would get alone.
 """

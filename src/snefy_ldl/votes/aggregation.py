@@ -23,7 +23,7 @@ STEPS, ADDED = 100, 0.01
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
-    """What votes alone say about items.
+    """Labels of items from votes alone.
 
     Args:
         items: names (N).

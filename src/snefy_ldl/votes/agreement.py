@@ -14,7 +14,7 @@ from snefy_ldl._internal.validation import check_table
 from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import InputError
 
-#: Votes of an annotator below which nothing is said about them.
+#: Votes of an annotator below which nothing is estimated about them.
 FEWEST_VOTES = 10
 Level = Literal["nominal", "ordinal", "interval"]
 

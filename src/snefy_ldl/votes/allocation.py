@@ -44,7 +44,7 @@ def check_votes(counts: Any, n_rows: int, n_labels: int, model: Any = None) -> A
         counts: numbers of votes.
         n_rows: N, the items there must be.
         n_labels: L, the labels there must be.
-        model: columns with the names of its labels come in its order, whichever they had; None for as they are.
+        model: columns with the names of its labels come in its order; None for as they are.
 
     Returns:
         The votes (N, L) in float64.
@@ -76,7 +76,7 @@ def vote_value(dist: SnefySimplex, criterion: Criterion = "variance") -> Array:
     Args:
         dist: of N items, with their votes so far (:meth:`SnefySimplex.posterior`).
         criterion: ``"variance"``: how much the vote lowers the squared error of the mean, ``Σ_r Var[ℓ_r]``: by the rule
-            of total variance ``Σ_v m_v Σ_r (m_{r|v} - m_r)² = Σ_rv Cov_rv² / m_v``. ``"information"``: nats it tells
+            of total variance ``Σ_v m_v Σ_r (m_{r|v} - m_r)² = Σ_rv Cov_rv² / m_v``. ``"information"``: its nats
             about ℓ itself, ``H(E ℓ) - E[H(ℓ)]``.
 
     Returns:

@@ -1,8 +1,8 @@
-"""The people behind votes, as a fit learnt them: confusion matrices, their table and their groups.
+"""The people behind votes, as estimated by a fit: confusion matrices, their table and their groups.
 
 A vote of annotator a on an item with label distribution ℓ is for v with probability ``(C_aᵀ ℓ)_v``. The matrix ``C_a``
 is that of one of two kinds of people: most vote by the item, ``C_a ~ Dirichlet(s C)`` per row with ``C`` the matrix of
-everybody; some guess, and their matrix has one and the same row whatever the item. :mod:`snefy_ldl.votes.crowd` learns
+everybody; some guess, and their matrix has one and the same row for every item. :mod:`snefy_ldl.votes.crowd` learns
 them, for :class:`snefy_ldl.AnnotatorLDL`.
 """
 
@@ -27,7 +27,7 @@ from snefy_ldl.errors import InputError
 INTERVAL_DRAWS, PERMUTATIONS = 400, 999
 #: Steps that fit an average matrix to shares of votes.
 RAKINGS = 100
-#: Members below which a group says more about persons than about the group.
+#: Members below which a group describes persons rather than the group.
 FEWEST_MEMBERS = 5
 #: Values of a numeric fact up to which each is a group; bins of those with more.
 MOST_VALUES, BINS = 8, 4
@@ -36,7 +36,7 @@ BIN = re.compile(r"\S+ to \S+")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Annotators:
-    """What a fit learnt about its annotators.
+    """Estimates of a fit about its annotators.
 
     It prints as a table; ``annotators["spam_score"]`` is a column, :meth:`to_frame` a DataFrame with all of them.
 
@@ -432,7 +432,7 @@ def bin_numbers(column: Sequence[Any]) -> list[Any]:
         column: one value per annotator, None where it is not known.
 
     Returns:
-        As many values; the name of a bin says from where to where, such as "18 to 26".
+        As many values; the name of a bin is its range, such as "18 to 26".
 
     Example:
         >>> bin_numbers([18, 20, 22, 25, 30, 35, 41, 50, 62, None])[-3:]

@@ -29,13 +29,13 @@ from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import InputError
 from snefy_ldl.votes.confusion import Annotators, bin_numbers
 
-#: How often a careful person's vote is the latent label itself, unless gold items or trusted annotators tell.
+#: How often a careful person's vote is the latent label itself, unless gold items or trusted annotators show it.
 CARE = 0.9
 #: The same for trusted annotators, and by how many votes per label they are believed to be so.
 TRUSTED_CARE, TRUST = 0.97, 200.0
 #: How much the common matrix is held: so many times the votes there are; less where the truth is known of some.
 HOLD, HOLD_WITH_TRUTH = 1.0, 0.1
-#: Strength of the annotators' prior at the start, and the range of what is learnt.
+#: Strength of the annotators' prior at the start, and the range of estimates.
 STRENGTH, STRENGTHS = 30.0, (2.0, 300.0)
 #: Strength of that prior in intervals, at most: votes settle it badly, and too much of it makes intervals too short.
 INTERVAL_STRENGTH = 10.0
@@ -109,7 +109,7 @@ class Ballots:
 
 
 class Crowd:
-    """Annotators as they are learnt.
+    """Annotators during a fit.
 
     Args:
         ballots: their votes.
@@ -164,7 +164,7 @@ class Crowd:
         Args:
             latent: expected latent label of each vote (V, L).
             others: expected label distribution of its item, given all votes but this one (V, L).
-            learn_strength: whether the strength of the prior is learnt, too.
+            learn_strength: whether the strength of the prior is fitted, too.
         """
         ballots, people = self.ballots, self.ballots.who
         self.counts = np.zeros_like(self.counts)
@@ -294,7 +294,7 @@ class Draws:
 
 
 def tilt_of(soft: Array, most_votes: int) -> Array | None:
-    """Votes (N, L) that draws already know of: half of those there are, where items have many; else None."""
+    """Votes (N, L) that draws already depend on: half of those there are, where items have many; else None."""
     return np.floor(0.5 * soft) if most_votes > 12 else None
 
 
@@ -308,7 +308,7 @@ def weigh_votes(draws: Draws, ballots: Ballots, factors: Array) -> tuple[Array, 
 
     Returns:
         For each vote its expected latent label (V, L) and the expected label distribution of its item given all votes
-        but this one (V, L); for each item the expected votes for each label that say something about it (N, L).
+        but this one (V, L); for each item the expected votes for each label that inform about it (N, L).
     """
     latent, others = np.empty((2, len(ballots), ballots.n_labels))
     evidence = np.zeros((ballots.n_items, ballots.n_labels))
@@ -335,7 +335,7 @@ def weigh_votes(draws: Draws, ballots: Ballots, factors: Array) -> tuple[Array, 
 
 
 def round_counts(expected: Array, rng: np.random.Generator) -> Array:
-    """Whole numbers with these expectations (N, L), each row's total within one of its own.
+    """Whole numbers with these expectations (N, L), each row's total within one of the expected total.
 
     Args:
         expected: numbers >= 0.
@@ -397,7 +397,7 @@ def first_draws(counts: Array, alpha: Array, rng: np.random.Generator) -> Draws:
 
 
 def as_draws(values: Array, tilt: Array | None) -> Draws:
-    """Draws (N, S, L) with the weights that undo the votes (N, L) they already know of."""
+    """Draws (N, S, L) with the weights that undo the votes (N, L) they already depend on."""
     values = np.maximum(values, 1e-9).astype(np.float32)
     weights = np.zeros(values.shape[:2])
     if tilt is not None:
@@ -408,7 +408,7 @@ def as_draws(values: Array, tilt: Array | None) -> Draws:
 def describe_crowd(
     crowd: Crowd, votes: VoteTable, ballots: Ballots, facts: dict[str, list[Any]], item_mean: Array
 ) -> Annotators:
-    """What the fit learnt about the annotators."""
+    """Estimates of the fit about the annotators."""
     table = ballots.counts()
     agreed, exposure = np.zeros((ballots.n_people + 1, 2)), np.zeros_like(crowd.cast)
     alike, others = table[ballots.item, ballots.label] - 1.0, table[ballots.item].sum(1) - 1.0

@@ -65,7 +65,7 @@ def _partial_log_likelihood(dist: SnefySimplex, counts: PartialCounts) -> Array:
     named = tensor_for(dist, np.hstack([counts.named, np.zeros((len(counts), len(alone)))]))
     first = dist.log_prob_counts(singles)
     merged = [*groups, *alone]
-    if len(merged) < 2:  # one set of all labels: its votes tell nothing
+    if len(merged) < 2:  # one set of all labels: its votes carry no information
         return to_numpy(first)
     return to_numpy(first + dist.posterior(singles).amalgamate(merged).log_prob_counts(named))
 

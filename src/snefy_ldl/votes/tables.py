@@ -182,7 +182,7 @@ def load_votes(
 
     Raises:
         DataNotFoundError: there is no such file.
-        InputError: it does not hold votes in that form; the message says what is wrong and where.
+        InputError: it does not hold votes in that form; the message names the problem and the place.
 
     Example:
         >>> import tempfile

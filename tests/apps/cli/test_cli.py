@@ -441,7 +441,7 @@ def test_conformalize_along_a_column(folder: Path, districts: pd.DataFrame, tmp_
     made.conformalize(new[X.columns], new[LABELS])
     ends = pd.read_csv(out)[[f"{label}_{end}" for label in LABELS for end in ("low", "high")]]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)  # the rim has too few rows for the guarantee
+        warnings.simplefilter("ignore", CalibrationWarning)  # the edge has too few rows for the guarantee
         np.testing.assert_allclose(ends.to_numpy().reshape(-1, 3, 2), made.predict_interval(X), atol=1e-6)
     assert "no such feature" in fail("conformalize", model, folder / "new.csv", "--conditional-on", "nothing")
 

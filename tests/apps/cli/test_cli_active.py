@@ -321,7 +321,7 @@ def test_shares_do_not_join_votes(folder: Path, tmp_path: Path) -> None:
     base = read_labelled(tmp_path / "votes.csv", names, ["x"])
     assert base.are_counts
     new = read_labelled(tmp_path / "shares.csv", names, ["x"])
-    with pytest.raises(InputError, match="do not tell how many voted"):
+    with pytest.raises(InputError, match="do not show how many voted"):
         append_rows(base, new)
     joined, replaced = append_rows(new, base)
     np.testing.assert_allclose(joined.labels, [[0.25, 0.75], [2 / 3, 1 / 3], [0.0, 1.0]])

@@ -247,7 +247,7 @@ def test_votes_are_calibrated_by_a_method_that_says_something(folder: Path, tmp_
     assert "method cdf" not in said.stdout
     assert "auto " in succeed("conformalize", folder / "model", folder / "calibration.csv").stdout
     nothing = succeed("conformalize", model, folder / "more_votes.csv", "--votes", "counts", "--method", "cdf").stderr
-    assert "intervals say nothing" in " ".join(nothing.split())
+    assert "intervals are uninformative" in " ".join(nothing.split())
 
 
 def test_fit_and_evaluate_report_one_likelihood_of_votes(folder: Path) -> None:

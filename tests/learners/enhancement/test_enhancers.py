@@ -56,7 +56,7 @@ def test_contract(cls: type[Enhancer], tmp_path: Path) -> None:
     loaded = cls.load(model.save(tmp_path / "model"))
     np.testing.assert_array_equal(loaded.transform(), P)
     if cls in (KM, LP, ML, LEVI, LIBLE):
-        with pytest.raises(InputError, match="knows the rows"):
+        with pytest.raises(InputError, match="only the rows it was fitted to"):
             model.predict(X)
     else:
         np.testing.assert_array_equal(loaded.predict(X[:5]), model.predict(X[:5]))

@@ -146,7 +146,7 @@ def progress_bar(what: str) -> Iterator[Progress]:
     """A bar on standard error; where that is not a terminal, a plain line every few seconds.
 
     Args:
-        what: The word beside it.
+        what: The word next to it.
 
     Yields:
         A function to call with how much is done, and of how much.
@@ -451,7 +451,7 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def training_rows(training: dict[str, Any]) -> str:
-    """How many rows a fit was given and what they were for; models of version 0.1 know only the rows they learned from.
+    """How many rows a fit was given and what they were for; models of version 0.1 hold only the rows that trained them.
 
     Args:
         training: The model's ``training_``.
@@ -466,7 +466,7 @@ def training_rows(training: dict[str, Any]) -> str:
     rows, held = training["rows"], training.get("validation_rows", 0)
     given = training.get("given_rows", rows + held)
     parts = [f"{rows:,} to learn from", f"{held:,} held back for validation"]
-    if given > rows + held:  # of a large table, guides learn from rows of their own
+    if given > rows + held:  # of a large table, guides use other rows
         parts.append(f"{given - rows - held:,} for the guides")
     return f"{given:,} rows ({', '.join(parts)})" if held else f"{rows:,} rows"
 

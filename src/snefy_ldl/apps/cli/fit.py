@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Probability of the note about a likely column of groups where groups do not matter.
 FALSE_ALARM = 0.01
-#: Votes per annotator from which annotators are learnt unless the user asks for it.
+#: Votes per annotator from which annotators are modelled by default.
 LEAST_VOTES = 25
 
 
@@ -96,7 +96,7 @@ def fit(
           snefy-ldl fit items.csv --vote-file votes.csv --out model
 
         One vote per row, with the features in the same row; annotators
-        with enough votes are learnt, too:
+        with enough votes are modelled, too:
           snefy-ldl fit votes.csv --votes long --out model
 
         Further rounds of labels, features looked up by id:
@@ -276,7 +276,7 @@ def _labels_differ(rows: Labelled, remark: str) -> bool:
 
 
 def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str) -> Any:
-    """Single votes where annotators are to be learnt; None where only the numbers of votes matter."""
+    """Single votes if annotators are modelled; None where only the numbers of votes matter."""
     from snefy_ldl.datasets.vote_table import read_vote_cells
     from snefy_ldl.votes.tables import Votes
 

@@ -29,7 +29,7 @@ from snefy_ldl.apps.rows import calibrated_levels, label_names, load_intervals
 
 @command()
 def info(model: Path, annotators: bool = False, out: str | None = None, as_json: opt.AsJson = False) -> None:
-    """Describe a saved model: labels, features, training, versions; or the annotators it has learnt about.
+    """Describe a saved model: labels, features, training, versions; or its annotators.
 
     Args:
         annotators: Print each annotator's votes, agreement with others, accuracy per label, and the probability of
@@ -113,7 +113,7 @@ def _calibration_line(folder: Path, model: Any) -> str:
 
 
 def _show_annotators(model: Path, out: str | None, as_json: bool) -> None:
-    """Print what a fit to single votes learnt about its annotators."""
+    """Print the annotators of a fit to single votes."""
     from snefy_ldl.datasets.table_files import TableSink
 
     people = getattr(load_model(model), "annotators_", None)

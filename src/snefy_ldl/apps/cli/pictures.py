@@ -174,7 +174,7 @@ def render_page(template: str, **content: Any) -> str:
 
     Args:
         template: Name of the file.
-        content: What the template asks for.
+        content: The values of the template.
 
     Returns:
         One HTML document.

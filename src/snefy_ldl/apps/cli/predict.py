@@ -90,7 +90,7 @@ def predict(
         interval (LEVEL): Also write each label's interval of this level, for example 0.9.
         ask (QUESTION): Also write "P(A > 2 * B)", "P(A + B > 0.5)", "P(A = 0)", "log(A / B)", "quantiles(0.05, 0.5)"
             or "draws(10)"; bounds are shares of 1. Repeatable.
-        unit (share): Write shares of 1, whatever the unit of the training table.
+        unit (share): Write fractions also if the training table is in another unit.
         outside: Also write how far each row is outside the training range.
         uncalibrated: Intervals of the model itself, even if it has been calibrated.
         votes (VOTES): Table of votes so far: predictions given the votes.
@@ -103,7 +103,7 @@ def predict(
         The probability of more than twice as much sand as clay, and of no silt:
           snefy-ldl predict model new.csv --ask "P(sand > 2 * clay)" --ask "P(silt = 0)"
 
-        What is known of items that have votes (item, annotator, label):
+        With the votes that items have so far (item, annotator, label):
           snefy-ldl predict model items.csv --votes votes.csv --out posterior.csv
     """
     from snefy_ldl._internal.validation import check_confidence
@@ -205,7 +205,7 @@ def written_unit(model: Any, as_shares: bool = False) -> tuple[float, dict[str, 
 
     Args:
         model: A fitted model.
-        as_shares: Whether to write shares of 1, whatever the unit of the training table.
+        as_shares: Whether to write fractions also if the training table is in another unit.
 
     Returns:
         The factor of the recorded unit, and the header of each label: without its unit if shares are written.
@@ -353,7 +353,7 @@ def conformalize(
     fitted = load_model(model)
     rows, X = read_for_model(fitted, table, form, vote_file, new_groups)
     if rows.are_counts:
-        note("calibrated on proportions of votes: the intervals cover what annotators would say, not the true shares")
+        note("calibrated on proportions of votes: the intervals cover the answers of annotators, not the true shares")
     D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
     wanted: Any = levels if len(levels) > 1 else levels[0]
     score: Any = method
@@ -438,7 +438,7 @@ def predict_with_ray(
     if group_levels(fitted):
         note("a cluster reads tables without their groups: all rows are of unknown groups")
     if written_unit(fitted)[0] != 1.0:
-        note("a cluster writes shares of 1, whatever the unit of the training table")
+        note("a cluster writes fractions, also if the training table is in another unit")
     table.need(keep, "--keep")
     key, labels = row_names(fitted, table.columns), label_names(fitted)
     kept = list(dict.fromkeys([*([key] if key else []), *keep]))

@@ -71,7 +71,7 @@ def query(
         option (NAME=VALUE): A setting of the strategy; with --votes: criterion=variance (or information),
             max_per_item=1, new_item_cost=1. Repeatable.
         skip: Table with rows that must not be chosen again. Repeatable.
-        labeled: Table of labelled rows: chosen rows differ from them, and whether choosing pays is printed.
+        labeled: Table of labelled rows: chosen rows differ from them, and an estimate of the benefit is printed.
         votes (VOTES): Votes so far on the items of the pool: choose items for one more vote.
 
     Examples:
@@ -131,7 +131,7 @@ def query(
 
 
 def _whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, columns: _Columns) -> Diagnosis | None:
-    """What the labelled rows say about choosing rows, where their table holds the labels."""
+    """The estimated benefit of choosing rows, where their table holds the labels."""
     from snefy_ldl.active import will_it_help
     from snefy_ldl.datasets.shares import label_numbers
     from snefy_ldl.errors import InputError
@@ -159,7 +159,7 @@ class _Columns:
         key: The one that names the rows, or None where they go by number.
         features: Those the model sees.
         kept: Those that are copied.
-        groups: Those by which the model knows groups.
+        groups: Those of the groups of the model.
     """
 
     key: str | None
@@ -177,7 +177,7 @@ class _Columns:
         return [name for name in self.groups if name in source.columns]
 
     def rows(self, model: SnefyLDL, table: Any) -> Any:
-        """Rows of a table as the model takes them, with their groups where it knows groups."""
+        """Rows of a table as the model takes them, with their groups if it has groups."""
         from snefy_ldl.datasets.grouping import in_groups
 
         return in_groups(model_rows(model, table, self.features), table_groups(model, table))

@@ -100,7 +100,7 @@ def _quantiles(text: str, levels: list[float], labels: list[str]) -> Question:
 
 
 def _draws(n: int, labels: list[str]) -> Question:
-    """Draws, reproducible whatever the parts in which rows are read."""
+    """Draws, the same for any chunks in which rows are read."""
     import torch
 
     def answer(dist: Any, start: int) -> Any:

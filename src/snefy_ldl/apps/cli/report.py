@@ -92,7 +92,7 @@ def _outside_note(model: Any, rows: JudgedRows) -> list[str]:
 
 
 def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple[int, list[str]]:
-    """In how many folds to fit again, and what a reader should know: rows that trained a model flatter it."""
+    """In how many folds to fit again, and a caution for the reader: rows that trained a model flatter it."""
     from snefy_ldl._internal.seen import count_seen
     from snefy_ldl.apps.reports.report import FEW_SEEN
 

@@ -47,7 +47,7 @@ def render_report(
         table: Name of the judged table.
         title: Headline; made of the labels by default.
         ternary: Three labels for the triangles, "A,B,C"; by default the two largest and the rest.
-        notes: What a reader should know first.
+        notes: Notes at the top of the page.
         commands: How the page was made, and what to do next.
         first: Heading, text and number of a row that the page starts with.
 

@@ -91,7 +91,7 @@ class LabelReader:
         id_name: Column that names the rows; by default item, id or row.
         columns: Columns of a long table of votes.
         normalize: Whether label columns hold amounts, each row of which is to be divided by its sum.
-        groups: Columns that hold the groups of rows; they are read beside the features.
+        groups: Columns that hold the groups of rows; they are read with the features.
         limits: Limits of detection of label columns, or "min".
     """
 
@@ -251,10 +251,10 @@ def read_for_model(
         file: Table with features and labels, or with features alone.
         form: Text of ``--votes``.
         vote_file: File with the votes, if the table has only features.
-        new_groups: Column with the groups of the rows; by default the columns by which the model knows groups.
+        new_groups: Column with the groups of the rows; by default the group columns of the model.
 
     Returns:
-        The rows, and a table (N, d) for the model, with the rows' groups if the model knows groups by a column of
+        The rows, and a table (N, d) for the model, with the rows' groups if the model has groups by a column of
         the file.
 
     Raises:
@@ -297,13 +297,13 @@ def read_for_model(
 
 
 def hidden_cells(model: Any) -> str:
-    """How many cells of each label a fit knew to lie below a limit, in words; empty without any."""
+    """How many cells of each label lay below a limit in the fit, in words; empty without any."""
     cells = [f"{name} {n:,}" for name, n in zip(label_names(model), model.training_.get("hidden", [])) if n]
     return f"{', '.join(cells)}, of {model.training_['rows']:,} each" if cells else ""
 
 
 def group_columns(model: SnefyLDL, source: TableSource) -> list[str]:
-    """Columns of a table by which a model knows groups; prints on standard error whether rows have groups.
+    """Group columns of a model in a table; prints on standard error whether rows have groups.
 
     Args:
         model: A fitted model.

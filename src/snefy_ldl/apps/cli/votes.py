@@ -25,7 +25,7 @@ def answer_of(model: Any, of: str | None) -> Any:
         The model itself.
 
     Raises:
-        InputError: The model does not know annotators, or not these.
+        InputError: The model has no annotators, or not these.
     """
     if of is None:
         return model

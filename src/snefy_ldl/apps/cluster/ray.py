@@ -32,7 +32,7 @@ def import_ray() -> Any:
         The module.
 
     Raises:
-        ImportError: it is not installed; the message says how to.
+        ImportError: it is not installed; the message names the command.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # workers without a GPU keep their environment
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors that matter are raised here in one line
@@ -115,7 +115,7 @@ def count_workers(total: dict[str, float], wanted: int | None = None) -> int:
 
 
 def translate(error: BaseException) -> Exception:
-    r"""An error of Ray's as one of ours: a rule that the data break, if a worker raised that, else what Ray says last.
+    r"""An error of Ray's as one of ours: a rule that the data break, if a worker raised that, else Ray's last message.
 
     Args:
         error: that Ray raised; its text ends with the traceback of the worker.

@@ -22,7 +22,7 @@ from snefy_ldl.errors import InputError
 
 __all__ = ["export_onnx"]
 
-#: Version of ONNX's operators; runtimes of 2024 and later know it.
+#: Version of ONNX's operators; runtimes of 2024 and later support it.
 OPSET = 20
 #: The graph's own names.
 INPUT, OUTPUTS = "features", ("mean", "variance", "quantiles")

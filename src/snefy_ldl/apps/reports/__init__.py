@@ -1,4 +1,4 @@
-"""What can be said about a model on rows with known labels, in numbers: no pictures, no page.
+"""Evaluation of a model on rows with known labels, in numbers: no pictures, no page.
 
 :func:`evaluate` gives measures with standard errors, :func:`make_report` everything that ``snefy-ldl report`` shows.
 """

@@ -43,7 +43,7 @@ from snefy_ldl.prediction import innermost
 from snefy_ldl.snefy import SnefyLDL, fit_folds, fit_many
 from snefy_ldl.training import CandidateSpec
 
-#: Share of rows that trained the model from which a report says so.
+#: Share of rows that trained the model from which a report warns.
 FEW_SEEN = 0.02
 #: Confidence level of the intervals, and levels of the coverage curves.
 LEVEL, LEVELS = 0.9, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -629,7 +629,7 @@ class GroupMiss:
         n: Rows of the group.
         kl: Their mean KL divergence.
         kl_others: That of the other rows.
-        p_value: Chance of such a difference by luck alone (Welch's test), times the number of groups looked at.
+        p_value: Probability of such a difference by chance (Welch's test), times the number of groups looked at.
         coverage: Share of labels inside their interval in the group; None for votes.
 
     Example:

@@ -1,4 +1,4 @@
-"""Learners side by side on one's own data: repeated cross-validation, tests that know folds overlap, tables, pictures.
+"""Learners compared on your data: repeated cross-validation, tests that account for overlapping folds, pictures.
 
 - :mod:`~snefy_ldl.learners.comparison.runner`: ``compare``, its checks and fits, and ``RegressorLDL``.
 - :mod:`~snefy_ldl.learners.comparison.result`: what it returns, with tables and a picture; corrected resampled t-test,

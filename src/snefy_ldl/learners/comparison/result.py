@@ -300,7 +300,7 @@ class Comparison:
         return np.stack([table.std(axis=1, ddof=1) for table in self._scores(measure)])
 
     def std_error(self, measure: str) -> Array:
-        """Standard error of the mean that knows folds share training rows (Nadeau and Bengio), (n, k)."""
+        """Standard error of the mean that accounts for shared training rows (Nadeau and Bengio), (n, k)."""
         pairs = zip(self._scores(measure), self.test_to_train)
         return np.stack([[corrected_spread(row, ratio) for row in table] for table, ratio in pairs])
 

@@ -59,7 +59,7 @@ class RegressorLDL(Learner):
         random_state: Given to the regressor where it takes one and has none.
 
     Attributes:
-        regressor_: The fitted regressor. It is not written by ``save``: scikit-learn's objects have files of their own.
+        regressor_: The fitted regressor. It is not written by ``save``: scikit-learn's objects have their own files.
 
     Example:
         >>> from sklearn.linear_model import Ridge
@@ -262,7 +262,7 @@ def _run(units: list[Unit], folder: str | os.PathLike[str] | None, n_jobs: int |
 
 
 def _score_alone(unit: Unit) -> Record:
-    """In a process among others: one thread each, and no processes of its own."""
+    """In a process among others: one thread each, and no further processes."""
     with threadpool_limits(1):
         return _score_folds(unit, 1)
 
@@ -325,7 +325,7 @@ def compare(
         random_state: Seed of the folds, and of learners that have none.
         verbose: 1 shows a progress bar on stderr.
         groups: Of the rows, (N,) or (N, k). A number of folds then splits whole groups, so that scores are those of new
-            groups; learners that know groups, such as ``SnefyLDL``, are given them.
+            groups; learners that take groups, such as ``SnefyLDL``, are given them.
 
     Returns:
         Means, tests and times; tables and a picture.

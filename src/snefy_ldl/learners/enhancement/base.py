@@ -23,7 +23,7 @@ def binarise(D: Any, threshold: float = 0.5) -> Mask:
         threshold: Share that the relevant labels reach together, in (0, 1).
 
     Returns:
-        Which labels apply, (N, L); at least one a row. Of equal shares the first counts as larger.
+        Which labels apply, (N, L); at least one per row. Of equal shares the first counts as larger.
 
     Raises:
         InputError: Rows that are no label distributions, or a threshold outside (0, 1).
@@ -163,5 +163,5 @@ class Enhancer(ScaledLearner):
 
     def _predict(self, X: Array) -> Array:
         raise InputError(
-            f"{type(self).__name__} knows the rows it was fitted to only; fit a learner to transform() for new rows."
+            f"{type(self).__name__} predicts only the rows it was fitted to; fit a learner to transform() for new rows."
         )

@@ -116,7 +116,7 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class Recovered:
-    """What is known of each row's distribution, given its features and its set of labels.
+    """The distribution of each row, given its features and its set of labels.
 
     Args:
         mean: ``E[ℓ|x, S]``, (N, L).
@@ -204,7 +204,7 @@ def size_concentration(sizes: Index, n_labels: int, threshold: float, random: np
 _LOG_CONCENTRATIONS = (-3.0, 10.0)
 #: No parameter of a row's Dirichlet is smaller than this.
 _SMALLEST_ALPHA = 1e-2
-#: What the density is fitted with unless said otherwise: quick, and without what needs exact shares.
+#: Default settings of the density: quick, and without what needs exact shares.
 _QUICK = {"guides": None, "zeros": "shrink", "device": "cpu"}
 
 
@@ -212,7 +212,7 @@ _QUICK = {"guides": None, "zeros": "shrink", "device": "cpu"}
 class SnefyEnhancer(Enhancer):
     """A distribution of the label distribution behind logical labels, given the features.
 
-    The set ``S`` of labels that apply says ``min_{r∈S} ℓ_r ≥ max_{r∉S} ℓ_r``, and with a threshold
+    The set ``S`` of labels that apply means ``min_{r∈S} ℓ_r ≥ max_{r∉S} ℓ_r``, and with a threshold
     ``T`` that ``S`` is the smallest set of largest labels that holds ``T`` of the whole. Rounds of expectation
     maximisation fit ``ℓ | x ~ Dirichlet(s m(x))``, ``m`` softmax-linear, to rows of which only ``S`` is known; one
     draw a row from that distribution given ``S`` then trains a :class:`SnefyLDL`. Its distribution, conditioned on
@@ -221,7 +221,7 @@ class SnefyEnhancer(Enhancer):
     distribution.
 
     Args:
-        threshold: ``T``, as the logical labels were made or are meant; None uses the order alone, which says nothing
+        threshold: ``T``, as the logical labels were made or are meant; None uses the order alone, without information
             about how far apart shares are.
         n_rounds: Rounds of expectation maximisation.
         n_draws: Draws a set of labels.
@@ -276,7 +276,7 @@ class SnefyEnhancer(Enhancer):
         return last.mean
 
     def _dirichlet_rounds(self, X: Array, relevant: Mask, generator: np.random.Generator) -> tuple[Pool, Recovered]:
-        """Expectation maximisation of ``Dirichlet(s m(x))``; the last pool, and what it says of the rows."""
+        """Expectation maximisation of ``Dirichlet(s m(x))``; the last pool, and its labels of the rows."""
         n_rows, n_labels = relevant.shape
         sizes = relevant.sum(axis=1)
         start = 1.0 if self.threshold is None else size_concentration(sizes, n_labels, self.threshold, generator)
@@ -324,7 +324,7 @@ class SnefyEnhancer(Enhancer):
         """
         return self.density_.predict_dist(self._scaled(self._check_X(X)))
 
-    # -- files: the density is in a folder of its own ------------------------------------------------------------------
+    # -- files: the density is in its own folder ------------------------------------------------------------------
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the enhancer to a folder, its density in a folder inside; safetensors and JSON, no pickle.

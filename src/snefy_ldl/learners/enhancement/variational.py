@@ -136,7 +136,7 @@ class LEVI(_VariationalEnhancer):
 
 @dataclass(eq=False, repr=False)
 class LIBLE(_VariationalEnhancer):
-    """Label information bottleneck (LIBLE): a short code of the features that keeps what the labels say.
+    """Label information bottleneck (LIBLE): a short code of the features that keeps the information of the labels.
 
     ``q(h|x) = N(μ, σ²)``; labels ``l̂(h)``, distributions ``d̂(h)`` and a gap ``g(h)`` in (0, 1) are read from ``h``; the
     objective is ``‖l - l̂‖² + α KL(q ‖ N(0, 1)) + β (‖l - d̂‖²/g² + log g²)`` and the answer ``softmax(d̂(μ))``. The gap

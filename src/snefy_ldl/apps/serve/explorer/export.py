@@ -166,7 +166,7 @@ def export_square(model: Any, pack: Pack, notes: list[str]) -> dict[str, Any] | 
         notes: takes what the page cannot do.
 
     Returns:
-        Exponents, readouts, normalisers and the network; None for other models, which the page knows by draws.
+        Exponents, readouts, normalisers and the network; None for other models, which the page shows by draws.
     """
     return None
 

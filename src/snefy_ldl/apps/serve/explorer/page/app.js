@@ -69,7 +69,7 @@ async function start() {
     return place < 0 ? null : (side, part) => values[start + (part * 2 + side) * levels.length + place];
   }
 
-  // The model's own intervals of a row that the page knows by draws.
+  // The model's own intervals of a row that the page has draws of.
   function tabledEnds() {
     const { levels, quantiles } = content.draws, values = array(quantiles), start = state.row * model.nLabels * levels.length;
     const place = side => levels.findIndex(one => Math.abs(one - (side ? 0.5 + 0.5 * state.level : 0.5 - 0.5 * state.level)) < 1e-9);

@@ -103,7 +103,7 @@ class Rows {
     return line;
   }
 
-  // A row's features as its table had them, as far as the page knows.
+  // A row's features as its table had them, if the page has them.
   cells(row) {
     const texts = new Map(this.texts.map(({ name, levels, codes }) => [name, levels[codes[row]]]));
     return this.content.controls.map(control => {
