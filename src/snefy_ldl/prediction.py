@@ -481,7 +481,9 @@ class ModelWrapper(DistributionPredictor, Estimator):
 
     @property
     def _labels_were_named(self) -> bool:  # type: ignore[override]
-        return bool(getattr(vars(self).get("model_"), "_labels_were_named", True))
+        model = vars(self).get("model_")
+        named = model is None or getattr(model, "label_names_", None) is not None  # a learner has names, or None
+        return bool(getattr(model, "_labels_were_named", named))
 
     @property
     def backbone(self) -> Any:

@@ -81,6 +81,7 @@ def test_all_forms_of_limits_agree(model: LogRatioLDL, tmp_path: Path) -> None:
 
 def test_every_estimator_takes_limits_or_refuses(model: LogRatioLDL) -> None:
     auto = AutoLDL(logratio=LogRatioLDL(**QUICK)).fit(X, A, below=LIMITS)
+    assert isinstance(auto.predict_zero(X[:2]), np.ndarray)  # labels without names
     assert auto.choice_.kept == "LogRatioLDL"
     assert "within bounds" in auto.choice_.reason
     grouped = GroupedLDL(LogRatioLDL(**QUICK)).fit(X, A, groups=np.arange(250) // 10, below=LIMITS)

@@ -119,7 +119,7 @@ def test_names_go_in_and_come_out(case: Case) -> None:
     predicted = model.predict(features)
     assert list(predicted.columns) == list(labels.columns)
     assert predicted.index.equals(features.index)
-    np.testing.assert_allclose(predicted.to_numpy(), make(case, **case.quick).fit(X, D).predict(X), atol=1e-6)
+    np.testing.assert_allclose(predicted.to_numpy(), make(case, **case.quick).fit(X, y=D).predict(X), atol=1e-6)
     with pytest.raises(InputError, match="feature names"):
         model.predict(features[list("edcba")])
 

@@ -394,12 +394,8 @@ class Learner(Estimator, ABC):
         except ValueError as error:
             raise InputError(str(error)) from None
 
-    @property
-    def _labels_were_named(self) -> bool:
-        return self.label_names_ is not None
-
     def _named(self, P: Array, X: Any) -> Any:
-        if not self._labels_were_named:
+        if self.label_names_ is None:
             return P
         return frame_of(P, plain_names(self.label_names_), X)
 
