@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from sphinx.search.en import SearchEnglish
 
-#: Question words that say nothing about the subject.
+#: Question words without information about the subject.
 QUESTION_WORDS = """
 about also am any anything can could did do does enough find from get give given going got had has have how i instead
 its just like made make many may me more most much must my need needs one only our out should so some than them very

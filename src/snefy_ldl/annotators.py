@@ -91,8 +91,8 @@ class AnnotatorLDL(ModelWrapper):
     Every answer takes ``of=``, whose votes are meant:
 
     - ``"panel"``, the default: everybody who voted in the fit, each as often as they did;
-    - ``"latent"``: nobody's; the item's own label distribution;
-    - the name of an annotator, None for somebody new, or a list with one of these, or a list of names, per row;
+    - ``"latent"``: the item's own label distribution;
+    - the name of an annotator, None for a new annotator, or a list with one of these, or a list of names, per row;
     - facts, ``{"gender": "f", "age": 34}``: the mean over the annotators of whom these are true.
 
     The panel and the latent distribution are exact. Shares of other people are ``C_aᵀ ℓ``, times what the panel's model
@@ -627,7 +627,7 @@ class VoteShares:
     log_prob = log_prob_known = entropy = refuse
 
     def prob_zero(self) -> Tensor:
-        """Nobody's share of votes is exactly zero (N, L)."""
+        """No share of votes is exactly zero (N, L)."""
         return torch.zeros_like(self.mean)
 
 

@@ -156,7 +156,7 @@ class AutoLDL(ModelWrapper):
         if below is not None or between is not None:
             if counts is not None or weights:
                 raise InputError("limits of hidden parts go with label distributions, without counts and weights.")
-            choice = Choice("LogRatioLDL", "some parts lie within bounds, which only log-ratios learn from")
+            choice = Choice("LogRatioLDL", "some parts lie within bounds, which only log-ratios can use")
             return self._keep(logratio.fit(X, D, below=below, between=between), choice)
         if counts is not None:
             return self._keep(snefy.fit(X, counts=counts, **weights), Choice("SnefyLDL", "the labels are votes"))
@@ -186,9 +186,9 @@ class AutoLDL(ModelWrapper):
 
     @staticmethod
     def _settle(labels: Array) -> Choice | None:
-        """The choice where there is nothing to compare, in words; None where both are fitted."""
+        """The choice where there is nothing to compare, in words; None if both are fitted."""
         if np.isnan(labels).any():
-            return Choice("SnefyLDL", "some shares are unknown, which only the squared family learns from")
+            return Choice("SnefyLDL", "some shares are unknown, which only the squared family can use")
         zeros = float((labels <= 0.0).any(1).mean())
         if zeros > ZERO_ROWS:
             reason = f"{zeros:.0%} of the rows hold a share of zero, and log-ratios give zeros a probability"

@@ -364,7 +364,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         return np.log(self.mean_presence_) - np.log1p(-self.mean_presence_)
 
     def _combine_odds(self, sources: list[Array], n_rows: int) -> Array | None:
-        """Log odds of presence (N, L), from those of trees and network; None where no label may be absent."""
+        """Log odds of presence (N, L), from those of trees and network; None if no label may be absent."""
         if not hasattr(self, "mean_presence_"):
             return None
         base = self._base_odds

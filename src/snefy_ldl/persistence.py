@@ -1,7 +1,7 @@
 """Model folders, and the one registry of what reads and writes them; nothing in a folder is executed.
 
 A folder holds a JSON file and a safetensors file, written all or nothing. The JSON names the weights file and its
-checksum, and is renamed into place last: at whatever moment a crash comes, the folder holds the old model or the new
+checksum, and is renamed into place last: after a crash at any moment, the folder holds the old model or the new
 one. Both are checked by their checksums before anything is built from them.
 
 Every estimator has one ``pack(arrays)``, which returns plain JSON values and puts its arrays into a dict, and one
@@ -120,7 +120,7 @@ def load(folder: str | Path, backbone: Any = None, device: str | None = None, gu
 
 
 def unpack(kind: Any, config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -> Any:
-    """The model of a class that a folder holds; whatever is wrong with the folder is one error that names it."""
+    """The model of a class that a folder holds; any fault of the folder is one error that names it."""
     try:
         return kind.unpack(config, arrays, asked)
     except SnefyError as error:

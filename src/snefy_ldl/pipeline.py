@@ -237,7 +237,7 @@ def _skops() -> Any:
 
 
 def _transformer_bytes(steps: list[Any]) -> bytes | None:
-    """Fitted transformers as skops writes them; None where there are none."""
+    """Fitted transformers as skops writes them; None if there are none."""
     if not steps:
         return None
     io = _skops()

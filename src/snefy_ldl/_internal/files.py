@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: How often an operation is repeated if another process is in the way, and seconds in between.
 LOOKS, PAUSE = 10, 0.02
-#: Seconds after which a file that nobody changed belongs to no running writer.
+#: Seconds after which a unchanged file belongs to no running writer.
 STALE = 60.0
 #: Names of temporary files, by the name of the file they are to become.
 TEMPORARY = ".{}.????????.part"
@@ -84,7 +84,7 @@ def remove_stale(folder: Path, pattern: str, seconds: float = STALE) -> None:
     Args:
         folder: where they are.
         pattern: of their names.
-        seconds: for which nobody changed them.
+        seconds: since their last change.
     """
     for path in folder.glob(pattern):
         with contextlib.suppress(OSError):  # another process removes it, or is reading it

@@ -22,7 +22,7 @@ class Progress:
 
     Args:
         what: the work, one word.
-        total: its size, in whatever units; None if unknown.
+        total: its size, in any units; None if unknown.
         show: whether to show anything at all.
         completed: how much is done already.
 

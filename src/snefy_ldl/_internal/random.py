@@ -1,4 +1,4 @@
-"""Randomness: one seed out of whatever scikit-learn accepts as ``random_state``, and seeds derived from seeds."""
+"""Randomness: one seed from any ``random_state`` of scikit-learn, and seeds derived from seeds."""
 
 from __future__ import annotations
 

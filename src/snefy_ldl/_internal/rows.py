@@ -23,7 +23,7 @@ from snefy_ldl.errors import InputError
 
 
 class Items(list[Any]):
-    """A list whose every entry is one row, whatever it holds; also of tensors of unequal size.
+    """A list whose every entry is one row, of any content; also of tensors of unequal size.
 
     >>> count_rows(Items([torch.zeros(3, 5), torch.zeros(3, 7)]))
     2

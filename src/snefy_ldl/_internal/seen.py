@@ -1,4 +1,4 @@
-"""Which rows a model has learned from: a short fingerprint per row, so that nobody is misled by scores on them."""
+"""Which rows a model has learned from: a short fingerprint per row, so that scores on them are recognised."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def check_unseen(model: Any, X: Any, labels: Array) -> None:
 
 
 def _width(features: Any) -> int | None:
-    """Numbers per row; None where rows are not numbers, or are fetched one by one."""
+    """Numbers per row; None if rows are not numbers, or are fetched one by one."""
     if isinstance(features, (np.ndarray, Tensor)) or sp.issparse(features):
         if isinstance(features, np.ndarray) and features.dtype.kind not in "fiub":
             return None

@@ -215,7 +215,7 @@ class GammaSweep:
         left: first summand (rows, 1 or more, n), float64; a view whose numbers change between calls.
         right: second summand (rows, width, n), float64; likewise.
         values: takes log Γ less its linear part (rows, width, n), float64.
-        slopes: takes ψ (rows, width, n), or None where it is not needed.
+        slopes: takes ψ (rows, width, n), or None if it is not needed.
         dtype: of the slopes and of the small parts; float64 uses five terms of the series, float32 three.
 
     Example:

@@ -97,7 +97,7 @@ def _blas() -> ThreadpoolController:
 def one_blas_thread() -> AbstractContextManager[None]:
     """Let NumPy's matrix products use one thread, until the last of those who asked for it is done.
 
-    Many short products gain nothing from threads; on a machine that is busy, or in several threads of one's own, they
+    Many short products gain nothing from threads; on a machine that is busy, or in several threads of yours, they
     were ten times slower with them.
 
     Returns:

@@ -75,7 +75,7 @@ def as_float(values: Any, what: str) -> Array:
 
 
 def _without_percent(cells: NDArray[Any]) -> NDArray[Any]:
-    """Text such as 55.9% without its sign, of whatever shape."""
+    """Text such as 55.9% without its sign, of any shape."""
     plain = [cell.strip().removesuffix("%") if isinstance(cell, str) else cell for cell in cells.ravel()]
     return np.array(plain, dtype=object).reshape(cells.shape)
 
@@ -193,7 +193,7 @@ def check_names(X: Any, known: Any) -> None:
 
     Args:
         X: features in any container.
-        known: names of the columns at fit time, or None where they had none.
+        known: names of the columns at fit time, or None if they had none.
 
     Raises:
         InputError: where names are unseen, missing or in another order.
@@ -309,7 +309,7 @@ UNITS = {100.0: "percentages", 1000.0: "shares per mille", 1e6: "parts per milli
 REST_ROUNDING = 1e-9
 #: A float64 is exact for whole numbers up to 9e15; totals must stay below it, too.
 LARGEST_COUNT = 1e15
-#: Votes an item up to which shares are looked at as votes, and how far from a whole number of them they may be.
+#: Votes per item up to which shares are looked at as votes, and how far from a whole number of them they may be.
 MOST_SUGGESTED, SHARE_ROUNDING = 60, 1e-6
 
 
@@ -339,7 +339,7 @@ def align_labels(frame: Any, names: Sequence[Any] | None, what: str = "D") -> An
     Args:
         frame: One column per label: a frame of pandas, polars or Arrow; or a pandas Series, one row. Arrays, tensors
             and frames whose columns are not all named by text go by position.
-        names: Known labels in their order; None where they have no names, and then everything goes by position.
+        names: Known labels in their order; None if they have no names, and then everything goes by position.
         what: Name of the frame in messages.
 
     Returns:
@@ -509,7 +509,7 @@ def _note(words: str) -> None:
 
 
 def common_denominator(D: Array, most: int = MOST_SUGGESTED) -> int | None:
-    """Smallest m so that every share is a multiple of 1/m, as the shares of m votes are; None where there is none.
+    """Smallest m so that every share is a multiple of 1/m, as the shares of m votes are; None if there is none.
 
     Args:
         D: label distributions (N, L); NaN where unknown.

@@ -1,4 +1,4 @@
-"""Whether choosing rows will help: a look at the labelled rows and the pool before anybody is asked for labels."""
+"""Whether choosing rows will help: a look at the labelled rows and the pool before labelling."""
 
 from __future__ import annotations
 
@@ -154,10 +154,7 @@ def _redundancy(model: Any, labeled: Any, pool: Pool, random: np.random.RandomSt
 
 def _sentence(helps: bool, slope: float, foreseen: float, n_rows: int) -> str:
     if slope < LEAST_SLOPE:
-        return (
-            f"random is as good here: doubling the labels lowers the error by {max(slope, 0.0):.0%}, "
-            "whichever rows they are on."
-        )
+        return f"random is as good here: doubling the labels lowers the error by {max(slope, 0.0):.0%}, on any rows."
     if helps:
         return (
             'choosing rows should pay: use query("auto"). Doubling the labels lowers the error by '

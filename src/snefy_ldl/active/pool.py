@@ -36,7 +36,7 @@ class Pool:
         source: rows (array, memory-mapped array, DataFrame, sparse matrix, tensors), the path of a Parquet, CSV or TSV
             file, or a function that returns an iterator of blocks of rows.
         columns: columns of a file to read, in this order; all by default.
-        block_rows: rows a block of a file or array has at most.
+        block_rows: most rows per block of a file or array.
         verbose: True shows a progress bar, False none, None only for long pools on a terminal.
 
     Attributes:

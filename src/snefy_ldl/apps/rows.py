@@ -187,7 +187,7 @@ def table_groups(model: SnefyLDL, table: Any) -> Any:
         table: a DataFrame.
 
     Returns:
-        A DataFrame with one column per level, None where the table lacks it; None where it has no such column.
+        A DataFrame with one column per level, None if the table lacks it; None if it has no such column.
     """
     levels = group_levels(model)
     if not set(levels) & set(table.columns):

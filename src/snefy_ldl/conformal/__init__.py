@@ -5,7 +5,7 @@ fit, ``conformalize`` on rows the model has not seen, ``predict_interval``; anot
 :class:`~sklearn.exceptions.NotFittedError`. The model is never changed.
 
 - :class:`ConformalIntervals`: an interval for each label's share.
-- :class:`NewGroupIntervals`: intervals for rows of groups that nobody has seen.
+- :class:`NewGroupIntervals`: intervals for rows of new groups.
 - :class:`ConformalRegion`: a set of whole label distributions.
 - :class:`LabelScore`, :class:`RegionScore`: what a conformity score is; write your own in one file.
 - :class:`Groups`, :class:`Splines`: what coverage may be conditioned on.

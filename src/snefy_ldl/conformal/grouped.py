@@ -1,4 +1,4 @@
-"""Conformal intervals for rows of groups that nobody has seen.
+"""Conformal intervals for rows of new groups.
 
 Rows of one group are alike, so a row of a new group is not exchangeable with calibration rows: pooled intervals are too
 narrow for it. Groups are exchangeable. With K calibration groups of ``n_k`` rows, every row weighs ``1/n_k`` and the

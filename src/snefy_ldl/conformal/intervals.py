@@ -160,7 +160,7 @@ class ConformalIntervals(Conformalized):
 
         Args:
             X: Features of the calibration rows; with ``cv``, all rows there are.
-            D: Their label distributions (N, L); None where X is a data set of (x, shares).
+            D: Their label distributions (N, L); None if X is a data set of (x, shares).
             groups: Group of each row (N,): the guarantee then holds within every group (Mondrian).
             sample_weight: For covariate shift, likelihood ratios ``dP_new(x)/dP_calibration(x)`` up to a factor: an
                 array (N,), or a function of X that will also serve new rows (Tibshirani et al., 2019).
@@ -219,7 +219,7 @@ class ConformalIntervals(Conformalized):
             )
 
     def _factors(self, X: Any) -> Array | None:
-        """How much wider than those of typical rows the intervals of these rows are, (N,); None where they are not."""
+        """How much wider than those of typical rows the intervals of these rows are, (N,); None if they are not."""
         if not self._score.widens or self._outlyingness is None:
             return None
         return self._outlyingness.factors(X.X if isinstance(X, PredictedRows) else X, self.model)

@@ -119,7 +119,7 @@ def predicted_features(X: Any, model: Any) -> Array:
 
 
 def _numbers_of(X: Any, model: Any) -> Array | None:
-    """Features (N, d) as the model is fed with them; None where they are no table of numbers."""
+    """Features (N, d) as the model is fed with them; None if they are no table of numbers."""
     columns = getattr(model, "columns_", None)
     if getattr(model, "backbone", None) is not None or hasattr(X, "tocsr"):
         return None

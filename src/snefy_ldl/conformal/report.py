@@ -143,7 +143,7 @@ def coverage_report(
 
 
 def _joint_calibration(model: Any, X: Any, D: Array) -> JointCalibration | None:
-    """The test of joint calibration on at most :data:`JOINT_ROWS` rows, evenly spaced; None where there is no map."""
+    """The test of joint calibration on at most :data:`JOINT_ROWS` rows, evenly spaced; None if there is no map."""
     if not hasattr(model, "predict_dist") or len(D) < FEWEST_ROWS:
         return None
     _, dist = next(dist_blocks(model, take_rows(X, np.zeros(1, dtype=np.intp))))

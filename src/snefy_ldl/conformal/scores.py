@@ -304,7 +304,7 @@ class RegionScore(Score):
 
         Args:
             dist: Predicted distributions, batch (b,), event (L,).
-            n_draws: Draws a row, for scores that use draws.
+            n_draws: Draws per row, for scores that use draws.
             seeds: Source of their seeds.
 
         Returns:
@@ -318,7 +318,7 @@ class RegionScore(Score):
 
         Args:
             dist: Predicted distributions, batch (b,), event (L,); also kept as ``self.dist``.
-            n_draws: Draws a row, for scores that use draws.
+            n_draws: Draws per row, for scores that use draws.
             seeds: Source of their seeds.
         """
 
@@ -493,7 +493,7 @@ class AbsoluteScore(BandScore):
 class BetaScore(LabelScore):
     """``s = -log P(|Y - E[ℓ]| >= |ℓ - E[ℓ]|)``, Y of the Beta distribution with the mean and variance of the share.
 
-    The interval ``E[ℓ] ± r`` has the same probability under every row's Beta distribution, whatever its shape:
+    The interval ``E[ℓ] ± r`` has the same probability under every row's Beta distribution, of any shape:
     "chebyshev", which takes the same number of standard deviations, has more if the distribution is concentrated near 0
     than if it is broad. A hundredth of the distribution is given a heavy tail, ``v / (v + r²)``, so that scores stay
     finite, in the order of "chebyshev", if the Beta distribution leaves nothing. Needs ``mean`` and ``variance`` only.

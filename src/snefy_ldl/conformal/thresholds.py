@@ -79,7 +79,7 @@ class SortedScores:
 
     Args:
         scores: Each column in ascending order, (n, C, S).
-        cumulative: Running sums of the weights in that order, (n, C, S); None where all rows weigh the same.
+        cumulative: Running sums of the weights in that order, (n, C, S); None if all rows weigh the same.
     """
 
     scores: Array  # (n, C, S)
@@ -170,7 +170,7 @@ class Calibration:
 
     @property
     def _empty(self) -> SortedScores:
-        """The scores that serve a group nobody has seen: none."""
+        """The scores that serve a new group: none."""
         nothing = self.scores[:0]
         return SortedScores(nothing, None if self.weights is None else np.zeros(nothing.shape))
 

@@ -125,7 +125,7 @@ class TableEncoder:
         Args:
             table: A DataFrame of pandas or polars, or an array with NaN if a cell is missing (N, c).
             words: "auto", or a dict from names of columns to what they are: "number", "category", "date", "id",
-                "drop", or "feature" for whatever it is as long as it names no row.
+                "drop", or "feature" for a column of any kind that names no row.
             keep_constant: Whether columns that hold one value only are kept: more rows will come.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Whatever people hold for their own network: images, texts, graphs, data sets and loaders, a batch at a time.
+"""Inputs for your own network: images, texts, graphs, data sets and loaders, a batch at a time.
 
 Tensors and arrays that fit on the device go there whole, and a batch is a look-up. Everything else stays where it is:
 :class:`Objects` fetches the rows of a batch when it is their turn and makes one batch of them.
@@ -153,7 +153,7 @@ def open_rows(X: Any, collate: Collate | None = None, n_labels: int | None = Non
     Args:
         X: arrays or tensors of any rank, nested batches, lists of objects, graphs, texts, a map-style data set or a
             loader of one.
-        collate: makes a batch of a list of rows; lists are then rows whatever they hold.
+        collate: makes a batch of a list of rows; lists are then rows of any content.
         n_labels: L, by which labelled data sets are recognised; None: rows are x.
         workers: processes that fetch batches ahead.
 
@@ -233,7 +233,7 @@ def is_labelled(row: Any, n_labels: int) -> bool:
 
 
 def split_labels(X: Any, D: Any = None, counts: Any = None) -> tuple[Any, Any, Any]:
-    """Labels out of a data set of pairs; whatever else X is, all three come back as they are.
+    """Labels out of a data set of pairs; for any other X, all three come back as they are.
 
     Args:
         X: what ``fit`` was given.

@@ -98,7 +98,7 @@ def read_shares(
         names: Of the L columns.
         rows: Numbers of the rows as a person counts them (N,); 1, 2, ... by default.
         form: "shares" or "counts" if the user chose; "auto" looks at the sums.
-        normalize: Whether each row is to be divided by its sum, whatever that is.
+        normalize: Whether each row is to be divided by its sum.
         prefer_counts: How to read whole numbers that are shares as well as votes: ones and zeros, hundreds.
 
     Returns:

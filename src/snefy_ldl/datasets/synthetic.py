@@ -128,7 +128,7 @@ class TrueConditional:
 
         Args:
             X: Features (N, d).
-            n: Draws a row.
+            n: Draws per row.
             random_state: Seed or numpy Generator; None draws afresh each time.
 
         Returns:

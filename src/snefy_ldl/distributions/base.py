@@ -236,7 +236,7 @@ class SimplexDistribution(Distribution):
     Attributes:
         rows: as above.
         dtype: as above.
-        label_names: names of the labels, which then serve like their numbers; None if nobody gave any.
+        label_names: names of the labels, which then serve like their numbers; None without names.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012 - torch's own spelling
@@ -922,7 +922,7 @@ class SimplexDistribution(Distribution):
         ``P(k|x) = (|k|! / Π k_r!) E[Π ℓ_r^{k_r}|x]``.
 
         Args:
-            counts: votes per label (*batch, L); zeros where nobody voted, NaN where a label was not on offer: the votes
+            counts: votes per label (*batch, L); zeros without votes, NaN where a label was not on offer: the votes
                 are then among the others.
 
         Returns:
@@ -944,7 +944,7 @@ class SimplexDistribution(Distribution):
         """The distribution of ℓ after also seeing votes k: ``p(ℓ) Π ℓ_r^{k_r}``, normalised.
 
         Args:
-            counts: votes per label (*batch, L); zeros where nobody voted.
+            counts: votes per label (*batch, L); zeros without votes.
 
         Returns:
             A distribution with the same batch.

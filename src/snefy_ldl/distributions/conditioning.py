@@ -171,7 +171,7 @@ class Conditioned:
     Args:
         dist: the whole distribution.
         rest: distribution of the other labels' proportions, or of the totals of groups with known proportions.
-        places: label of ``rest`` that each share is a multiple of (L,); None where it is known.
+        places: label of ``rest`` that each share is a multiple of (L,); None if it is known.
         scale: by how much each share is multiplied (*batch, L).
         known: the known shares (*batch, L).
         log_prob_known: log density of what is known (*batch,).

@@ -88,7 +88,7 @@ def label_table(value: Any, names: Any, n_labels: int, device: torch.device, wha
     if not isinstance(value, Tensor) or value.is_sparse:
         value = torch.as_tensor(as_float(value, what), device=device)
     if value.shape[-1:] != (n_labels,) or value.is_complex():
-        raise InputError(f"{what} must hold {n_labels} real numbers a row; got shape {tuple(value.shape)}.")
+        raise InputError(f"{what} must hold {n_labels} real numbers per row; got shape {tuple(value.shape)}.")
     return value
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Rows predicted in all, over the columns: what bounds the time.
 MOST_PREDICTIONS = 8000
-#: Fewest rows per column, whatever that costs.
+#: Fewest rows per column, at any cost.
 FEWEST_ROWS = 60
 #: What is observed: label distributions (b, L), and numbers of votes (b, L) where there are some.
 Observed = tuple[Array, Array | None]
@@ -140,7 +140,7 @@ def permutation_importance(
         counts: Numbers of votes (N, L) instead.
         by: "likelihood", or a measure of :data:`snefy_ldl.metrics.MEASURES` such as "kl_divergence".
         random_state: Seed of the shuffles, and of the choice of rows where there are many.
-        groups: Of the rows, as ``fit`` took them; None where they are not known. Rows keep their groups, and standard
+        groups: Of the rows, as ``fit`` took them; None if they are not known. Rows keep their groups, and standard
             errors are those of whole groups.
 
     Returns:

@@ -27,10 +27,10 @@ class Quantity:
         words: what they are, for an axis.
         labels: one name per number (Q).
         values: distribution of b rows -> (b, Q).
-        quantiles: distribution and levels (A,) -> (b, Q, A), how the thing itself varies; None where nothing varies.
+        quantiles: distribution and levels (A,) -> (b, Q, A), how the thing itself varies; None if nothing varies.
         bounds: smallest and largest value there can be.
         is_share: whether it is a share or a probability, which people read in percentage points.
-        observe: the same of observed label distributions, (N, L) -> (N, Q), NaN where it is not known; None where it
+        observe: the same of observed label distributions, (N, L) -> (N, Q), NaN where it is not known; None if it
             is not observed.
 
     Example:

@@ -113,7 +113,7 @@ class Design:
             X: Columns as numbers, (N, d); NaN is a gap.
 
         Returns:
-            The design; None where even straight lines are too many.
+            The design; None if even straight lines are too many.
         """
         n, d = X.shape
         mean, scale = np.nanmean(X, axis=0), np.nanstd(X, axis=0)
@@ -170,7 +170,7 @@ class Regression:
         observed: the observed labels, (N, Q); rows with NaN are left out.
 
     Attributes:
-        design: the functions; None where the columns are too many for the rows.
+        design: the functions; None if the columns are too many for the rows.
 
     References:
         Bell & McCaffrey, Bias reduction in standard errors for linear regression with multi-stage samples, Survey

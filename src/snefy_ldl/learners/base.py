@@ -403,7 +403,7 @@ class Learner(Estimator, ABC):
         """What no fit leaves behind in what was read from a file.
 
         Returns:
-            A few words that begin with the entry's name; None where nothing is wrong.
+            A few words that begin with the entry's name; None if nothing is wrong.
         """
         for name, most in (("n_features_in_", MOST_FEATURES), ("n_labels_", MOST_LABELS)):
             value = getattr(self, name, None)
@@ -430,7 +430,7 @@ class Learner(Estimator, ABC):
         return self._find_damage()
 
     def find_silence(self) -> str | None:
-        """Why a learner that was read from a file does not answer, in words; None where it does."""
+        """Why a learner that was read from a file does not answer, in words; None if it does."""
         try:
             answer = self._predict_array(np.zeros((1, self._width)))
         except InputError:  # an answer, too: some learners predict only the rows they were fitted to

@@ -1,4 +1,4 @@
-"""A ready test for a learner of one's own: does it keep the contract that ``compare`` and the ensembles rely on?"""
+"""A ready test for your own learner: does it keep the contract that ``compare`` and the ensembles rely on?"""
 
 from __future__ import annotations
 

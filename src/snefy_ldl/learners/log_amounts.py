@@ -2,7 +2,7 @@
 
 Amounts ``g`` are log-normal, and a row shows the closure of those that are there, its support S. For an orthonormal
 basis H of the contrasts on S, ``Hᵀ log ℓ_S`` is a linear map of ``log g``; so a covariance of all labels (L, L), whose
-rows sum to zero, is learned from whatever contrasts the rows show.
+rows sum to zero, is fitted to the contrasts that the rows show.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Frames:
     Args:
         point: ``Qᵀ r`` (N, Q).
         square: ``‖r‖²`` (N,).
-        inner: ``QᵀQ`` (N, Q, Q); None where every label is always there and it is one.
+        inner: ``QᵀQ`` (N, Q, Q); None if every label is always there and it is one.
         log_det: of the map from contrasts to r (N,).
         size: p (N,).
     """

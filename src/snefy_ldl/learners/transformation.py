@@ -15,7 +15,7 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.learners.linear import ScaledLearner, principal_axes
 
-#: A label nobody uses still has this weight, in rows, so that its mean and variance exist.
+#: An unused label still has this weight, in rows, so that its mean and variance exist.
 _PHANTOM_ROWS = 1e-6
 #: Smoothing of PT-Bayes and penalty of PT-SVM, as multiples of the penalty that suits a softmax-linear model.
 _SMOOTHING_PER_L2, _MARGIN_PER_L2 = 3.0, 25.0

@@ -2,7 +2,7 @@
 
 Every backbone holds K members and maps a batch for each of them to features (K, B, width), so that one computation
 trains them all. Features are scaled in one of two ways: ``"unit"`` is ``(x - μ) / sd``, each column by its own standard
-deviation, whatever its units; ``"pooled"`` is ``(x - μ) / √(sd² + g²)``, g² the mean of all columns' variances: columns
+deviation, in any units; ``"pooled"`` is ``(x - μ) / √(sd² + g²)``, g² the mean of all columns' variances: columns
 with a tiny standard deviation stay small, which is right if the columns share a unit and wrong if they do not. Both are
 clipped, so that one far row or one nearly constant column cannot wreck a model.
 """
@@ -196,7 +196,7 @@ class CustomBackbone(nn.Module):
         example: a batch of a few rows, the source of the three below; None if they are known, as for a saved model.
         width: of the features that come out.
         reads: what it was fitted on, in words, for messages.
-        row: shape and type of one row, where a batch is one tensor; None where it is anything else.
+        row: shape and type of one row, where a batch is one tensor; None if it is anything else.
 
     Attributes:
         settings: how they train.

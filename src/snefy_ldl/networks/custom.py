@@ -124,7 +124,7 @@ BackboneLike = nn.Module | Callable[[], nn.Module] | Backbone
 
 
 def call_module(module: nn.Module, batch: Any) -> Tensor:
-    """Features of a batch, whatever form the batch and the module's answer have.
+    """Features of a batch, for all forms of batches and of the module's answers.
 
     Args:
         module: the user's.

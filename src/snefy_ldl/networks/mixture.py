@@ -59,7 +59,7 @@ class Rows:
         log_det: of the whitening (N,).
         shares: label distributions (N, L).
         centre: log-amounts that guides predict (N, L).
-        there: which labels are there (N, L); None where all are, always.
+        there: which labels are there (N, L); None if all are, always.
         odds: log odds that they are (N, L), or None.
     """
 

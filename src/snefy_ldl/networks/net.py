@@ -184,7 +184,7 @@ class SnefyNet(nn.Module):
 
         Args:
             log_p: of the networks alone (K, B).
-            background: of the background (K, B), or None where it has no part.
+            background: of the background (K, B), or None if it has no part.
 
         Returns:
             (K, B).
@@ -219,7 +219,7 @@ class SnefyNet(nn.Module):
 
     def _shared_parts(self) -> SharedParts:
         """What the densities of all rows share; a background is one more neuron, alone in its own readout row."""
-        # copies: parameters that are float64 already would change under a distribution that somebody holds
+        # copies: parameters that are float64 already would change under a distribution that is still in use
         exponents, readout = self.exponents.double().clone(), self.readout.double().clone()
         log_kernel, root = unit_kernel(exponents)
         if not self.has_background:

@@ -51,14 +51,14 @@ class TrainingData:
     """Rows to train on.
 
     Args:
-        X: features (N, d); with a backbone, whatever it takes, a data set of pairs (x, labels) too.
+        X: features (N, d); with a backbone, its inputs, or a data set of pairs (x, labels).
         D: label distributions (N, L), or None; NaN where a share is not known.
         counts: votes (N, L) or :class:`~snefy_ldl.votes.PartialCounts`, or None.
         sample_weight: row weights (N,), or None.
         custom: the backbone that takes X as it is, or None (or False) where features are a table.
         columns: an encoder that was learned before, or the user's kinds of some columns; "auto" fits one.
         keep_constant: whether columns that hold one value only are kept: more rows will come.
-        groups: the group of each row (N,), or one column per level (N, k); None where rows do not come in groups.
+        groups: the group of each row (N,), or one column per level (N, k); None if rows do not come in groups.
         blocks: a number per row (N,): rows of one block never part in validation splits and folds; None for no blocks.
 
     Attributes:
@@ -70,8 +70,8 @@ class TrainingData:
         are_counts: whether they are votes.
         partial: the votes that name sets of labels, or None.
         has_gaps: whether some shares are unknown.
-        label_names: names of the labels, or None where they had none.
-        feature_names: names of the features, or None where they had none.
+        label_names: names of the labels, or None if they had none.
+        feature_names: names of the features, or None if they had none.
         weights: row weights (N,) with mean one, or None.
         groups: of the rows (:class:`snefy_ldl.datasets.grouping.Groups`), or None.
         blocks: a number per row (N,), or None.
@@ -214,13 +214,13 @@ def _encode(X: Any, columns: TableEncoder | None, warn: bool) -> Any:
 
 
 def _count_labels(labels: Any) -> int | None:
-    """L of labels that are not checked yet, None where they are no table."""
+    """L of labels that are not checked yet, None if they are no table."""
     shape = np.shape(labels.counts if isinstance(labels, PartialCounts) else labels)
     return int(shape[1]) if len(shape) == 2 else None
 
 
 def _tell_gaps(D: Any) -> None:
-    """Unknown shares are welcome, but nobody should have them without knowing."""
+    """Unknown shares are welcome, but the user is warned of them."""
     gaps = np.isnan(as_float(D, "D"))
     rows = int(gaps.any(axis=1).sum())
     if rows:

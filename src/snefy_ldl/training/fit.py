@@ -42,16 +42,16 @@ class FittedModel:
         label_names: of the L labels.
         labels_were_named: whether those came with the labels, so that predictions carry them.
         n_features: d; None with a custom backbone.
-        feature_names: of the d features, or None where they had none.
+        feature_names: of the d features, or None if they had none.
         optimizer: where ``partial_fit`` continues.
         inputs: what the network sees: the features, the guides' predictions, or both.
-        guides: the fitted guides, or None where the network does not see any.
+        guides: the fitted guides, or None if the network does not see any.
         columns: what makes features of the columns of a table, or None.
         held_log_prob: log likelihood of every row by the members that did not learn from it (N,), NaN where all did;
-            None where no rows were held back.
+            None if no rows were held back.
         candidates: one record for each candidate: ``name`` in words, ``log_likelihood`` (mean over its validation
             rows), ``epochs``, ``networks``, ``seconds`` and ``outcome``: "kept", "not chosen" or "failed".
-        seen: fingerprints of the training rows; None where features are not numbers, or an old file has none.
+        seen: fingerprints of the training rows; None if features are not numbers, or an old file has none.
     """
 
     net: SnefyNet

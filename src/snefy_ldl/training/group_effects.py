@@ -163,7 +163,7 @@ def fit_mixed_model(residuals: Array, codes: Index, n_groups: int, seed: int = 0
         seed: of shuffled rows, by which it is seen how much groups differ by chance.
 
     Returns:
-        The model, or None where groups do not differ by more than chance, or are too few.
+        The model, or None if groups do not differ by more than chance, or are too few.
     """
     if (np.bincount(codes[codes >= 0], minlength=1) >= 2).sum() < LEAST_GROUPS:
         return None
@@ -280,7 +280,7 @@ class GroupEffects:
         mix: weights of those learners (B,).
         pull: part of the prediction that is mixed into shares before their logarithm, so that a zero has one.
         log_centre: logarithm of what shares are divided by before they are compared with the learners (L,), or None.
-        guides: point learners that see the effects and the features, for rows of known groups; None where the
+        guides: point learners that see the effects and the features, for rows of known groups; None if the
             network has no guides.
         default: code of the group of rows that come without one, after :meth:`~snefy_ldl.GroupedLDL.adapt`.
     """
@@ -522,7 +522,7 @@ def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
         floor: to which guides' predictions are lifted.
 
     Returns:
-        One of the reasons above, or None where effects are to be fitted.
+        One of the reasons above, or None if effects are to be fitted.
     """
     groups, D, seed = _groups_of(task).take(task.rows), labels[task.rows], task.seed_of(19)
     scout = TreesLDL(n_trees=SCOUT_TREES, max_features="sqrt", random_state=seed % 2**31)
@@ -554,7 +554,7 @@ def measure_effects(task: Task, guided: GuideTable, known: bool = True) -> tuple
 
     Returns:
         The effects, what the network sees of each row's group by other rows (n, q + 1), and predictions of the rows by
-        learners that see the effects (n, B L), or None; None where groups do not differ by more than chance.
+        learners that see the effects (n, B L), or None; None if groups do not differ by more than chance.
     """
     groups, table, labels = _groups_of(task).take(task.rows), guided.table[task.rows], guided.labels[task.rows]
     pull, mix = _pull_of(labels), best_weights(table, labels)
@@ -615,7 +615,7 @@ def _train(
     inputs = [np.hstack([before, unknown]), np.hstack([seen, columns])]
     shifted = _shifted_labels(task, effects)
     ways = inputs if shifted is None else [*inputs, inputs[0]]
-    # a row is held back in all ways, whatever its group: known groups are those that the network learns from
+    # a row of any group is held back in all ways: known groups are those that the network learns from
     shown = task.data.take(np.tile(rows, len(ways))).with_features(np.vstack(ways))
     shown.groups, shown.blocks = None, np.tile(np.arange(n), len(ways))
     if shifted is not None:
@@ -689,7 +689,7 @@ def widen(net: SnefyNet, columns: Array) -> SnefyNet:
         columns: some rows of the further inputs (N, q).
 
     Returns:
-        The net; whatever the further inputs are, its distributions are those of ``net``.
+        The net; for any further inputs, its distributions are those of ``net``.
     """
     net, scaler = copy.deepcopy(net), net.backbone.scaler
     scale, centre = np.maximum(columns.std(0), 0.05), columns.mean(0)

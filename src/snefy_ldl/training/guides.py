@@ -91,7 +91,7 @@ def fit_guides(
         rows: the rows that may be seen; the others are predicted too.
         floor: predicted shares are lifted here before the logarithm.
         seed: of folds and samples.
-        groups: of all rows (N,); a row is then predicted without having seen any row of its group. None where rows do
+        groups: of all rows (N,); a row is then predicted without having seen any row of its group. None if rows do
             not come in groups.
 
     Returns:

@@ -460,7 +460,7 @@ class Series(NamedTuple):
     """``log (β)_m - log Γ(m)`` for some numbers of votes m on one interval, as a sum of few functions of β.
 
     Without its first factor, ``(β)_m`` has poles at ``β = -1, -2, ...``: as a function of ``log(1 + β)`` its logarithm
-    is analytic up to ``± iπ`` from the real line, whatever m. A Chebyshev series on an interval of half length ``half``
+    is analytic up to ``± iπ`` from the real line, for any m. A Chebyshev series on an interval of half length ``half``
     therefore converges like ``ρ^-g`` with ``ρ = π/half + √(1 + π²/half²)``: about twenty terms are all that float32 can
     hold, and forty all that float64 can.
     Series of different m are so alike that a singular value decomposition leaves about ten functions of β; for up

@@ -232,7 +232,7 @@ def prepare(spec: CandidateSpec, task: Task, guided: GuideTable | None = None) -
     Args:
         spec: the candidate.
         task: the model.
-        guided: the task's guides; None where the candidate sees features alone.
+        guided: the task's guides; None if the candidate sees features alone.
 
     Returns:
         The problem.

@@ -54,7 +54,7 @@ class Annotators:
         guess_strength: by how many votes an annotator's own guesses are shrunk to them (A,).
         agreed: of each annotator's votes, how many others on the same items agree with, and out of how many (A, 2).
         item_mean: mean label distribution of the items (L,).
-        facts: a list of A values for each fact, or none; None where a value is not known.
+        facts: a list of A values for each fact, or none; None if a value is not known.
         votes_per_item: median of the fit.
 
     Example:
@@ -118,10 +118,10 @@ class Annotators:
         return (1.0 - spam) * _rows_to_one(careful) + spam * _rows_to_one(guesses)[:, None, :]
 
     def matrix(self, annotator: Any) -> Array:
-        """The expected confusion matrix of one annotator, or of somebody new.
+        """The expected confusion matrix of one annotator, or of a new one.
 
         Args:
-            annotator: a name; None for somebody new; facts such as ``{"age": "50+"}`` for the people of whom these are
+            annotator: a name; None for a new one; facts such as ``{"age": "50+"}`` for the people of whom these are
                 true; a list of names for the average of these people.
 
         Returns:
@@ -146,12 +146,12 @@ class Annotators:
             The index into ``names``.
 
         Raises:
-            InputError: nobody has this name.
+            InputError: no annotator has this name.
         """
         if annotator not in self:
             known = shorten([str(name) for name in self.names], 5)
             raise InputError(
-                f"annotator {annotator!r} did not vote in the fit, whose annotators are {known}; None is somebody new."
+                f"annotator {annotator!r} did not vote in the fit, whose annotators are {known}; None is a new one."
             )
         return self._numbers.get(annotator, self._numbers.get(str(annotator), -1))
 
@@ -247,7 +247,7 @@ class Annotators:
             Their numbers.
 
         Raises:
-            InputError: a fact is not known, or true of nobody.
+            InputError: a fact is unknown, or true of no annotator.
         """
         inside = np.ones(len(self), dtype=bool)
         for fact, value in facts.items():
@@ -429,7 +429,7 @@ def bin_numbers(column: Sequence[Any]) -> list[Any]:
     """Values of a fact: numbers with many values in up to four bins of about as many people, all else as it is.
 
     Args:
-        column: one value per annotator, None where it is not known.
+        column: one value per annotator, None if it is not known.
 
     Returns:
         As many values; the name of a bin is its range, such as "18 to 26".

@@ -334,8 +334,8 @@ def test_annotators_are_printed_and_written(people: Path, folder: Path, tmp_path
 def test_the_panel_is_the_default_and_of_names_others(people: Path, tmp_path: Path) -> None:
     model, items = load(people / "model"), pd.read_csv(people / "items.csv")
     X, name = items.drop(columns="item"), pd.read_csv(people / "facts.csv")["annotator"][0]
-    whoms = {"": "panel", "latent": "latent", str(name): str(name), "age=old": {"age": "old"}}
-    for text, of in whoms.items():
+    askings = {"": "panel", "latent": "latent", str(name): str(name), "age=old": {"age": "old"}}
+    for text, of in askings.items():
         words = ("--of", text) if text else ()
         succeed("predict", people / "model", people / "items.csv", "--out", tmp_path / "out.csv", *words)
         written = pd.read_csv(tmp_path / "out.csv").to_numpy()

@@ -284,7 +284,7 @@ def split(columns: str | None) -> list[str]:
     """Names between commas.
 
     Args:
-        columns: The option's text, or None where it was not given.
+        columns: The option's text, or None if it was not given.
 
     Returns:
         The names without blanks; none for None.
@@ -396,7 +396,7 @@ def not_an_input(option: str, out: Path, *inputs: Path | None) -> None:
         inputs: Files to be read; None for one that is not given.
 
     Raises:
-        InputError: They are the same file, whatever their names.
+        InputError: They are the same file, also under two names.
     """
     for file in inputs:
         both = file is not None and out.exists() and file.exists()

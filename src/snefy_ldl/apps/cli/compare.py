@@ -1,4 +1,4 @@
-"""The command ``compare``: learners side by side on one's own tables."""
+"""The command ``compare``: learners on the same folds of your tables."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ def _labels_differ(rows: Labelled, remark: str) -> bool:
 
 
 def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str) -> Any:
-    """Single votes if annotators are modelled; None where only the numbers of votes matter."""
+    """Single votes if annotators are modelled; None if only the numbers of votes matter."""
     from snefy_ldl.datasets.vote_table import read_vote_cells
     from snefy_ldl.votes.tables import Votes
 

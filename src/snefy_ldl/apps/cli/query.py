@@ -156,7 +156,7 @@ class _Columns:
     """What the columns of a pool are for.
 
     Args:
-        key: The one that names the rows, or None where they go by number.
+        key: The one that names the rows, or None if they go by number.
         features: Those the model sees.
         kept: Those that are copied.
         groups: Those of the groups of the model.

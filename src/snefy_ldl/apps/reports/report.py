@@ -51,7 +51,7 @@ LEVEL, LEVELS = 0.9, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 FEWEST_ROWS, FEWEST_CALIBRATED, FEWEST_IN_GROUP = 10, 40, 10
 #: Parts into which the judged rows are cut if there are no others to learn from.
 FOLDS = 5
-#: Confidence level of paired intervals, and the chance that a group is called worse by luck, over all groups together.
+#: Confidence level of paired intervals, and the probability of a false alarm about a group, over all groups together.
 PAIRED_LEVEL, FALSE_ALARM = 0.95, 0.05
 #: Most values of a column that make a group each; columns of more are cut into quarters.
 MOST_VALUES = 8

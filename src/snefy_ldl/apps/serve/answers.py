@@ -32,7 +32,7 @@ class Asked:
         served: the model when the request arrived; reloading does not affect it.
         X: features as the model takes them, a table or an array (N, d).
         limits: of the service.
-        deadline: when nobody waits for the answer any more, on the clock of ``time.monotonic``.
+        deadline: when no client waits for the answer any more, on the clock of ``time.monotonic``.
     """
 
     served: ServedModel

@@ -135,7 +135,7 @@ class ModelStore:
                 self._models[name] = load_served(present.folder, name)
                 replaced.append(name)
                 _log.info("model %s loaded again, version %s", name, self._models[name].version)
-            except Exception as error:  # whatever a damaged folder raises, the model in memory stays
+            except Exception as error:  # any error of a damaged folder: the model in memory stays
                 _log.warning("model %s stays at version %s: %.300s", name, present.version, error)
         return replaced
 

@@ -107,7 +107,7 @@ class TestSet:
         groups: Of the rows, or None.
     """
 
-    __test__ = False  # no test class, whatever its name suggests
+    __test__ = False  # no test class, despite its name
 
     name: str
     X: Any

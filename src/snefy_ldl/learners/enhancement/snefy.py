@@ -140,7 +140,7 @@ def condition_rows(
         relevant: Sets of labels, (N, L).
         log_density: Of the rows' distributions at points.
         pool: Draws to permute.
-        n: Draws a set.
+        n: Draws per set.
         random: Source of randomness.
 
     Returns:
@@ -224,7 +224,7 @@ class SnefyEnhancer(Enhancer):
         threshold: ``T``, as the logical labels were made or are meant; None uses the order alone, without information
             about how far apart shares are.
         n_rounds: Rounds of expectation maximisation.
-        n_draws: Draws a set of labels.
+        n_draws: Draws per set of labels.
         density_params: Settings of the :class:`SnefyLDL`; quick ones by default.
         random_state: Seeds draws and networks.
 
