@@ -49,7 +49,6 @@ from snefy_ldl.learners.log_amounts import (
     stack_guides,
 )
 from snefy_ldl.learners.ratio_guides import (
-    NET_HIDDEN,
     Forest,
     GuideNet,
     Ridge,
@@ -58,7 +57,7 @@ from snefy_ldl.learners.ratio_guides import (
     share_loss,
 )
 from snefy_ldl.learners.trees import TreesLDL
-from snefy_ldl.networks.mixture import N_HIDDEN, N_PATTERNS, MixtureNet, Rows, Trained, train
+from snefy_ldl.networks.mixture import MixtureNet, Rows, Trained, train
 from snefy_ldl.prediction import DistributionPredictor
 
 #: Folds of the cross-fitting, and so members of the density.
@@ -567,50 +566,6 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
     def stored(self) -> dict[str, Any]:
         """What a file holds: all but the validation rows' densities."""
         return {name: value for name, value in super().stored().items() if name != "validation_log_prob_"}
-
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        n_members, n_axes = (
-            len(np.atleast_1d(getattr(self, "net_centres_", []))),
-            int(getattr(self, "net_centres_", np.zeros((1, 1, 1))).shape[-1]),
-        )
-        n_folds = len(np.atleast_1d(getattr(self, "network_hidden_", [])))
-        n_ratios, n_labels = self.n_labels_ - 1, self.n_labels_
-        n_guides, zeros = len(self.guide_names_), hasattr(self, "mean_presence_")
-        n_guides += int(zeros and "trees" in self.guide_names_)
-        width = n_ratios + n_labels * zeros if n_guides else 1
-        n_scales = 1 if zeros else n_axes
-        n_out = n_scales + n_axes + self.n_components + n_labels * zeros
-        n_turned = 0 if zeros else n_axes
-        shapes: dict[str, tuple[int, ...]] = {
-            "centre_": (n_labels,),
-            "feature_mean_": (self._width,),
-            "guide_weights_": (n_guides,),
-            "guide_centres_": (n_guides, n_labels),
-            "back_": (n_ratios, n_ratios),
-            "input_mean_": (width,),
-            "input_scale_": (width,),
-            "net_hidden_": (n_members, width, N_HIDDEN),
-            "net_hidden_bias_": (n_members, 1, N_HIDDEN),
-            "net_out_": (n_members, N_HIDDEN, n_out),
-            "net_out_bias_": (n_members, 1, n_out),
-            "net_centres_": (n_members, self.n_components, n_axes),
-            "net_log_widths_": (n_members, self.n_components),
-            "net_turn_": (n_members, n_turned, n_turned),
-            "net_odds_": (n_members, min(N_PATTERNS, self.n_components), n_labels * zeros),
-        }
-        if "network" in self.guide_names_:
-            seen = self._width + (n_guides - 1 + int(zeros and "trees" in self.guide_names_)) * n_labels
-            sizes = {"mean": (seen,), "inverse": (seen,), "hidden_bias": (n_folds, 1, NET_HIDDEN)}
-            sizes |= {"hidden": (n_folds, seen, NET_HIDDEN), "out": (n_folds, NET_HIDDEN, n_labels)}
-            sizes |= {"out_bias": (n_folds, 1, n_labels)}
-            for name in ("network", "presence")[: 1 + zeros]:
-                shapes |= {f"{name}_{key}_": size for key, size in sizes.items()}
-        if zeros:
-            shapes["slopes_"] = (len({"trees", "network"} & set(self.guide_names_)),)
-        for name in set(self.guide_names_) - {"trees", "network"}:
-            shapes |= {f"{name}_coef_": (self._width, n_labels), f"{name}_intercept_": (n_labels,)}
-            shapes |= {f"{name}_mean_": (self._width,), f"{name}_inverse_": (self._width,)}
-        return shapes
 
     def _find_damage(self) -> str | None:
         if "trees" in self.guide_names_:
