@@ -244,7 +244,14 @@ def study_groups(tiny):
             apart = truth - (found.sizes / n_people) @ truth
             inside.append((found.low <= apart) & (apart <= found.high))
             width.append(found.high - found.low)
-        rows.append({"people": n_people, "coverage": float(np.mean(inside)), "width": float(np.mean(width))})
+        rows.append(
+            {
+                "people": n_people,
+                "panels": len(inside),
+                "coverage": float(np.mean(inside)),
+                "width": float(np.mean(width)),
+            }
+        )
     return rows
 
 
@@ -550,7 +557,9 @@ def report():
     for record in read("groups.json"):
         every["groups"] = record
         lines += ["\n## Groups of people: 90 % intervals of groups whose population means are known\n"]
-        lines += [common.markdown([{k: v if k == "people" else f"{v:.3f}" for k, v in row.items()} for row in record])]
+        lines += [
+            common.markdown([{k: f"{v:.3f}" if isinstance(v, float) else v for k, v in row.items()} for row in record])
+        ]
     titles = {"few": "Few votes per item: panel cross-entropy", "random": "Twelve random voters: spam scores"}
     for part, title in titles.items():
         records = read(f"{part}-*.json")

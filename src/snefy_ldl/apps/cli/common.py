@@ -497,8 +497,9 @@ def training_kind(model: Any) -> str:
         model: A fitted SnefyLDL or LogRatioLDL.
 
     Returns:
-        "votes", "shares", or "shares with zeros" for log-ratios fitted to rows with zeros.
+        "votes" ("votes of the panel" where annotators are known), "shares", or "shares with zeros" for log-ratios
+        fitted to rows with zeros.
     """
     if model.training_.get("labels") in ("votes", "counts"):
-        return "votes"
+        return f"votes of {model.whose}" if hasattr(model, "whose") else "votes"
     return "shares with zeros" if hasattr(model, "mean_presence_") else "shares"
