@@ -11,7 +11,6 @@ import pytest
 
 from commands import fail, run
 from integration_models import fitted
-from snefy_ldl.apps.integrations.graph import LEVELS
 from snefy_ldl.apps.integrations.onnx import export_onnx
 from snefy_ldl.errors import InputError
 
@@ -25,17 +24,15 @@ def test_onnxruntime_answers_as_the_model(tmp_path: Path) -> None:
     model, X, _ = fitted("guides")
     file = export_onnx(model, tmp_path / "model.onnx")
     session = runtime.InferenceSession(file)
-    assert [one.name for one in session.get_outputs()] == ["mean", "variance", "quantiles"]
+    assert [one.name for one in session.get_outputs()] == ["mean", "variance"]
     numbers = model.encode(X)
-    mean, variance, quantiles = session.run(None, {"features": numbers})
+    mean, variance = session.run(None, {"features": numbers})
     np.testing.assert_allclose(mean, model.predict(X), atol=1e-5)
     np.testing.assert_allclose(variance, model.predict_var(X), atol=1e-5)
-    np.testing.assert_allclose(quantiles, model.predict_quantiles(X, LEVELS), atol=1e-5)
     single = session.run(["mean"], {"features": numbers[:1]})[0]
     np.testing.assert_allclose(single, mean[:1], atol=1e-6)
     words = session.get_modelmeta().custom_metadata_map
     assert json.loads(words["labels"]) == [str(label) for label in model.label_names_]
-    assert json.loads(words["levels"]) == list(LEVELS)
     assert session.get_inputs()[0].type == "tensor(double)"
 
 
@@ -63,16 +60,12 @@ def test_command_writes_a_file(tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
     model, X, _ = fitted("plain")
     out = tmp_path / "model.onnx"
-    assert "MB written" in run("export", model.save(tmp_path / "model"), out, "--levels", "none").stderr
+    assert "MB written" in run("export", model.save(tmp_path / "model"), out).stderr
     mean = runtime.InferenceSession(out).run(["mean"], {"features": X})[0]
     np.testing.assert_allclose(mean, model.predict(X), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("file", "levels", "words"),
-    [("model.bin", "0.5", "ends in .onnx"), ("model.onnx", "half", "--levels half: not a number")],
-)
-def test_command_refuses(file: str, levels: str, words: str, tmp_path: Path) -> None:
-    folder = fitted("plain")[0].save(tmp_path / "model")
-    assert words in fail("export", folder, tmp_path / file, "--levels", levels)
-    assert not (tmp_path / file).exists()
+def test_command_refuses_other_endings(tmp_path: Path) -> None:
+    folder, file = fitted("plain")[0].save(tmp_path / "model"), tmp_path / "model.bin"
+    assert "ends in .onnx" in fail("export", folder, file)
+    assert not file.exists()

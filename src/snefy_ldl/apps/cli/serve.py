@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from snefy_ldl.apps.cli import options as opt
-from snefy_ldl.apps.cli.common import check_output, given, load_model, number, say, split
+from snefy_ldl.apps.cli.common import check_output, given, load_model, say
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import sheet_of
 
@@ -99,31 +99,25 @@ def explore(
 def export(
     model: Path,
     out: Path,
-    levels: str | None = None,
 ) -> None:
-    """Write a model as a file that gives mean, variance and quantiles without Python.
+    """Write a model as a file that gives mean and variance without Python.
 
     The file takes numbers only: its metadata describes how the model turns
     text and dates into numbers.
 
     Args:
         out (FILE): File to write, ending in .onnx.
-        levels (A,B,C): Levels of the quantiles, or none; by default nine levels.
 
     Examples:
-        A file with nine quantiles:
+        A file for any ONNX runtime:
           snefy-ldl export model/ model.onnx
-
-        Other quantiles:
-          snefy-ldl export model/ model.onnx --levels 0.05,0.5,0.95
     """
     # torch, and what reads models: only when the command runs
     from snefy_ldl.apps.integrations.onnx import export_onnx
 
     check_output(out, (".onnx",), option="FILE")
-    wanted = None if levels is None else [number(part, "--levels") for part in split(levels) if part != "none"]
     fitted = load_model(model, "cpu")
-    export_onnx(fitted, out, wanted, verbose=1)
+    export_onnx(fitted, out, verbose=1)
     say(f"{out.stat().st_size / 1e6:.1f} MB written to {out}", "green")
     if fitted.columns_ is not None and fitted.columns_.names_out != fitted.columns_.names_used:
         say("text, dates and gaps: the file's metadata describes the numbers it takes", "yellow")

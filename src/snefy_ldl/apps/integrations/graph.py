@@ -1,28 +1,21 @@
-"""A fitted model as one torch module of plain tensor operations, from features to mean, variance and quantiles.
+"""A fitted model as one torch module of plain tensor operations, from features to mean and variance.
 
 No branch depends on numbers and nothing calls back into Python, so ``torch.export`` and ONNX can trace all of it. The
 network computes in float32, as the model does, the distribution in float64. A distribution is ``Σ_p c_p(x)`` times a
-component's, and components are shared by all rows: a row's moments, and its cdf on a grid, are its weights times
-tables. Cdfs of many components on a fine grid are smooth in the component, too, so few columns of a singular value
-decomposition represent them.
+component's, and components are shared by all rows: a row's moments are its weights times a table.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from scipy.special import betaln, expit, log_expit
-from sklearn.utils.extmath import randomized_svd
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from snefy_ldl._internal.progress import track
 from snefy_ldl._internal.special import pair_index
-from snefy_ldl._internal.types import Array
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.linear import CLIP
 from snefy_ldl.learners.maxent import SABFGS
@@ -32,19 +25,6 @@ from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.prediction import innermost
 from snefy_ldl.snefy import SnefyLDL
 from snefy_ldl.training.guides import Guides
-
-#: Levels of the quantiles in an exported model: the median, and central intervals of 50, 80, 90 and 95 %.
-LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
-#: Newton steps to a root of a cubic that rises between 0 and 1.
-NEWTON_STEPS = 7
-#: Cells of a grid per standard deviation of the sharpest component, and Gauss-Legendre nodes per cell: a cubic between
-#: two points is then within 2e-6 of a component's cdf.
-CELLS, NODES = 6, 2
-#: Grids end where all components have less than this outside, and at this logit: shares below 1e-8 are as good as 0.
-TAIL_MASS, FARTHEST = 1e-10, 18.5
-#: Largest error of a component's cdf from the columns that represent it; columns tried first, doubled until they
-#: suffice; components that they are made of; numbers held at a time.
-COLUMN_ERROR, FIRST_COLUMNS, BASIS_ROWS, BLOCK_NUMBERS = 1e-6, 48, 2_000, 1 << 22
 
 
 class _Tables(nn.Module):
@@ -113,70 +93,18 @@ class _Weights(_Tables):
         return weights.permute(1, 0, 2).flatten(1)
 
 
-class _Quantiles(_Tables):
-    """Weights (B, C) -> quantiles (B, L, A): a search among grid points, then the root of a cubic between two."""
-
-    def __init__(self, concentration: Array, levels: Sequence[float], verbose: int) -> None:
-        super().__init__()
-        total, n_labels = concentration.sum(1), concentration.shape[1]
-        made = [
-            _factored(*share_grid(concentration[:, r], total - concentration[:, r]))
-            for r in track(range(n_labels), n_labels, "labels", show=bool(verbose))
-        ]
-        width, length = (max(sizes) for sizes in zip(*((part[0].shape[1], len(part[2])) for part in made)))
-        tables = (np.stack(part) for part in zip(*(_padded(*part, width, length) for part in made)))
-        columns, values, points = tables
-        # by far the largest tables: float32 is accurate enough, and products are in float64
-        self.hold(columns=columns.astype(np.float32), values=values.astype(np.float32), points=points[:, None])
-        self.hold(levels=np.asarray(levels, dtype=np.float64)[None, None])
-
-    def forward(self, weights: Tensor) -> Tensor:
-        cdf, before, after = ((weights @ self.columns.double()) @ self.values.double()).chunk(3, 2)  # (L, B, G) each
-        level = self.levels.expand(cdf.shape[0], cdf.shape[1], -1)
-        # a cdf is increasing, so the number of points below a level gives its position
-        below = torch.stack([(cdf <= one).sum(2) for one in self.levels.flatten().unbind()], 2)
-        low = torch.clamp(below - 1, 0, cdf.shape[2] - 2)
-        high = low + 1
-        left = torch.gather(cdf, 2, low)
-        rise = torch.gather(cdf, 2, high) - left
-        u = _root(rise, torch.gather(after, 2, low), torch.gather(before, 2, high), level - left)
-        points = self.points.expand(-1, cdf.shape[1], -1)
-        start = torch.gather(points, 2, low)
-        return torch.sigmoid(start + u * (torch.gather(points, 2, high) - start)).transpose(0, 1)
-
-
-def _root(rise: Tensor, first: Tensor, last: Tensor, height: Tensor) -> Tensor:
-    """u in [0, 1] at which the cubic from 0 to ``rise`` with slopes ``first`` and ``last`` reaches a height."""
-    square, cube = 3.0 * rise - 2.0 * first - last, first + last - 2.0 * rise
-    low, high = torch.zeros_like(rise), torch.ones_like(rise)
-    smallest = torch.finfo(torch.float64).tiny
-    u = torch.clamp(height / torch.clamp(rise, min=smallest), 0.0, 1.0)
-    for _ in range(NEWTON_STEPS):
-        error = ((cube * u + square) * u + first) * u - height
-        low, high = torch.where(error < 0.0, u, low), torch.where(error < 0.0, high, u)
-        slope = (3.0 * cube * u + 2.0 * square) * u + first
-        step = u - error / torch.clamp(slope, min=smallest)
-        u = torch.where((step >= low) & (step <= high), step, 0.5 * (low + high))
-    return u
-
-
 class ModelGraph(_Tables):
-    """A fitted model from features to mean, variance and quantiles, in plain tensor operations.
-
-    The mean and the variance equal the model's to rounding, quantiles to 1e-5.
+    """A fitted model from features to mean and variance, in plain tensor operations; both equal the model's to rounding.
 
     Its input are numbers: the features, or of a table with gaps, text or dates what ``model.encode(table)`` returns.
 
     Args:
         model: a fitted :class:`~snefy_ldl.SnefyLDL`, or an estimator around one (AutoLDL, GroupedLDL).
-        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them.
-        verbose: 1 shows progress on stderr.
 
     Attributes:
         names: of the input columns, or None if the model has no names.
         width: number of input columns.
         encoded: whether the input is what ``model.encode(table)`` returns.
-        levels: of the quantiles.
 
     Raises:
         InputError: the model has parts that no graph can hold; the message names them and what to do.
@@ -186,12 +114,12 @@ class ModelGraph(_Tables):
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(n_neurons=6, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
-        >>> mean, variance, quantiles = ModelGraph(model)(torch.as_tensor(city.X))
-        >>> quantiles.shape, bool(abs(mean.numpy() - model.predict(city.X)).max() < 1e-6)
-        (torch.Size([60, 3, 9]), True)
+        >>> mean, variance = ModelGraph(model)(torch.as_tensor(city.X))
+        >>> variance.shape, bool(abs(mean.numpy() - model.predict(city.X)).max() < 1e-6)
+        (torch.Size([60, 3]), True)
     """
 
-    def __init__(self, model: Any, levels: Sequence[float] | None = None, verbose: int = 0) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         model = innermost(model)
         if not isinstance(model, SnefyLDL):
@@ -200,9 +128,6 @@ class ModelGraph(_Tables):
                 "model (snefy-ldl serve). Of a pipeline, export the last step and pass it the output of the others."
             )
         check_is_fitted(model, "net_")
-        self.levels = tuple(float(level) for level in (LEVELS if levels is None else np.atleast_1d(levels)))
-        if not all(0.0 < level < 1.0 for level in self.levels):
-            raise InputError(f"levels of quantiles must lie strictly between 0 and 1; got {self.levels}.")
         if not isinstance(model.net_.backbone, StackedMLP):
             raise InputError("a custom network cannot be exported; fit a SnefyLDL to the features that it computes.")
         columns, known = model.columns_, getattr(model, "feature_names_in_", None)
@@ -217,10 +142,9 @@ class ModelGraph(_Tables):
         alpha = self.weights.concentration
         mean = alpha / alpha.sum(1, keepdims=True)
         self.hold(moments=np.hstack([mean, mean * (alpha + 1.0) / (alpha.sum(1, keepdims=True) + 1.0)]))
-        self.quantiles = _Quantiles(alpha, self.levels, verbose) if self.levels else None
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Features (B, d) -> mean (B, L), variance (B, L) and, with levels, quantiles (B, L, A)."""
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (B, d) -> mean (B, L) and variance (B, L)."""
         if self.guides is not None:
             guided = self.guides(x)
             x = torch.cat([x, guided], 1) if self._both else guided
@@ -228,76 +152,7 @@ class ModelGraph(_Tables):
         first, second = (weights @ self.moments).chunk(2, 1)
         variance = torch.clamp(second - first * first, min=0.0)
         mean = torch.clamp(first, min=0.0)
-        mean = mean / mean.sum(1, keepdim=True)
-        return (mean, variance) if self.quantiles is None else (mean, variance, self.quantiles(weights))
-
-
-# -- cdfs of components ------------------------------------------------------------------------------------------------
-
-
-def share_grid(a: Array, b: Array) -> tuple[Array, Array, Array]:
-    """Cdfs of Betas on the logit scale, at points so dense that a cubic between two of them is right.
-
-    Args:
-        a: first parameters (C,).
-        b: second parameters (C,).
-
-    Returns:
-        Points (G,), cdfs (C, G) and densities of the logit there (C, G).
-
-    Example:
-        >>> z, cdf, _ = share_grid(np.array([2.0]), np.array([2.0]))
-        >>> round(float(np.interp(0.0, z, cdf[0])), 6)
-        0.5
-    """
-    # below z a Beta has at most about e^{a z} / (a B) of its mass
-    low = ((np.log(TAIL_MASS) + np.log(a) + betaln(a, b)) / a).min()
-    high = -((np.log(TAIL_MASS) + np.log(b) + betaln(a, b)) / b).min()
-    low, high = max(low, -FARTHEST), min(high, FARTHEST)
-    # a standard deviation is 1/√(a+b) wide on the scale arcsin √t, and on the logit's about one where tails decay
-    even = np.linspace(low, high, 2 + round((high - low) * CELLS))
-    angle = np.arcsin(np.sqrt(expit(np.array([low, high]))))
-    n_angles = int(2.5 + 2.0 * np.ptp(angle) * CELLS * np.sqrt((a + b).max()))
-    angles = np.linspace(angle[0], angle[1], n_angles)[1:-1]
-    points = np.unique(np.concatenate([even, 2.0 * np.log(np.tan(angles))]).round(12))
-    nodes, steps = np.polynomial.legendre.leggauss(NODES)
-    half = 0.5 * np.diff(points)
-    z = np.concatenate([points, (points[:-1, None] + half[:, None] * (nodes + 1.0)).ravel()])
-    logs = np.stack([log_expit(z), log_expit(-z)])
-    cdf, density = (np.empty((len(a), len(points))) for _ in range(2))
-    size = max(1, BLOCK_NUMBERS // len(z))
-    for start in range(0, len(a), size):
-        some = slice(start, start + size)
-        values = np.exp(np.stack([a[some], b[some]], 1) @ logs - betaln(a[some], b[some])[:, None])
-        density[some] = values[:, : len(points)]
-        cdf[some, 0] = values[:, 0] / a[some]
-        cdf[some, 1:] = values[:, len(points) :].reshape(len(values), -1, NODES) @ steps * half
-    return points, np.minimum(cdf.cumsum(1), 1.0), density
-
-
-def _factored(points: Array, cdf: Array, density: Array) -> tuple[Array, Array, Array]:
-    """Tables as a product: columns (C, R), and values (R, 3 G): cdf, density times width of the cell before, after."""
-    width, none = np.diff(points), np.zeros((len(cdf), 1))
-    table = np.hstack([cdf, none, density[:, 1:] * width, density[:, :-1] * width, none])
-    some = table[np.random.default_rng(0).permutation(len(table))[:BASIS_ROWS]]
-    n_columns = FIRST_COLUMNS
-    while n_columns < min(table.shape):
-        values = randomized_svd(some, n_columns, n_iter=2, random_state=0)[2]
-        columns = table @ values.T
-        error = np.abs(columns @ values - table).max(1)
-        if float(error.max()) <= COLUMN_ERROR:
-            return columns, values, points
-        some = np.concatenate([some, table[error > COLUMN_ERROR][: BASIS_ROWS // 10]])
-        n_columns = n_columns * 4 // 3
-    return np.eye(len(table)), table, points  # so few components that nothing is gained
-
-
-def _padded(columns: Array, values: Array, points: Array, width: int, length: int) -> tuple[Array, Array, Array]:
-    """One label's tables in the shape of the largest; further points repeat the last one."""
-    more, short = width - columns.shape[1], length - len(points)
-    cdf, *slopes = np.split(np.pad(values, ((0, more), (0, 0))), 3, axis=1)
-    longer = [np.pad(cdf, ((0, 0), (0, short)), mode="edge"), *(np.pad(one, ((0, 0), (0, short))) for one in slopes)]
-    return np.pad(columns, ((0, 0), (0, more))), np.hstack(longer), np.pad(points, (0, short), mode="edge")
+        return mean / mean.sum(1, keepdim=True), variance
 
 
 # -- feature-based predictions -----------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import logging
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +24,20 @@ __all__ = ["export_onnx"]
 #: Version of ONNX's operators; runtimes of 2024 and later support it.
 OPSET = 20
 #: The graph's own names.
-INPUT, OUTPUTS = "features", ("mean", "variance", "quantiles")
+INPUT, OUTPUTS = "features", ("mean", "variance")
 
 
-def export_onnx(model: Any, path: str | Path, levels: Sequence[float] | None = None, *, verbose: int = 0) -> Path:
-    """Write a fitted model as an ONNX file that gives mean, variance and quantiles.
+def export_onnx(model: Any, path: str | Path, *, verbose: int = 0) -> Path:
+    """Write a fitted model as an ONNX file that gives mean and variance.
 
     Its input ``features`` is (B, d) in float64: the features, or of a table with gaps, text or dates what
-    ``model.encode(table)`` returns. Its outputs are ``mean`` (B, L), ``variance`` (B, L) and ``quantiles`` (B, L, A),
-    in float64. Names of labels and features, levels and how a table was read are in the file's metadata. Means and
-    variances equal the model's to rounding (the network runs in float32), quantiles to 1e-5.
+    ``model.encode(table)`` returns. Its outputs are ``mean`` (B, L) and ``variance`` (B, L) in float64, which equal
+    the model's to rounding (the network runs in float32). Names of labels and features, and how a table was read, are
+    in the file's metadata.
 
     Args:
         model: a fitted :class:`~snefy_ldl.SnefyLDL`, or an :class:`~snefy_ldl.AutoLDL` that kept one.
         path: file to write, ending in .onnx; one that is there is replaced.
-        levels: of the quantiles, strictly between 0 and 1 (A,); an empty list leaves them out. None: nine of them.
         verbose: 1 shows progress on stderr.
 
     Returns:
@@ -47,8 +45,7 @@ def export_onnx(model: Any, path: str | Path, levels: Sequence[float] | None = N
 
     Raises:
         ImportError: onnx or onnxscript is not installed.
-        InputError: the file has another ending, a level lies outside (0, 1), or the model has parts that no graph can
-            hold; the message names them and what to do.
+        InputError: the file has another ending, or the model has parts that no graph can hold; the message names them and what to do.
         NotFittedError: before a fit.
 
     Example:
@@ -59,7 +56,7 @@ def export_onnx(model: Any, path: str | Path, levels: Sequence[float] | None = N
         >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
         >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +SKIP
         ...     file = export_onnx(model, Path(folder) / "model.onnx")
-        ...     mean, variance, quantiles = onnxruntime.InferenceSession(file).run(None, {"features": city.X})
+        ...     mean, variance = onnxruntime.InferenceSession(file).run(None, {"features": city.X})
     """
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
@@ -67,7 +64,7 @@ def export_onnx(model: Any, path: str | Path, levels: Sequence[float] | None = N
     path = Path(path)
     if path.suffix.lower() != ".onnx" or path.is_dir():
         raise InputError(f"{path}: name a file that ends in .onnx.")
-    graph = ModelGraph(model, levels, verbose).eval()
+    graph = ModelGraph(model).eval()
     log, shapes = logging.getLogger("torch.onnx"), ({0: Dim("rows")},)
     level = log.level
     with Progress("export", 1, show=bool(verbose)) as progress, warnings.catch_warnings(), torch.no_grad():
@@ -100,22 +97,21 @@ def describe(model: Any, graph: ModelGraph) -> dict[str, Any]:
         graph: of it.
 
     Returns:
-        ``labels``, ``features`` (None if the model has no names), ``n_features``, ``levels``, ``columns`` (how
-        text, dates and gaps became features, or None) and ``library_version``.
+        ``labels``, ``features`` (None if the model has no names), ``n_features``, ``columns`` (how text, dates
+        and gaps became features, or None) and ``library_version``.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
         >>> model = SnefyLDL(n_neurons=4, epochs=1, guides=None, random_state=0).fit(city.X, city.D)
-        >>> describe(model, ModelGraph(model, levels=(0.5,)))["levels"]
-        [0.5]
+        >>> describe(model, ModelGraph(model))["n_features"]
+        5
     """
     return {
         "labels": label_names(model),
         "features": graph.names,
         "n_features": graph.width,
-        "levels": list(graph.levels),
         "columns": model.columns_.to_dict() if graph.encoded else None,
         "library_version": __version__,
     }
