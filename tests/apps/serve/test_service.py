@@ -19,7 +19,6 @@ import httpx
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from starlette.testclient import TestClient
 
 from snefy_ldl import LogRatioLDL, SnefyLDL
@@ -27,7 +26,7 @@ from snefy_ldl.apps.serve import answers as answers_module
 from snefy_ldl.apps.serve.answers import answer as answer_question
 from snefy_ldl.apps.serve.app import create_app, make_server
 from snefy_ldl.apps.serve.limits import Limits
-from snefy_ldl.apps.serve.schemas import Density, Groups, Predict
+from snefy_ldl.apps.serve.schemas import Predict
 from snefy_ldl.apps.serve.store import load_served
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.persistence import load_calibration
@@ -79,26 +78,8 @@ def test_other_columns_and_lists_of_numbers_are_fine(client: TestClient, rows: A
     assert first == pytest.approx(second, rel=1e-12)  # two rows of a batch may differ in their last bit
 
 
-def test_densities_are_the_laws(client: TestClient, rows: Any, small: SnefyLDL) -> None:
+def test_condition_and_update_are_the_laws(client: TestClient, rows: Any, small: SnefyLDL) -> None:
     law = small.predict_dist(pd.DataFrame(rows))
-    points = [[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]]
-    answer = ask(client, "density", {"rows": rows, "points": points})
-    np.testing.assert_allclose(
-        answer["log_density"], law.log_prob(torch.tensor(points, dtype=torch.float64)[:, None]).T
-    )
-    answer = ask(client, "density", {"rows": rows, "labels": LABELS[:2], "at": [0.3, 0.7]})
-    at = torch.tensor([[0.3], [0.7]], dtype=torch.float64)
-    np.testing.assert_allclose(answer["density"], law.marginal([0, 1]).log_prob(at).exp().T)
-    np.testing.assert_allclose(answer["probability_below"], law.marginal([0, 1]).cdf(at).T)
-
-
-def test_groups_condition_and_update_are_the_laws(client: TestClient, rows: Any, small: SnefyLDL) -> None:
-    law = small.predict_dist(pd.DataFrame(rows))
-    answer = ask(client, "groups", {"rows": rows, "groups": {"work": ["education", "business"], "fun": [LABELS[1]]}})
-    merged = law.amalgamate([[0, 2], [1]])
-    np.testing.assert_allclose(answer["mean"], merged.mean)
-    np.testing.assert_allclose(answer["covariance"], merged.covariance_matrix, atol=1e-12)
-    np.testing.assert_allclose(np.array(answer["interval"])[:, :, 0], merged.quantiles([0.05, 0.95]), atol=1e-7)
     answer = ask(client, "condition", {"rows": rows, "known": {"business": 0.4}, "levels": [0.9]})
     other = law.condition({"business": 0.4})
     np.testing.assert_allclose(answer["mean"], other.mean)
@@ -148,11 +129,6 @@ def test_a_wrong_cell_is_named(client: TestClient, rows: Any, change: Any, row: 
         ("predict", {"rows": [3]}, "rows.0"),
         ("predict", {"levels": [1.5]}, "levels.0"),
         ("predict", {"leevels": [0.5]}, "leevels"),
-        ("density", {}, "points"),
-        ("density", {"points": [[0.5, 0.5]]}, "points"),
-        ("density", {"labels": ["gold"], "at": [0.5]}, "labels"),
-        ("groups", {"groups": {"all": LABELS}}, "groups"),
-        ("groups", {"groups": {"two": ["business", "business"]}}, "groups.two"),
         ("condition", {"known": {"gold": 0.5}}, "known"),
         ("update", {"votes": []}, "votes"),
         ("update", {"votes": [{"business": -1}]}, "votes.0.business"),
@@ -160,7 +136,7 @@ def test_a_wrong_cell_is_named(client: TestClient, rows: Any, change: Any, row: 
     ],
 )
 def test_a_wrong_question_names_its_field(client: TestClient, rows: Any, path: str, body: Any, field: str) -> None:
-    whole = {"rows": rows[:1], **body} if body or path == "density" else {}
+    whole = {"rows": rows[:1], **body} if body else {}
     assert ask(client, path, whole, 422)["field"] == field
 
 
@@ -196,7 +172,7 @@ def test_every_route_refuses_without_the_token(folder: Path) -> None:
     with TestClient(create_app([folder], token="söcret")) as client:
         right = "Bearer söcret".encode()
         paths = client.get("/openapi.json", headers={b"authorization": right}).json()["paths"]
-        assert len(paths) == 8
+        assert len(paths) == 6
         for path, methods in {**paths, "/openapi.json": {"get": {}}, "/nothing": {"get": {}}}.items():
             for method in methods:
                 for given in (None, b"Bearer wrong", b"Bearer", b"Basic !!", "söcret".encode()):
@@ -263,9 +239,6 @@ def test_a_log_ratio_model_answers_and_names_what_it_does_not_support(
         np.testing.assert_allclose(answer["mean"], dist.mean)
         np.testing.assert_allclose(answer["zero"], dist.prob_zero())
         np.testing.assert_allclose(np.array(answer["interval"])[:, :, 0], dist.quantiles([0.05, 0.95]))
-        answer = ask(client, "groups", {"rows": rows, "groups": {"work": ["education", "business"]}})
-        ends = dist.marginal([0, 2]).quantiles([0.05, 0.95])
-        np.testing.assert_allclose(np.array(answer["interval"])[:, 0, 0], ends)
         answer = ask(client, "condition", {"rows": rows, "known": {"business": 0.4}})
         assert np.max(answer["standard_error"]) > 0.0
         refused = ask(client, "update", {"rows": rows, "votes": [{"business": 1}] * 3}, 422)
@@ -342,22 +315,15 @@ def test_a_request_whose_time_is_up_gets_503(folder: Path, rows: Any) -> None:
             assert "requests are waiting" in ask(client, "predict", {"rows": rows}, 503)["error"]
 
 
-def test_blocks_of_rows_and_points_give_the_same_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_rows_give_the_same_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served = load_served(folder, "city")
     rows = (np.linspace(0.8, 1.2, 9)[:, None] * np.full(5, 5.0)).tolist()
-    questions: list[Any] = [
-        Density(rows=rows, points=[[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]]),
-        Density(rows=rows, labels=["business"], at=[0.3, 0.7, 0.9]),
-        Predict(rows=rows, levels=[0.8]),
-        Groups(rows=rows, groups={"work": ["business", "education"]}),
-    ]
-    whole = [answer_question(served, one, Limits()) for one in questions]
+    question = Predict(rows=rows, levels=[0.8])
+    whole = answer_question(served, question, Limits())
     monkeypatch.setattr(answers_module, "BLOCK_ROWS", 2)
-    monkeypatch.setattr(answers_module, "BLOCK_CELLS", 2)
-    for question, expected in zip(questions, whole):
-        for name, values in answer_question(served, question, Limits()).items():
-            if name not in ("groups", "calibrated"):
-                np.testing.assert_allclose(values, expected[name], atol=1e-6, err_msg=name)
+    for name, values in answer_question(served, question, Limits()).items():
+        if name != "calibrated":
+            np.testing.assert_allclose(values, whole[name], atol=1e-6, err_msg=name)
 
 
 # -- as a process ------------------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ class _Weights(_Tables):
 
 
 class ModelGraph(_Tables):
-    """A fitted model from features to mean and variance, in plain tensor operations; both equal the model's to rounding.
+    """A fitted model from features to mean and variance, in plain tensor operations; to rounding, they equal its own.
 
     Its input are numbers: the features, or of a table with gaps, text or dates what ``model.encode(table)`` returns.
 

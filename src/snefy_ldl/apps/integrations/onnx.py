@@ -45,7 +45,8 @@ def export_onnx(model: Any, path: str | Path, *, verbose: int = 0) -> Path:
 
     Raises:
         ImportError: onnx or onnxscript is not installed.
-        InputError: the file has another ending, or the model has parts that no graph can hold; the message names them and what to do.
+        InputError: the file has another ending, or the model has parts that no graph can hold; the message
+            names them and what to do.
         NotFittedError: before a fit.
 
     Example:

@@ -13,15 +13,14 @@ import torch
 
 from snefy_ldl._internal.limits import LARGEST_FEATURE
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.apps.rows import calibrated_ends, calibrated_levels
 from snefy_ldl.apps.serve.limits import Fault, Limits
-from snefy_ldl.apps.serve.schemas import Condition, Density, Groups, Predict, Question, Update
+from snefy_ldl.apps.serve.schemas import Condition, Predict, Question, Update
 from snefy_ldl.apps.serve.store import ServedModel
 from snefy_ldl.distributions import SimplexDistribution
 
-#: Most rows of which distributions are held at a time, the same if each needs much work, and most rows times points.
-BLOCK_ROWS, HEAVY_ROWS, BLOCK_CELLS = 256, 64, 50_000
+#: Most rows of which distributions are held at a time, and the same if each needs much work.
+BLOCK_ROWS, HEAVY_ROWS = 256, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +43,14 @@ class Asked:
         self,
         names: Sequence[str],
         compute: Callable[[SimplexDistribution, slice], tuple[Any, ...]],
-        most: int = BLOCK_ROWS,
+        most: int | None = None,
     ) -> dict[str, Array]:
         """Values of all rows by name, computed some rows at a time from their distributions and their slice."""
-        parts, size = [], max(1, min(most, BLOCK_ROWS))
-        for start in range(0, len(self.X), size):
+        parts, most = [], most or BLOCK_ROWS
+        for start in range(0, len(self.X), most):
             if time.monotonic() > self.deadline:
-                raise Fault(503, "the time for this request is up; send fewer rows or points at a time.")
-            part = slice(start, start + size)
+                raise Fault(503, "the time for this request is up; send fewer rows at a time.")
+            part = slice(start, start + most)
             values = compute(self.served.model.predict_dist(self.X[part]), part)
             parts.append([np.asarray(value.cpu() if isinstance(value, torch.Tensor) else value) for value in values])
         return {name: np.concatenate(pieces) for name, pieces in zip(names, zip(*parts))}
@@ -138,46 +137,6 @@ def _predict(asked: Asked, question: Predict) -> dict[str, Any]:
     return {"levels": levels, "calibrated": [place is not None for place in known], **columns}
 
 
-def _density(asked: Asked, question: Density) -> dict[str, Any]:
-    if (question.points is None) == (question.labels is None) or (question.labels is None) != (question.at is None):
-        raise Fault(422, "send either points, or labels together with at.", field="points")
-    count = len(question.points or question.at or [])
-    if len(asked.X) * count > asked.limits.cells:
-        most = f"at most {asked.limits.cells:,} at a time."
-        raise Fault(422, f"rows times points are {len(asked.X) * count:,}; {most}", field="points")
-    most_rows = BLOCK_CELLS // count
-    if question.points is not None:
-        if any(len(point) != len(asked.served.labels) for point in question.points):
-            raise Fault(422, f"every point needs {len(asked.served.labels)} shares.", field="points")
-        checked, names = check_distributions(np.array(question.points, dtype=np.float64))
-        points = torch.as_tensor(asked.served.model.zero_policy_.apply(checked, names=names))[:, None]
-        return asked.of_rows(("log_density",), lambda dist, part: (dist.log_prob(points).T,), most_rows)
-    labels = asked.places(question.labels or [], "labels")
-    at = torch.tensor(question.at, dtype=torch.float64)[:, None]
-
-    def of_share(dist: SimplexDistribution, part: slice) -> tuple[Any, ...]:
-        share = dist.marginal(labels)
-        return share.log_prob(at).exp().T, share.cdf(at).T
-
-    return {"at": question.at, **asked.of_rows(("density", "probability_below"), of_share, most_rows)}
-
-
-def _groups(asked: Asked, question: Groups) -> dict[str, Any]:
-    groups = [asked.places(labels, f"groups.{name}") for name, labels in question.groups.items()]
-    member = torch.zeros(len(groups), len(asked.served.labels), dtype=torch.float64)
-    for number, group in enumerate(groups):
-        if len(group) == len(asked.served.labels):
-            raise Fault(422, "a group may not hold all labels: its share is always one.", field="groups")
-        member[number, group] = 1.0
-
-    def sums(dist: SimplexDistribution, part: slice) -> tuple[Any, ...]:
-        ends = np.stack([_intervals(dist.marginal(group), question.levels) for group in groups], 1)
-        return dist.mean @ member.T, member @ dist.covariance_matrix @ member.T, ends
-
-    columns = asked.of_rows(("mean", "covariance", "interval"), sums)
-    return {"groups": list(question.groups), "levels": question.levels, **columns}
-
-
 def _condition(asked: Asked, question: Condition) -> dict[str, Any]:
     known = dict(zip(asked.places(list(question.known), "known"), question.known.values()))
 
@@ -201,8 +160,6 @@ def _update(asked: Asked, question: Update) -> dict[str, Any]:
 
 _ANSWERS: dict[type[Question], Callable[[Asked, Any], dict[str, Any]]] = {
     Predict: _predict,
-    Density: _density,
-    Groups: _groups,
     Condition: _condition,
     Update: _update,
 }

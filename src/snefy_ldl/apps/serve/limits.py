@@ -14,7 +14,6 @@ class Limits:
     Args:
         body_bytes: largest body of a request.
         rows: most rows per request.
-        cells: most numbers a density answer may hold, rows times points.
         votes: most votes on one item.
         seconds: how long a request may wait and be computed before it fails with 503.
         connections: open at a time, requests in progress included; beyond that uvicorn answers 503.
@@ -26,7 +25,6 @@ class Limits:
 
     body_bytes: int = 8 << 20
     rows: int = 10_000
-    cells: int = 500_000
     votes: int = 10_000
     seconds: float = 10.0
     connections: int = 512

@@ -35,30 +35,6 @@ class Predict(Question):
     calibrated: Annotated[bool, Field(description="Use conformal intervals at calibrated levels.")] = True
 
 
-class Density(Question):
-    """Log density of whole mixes, or density and probability of one share or a sum of shares."""
-
-    points: Annotated[
-        list[list[float]] | None,
-        Field(min_length=1, description="Label distributions, one share per label in the model's order."),
-    ] = None
-    labels: Annotated[list[str] | None, Field(min_length=1, description="Labels whose shares are summed.")] = None
-    at: Annotated[
-        list[Annotated[float, Field(gt=0.0, lt=1.0)]] | None,
-        Field(min_length=1, description="Values of that sum, between 0 and 1."),
-    ] = None
-
-
-class Groups(Question):
-    """The distribution of sums of labels."""
-
-    groups: Annotated[
-        dict[str, Annotated[list[str], Field(min_length=1)]],
-        Field(min_length=1, max_length=100, description="Labels by name of the group; no group may hold all labels."),
-    ]
-    levels: Levels = [0.9]
-
-
 class Condition(Question):
     """The distribution of all shares given that some are known."""
 
@@ -76,8 +52,6 @@ class Update(Question):
 #: Request classes by path.
 QUESTIONS: dict[str, type[Question]] = {
     "predict": Predict,
-    "density": Density,
-    "groups": Groups,
     "condition": Condition,
     "update": Update,
 }
