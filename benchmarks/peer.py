@@ -28,6 +28,8 @@ ROWS, FEATURES, LABELS, BATCH, PREDICT_ROWS, EPOCHS = 1250, 243, 6, 64, 7000, 20
 #: Rows of one large step, for its memory; PyLDL's own default is all rows in one batch.
 LARGE = 4096
 STEPS = math.ceil(ROWS / BATCH)
+#: Random splits of the comparison of accuracy.
+SPLITS = 5
 STACKS = (1, 2, 4, 8, 16, 32)
 BACKENDS = ("torch", "tensorflow")
 TIMES = ("step", "epoch", "fit", "fit, CPU time", "predict mean", "predict mean and variance")
@@ -211,6 +213,39 @@ def theirs() -> dict:
     return result
 
 
+def accuracy(is_peer) -> dict:
+    """KL on SBU_3DFE (90 % train) of base learners by split; the peer's with raw and with standardised features.
+
+    Ours scale features themselves. Without SNEFY_LDL_DATA there is no figure.
+    """
+    import numpy as np
+    import scipy.io
+
+    path = Path(os.environ.get("SNEFY_LDL_DATA", "")) / "ldl" / "SBU_3DFE.mat"
+    if not path.is_file():
+        return {}
+    if is_peer:
+        from pyldl import algorithms as package
+    else:
+        from snefy_ldl import learners as package
+    content = scipy.io.loadmat(path)
+    X, D = content["features"].astype(np.float32), content["labels"].astype(np.float32)
+    found = {}
+    for name in ("AA_KNN", "SA_BFGS", "LDL_LRR"):
+        for scaling in ("raw", "standard") if is_peer else ("own",):
+            values = found.setdefault(name, {}).setdefault(scaling, [])
+            for split in range(SPLITS):
+                order = np.random.default_rng([split, len(D)]).permutation(len(D))
+                test, train = order[: len(D) // 10], order[len(D) // 10 :]
+                mean, spread = X[train].mean(0), X[train].std(0)
+                table = (X - mean) / np.where(spread > 0, spread, 1) if scaling == "standard" else X
+                model = getattr(package, name if is_peer else name.replace("_", ""))()
+                model.fit(table[train], D[train])
+                shares = np.maximum(np.asarray(model.predict(table[test])), 1e-12)
+                values.append(float((D[test] * np.log(np.maximum(D[test], 1e-12) / shares)).sum(1).mean()))
+    return found
+
+
 def million() -> dict:
     """Peak memory above the input while predicting mean and variance of a million rows."""
     import numpy as np
@@ -253,6 +288,11 @@ def has_peer(python: str, backend: str) -> bool:
 
 def _medians(runs: list[dict]) -> dict:
     return {key: statistics.median(run[key] for run in runs) for key in runs[0] if key != "versions"}
+
+
+def mean_error(values) -> str:
+    """Mean over splits and its standard error."""
+    return f"{statistics.fmean(values):.4f} ± {statistics.stdev(values) / math.sqrt(len(values)):.4f}"
 
 
 def table(here: dict, there: dict[str, dict]) -> list[dict]:
@@ -344,10 +384,12 @@ def main() -> None:
     parser.add_argument("--tensorflow-python", help="one with tensorflow; that of --peer-python by default")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--report", action="store_true", help="write and draw again what was measured last")
-    parser.add_argument("--side", choices=["ours", "theirs", "million"], help=argparse.SUPPRESS)
+    sides = {"ours": ours, "theirs": theirs, "million": million}
+    sides |= {"our accuracy": lambda: accuracy(False), "their accuracy": lambda: accuracy(True)}
+    parser.add_argument("--side", choices=list(sides), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.side:
-        print(json.dumps({"ours": ours, "theirs": theirs, "million": million}[arguments.side]()))
+        print(json.dumps(sides[arguments.side]()))
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -372,8 +414,11 @@ def main() -> None:
                 peers[backend].append(_side(python, "theirs", backend))
                 progress.advance(bar)
         memory = _side(sys.executable, "million")
+        exact = {"ours": _side(sys.executable, "our accuracy")}
+        if "torch" in pythons:
+            exact["peer"] = _side(pythons["torch"], "their accuracy")
         progress.advance(bar)
-    report({"machine": machine(1), "ours": mine, "peer": peers, "million rows": memory})
+    report({"machine": machine(1), "ours": mine, "peer": peers, "million rows": memory, "accuracy": exact})
 
 
 def report(facts: dict) -> None:
@@ -398,6 +443,17 @@ def report(facts: dict) -> None:
         f"Predicting mean and variance of {memory['rows']:,} rows: {memory['peak above input, MB']:.0f} MB above the "
         f"input at the peak, {memory['rows a second']:,.0f} rows a second.\n"
     )
+    exact = facts["accuracy"]
+    if exact.get("peer"):
+        rows = [
+            {
+                "KL on SBU_3DFE": name,
+                **{f"PyLDL, {scaling} features": mean_error(values) for scaling, values in exact["peer"][name].items()},
+                "snefy-ldl": mean_error(ways["own"]),
+            }
+            for name, ways in exact["ours"].items()
+        ]
+        text += f"\n## Base learners at their defaults\n\n{SPLITS} splits, ± one standard error.\n\n{markdown(rows)}\n"
     if there:
         write("peer", facts, text)
         draw(RESULTS / "peer.png", here, there)

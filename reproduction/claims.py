@@ -298,15 +298,10 @@ def _gaps(pairs: Iterable[tuple[tuple[str, ...], list[Series], bool]]) -> Gaps:
 
 
 def conformal(results: Results, study: str, side: str, *path: str | int) -> Series:
-    """A figure of tables 2 and 3: ``side`` is "dirichlet", "constant", a recipe, or a recipe with " quantile" after it.
-
-    "constant" is one Dirichlet without features, "dirichlet" that around SA-BFGS.
-    """
+    """A figure of tables 2 and 3: ``side`` is "dirichlet" (around SA-BFGS), "constant" (featureless) or a recipe."""
     if side in ("dirichlet", "constant"):
         return results.series(study, "baseline", "models", side, *path)
-    recipe, _, method = side.partition(" ")
-    group = ("methods", "snefy_quantile") if method else ("models", "snefy")
-    return results.series(study, recipe, *group, *path)
+    return results.series(study, side, "models", "snefy", *path)
 
 
 def fsc(results: Results, study: str, side: str, level: str | None = None, label: int | None = None) -> Series:

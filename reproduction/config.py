@@ -52,7 +52,6 @@ class Conformal:
         level: confidence level, ``1 - 1/k²`` in the paper.
         groups: numbers G of equal-width bins of the first feature.
         score: the paper's conformity score.
-        extra_score: one of our own beside it.
     """
 
     train: float = 0.5
@@ -60,7 +59,6 @@ class Conformal:
     level: float = 0.9
     groups: tuple[int, ...] = (2, 4, 8)
     score: str = "chebyshev"
-    extra_score: str = "quantile"
 
 
 @dataclass(frozen=True)

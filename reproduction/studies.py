@@ -149,11 +149,11 @@ def run_baseline(study: Study, repeats: Sequence[int], data: Dataset) -> list[Ou
         train, calibration, test = parted_rows(len(data.D), repeat, plan.train, plan.calibration)
         figures = _about_splits(plan, data, test)
         featureless.fit(blank[train], data.D[train])
-        own = _calibrated_figures(plan, featureless, plan.score, data, calibration, test, blank)
+        own = _calibrated_figures(plan, featureless, data, calibration, test, blank)
         figures["models"] = {"constant": own}
         if isinstance(protocol, Conformal):
             model = DirichletLDL(random_state=repeat).fit(data.X[train], data.D[train])
-            figures["models"]["dirichlet"] = _calibrated_figures(plan, model, plan.score, data, calibration, test)
+            figures["models"]["dirichlet"] = _calibrated_figures(plan, model, data, calibration, test)
         outcomes.append(Outcome("baseline", repeat, figures))
     return outcomes
 
@@ -179,9 +179,7 @@ def run_conformal(study: Study, recipe: str, repeats: Sequence[int], data: Datas
     outcomes = []
     for repeat, model, (_, calibration, test) in zip(repeats, models, splits):
         figures = _about_splits(protocol, data, test)
-        own = _calibrated_figures(protocol, model, protocol.score, data, calibration, test)
-        extra = _calibrated_figures(protocol, model, protocol.extra_score, data, calibration, test)
-        figures |= {"models": {"snefy": own}, "methods": {f"snefy_{protocol.extra_score}": extra}}
+        figures["models"] = {"snefy": _calibrated_figures(protocol, model, data, calibration, test)}
         outcomes.append(Outcome(recipe, repeat, figures))
     return outcomes
 
@@ -198,7 +196,6 @@ def _fit_splits(
 def _calibrated_figures(
     protocol: Conformal,
     model: Any,
-    method: Any,
     data: Dataset,
     calibration: Rows,
     test: Rows,
@@ -206,7 +203,7 @@ def _calibrated_figures(
 ) -> dict[str, Any]:
     """Figures of a model's calibrated intervals on the test rows; X replaces the features that it takes."""
     X = data.X if X is None else X
-    intervals = ConformalIntervals(model, protocol.level, method)
+    intervals = ConformalIntervals(model, protocol.level, protocol.score)
     intervals.conformalize(X[calibration], data.D[calibration])
     return interval_figures(protocol, data.D[test], data.X[test, 0], intervals.predict_interval(X[test]))
 
@@ -327,7 +324,7 @@ def run_ensemble(study: Study, recipes: Sequence[str], repeats: Sequence[int], d
         figures: dict[str, dict[str, Any]] = {}
         for recipe in recipes:
             density = densities[recipe][number]
-            figures[recipe] = {"learners": {}, "density": _score(density, X, D), "effective_members": {}}
+            figures[recipe] = {"learners": {}, "density": _score(density, X, D)}
         for name, *_ in protocol.learners:
             bag = DensityWeightedBagging(
                 make_learner(protocol, name),
@@ -341,7 +338,6 @@ def run_ensemble(study: Study, recipes: Sequence[str], repeats: Sequence[int], d
             for recipe in recipes:
                 bag.density_ = densities[recipe][number]
                 figures[recipe]["learners"][name] = {"Average": average, "Weighted": scores(D, bag.predict(X))}
-                figures[recipe]["effective_members"][name] = float(bag.effective_members(X).mean())
         outcomes += [Outcome(recipe, repeat, figures[recipe]) for recipe in recipes]
     return outcomes
 
@@ -415,7 +411,7 @@ def run_sensitivity(study: Study, recipe: str, part: str, repeats: Sequence[int]
     models = _fit_splits(study, recipe, data, [train for train, _, _ in splits], repeats, **changes)
     outcomes = []
     for repeat, model, (_, calibration, test) in zip(repeats, models, splits):
-        figures = _calibrated_figures(protocol, model, protocol.score, data, calibration, test)
+        figures = _calibrated_figures(protocol, model, data, calibration, test)
         setting = {
             "fsc": {count: float(np.mean(labels)) for count, labels in figures["fsc"].items()},
             "coverage": float(np.mean(figures["coverage"])),

@@ -55,7 +55,7 @@ def put_study(folder: Path, study: str, gain: float, *, recipes: Any = RECIPES, 
             return ceiling | ({"models": {"constant": block(0.6)}} if is_base else {"panels": panels})
         if study in ("table2", "table3"):
             models = {"dirichlet": block(0.7), "constant": block(0.6)} if is_base else {"snefy": block(0.7 + gain)}
-            return ceiling | {"models": models, "methods": {"snefy_quantile": block(0.8)}}
+            return ceiling | {"models": models}
         first = ("Random",) if study in ("table4", "table5") else ("SA-BFGS", "Average")
         if is_base:
             return {"constant": scores(first, -0.3)}
