@@ -43,7 +43,6 @@ from snefy_ldl.training import fit as training
 from snefy_ldl.training import stream as streaming
 from snefy_ldl.training.policy import Parameters
 from snefy_ldl.training.stored import pack_state, unpack_state
-from snefy_ldl.votes.partial import PartialCounts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -240,7 +239,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
                 the density of its known shares). With ``warm_start`` a frame is aligned with the labels of the first
                 fit by the names of its columns; rows go by position.
             counts: whole numbers of votes (N, L) instead; zeros and unequal totals are fine, NaN is a label that was
-                not on offer; or :class:`snefy_ldl.votes.PartialCounts`.
+                not on offer.
             sample_weight: how much each row counts (N,); all alike by default.
             y: another name of D.
 
@@ -502,7 +501,7 @@ def _in_order(X: Any, D: Any, counts: Any, sample_weight: Any, start: FittedMode
     """Labels aligned with those of an earlier fit by name; raises where two indexes hold the same rows shuffled."""
     for what, table in (("D", D), ("counts", counts), ("sample_weight", sample_weight)):
         check_same_index(X, table, ("X", what))
-    if start is None or not start.labels_were_named or isinstance(counts, PartialCounts):
+    if start is None or not start.labels_were_named:
         return D, counts
     aligned = (
         table

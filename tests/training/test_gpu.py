@@ -8,7 +8,6 @@ import torch
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators
-from snefy_ldl.votes.partial import PartialCounts
 
 pytestmark = [
     pytest.mark.gpu,
@@ -30,7 +29,7 @@ def test_estimator_on_cuda() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::snefy_ldl.errors.LabelWarning")
-@pytest.mark.parametrize("kind", ["counts", "counts with gaps", "sets", "unknown shares"])
+@pytest.mark.parametrize("kind", ["counts", "counts with gaps", "unknown shares"])
 def test_learning_from_votes_and_gaps_agrees(kind: str) -> None:
     data = make_annotators(n=300, n_labels=3, votes=(2, 12), random_state=0)
     rng = np.random.default_rng(0)
@@ -40,15 +39,11 @@ def test_learning_from_votes_and_gaps_agrees(kind: str) -> None:
         hidden = counts.copy()
         hidden[np.arange(300), counts.argmin(1)] = np.where(rng.random(300) < 0.4, np.nan, counts.min(1))
         labels = {"counts": hidden}
-    elif kind == "sets":
-        labels = {"counts": PartialCounts(counts, [[1, 2]], rng.integers(0, 3, (300, 1)))}
     elif kind == "unknown shares":
         shares = (counts + 0.5) / (counts + 0.5).sum(1, keepdims=True)
         shares[:100, 1:] = np.nan
         labels = {"D": shares}
     here, there = (SnefyLDL(device=device, **settings).fit(data.X, **labels) for device in ("cpu", "cuda"))  # type: ignore[arg-type]
     np.testing.assert_allclose(there.predict(data.X), here.predict(data.X), atol=5e-3)
-    if kind == "sets":
-        return
     ours, other = (model.score(data.X, **labels) for model in (there, here))  # type: ignore[arg-type]
     assert ours == pytest.approx(other, abs=5e-3)

@@ -103,18 +103,15 @@ def plain_votes(output: Tensor, exponents: Tensor, readout: Tensor, factors: Vot
 
 
 def some_factors(kind: str, most: int, rows: int = 9, members: int = 2, seed: int = 3) -> VoteFactors:
-    counts, named, sets = some_votes(rows, 4, most, members, seed), None, None
+    counts = some_votes(rows, 4, most, members, seed)
     counts[:, 0, 0] = float(most)
     if kind == "gaps":
         counts[0, ::3, 1] = torch.nan
         counts[1, ::2, 0] = torch.nan
-    elif kind == "sets":
-        sets = torch.tensor([[1.0, 1.0, 0.0, 0.0]])
-        named = torch.arange(members * rows).reshape(members, rows, 1) % 4 * max(1, most // 50)
-    return VoteFactors.of(counts, named, sets)
+    return VoteFactors.of(counts)
 
 
-@pytest.mark.parametrize("kind", ["plain", "gaps", "sets"])
+@pytest.mark.parametrize("kind", ["plain", "gaps"])
 @pytest.mark.parametrize(("most", "n"), [(1, 7), (110, 12), (5000, 12), (10**9, 6)])
 @pytest.mark.parametrize("balanced", [True, False])
 def test_votes_equal_plain_lines(kind: str, most: int, n: int, balanced: bool) -> None:
@@ -279,12 +276,3 @@ def test_a_label_that_was_not_on_offer_by_quadrature(
 
     ours = log_prob_of(dist, VoteFactors.of(k.expand(1, 2, 3)))
     torch.testing.assert_close(ours.exp(), quadrature(3).expectation(dist)(likelihood), rtol=1e-6, atol=1e-9)
-
-
-def test_votes_for_sets_by_quadrature(snefy: Callable, quadrature: Callable) -> None:
-    dist = snefy(3, seed=2)
-    k, named = torch.tensor([2.0, 0.0, 3.0], dtype=torch.float64), torch.tensor([4.0], dtype=torch.float64)
-    factors = VoteFactors.of(k.expand(1, 2, 3), named.expand(1, 2, 1), torch.tensor([[1.0, 1.0, 0.0]]))
-    expect = quadrature(3).expectation(dist)
-    expected = expect(lambda p: (k * p.log()).sum(-1).exp() * (p[:, 0] + p[:, 1]) ** 4)
-    torch.testing.assert_close(log_prob_of(dist, factors).exp(), expected, rtol=1e-6, atol=1e-10)

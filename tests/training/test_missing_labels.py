@@ -14,7 +14,6 @@ from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning, TrainingError
-from snefy_ldl.votes import PartialCounts
 
 NAN = np.nan
 pytestmark = pytest.mark.filterwarnings("ignore::snefy_ldl.errors.LabelWarning")
@@ -153,19 +152,15 @@ def test_a_label_that_is_never_known(city) -> None:
 # -- checkpoints -----------------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_knows_the_sets_and_weights(tmp_path) -> None:
+def test_a_checkpoint_knows_the_votes_and_weights(tmp_path) -> None:
     rng = np.random.default_rng(0)
-    X, counts, named = rng.normal(size=(40, 2)), rng.integers(1, 5, (40, 3)), rng.integers(0, 3, (40, 1))
+    X, counts = rng.normal(size=(40, 2)), rng.integers(1, 5, (40, 3))
     settings = {"epochs": 1, "checkpoint_dir": tmp_path}
-    first = PartialCounts(counts, [[0, 1]], named)
-    small(**settings).fit(X, counts=first)
-    small(**settings).fit(X, counts=PartialCounts(counts, [[0, 1]], named))  # its own: goes on
-    others = [PartialCounts(counts, [[1, 2]], named), PartialCounts(counts, [[0, 1]], named + 1)]
-    for other in others:
+    small(**settings).fit(X, counts=counts)
+    small(**settings).fit(X, counts=counts)  # its own: goes on
+    for other in ({"counts": counts + 1}, {"counts": counts, "sample_weight": rng.random(40)}):
         with pytest.raises(TrainingError, match="other data"):
-            small(**settings).fit(X, counts=other)
-    with pytest.raises(TrainingError, match="other data"):
-        small(**settings).fit(X, counts=first, sample_weight=rng.random(40))
+            small(**settings).fit(X, **other)
 
 
 def test_unknown_shares_are_told_once():

@@ -13,7 +13,6 @@ from snefy_ldl.datasets import make_annotators
 from snefy_ldl.errors import InputError
 from snefy_ldl.snefy import fit_stream
 from snefy_ldl.training.data import fill_missing, fit_dirichlet_multinomial
-from snefy_ldl.votes import PartialCounts
 
 TINY = {"n_neurons": 6, "n_readouts": 3, "hidden_sizes": (4,), "guides": None, "random_state": 0}
 
@@ -28,7 +27,7 @@ def small(**changes) -> SnefyLDL:
     return SnefyLDL(**(settings | changes))
 
 
-@pytest.mark.parametrize("kind", ["votes", "not all on offer", "sets"])
+@pytest.mark.parametrize("kind", ["votes", "not all on offer"])
 def test_a_fit_comes_near_the_truth(data, kind: str) -> None:
     rng, counts, rows = np.random.default_rng(1), data.counts.astype(float), np.arange(400)
     labels: object = counts
@@ -37,10 +36,6 @@ def test_a_fit_comes_near_the_truth(data, kind: str) -> None:
         counts[hidden, rng.integers(0, 3, hidden.sum())] = np.nan
         rows = np.flatnonzero(np.nansum(counts, 1) > 0)
         labels = counts[rows]
-    elif kind == "sets":
-        vague = rng.binomial(data.counts[:, 1:].astype(int), 0.5)
-        counts[:, 1:] -= vague
-        labels = PartialCounts(counts, [[1, 2]], vague.sum(1, keepdims=True))
     own = small().fit(data.X[rows], counts=labels).score(data.X, counts=data.counts)
     weights, alpha = data.truth.components(data.X)
     votes = stats.dirichlet_multinomial.pmf(
@@ -123,21 +118,6 @@ def test_missing_votes_start_from_what_is_expected() -> None:
 def test_bad_counts_are_named(first: list, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         small().fit(np.eye(4), counts=np.array([first, [1, 2, 3], [1, 1, 1], [1, 0, 0]]))
-
-
-@pytest.mark.parametrize(
-    ("sets", "named", "rule"),
-    [
-        ([[0]], [[1], [1]], "two or more"),
-        ([[0, 1], [1, 2]], [[1, 0], [1, 0]], "no label twice"),
-        ([[0, 1]], [[1, 1], [1, 1]], "shape"),
-        ([[0, 1]], [[0.5], [1]], "whole numbers"),
-        ([[0, 1]], [[0], [0]], "row 1 holds no vote"),
-    ],
-)
-def test_bad_sets_are_named(sets: list, named: list, rule: str) -> None:
-    with pytest.raises(InputError, match=rule):
-        PartialCounts([[1, 0, 2], [0, 0, 0]], sets, named)
 
 
 @pytest.mark.gpu

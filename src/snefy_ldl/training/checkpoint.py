@@ -73,5 +73,4 @@ def fingerprint(task: Task, what: str) -> str:
         settings["backbone"] = repr(Backbone.of(task.settings.backbone))
     data = task.data
     features = data.features if isinstance(data.features, np.ndarray) or sp.issparse(data.features) else None
-    partial = None if data.partial is None else (data.partial.named, data.partial.sets)
-    return str(joblib.hash((settings, task.seed, what, data.labels, task.rows, data.weights, features, partial)))
+    return str(joblib.hash((settings, task.seed, what, data.labels, task.rows, data.weights, features)))

@@ -40,7 +40,6 @@ from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.net import CONCENTRATION_RANGE
 from snefy_ldl.training.policy import VoteSettings, vote_settings
-from snefy_ldl.votes.partial import PartialCounts
 
 #: How far items are expected to differ beyond their features, before any votes: a and b of :func:`fit_concentrations`,
 #: and how sure that is. Settled on four data sets with one vote per item.
@@ -53,7 +52,7 @@ class TrainingData:
     Args:
         X: features (N, d); with a backbone, its inputs, or a data set of pairs (x, labels).
         D: label distributions (N, L), or None; NaN where a share is not known.
-        counts: votes (N, L) or :class:`~snefy_ldl.votes.PartialCounts`, or None.
+        counts: votes (N, L), or None.
         sample_weight: row weights (N,), or None.
         custom: the backbone that takes X as it is, or None (or False) where features are a table.
         columns: an encoder that was learned before, or the user's kinds of some columns; "auto" fits one.
@@ -68,7 +67,6 @@ class TrainingData:
         n_rows: N.
         labels: shares or votes (N, L), float64.
         are_counts: whether they are votes.
-        partial: the votes that name sets of labels, or None.
         has_gaps: whether some shares are unknown.
         label_names: names of the labels, or None if they had none.
         feature_names: names of the features, or None if they had none.
@@ -118,15 +116,11 @@ class TrainingData:
             self.features = open_rows(X, backbone.collate, n_labels, backbone.workers)
         self.n_rows = count_rows(self.features)
         self.are_counts = counts is not None
-        self.partial = counts if isinstance(counts, PartialCounts) else None
         self.note: str | None = None
         self.completed = False
         self.labels: Array
         self.label_names: list[str] | None
-        if self.partial is not None:
-            self.labels, self.label_names = self.partial.counts, self.partial.names
-            check_counts(self.partial.expected().round() + 1.0, n_rows=self.n_rows)  # as many rows as X, two labels
-        elif self.are_counts:
+        if self.are_counts:
             self.labels, self.label_names = check_counts(counts, n_rows=self.n_rows, missing=True)
         else:
             self.labels, self.label_names = check_distributions(D, n_rows=self.n_rows, missing=True)
@@ -152,12 +146,12 @@ class TrainingData:
 
     def votes_per_item(self, rows: Index) -> float:
         """Mean number of votes for single labels of some rows; infinite for shares, and for votes with gaps."""
-        if not self.are_counts or self.partial is not None or np.isnan(self.labels).any():
+        if not self.are_counts or np.isnan(self.labels).any():
             return math.inf
         return float(self.labels[rows].sum(1).mean())
 
     def take(self, rows: Index) -> TrainingData:
-        """Some of the rows, features, labels and weights; not where votes name sets of labels."""
+        """Some of the rows, features, labels and weights."""
         other = copy.copy(self)
         other.features, other.labels, other.n_rows = take_rows(self.features, rows), self.labels[rows], len(rows)
         other.weights = None if self.weights is None else self.weights[rows]
@@ -215,7 +209,7 @@ def _encode(X: Any, columns: TableEncoder | None, warn: bool) -> Any:
 
 def _count_labels(labels: Any) -> int | None:
     """L of labels that are not checked yet, None if they are no table."""
-    shape = np.shape(labels.counts if isinstance(labels, PartialCounts) else labels)
+    shape = np.shape(labels)
     return int(shape[1]) if len(shape) == 2 else None
 
 
@@ -299,7 +293,7 @@ def prepare_votes(data: TrainingData, rows: Index, zeros: ZeroOption, seed: int)
     Returns:
         The labels of all rows.
     """
-    votes = fill_missing(data.labels) if data.partial is None else data.partial.expected()
+    votes = fill_missing(data.labels)
     prior = fit_dirichlet_multinomial(votes[rows])
     shares = (votes + prior) / (votes + prior).sum(1, keepdims=True)
     settings = vote_settings(max(1.0, float(votes[rows].sum(1).mean())))

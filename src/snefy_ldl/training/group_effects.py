@@ -466,7 +466,7 @@ def fit_grouped(task: Task, wanted: bool = True) -> tuple[FittedModel, GroupEffe
     started, settings = time.perf_counter(), task.settings
     possible = settings.backbone is None and not settings.is_paper and settings.validation_fraction > 0
     with Progress("fit", 0, show=settings.verbose >= 1) as progress:
-        if wanted and possible and task.data.partial is None:
+        if wanted and possible:
             model, effects, report = _fit_with_effects(task, progress)
         else:
             model, effects, report = choose([task], progress)[0][0], None, {"effects": NOT_WANTED}

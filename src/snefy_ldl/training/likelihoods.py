@@ -377,8 +377,7 @@ class SharePass(Pass):
 #     P(k|x) ∝ Σ_p c_p(x) Π_s (β_ps)_{m_s}^{±1},   (β)_m = β (β+1) ... (β+m-1) = Γ(β+m) / Γ(β)
 #
 # Votes enter through rising factorials only: ``(α_pr)_{k_r}`` for each label and ``1 / (A_p)_{|k|}`` for the total.
-# Labels that were not counted, and votes that name a set of labels, add factors whose ``β`` is a sum of concentrations;
-# the form stays.
+# Of labels that were not all counted, the total's ``β`` is a sum of some concentrations; the form stays.
 
 
 @dataclass(frozen=True)
@@ -386,7 +385,8 @@ class VoteFactors:
     """Votes as the rising factorials of their probability.
 
     Args:
-        groups: which labels each column sums, 0 or 1 (Q, L): the L labels first, then all of them, then other sets.
+        groups: which labels each column sums, 0 or 1 (Q, L): the L labels first, then all of them, then those of rows
+            in which not all were counted.
         column: which column each factor belongs to (..., T).
         count: ``m`` of each factor (..., T), whole numbers.
         sign: +1 for a factor of the numerator, -1 for one of the denominator (T,).
@@ -402,18 +402,14 @@ class VoteFactors:
     place: Tensor
 
     @classmethod
-    def of(cls, counts: Tensor, named: Tensor | None = None, sets: Tensor | None = None) -> VoteFactors:
+    def of(cls, counts: Tensor) -> VoteFactors:
         """Factors of votes (..., L), NaN where a label was not counted.
 
         A row with labels S counted is a vote among S: its distribution is that of the subcomposition, ``(A_p)_{|k|}``
-        becoming ``(Σ_{r in S} α_pr)_{|k|}``. A vote for "one of the labels in G" multiplies the likelihood by
-        ``Σ_{r in G} ℓ_r``; for sets that do not overlap that is ``(β_G)_{k_G + g} / (β_G)_{k_G}``, with ``k_G`` the
-        votes for single labels in G.
+        becoming ``(Σ_{r in S} α_pr)_{|k|}``.
 
         Args:
             counts: ``k``.
-            named: ``g``, votes that name a set (..., G).
-            sets: the sets, 0 or 1 (G, L); no label in two of them.
         """
         n_labels = counts.shape[-1]
         seen = ~torch.isnan(counts)
@@ -424,26 +420,12 @@ class VoteFactors:
             patterns, which = torch.unique(seen.reshape(-1, n_labels), dim=0, return_inverse=True)
             groups.append(patterns.cpu().double())
             whole = n_labels + 1 + which.reshape(whole.shape)
-        total = votes.sum(-1)
-        columns = [torch.arange(n_labels, device=counts.device).expand(counts.shape)]
-        factors, signs = [votes], [1.0] * n_labels
-        if named is not None and sets is not None:
-            first = sum(len(group) for group in groups)
-            groups.append(sets.cpu().double())
-            single = votes @ sets.to(votes).T
-            at = torch.arange(first, first + len(sets), device=counts.device).expand(named.shape)
-            columns += [at, at]
-            factors += [single + named.to(votes), single]
-            signs += [1.0] * len(sets) + [-1.0] * len(sets)
-            total = total + named.to(votes).sum(-1)
-        columns.append(whole[..., None])
-        factors.append(total[..., None])
-        signs.append(-1.0)
-        count = torch.cat(factors, -1).long()
+        labels = torch.arange(n_labels, device=counts.device).expand(counts.shape)
+        column = torch.cat([labels, whole[..., None]], -1)
+        count = torch.cat([votes, votes.sum(-1, keepdim=True)], -1).long()
         distinct, place = torch.unique(count, return_inverse=True)
-        sign = torch.tensor(signs, dtype=torch.float64, device=counts.device)
-        columns_of = torch.cat(columns, -1)
-        return cls(torch.cat(groups).to(counts.device), columns_of, count, sign, tuple(distinct.tolist()), place)
+        sign = torch.tensor([1.0] * n_labels + [-1.0], dtype=torch.float64, device=counts.device)
+        return cls(torch.cat(groups).to(counts.device), column, count, sign, tuple(distinct.tolist()), place)
 
     def __getitem__(self, rows: Any) -> VoteFactors:
         """The factors of some rows."""
@@ -819,13 +801,10 @@ class Counts(Objective):
     Args:
         counts: votes (N, L), float64; NaN where a label was not counted.
         net: gives the background.
-        named: votes that name a set of labels (N, G), or None.
-        sets: those sets, 0 or 1 (G, L).
     """
 
-    def __init__(self, counts: Tensor, net: SnefyNet, named: Tensor | None = None, sets: Tensor | None = None) -> None:
-        self.factors = VoteFactors.of(counts, named, sets)
-        votes = (counts if named is None else torch.cat([counts, named], 1)).double().nan_to_num(0.0)
+    def __init__(self, counts: Tensor, net: SnefyNet) -> None:
+        self.factors, votes = VoteFactors.of(counts), counts.nan_to_num(0.0)
         coefficient = torch.lgamma(votes.sum(1) + 1.0) - torch.lgamma(votes + 1.0).sum(1)
         self.left_out = coefficient + self.factors.log_gammas
         self.set_background(net, len(counts))

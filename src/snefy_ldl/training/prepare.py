@@ -386,10 +386,7 @@ def make_objective(net: SnefyNet, problems: Sequence[Problem], device: torch.dev
     """
     data = problems[0].data
     if data.are_counts:
-        counts = torch.as_tensor(data.labels, device=device)
-        named = None if data.partial is None else torch.as_tensor(data.partial.named, device=device)
-        sets = None if data.partial is None else torch.as_tensor(data.partial.sets, device=device)
-        return Counts(counts, net, named, sets)
+        return Counts(torch.as_tensor(data.labels, device=device), net)
     known = [problem.labels.known for problem in problems]
     # Most data hold no zeros, and then every problem sees the same shares.
     same = all(np.array_equal(other, known[0], equal_nan=True) for other in known[1:])

@@ -9,7 +9,6 @@ from typing import Any
 _HOMES = {
     "aggregation": "aggregate",
     "allocation": "next_vote update vote_value",
-    "partial": "PartialCounts",
     "scores": "calibrate_counts evaluate lewidi_scores noise_ceiling",
     "tables": "Votes load_votes",
 }

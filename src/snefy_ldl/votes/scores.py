@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 from scipy.special import betainc, digamma
 
-from snefy_ldl._internal.dists import draw_shares, gap_patterns, tensor_for, to_numpy
+from snefy_ldl._internal.dists import draw_shares, gap_patterns, to_numpy
 from snefy_ldl._internal.tolerances import SMALLEST_COUNT_PROBABILITY
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_counts
 from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.votes.partial import PartialCounts
 
 LEVELS = (0.5, 0.8, 0.9)
 #: Draws behind the distribution of a count, and rows whose draws are held at a time.
@@ -33,8 +32,7 @@ def log_likelihood(dist: SnefySimplex, counts: Any) -> Array:
 
     Args:
         dist: what ``predict_dist`` gives, batch (N,).
-        counts: votes (N, L); NaN where a label was not counted, :class:`~snefy_ldl.votes.PartialCounts` where some
-            votes name sets of labels.
+        counts: votes (N, L); NaN where a label was not counted.
 
     Returns:
         Log probabilities (N,).
@@ -48,26 +46,8 @@ def log_likelihood(dist: SnefySimplex, counts: Any) -> Array:
         >>> np.exp(log_likelihood(flat, [[2, 1]])).round(6)  # 3:0, 2:1, 1:2 and 0:3 are equally likely
         array([0.25])
     """
-    if isinstance(counts, PartialCounts):
-        return _partial_log_likelihood(dist, counts)
     table, _ = check_counts(counts, n_rows=len(dist), n_labels=dist.n_labels, missing=True)
     return to_numpy(dist.double().log_prob_counts(table))
-
-
-def _partial_log_likelihood(dist: SnefySimplex, counts: PartialCounts) -> Array:
-    """Votes for single labels, then votes for sets given those: both are counts, of labels and of groups.
-
-    ``(β_G)_{k_G + g} / (β_G)_{k_G}`` is the probability of g further votes for a group with k_G votes already.
-    """
-    singles = tensor_for(dist, counts.counts)
-    groups = [np.flatnonzero(row).tolist() for row in counts.sets]
-    alone = [[r] for r in range(dist.n_labels) if not counts.sets[:, r].any()]
-    named = tensor_for(dist, np.hstack([counts.named, np.zeros((len(counts), len(alone)))]))
-    first = dist.log_prob_counts(singles)
-    merged = [*groups, *alone]
-    if len(merged) < 2:  # one set of all labels: its votes carry no information
-        return to_numpy(first)
-    return to_numpy(first + dist.posterior(singles).amalgamate(merged).log_prob_counts(named))
 
 
 def brier_score(mean: Any, counts: Any) -> Array:
