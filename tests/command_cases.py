@@ -123,7 +123,7 @@ OPTIONS: dict[str, list[str]] = {
     "--zeros": ["shrink", "error", "0.01", "0.9", "nan", "x", ""],
 }
 #: Options that other parts of a case settle, that need a cluster, or that take long.
-LEFT_OUT = {"--help", "--labels", "--ray", "--workers", "--jobs", "--repeats", "--folds", "--vote-columns"}
+LEFT_OUT = {"--help", "--labels", "--jobs", "--repeats", "--folds", "--vote-columns"}
 BY_TYPE = {"Path": TABLES, "int": COUNTS, "float": LEVELS}
 
 

@@ -1,4 +1,4 @@
-"""Parquet files by ranges of rows, what a worker predicts, and the options of the command line, without a cluster."""
+"""Parquet files by ranges of rows, what a worker predicts, without a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster_cases import FEATURES, fill_folder
-from commands import fail, run, succeed
+from commands import fail, succeed
 from snefy_ldl import load
 from snefy_ldl.apps.cluster.parquet import ParquetTable
 from snefy_ldl.apps.cluster.prediction import Predictor, predict_on_ray
@@ -73,7 +73,7 @@ def test_files_that_do_not_fit_are_named(folder, tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         ParquetTable([str(tmp_path / "d.parquet")])
     with pytest.raises(InputError, match="holds Parquet files already"):
-        predict_on_ray({}, ParquetTable([str(folder / "a.parquet")]), str(tmp_path))
+        predict_on_ray(load(folder / "model"), [str(folder / "a.parquet")], str(tmp_path))
 
 
 def test_a_folder_of_parquet_files_is_one_table(folder, tmp_path):
@@ -84,13 +84,6 @@ def test_a_folder_of_parquet_files_is_one_table(folder, tmp_path):
     assert json.loads(succeed("evaluate", folder / "model", tmp_path / "rows", "--json").stdout) == whole
     pd.DataFrame({"other": [1.0]}).to_parquet(tmp_path / "rows" / "c.parquet")
     assert "c.parquet lacks" in fail("evaluate", folder / "model", tmp_path / "rows")
-
-
-@pytest.mark.parametrize("words", [["--ray", "local", "--out", "-"], ["--ray", "local", "--votes", "v.csv"], []])
-def test_options_that_do_not_go_together(folder, tmp_path, monkeypatch, words):
-    monkeypatch.chdir(tmp_path)
-    tables = [folder / "a.parquet", *([] if words else [folder / "b.parquet"])]
-    assert run("predict", folder / "model", *tables, *words).exit_code == 2
 
 
 def test_a_cluster_that_is_too_small_is_named():

@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 from cluster_cases import FEATURES, LABELS, city_frame, fill_folder
-from commands import fail, succeed
-from snefy_ldl import SnefyLDL
+from commands import succeed
+from snefy_ldl import SnefyLDL, load
+from snefy_ldl.apps.cluster.prediction import predict_on_ray
 from snefy_ldl.apps.cluster.ray import EngineError, connected
 from snefy_ldl.apps.cluster.training import ParquetRows, RayTraining
 from snefy_ldl.datasets.streams import Stream
@@ -36,10 +37,10 @@ def folder(tmp_path_factory):
 
 
 def test_predict_on_a_cluster_writes_what_it_writes_here(cluster_address, folder, tmp_path):
-    words = ("predict", folder / "model")
-    succeed(*words, folder / "all.parquet", "--keep", "id", "--interval", 0.9, "--out", tmp_path / "here.parquet")
-    ray = ("--interval", 0.9, "--ray", cluster_address)
-    succeed(*words, folder / "a.parquet", folder / "b.parquet", "--out", tmp_path / "ray", *ray)
+    words = ("--keep", "id", "--interval", 0.9, "--out", tmp_path / "here.parquet")
+    succeed("predict", folder / "model", folder / "all.parquet", *words)
+    files, about = [str(folder / f"{name}.parquet") for name in "ab"], {"keep": ["id"], "interval": 0.9}
+    predict_on_ray(load(folder / "model"), files, str(tmp_path / "ray"), **about, address=cluster_address)
     here, there = pd.read_parquet(tmp_path / "here.parquet"), pd.read_parquet(tmp_path / "ray")
     pd.testing.assert_frame_equal(there, here, atol=1e-6, rtol=0)  # in the order of the rows
 
@@ -48,10 +49,9 @@ def test_a_wrong_row_is_named(cluster_address, folder, tmp_path):
     frame = city_frame()
     frame.loc[57, FEATURES[1]] = float("inf")
     frame.to_parquet(tmp_path / "wrong.parquet", row_group_size=400)
-    words = ("predict", folder / "model", tmp_path / "wrong.parquet", "--out", tmp_path / "out")
-    line = fail(*words, "--ray", cluster_address)
-    assert "wrong.parquet" in line
-    assert FEATURES[1] in line
+    file, out = str(tmp_path / "wrong.parquet"), str(tmp_path / "out")
+    with pytest.raises(InputError, match=rf"wrong\.parquet.*{FEATURES[1]}"):
+        predict_on_ray(load(folder / "model"), [file], out, address=cluster_address)
 
 
 def test_a_cluster_that_does_not_answer_is_named():

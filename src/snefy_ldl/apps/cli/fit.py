@@ -58,8 +58,6 @@ def fit(
     option: opt.Settings = None,
     checkpoint: Path | None = None,
     stream: bool = False,
-    ray: str | None = None,
-    workers: opt.Workers = None,
 ) -> None:
     """Fit a model to a table of features and label distributions, or to votes.
 
@@ -83,7 +81,6 @@ def fit(
         zeros (shrink|error|FLOOR): What the squared neural family does with shares of zero; log-ratios keep them.
         checkpoint: Folder for a checkpoint per epoch; a fit that was stopped continues from it.
         stream: TABLE is a folder of Parquet files, read in chunks.
-        workers: Workers that train together on the Ray cluster, by default 2.
 
     Examples:
         Shares or percentages, one column per label:
@@ -117,11 +114,6 @@ def fit(
         raise typer.BadParameter(f"--votes {form}: use counts or long.")
     if labels is None and alone and form in (None, "counts"):
         raise typer.BadParameter("name the label columns with --labels, or add --votes long for one vote per row.")
-    if ray is not None:
-        from snefy_ldl.apps.cluster.ray import import_ray
-
-        import_ray()  # raises at once if Ray is missing
-    stream = stream or ray is not None
     if stream and (append or not alone or form not in (None, "counts")):
         raise typer.BadParameter("--stream takes shares or --votes counts in a folder of Parquet files only.")
     _check_files(out, pool, append)
@@ -131,7 +123,7 @@ def fit(
         raise typer.BadParameter("--normalize is for amounts; it does not go with votes.")
     levels = split(groups)
     if levels and (stream or annotators is not None):
-        raise typer.BadParameter("--groups does not go with --stream, --ray or --annotators.")
+        raise typer.BadParameter("--groups does not go with --stream or --annotators.")
     of_snefy = {"--stream": stream, "--checkpoint": checkpoint, "--zeros": zeros, "--annotators": annotators}
     density = _settle_density(density, {**of_snefy, "--votes long": form == "long"})
     density = "snefy" if levels and density == "auto" else density  # which learns the effects of groups
@@ -145,8 +137,7 @@ def fit(
     )
     wanted, chosen = split(labels), split(features) or None
     if stream:
-        engine = None if ray is None else (opt.ray_address(ray), workers or 2)
-        n_features = _fit_stream(model, table, wanted, chosen, form == "counts", engine)
+        n_features = _fit_stream(model, table, wanted, chosen, form == "counts")
         summary = f"{n_features} features, {len(wanted)} labels: {table}, read as a stream"
     else:
         limits = dict(_limit(text, wanted) for text in limit or [])
@@ -332,10 +323,9 @@ def _fit_stream(
     labels: list[str],
     features: list[str] | None,
     counts: bool,
-    engine: tuple[str | None, int] | None,
 ) -> int:
-    """Fit the model to a folder of Parquet files, here or on a cluster; returns the number of features."""
-    from snefy_ldl.apps.cluster.training import ParquetRows, RayTraining
+    """Fit the model to a folder of Parquet files; returns the number of features."""
+    from snefy_ldl.apps.cluster.training import ParquetRows
     from snefy_ldl.datasets.table_files import TableSource
     from snefy_ldl.snefy import fit_stream
 
@@ -346,10 +336,7 @@ def _fit_stream(
     source.need([*names, *labels], "features and labels")
     rows = ParquetRows((str(folder),), tuple(labels), tuple(names), counts)
     with warnings_as_notes():
-        if engine is None:
-            fit_stream(model, rows.stream())
-        else:
-            RayTraining(engine[1], engine[0]).fit(model, rows)
+        fit_stream(model, rows.stream())
     return len(names)
 
 

@@ -15,7 +15,6 @@ Args:
     keep (COL1,COL2): Columns to copy from the table.
     option (NAME=VALUE): Any other setting, for example n_neurons=32. Repeatable.
     seed: Random seed; the same seed gives the same result.
-    ray (ADDRESS): Work on a Ray cluster: its address, auto, or local to start one on this machine.
     of (WHOM): Whose votes, for a model of annotators: panel, latent, an annotator's name, or facts such as age=50+.
     as_json: Print JSON instead of a table.
 """
@@ -34,14 +33,4 @@ Of = Annotated[str | None, typer.Option("--of")]
 IdColumn = Annotated[str | None, typer.Option("--id")]
 Settings = Annotated[list[str] | None, typer.Option("--set")]
 AsJson = Annotated[bool, typer.Option("--json")]
-Workers = Annotated[int | None, typer.Option(min=1)]
 Form = Annotated[str, typer.Option("--votes")]
-
-
-def ray_address(text: str) -> str | None:
-    """The address of a Ray cluster; None starts one on this machine.
-
-    >>> ray_address("local"), ray_address("auto")
-    (None, 'auto')
-    """
-    return None if text == "local" else text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -43,14 +43,12 @@ from snefy_ldl.apps.cli.tables import (
 from snefy_ldl.apps.cli.votes import answer_of, as_positions
 from snefy_ldl.apps.rows import (
     feature_names,
-    group_levels,
     interval_columns,
     interval_maker,
     label_names,
     model_rows,
     prediction_columns,
     recorded,
-    row_names,
     table_groups,
     update_columns,
 )
@@ -63,7 +61,7 @@ if TYPE_CHECKING:
 @command()
 def predict(
     model: Path,
-    tables: list[str],
+    table: Path,
     out: str = "-",
     interval: float | None = None,
     ask: list[str] | None = None,
@@ -74,19 +72,14 @@ def predict(
     votes: Path | None = None,
     of: opt.Of = None,
     id_name: opt.IdColumn = None,
-    ray: str | None = None,
-    workers: opt.Workers = None,
 ) -> None:
     """Predict the label distributions of a table of any size, in chunks.
 
     Shares are written in the unit of the training table (percent, ppm, ...).
     With --votes, each item's features are combined with its votes so far:
-    exact, and the model does not change. With --ray, TABLE... are Parquet
-    files, folders of them or addresses such as s3://..., and --out is a folder
-    for Parquet files.
+    exact, and the model does not change.
 
     Args:
-        tables (TABLE...): CSV, TSV, Excel or Parquet file, or several Parquet files.
         interval (LEVEL): Also write each label's interval of this level, for example 0.9.
         ask (QUESTION): Also write "P(A > 2 * B)", "P(A + B > 0.5)", "P(A = 0)", "log(A / B)", "quantiles(0.05, 0.5)"
             or "draws(10)"; bounds are shares of 1. Repeatable.
@@ -94,7 +87,6 @@ def predict(
         outside: Also write how far each row is outside the training range.
         uncalibrated: Intervals of the model itself, even if it has been calibrated.
         votes (VOTES): Table of votes so far: predictions given the votes.
-        workers: Workers on the Ray cluster; by default one per core.
 
     Examples:
         Means and 90 % intervals:
@@ -112,19 +104,13 @@ def predict(
         check_confidence(interval, "--interval")
     if unit not in (None, "share"):
         raise typer.BadParameter(f"--unit {unit}: use share, or leave it out for the unit of the training table.")
-    kept, one_table = split(keep), Path(tables[0])
-    if ray is not None:
-        if named := [name for name, value in (("--ask", ask), ("--outside", outside), ("--votes", votes)) if value]:
-            raise typer.BadParameter(f"{named[0]} does not go with --ray.")
-        return predict_with_ray(ray, workers, model, tables, out, kept, interval, uncalibrated)
-    if len(tables) > 1:
-        raise typer.BadParameter("name one TABLE, which may be a folder of Parquet files; several need --ray.")
-    table_output(out, one_table, votes)
+    kept = split(keep)
+    table_output(out, table, votes)
     fitted = answer_of(load_model(model), of)
     if votes is not None:
         if named := [name for name, value in (("--ask", ask), ("--keep", kept), ("--outside", outside)) if value]:
             raise typer.BadParameter(f"{named[0]} does not go with --votes.")
-        return predict_given_votes(fitted, one_table, votes, out, interval or 0.9, id_name)
+        return predict_given_votes(fitted, table, votes, out, interval or 0.9, id_name)
     if id_name is not None:
         raise typer.BadParameter("--id goes with --votes.")
     maker = None
@@ -132,7 +118,7 @@ def predict(
         maker = interval_maker(fitted, None if uncalibrated else noted_intervals(model, fitted, interval), interval)
     factor, header = written_unit(fitted, unit == "share")
     questions = [read_question(text, label_names(fitted), list(header.values())) for text in ask or []]
-    write_predictions(fitted, one_table, out, kept, maker, questions, factor, list(header.values()), outside)
+    write_predictions(fitted, table, out, kept, maker, questions, factor, list(header.values()), outside)
 
 
 def write_predictions(
@@ -401,50 +387,3 @@ def _bases(rows: Labelled, names: list[str]) -> list[Any]:
         is_number = is_numeric_dtype(cells) and not is_bool_dtype(cells)
         bases.append((Splines if is_number else Groups)(known.index(name)))
     return bases
-
-
-def predict_with_ray(
-    address: str,
-    workers: int | None,
-    model: Path,
-    tables: list[str],
-    out: str,
-    keep: list[str],
-    interval: float | None,
-    uncalibrated: bool,
-) -> None:
-    """``predict`` on a Ray cluster; a column that names the rows is always kept.
-
-    Args:
-        address: Text of ``--ray``.
-        workers: Number of workers, or None.
-        model: Folder of the model.
-        tables: Parquet files, folders of them, and addresses.
-        out: Folder to write to.
-        keep: Columns to copy.
-        interval: Level of the intervals, or None.
-        uncalibrated: Whether to ignore a calibration.
-    """
-    from snefy_ldl.apps.cluster.ray import import_ray
-
-    if out == "-" or Path(out).suffix:
-        raise typer.BadParameter("a cluster writes many files: name a folder for them with --out.")
-    import_ray()  # raises at once if Ray is missing
-    from snefy_ldl.apps.cluster.parquet import ParquetTable
-    from snefy_ldl.apps.cluster.prediction import predict_on_ray
-
-    table, fitted = ParquetTable(tables), load_model(model, "cpu")
-    calibrated = None if interval is None or uncalibrated else noted_intervals(model, fitted, interval)
-    if group_levels(fitted):
-        note("a cluster reads tables without their groups: all rows are of unknown groups")
-    if written_unit(fitted)[0] != 1.0:
-        note("a cluster writes fractions, also if the training table is in another unit")
-    table.need(keep, "--keep")
-    key, labels = row_names(fitted, table.columns), label_names(fitted)
-    kept = list(dict.fromkeys([*([key] if key else []), *keep]))
-    # these Parquet files have all of a table on disk that is asked for here
-    names = feature_names(fitted, cast(Any, table), tuple(kept))
-    distinct_columns([*kept, *labels, *(interval_columns(labels) if interval is not None else [])])
-    work = {"model": fitted, "features": names, "keep": kept, "interval": interval, "calibrated": calibrated}
-    predict_on_ray(work, table, out, opt.ray_address(address), workers)
-    say(f"{table.n_rows:,} rows written to {out}", "green")

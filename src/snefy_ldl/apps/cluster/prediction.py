@@ -6,11 +6,11 @@ import logging
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from snefy_ldl.apps.cluster.parquet import ParquetTable, find_parquet
 from snefy_ldl.apps.cluster.ray import connected, count_workers, translate
-from snefy_ldl.apps.rows import interval_maker, model_rows, prediction_columns
+from snefy_ldl.apps.rows import feature_names, interval_maker, model_rows, prediction_columns
 from snefy_ldl.errors import InputError
 
 __all__ = ["Predictor", "predict_on_ray"]
@@ -83,17 +83,28 @@ class Predictor:
 
 
 def predict_on_ray(
-    predictor: dict[str, Any], table: ParquetTable, out: str, address: str | None = None, workers: int | None = None
+    model: Any,
+    addresses: Sequence[str],
+    out: str,
+    *,
+    keep: Sequence[str] = (),
+    interval: float | None = None,
+    calibrated: Any = None,
+    address: str | None = None,
+    workers: int | None = None,
 ) -> None:
     """Predict all rows of Parquet files on a Ray cluster, into a folder of Parquet files.
 
     Ray Data reads, predicts and writes; a worker that is lost is replaced, and its rows are predicted again. Sorted by
-    name, the files that it writes hold the rows in the order of the input.
+    name, the files that it writes hold the rows in the order of the input, as shares of 1.
 
     Args:
-        predictor: arguments of :class:`Predictor`, by name.
-        table: the rows.
+        model: fitted.
+        addresses: Parquet files and folders of them (:func:`~snefy_ldl.apps.cluster.parquet.find_parquet`).
         out: folder, on this machine or in an object store; it must hold no Parquet files.
+        keep: columns that are copied as they are.
+        interval: level of the intervals; None for none.
+        calibrated: its conformal intervals; None for the model's own.
         address: of a cluster; None starts one on this machine for the time of the work.
         workers: number of workers; by default one per processor of the cluster.
 
@@ -101,6 +112,10 @@ def predict_on_ray(
         InputError: the data break a rule, or the folder holds Parquet files.
         EngineError: the cluster could not finish the work.
     """
+    table = ParquetTable(addresses)
+    table.need(list(keep), "keep")
+    features = feature_names(model, cast(Any, table), tuple(keep))
+    work = {"model": model, "features": features, "keep": keep, "interval": interval, "calibrated": calibrated}
     if find_parquet(out)[1]:
         raise InputError(f"{out} holds Parquet files already; name an empty folder for the predictions.")
     with connected(address, workers) as ray:
@@ -114,13 +129,13 @@ def predict_on_ray(
             rows = ray_data.read_parquet(
                 table.files,
                 filesystem=table.system,
-                columns=list(dict.fromkeys([*predictor.get("keep", ()), *predictor["features"]])),
+                columns=list(dict.fromkeys([*keep, *features])),
                 include_paths=True,
                 num_cpus=READING_CPUS,
             )
             rows.map_batches(
                 Predictor,
-                fn_constructor_kwargs=predictor,
+                fn_constructor_kwargs=work,
                 batch_format="pyarrow",
                 batch_size=BATCH_ROWS,
                 compute=ray_data.ActorPoolStrategy(size=count_workers(ray.cluster_resources(), workers)),
