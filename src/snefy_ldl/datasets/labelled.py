@@ -319,10 +319,6 @@ def named_rows(table: TableSource | str | Path, id_name: str | None = None) -> t
     return _check_ids(list(source.whole([], [key])[key]), key), key
 
 
-#: ``id_name`` of a set put together from several files: its names are keys unique over all files.
-JOINED = "joined"
-
-
 def join_features(
     rows: Labelled,
     table: TableSource | str | Path,
@@ -388,69 +384,38 @@ def join_features(
     return replace(rows.take(kept), features=features, remarks=(*remarks, *source.notes))
 
 
-def append_rows(base: Labelled, new: Labelled) -> tuple[Labelled, int]:
-    """Both sets in one; of rows with the same name the new one counts, unless names repeat within a set.
-
-    Votes that join shares become shares; shares cannot become votes.
+def append_rows(base: Labelled, new: Labelled) -> Labelled:
+    """Two sets of labelled rows as one, which names no rows.
 
     Args:
-        base: The rows so far, with features.
-        new: Further rows, with features and the same labels.
+        base: the first rows, with features.
+        new: the rows after them, with the same features and labels.
 
     Returns:
-        All rows, and how many of the first set the second replaced.
+        All rows.
 
     Raises:
-        InputError: Shares would join votes.
+        InputError: one set holds votes and the other shares.
 
     >>> import pandas
-    >>> def rows(name, yes):
+    >>> def rows(yes):
     ...     table = pandas.DataFrame({"age": [30]})
-    ...     return Labelled("a.csv", np.array([[1.0 - yes, yes]]), False, ["no", "yes"], [name], table, "id")
-    >>> joined, replaced = append_rows(rows("x", 0.5), rows("x", 0.75))
-    >>> joined.labels, replaced
-    (array([[0.25, 0.75]]), 1)
+    ...     return Labelled("a.csv", np.array([[yes, 1.0 - yes]]), False, ["yes", "no"], features=table)
+    >>> append_rows(rows(0.5), rows(0.75)).labels
+    array([[0.5 , 0.5 ],
+           [0.75, 0.25]])
     """
-    import pandas  # an extra, loaded where tables are read
+    import pandas  # an extra, which has read the tables
 
-    assert base.features is not None
-    assert new.features is not None
-    labels = new.labels
-    if base.are_counts and not new.are_counts:
-        raise InputError(
-            f"{base.source} holds votes, {new.source} shares, and shares do not show how many voted. Send numbers of "
-            "votes, or fit shares throughout."
-        )
-    if new.are_counts and not base.are_counts:
-        labels = labels / labels.sum(axis=1, keepdims=True)
-    before, after = _keys(base), _keys(new)
-    keep = ~np.isin(before, after)
+    if new.are_counts != base.are_counts:
+        kinds = ("votes", "shares") if base.are_counts else ("shares", "votes")
+        raise InputError(f"{base.source} holds {kinds[0]}, {new.source} {kinds[1]}; append rows of the same kind.")
     with warnings.catch_warnings():  # pandas warns of columns that are empty in one of the parts
         warnings.simplefilter("ignore", FutureWarning)
-        features = pandas.concat([base.features[keep], new.features], ignore_index=True)
+        features = pandas.concat([base.features, new.features], ignore_index=True)
     below = None
     if base.below is not None or new.below is not None:
         parts = [np.full(one.labels.shape, np.nan) if one.below is None else one.below for one in (base, new)]
-        below = np.concatenate([parts[0][keep], parts[1]])
-    joined = replace(
-        base,
-        below=below,
-        labels=np.concatenate([base.labels[keep], labels]),
-        features=features,
-        ids=[key for key, kept in zip(before, keep) if kept] + after,
-        id_name=JOINED,
-        votes=None,
-        remarks=(),
-    )
-    return joined, int((~keep).sum())
-
-
-def _keys(rows: Labelled) -> list[str]:
-    """Names that are unique over several files.
-
-    A row number counts rows of another table than a name stands in, so it is marked as one; a row without a name gets
-    one from its file and place, and so does a row whose name is that of a group.
-    """
-    if rows.ids is None or rows.names_groups:
-        return [f"{rows.source}, data row {row + 1}" for row in range(len(rows))]
-    return [f"row number {name}" for name in rows.ids] if rows.id_name == ID_NAMES[-1] else rows.ids
+        below = np.concatenate(parts)
+    labels = np.concatenate([base.labels, new.labels])
+    return replace(base, labels=labels, features=features, below=below, ids=None, votes=None, remarks=())

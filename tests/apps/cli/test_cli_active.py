@@ -14,7 +14,7 @@ from commands import fail, succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import query
 from snefy_ldl.datasets import make_city_districts, table_files
-from snefy_ldl.datasets.labelled import append_rows, join_features, read_labelled
+from snefy_ldl.datasets.labelled import append_rows, read_labelled
 from snefy_ldl.errors import InputError
 
 LABELS = ["business", "entertainment", "education"]
@@ -204,130 +204,32 @@ def test_a_filled_in_table_comes_back(folder: Path, city: pd.DataFrame, features
     assert "1 row without labels skipped" in said.stderr
     expected = pd.concat([city[:80], truth[:5]])
     same_fit(tmp_path / "m", expected[features], expected[LABELS])
-    # labels alone, joined by row number: the same model
-    filled[["row", *LABELS]][:5].to_parquet(tmp_path / "bare.parquet")
-    words = ("--append", tmp_path / "bare.parquet")
-    succeed(*fit_words(folder, tmp_path / "m2"), *words, "--pool", folder / "pool.parquet")
-    same_fit(tmp_path / "m2", expected[features], expected[LABELS])
-    assert "with --pool FILE" in fail(*fit_words(folder, tmp_path / "m3"), *words)
-    assert not (tmp_path / "m3").exists()
-
-
-def test_the_newer_label_wins(folder: Path, city: pd.DataFrame, features: list[str], tmp_path: Path) -> None:
-    pool = city[80:].reset_index(drop=True)
-    first, second = pool[["code", *LABELS]][:8].copy(), pool[["code", *LABELS]][6:12].copy()
-    second[LABELS] = second[LABELS].to_numpy()[:, ::-1]
-    first.to_csv(tmp_path / "first.csv", index=False)
-    second.to_csv(tmp_path / "second.csv", index=False)
-    words = ("--append", tmp_path / "first.csv", "--append", tmp_path / "second.csv", "--id", "code")
-    said = succeed(*fit_words(folder, tmp_path / "m"), *words, "--pool", folder / "named.csv").stdout
-    assert "first.csv: 8 labelled rows added\n" in said
-    assert "second.csv: 6 labelled rows added, 2 of them in place of earlier ones" in said
-    expected = pd.concat([city[:80], pool[:6], pool[6:12].assign(**dict(zip(LABELS, second[LABELS].to_numpy().T)))])
-    same_fit(tmp_path / "m", expected[features], expected[LABELS])
-    # rows of TRAIN itself, and twice in one file
-    city[:80].to_csv(tmp_path / "train.csv", index=False)
-    again = pd.concat([city[:3], city[2:3].assign(business=0.2, entertainment=0.3, education=0.5)])
-    again[["code", *LABELS]].to_csv(tmp_path / "again.csv", index=False)
-    result = succeed(
-        *("fit", tmp_path / "train.csv", "--id", "code", "--labels", ",".join(LABELS), "--out", tmp_path / "m2"),
-        *("--set", "epochs=1", "--seed", 3, "-q", "--set", "guides=null", "--density", "snefy"),
-        *("--append", tmp_path / "again.csv"),
-    )
-    assert "3 labelled rows added, 3 of them in place" in result.stdout
-    assert "comes again later" in result.stderr
-    expected = pd.concat([city[3:80], city[:2], again[3:]])
-    same_fit(tmp_path / "m2", expected[features], expected[LABELS])
 
 
 @pytest.mark.slow
-def test_row_numbers_of_a_pool_are_not_names_of_train(folder: Path, city: pd.DataFrame, tmp_path: Path) -> None:
-    train = city[:80].drop(columns="code").assign(id=range(80))
-    train.to_csv(tmp_path / "train.csv", index=False)
-    pool = city[80:].reset_index(drop=True)
-    pool[LABELS][:4].assign(row=range(4)).to_csv(tmp_path / "labels.csv", index=False)
-    result = succeed(
-        *(
-            "fit",
-            tmp_path / "train.csv",
-            "--labels",
-            ",".join(LABELS),
-            "--out",
-            tmp_path / "m",
-            "--set",
-            "epochs=1",
-            "-q",
-        ),
-        *("--append", tmp_path / "labels.csv", "--pool", folder / "pool.csv"),
-    )
-    assert "4 labelled rows added\n84 rows" in result.stdout  # none replaced
-    assert "5 features" in result.stdout  # id is no feature
-    assert "names the rows and is not a feature" in result.stderr
+def test_append_failures_are_one_line(folder: Path, city: pd.DataFrame, features: list[str], tmp_path: Path) -> None:
+    def appended(labels: str, columns: list[str], file: str = "labels.csv") -> str:
+        cells = ",".join(map(str, city.loc[0, columns]))
+        (tmp_path / "labels.csv").write_text(f"{','.join([*columns, *LABELS])}\n{cells},{labels}\n")
+        return fail(*fit_words(folder, tmp_path / "m"), "--append", tmp_path / file)
 
-
-@pytest.mark.slow
-def test_votes_come_back_in_every_form(folder: Path, city: pd.DataFrame, features: list[str], tmp_path: Path) -> None:
-    pool = city[80:].reset_index(drop=True)
-    votes = [(0, "ann", "business"), (0, "bob", "education"), (2, "ann", "education"), (2, "eve", "education")]
-    pd.DataFrame(votes, columns=["item", "annotator", "label"]).to_csv(tmp_path / "long.csv", index=False)
-    pd.DataFrame([[0, 1, 0, 1], [2, 0, 0, 2]], columns=["item", *LABELS]).to_csv(tmp_path / "counts.csv", index=False)
-    shares = pd.DataFrame([[0.5, 0.0, 0.5], [0.0, 0.0, 1.0]], columns=LABELS)
-    expected_X, expected_D = pd.concat([city[:80], pool.loc[[0, 2]]])[features], pd.concat([city[:80][LABELS], shares])
-    pool[features].assign(item=range(len(pool))).to_csv(tmp_path / "pool.csv", index=False)
-    for name in ("long.csv", "counts.csv"):
-        words = ("--append", tmp_path / name, "--pool", tmp_path / "pool.csv")
-        result = succeed(*fit_words(folder, tmp_path / name.split(".")[0]), *words)
-        assert f"{name}: 2 labelled rows added" in result.stdout
-        assert "votes become shares" in result.stderr
-        with pytest.warns(UserWarning, match="shrunk"):
-            same_fit(tmp_path / name.split(".")[0], expected_X, expected_D)
-
-
-@pytest.mark.slow
-def test_append_failures_are_one_line(folder: Path, city: pd.DataFrame, tmp_path: Path) -> None:
-    words = fit_words(folder, tmp_path / "m")
-    pool = ("--pool", folder / "pool.csv")
-
-    def appended(text: str, name: str = "labels.csv") -> str:
-        (tmp_path / name).write_text(text)
-        return fail(*words, "--append", tmp_path / name, *pool)
-
-    header = f"row,{','.join(LABELS)}\n"
-    assert "no labels in a known form" in appended("row,mood\n1,good\n")
-    assert "data row 1: business, entertainment, education sum to 1.4; shares must sum to 1" in appended(
-        header + "1,0.2,0.3,0.9\n"
-    )
-    assert "data row 2, column 'entertainment': empty" in appended(header + "1,0.2,0.3,0.5\n2,0.5,,\n")
-    assert "data row 1, column 'business': 'many' is no number" in appended(header + "1,many,0.3,0.5\n")
-    assert "not one row has a label" in appended(header + "1,,,\n")
-    assert "not one row of labels.csv is in pool.csv" in appended(header + "x9,0.2,0.3,0.5\n")
-    assert "nor a column that names" in appended(f"{','.join(LABELS)}\n0.2,0.3,0.5\n")
-    assert "data row 1, column 'row': empty" in appended(header + ",0.2,0.3,0.5\n")
-    assert "'spleen' is not among" in appended("item,annotator,label\n1,ann,spleen\n")
-    assert "no file at" in fail(*words, "--append", tmp_path / "none.csv")
-    assert "with --append" in fail(*words, *pool)
-    doubled = pd.concat([city, city[:1]])
-    doubled.to_csv(tmp_path / "doubled.csv", index=False)
-    city[:1][["code", *LABELS]].to_csv(tmp_path / "one.csv", index=False)
-    line = fail(*words, "--append", tmp_path / "one.csv", "--id", "code", "--pool", tmp_path / "doubled.csv")
-    assert "two rows named '0000'" in line
+    assert "sum to 1.4; shares must sum to 1" in appended("0.2,0.3,0.9", features)
+    assert "'many' is no number" in appended("many,0.3,0.5", features)
+    assert "not one row has a label" in appended(",,", features)
+    assert f"lacks 1 column(s) (features of the rows before): {features[0]}" in appended("0.2,0.3,0.5", features[1:])
+    assert "append rows of the same kind" in appended("5,2,1", features)
+    assert "no file at" in appended("0.2,0.3,0.5", features, "none.csv")
     assert not (tmp_path / "m").exists()
 
 
-def test_shares_do_not_join_votes(folder: Path, tmp_path: Path) -> None:
-    names = ["a", "b"]
+def test_shares_and_votes_do_not_join(tmp_path: Path) -> None:
     (tmp_path / "votes.csv").write_text("id,x,a,b\n1,0.5,2,1\n2,0.7,0,3\n")
     (tmp_path / "shares.csv").write_text("id,x,a,b\n3,0.5,0.25,0.75\n")
-    base = read_labelled(tmp_path / "votes.csv", names, ["x"])
-    assert base.are_counts
-    new = read_labelled(tmp_path / "shares.csv", names, ["x"])
-    with pytest.raises(InputError, match="do not show how many voted"):
-        append_rows(base, new)
-    joined, replaced = append_rows(new, base)
-    np.testing.assert_allclose(joined.labels, [[0.25, 0.75], [2 / 3, 1 / 3], [0.0, 1.0]])
-    assert replaced == 0
-    bare = read_labelled(tmp_path / "votes.csv", names)
-    assert join_features(bare, tmp_path / "votes.csv", ["x"]).features is not None
+    votes, shares = (read_labelled(tmp_path / f"{name}.csv", ["a", "b"], ["x"]) for name in ("votes", "shares"))
+    assert votes.are_counts
+    with pytest.raises(InputError, match=r"shares\.csv shares; append rows of the same kind"):
+        append_rows(votes, shares)
+    assert append_rows(votes, votes).labels.tolist() == [[2, 1], [0, 3]] * 2
 
 
 def test_ones_and_zeros_follow_the_rows_they_join(tmp_path: Path) -> None:

@@ -43,22 +43,6 @@ def test_ids_that_repeat_lose_no_row(ids: np.ndarray, words: str, tmp_path: Path
     assert "later one counts" not in notes
 
 
-def test_a_group_is_not_replaced_by_appended_rows(tmp_path: Path) -> None:
-    table = children(40).assign(id=np.arange(40) // 2)
-    table[:8].to_csv(tmp_path / "more.csv", index=False)
-    out, _ = fitted(table, tmp_path, "--append", tmp_path / "more.csv")
-    assert "more.csv: 8 labelled rows added\n48 rows" in out
-
-
-def test_appended_rows_replace_those_with_their_name(tmp_path: Path) -> None:
-    table = children(40).assign(id=range(40))
-    pd.concat([table[:4], table[:1]]).to_csv(tmp_path / "more.csv", index=False)
-    out, notes = fitted(table, tmp_path, "--append", tmp_path / "more.csv")
-    assert "more.csv: 4 labelled rows added, 4 of them in place of earlier ones\n40 rows" in out
-    assert "1 rows name a row that comes again later; the later one counts" in notes
-    assert "every row is kept" not in notes
-
-
 def test_labels_of_one_item_in_several_rows_all_find_its_features(tmp_path: Path) -> None:
     from snefy_ldl.datasets.labelled import join_features, read_labelled
 

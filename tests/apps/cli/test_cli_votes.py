@@ -101,27 +101,6 @@ def test_what_is_odd_is_said(folder: Path, tmp_path: Path) -> None:
     assert "69 rows" in result.stdout
 
 
-@pytest.mark.slow
-def test_votes_are_appended_to_votes(folder: Path, features: list[str], tmp_path: Path) -> None:
-    items = pd.read_csv(folder / "items.csv", dtype={"item": str})
-    votes = pd.read_csv(folder / "votes.csv", dtype=str)
-    first, second = votes[votes["item"] < "050"], votes[votes["item"] >= "045"]
-    first.to_csv(tmp_path / "first.csv", index=False)
-    second.to_csv(tmp_path / "second.csv", index=False)
-    result = succeed(
-        *("fit", folder / "items.csv", "--vote-file", tmp_path / "first.csv", "--append", tmp_path / "second.csv"),
-        *("--out", tmp_path / "m", "--set", "epochs=1", "-q", "--seed", 2),
-    )
-    assert "second.csv: 25 labelled rows added, 5 of them in place of earlier ones" in result.stdout
-    assert "70 rows" in result.stdout
-    # the order of rows is that of arrival
-    order = [*range(45), *range(45, 70)]
-    counts = pd.crosstab(votes["item"], votes["label"]).to_numpy()[order]
-    X = items[features].iloc[order].reset_index(drop=True)
-    expected = SnefyLDL(epochs=1, random_state=2).fit(X, counts=pd.DataFrame(counts, columns=LABELS))
-    assert SnefyLDL.load(tmp_path / "m").predict(X).equals(expected.predict(X))
-
-
 def test_fit_failures_on_votes(folder: Path, features: list[str], tmp_path: Path) -> None:
     out = ("--out", tmp_path / "m")
     items, votes = folder / "items.csv", folder / "votes.csv"

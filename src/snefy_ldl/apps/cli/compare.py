@@ -89,7 +89,7 @@ def compare(
     for table in tables:
         no_columns = vote_columns(opt.VOTE_COLUMNS)
         reader = LabelReader(split(labels), split(features) or None, split(drop), None, no_columns, normalize, levels)
-        rows = reader.shares(table, votes == "counts", False)
+        rows = reader.shares(table, votes == "counts")
         report_rows(rows)
         D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
         of_rows = rows.features[levels] if levels else None

@@ -50,7 +50,6 @@ def fit(
     annotators: Path | None = None,
     id_name: opt.IdColumn = None,
     append: list[Path] | None = None,
-    pool: Path | None = None,
     groups: str | None = None,
     density: str = "auto",
     zeros: str | None = None,
@@ -73,8 +72,7 @@ def fit(
             zeros and cells such as nd lie below it. Repeatable; cells such as <0.5 need no such option.
         votes (counts|long): Votes instead of shares: counts per label, or one vote per row.
         annotators: Table of facts about the annotators, one row per person, with a column annotator.
-        append: More labelled rows: a table with shares or votes. Repeatable.
-        pool: Table with the features of appended rows, by id.
+        append: More rows, a table with the same columns, such as one that query wrote, filled in. Repeatable.
         groups (COLUMN): Column of the group (child, field, person) of each row, which is not a feature.
         density (auto|snefy|logratio): Distribution to fit: the squared neural family, log-ratios, or the one that
             makes held-out rows more likely.
@@ -96,9 +94,9 @@ def fit(
         with enough votes are modelled, too:
           snefy-ldl fit votes.csv --votes long --out model
 
-        Further rounds of labels, features looked up by id:
+        Further rounds of labels, as query asked for them:
           snefy-ldl fit train.csv --labels no,yes --append round1.csv
-          --append round2.csv --pool pool.csv --out model
+          --append round2.csv --out model
 
         Several rows of each child; rows of one child are more alike:
           snefy-ldl fit stools.csv --labels a,b,c --groups child --out model
@@ -116,7 +114,8 @@ def fit(
         raise typer.BadParameter("name the label columns with --labels, or add --votes long for one vote per row.")
     if stream and (append or not alone or form not in (None, "counts")):
         raise typer.BadParameter("--stream takes shares or --votes counts in a folder of Parquet files only.")
-    _check_files(out, pool, append)
+    if out.exists() and not out.is_dir():
+        raise input_error(f"--out {out} is a file; name a folder for the model.")
     if annotators is not None and (append or stream or form not in (None, "long")):
         raise typer.BadParameter("--annotators goes with single votes (--votes long), without --append.")
     if normalize and form is not None:
@@ -144,7 +143,7 @@ def fit(
         named = vote_columns(columns)
         reader = LabelReader(wanted or None, chosen, split(drop), id_name, named, normalize, levels, limits)
         if alone and form in (None, "counts"):
-            rows = reader.shares(table, form == "counts", bool(append))
+            rows = reader.shares(table, form == "counts")
         else:
             kind: Any = form or "auto"
             rows = reader.votes(vote_file or table, kind, None if alone else table)
@@ -154,7 +153,7 @@ def fit(
         rows, names_rows = _settle_columns(reader, rows, words, bool(append), levels)
         table_record = _record(rows, reader, names_rows)
         for file in append or []:
-            rows = reader.append(rows, file, pool or (None if alone else table), table)
+            rows = reader.append(rows, file)
         people = None if append or levels else _single_votes(rows, form == "long", annotators, reader.columns[1])
         model = _fit(model.set_params(columns=words or "auto"), rows, people, levels)
         record_table(model, table_record)
@@ -187,14 +186,6 @@ def _record(rows: Labelled, reader: LabelReader, names_rows: str | None) -> dict
         "id": reader.id_name or rows.id_name or names_rows,
         "vote_columns": list(reader.columns),
     }
-
-
-def _check_files(out: Path, pool: Path | None, append: list[Path] | None) -> None:
-    """Raise where files do not go together."""
-    if out.exists() and not out.is_dir():
-        raise input_error(f"--out {out} is a file; name a folder for the model.")
-    if pool is not None and not append:
-        raise input_error("--pool holds the features of appended rows: name the file with their labels with --append.")
 
 
 def _settle_density(density: str, needs_snefy: dict[str, Any]) -> str:

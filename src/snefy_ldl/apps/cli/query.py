@@ -117,7 +117,7 @@ def query(
             X_labeled=None if labeled is None else _table(open_table(labeled), columns, fitted),
             random_state=seed,
             return_utilities=True,
-            exclude=_skipped(skip or [], source, columns.key, id_name),
+            exclude=_skipped(skip or [], source, columns.key),
             verbose=Console(stderr=True).is_terminal,
         )
     copied = [*columns.ids, *columns.kept, *columns.groups]
@@ -213,41 +213,24 @@ def _table(source: TableSource, columns: _Columns, model: SnefyLDL) -> Any:
     return columns.rows(model, source.whole(columns.features, columns.groups_in(source)))
 
 
-def _skipped(files: list[Path], source: TableSource, key: str | None, id_name: str | None) -> Any:
-    """Numbers of the rows that the files name, or None."""
-    if not files:
-        return None
+def _skipped(files: list[Path], source: TableSource, key: str | None) -> Any:
+    """Numbers of the rows that the files name, as the pool does, or None."""
     import numpy as np
 
-    names = _names_to_skip(files, key, id_name)
-    if key is not None:
-        ids = source.whole([], [key])[key]
-        rows = np.flatnonzero([name in names for name in ids])
-    else:
-        wrong = next((name for name in names if not name.isdigit()), None)
-        if wrong is not None:
-            raise input_error(f"--skip: {wrong!r} is not a row number, and {source.file.name} has no column of names.")
-        rows = np.array(sorted(int(name) for name in names), dtype=np.intp)
-    if not len(rows):
-        note(f"no row named by --skip is in {source.file.name}")
-        return None
-    return rows
-
-
-def _names_to_skip(files: list[Path], key: str | None, id_name: str | None) -> set[str]:
-    """Names of rows that must not be chosen again; files must name rows as the pool does."""
     from snefy_ldl.datasets.labelled import ID_NAMES, named_rows
 
     names: set[str] = set()
     for file in files:
-        listed, column = named_rows(open_table(file), id_name)
-        if (key is None) != (column == ID_NAMES[-1]) and key != column:
+        listed, column = named_rows(open_table(file), key)
+        if column != (key or ID_NAMES[-1]):
             goes = f"column {key!r}" if key else "row number"
             raise input_error(
-                f"--skip {file}: the file names rows by {column!r}, the pool by {goes}. Name the column with --id."
+                f"--skip {file}: it names rows by {column!r}, the pool by {goes}. Name the column with --id."
             )
         names.update(listed)
-    return names
+    if key is not None and files:
+        return np.flatnonzero([name in names for name in source.whole([], [key])[key]])
+    return np.array(sorted(int(name) for name in names if name.isdigit()), dtype=np.intp) if files else None
 
 
 def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, columns: _Columns) -> None:

@@ -103,7 +103,6 @@ class LabelReader:
     normalize: bool
     groups: list[str]
     limits: dict[str, Any] = field(default_factory=dict)
-    _ids_name_groups: bool = False  # of the rows so far
 
     def __post_init__(self) -> None:
         if self.features is not None:
@@ -129,14 +128,14 @@ class LabelReader:
             )
         return [*names, *self.groups]
 
-    def shares(self, table: Path, counts: bool, further: bool) -> Labelled:
+    def shares(self, table: Path, counts: bool) -> Labelled:
         """A table with features and one column per label; where further files follow, it need not name its rows."""
         from snefy_ldl.datasets.dataset import column_list
         from snefy_ldl.datasets.labelled import find_id
 
         source = open_table(table)
         self.labels = column_list(self.labels or [], "--labels", source.columns)
-        if self.id_name is not None and not further:
+        if self.id_name is not None:
             source.need([self.id_name], "--id")
         key = find_id(source.columns, self.id_name, [*self.labels, *(self.features or []), *self.groups])
         by_name = key is not None and self.features is None and self.id_name is None and key not in self.drop
@@ -189,34 +188,16 @@ class LabelReader:
             raise input_error(f"{source.file.name} holds shares, not votes; leave out --votes.")
         return rows
 
-    def append(self, base: Labelled, file: Path, pool: Path | None, table: Path) -> Labelled:
-        """The rows so far and those of one more file."""
-        from snefy_ldl.datasets.labelled import JOINED, append_rows, join_features, last_of_each
-        from snefy_ldl.errors import InputError
+    def append(self, base: Labelled, file: Path) -> Labelled:
+        """The rows and those of a further table with the same columns."""
+        from snefy_ldl.datasets.labelled import append_rows
 
-        assert self.features is not None
-        new = self._read(open_table(file), "auto", self.labels, self.features, prefer_counts=base.are_counts)
-        self._ids_name_groups = self._ids_name_groups or base.names_groups
-        if new.features is None or (base.ids is not None and not self._ids_name_groups):
-            new = last_of_each(new)  # its names are those of single rows
-        if new.features is None:
-            missing = (
-                f"{file.name} has labels but no features ({', '.join(self.features[:3])} ...): name the table the rows "
-                "were chosen from with --pool FILE."
-            )
-            if pool is None and (base.id_name is None or base.id_name == JOINED):
-                raise input_error(missing)
-            with progress_bar("join") as progress:
-                try:
-                    new = join_features(new, open_table(pool or table), self.features, self.id_name, progress)
-                except InputError as error:
-                    raise (error if pool is not None else InputError(missing)) from None
+        source = open_table(file)
+        source.need(self.features or [], "features of the rows before")
+        new = self._read(source, "auto", self.labels, self.features, prefer_counts=base.are_counts)
+        joined = append_rows(base, new)
         report_rows(new)
-        if new.are_counts and not base.are_counts:
-            note(f"{file.name}: votes become shares, like those of {base.source}; the number of votes is lost")
-        joined, replaced = append_rows(base, new)
-        remark = f", {replaced} of them in place of earlier ones" if replaced else ""
-        typer.echo(f"{file.name}: {len(new):,} labelled rows added{remark}")
+        typer.echo(f"{file.name}: {len(new):,} labelled rows added")
         return joined
 
 
