@@ -1,4 +1,4 @@
-"""Thresholds that depend on x: ours beside MAPIE's ConditionalSplitConformalRegressor, same scores, same functions.
+"""Thresholds that depend on x: ours and MAPIE's ConditionalSplitConformalRegressor, same scores, same functions.
 
     python benchmarks/conditional.py --peer PYTHON     # an interpreter that has mapie >= 1.6 and cvxpy
 

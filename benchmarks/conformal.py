@@ -116,7 +116,7 @@ def excess_risk(features, covered, seed=0):
 
 
 def measure(X, D, ends):
-    """Every figure of several sets of intervals, by their names; a list over labels where there is one.
+    """Every figure of several sets of intervals, by their names; a list over labels if there is one.
 
     Slabs and forests are searched once for all sets together, so that differences between them are paired.
     """

@@ -7,7 +7,7 @@
 
 The data are looked for in ``SNEFY_LDL_DATA``. zuko and NGBoost come with the extra ``bench``, or from a folder that
 ``--peers-path`` names. XGBoostLSS asks for an older torch than it needs, so it is installed without dependencies:
-``pip install --no-deps xgboostlss xgboost-cpu pyro-ppl pyro-api opt-einsum`` (beside pandas and tqdm). One JSON per
+``pip install --no-deps xgboostlss xgboost-cpu pyro-ppl pyro-api opt-einsum`` (with pandas and tqdm). One JSON per
 case lies in ``--folder``; ``--minutes`` starts no further case after that time; ``--jobs`` cases run side by side, each
 on one thread.
 Data: :mod:`density_data`; peers: :mod:`density_peers`; tables: :mod:`density_report`.
@@ -177,7 +177,7 @@ SLOW = ("AutoLDL", "zuko NSF", "NGBoost Gaussian", "distributional forest", "XGB
 
 
 def by_draws(model, X, n_labels):
-    """Mean (closed where there is one) and central interval of a peer, by draws, a block of rows at a time."""
+    """Mean (closed if available) and central interval of a peer, by draws, a block of rows at a time."""
     means, intervals = [], []
     step = 1 + BLOCK // (DRAWS * n_labels)
     for start in range(0, len(X), step):

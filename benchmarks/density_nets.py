@@ -1,4 +1,4 @@
-"""Laws whose parameters are a network's: ``law(x, y)`` is a log density in the law's coordinates, ``draw(x, n)`` draws.
+"""Densities with a network's parameters: ``dist(x, y)`` is a log density in their coordinates, ``draw(x, n)`` draws.
 
 Each is made from the rows it will learn from (to start near them) and a size out of ``SIZES``. ``y`` holds standardised
 log-ratios, log shares (:class:`DirichletMixture`) or shares with their zeros (:class:`WithZeros`).
@@ -20,7 +20,7 @@ LOG_SCALE = 7.0
 
 
 def mlp(inputs, hidden, outputs, quiet=0.1):
-    """A network whose last layer starts small, so that the bias says where the law starts."""
+    """A network whose last layer starts small, so that the bias says where the distribution starts."""
     layers, width = [], inputs
     for size in hidden:
         layers += [nn.Linear(width, size), nn.SiLU()]
@@ -137,20 +137,20 @@ class ZukoMixture(nn.Module):
 
         super().__init__()
         components, kind, tied = size
-        self.law = GMM(y.shape[1], x.shape[1], components, kind, tied, hidden_features=(64,))
-        backup = copy.deepcopy(self.law.state_dict())
+        self.dist = GMM(y.shape[1], x.shape[1], components, kind, tied, hidden_features=(64,))
+        backup = copy.deepcopy(self.dist.state_dict())
         try:
-            self.law.initialize(y, "kmeans")
+            self.dist.initialize(y, "kmeans")
             if not torch.isfinite(self(x, y)).all():
                 raise ValueError("a cluster without a covariance")
         except (RuntimeError, ValueError, AssertionError):
-            self.law.load_state_dict(backup)
+            self.dist.load_state_dict(backup)
 
     def forward(self, x, y):
-        return self.law(x).log_prob(y)
+        return self.dist(x).log_prob(y)
 
     def draw(self, x, n):
-        return self.law(x).sample((n,))
+        return self.dist(x).sample((n,))
 
 
 class SplineFlow(nn.Module):
@@ -165,15 +165,15 @@ class SplineFlow(nn.Module):
         super().__init__()
         wide, self.n_ratios = x.shape[1] > 64, y.shape[1]
         self.embed = mlp(x.shape[1], (64,), 32, quiet=1.0) if wide else nn.Identity()
-        self.law = NSF(y.shape[1], 32 if wide else x.shape[1], transforms=size[0], hidden_features=size[1])
+        self.dist = NSF(y.shape[1], 32 if wide else x.shape[1], transforms=size[0], hidden_features=size[1])
 
     def forward(self, x, y):
-        return self.law(self.embed(x)).log_prob(y)
+        return self.dist(self.embed(x)).log_prob(y)
 
     def draw(self, x, n):
         context = self.embed(x).repeat(n, 1)
         value = torch.randn(len(context), self.n_ratios)
-        for layer in reversed(list(self.law.transform.transforms)):
+        for layer in reversed(list(self.dist.transform.transforms)):
             value = invert(layer, value, context)
         return value.reshape(n, len(x), -1)
 
@@ -197,9 +197,9 @@ def invert(layer, y, context):
 
 
 class WithZeros(nn.Module):
-    """K components, each a presence of every label (independent, given that one is there) and a law of those present.
+    """K components, each a presence of every label (independent, if one is there) and a density of those present.
 
-    The law is a Dirichlet restricted to the present labels, or normalised log-normals: ``g_r = exp N(m_r, s_r²)``
+    The density is a Dirichlet restricted to the present labels, or normalised log-normals: ``g_r = exp N(m_r, s_r²)``
     closed over the present labels, which is a logistic normal on every face. Targets hold shares, zeros as they are.
     """
 
@@ -234,16 +234,16 @@ class WithZeros(nn.Module):
         if self.kind == "dirichlet":
             alpha = place.clamp(*LOG_CONCENTRATION).double().exp()
             terms = torch.where(there, (alpha - 1) * logs - alpha.lgamma(), 0.0).sum(-1)
-            law = terms + torch.where(there, alpha, 0.0).sum(-1).lgamma()
+            dist = terms + torch.where(there, alpha, 0.0).sum(-1).lgamma()
         else:
             # Independent Gaussians of log g, with the common factor of all g integrated out.
             w = torch.where(there, (2 * precision).exp(), 0.0)
             total, gap = w.sum(-1), logs - place
             square = (w * gap.square()).sum(-1) - (w * gap).sum(-1).square() / total
             size = there.sum(-1)
-            law = torch.where(there, precision - logs, 0.0).sum(-1) - 0.5 * (square + total.log())
-            law = law - 0.5 * (size - 1) * math.log(2 * math.pi)
-        return torch.logsumexp(weights + presence + law, -1)
+            dist = torch.where(there, precision - logs, 0.0).sum(-1) - 0.5 * (square + total.log())
+            dist = dist - 0.5 * (size - 1) * math.log(2 * math.pi)
+        return torch.logsumexp(weights + presence + dist, -1)
 
     def draw(self, x, n):
         weights, odds, place, precision = self.params(x)

@@ -4,7 +4,7 @@ Every peer has ``fit(X, D, keep)`` (``keep`` marks the rows that are learnt from
 ``log_prob(X, D)`` in nats with respect to Lebesgue measure on the first L-1 shares, and ``draws(X, n)``. Networks see
 standardised features clipped at five standard deviations, and log-ratio models standardised isometric log-ratios (ILR).
 Sizes, rates and weight decays are raced on the validation rows, which also say when to stop. The lists they are raced
-from were settled on splits of seeds 100 to 103, test rows included, so a little in the peers' favour. The laws
+from were settled on splits of seeds 100 to 103, test rows included, so a little in the peers' favour. The distributions
 themselves: :mod:`density_nets`. NGBoost and XGBoostLSS are imported where they are used: they are no dependencies.
 """
 
@@ -88,7 +88,7 @@ def tensor(table):
 
 
 class NetworkPeer:
-    """A network's law: targets in its coordinates, candidates raced on validation rows, the best kept."""
+    """A network's distribution: targets in its coordinates, candidates raced on validation rows, the best kept."""
 
     def __init__(self, kind, seed):
         self.kind, self.seed = kind, seed
@@ -117,9 +117,9 @@ class NetworkPeer:
         winner = min(last, key=lambda run: run.best)
         if not math.isfinite(winner.best):
             raise RuntimeError("no candidate reached a finite validation likelihood")
-        self.law = winner.law
-        self.law.load_state_dict(winner.state)
-        self.law.eval()
+        self.dist = winner.dist
+        self.dist.load_state_dict(winner.state)
+        self.dist.eval()
         self.chosen = {
             "size": str(winner.size),
             "rate": winner.rate,
@@ -131,7 +131,7 @@ class NetworkPeer:
     @torch.no_grad()
     def log_prob(self, X, D):
         x, y = tensor(self.scale_x(X)), tensor(self.targets(D))
-        parts = [self.law(a, b) for a, b in zip(x.split(512), y.split(512))]
+        parts = [self.dist(a, b) for a, b in zip(x.split(512), y.split(512))]
         value = torch.cat(parts).double().numpy()
         if self.ratios:
             value = value - np.log(self.scale_y.spread).sum() + log_volume(D)
@@ -139,13 +139,13 @@ class NetworkPeer:
 
     @torch.no_grad()
     def draws(self, X, n):
-        drawn = self.law.draw(tensor(self.scale_x(X)), n).double().numpy()
+        drawn = self.dist.draw(tensor(self.scale_x(X)), n).double().numpy()
         return shares(drawn * self.scale_y.spread + self.scale_y.centre) if self.ratios else drawn
 
     @torch.no_grad()
     def mean(self, X):
-        """The mean in closed form, where there is one."""
-        return self.law.mean(tensor(self.scale_x(X))).numpy() if hasattr(self.law, "mean") else None
+        """The mean in closed form, if available."""
+        return self.dist.mean(tensor(self.scale_x(X))).numpy() if hasattr(self.dist, "mean") else None
 
 
 class Run:
@@ -154,12 +154,12 @@ class Run:
     def __init__(self, kind, size, rate, decay, learn, check):
         self.size, self.rate, self.decay = size, rate, decay
         self.learn, self.check = learn, check
-        self.law = kind(*learn, size)
-        weights = [p for p in self.law.parameters() if p.ndim > 1 and p is not getattr(self.law, "pairs", None)]
-        others = [p for p in self.law.parameters() if not any(p is w for w in weights)]
+        self.dist = kind(*learn, size)
+        weights = [p for p in self.dist.parameters() if p.ndim > 1 and p is not getattr(self.dist, "pairs", None)]
+        others = [p for p in self.dist.parameters() if not any(p is w for w in weights)]
         groups = [{"params": weights, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
         self.optimiser = torch.optim.AdamW(groups, lr=rate)
-        self.best, self.state, self.at, self.epoch = math.inf, self.law.state_dict(), 0, 0
+        self.best, self.state, self.at, self.epoch = math.inf, self.dist.state_dict(), 0, 0
 
     def go(self, until):
         x, y = self.learn
@@ -169,22 +169,22 @@ class Run:
             if not all(self.step(x[rows], y[rows]) for rows in torch.randperm(len(x)).split(batch)):
                 return
             with torch.no_grad():
-                loss = -float(self.law(*self.check).mean())
+                loss = -float(self.dist(*self.check).mean())
             if loss < self.best - 1e-4:
-                self.best, self.at, self.state = loss, self.epoch, copy.deepcopy(self.law.state_dict())
+                self.best, self.at, self.state = loss, self.epoch, copy.deepcopy(self.dist.state_dict())
             elif (self.epoch - self.at) % 5 == 0:
                 for group in self.optimiser.param_groups:
                     group["lr"] /= 2
 
     def step(self, x, y):
         """False where the likelihood is no number any more: the candidate keeps its best epoch and stops."""
-        loss = -self.law(x, y).mean()
+        loss = -self.dist(x, y).mean()
         if not torch.isfinite(loss):
             self.epoch = EPOCHS
             return False
         self.optimiser.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(self.law.parameters(), 5.0)
+        nn.utils.clip_grad_norm_(self.dist.parameters(), 5.0)
         self.optimiser.step()
         return True
 
@@ -262,9 +262,9 @@ class NGBoostGaussian(GaussianPeer):
         return self
 
     def moments(self, X):
-        law = self.model.pred_dist(X, max_iter=self.rounds)
+        dist = self.model.pred_dist(X, max_iter=self.rounds)
         spread = self.scale.spread
-        return law.loc * spread + self.scale.centre, law.cov * spread[:, None] * spread
+        return dist.loc * spread + self.scale.centre, dist.cov * spread[:, None] * spread
 
 
 class BoostedDirichlet:

@@ -26,7 +26,7 @@ NLL: nats, mean over test rows, with respect to Lebesgue measure on the first L-
 log-ratios carry their exact Jacobian. KL: KL(true ‖ mean); the mean is exact for SnefyLDL, the Dirichlets and the point
 learners, that of 4,096 quasi-random draws for LogRatioLDL and of 512 draws for the others. Cover, width: of central
 90 % intervals of each share (500 test rows), for peers the quantiles of 512 draws. Seconds: one fit on one thread
-beside others, the search for sizes and rates included; `AutoLDL` is the choice between the fits of the other two rows,
+next to others, the search for sizes and rates included; `AutoLDL` is the choice between the fits of the other two rows,
 and its seconds are theirs together. Seconds of this library are from a shared machine of two cores, those of the peers
 and of `before` from one of sixteen: do not compare them here (see waits.md).
 

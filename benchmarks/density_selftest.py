@@ -81,12 +81,12 @@ def check():
     if find_spec("xgboostlss"):
         check_boosted(fitted["XGBoostLSS"], X, D)
     if find_spec("zuko"):
-        check_inverse(fitted["SplineFlow"].law)
+        check_inverse(fitted["SplineFlow"].dist)
 
 
 def check_inverse(flow):
     """The flow's own inverse, coordinate by coordinate, against zuko's."""
-    layer, y, context = flow.law.transform.transforms[0], torch.randn(50, 2), torch.randn(50, 2)
+    layer, y, context = flow.dist.transform.transforms[0], torch.randn(50, 2), torch.randn(50, 2)
     with torch.no_grad():
         gap = (nets.invert(layer, y, context) - layer(context).inv(y)).abs().max()
     say("inverse of a flow's layer against zuko's", float(gap), 0.0, 1e-5)
@@ -114,7 +114,7 @@ def check_dirichlet():
     second = DirichletLDL(method="regression").fit(X, D)
     say("Dirichlet by a network, log likelihood", first.log_prob(X, D).mean(), second.log_prob(X, D).mean(), 0.01)
     with torch.no_grad():
-        found = first.law.params(torch.zeros(1, 1))[1][0, 0].numpy()
+        found = first.dist.params(torch.zeros(1, 1))[1][0, 0].numpy()
     say("the same, scored by scipy", dirichlet.logpdf(D.T, found).mean(), first.log_prob(X, D).mean(), 1e-4)
     y, h = peers.ilr(D[:1]), 1e-5
     jacobian = np.empty((2, 2))
@@ -130,11 +130,11 @@ def check_log_normals():
     """Log-normals closed over all labels are a Gaussian on ILR with covariance H diag(s²) Hᵀ."""
     D = rows(4)[1][:50]
     y = torch.as_tensor(D, dtype=torch.float64)
-    law = nets.LogNormalsWithZeros(torch.zeros(50, 1), y.float(), (1, (4,))).double()
+    dist = nets.LogNormalsWithZeros(torch.zeros(50, 1), y.float(), (1, (4,))).double()
     x = torch.zeros(50, 1, dtype=torch.float64)
     with torch.no_grad():
-        value = law(x, y).numpy()
-        _, odds, place, precision = (part[0].numpy().ravel() for part in law.params(x))
+        value = dist(x, y).numpy()
+        _, odds, place, precision = (part[0].numpy().ravel() for part in dist.params(x))
     basis = helmert(3)
     covariance = basis @ np.diag(np.exp(-2 * precision)) @ basis.T
     goal = multivariate_normal(basis @ place, covariance).logpdf(peers.ilr(D)) + peers.log_volume(D)

@@ -33,7 +33,7 @@ def halves(n_models: int, rows: int) -> list[np.ndarray]:
 
 
 def fit_row(X, D, recipe: str, n_models: int, epochs: int) -> dict[str, object]:
-    """One call of fit_many after a small one (libraries load, kernels compile), beside three lone fits on the CPU."""
+    """One call of fit_many after a small one (libraries load, kernels compile), and three single fits on the CPU."""
     base = SnefyLDL.paper("conformal", epochs=epochs) if recipe == "paper" else SnefyLDL(epochs=epochs, guides=None)
     splits, params = halves(n_models, len(X)), [{"random_state": k} for k in range(n_models)]
     fit_many(base, X, D, splits[:2], params[:2])

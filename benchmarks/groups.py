@@ -102,12 +102,12 @@ class DirichletMixed:
         return self.phi * special.softmax(eta + mean + noise * sd, axis=2)
 
     def log_prob(self, X, D, g=None):
-        alpha = self.laws(X, g)
+        alpha = self.dists(X, g)
         log_p = ((alpha - 1) * np.log(D)).sum(2) - special.gammaln(alpha).sum(2) + special.gammaln(alpha.sum(2))
         return special.logsumexp(log_p, axis=0) - np.log(len(alpha))
 
     def predict(self, X, g=None):
-        alpha = self.laws(X, g)
+        alpha = self.dists(X, g)
         return (alpha / alpha.sum(2, keepdims=True)).mean(0)
 
 
@@ -130,7 +130,7 @@ def fit_timed(X, D, groups=None, effects="auto", **settings):
 
 
 def _seconds(before: Any, seconds: float) -> dict[str, Any]:
-    """Times are compared only where the plain fit ran beside this one."""
+    """Times are compared only if the plain fit ran next to this one."""
     return {"seconds": seconds} if before is None else {"seconds": None}
 
 
@@ -331,7 +331,7 @@ def left(name: str, seed: int) -> dict[str, Any]:
 
 
 def coverage(seed: int) -> dict[str, Any]:
-    """100 groups of 20 rows with features of their own, as children and fields have; tested on 40 new groups.
+    """100 groups of 20 rows with different features, as children and fields have; tested on 40 new groups.
 
     Trees know a group by those features, and so err less on rows of groups that they have seen. Coverage depends on
     nothing else of a model, so a quick one does: log-ratios around trees, with one Gaussian for what is left.

@@ -144,7 +144,7 @@ def make_ours(name: str, seed: int) -> Any:
 
 
 def worker(side: str, folder: str) -> None:
-    """Answer one JSON line a task; whatever the libraries print goes to stderr."""
+    """Answer one JSON line per task; prints of the libraries go to stderr."""
     import torch
 
     torch.set_num_threads(1)

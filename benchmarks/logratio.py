@@ -1,4 +1,4 @@
-"""LogRatioLDL beside SnefyLDL and the classic, on small and on wide tables.
+"""LogRatioLDL, SnefyLDL and the classic, on small and on wide tables.
 
     python benchmarks/logratio.py run --jobs 16                 # everything, splits 0..9; goes on where it stopped
     python benchmarks/logratio.py report                        # the table from what is there

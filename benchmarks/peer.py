@@ -131,7 +131,7 @@ def ours() -> dict:
 def stacked_step(paper, X, D, size) -> float:
     """Milliseconds of a step per model among several trained in one call, by its whole time at two lengths.
 
-    What a call does beside its epochs is the same for both. No record of a model is read: a stack's epoch stands in
+    The work of a call outside its epochs is the same for both. No record of a model is read: a stack's epoch stands in
     the history of each of its models.
     """
     import numpy as np
@@ -296,13 +296,13 @@ def mean_error(values) -> str:
 
 
 def table(here: dict, there: dict[str, dict]) -> list[dict]:
-    """Our figures beside each backend's, and their ratios."""
+    """Our figures, those of each backend, and their ratios."""
     rows = []
     for key, value in here.items():
         peer_key = key if key in (*TIMES, *PEAKS) else key.split(",")[0].replace(" per model", "")
         row = {"what": key, "snefy-ldl": f"{value:.3g}"}
         for backend in BACKENDS:
-            # 30 epochs of two networks with validation stand beside nothing of the peer's
+            # the peer has no counterpart to 30 epochs of two networks with validation
             other = None if key == "fit, default recipe" else there.get(backend, {}).get(peer_key)
             missing = "" if backend in there else "not installed"
             row[f"PyLDL, {backend}"] = f"{other:.3g}" if other else missing

@@ -1,4 +1,4 @@
-"""What a run's results say beside the paper's figures: differences on the same splits, and a rule for each claim."""
+"""A run's results next to the paper's figures: differences on the same splits, and a rule for each claim."""
 
 from __future__ import annotations
 

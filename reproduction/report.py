@@ -1,4 +1,4 @@
-"""The report of a reproduction: verdicts, every table cell by cell beside the printed one, and figure A1."""
+"""The report of a reproduction: verdicts, every table cell by cell next to the printed one, and figure A1."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ HEADINGS = {
 
 
 def build_section(results: Results, study: str) -> dict[str, Any]:
-    """One table of the paper beside ours: heading, what is missing, the table, and what to read off it."""
+    """One table of the paper next to ours: heading, what is missing, the table, and what to read off it."""
     kind = HEADINGS[study]
     section: dict[str, Any] = {
         "name": f"Table {study[-1]}",

@@ -1,4 +1,4 @@
-"""Processes of their own, for tests that kill one or let several race.
+"""Separate processes, for tests that kill one or let several race.
 
 They are forked from a server that has imported the library once: an import of torch and scikit-learn takes seconds.
 """

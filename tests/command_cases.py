@@ -102,7 +102,7 @@ QUESTIONS = ["P(business > education)", "P(business = 0)", "log(business/educati
 QUESTIONS += ["P(business > 2 * education + 0.1)", "P()", "draws(0)", "quantiles(2)", "log(x/y)", *TEXTS]
 #: What stands in the folder of the cases.
 FILES = {name for name in (*TABLES, *MODELS, *OUTS, "no") if name.strip("-")}
-#: Options whose values are words of their own; those of others go by their type.
+#: Options whose values are special words; those of others go by their type.
 OPTIONS: dict[str, list[str]] = {
     "--ask": QUESTIONS,
     "--checkpoint": ["out/c", "good.csv"],

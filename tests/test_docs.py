@@ -70,7 +70,7 @@ STATEMENTS = [
     ("conformal", f"Below {choice.SHARE_ASIDE * choice.FEWEST_COMPARED} calibration rows it takes `beta`"),
     ("conformal", f"on a third of the calibration rows ({choice.MOST_ASIDE} at most)"),
 ]
-#: Programs that a page may call beside ours.
+#: Programs that a page may call in addition to ours.
 PLAIN = {"head", "cat", "ls"}
 
 

@@ -124,12 +124,12 @@ def test_votes_names_every_public_thing_and_no_other() -> None:
         _ = votes.ballots
 
 
-BESIDE = [
+SCRIPTS_OUTSIDE = [
     path for name in ("benchmarks", "examples", "reproduction", "tools") for path in sorted((ROOT / name).rglob("*.py"))
 ]
 
 
-@pytest.mark.parametrize("script", BESIDE, ids=lambda script: f"{script.parent.name}/{script.stem}")
+@pytest.mark.parametrize("script", SCRIPTS_OUTSIDE, ids=lambda script: f"{script.parent.name}/{script.stem}")
 def test_scripts_import_what_exists(script: Path) -> None:
     """Also inside functions, which run only when somebody waits for the result."""
     missing = []

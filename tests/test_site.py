@@ -71,7 +71,7 @@ def test_every_public_name_has_a_docstring_with_an_example() -> None:
 
 
 def has_example(value: Any) -> bool:
-    """An example in its docstring or, of a class, in that of a method; errors and results need none of their own."""
+    """An example in its docstring or, of a class, in that of a method; errors and results need none."""
     if inspect.isclass(value) and issubclass(value, BaseException):
         return bool(value.__doc__)
     texts = [inspect.getdoc(value) or ""]

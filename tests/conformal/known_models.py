@@ -92,7 +92,7 @@ class DirichletModel:
 
 
 class BetaModel:
-    """Two labels, the first Beta(2, 5) whatever the features: one Dirichlet."""
+    """Two labels, the first Beta(2, 5) for any features: one Dirichlet."""
 
     def predict_dist(self, X):
         w = torch.tensor([[0.5, 2.0]], dtype=torch.float64)

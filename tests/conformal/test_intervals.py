@@ -30,7 +30,7 @@ from snefy_ldl.metrics import coverage, joint_coverage
 )
 @pytest.mark.parametrize("simultaneous", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_coverage_from_both_sides_with_a_wrong_model(method, simultaneous):
-    """Mean coverage over splits is ⌈c(n+1)⌉/(n+1) for continuous scores, whatever the model.
+    """Mean coverage over splits is ⌈c(n+1)⌉/(n+1) for continuous scores and any model.
 
     Tolerance: 4.5 standard errors, a false alarm about once in 150,000 seeds for each of the checks.
     """

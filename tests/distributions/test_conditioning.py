@@ -17,7 +17,7 @@ from snefy_ldl.errors import InputError
 Build = Callable[..., SnefySimplex]
 #: A comparison at 5.5 standard errors fails by chance once in 26 million; seeds are fixed, so a pass stays a pass.
 VOTES = torch.tensor([[3.0, 0.0, 1.0, 0.0], [0.0, 0.0, 9.0, 2.0]])
-LAWS: dict[str, Callable[[Build, Build], SnefySimplex]] = {
+DISTS: dict[str, Callable[[Build, Build], SnefySimplex]] = {
     "signed": lambda snefy, _: snefy(4),
     "cancelling": lambda _, cancelling: cancelling(4),
     "members": lambda snefy, _: snefy(4, n=3, members=3),
@@ -27,20 +27,20 @@ LAWS: dict[str, Callable[[Build, Build], SnefySimplex]] = {
 }
 
 
-@pytest.mark.parametrize("kind", list(LAWS))
+@pytest.mark.parametrize("kind", list(DISTS))
 def test_known_and_unknown_shares_multiply_to_the_density(kind: str, snefy: Build, cancelling: Build) -> None:
-    law = LAWS[kind](snefy, cancelling)
-    points = torch.distributions.Dirichlet(torch.full((4,), 2.0, dtype=torch.float64)).sample((7, *law.batch_shape))
+    dist = DISTS[kind](snefy, cancelling)
+    points = torch.distributions.Dirichlet(torch.full((4,), 2.0, dtype=torch.float64)).sample((7, *dist.batch_shape))
     for labels in ([2], [0, 3], [3, 1]):
         for point in points:
-            given = law.condition({r: point[..., r] for r in labels})
-            torch.testing.assert_close(given.log_prob_known + given.log_prob(point), law.log_prob(point))
+            given = dist.condition({r: point[..., r] for r in labels})
+            torch.testing.assert_close(given.log_prob_known + given.log_prob(point), dist.log_prob(point))
             torch.testing.assert_close(given.scale[..., 0], 1.0 - point[..., labels].sum(-1))
 
 
 def test_the_law_of_one_unknown_share(snefy: Build) -> None:
-    law = snefy(4, batch=(3,)).named(["a", "b", "c", "d"])
-    given = law.condition({"b": torch.tensor([0.1, 0.2, 0.3])})
+    dist = snefy(4, batch=(3,)).named(["a", "b", "c", "d"])
+    given = dist.condition({"b": torch.tensor([0.1, 0.2, 0.3])})
     share, both = given.marginal("c"), given.marginal([0, 3])
     torch.testing.assert_close(share.mean, given.mean[:, 2])
     torch.testing.assert_close(share.variance, given.variance[:, 2])
@@ -67,11 +67,11 @@ RATIOS: dict[str, dict[Any, float]] = {
 
 
 @pytest.mark.parametrize("ratios", list(RATIOS))
-@pytest.mark.parametrize("kind", list(LAWS))
+@pytest.mark.parametrize("kind", list(DISTS))
 def test_ratios_and_totals_multiply_to_the_density(kind: str, ratios: str, snefy: Build, cancelling: Build) -> None:
     """``p(ℓ) = p(ratios) p(totals) Π_ratios ρ / Π_groups (total^{k-1} Π t)``: the Jacobian of the two coordinates."""
-    law = LAWS[kind](snefy, cancelling)
-    given = law.condition_ratios(RATIOS[ratios])
+    dist = DISTS[kind](snefy, cancelling)
+    given = dist.condition_ratios(RATIOS[ratios])
     points = given.sample((7,), torch.Generator().manual_seed(0))
     for (a, b), ratio in RATIOS[ratios].items():
         torch.testing.assert_close(points[..., a] / points[..., b], torch.full((7, 2), ratio, dtype=torch.float64))
@@ -81,16 +81,16 @@ def test_ratios_and_totals_multiply_to_the_density(kind: str, ratios: str, snefy
         if len(group) > 1:
             total = points[..., group].sum(-1)
             jacobian = jacobian + (len(group) - 1) * total.log() + (points[..., group] / total[..., None]).log().sum(-1)
-    expected = law.log_prob(points) + jacobian
+    expected = dist.log_prob(points) + jacobian
     torch.testing.assert_close(given.log_prob(points) + given.log_prob_known, expected, rtol=1e-8, atol=1e-8)
 
 
 def test_three_labels_against_quadrature(snefy: Build) -> None:
     """The line ℓ_0 / ℓ_1 = 0.6: mass, two moments and a cdf by Gauss-Legendre, to 1e-8."""
-    law = snefy(3, n=3, concentration=(1.6, 9.0))
+    dist = snefy(3, n=3, concentration=(1.6, 9.0))
     ratio = 0.6
     nodes, gauss = np.polynomial.legendre.leggauss(600)
-    given = law.condition_ratios({(0, 1): ratio})
+    given = dist.condition_ratios({(0, 1): ratio})
     assert given.groups == [[0, 1], [2]]
 
     def line(end: float) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ def test_three_labels_against_quadrature(snefy: Build) -> None:
         t = ratio / (1.0 + ratio)
         points = torch.stack([(1.0 - s) * t, (1.0 - s) * (1.0 - t), s], -1)
         slope = (1.0 - s) / (1.0 + ratio) ** 2  # |∂(ℓ_0, ℓ_1)/∂(s, ρ)|
-        return points, law.log_prob(points[:, None]).exp() * (slope * step)[:, None]
+        return points, dist.log_prob(points[:, None]).exp() * (slope * step)[:, None]
 
     points, mass = line(1.0)
     total = mass.sum(0)
@@ -123,16 +123,16 @@ def test_three_labels_against_quadrature(snefy: Build) -> None:
 
 
 def test_rows_names_and_both_ways_round(snefy: Build) -> None:
-    law = snefy(4, batch=(3,)).named(["a", "b", "c", "d"])
+    dist = snefy(4, batch=(3,)).named(["a", "b", "c", "d"])
     each = torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
-    given = law.condition_ratios({("a", "c"): each})
+    given = dist.condition_ratios({("a", "c"): each})
     assert given.rest.label_names == ("a + c", "b", "d")
-    upside_down = law.condition_ratios({("c", "a"): 1.0 / each})
+    upside_down = dist.condition_ratios({("c", "a"): 1.0 / each})
     torch.testing.assert_close(given.mean, upside_down.mean)
     # the density of 1/ρ is ρ² times that of ρ
     torch.testing.assert_close(upside_down.log_prob_known, given.log_prob_known + 2.0 * each.log())
     for row in range(3):
-        torch.testing.assert_close(law[row].condition_ratios({(0, 2): each[row]}).mean, given.mean[row])
+        torch.testing.assert_close(dist[row].condition_ratios({(0, 2): each[row]}).mean, given.mean[row])
     torch.testing.assert_close(given.marginal("c").mean, given.mean[:, 2])
     torch.testing.assert_close(given.scale.sum(-1), torch.full((3,), 3.0, dtype=torch.float64))
     assert given.groups == [[0, 2], [1], [3]]
@@ -178,9 +178,9 @@ def test_a_point_without_density_tells_nothing() -> None:
     """(1 - 2ℓ_1)² is zero at one half: ``1 - 4 ℓ_1 + 4 ℓ_1²`` as three Dirichlets with the same two other labels."""
     alpha = torch.tensor([[1.0, 1.0, 1.0], [2.0, 1.0, 1.0], [3.0, 1.0, 1.0]], dtype=torch.float64)
     weights = torch.tensor([[0.5, -2.0 / 3.0, 1.0 / 3.0]], dtype=torch.float64)
-    law = SnefySimplex.from_mixture(weights / weights.sum(), alpha)
-    law.condition({0: 0.4})
+    dist = SnefySimplex.from_mixture(weights / weights.sum(), alpha)
+    dist.condition({0: 0.4})
     with pytest.raises(InputError, match="no density"):
-        law.condition({0: 0.5})
+        dist.condition({0: 0.5})
     with pytest.raises(InputError, match="disagrees"):
-        law.condition({0: 0.4}).log_prob(torch.tensor([[0.3, 0.3, 0.4]]).double())
+        dist.condition({0: 0.4}).log_prob(torch.tensor([[0.3, 0.3, 0.4]]).double())

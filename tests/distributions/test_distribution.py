@@ -1,4 +1,4 @@
-"""SnefySimplex against independent routes: torch's own laws, brute-force sums, quadrature and autograd."""
+"""SnefySimplex against independent routes: torch's own distributions, brute-force sums, quadrature and autograd."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def interior(n: int, n_labels: int, seed: int = 0) -> Tensor:
     return Dirichlet(torch.full((n_labels,), 2.0, dtype=float64)).sample((n,))
 
 
-# -- torch's own laws -------------------------------------------------------------------------------------------------
+# -- torch's own distributions -----------------------------------------------------------------------------------------
 
 
 def test_one_neuron_is_a_dirichlet() -> None:
@@ -98,7 +98,7 @@ def test_raw_parameters_give_the_papers_density(n_labels: int) -> None:
 
 
 def test_float32_raw_parameters_do_not_round_the_kernel_first() -> None:
-    """g is in the thousands for sharp laws; it must meet h in float64."""
+    """g is in the thousands for sharp distributions; it must meet h in float64."""
     W = double([[400.3, 250.1, 800.7], [401.0, 250.0, 799.0]]).float()
     h = -0.5 * log_beta(1.0 + 2.0 * W.double())
     ours = SnefySimplex.from_raw(W, torch.eye(2), h.float())
@@ -250,7 +250,7 @@ def test_bayes_points_beat_their_neighbours(loss: str, snefy: Build, rng: Callab
 
 
 def test_l1_point_is_optimal_and_beats_reclosed_medians() -> None:
-    """The exact expected loss, ``E|ℓ - q| = ∫_0^q F + ∫_q^1 (1 - F)``, for a law whose medians are far from closed."""
+    """The exact expected loss, ``E|ℓ - q| = ∫_0^q F + ∫_q^1 (1 - F)``, for medians that are far from closed."""
     dist = SnefySimplex(double([[-0.3, -0.2, 1.0, -0.4]]), double([[1.0]]), double([[0.0]]))
     grid = torch.linspace(0.0, 1.0, 4001, dtype=float64)
     cdfs = [dist.marginal(r).cdf(grid[:, None])[:, 0] for r in range(4)]
@@ -443,14 +443,14 @@ def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.Monke
     ell = interior(4 * 50, 3).reshape(4, 50, 3)
 
     def answers() -> list[Tensor]:
-        laws: list[SnefySimplex] = [dist, plain, dist.posterior(votes), plain.posterior(votes)]
+        models: list[SnefySimplex] = [dist, plain, dist.posterior(votes), plain.posterior(votes)]
         return [
             answer
-            for law in laws
+            for model in models
             for answer in (
-                law.mean, law.variance, law.covariance_matrix, law.log_prob(ell), law.covariance_log(),
-                law.log_prob_counts(votes), law.expected_entropy(), law.prob_greater(2, 0),
-                law.log_prob_at(ell[:, 0]), law.marginal(1).cdf(double(0.2)),
+                model.mean, model.variance, model.covariance_matrix, model.log_prob(ell), model.covariance_log(),
+                model.log_prob_counts(votes), model.expected_entropy(), model.prob_greater(2, 0),
+                model.log_prob_at(ell[:, 0]), model.marginal(1).cdf(double(0.2)),
             )
         ]  # fmt: skip
 

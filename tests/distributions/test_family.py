@@ -15,22 +15,22 @@ from snefy_ldl.distributions import SnefySimplex, marginal
 Build = Callable[..., SnefySimplex]
 
 
-def cdf_at(law: SnefySimplex, label: int, shares: Tensor) -> np.ndarray:
+def cdf_at(dist: SnefySimplex, label: int, shares: Tensor) -> np.ndarray:
     """``Σ c I_t(a, b)`` of each row at its own shares (N, A), by scipy's incomplete Beta function alone."""
-    alpha = law.concentration[:, label].numpy()
-    rest = law.concentration.sum(-1).numpy() - alpha
+    alpha = dist.concentration[:, label].numpy()
+    rest = dist.concentration.sum(-1).numpy() - alpha
     below = scipy.special.betainc(alpha, rest, shares.numpy()[..., None])  # (N, A, P)
-    return np.asarray((below * law.weights().numpy()[:, None]).sum(-1))
+    return np.asarray((below * dist.weights().numpy()[:, None]).sum(-1))
 
 
 def test_gradients_are_never_kept(snefy: Build) -> None:
-    """A part made without gradients must not be handed to a law that learns."""
+    """A part made without gradients must not be handed to a distribution that learns."""
     plain = snefy(3, n=4, batch=(5,))
     exponents = plain.exponents.clone().requires_grad_()
-    law = SnefySimplex(exponents, plain.readout, plain.log_scale)
+    dist = SnefySimplex(exponents, plain.readout, plain.log_scale)
     with torch.no_grad():
-        torch.testing.assert_close(law.mean, plain.mean)
-    law.mean[:, 0].sum().backward()
+        torch.testing.assert_close(dist.mean, plain.mean)
+    dist.mean[:, 0].sum().backward()
     assert exponents.grad is not None
     assert float(exponents.grad.abs().max()) > 0.0
 
@@ -59,28 +59,28 @@ def test_quantiles_by_neurons_against_scipy(
 ) -> None:
     """float64: the cdf is right to 2e-9; with float32 densities to 2e-7; both against scipy's incomplete Beta."""
     monkeypatch.setattr(marginal, "EXACT_QUESTIONS", 10**9 if exact else 0)
-    law = snefy(n_labels, n=n, batch=(9,), members=members, concentration=(concentration, 3.0 * concentration))
+    dist = snefy(n_labels, n=n, batch=(9,), members=members, concentration=(concentration, 3.0 * concentration))
     levels = np.array([1e-7, 1e-4, 0.05, 0.3, 0.5, 0.95, 0.999, 1.0 - 1e-7])
-    shares = law.quantiles(levels)
+    shares = dist.quantiles(levels)
     for label in (0, n_labels - 1):
-        error = np.abs(cdf_at(law, label, shares[:, label].double()) - levels)
+        error = np.abs(cdf_at(dist, label, shares[:, label].double()) - levels)
         # a share next to one is told apart to 1e-16 only, and one below 1e-290 from zero not at all
         inside = ((shares[:, label] > 1e-290) & (shares[:, label] < 1.0 - 1e-6)).numpy()
         assert error[inside].max() < (2e-9 if exact else 2e-7)
 
 
 def test_many_rows_by_groups_are_few_rows_one_by_one(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    law = snefy(4, n=6, batch=(50,), members=2)
+    dist = snefy(4, n=6, batch=(50,), members=2)
     levels = np.random.default_rng(0).uniform(size=(50, 4, 3))
-    few = law.quantiles(levels)
+    few = dist.quantiles(levels)
     monkeypatch.setattr(marginal, "CACHE_ELEMENTS", 100)
-    monkeypatch.setattr(marginal, "CHUNK_ELEMENTS", 17 * law.n_components)
-    many = SnefySimplex(law.exponents, law.readout, law.log_scale).quantiles(levels)
+    monkeypatch.setattr(marginal, "CHUNK_ELEMENTS", 17 * dist.n_components)
+    many = SnefySimplex(dist.exponents, dist.readout, dist.log_scale).quantiles(levels)
     torch.testing.assert_close(many, few, rtol=1e-9, atol=1e-12)
 
 
 def test_quantiles_by_neurons_are_those_by_pairs(snefy: Build, cancelling: Build) -> None:
-    for law in (snefy(4, n=6, batch=(30,), members=2), cancelling(3), snefy(2, n=3, concentration=(0.02, 0.04))):
-        by_pairs = SnefySimplex.from_mixture(law.weights(), law.concentration)
+    for dist in (snefy(4, n=6, batch=(30,), members=2), cancelling(3), snefy(2, n=3, concentration=(0.02, 0.04))):
+        by_pairs = SnefySimplex.from_mixture(dist.weights(), dist.concentration)
         levels = [0.01, 0.4, 0.5, 0.93]
-        torch.testing.assert_close(law.quantiles(levels), by_pairs.quantiles(levels), rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(dist.quantiles(levels), by_pairs.quantiles(levels), rtol=1e-6, atol=1e-8)

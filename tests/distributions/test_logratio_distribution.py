@@ -43,7 +43,7 @@ def make_mixture(
 
 
 @pytest.fixture(scope="module")
-def law() -> LogRatioSimplex:
+def positive() -> LogRatioSimplex:
     return LogRatioSimplex(make_mixture()).named(["sand", "silt", "clay"])
 
 
@@ -275,7 +275,7 @@ def line() -> tuple[Any, Any]:
     return 0.5 * (nodes + 1.0), 0.5 * weights
 
 
-@pytest.mark.parametrize("kind", ["law", "sparse"])
+@pytest.mark.parametrize("kind", ["positive", "sparse"])
 def test_known_ratios_equal_quadrature(kind: str, request: pytest.FixtureRequest) -> None:
     dist: LogRatioSimplex = request.getfixturevalue(kind)
     ratio, (total, weights) = 2.0, line()
@@ -296,7 +296,7 @@ def test_known_ratios_equal_quadrature(kind: str, request: pytest.FixtureRequest
     np.testing.assert_allclose(given.mean[:, 0], ratio * given.mean[:, 1], rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["law", "sparse"])
+@pytest.mark.parametrize("kind", ["positive", "sparse"])
 def test_known_shares_come_by_weighted_draws(kind: str, request: pytest.FixtureRequest) -> None:
     dist: LogRatioSimplex = request.getfixturevalue(kind)
     given = dist.condition({"sand": 0.3}, generator=torch.Generator().manual_seed(0))
@@ -316,8 +316,8 @@ def test_known_shares_come_by_weighted_draws(kind: str, request: pytest.FixtureR
         np.testing.assert_allclose(absent.log_prob_known.exp(), dist.prob_zero()[:, 0], rtol=0.1)
 
 
-def test_members_average_the_densities(law: LogRatioSimplex) -> None:
+def test_members_average_the_densities(positive: LogRatioSimplex) -> None:
     value = torch.tensor([0.2, 0.3, 0.5]).double().expand(2, 3)
-    members = torch.stack([member.log_prob(value) for member in law.members()], -1)
-    average = (members + law.rows.mixture.log_weights.logsumexp(-1)).logsumexp(-1)
-    np.testing.assert_allclose(average, law.log_prob(value), atol=1e-12)
+    members = torch.stack([member.log_prob(value) for member in positive.members()], -1)
+    average = (members + positive.rows.mixture.log_weights.logsumexp(-1)).logsumexp(-1)
+    np.testing.assert_allclose(average, positive.log_prob(value), atol=1e-12)

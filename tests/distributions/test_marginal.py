@@ -1,4 +1,4 @@
-"""Marginal laws: pdf, cdf and quantiles against scipy's Beta, quadrature, and each other on both evaluation paths."""
+"""Marginal distributions: pdf, cdf and quantiles against scipy's Beta, quadrature, and each other."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RANGES = [(0.02, 2), (0.02, 4), (0.3, 3), (1.0, 3), (8.0, 20), (500.0, 5), (10_0
 
 @pytest.mark.parametrize(("concentration", "n_labels"), RANGES)
 def test_round_trips(concentration: float, n_labels: int, path: str, snefy: Build) -> None:
-    """A quantile's neighbours in float64 bracket its level: all that can be asked where a law has mass at an end."""
+    """A quantile's neighbours in float64 bracket its level: all that is defined with mass at an end."""
     dist = snefy(n_labels, n=6, batch=(9,), concentration=(concentration, 2.0 * concentration))
     share = dist.marginal(0)
     levels = double([1e-6, 0.001, 0.05, 0.3, 0.5, 0.9, 0.999])[:, None].expand(-1, 9)

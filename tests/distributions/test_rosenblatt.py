@@ -18,7 +18,7 @@ Rng = Callable[[int], torch.Generator]
 
 
 VOTES = torch.tensor([[3.0, 0.0, 1.0, 0.0], [0.0, 0.0, 9.0, 2.0]])
-LAWS: dict[str, Callable[[Build, Build], Any]] = {
+DISTS: dict[str, Callable[[Build, Build], Any]] = {
     "signed": lambda snefy, _: snefy(4),
     "two labels": lambda snefy, _: snefy(2),
     "cancelling": lambda _, cancelling: cancelling(4),
@@ -28,24 +28,24 @@ LAWS: dict[str, Callable[[Build, Build], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", list(LAWS))
+@pytest.mark.parametrize("kind", list(DISTS))
 def test_the_map_has_the_law_as_its_jacobian(kind: str, snefy: Build, cancelling: Build, rng: Rng) -> None:
     """``|det ∂u/∂ℓ| = p(ℓ)``, by central differences in the first L-1 shares."""
-    law = LAWS[kind](snefy, cancelling)
-    point = law.sample(generator=rng(2)).clamp_min(1e-3)
+    dist = DISTS[kind](snefy, cancelling)
+    point = dist.sample(generator=rng(2)).clamp_min(1e-3)
     point = point / point.sum(-1, keepdim=True)
     step = 1e-6
     columns = []
-    for k in range(law.n_labels - 1):
+    for k in range(dist.n_labels - 1):
         move = torch.zeros_like(point)
         move[:, k], move[:, -1] = step, -step
-        columns.append((law.rosenblatt(point + move) - law.rosenblatt(point - move)) / (2 * step))
+        columns.append((dist.rosenblatt(point + move) - dist.rosenblatt(point - move)) / (2 * step))
     jacobian = torch.stack(columns, -1)  # (N, L-1, L-1)
-    torch.testing.assert_close(torch.linalg.slogdet(jacobian)[1], law.log_prob(point), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(torch.linalg.slogdet(jacobian)[1], dist.log_prob(point), rtol=1e-3, atol=1e-3)
 
 
 def test_points_must_fit(snefy: Build) -> None:
-    law = snefy(3)
+    dist = snefy(3)
     for bad, message in (
         (torch.ones(2, 4) / 4, "3 real numbers"),
         (torch.ones(5, 3) / 3, "do not fit"),
@@ -54,12 +54,12 @@ def test_points_must_fit(snefy: Build) -> None:
         (torch.tensor([0.5, math.nan, 0.5]), "not a label distribution"),
     ):
         with pytest.raises(InputError, match=message):
-            law.rosenblatt(bad)
+            dist.rosenblatt(bad)
     with pytest.raises(InputError, match="between 0 and 1"):
-        law.inverse_rosenblatt([[0.5, 1.5]])
-    ends = law.rosenblatt(torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
+        dist.inverse_rosenblatt([[0.5, 1.5]])
+    ends = dist.rosenblatt(torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
     assert torch.isfinite(ends).all()
-    assert torch.isfinite(law.inverse_rosenblatt([[0.0, 1.0], [1.0, 0.0]])).all()
+    assert torch.isfinite(dist.inverse_rosenblatt([[0.0, 1.0], [1.0, 0.0]])).all()
 
 
 # -- sampling without rejection ----------------------------------------------------------------------------------------
@@ -75,14 +75,14 @@ def nearly_cancelling(gap: float) -> SnefySimplex:
 @pytest.mark.slow
 def test_laws_that_cancel_are_drawn_by_the_chain(rng: Rng) -> None:
     """Acceptance near 1e-5; 3 means, at 5.5 standard errors, and a KS test at 1e-5."""
-    law = nearly_cancelling(0.004)
-    assert float(law.acceptance_rate) < 1e-4
-    draws = law.sample((5000,), generator=rng(6))[:, 0]
+    dist = nearly_cancelling(0.004)
+    assert float(dist.acceptance_rate) < 1e-4
+    draws = dist.sample((5000,), generator=rng(6))[:, 0]
     error = draws.std(0) / math.sqrt(len(draws))
-    assert ((draws.mean(0) - law.mean[0]).abs() <= 5.5 * error).all()
-    share = law.marginal(1)
+    assert ((draws.mean(0) - dist.mean[0]).abs() <= 5.5 * error).all()
+    share = dist.marginal(1)
     assert scipy.stats.kstest(share.cdf(draws[:, 1, None])[:, 0].numpy(), "uniform").pvalue > 1e-5
-    value, error = law.entropy(2000, generator=rng(7), return_std_error=True)
+    value, error = dist.entropy(2000, generator=rng(7), return_std_error=True)
     assert torch.isfinite(value).all()
     assert (error < 0.1).all()
 
@@ -92,14 +92,14 @@ def test_a_normaliser_of_zero_is_an_error() -> None:
     readout = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
     with pytest.raises(InputError, match="not zero"):
         SnefySimplex(same[:1], readout[:, :1] * 0.0, torch.zeros(1, 1).double())
-    laws = [
+    dists = [
         lambda: SnefySimplex(same, readout, torch.zeros(1, 2).double()),
         lambda: SnefySimplex.from_mixture(
             torch.tensor([[1.0, -1.0]]), torch.tensor([[2.0, 1.0, 1.0], [1.0, 2.0, 1.0]])
         ),
         lambda: nearly_cancelling(1e-9),
     ]
-    for make in laws:
+    for make in dists:
         for ask in (
             lambda d: d.sample((3,)),
             lambda d: d.quantiles([0.5]),

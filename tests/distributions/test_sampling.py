@@ -23,7 +23,7 @@ SIGMAS = 5.5
 
 
 VOTES = torch.tensor([[3.0, 0.0, 1.0, 0.0, 2.0], [0.0, 0.0, 0.0, 9.0, 0.0]])
-LAWS: dict[str, Callable[[Build, Build], SnefySimplex]] = {
+DISTS: dict[str, Callable[[Build, Build], SnefySimplex]] = {
     "two labels": lambda snefy, _: snefy(2, n=6, m=2),
     "cancelling": lambda _, cancelling: cancelling(4),
     "members": lambda snefy, _: snefy(5, n=4, m=2, members=3),
@@ -38,12 +38,12 @@ def agrees(draws: Tensor, expected: Tensor) -> None:
     assert ((draws.mean(0) - expected).abs() <= SIGMAS * error + 1e-12).all()
 
 
-@pytest.mark.parametrize("kind", list(LAWS))
+@pytest.mark.parametrize("kind", list(DISTS))
 def test_acceptance_rate_is_the_observed_one(
     kind: str, snefy: Build, cancelling: Build, rng: Rng, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Proposals come from p⁺ and are kept with probability p / p⁺; its average must be 1 / Σc⁺."""
-    dist = LAWS[kind](snefy, cancelling)
+    dist = DISTS[kind](snefy, cancelling)
     seen: list[Tensor] = []
     original = type(dist.rows).log_densities
 

@@ -1,4 +1,4 @@
-"""Dependence on features: by hand, against the exact law of synthetic data, and the bands' order."""
+"""Dependence on features: by hand, against the exact distribution of synthetic data, and the bands' order."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_levels_of_a_text_column_are_the_grid() -> None:
 def test_members_are_those_of_the_law(model: SnefyLDL) -> None:
     X = CITY.X.copy()
     X[:, 1] = 5000.0
-    each = np.stack([law.mean.numpy().mean(0) for law in model.predict_dist(X).members()])
+    each = np.stack([dist.mean.numpy().mean(0) for dist in model.predict_dist(X).members()])
     reach = stats.t.ppf(0.95, 2) * each.std(0, ddof=1)
     curve = dependence(model, CITY.X, 1, grid=[5000.0], bands="members", max_rows=None)
     np.testing.assert_allclose(curve.estimate[0], each.mean(0), atol=1e-6)

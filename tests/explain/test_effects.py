@@ -1,4 +1,4 @@
-"""Average effects: by hand on toy models, and against the exact law of synthetic data."""
+"""Average effects: by hand on toy models, and against the exact distribution of synthetic data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CITY = make_city_districts(n=1500, random_state=0)
 
 
 class Truth:
-    """The law that the data were drawn from, as a model."""
+    """The distribution that the data were drawn from, as a model."""
 
     label_names_ = CITY.label_names
 

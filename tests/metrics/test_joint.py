@@ -1,4 +1,4 @@
-"""Joint calibration: the transform against the law's own, and a test that sees what marginal tests cannot."""
+"""Joint calibration: the transform against the distribution's own, and a test that sees what marginal tests cannot."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_bad_distributions_are_named():
         score(good, [[0.2, 0.3, 0.5]])
     with pytest.raises(InputError, match="per_row=True has no standard error"):
         kl_divergence(good, good, per_row=True, return_std_error=True)
-    assert kl_divergence(good, good, return_std_error=True) == (0.0, np.inf)  # one row tells nothing about spread
+    assert kl_divergence(good, good, return_std_error=True) == (0.0, np.inf)  # one row has no spread
 
 
 @pytest.mark.parametrize("name", [name for name in metrics.__all__ if callable(getattr(metrics, name))])

@@ -60,7 +60,7 @@ def test_share_ridges_peak_at_the_mode() -> None:
         x, y = line.get_data()
         assert x[np.argmin(y)] == pytest.approx((a - 1) / (a + b - 2), abs=0.003)
     with pytest.raises(InputError, match="expected a distribution"):
-        plots.share_ridges("no law")  # type: ignore[arg-type]
+        plots.share_ridges("no distribution")  # type: ignore[arg-type]
 
 
 def test_ridges_of_tiny_and_sharp_shares_are_drawn_where_they_are() -> None:

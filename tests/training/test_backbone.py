@@ -282,9 +282,9 @@ def test_gradients_are_clipped():
 def test_members_share_one_backbone_or_have_their_own(tmp_path):
     shared = model(shared=True, n_members=3).fit(IMAGES, SHARES)
     assert len(shared.net_.backbone.copies) == 1
-    law = shared.predict_dist(IMAGES)
-    assert law.n_members == 3
-    assert not torch.equal(law.exponents[0], law.exponents[1])
+    dist = shared.predict_dist(IMAGES)
+    assert dist.n_members == 3
+    assert not torch.equal(dist.exponents[0], dist.exponents[1])
     apart = model(n_members=3).fit(IMAGES, SHARES)
     assert len(apart.net_.backbone.copies) == 3
     assert len(set(shared.training_["best_epoch"])) == 1

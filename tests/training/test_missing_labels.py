@@ -19,15 +19,15 @@ NAN = np.nan
 pytestmark = pytest.mark.filterwarnings("ignore::snefy_ldl.errors.LabelWarning")
 
 
-def integrated(law: SnefySimplex, row: list[float], quadrature: Callable) -> Tensor:
-    """Density of the known shares (N,): the law's own, integrated over how the rest may be shared out."""
+def integrated(dist: SnefySimplex, row: list[float], quadrature: Callable) -> Tensor:
+    """Density of the known shares (N,): the distribution's own, integrated over how the rest may be shared out."""
     known = torch.tensor(row, dtype=torch.float64)
     gaps = torch.isnan(known)
     rest, parts = float(1.0 - known.nansum()), int(gaps.sum())
     rule = quadrature(parts)
     points = known.expand(len(rule.points), -1).clone()
     points[:, gaps] = rest * rule.points
-    density = law.log_prob(points[:, None]).exp()  # (T, N)
+    density = dist.log_prob(points[:, None]).exp()  # (T, N)
     return (density * rule.weights[:, None]).sum(0) * rest ** (parts - 1)
 
 
@@ -43,9 +43,9 @@ ROWS = [
 def test_density_of_what_is_known_by_integration(
     n_labels: int, row: list[float], snefy: Callable[..., SnefySimplex], quadrature: Callable
 ) -> None:
-    law = snefy(n_labels)
-    ours = law.log_prob_known(np.array([row, row]))
-    torch.testing.assert_close(ours.exp(), integrated(law, row, quadrature), rtol=1e-6, atol=1e-9)
+    dist = snefy(n_labels)
+    ours = dist.log_prob_known(np.array([row, row]))
+    torch.testing.assert_close(ours.exp(), integrated(dist, row, quadrature), rtol=1e-6, atol=1e-9)
 
 
 # -- fits ------------------------------------------------------------------------------------------------------------
@@ -97,10 +97,10 @@ def test_scores_with_gaps(city) -> None:
     model = small(epochs=3).fit(city.X, city.D)
     gaps = hide(city.D[:20], np.arange(20) % 2 == 0)
     ours = model.log_prob(city.X[:20], gaps)
-    law = model.predict_dist(city.X[:20])
-    np.testing.assert_allclose(ours[1::2], law.log_prob(torch.as_tensor(city.D[:20])).numpy()[1::2], rtol=1e-9)
+    dist = model.predict_dist(city.X[:20])
+    np.testing.assert_allclose(ours[1::2], dist.log_prob(torch.as_tensor(city.D[:20])).numpy()[1::2], rtol=1e-9)
     label = int(np.flatnonzero(~np.isnan(gaps[0]))[0])
-    marginal = law.marginal(label).log_prob(torch.as_tensor(city.D[0, label]))
+    marginal = dist.marginal(label).log_prob(torch.as_tensor(city.D[0, label]))
     assert ours[0] == pytest.approx(float(marginal.reshape(-1)[0]), rel=1e-9)
     assert model.score(city.X[:20], gaps) == pytest.approx(ours.mean())
 
@@ -108,11 +108,11 @@ def test_scores_with_gaps(city) -> None:
 def test_counts_with_gaps_are_scored_among_the_others(city) -> None:
     model = small(epochs=2).fit(city.X, city.D)
     counts = np.array([[3.0, 1.0, NAN], [2.0, 0.0, 5.0]])
-    law = model.predict_dist(city.X[:2])
+    dist = model.predict_dist(city.X[:2])
     ours = model.log_prob(city.X[:2], counts=counts)
-    among = law.subcomposition([0, 1]).log_prob_counts(torch.tensor([[3.0, 1.0], [0.0, 0.0]]))
+    among = dist.subcomposition([0, 1]).log_prob_counts(torch.tensor([[3.0, 1.0], [0.0, 0.0]]))
     assert ours[0] == pytest.approx(float(among[0]))
-    np.testing.assert_allclose(ours, law.double().log_prob_counts(counts).numpy())
+    np.testing.assert_allclose(ours, dist.double().log_prob_counts(counts).numpy())
 
 
 def test_known_shares_that_leave_nothing() -> None:

@@ -51,7 +51,7 @@ def _small_chunks(monkeypatch):
 def test_a_stream_of_tables_learns_as_well_as_the_whole_table():
     streamed = fit_stream(SnefyLDL(**{**SMALL, "epochs": 8}), Stream(blocks, n_rows=1500))
     plain = SnefyLDL(**{**SMALL, "epochs": 8}, batch_size=32, guides=None).fit(CITY.X, CITY.D)
-    dull = -np.log(2.0)  # the density of the even law on the triangle is 2
+    dull = -np.log(2.0)  # the density of the even distribution on the triangle is 2
     gain = streamed.score(TEST.X, TEST.D) + dull
     assert gain > 0.85 * (plain.score(TEST.X, TEST.D) + dull) > 0
     assert streamed.training_["streamed"]

@@ -93,7 +93,7 @@ class SeenRows:
         """How many rows of another table are training rows, features and labels alike.
 
         With few distinct rows (some yes-or-no features, one vote each) new rows match by coincidence. Training rows
-        tell how often: as often as they match each other, which a beta-binomial law takes to the new rows. Only what
+        tell how often: as often as they match each other; a beta-binomial model extends this to new rows. Only what
         clearly exceeds that counts.
 
         Args:

@@ -27,7 +27,7 @@ def children(n: int = 300) -> pd.DataFrame:
 
 
 def fitted(table: pd.DataFrame, folder: Path, *more: object) -> tuple[str, str]:
-    """What a quick fit of a table prints: on standard output, and beside it."""
+    """What a quick fit of a table prints: on standard output and on standard error."""
     table.to_csv(folder / "table.csv", index=False)
     words = ("--set", "epochs=1", "-q", "--set", "guides=null", "--density", "snefy", "--out", folder / "model")
     said = succeed("fit", folder / "table.csv", "--labels", ",".join(LABELS), *words, *more)

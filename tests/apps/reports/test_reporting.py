@@ -63,8 +63,8 @@ def test_answers_are_the_models_own(model: SnefyLDL) -> None:
     np.testing.assert_allclose(answers.log_prob, model.log_prob(rows.X, rows.D), atol=1e-9)
     np.testing.assert_allclose(answers.ends, model.predict_interval(rows.X, LEVEL), atol=1e-7)
     np.testing.assert_allclose(answers.joint, metrics.joint_pit(model, rows.X, rows.D), atol=1e-9)
-    law = model.predict_dist(rows.X)
-    draws = law.sample((4000,), torch.Generator().manual_seed(0)).numpy()
+    dist = model.predict_dist(rows.X)
+    draws = dist.sample((4000,), torch.Generator().manual_seed(0)).numpy()
     assert answers.pit is not None
     # 90 frequencies of 4,000 draws each: none is off by five standard errors but once in 20,000 runs
     np.testing.assert_allclose((draws < rows.D).mean(axis=0), answers.pit, atol=5 * 0.5 / np.sqrt(4000))
@@ -173,8 +173,8 @@ def test_the_constant_distribution_of_votes_is_a_dirichlet_multinomial() -> None
     shares = counts.sum(axis=0) / counts.sum()
     best = -np.inf
     for s in np.geomspace(0.05, 500.0, 400):
-        law = SnefySimplex.from_mixture(torch.ones(200, 1).double(), torch.as_tensor(s * shares)[None])
-        best = max(best, float(law.log_prob_counts(torch.as_tensor(counts)).mean()))
+        dist = SnefySimplex.from_mixture(torch.ones(200, 1).double(), torch.as_tensor(s * shares)[None])
+        best = max(best, float(dist.log_prob_counts(torch.as_tensor(counts)).mean()))
     assert constant.log_prob.mean() == pytest.approx(best, abs=2e-4)
     assert constant.log_prob.mean() > stats.multinomial(7, shares).logpmf(counts).mean()
 
@@ -185,7 +185,7 @@ def test_calibration_on_the_other_half_covers_what_it_says() -> None:
     rows = JudgedRows(np.zeros((400, 1)), random.dirichlet([4.0, 4.0], 400), ["a", "b"])
 
     class TooSure:
-        """Always the same law, four times as sure as it should be."""
+        """Always the same distribution, four times as sure as it should be."""
 
         def predict_dist(self, X: np.ndarray) -> SnefySimplex:
             return SnefySimplex.from_mixture(torch.ones(len(X), 1).double(), torch.tensor([[16.0, 16.0]]).double())
@@ -227,7 +227,7 @@ def test_worst_groups_are_found_and_luck_is_not() -> None:
 
 
 def test_rounding_makes_no_group_worse() -> None:
-    """All rows alike but for the last bit: no group, and no warning of a variance that is rounding."""
+    """All rows equal except for the last bit: no group, and no warning of a variance that is rounding."""
     D = np.tile([0.3, 0.7], (60, 1))
     mean = np.tile([0.4, 0.6], (60, 1))
     mean[30:] += [[-1e-14, 1e-14]]
@@ -242,8 +242,8 @@ def test_a_report_has_every_part_and_leaves_the_model_alone(model: SnefyLDL, rep
     width = report.answers.width
     assert width[report.shown[0]] == width.min()
     assert width[report.shown[2]] == width.max()
-    law = report.dist_of(report.shown[1])
-    np.testing.assert_allclose(law.mean[0].numpy(), report.answers.mean[report.shown[1]], atol=1e-9)
+    dist = report.dist_of(report.shown[1])
+    np.testing.assert_allclose(dist.mean[0].numpy(), report.answers.mean[report.shown[1]], atol=1e-9)
     assert report.worst_rows[0].kl == pytest.approx(
         metrics.kl_divergence(report.rows.D, report.answers.mean, per_row=True).max()
     )

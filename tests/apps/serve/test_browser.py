@@ -218,11 +218,11 @@ def test_sliders_move_by_mouse_and_keys_and_go_back(tab: Any, small: SnefyLDL, c
 
 def test_levels_parts_and_comparisons(tab: Any, small: SnefyLDL, city: Table) -> None:
     row = settled(tab)["row"]
-    law = small.predict_dist(city[0].iloc[[row]])
+    predicted = small.predict_dist(city[0].iloc[[row]])
     tab.select_option("#level", "0.5")
-    np.testing.assert_allclose(settled(tab)["low"], law.quantiles([0.25])[0, :, 0], atol=CLOSE)
+    np.testing.assert_allclose(settled(tab)["low"], predicted.quantiles([0.25])[0, :, 0], atol=CLOSE)
     tab.select_option("#larger-a", "2")
-    np.testing.assert_allclose(settled(tab)["greater"], float(law.prob_greater(2, 1)), atol=CLOSE)
+    np.testing.assert_allclose(settled(tab)["greater"], float(predicted.prob_greater(2, 1)), atol=CLOSE)
     tab.select_option("#larger-b", "2")
     settled(tab)
     assert tab.text_content("#larger") == "(choose two)"
@@ -241,7 +241,7 @@ def test_levels_parts_and_comparisons(tab: Any, small: SnefyLDL, city: Table) ->
     tab.click("#merge")
     got = settled(tab)
     assert got["names"] == ["business + education", "entertainment"]
-    np.testing.assert_allclose(got["mean"], law.amalgamate([[0, 2], [1]]).mean[0], atol=CLOSE)
+    np.testing.assert_allclose(got["mean"], predicted.amalgamate([[0, 2], [1]]).mean[0], atol=CLOSE)
     tab.click("#split")
     assert len(settled(tab)["names"]) == 3
     tab.drag_and_drop("#parts li:nth-child(1)", "#parts li:nth-child(2)")
@@ -271,9 +271,9 @@ def test_the_curve_along_a_feature_has_the_models_bands(tab: Any, small: SnefyLD
     points = tab.evaluate("explorer.dependence")
     X = city[0].iloc[[row] * len(points)].copy()
     X["mean_rent_eur_per_m2"] = [point["x"] for point in points]
-    law = small.predict_dist(X)
-    np.testing.assert_allclose([point["mean"] for point in points], law.mean[:, 1], atol=CLOSE)
-    np.testing.assert_allclose([point["high"] for point in points], law.quantiles([0.95])[:, 1, 0], atol=CLOSE)
+    predicted = small.predict_dist(X)
+    np.testing.assert_allclose([point["mean"] for point in points], predicted.mean[:, 1], atol=CLOSE)
+    np.testing.assert_allclose([point["high"] for point in points], predicted.quantiles([0.95])[:, 1, 0], atol=CLOSE)
 
 
 def test_the_table_sorts_filters_turns_pages_and_goes_to_a_file(tab: Any, small: SnefyLDL, city: Table) -> None:
