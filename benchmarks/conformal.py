@@ -101,7 +101,7 @@ def components(X):
 
 
 def excess_risk(features, covered, seed=0):
-    """Excess risk of the target coverage (Braun et al., 2025), (L,): how well the features tell which rows are missed.
+    """Excess risk of the target coverage (Braun et al., 2025), (L,): how well features predict which rows are missed.
 
     ``E[(Z - c)^2] - E[(Z - h(x))^2]``, Z whether a row is covered and h a forest fitted without the row's fold; 0 or
     less where coverage does not depend on x.

@@ -132,7 +132,7 @@ def halves(size, groups, seed, part=0.5):
 
 
 def training_groups(name, seed):
-    """Whom the training rows belong to, where a table tells."""
+    """The group of each training row, if a table has groups."""
     groups = load(name).groups
     return None if groups is None else groups[halves(len(groups), groups, seed)[0]]
 
@@ -146,7 +146,7 @@ def learning_rows(size, groups, seed):
 
 
 def filled(train, test):
-    """Gaps become the training rows' median, with a column that says so."""
+    """Gaps become the training rows' median, with a missing indicator."""
     gaps = np.isnan(train).any(0) | np.isnan(test).any(0)
     if not gaps.any():
         return train, test

@@ -181,7 +181,7 @@ class SplineFlow(nn.Module):
 def invert(layer, y, context):
     """The inverse of an autoregressive layer, a coordinate at a time.
 
-    zuko inverts every coordinate in every pass, which costs L-1 times as much; with 512 draws a row that is minutes.
+    zuko inverts every coordinate in every pass, which costs L-1 times as much; with 512 draws per row that is minutes.
     """
     *body, last = layer.hyper
     weight = (last.mask * last.weight).unflatten(0, (-1, layer.total))

@@ -35,7 +35,7 @@ not divide the cluster-by-label matrix by the number of rows a label has, and ou
 that is the whole difference was not tried. LEVI on SBU_3DFE: not found; the damped scaling moved it by +.001 on these
 rows and by -.004 on 800 others.
 
-`SnefyEnhancer` with the threshold, which is told the rule that made the labels and the seven are not, is ahead of all
+`SnefyEnhancer` with the threshold, which gets the rule that made the labels, unlike the seven, is ahead of all
 seven on all six sets, and of PyLDL's wherever those ran. With the order alone, or with labels as votes, it is not: the
 threshold carries the scale of the shares.""".splitlines()
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -38,7 +38,7 @@ OUT = Path(os.environ.get("OUT", RESULTS))
 SETS = {"ECAM": "ECAM_infant_microbiome", "GEMAS": "GEMAS_elements", "GEMAS without place": "GEMAS_elements"}
 
 
-#: What a fit says that was made as without groups.
+#: Outcome of a fit that ignored the groups.
 TOLD = "features are as informative as groups"
 
 

@@ -165,7 +165,7 @@ def saving(curve, base, at):
 def keep_next(done, path):
     """Curves of the replay, averaged over the splits, into one file that pictures can be drawn from again.
 
-    Of every way to give out votes and every round: votes an item, the figures of :data:`GOALS`, and two standard
+    Of every way to give out votes and every round: votes per item, the figures of :data:`GOALS`, and two standard
     errors of their difference to uniform rounds over the splits, which share items and order of votes.
     """
     kept = json.loads(path.read_text())["curves"] if path.exists() else {}
@@ -196,7 +196,7 @@ def next_rows(kept):
             for at in (2, 4, 8, 16):
                 if curves["uniform"]["votes"][-1] < at:
                     continue
-                row = {"data": name, "goal": goal, "votes an item": at}
+                row = {"data": name, "goal": goal, "votes per item": at}
                 for how in ("variance", "information"):
                     for base in ("uniform", "uniform, votes alone"):
                         pair = [np.stack([curves[one]["votes"], curves[one][goal]], 1) for one in (how, base)]
@@ -239,7 +239,7 @@ def draw_next(name, entry, path):
         band = [0.0] * len(line["votes"]) if how == "uniform" else line[f"{goal}, error"]
         lines[words] = (line["votes"], line[goal], band)
     figure, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
-    draw_curves(lines, "votes an item", "most frequent label missed", ax)
+    draw_curves(lines, "votes per item", "most frequent label missed", ax)
     ax.set_title(f"{name}: fewer votes for the same answers", fontsize=11, fontweight="bold")
     ax.set_ylim(0.0, 1.25 * curves["uniform"][goal][0])  # votes alone start far above
     ax.set_xlim(0.0, 20.0)

@@ -65,7 +65,7 @@ def command(*words: object) -> dict[str, float]:
 
 
 def votes_rows(rows: int = 1000, epochs: int = 4) -> list[Row]:
-    """A fit on votes against one on a hundred votes an item, in CPU time of one thread."""
+    """A fit on votes against one on a hundred votes per item, in CPU time of one thread."""
     import torch
 
     from snefy_ldl import SnefyLDL
@@ -89,7 +89,7 @@ def votes_rows(rows: int = 1000, epochs: int = 4) -> list[Row]:
     seconds(10)
     base = seconds(100)
     answers = [
-        (f"fit, {votes:.0e} votes an item against 100", "2 ×", f"{seconds(votes) / base:.2f} ×")
+        (f"fit, {votes:.0e} votes per item against 100", "2 ×", f"{seconds(votes) / base:.2f} ×")
         for votes in (10**3, 10**5, 10**9)
     ]
     torch.set_num_threads(before)

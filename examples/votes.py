@@ -22,7 +22,7 @@ from snefy_ldl.votes import Votes, calibrate_counts, evaluate, next_vote, update
 
 
 def rounds(model, X, hidden, choose, n_rounds=40, seed=0):
-    """Votes an item and share of items whose most frequent label is still wrong, after each round of votes."""
+    """Votes per item and share of items whose most frequent label is still wrong, after each round of votes."""
     rng = np.random.default_rng(seed)
     seen, size = np.zeros_like(hidden), len(hidden) // 10
     spent, wrong = [], []
@@ -65,7 +65,7 @@ def main(folder: Path) -> None:
     }
     for name, (numbers, wrong) in curves.items():
         axes[2].plot(numbers, wrong, label=name)
-    axes[2].set(xlabel="votes an item", ylabel="most frequent label wrong")
+    axes[2].set(xlabel="votes per item", ylabel="most frequent label wrong")
     axes[2].legend()
     figure.tight_layout()
     figure.savefig(folder / "votes.png", dpi=120)

@@ -1,4 +1,4 @@
-"""Command lines that somebody got wrong: seeded cases, and what must come of each.
+"""Wrong command lines: seeded cases, and what must come of each.
 
 A command either works (exit code 0, no NaN in what it writes), or ends with exit code 1 or 2 and one line that gives
 the reason, in half a minute. ``tests/apps/cli/test_fuzz_commands.py`` tries some; a thousand are tried by::

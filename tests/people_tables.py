@@ -18,7 +18,7 @@ LABELS = ["sand", "silt", "clay"]
 
 @dataclass(frozen=True)
 class Case:
-    """A table as somebody brings it.
+    """A table as users have it.
 
     Args:
         fit: Options of ``snefy-ldl fit``, the table first; without ``--out``.
@@ -179,7 +179,7 @@ def dates(folder: Path) -> Case:
 
 
 def long_votes(folder: Path) -> Case:
-    """One vote a row under names of somebody's own, and the pictures' features in another table."""
+    """One vote per row under other names, and the pictures' features in another table."""
     rng = np.random.default_rng(6)
     labels, n = ["calm", "happy", "sad"], 120
     bright, faces = rng.random(n), rng.integers(0, 5, n)

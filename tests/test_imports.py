@@ -131,7 +131,7 @@ SCRIPTS_OUTSIDE = [
 
 @pytest.mark.parametrize("script", SCRIPTS_OUTSIDE, ids=lambda script: f"{script.parent.name}/{script.stem}")
 def test_scripts_import_what_exists(script: Path) -> None:
-    """Also inside functions, which run only when somebody waits for the result."""
+    """Also inside functions, which run only when a result is needed."""
     missing = []
     for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "snefy_ldl":

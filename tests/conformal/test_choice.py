@@ -102,7 +102,7 @@ def test_other_normalisations_by_hand():
     np.testing.assert_allclose(high - low, 0.2)
 
 
-def test_beta_by_a_normal_law_and_by_draws():
+def test_beta_by_a_normal_distribution_and_by_draws():
     """Little spread is nearly normal, and the ends contain the wanted share of draws of any Beta distribution.
 
     Tolerance: 4.5 standard errors of 40,000 draws, and the hundredth of the distribution that has a heavy tail.
@@ -139,8 +139,8 @@ def test_beta_ends_hold_what_they_were_made_of(concentrations):
         assert ((ends[..., 0] <= shares) & (shares <= ends[..., 1])).all()
 
 
-def test_beta_scores_and_ends_agree_where_laws_hug_zero_and_one():
-    """Much of such a distribution lies closer to 0 or 1 than an end can be told: scores must not tell it either."""
+def test_beta_scores_and_ends_agree_near_zero_and_one():
+    """Much of such a distribution lies closer to 0 or 1 than an end resolves: nor must scores."""
     rng = np.random.default_rng(0)
     dist = torch.distributions.Dirichlet(torch.as_tensor(rng.uniform(0.02, 0.2, size=(400, 3))))
     shares = np.eye(3)[rng.integers(3, size=400)]

@@ -1,4 +1,4 @@
-"""Calibration on proportions of few votes: the default says something, and a method that does not is told on."""
+"""Calibration on proportions of few votes: the default is informative, and a method that is not causes a warning."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_labels_at_the_border_of_the_simplex():
         assert coverage(D, np.clip(ends + np.array([-1e-9, 1e-9]), 0, 1)) == 1.0
 
 
-def test_a_law_without_spread():
+def test_a_distribution_without_spread():
     class Certain:
         def predict_dist(self, X):
             return NormalDistribution(np.full((len(X), 2), 0.5), 0.0)
@@ -170,7 +170,7 @@ def test_bad_data_are_named():
         ConformalIntervals(nan, method="chebyshev").conformalize(X, D)
 
 
-def test_torch_laws_serve_where_they_can():
+def test_distributions_of_torch_can_be_used():
     class Torch:
         def predict_dist(self, X):
             return torch.distributions.Dirichlet(torch.full((len(X), 3), 2.0))

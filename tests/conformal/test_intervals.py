@@ -53,7 +53,7 @@ def test_coverage_from_both_sides_with_a_wrong_model(method, simultaneous):
 
 
 @pytest.mark.slow
-def test_coverage_given_the_calibration_rows_follows_the_exact_beta_law():
+def test_coverage_given_the_calibration_rows_follows_the_exact_beta_distribution():
     """P(covered | calibration) ~ Beta(k, n+1-k), k = ⌈c(n+1)⌉; Kolmogorov-Smirnov over 400 calibrations.
 
     With the right distribution the score |F - 1/2| is uniform on [0, 1/2], so the coverage is exactly 2 q̂; the coverage

@@ -1,4 +1,4 @@
-"""A conformity score of one's own: one class, found by name, class or object, with the guarantee of the others."""
+"""Your own conformity score: one class, found by name, class or object, with the guarantee of the others."""
 
 from __future__ import annotations
 

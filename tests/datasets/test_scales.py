@@ -1,4 +1,4 @@
-"""The order of labels: what the data say about it, known scales, and no guess otherwise."""
+"""The order of labels: from the data, from known scales, and no guess otherwise."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_known_and_unknown_shares_multiply_to_the_density(kind: str, snefy: Buil
             torch.testing.assert_close(given.scale[..., 0], 1.0 - point[..., labels].sum(-1))
 
 
-def test_the_law_of_one_unknown_share(snefy: Build) -> None:
+def test_one_unknown_share(snefy: Build) -> None:
     dist = snefy(4, batch=(3,)).named(["a", "b", "c", "d"])
     given = dist.condition({"b": torch.tensor([0.1, 0.2, 0.3])})
     share, both = given.marginal("c"), given.marginal([0, 3])

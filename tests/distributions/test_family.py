@@ -64,7 +64,7 @@ def test_quantiles_by_neurons_against_scipy(
     shares = dist.quantiles(levels)
     for label in (0, n_labels - 1):
         error = np.abs(cdf_at(dist, label, shares[:, label].double()) - levels)
-        # a share next to one is told apart to 1e-16 only, and one below 1e-290 from zero not at all
+        # a share next to one is exact to 1e-16 only, and one below 1e-290 counts as zero
         inside = ((shares[:, label] > 1e-290) & (shares[:, label] < 1.0 - 1e-6)).numpy()
         assert error[inside].max() < (2e-9 if exact else 2e-7)
 

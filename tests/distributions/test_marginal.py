@@ -57,7 +57,7 @@ def test_round_trips(concentration: float, n_labels: int, path: str, snefy: Buil
     assert ((at >= 0.0) & (at <= 1.0)).all()
     assert (at.diff(dim=0) >= 0.0).all()
     below, above = (torch.nextafter(at, double(end)) for end in (0.0, 1.0))
-    # mass below e^-690 (1e-6 at a concentration of 0.02) is not told apart from zero
+    # mass below e^-690 (1e-6 at a concentration of 0.02) counts as zero
     assert (share.cdf(below) <= levels + 2e-6).all()
     assert (share.cdf(above) >= levels - 1e-6).all()
     inside = (at > 1e-290) & (at < 1.0 - 1e-9)

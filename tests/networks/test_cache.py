@@ -1,4 +1,4 @@
-"""What a network keeps between predictions is never stale, whoever changes its parameters and however."""
+"""What a network keeps between predictions is never stale, after any change of its parameters."""
 
 from __future__ import annotations
 

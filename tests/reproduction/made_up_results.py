@@ -1,4 +1,4 @@
-"""Results of a run that nobody ran, and a reader of the page made from them."""
+"""Results of an invented run, and a reader of the page made from them."""
 
 from __future__ import annotations
 

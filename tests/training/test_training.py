@@ -64,7 +64,7 @@ def test_progress_is_shown_when_asked(city, capsys):
 
 
 class Sometimes(torch.nn.Module):
-    """Returns NaN on the calls it is told to."""
+    """Returns NaN on given calls."""
 
     def __init__(self, bad):
         super().__init__()

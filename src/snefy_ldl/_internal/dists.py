@@ -113,7 +113,7 @@ def log_probs(dist: Any, shares: Array, counts: Array | None) -> Array:
 
     Args:
         dist: Predicted distributions of the rows, batch (b,).
-        shares: What was observed, zeros treated as the model's fit treated them (b, L); not used with votes.
+        shares: Observed shares, zeros treated as the model's fit treated them (b, L); not used with votes.
         counts: Numbers of votes (b, L), NaN where a label was not on offer; None for shares.
 
     Returns:

@@ -172,7 +172,7 @@ def group_levels(model: SnefyLDL) -> tuple[str, ...]:
         model: a fitted model.
 
     Returns:
-        One name per level; none where the fit was given no groups.
+        One name per level; none if the fit was given no groups.
     """
     effects = getattr(model, "group_effects_", None)
     known = model.training_.get("group_effects") if effects is None else {"levels": effects.levels}

@@ -117,7 +117,7 @@ def set_aside(
         fewest: Rows set aside that serve their purpose; where a third is fewer, none is set aside.
 
     Returns:
-        Row numbers set aside, none where there are too few rows, and those left.
+        Row numbers set aside, none if there are too few rows, and those left.
 
     Example:
         >>> [[len(rows) for rows in set_aside(n, None, [0.9])] for n in (600, 90, 50)]

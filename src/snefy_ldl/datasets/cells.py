@@ -180,7 +180,7 @@ def fitting_formats(texts: list[str]) -> list[str]:
         texts: Cells of one column, none of them empty.
 
     Returns:
-        The ways, the most common first; none where the texts are no dates.
+        The ways, the most common first; none if the texts are no dates.
 
     Example:
         >>> fitting_formats(["31.12.2020", "1.1.2021"])

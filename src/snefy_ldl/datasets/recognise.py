@@ -95,7 +95,7 @@ class Column:
         return []
 
     def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
-        """Features (N, k) of a pandas Series (N,), and what was odd about it."""
+        """Features (N, k) of a pandas Series (N,), and warnings about it."""
         return np.zeros((len(column), 0)), []
 
     def to_dict(self) -> dict[str, Any]:

@@ -275,7 +275,7 @@ def make_annotators(
     Args:
         n: Items.
         n_labels: Labels, at least 2.
-        votes: Fewest and most votes an item gets, or one number for all.
+        votes: Fewest and most votes per item, or one number for all.
         random_state: Seed or numpy Generator; it also draws the distribution itself.
         n_features: Features an item has.
         n_annotators: Size of the pool of annotators, none of whom sees an item twice; by default twice the most votes.

@@ -19,7 +19,7 @@ SAMPLED_ROWS, KEPT_ROWS, KEPT_NUMBERS = 20_000, 256, 50_000
 #: A feature is beyond its range by more than this part of it, so that few rows like those of the fit are: 2 % of
 #: them with 60 rows of 5 normal features, .02 % with 1,000; 6 % and .5 % with lognormal ones.
 MARGIN = 0.2
-#: A row is far from all training rows beyond this multiple of their own distances' 99 % quantile.
+#: A row is far from all training rows beyond this multiple of the 99 % quantile of their distances.
 FAR = 1.5
 #: Types of the stored arrays.
 STORED = {"low": "<f8", "high": "<f8", "centre": "<f8", "scale": "<f8", "rows": "<f2"}

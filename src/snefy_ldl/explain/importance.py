@@ -1,4 +1,4 @@
-"""Which columns matter: how much likelihood, or how much of a measure, is lost when a column is shuffled."""
+"""Important columns: how much likelihood, or how much of a measure, is lost when a column is shuffled."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def stack_guides(guides: Array, logs: Array, supports: Supports, cov: Array, wei
 
     Args:
         guides: predictions of guides for rows they did not see, without its mean (G, N, L).
-        logs: what was observed, without its mean, zero where absent (N, L).
+        logs: observed values, without its mean, zero where absent (N, L).
         supports: of the rows.
         cov: of log-amounts (L, L).
         weights: of the rows (N,).

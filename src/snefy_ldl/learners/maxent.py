@@ -149,7 +149,7 @@ def _scaling_step(X: Array, P: Array, reach: Array, slope: Array, steepness: Arr
 
 
 def _divide(residual: Array, steepness: Array) -> Array:
-    """Newton's step; none where an equation is flat.
+    """Newton's step; none if an equation is flat.
 
     A label that no row uses has a share that sinks until it is zero in float64. Its equations are then ``0 · δ = 0``:
     there is nothing left to solve.

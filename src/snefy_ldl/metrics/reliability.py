@@ -21,7 +21,7 @@ CURVE_LEVELS = np.linspace(0.05, 0.95, 19)
 
 
 def coverage_level(model: Any, X: Any, D: Any, *, joint: bool = False, random_state: Any = 0) -> Array:
-    """The smallest level whose central region contains what was observed; uniform on [0, 1] if the model is right.
+    """The smallest level whose central region contains the observed shares; uniform on [0, 1] if the model is right.
 
     For one share the region is the central interval: the level is ``|2 F(ℓ) - 1|``. An absent label lies in every
     central interval that reaches zero. For all shares of a row together it is the ball around the origin to which

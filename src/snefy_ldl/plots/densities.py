@@ -264,7 +264,7 @@ def share_ridges(
     truth: Any = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Density of each label's share for one row, each as high as the next, with its mean and what was observed.
+    """Density of each label's share for one row, each as high as the next, with its mean and the observed share.
 
     Args:
         dist: What ``predict_dist`` returns.

@@ -32,7 +32,7 @@ def calibration(
     alone, with probability ``confidence_level`` when the model is right.
 
     Args:
-        pit: Marginal cdf at what was observed: (N,) draws bars, (N, L) one line per label.
+        pit: Marginal cdf at the observed shares: (N,) draws bars, (N, L) one line per label.
         ax: Axes to draw on.
         bins: How many bars.
         labels: Names of the L columns.

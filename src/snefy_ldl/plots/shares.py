@@ -29,7 +29,7 @@ def intervals(
     row_names: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Interval of each label for a few rows, with the predicted mean and what was observed.
+    """Interval of each label for a few rows, with the predicted mean and the observed share.
 
     Args:
         intervals: Lower and upper ends, (N, L, 2), as ``predict_interval`` gives them.

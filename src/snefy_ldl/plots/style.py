@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Okabe and Ito's colours, distinct with any kind of colour vision; labels take them in this order.
 LABEL_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442")
-#: The model's predictions, and what was observed or is true.
+#: The model's predictions, and observations or the truth.
 MODEL, TRUTH = "#0072B2", "#D55E00"
 #: Everything that only helps to read, from text to the faintest line.
 INK, QUIET, FRAME, FAINT = "#1f2933", "#6b7785", "#b8c1cc", "#dfe4ea"

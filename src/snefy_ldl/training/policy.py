@@ -347,7 +347,7 @@ class Policy:
         return fresh and not task.settings.is_paper and task.settings.backbone is None
 
     def guides(self, task: Task) -> list[Any]:
-        """The learners whose predictions networks may see, unfitted; none where data or settings leave no room."""
+        """The learners whose predictions networks may see, unfitted; none if data or settings leave no room."""
         settings, n_rows = task.settings, len(task.rows)
         if settings.guides is None or not self.may_choose(task):
             return []

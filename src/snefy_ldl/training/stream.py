@@ -30,7 +30,7 @@ from snefy_ldl.training.prepare import Task, build_net, make_objective, prepare
 from snefy_ldl.training.steps import copy_of_member, evaluate, run_steps, seeded
 from snefy_ldl.training.train import Course, Fit, held_log_prob
 
-#: Rows a step of a stream takes by default.
+#: Rows per step of a stream by default.
 BATCH_ROWS = 256
 #: Validation rows that are kept in memory, at most.
 MOST_HELD = STREAM_ROWS // 2

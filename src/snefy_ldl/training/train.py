@@ -102,7 +102,7 @@ class Fit:
         problem: as it was given.
         run: the course of the fit.
         net: its members at their best validated weights; None if training failed.
-        log_prob: log likelihood of each member's validation rows, (B,) each, as the fitted model gives them; None where
+        log_prob: log likelihood of each member's validation rows, (B,) each, as the fitted model gives them; None if
             no rows were held back.
         optimizer: where a further pass may continue.
         failure: why training failed, if it did.

@@ -46,7 +46,7 @@ class Annotators:
         cast: votes of each annotator for each label (A, L).
         exposure: expected latent labels of the items of each annotator's votes, the vote itself left out (A, L).
         counts: expected votes by latent label and vote (A, L, L).
-        certain: how many votes a row of each matrix is known as well as by (A, L); intervals come from it.
+        certain: votes equivalent to the evidence for each row of a matrix (A, L); intervals come from it.
         centres: matrix that each annotator's own is shrunk to (A, L, L).
         strength: by how many votes per latent label (A,).
         spam_score: probability that an annotator guesses (A,).

@@ -246,7 +246,7 @@ class Crowd:
         return float(np.clip(1.0 / max(share, 1e-6) - 1.0, *STRENGTHS))
 
     def count_certain(self) -> Array:
-        """How many votes a row of each careful person's matrix is known as well as by (A + 1, L).
+        """Votes equivalent to the evidence for each row of a careful person's matrix (A + 1, L).
 
         Latent labels given the matrices, and matrices given those, are drawn in turns (Gibbs sampling); a Dirichlet of
         the size that comes back has the variance of the draws.

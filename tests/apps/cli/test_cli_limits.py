@@ -41,7 +41,7 @@ def test_from_a_workbook_to_a_report(workbook: Path, tmp_path: Path) -> None:
     words = f"Pb {counts['Pb']}, Cd {counts['Cd']}, of 80 each"
     assert words in " ".join(succeed("info", model).stdout.split())
     result = succeed("report", model, workbook, "--folds", 0, "--out", tmp_path / "report")
-    assert "count as .65 of it" in result.stderr  # the model knows the limits of its columns
+    assert "count as .65 of it" in result.stderr  # the model keeps the limits of its columns
     assert words in (tmp_path / "report" / "index.html").read_text()
 
 

@@ -116,7 +116,7 @@ def test_report_writes_one_page_that_needs_nothing_else(folder: Path, tmp_path: 
     assert "trained on these rows, 4 of 5 parts at a time; the model on other rows" in words
     assert f"the model was fitted to {FITTED_TO}" in words
     assert re.search(r"worst slab the lowest coverage .* predictions \d+\.\d% \d+\.\d%", words)
-    assert re.search(r"What the fit tried .*guides \S+ 3 \S+ (kept|not chosen)", words)
+    assert re.search(r"Candidates of the fit .*guides \S+ 3 \S+ (kept|not chosen)", words)
 
 
 @pytest.mark.slow

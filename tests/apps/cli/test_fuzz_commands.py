@@ -1,4 +1,4 @@
-"""Command lines that somebody got wrong: one line says why, or the command works."""
+"""Wrong command lines: one line says why, or the command works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: its numbers are Python's, and every control does what it says."""
+"""The page in a real browser: its numbers are Python's, and every control works."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ FEW = {"linear": SABFGS(), "near": AAKNN(3)}
 
 
 class Mean(BaseEstimator):  # type: ignore[misc]
-    """A learner of one's own: the mean label."""
+    """A user's learner: the mean label."""
 
     def fit(self, X: Any, D: Any) -> Mean:
         self.mean_ = np.asarray(D).mean(axis=0)

@@ -104,7 +104,7 @@ def warnings_as_notes(tables: bool = False) -> Iterator[None]:
     """Show the library's own warnings as yellow lines, and other ones as they are.
 
     Args:
-        tables: Whether to add up what is odd about the parts of a table, and print it when all are done; otherwise
+        tables: Whether to add up the warnings about the parts of a table, and print it when all are done; otherwise
             these notes are not printed.
     """
     from snefy_ldl import errors
@@ -130,7 +130,7 @@ def warnings_as_notes(tables: bool = False) -> Iterator[None]:
 
 
 def print_odd_cells(odd: list[Any]) -> None:
-    """Print what is odd about the cells of a table.
+    """Print warnings about the cells of a table.
 
     Args:
         odd: What :func:`~snefy_ldl.apps.cli.tables.odd_cells` listed for all its parts.

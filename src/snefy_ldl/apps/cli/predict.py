@@ -132,7 +132,7 @@ def write_predictions(
     header: list[str],
     outside: bool,
 ) -> None:
-    """Write predictions of a table, in chunks; prints what is odd about the table.
+    """Write predictions of a table, in chunks; prints warnings about the table.
 
     Args:
         model: The fitted model.

@@ -108,7 +108,7 @@ def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple
 
 
 def _judged_rows(model: SnefyLDL, file: Path, form: str, vote_file: Path | None) -> JudgedRows:
-    """The rows of a table whose labels are known; prints on standard error what is odd about them."""
+    """The rows of a table whose labels are known; prints warnings about them on standard error."""
     import pandas as pd
 
     from snefy_ldl.apps.reports import JudgedRows

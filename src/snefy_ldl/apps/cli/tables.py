@@ -202,7 +202,7 @@ class LabelReader:
 
 
 def report_rows(rows: Labelled, limits: bool = False) -> None:
-    """Print on standard error what is in the votes, if there are any, and what is odd about the rows.
+    """Print on standard error what is in the votes, if there are any, and warnings about the rows.
 
     Args:
         rows: Labelled rows.
@@ -381,7 +381,7 @@ class Items:
 
 
 def read_votes(model: Any, file: Path, id_name: str | None, items: set[str], table: str, key: str | None) -> Labelled:
-    """Votes on items; prints on standard error what is odd about them.
+    """Votes on items; prints warnings about them on standard error.
 
     Args:
         model: A fitted model.

@@ -151,7 +151,7 @@ class Answers:
         mean: Predicted means (N, L).
         low: Lower ends of the central intervals of level :data:`LEVEL` (N, L).
         high: Their upper ends (N, L).
-        log_prob: Log density of what was observed, or log probability of the votes (N,).
+        log_prob: Log density of the observed shares, or log probability of the votes (N,).
         pit: Probability of a smaller share than the observed one (N, L), drawn evenly within an atom; None for votes.
         joint: Joint transform of all shares (N, L-1); None for votes.
         kind: What the log density is a density of: "shares", "shares with zeros" or "votes".
@@ -213,7 +213,7 @@ def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 
     if type(model) is SnefyLDL and hasattr(model, "net_"):
         settled = {"candidates": [CandidateSpec(model.inputs_, model.scaling_)]}
         model = clone(model).set_params(**settled, **({"guides": None} if model.inputs_ == "features" else {}))
-    with warnings.catch_warnings():  # the fit on all rows has warned already of what is odd about them
+    with warnings.catch_warnings():  # the fit on all rows has warned already
         for category in (LabelWarning, TableNote, TrainingWarning):
             warnings.simplefilter("ignore", category)
         if rows.counts is None:
@@ -288,7 +288,7 @@ class Rival:
     Args:
         name: What to call it.
         mean: Its predictions (N, L).
-        log_prob: Log density or probability it gave to what was observed (N,); None if it gives none.
+        log_prob: Log density or probability it gave to the observed labels (N,); None if it gives none.
 
     Example:
         >>> Rival("constant mean", np.full((2, 2), 0.5)).log_prob is None
@@ -466,7 +466,7 @@ def score_lines(answers: Answers, rows: JudgedRows, rivals: Sequence[Rival]) -> 
 
     Args:
         answers: The model's, for all rows.
-        rows: What was observed.
+        rows: The observed rows.
         rivals: Their answers for the same rows.
 
     Returns:
@@ -603,7 +603,7 @@ class RowMiss:
 
     Args:
         row: Its number, counted from 0.
-        kl: KL divergence of the predicted mean from what was observed.
+        kl: KL divergence of the predicted mean from the observed shares.
         surprise: Predicted probability of a share at least as far out, of the label that is furthest out, times the
             number of labels: small if the model was sure of something wrong. None for votes.
         outside: Labels whose share lies outside its interval.
@@ -647,11 +647,11 @@ class GroupMiss:
 
 
 def worst_rows(answers: Answers, rows: JudgedRows, n: int = 6) -> list[RowMiss]:
-    """The rows whose predicted mean is furthest from what was observed, by KL divergence.
+    """The rows whose predicted mean is furthest from the observed shares, by KL divergence.
 
     Args:
         answers: The model's, for all rows.
-        rows: What was observed.
+        rows: The observed rows.
         n: How many.
 
     Returns:
@@ -683,7 +683,7 @@ def worst_groups(answers: Answers, rows: JudgedRows, n: int = 6) -> tuple[list[G
 
     Args:
         answers: The model's, for all rows.
-        rows: What was observed.
+        rows: The observed rows.
         n: At most so many.
 
     Returns:
@@ -913,6 +913,6 @@ def make_report(
 def _feature_numbers(model: Any, X: Any) -> Array:
     """Features as numbers without gaps (N, k), encoded as the model encodes them."""
     columns = getattr(model, "columns_", None)
-    with warnings.catch_warnings():  # the predictions have warned already of what is odd about the table
+    with warnings.catch_warnings():  # the predictions have warned already
         warnings.simplefilter("ignore", TableNote)
         return np.asarray(X if columns is None else columns.transform(X), dtype=np.float64)
