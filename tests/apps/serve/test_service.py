@@ -78,20 +78,20 @@ def test_other_columns_and_lists_of_numbers_are_fine(client: TestClient, rows: A
     assert first == pytest.approx(second, rel=1e-12)  # two rows of a batch may differ in their last bit
 
 
-def test_condition_and_update_are_the_laws(client: TestClient, rows: Any, small: SnefyLDL) -> None:
-    law = small.predict_dist(pd.DataFrame(rows))
+def test_condition_and_update_are_those_of_the_model(client: TestClient, rows: Any, small: SnefyLDL) -> None:
+    predicted = small.predict_dist(pd.DataFrame(rows))
     answer = ask(client, "condition", {"rows": rows, "known": {"business": 0.4}, "levels": [0.9]})
-    other = law.condition({"business": 0.4})
+    other = predicted.condition({"business": 0.4})
     np.testing.assert_allclose(answer["mean"], other.mean)
     np.testing.assert_allclose(np.array(answer["interval"])[:, :, 0], other.quantiles([0.05, 0.95]), atol=1e-9)
     votes = [{"business": 3}, {}, {"education": 1, "business": 2}]
     answer = ask(client, "update", {"rows": rows, "votes": votes})
-    after = law.posterior([[3, 0, 0], [0, 0, 0], [2, 0, 1]])
+    after = predicted.posterior([[3, 0, 0], [0, 0, 0], [2, 0, 1]])
     np.testing.assert_allclose(answer["mean"], after.mean)
     np.testing.assert_allclose(np.array(answer["interval"])[:, :, 0], after.quantiles([0.05, 0.95]), atol=1e-7)
 
 
-# -- what it says about itself -----------------------------------------------------------------------------------------
+# -- its description --------------------------------------------------------------------------------------------------
 
 
 def test_models_are_listed_with_what_a_row_must_have(client: TestClient, small: SnefyLDL) -> None:
