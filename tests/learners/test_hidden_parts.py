@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +122,26 @@ def test_absent_parts_next_to_hidden_ones() -> None:
     model = LogRatioLDL(**QUICK).fit(X, np.where(gone, 0.0, A), below=np.where(HIDDEN, LIMITS, np.nan))
     assert abs(model.predict_zero(X_new)[:, 2].mean() - 0.4) < 0.1
     assert model.training_["hidden"] == HIDDEN.sum(0).tolist()
+
+
+def test_the_replacements_of_the_benchmark_are_those_of_the_papers() -> None:
+    sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+    import below
+
+    D, limits = A / 100.0, LIMITS / 100.0
+    shown = np.where(HIDDEN, np.nan, D)
+    replaced = below.replace_multiplicatively(shown, limits)
+    np.testing.assert_allclose(replaced.sum(1), 1.0)
+    np.testing.assert_allclose(replaced[HIDDEN], (0.65 * np.broadcast_to(limits, D.shape))[HIDDEN])
+    np.testing.assert_allclose(replaced[:, 2] / replaced[:, 3], D[:, 2] / D[:, 3])  # ratios of others stay
+    substituted = below.substitute(shown, limits)
+    np.testing.assert_allclose((substituted / substituted[:, 3:])[HIDDEN], (0.65 * limits / D[:, 3:])[HIDDEN])
+    at = np.linspace(-12.0, -0.3, 200_001)
+    density = np.exp(-0.5 * ((at - 0.4) / 1.3) ** 2)
+    assert below.truncated_mean(0.4, 1.3, -0.3) == pytest.approx((at * density).sum() / density.sum(), abs=1e-3)
+    imputed = below.impute_by_regression(shown, limits, X)
+    np.testing.assert_allclose(imputed[:, 2] / imputed[:, 3], D[:, 2] / D[:, 3])
+    ratios, ends = (imputed / imputed[:, 3:])[HIDDEN], (limits / D[:, 3:])[HIDDEN]
+    assert (ratios < ends).all()
+    truth = (D / D[:, 3:])[HIDDEN]
+    assert np.corrcoef(np.log(ratios), np.log(truth))[0, 1] > 0.5
