@@ -85,6 +85,7 @@ BENCHMARKS = {
     "conformal": Benchmark(
         both("conformal"), "python benchmarks/conformal.py --jobs {jobs}", 6, (*MODELS, "conformal", "metrics")
     ),
+    "below": Benchmark(both("below"), "python benchmarks/below.py run --jobs {jobs}", 60),
     "density": Benchmark((*both("density"), "density.png"), "python benchmarks/density.py run --jobs {jobs}", 60),
     "effects": Benchmark(both("effects"), "python benchmarks/effects.py", 10, (*MODELS, "explain")),
     "enhancement": Benchmark(both("enhancement"), "python benchmarks/enhancement.py", 30, ("learners",)),
