@@ -233,7 +233,7 @@ def _suggest_counts(labels: Array) -> str | None:
         return None
     return (
         f"every share is a multiple of 1/{votes}: if these are votes, fit(X, counts=counts_from_shares(D)) uses their "
-        "exact likelihood (snefy_ldl.votes.counts_from_shares)."
+        "exact likelihood (snefy_ldl.votes.tables.counts_from_shares)."
     )
 
 
