@@ -87,7 +87,7 @@ def test_thresholds_approach_the_known_truth(method):
         np.testing.assert_allclose(ci.thresholds_, 0.0, atol=0.02)
     if method != "chebyshev":
         exact = np.stack([truth.predict_dist(X[:50]).marginal(r).quantiles([0.05, 0.95]) for r in range(3)], axis=1)
-        np.testing.assert_allclose(ci.predict_interval(X[:50]), exact, atol=0.02)
+        np.testing.assert_allclose(ci.predict_interval(X[:50]), exact, atol=0.03)  # half that level's, over the density
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95])

@@ -353,7 +353,7 @@ def check_state(state: Any, kind: str) -> None:
         InputError: Something else, or another version.
 
     Example:
-        >>> check_state({"format": 1, "kind": "region", "calibration": {}}, "region")
+        >>> check_state({"format": FORMAT, "kind": "region", "calibration": dict.fromkeys(STORED)}, "region")
     """
     if not isinstance(state, dict) or state.get("kind") != kind or not set(state.get("calibration", ())) >= STORED:
         raise InputError(f"this is not a calibration of conformal {kind}; to_dict() of one writes it.")

@@ -20,6 +20,7 @@ def plot_calibration(calibration: CountCalibration, ax: Any = None) -> Any:
         The axes.
 
     Example:
+        >>> import numpy as np
         >>> flat = CountCalibration(np.full(10, 0.1), {0.9: 0.9}, 0.0)
         >>> len(plot_calibration(flat).patches)
         10
