@@ -189,8 +189,6 @@ def test_many_take_them():
     stacked = fit_many(model(epochs=2), Pairs(), None, rows)
     alone = model(epochs=2).fit(IMAGES[20:], SHARES[20:])
     np.testing.assert_allclose(stacked[1].predict(IMAGES), alone.predict(IMAGES), rtol=1e-5, atol=1e-7)
-    shared = fit_many(model(epochs=1, shared=True, n_members=2), IMAGES, SHARES, rows)
-    assert not np.array_equal(shared[0].predict(IMAGES), shared[1].predict(IMAGES))
 
 
 def test_wrong_input_is_one_sentence():
@@ -279,19 +277,14 @@ def test_gradients_are_clipped():
     assert all(after <= limit * 1.001 < before for before, after, limit in norms)
 
 
-def test_members_share_one_backbone_or_have_their_own(tmp_path):
-    shared = model(shared=True, n_members=3).fit(IMAGES, SHARES)
-    assert len(shared.net_.backbone.copies) == 1
-    dist = shared.predict_dist(IMAGES)
+def test_members_have_backbones_of_their_own(tmp_path):
+    fitted = model(n_members=3).fit(IMAGES, SHARES)
+    assert len(fitted.net_.backbone.copies) == 3
+    dist = fitted.predict_dist(IMAGES)
     assert dist.n_members == 3
     assert not torch.equal(dist.exponents[0], dist.exponents[1])
-    apart = model(n_members=3).fit(IMAGES, SHARES)
-    assert len(apart.net_.backbone.copies) == 3
-    assert len(set(shared.training_["best_epoch"])) == 1
-    for number, (fitted, other) in enumerate([(shared, False), (apart, True)]):
-        fitted.save(tmp_path / str(number))
-        again = SnefyLDL.load(tmp_path / str(number), backbone=Backbone(cnn(), shared=other))
-        np.testing.assert_array_equal(again.predict(IMAGES), fitted.predict(IMAGES))
+    again = SnefyLDL.load(fitted.save(tmp_path / "model"), backbone=Backbone(cnn()))
+    np.testing.assert_array_equal(again.predict(IMAGES), fitted.predict(IMAGES))
 
 
 def test_the_best_epoch_brings_its_own_statistics():

@@ -92,9 +92,9 @@ def test_an_iterable_data_set_through_a_backbone():
         SnefyLDL(backbone=Backbone(body(), learning_rate=5e-3), **SMALL), DataLoader(rows, batch_size=100)
     )
     assert again.score(table, CITY.D) > 0.5
-    shared = Backbone(body(), shared=True, freeze_epochs=1)
+    frozen = Backbone(body(), freeze_epochs=1)
     assert (
-        fit_stream(SnefyLDL(backbone=shared, n_members=2, **{**SMALL, "epochs": 2}), rows).predict_dist(table).n_members
+        fit_stream(SnefyLDL(backbone=frozen, n_members=2, **{**SMALL, "epochs": 2}), rows).predict_dist(table).n_members
         == 2
     )
 

@@ -221,7 +221,7 @@ class CustomBackbone(nn.Module):
     ) -> None:
         super().__init__()
         self.n_members, self.settings, self.frozen = n_members, Backbone.of(make), False
-        self.copies = nn.ModuleList(self.settings.make() for _ in range(1 if self.settings.shared else n_members))
+        self.copies = nn.ModuleList(self.settings.make() for _ in range(n_members))
         self.width, self.reads, self.row = width, reads, row
         if example is None:
             return
@@ -233,11 +233,6 @@ class CustomBackbone(nn.Module):
         self.width, self.reads = features[0].shape[1], describe(example, rows=True)
         if isinstance(example, Tensor):
             self.row = {"shape": list(example.shape[1:]), "dtype": str(example.dtype).removeprefix("torch.")}
-
-    @property
-    def shared(self) -> bool:
-        """Whether one module serves all members."""
-        return self.settings.shared
 
     def freeze(self, frozen: bool) -> None:
         """Let the modules learn, or not."""
@@ -255,8 +250,7 @@ class CustomBackbone(nn.Module):
     def select(self, members: list[int]) -> CustomBackbone:
         """Some of the members only."""
         other = copy.copy(self)
-        copies = self.copies if self.shared else nn.ModuleList(self.copies[k] for k in members)
-        other._modules = {"copies": copies}
+        other._modules = {"copies": nn.ModuleList(self.copies[k] for k in members)}
         other.n_members = len(members)
         return other
 
@@ -278,8 +272,8 @@ class CustomBackbone(nn.Module):
         batches = x if isinstance(x, MemberBatches) else [x] * len(self.copies)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             features = [self._features(module, batch) for module, batch in zip(self.copies, batches)]
-        stacked = torch.stack(features).float() if self.settings.mixed_precision else torch.stack(features)
-        return stacked.expand(self.n_members, *stacked.shape[1:]) if self.shared else stacked
+        stacked = torch.stack(features)
+        return stacked.float() if self.settings.mixed_precision else stacked
 
 
 class MemberBatches(list[Any]):

@@ -39,8 +39,6 @@ class Backbone:
             its precision.
         clip: largest norm of its gradient; None for no limit.
         workers: processes that fetch rows ahead, into pinned memory for a GPU.
-        shared: whether members share one network, whose features each reads in its own way; they then see the same
-            rows, and cost little more than one member. False: each has its own.
 
     Raises:
         InputError: where a setting breaks its rule.
@@ -64,7 +62,6 @@ class Backbone:
     mixed_precision: MixedPrecision = "auto"
     clip: float | None = 1.0
     workers: int = 0
-    shared: bool = False
 
     def __post_init__(self) -> None:
         if not callable(self.module):

@@ -18,7 +18,7 @@ from snefy_ldl._internal.validation import check_choice, check_count, check_numb
 from snefy_ldl.datasets.zeros import ZeroOption
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import Scaling
-from snefy_ldl.networks.custom import Backbone, BackboneLike
+from snefy_ldl.networks.custom import BackboneLike
 from snefy_ldl.training.guides import default_guides
 
 if TYPE_CHECKING:
@@ -142,11 +142,6 @@ class Settings(Parameters):
             raise InputError(f"hidden_sizes={self.hidden_sizes!r}: give one whole number per layer, (64,) say.")
         for width in self.hidden_sizes:
             check_count("each of hidden_sizes", width)
-
-    @property
-    def shares_backbone(self) -> bool:
-        """Whether members share one backbone of the user's own."""
-        return isinstance(self.backbone, Backbone) and self.backbone.shared
 
     @property
     def is_paper(self) -> bool:

@@ -164,8 +164,7 @@ class Problem:
     @cached_property
     def teams(self) -> list[int]:
         """For each member the first of those that stop at the same epoch as it does."""
-        together = self.spec.folds or self.task.settings.shares_backbone
-        return [0 if together else k for k in range(len(self.members))]
+        return [0 if self.spec.folds else k for k in range(len(self.members))]
 
 
 @dataclass(frozen=True)
@@ -268,21 +267,20 @@ def make_members(task: Task, spec: CandidateSpec, data: TrainingData) -> tuple[M
     fraction, n_rows = task.settings.validation_fraction, len(task.rows)
     n_held = min(max(1, round(fraction * n_rows)), n_rows - 2) if fraction > 0 and not task.one_pass else 0
     numbers = range(spec.n_members)
-    same = [0 if task.settings.shares_backbone else k for k in numbers]  # members of one backbone see the same rows
     if spec.folds:
         parts = fold_rows(task.rows, task.seed, POLICY.folds)
-        splits = {k: parts[k % POLICY.folds] for k in set(same)}
+        splits = [parts[k % POLICY.folds] for k in numbers]
     else:
-        splits = {k: _split(task, data, task.seed_of(4, k), n_held) for k in set(same)}
+        splits = [_split(task, data, task.seed_of(4, k), n_held) for k in numbers]
     if data.blocks is not None:  # blocks differ in size, and members of one stack have as many rows each
-        sizes = [min(len(split[part]) for split in splits.values()) for part in (0, 1)]
-        splits = {k: (train[: sizes[0]], valid[: sizes[1]]) for k, (train, valid) in splits.items()}
+        sizes = [min(len(split[part]) for split in splits) for part in (0, 1)]
+        splits = [(train[: sizes[0]], valid[: sizes[1]]) for train, valid in splits]
     members = []
-    for k, at in zip(numbers, same):
-        shuffle = task.seed_of(7, at)
+    for k, split in enumerate(splits):
+        shuffle = task.seed_of(7, k)
         if task.one_pass:  # each pass in another order
             shuffle = derive_seed(shuffle, task.passes_done)
-        members.append(Member(*splits[at], task.seed_of(5, k), shuffle))
+        members.append(Member(*split, task.seed_of(5, k), shuffle))
     return tuple(members)
 
 

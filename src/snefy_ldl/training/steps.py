@@ -35,8 +35,6 @@ def gather_rows(net: SnefyNet, X: Any, index: Tensor) -> Any:
         What ``net.output`` takes.
     """
     if isinstance(net.backbone, CustomBackbone):
-        if net.backbone.shared:  # members of one backbone see the same rows
-            index = index[:1]
         if isinstance(X, Objects):
             return MemberBatches(move_rows(X.batch(rows), net.readout.device) for rows in index)
         return MemberBatches(take_rows(X, rows) for rows in index)
@@ -149,7 +147,7 @@ class Copies:
         for name, value in self.tensors.items():
             member = copy_of_member(name)
             if member is not None:
-                if better[member]:  # of a backbone that all share, members are better or worse together
+                if better[member]:
                     self.values[name].copy_(value)
             elif any(better):
                 mask = torch.tensor(better, device=value.device).view(-1, *[1] * (value.dim() - 1))

@@ -5,7 +5,6 @@ A new field of :class:`~snefy_ldl.training.FittedModel` that JSON can hold needs
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -21,7 +20,6 @@ from snefy_ldl.datasets.columns import read_encoder
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
-from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.persistence import CONFIG, Asked
 from snefy_ldl.training import FittedModel, resolve_device
@@ -97,7 +95,7 @@ def unpack_state(config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -
                 f"{asked.folder} holds a model with a network of your own, whose code is not saved: "
                 "load(folder, backbone=...) needs the module, or the function that makes it."
             )
-        parameters["backbone"] = _as_it_was(Backbone.of(asked.backbone), arrays)
+        parameters["backbone"] = asked.backbone
     if asked.device is not None:
         parameters["device"] = asked.device
     net = _filled(_build_net(config, parameters), arrays, asked.folder)
@@ -117,15 +115,6 @@ def unpack_state(config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -
         columns=read_encoder(config.get("columns")),
         seen=None if prints is None else SeenRows(prints.numpy().view(np.uint64), config["seen_rows"]),
     )
-
-
-def _as_it_was(backbone: Backbone, arrays: Mapping[str, Any]) -> Backbone:
-    """The backbone with one module for all members, or one each, as the saved weights have it."""
-    copies = {name.split(".")[2] for name in arrays if name.startswith("backbone.copies.")}
-    if copies:
-        backbone = copy.copy(backbone)
-        backbone.shared = len(copies) == 1
-    return backbone
 
 
 def _build_net(config: dict[str, Any], parameters: dict[str, Any]) -> SnefyNet:

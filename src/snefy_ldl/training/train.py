@@ -217,7 +217,6 @@ def train(problems: Sequence[Problem], progress: Progress) -> list[Fit]:
     for group in groups.values():
         first = group[0]
         size = max(1, (CPU_STACK if device.type == "cpu" else GPU_STACK) // len(first.members))
-        size = 1 if first.task.settings.shares_backbone else size
         stacks += [group[k : k + size] for k in range(0, len(group), size)]
     progress.extend(sum(stack[0].schedule.epochs for stack in stacks))
     fits = {
