@@ -72,8 +72,6 @@ NOTHING_KNOWN = 1.0 - 1e-9
 LEAST_GROUPS = 4
 #: Folds of the rows of every group: the effect that a row is shown comes from the other folds.
 FOLDS = 5
-#: Part of the rows that are shown less of their group than there is.
-SHOWN_LESS = 0.3
 #: Part of the prediction that is mixed into shares before their logarithm, and where they hold zeros: logarithms of
 #: small shares vary so much that effects would look larger than they are.
 PULL, PULL_OF_ZEROS = 0.1, 0.2
@@ -89,7 +87,7 @@ LEAST_GAIN = 1.0
 #: and for stools of children, 1 for made-up groups.
 SCOUT_TREES, LEAST_PART = 50, 1.0 / 3.0
 #: Arrays of the effects besides those of their mixed model.
-ARRAYS = ("means", "counts", "mix", "log_centre")
+ARRAYS = ("means", "counts", "mix")
 #: Why a fit has no group effects.
 NOT_WANTED, NO_DIFFERENCE = "not asked for, or not available for this fit", "groups do not differ by more than chance"
 TOLD_BY_FEATURES, NO_GAIN = "features are as informative as groups", "no gain on rows held back"
@@ -279,7 +277,6 @@ class GroupEffects:
         base: point learners from whose predictions residuals are taken.
         mix: weights of those learners (B,).
         pull: part of the prediction that is mixed into shares before their logarithm, so that a zero has one.
-        log_centre: logarithm of what shares are divided by before they are compared with the learners (L,), or None.
         guides: point learners that see the effects and the features, for rows of known groups; None if the
             network has no guides.
         default: code of the group of rows that come without one, after :meth:`~snefy_ldl.GroupedLDL.adapt`.
@@ -293,7 +290,6 @@ class GroupEffects:
     base: Guides
     mix: Array
     pull: float
-    log_centre: Array | None = None
     guides: Guides | None = None
     default: int | None = None
 
@@ -342,9 +338,6 @@ class GroupEffects:
         Returns:
             The effects; the new group has the last number.
         """
-        if self.log_centre is not None:
-            labels = labels / np.exp(self.log_centre)
-            labels = labels / labels.sum(1, keepdims=True)
         scores = self.model.scores(log_residuals(self.base.features(X), labels, self.mix, self.pull))
         sums, counts = group_sums(scores, np.zeros(len(scores), dtype=np.intp), 1)
         return replace(
@@ -420,7 +413,7 @@ def pack_effects(effects: GroupEffects, guides: Guides | None) -> tuple[dict[str
         if learners is not None:
             description[part], packed = pack_guides(learners)
             arrays |= {f"{part}.{name}": array for name, array in packed.items()}
-    return description, {f"effect.{name}": array for name, array in arrays.items() if array is not None}
+    return description, {f"effect.{name}": array for name, array in arrays.items()}
 
 
 def unpack_effects(description: dict[str, Any], arrays: dict[str, Any], guides: Guides | None) -> GroupEffects:
@@ -446,7 +439,7 @@ def unpack_effects(description: dict[str, Any], arrays: dict[str, Any], guides: 
         guides=parts["known"],
         pull=description["pull"],
         default=description["default"],
-        **{name: own.get(name) for name in ARRAYS},  # type: ignore[arg-type]
+        **{name: own[name] for name in ARRAYS},
     )
 
 
@@ -483,7 +476,7 @@ def _fit_with_effects(task: Task, progress: Progress) -> tuple[FittedModel, Grou
     guided, why, plain, measured = None, None, task, None
     if POLICY.guides(task):
         progress.update(progress.completed, "looking at groups")
-        why = why_no_effects(task, *guide_labels(task)[:2])
+        why = why_no_effects(task, *guide_labels(task))
         if why == TOLD_BY_FEATURES:
             data = copy.copy(task.data)
             data.groups = data.blocks = None
@@ -497,7 +490,7 @@ def _fit_with_effects(task: Task, progress: Progress) -> tuple[FittedModel, Grou
     if guided is None:
         shares, first = task.labels.shares, _groups_of(task).first
         base, table = fit_guides([SABFGS()], task.data.features, shares, task.rows, 1e-6, task.seed_of(14), first)
-        guided = GuideTable(base, table, task.rows, shares, None)
+        guided = GuideTable(base, table, task.rows, shares)
         measured = measure_effects(task, guided, known=False)
     if measured is None:
         return model, None, {"effects": NO_DIFFERENCE}
@@ -572,25 +565,18 @@ def measure_effects(task: Task, guided: GuideTable, known: bool = True) -> tuple
         X, learners = _beside(task.data.features[task.rows], columns[:, :-1]), map(clone, guided.guides.learners)
         rows, floor = np.arange(len(labels)), guided.guides.floor
         guides, seen = fit_guides(list(learners), X, labels, rows, floor, task.seed_of(17))
-    base, centre = guided.guides, guided.log_centre
-    effects = GroupEffects(model, groups.levels, groups.names, means, counts, base, mix, pull, centre, guides)
+    effects = GroupEffects(model, groups.levels, groups.names, means, counts, guided.guides, mix, pull, guides)
     return effects, columns, seen
 
 
 def _columns_without_own(model: MixedModel, scores: Array, codes: Index, n_groups: int, seed: int) -> Array:
-    """What the network sees of each row's group, by the rows of the other folds (N, q + 1).
-
-    A part of the rows is shown what a single fold shows, as groups of few rows will be.
-    """
-    random = np.random.default_rng(seed)
-    fold = random.integers(0, FOLDS, len(scores))
-    less = random.random(len(scores)) < SHOWN_LESS
+    """What the network sees of each row's group, by the rows of the other folds (N, q + 1)."""
+    fold = np.random.default_rng(seed).integers(0, FOLDS, len(scores))
     columns = np.empty((len(scores), scores.shape[1] + 1))
     for k in range(FOLDS):
-        for rows, used in ((~less, fold != k), (less, fold == (k + 1) % FOLDS)):
-            own = (fold == k) & rows
-            sums, counts = group_sums(scores[used], codes[used], n_groups)
-            columns[own] = group_columns(codes[own], posterior_means(sums, counts, model.ratios), counts, model.ratios)
+        own, used = fold == k, fold != k
+        sums, counts = group_sums(scores[used], codes[used], n_groups)
+        columns[own] = group_columns(codes[own], posterior_means(sums, counts, model.ratios), counts, model.ratios)
     return columns
 
 

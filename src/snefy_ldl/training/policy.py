@@ -282,9 +282,6 @@ class Policy:
     #: items differ; with two votes or more, completed ones lost .1 to .7 nats on two of four sets.
     single_votes: float = 1.5
     completed_votes: int = 32
-    #: A label whose geometric mean is below this is too small for a guide to see: guides then learn shares divided by
-    #: the geometric means (parts of 1e-5 to 1e-7 lose .4 to 1.1 nats without).
-    small_part: float = 1e-4
     #: Guides' predictions of votes are lifted to the share of this part of a vote.
     part_of_vote: float = 0.1
     #: Rows from which nothing is chosen: features alone, each by its own deviation, which such tables are enough for.

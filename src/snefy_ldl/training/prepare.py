@@ -176,32 +176,21 @@ class GuideTable:
         table: centred logs of their predictions of all rows, out of sample (N, G L).
         seen: the rows that trained them.
         labels: label distributions of all rows as the guides were fitted to them (N, L).
-        log_centre: logarithm of what shares were divided by (L,), or None.
     """
 
     guides: Guides
     table: Array
     seen: Index
     labels: Array
-    log_centre: Array | None
 
 
-def guide_labels(task: Task) -> tuple[Array, float, Array | None]:
-    """Label distributions of all rows for guides (N, L), their floor, and the logarithm of their centre, if any."""
-    data, seen = task.data, learnt_rows(task)
+def guide_labels(task: Task) -> tuple[Array, float]:
+    """Label distributions of all rows for guides (N, L), and to what their predictions are lifted."""
+    data, votes = task.data, task.data.votes_per_item(task.rows)
     labels = data.labels if data.has_whole_shares else task.labels.proportions
-    floor, log_centre = task.labels.policy.floor, None
-    there = labels[seen] > 0.0
-    means = np.log(labels[seen], out=np.zeros_like(labels[seen]), where=there).sum(0) / np.maximum(there.sum(0), 1)
-    if means.min() < math.log(POLICY.small_part):
-        log_centre = means
-        labels = labels / np.exp(log_centre)
-        labels /= labels.sum(1, keepdims=True)
-        floor = ZeroPolicy.from_data(labels[seen], "shrink").floor
-    floor = min(floor, 1e-3)
-    if (votes := data.votes_per_item(task.rows)) < math.inf:
-        floor = POLICY.part_of_vote / (votes + data.n_labels)
-    return labels, floor, log_centre
+    if votes < math.inf:
+        return labels, POLICY.part_of_vote / (votes + data.n_labels)
+    return labels, min(task.labels.policy.floor, 1e-3)
 
 
 def learnt_rows(task: Task) -> Index:
@@ -219,10 +208,10 @@ def prepare_guides(task: Task) -> GuideTable:
     Returns:
         The guides and what they predict.
     """
-    data, seen, (labels, floor, log_centre) = task.data, learnt_rows(task), guide_labels(task)
+    data, seen, (labels, floor) = task.data, learnt_rows(task), guide_labels(task)
     learners = POLICY.guides(task)
     guides, table = fit_guides(learners, data.features, labels, seen, floor, task.seed_of(9), data.blocks)
-    return GuideTable(guides, table, seen, labels, log_centre)
+    return GuideTable(guides, table, seen, labels)
 
 
 def prepare(spec: CandidateSpec, task: Task, guided: GuideTable | None = None) -> Problem:
