@@ -169,13 +169,6 @@ def test_a_notebook_runs_the_blocks_of_its_tutorial(page: Path) -> None:
             assert [shlex.split(line.removeprefix("!")) for line in cell.splitlines()] == commands(text)
 
 
-def test_a_notebook_installs_the_library_if_the_repository_is_known() -> None:
-    address = "https://github.com/someone/something"
-    first = json.loads(NOTEBOOKS.notebook(NOTEBOOKS.PAGES[0], address))["cells"][0]
-    assert first["cell_type"] == "code"
-    assert f"git clone -q --depth 1 {address} project" in "".join(first["source"])
-
-
 def test_readme_begins_with_what_it_is_for_and_shows_code() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert text.split("\n\n")[1] == "**Predict percentages that sum to 100, and how certain each one is.**"

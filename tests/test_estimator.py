@@ -11,11 +11,11 @@ import scipy.sparse as sp
 import torch
 from sklearn.exceptions import NotFittedError
 
-from snefy_ldl import SnefyLDL, SnefySimplex
+from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.metrics.points import kl_divergence
-from snefy_ldl.votes import next_vote, update
+from snefy_ldl.votes import update
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 4, "random_state": 0, "guides": None}
 
@@ -121,15 +121,6 @@ def test_sample_weight_of_zero_removes_rows(city):
     assert kl_divergence(city.D[half], model.predict(city.X[half])) < kl_divergence(
         city.D[half], unweighted.predict(city.X[half])
     )
-
-
-def test_members_average_their_densities(city):
-    model = SnefyLDL(**{**SMALL, "n_members": 3}).fit(city.X, city.D)
-    X, D = city.X[:10], torch.as_tensor(city.D[:10])
-    dist = model.predict_dist(X)
-    assert dist.n_members == 3
-    alone = [SnefySimplex(dist.exponents[k], dist.readout[k], dist.log_scale[:, k]).log_prob(D).exp() for k in range(3)]
-    torch.testing.assert_close(dist.log_prob(D).exp(), torch.stack(alone).mean(0), rtol=1e-9, atol=0)
 
 
 @pytest.mark.slow
@@ -314,22 +305,6 @@ def test_hard_data_never_gives_nan():
 
 
 # -- scikit-learn ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("as_rows", [np.ndarray.tolist, lambda X: tuple(map(tuple, X)), torch.as_tensor, list])
-def test_named_labels_come_back_from_rows_of_any_kind(as_rows):
-    """Lists, tuples and tensors have an ``index``, too: a method."""
-    city = make_city_districts(n=60, random_state=0)
-    D = pd.DataFrame(city.D, columns=city.label_names)
-    settings = {"n_neurons": 5, "n_readouts": 3, "hidden_sizes": (6,), "epochs": 1, "guides": None}
-    model = SnefyLDL(**settings, random_state=0).fit(city.X, D)
-    X, rows = city.X[:4], as_rows(city.X[:4])
-    votes = [[1, 0, 2], [0, 0, 0], [3, 0, 0], [0, 1, 0]]
-    pd.testing.assert_frame_equal(model.predict(rows), model.predict(X))
-    pd.testing.assert_frame_equal(model.predict_var(rows), model.predict_var(X))
-    assert torch.equal(update(model, rows, votes).mean, update(model, X, votes).mean)
-    assert torch.equal(update(model, rows, torch.tensor(votes)).mean, update(model, X, votes).mean)
-    np.testing.assert_array_equal(next_vote(model, rows, votes, 2), next_vote(model, X, votes, 2))
 
 
 def test_columns_of_labels_are_told_by_their_names():

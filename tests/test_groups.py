@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import dirichlet
 
 from snefy_ldl import GroupedLDL, SnefyLDL, load
 from snefy_ldl.active import query
@@ -18,24 +17,17 @@ from snefy_ldl.datasets.grouping import (
     split_groups,
 )
 from snefy_ldl.errors import InputError
-from snefy_ldl.explain import effects, group_variance
-from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.explain import group_variance
 from snefy_ldl.training import group_effects as last_step
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.group_effects import (
     GroupEffects,
-    MixedModel,
     fit_mixed_model,
     group_sums,
     posterior_means,
 )
 from snefy_ldl.training.policy import Settings
 from snefy_ldl.training.prepare import Task
-from snefy_ldl.training.train import train as train_problems
-
-
-def dirichlet_log_prob(D, alpha):
-    return np.array([dirichlet(a).logpdf(d / d.sum()) for d, a in zip(D, alpha)])
 
 
 @pytest.fixture(scope="module")
@@ -173,16 +165,6 @@ def test_every_prediction_takes_groups(data, parts, model):
 
 
 @pytest.mark.slow
-def test_the_law_of_a_mixed_batch_is_that_of_its_rows(data, parts, model):
-    rows = np.concatenate([np.flatnonzero(parts[1])[:3], np.flatnonzero(parts[2])[:3]])
-    order = np.random.default_rng(0).permutation(6)
-    X, g = data.X[rows][order], data.groups[rows][order]
-    both = model.predict(X, groups=g)
-    single = np.concatenate([model.predict(X[[i]], groups=g[[i]]) for i in range(6)])
-    np.testing.assert_allclose(both, single, atol=1e-6)
-
-
-@pytest.mark.slow
 def test_groups_without_an_effect_change_nothing(data, parts):
     calm = make_groups(n_groups=20, n_rows=15, effect=0.0, random_state=3)
     kwargs = {"random_state": 0, "epochs": 4}
@@ -195,17 +177,6 @@ def test_groups_without_an_effect_change_nothing(data, parts):
     np.testing.assert_array_equal(auto.predict(calm.X, groups=calm.groups), auto.predict(calm.X))
     with pytest.raises(InputError, match="has none"):
         auto.adapt(calm.X[:3], calm.D[:3])
-
-
-@pytest.mark.slow
-def test_a_fit_whose_features_tell_the_groups_is_one_without_groups():
-    data = make_groups(n_groups=10, n_rows=20, effect=1.0, random_state=0)
-    place = np.random.default_rng(0).normal(size=(10, 2))[data.groups]  # tells which group a row is of
-    X, kwargs = np.hstack([data.X[:, :1], place]), {"random_state": 0, "epochs": 1, "guides": [SABFGS()]}
-    told = GroupedLDL(SnefyLDL(**kwargs)).fit(X, data.D, groups=data.groups)
-    plain = SnefyLDL(**kwargs).fit(X, data.D)
-    assert told.training_["group_effects"]["effects"] == "features are as informative as groups"
-    np.testing.assert_array_equal(told.predict(X, groups=data.groups), plain.predict(X))
 
 
 @pytest.mark.parametrize(
@@ -221,40 +192,6 @@ def test_effects_are_learnt_where_groups_differ_beside_what_their_features_tell(
         TrainingData(X, data.D, None, None, custom=False, groups=data.groups),
     )
     assert last_step.why_no_effects(task, data.D, 1e-4) == why
-
-
-def test_redrawn_effects_vary_as_much_as_groups_and_are_no_longer_alike():
-    random = np.random.default_rng(0)
-    n_groups, n_rows, ratio = 60, 12, 0.8
-    codes = np.repeat(np.arange(n_groups), n_rows)
-    u = random.normal(size=(n_groups, 1)) * np.sqrt(ratio)
-    scores = u[codes] + random.normal(size=(n_groups * n_rows, 1))
-    ratios = np.array([ratio])
-    model = MixedModel(np.zeros(2), np.ones((2, 1)), np.ones((2, 1)), ratios, np.eye(2))
-    sums, counts = group_sums(scores, codes, n_groups)
-    means = posterior_means(sums, counts, ratios)
-    effects = GroupEffects(model, ("g",), (("",) * n_groups,), means, counts, None, np.ones(1), 0.0)
-    draws = np.array([scores + effects.redraw(codes, random) for _ in range(400)])[..., 0]
-    assert draws.var() == pytest.approx(1.0 + ratio, rel=0.03)
-    sums = draws.reshape(400, n_groups, n_rows).sum(2)
-    assert sums.var() < n_rows * (1.0 + ratio)  # n² ratio more where rows share an effect
-
-
-@pytest.mark.slow
-def test_the_last_step_holds_back_rows_of_all_groups_in_all_ways(data, parts, monkeypatch):
-    train, jobs = parts[0], []
-    monkeypatch.setattr(
-        last_step, "train", lambda given, progress: jobs.extend(given) or train_problems(given, progress)
-    )
-    model = GroupedLDL(SnefyLDL(random_state=0, epochs=5)).fit(data.X[train], data.D[train], groups=data.groups[train])
-    n, groups = int(train.sum()), data.groups[train]
-    for member in jobs[0].members:
-        held = member.valid.numpy()
-        ways = [sorted(held[held // n == k] % n) for k in range(3)]
-        assert ways[0] == ways[1] == ways[2]
-        assert not set(held) & set(member.train.numpy())
-        assert set(groups[held % n]) <= set(groups[member.train.numpy() % n])
-    assert model.training_["group_effects"]["gain"] > 0.5
 
 
 @pytest.mark.slow
@@ -299,20 +236,6 @@ def test_what_knows_no_groups_says_so(data):
         SnefyLDL().fit(in_groups(data.X, data.groups), data.D)
 
 
-@pytest.mark.slow
-def test_scores_and_comparisons_take_groups(data, parts, model):
-    from snefy_ldl import compare
-    from snefy_ldl.apps.reports import evaluate
-    from snefy_ldl.learners import SABFGS
-
-    _, seen, _ = parts
-    X, D, g = data.X, data.D, data.groups
-    known = evaluate(model, X[seen], D[seen], groups=g[seen])["log_likelihood"]["value"]
-    assert known == pytest.approx(model.score(X[seen], D[seen], groups=g[seen]))
-    result = compare({"linear": SABFGS()}, X[:200], D[:200], cv=2, groups=g[:200])
-    assert result.mean("kl_divergence").shape == (1, 1)
-
-
 # -- what groups explain ---------------------------------------------------------------------------------------------
 
 
@@ -326,21 +249,6 @@ def test_group_variance_names_levels_and_labels(data, parts, model):
 
 
 # -- explanations and queries ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_cells_that_are_missing_keep_the_groups_of_the_other_rows(data, parts):
-    pandas = pytest.importorskip("pandas")
-    train, seen, _ = parts
-    X = pandas.DataFrame(data.X, columns=list("wxyz"))
-    X.loc[::7, "w"] = np.nan
-    model = GroupedLDL(SnefyLDL(random_state=0, epochs=5)).fit(X[train], data.D[train], groups=data.groups[train])
-    here = seen & X["w"].notna().to_numpy()
-    frame = effects(model, X[seen], "w", step=1.0, groups=data.groups[seen]).frame
-    moved = X[here].assign(w=X["w"][here] + 1.0)
-    groups = data.groups[here]
-    change = model.predict(moved, groups=groups) - model.predict(X[here], groups=groups)
-    assert np.allclose(frame["estimate"][3:], np.asarray(change).mean(0), atol=1e-6)
 
 
 @pytest.mark.parametrize("strategy", ["lcmd", "bait"])

@@ -59,20 +59,6 @@ def test_rates_members_and_sizes_may_differ(city):
         _assert_same(model, lone, city)
 
 
-@pytest.mark.filterwarnings("ignore::snefy_ldl.errors.LabelWarning")
-def test_zero_policies_stay_apart(city):
-    D = city.D.copy()
-    D[:3] = [1.0, 0.0, 0.0]
-    D[100] = [0.998, 0.001, 0.001]
-    D[101] = [0.5, 0.5, 0.0]
-    splits = [np.arange(90), np.arange(90, 180)]
-    models = fit_many(SnefyLDL(**SMALL), city.X, D, splits, n_jobs=1)
-    assert models[0].zero_policy_.floor != models[1].zero_policy_.floor
-    for model, rows in zip(models, splits):
-        lone = SnefyLDL(**SMALL).fit(city.X[rows], D[rows])
-        np.testing.assert_allclose(model.predict(city.X), lone.predict(city.X), atol=2e-4)
-
-
 def test_counts_and_masks():
     data = make_annotators(n=80, random_state=0)
     mask = np.arange(80) < 40

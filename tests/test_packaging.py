@@ -24,10 +24,6 @@ def test_the_conda_recipe_renders_with_the_bounds_of_the_package() -> None:
     assert recipe["build"]["entry_points"] == ["snefy-ldl = snefy_ldl.apps.cli:main"]
 
 
-def test_the_citation_names_this_version() -> None:
-    assert f"version: {__version__}" in (ROOT / "CITATION.cff").read_text()
-
-
 @pytest.mark.parametrize("page", ["llms.txt", "AGENTS.md"])
 def test_guides_for_programs_name_files_that_exist(page: str) -> None:
     text = (ROOT / page).read_text()

@@ -12,8 +12,6 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 from snefy_ldl import LDLPipeline, SnefyLDL
-from snefy_ldl.active import query
-from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.learners import AAKNN
@@ -48,15 +46,6 @@ def test_every_answer_is_the_models_own(city, fitted):
     np.testing.assert_array_equal(fitted.encode(X), scaled)
     with pytest.raises(AttributeError, match="no attribute 'predict_colour'"):
         _ = fitted.predict_colour
-
-
-def test_conformal_prediction_and_active_learning(city, fitted):
-    X, D = city.X[80:], city.D[80:]
-    assert ConformalIntervals(fitted, 0.8).conformalize(X, D).predict_interval(X).shape == (40, 3, 2)
-    assert ConformalRegion(fitted).conformalize(X, D).contains(X, D).shape == (40,)
-    assert len(query("entropy", X, 4, model=fitted, random_state=0)) == 4
-    crossed = ConformalIntervals(clone(fitted), 0.8, cv=2).conformalize(X, D)
-    assert crossed.predict_interval(X).shape == (40, 3, 2)
 
 
 def test_grid_search_fits_each_folds_own_transformers(city):

@@ -17,14 +17,6 @@ def test_the_last_line_is_always_written(capsys: pytest.CaptureFixture[str]) -> 
     assert err.count("\n") == 1, "a short work needs one line"
 
 
-def test_lines_come_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snefy_ldl._internal.progress.LINE_SECONDS", 0.0)
-    with Progress("work", total=4, completed=1) as progress:
-        progress.advance()
-        progress.advance(2)
-    assert [line.split(" ")[1] for line in capsys.readouterr().err.splitlines()] == ["2/4", "4/4"]
-
-
 def test_a_terminal_gets_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")

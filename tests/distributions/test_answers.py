@@ -154,12 +154,11 @@ def test_answers_equal_quadrature(kind: str, n_labels: int, snefy: Build, cancel
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_labels", [2, 5])
 @pytest.mark.parametrize("kind", KINDS)
-def test_answers_equal_draws(kind: str, n_labels: int, snefy: Build, cancelling: Build) -> None:
-    """Some 40 comparisons a kind at 5.5 standard errors, 1,500 in all: a false alarm in 17,000 runs."""
+def test_answers_equal_draws(kind: str, snefy: Build, cancelling: Build) -> None:
+    """Some 40 comparisons a kind at 5.5 standard errors, 750 in all: a false alarm in 34,000 runs."""
+    n, n_labels = 8000, 5
     dist = cases(snefy, cancelling)[kind](n_labels)
-    n = 8000
     logs = dist.draw_logs(n, torch.Generator().manual_seed(1))[:, 0]
     draws = logs.exp()
 
@@ -193,7 +192,7 @@ def test_answers_equal_draws(kind: str, n_labels: int, snefy: Build, cancelling:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("degrees", [2, 3, 5])
+@pytest.mark.parametrize("degrees", [2, 5])
 def test_tails_of_log_ratios_agree_with_many_draws(degrees: int) -> None:
     """Log-ratios with tails like t: figures from one set of draws agree with each other and with 400,000 draws.
 

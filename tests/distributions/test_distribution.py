@@ -295,16 +295,6 @@ def test_gradients(answer: str, members: int, snefy: Build) -> None:
     assert torch.autograd.gradcheck(lambda w, v, h: ANSWERS[answer](SnefySimplex(w, v, h)), inputs, atol=1e-6)
 
 
-def test_tables_cached_in_inference_mode_serve_training() -> None:
-    # tables are kept for each number of neurons, and no other test has 37
-    w, v, h = torch.rand(37, 3), torch.rand(2, 37), torch.zeros(1, 37)
-    with torch.inference_mode():
-        SnefySimplex(w, v, h).mean  # noqa: B018
-    w.requires_grad_()
-    SnefySimplex(w, v, h).log_prob(torch.full((1, 3), 1 / 3)).sum().backward()
-    assert torch.isfinite(w.grad).all()
-
-
 # -- ranges, dtypes, memory --------------------------------------------------------------------------------------------
 
 RANGES = [
@@ -434,33 +424,6 @@ def test_a_neuron_switched_off_is_not_there(snefy: Build) -> None:
         torch.testing.assert_close(ours.marginal(0).cdf(double(0.3)), theirs.marginal(0).cdf(double(0.3)))
         assert torch.isfinite(ours.sample((10,))).all()
         assert torch.isfinite(ours.entropy(20, method="uniform")).all()
-
-
-def test_rows_in_chunks_are_rows_at_once(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    dist = snefy(3, n=5, batch=(50,), members=2)
-    plain = SnefySimplex.from_mixture(dist.weights(slice(None)), dist.concentration)
-    votes = double(np.random.default_rng(0).integers(0, 4, (50, 3)))
-    ell = interior(4 * 50, 3).reshape(4, 50, 3)
-
-    def answers() -> list[Tensor]:
-        models: list[SnefySimplex] = [dist, plain, dist.posterior(votes), plain.posterior(votes)]
-        return [
-            answer
-            for model in models
-            for answer in (
-                model.mean, model.variance, model.covariance_matrix, model.log_prob(ell), model.covariance_log(),
-                model.log_prob_counts(votes), model.expected_entropy(), model.prob_greater(2, 0),
-                model.log_prob_at(ell[:, 0]), model.marginal(1).cdf(double(0.2)),
-            )
-        ]  # fmt: skip
-
-    at_once = answers()
-    monkeypatch.setattr("snefy_ldl._internal.limits.CACHE_ELEMENTS", 100)
-    for chunked, whole in zip(answers(), at_once):
-        torch.testing.assert_close(chunked, whole, rtol=1e-11, atol=1e-12)
-    half = len(at_once) // 4  # the class made of weights answers as the one made of neurons
-    for ours, theirs in zip(at_once[:half], at_once[half : 2 * half]):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------

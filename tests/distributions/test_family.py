@@ -23,18 +23,6 @@ def cdf_at(dist: SnefySimplex, label: int, shares: Tensor) -> np.ndarray:
     return np.asarray((below * dist.weights().numpy()[:, None]).sum(-1))
 
 
-def test_gradients_are_never_kept(snefy: Build) -> None:
-    """A part made without gradients must not be handed to a distribution that learns."""
-    plain = snefy(3, n=4, batch=(5,))
-    exponents = plain.exponents.clone().requires_grad_()
-    dist = SnefySimplex(exponents, plain.readout, plain.log_scale)
-    with torch.no_grad():
-        torch.testing.assert_close(dist.mean, plain.mean)
-    dist.mean[:, 0].sum().backward()
-    assert exponents.grad is not None
-    assert float(exponents.grad.abs().max()) > 0.0
-
-
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize(
     ("concentration", "n_labels", "members", "n"),
@@ -77,10 +65,3 @@ def test_many_rows_by_groups_are_few_rows_one_by_one(snefy: Build, monkeypatch: 
     monkeypatch.setattr(marginal, "CHUNK_ELEMENTS", 17 * dist.n_components)
     many = SnefySimplex(dist.exponents, dist.readout, dist.log_scale).quantiles(levels)
     torch.testing.assert_close(many, few, rtol=1e-9, atol=1e-12)
-
-
-def test_quantiles_by_neurons_are_those_by_pairs(snefy: Build, cancelling: Build) -> None:
-    for dist in (snefy(4, n=6, batch=(30,), members=2), cancelling(3), snefy(2, n=3, concentration=(0.02, 0.04))):
-        by_pairs = SnefySimplex.from_mixture(dist.weights(), dist.concentration)
-        levels = [0.01, 0.4, 0.5, 0.93]
-        torch.testing.assert_close(dist.quantiles(levels), by_pairs.quantiles(levels), rtol=1e-6, atol=1e-8)

@@ -87,35 +87,6 @@ def test_dirichlet_draws_with_small_and_large_shapes(rng: Rng) -> None:
     assert torch.isfinite(logs).all()
 
 
-@pytest.fixture
-def plain(snefy: Build) -> SnefySimplex:
-    """Two members without negative weights, one neuron of them dead, in enough rows for several blocks."""
-    base = snefy(4, n=5, m=3, members=2, batch=(40,), concentration=(0.6, 90.0))
-    readout = base.readout.abs()
-    readout[0, :, 2] = 0.0
-    return SnefySimplex(base.exponents, readout, base.log_scale)
-
-
-def test_shared_points_have_the_exact_densities(plain: SnefySimplex, snefy: Build, cancelling: Build, rng: Rng) -> None:
-    """All rows at the same points in float32, signed weights included."""
-    for dist in (plain, snefy(4, n=6, members=2, batch=(7,)), cancelling(4)):
-        rows = math.prod(dist.batch_shape)
-        points = dist.sample((30,), rng(8))[:, 0]
-        quick = dist.log_prob_at(points).T
-        exact = dist.log_prob(points[:, None].expand(-1, rows, -1)).T
-        seen = exact > exact.amax() - 25.0
-        torch.testing.assert_close(quick[seen], exact[seen], rtol=1e-5, atol=1e-4)
-
-
-def test_sampling_leaves_no_graph(snefy: Build) -> None:
-    base = snefy(3)
-    dist = SnefySimplex(base.exponents.requires_grad_(), base.readout, base.log_scale)
-    assert not dist.sample((3,)).requires_grad
-    assert not dist.entropy(10).requires_grad
-    assert not dist.marginal(0).icdf(torch.tensor(0.5)).requires_grad
-    assert not dist.bayes_point("l1").requires_grad
-
-
 def test_neurons_without_any_weight_do_not_overflow() -> None:
     """A log scale of -1e39 is beyond float32, in which proposals are weighed."""
     random = torch.Generator().manual_seed(0)

@@ -13,7 +13,6 @@ import torch
 from snefy_ldl import LogRatioLDL, SnefyLDL
 from snefy_ldl._internal.threads import one_thread
 from snefy_ldl.datasets import make_city_districts
-from snefy_ldl.distributions.marginal import TableCache
 from snefy_ldl.learners import SABFGS
 
 THREADS = 8
@@ -98,35 +97,3 @@ def test_small_work_keeps_to_one_thread_and_leaves_others_theirs() -> None:
             seen.append(torch.get_num_threads())
     assert seen == [1, 2, 1]
     assert torch.get_num_threads() == 2
-
-
-@pytest.mark.parametrize("rows", [1, 1000])
-def test_small_batches_are_predicted_by_one_thread(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, X = model_of("plain")
-    seen: list[int] = []
-    forward = type(model.net_).forward
-
-    def spy(net: Any, x: Any) -> Any:
-        seen.append(torch.get_num_threads())
-        return forward(net, x)
-
-    monkeypatch.setattr(type(model.net_), "forward", spy)
-    model.predict(np.repeat(X[:1], rows, axis=0))
-    assert seen == [1 if rows == 1 else 2]
-
-
-class Table:
-    """Something to keep."""
-
-    n_numbers = 1
-
-
-def test_the_cache_gives_all_threads_one_table() -> None:
-    cache, tables = TableCache(), [[] for _ in range(THREADS)]
-
-    def work(number: int) -> None:
-        for k in range(200):
-            tables[number].append(cache.get(lambda _: Table(), np.array([k % 5])))
-
-    assert ask_at_once(work) == []
-    assert len({id(table) for part in tables for table in part}) == 5

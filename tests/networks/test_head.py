@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from snefy_ldl import SnefyHead
-from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 
@@ -94,19 +93,6 @@ def test_the_density_keeps_its_precision_under_autocast():
     assert features.dtype == torch.bfloat16
     assert dist.log_prob(D).dtype == torch.float64
     torch.testing.assert_close(dist.log_prob(D), net.head(features.float()).log_prob(D))
-
-
-def test_an_object_around_a_head_is_calibrated_like_a_model():
-    net = Net()
-
-    class Mine:
-        def predict_dist(self, X):
-            with torch.no_grad():
-                return net.head(net.body(X))
-
-    interval = ConformalIntervals(Mine(), 0.9).conformalize(X[:150], CITY.D[:150]).predict_interval(X[150:])
-    held = ((interval[..., 0] <= CITY.D[150:]) & (CITY.D[150:] <= interval[..., 1])).mean()
-    assert 0.82 < held < 0.98  # Beta(136, 15) of the calibration, and 450 shares: more than 4 standard errors
 
 
 def test_wrong_features_are_told():

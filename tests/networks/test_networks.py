@@ -10,22 +10,6 @@ from snefy_ldl.networks.backbones import StackedMLP, column_moments, scaling_of
 from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, label_concentration, prototype_init
 
 
-def test_select_keeps_the_members_it_names():
-    net = SnefyNet(StackedMLP(3, 2, (4,)), 3, n_neurons=4, n_readouts=2)
-    D = torch.distributions.Dirichlet(torch.ones(3).double()).sample((20,))
-    for k in range(3):
-        prototype_init(net, k, D, torch.Generator().manual_seed(k))
-    x = torch.randn(5, 2)
-    part = net.select([2, 0])
-    assert part.n_members == 2
-    torch.testing.assert_close(part.output(x), net.output(x)[[2, 0]])
-    before = net.output(x).clone()
-    with torch.no_grad():
-        part.readout.add_(1.0)
-        part.backbone.weights[0].add_(1.0)
-    torch.testing.assert_close(net.output(x), before)
-
-
 def test_prototype_start_sits_at_the_data():
     D = torch.distributions.Dirichlet(torch.tensor([4.0, 8.0, 28.0]).double()).sample((3000,))
     assert label_concentration(D) == pytest.approx(40.0, rel=0.1)
@@ -53,15 +37,3 @@ def test_scaling():
         assert limit < 10
         assert scaled[:, 0].std() == pytest.approx(1.0 if kind == "unit" else 1 / np.sqrt(4 / 3), rel=0.01)
     assert scaling_of(*column_moments(X), "pooled")[1][1] > 1.0, "a tiny spread stays tiny"
-
-
-@pytest.mark.parametrize("same_limit", [True, False])
-def test_each_member_scales_its_features(same_limit):
-    mlp = StackedMLP(2, 3, (4,))
-    X = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)) * 3
-    for k in range(2):
-        mlp.scaler.set(k, torch.full((3,), float(k)), torch.full((3,), 0.5 + k), 4.0 if same_limit else 2.0 + k)
-    index = torch.tensor([[0, 3, 5], [1, 1, 9]])
-    once = mlp.scaler(X[index])
-    expected = ((X[index[1]] - 1.0) / 1.5).clamp(-(4.0 if same_limit else 3.0), 4.0 if same_limit else 3.0)
-    torch.testing.assert_close(once[1], expected)

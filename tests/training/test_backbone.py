@@ -15,9 +15,8 @@ from snefy_ldl import Backbone, SnefyLDL
 from snefy_ldl.active import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.errors import InputError, TrainingError
-from snefy_ldl.snefy import fit_many
 from snefy_ldl.training.policy import Schedule
-from snefy_ldl.training.steps import Copies, live_tensors, make_optimizer
+from snefy_ldl.training.steps import make_optimizer
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (60, 1, 6, 6), dtype=np.uint8)
@@ -72,12 +71,6 @@ def test_every_container_fits_the_same_model(source):
     assert fitted.training_["reads"].startswith(("uint8 (rows, 1, 6, 6)", "float64 (rows, 1, 6, 6)"))
 
 
-def test_votes_come_out_of_a_data_set():
-    fitted, expected = model().fit(Pairs(VOTES)), model().fit(IMAGES, counts=VOTES)
-    np.testing.assert_array_equal(fitted.predict(IMAGES), expected.predict(IMAGES))
-    assert fitted.score(Pairs(VOTES)) == pytest.approx(expected.score(IMAGES, counts=VOTES))
-
-
 class Texts(nn.Module):
     """Mean of the letters' embeddings."""
 
@@ -109,38 +102,6 @@ def test_texts_with_collate_and_keywords(tmp_path):
     np.testing.assert_array_equal(again.predict(WORDS), mean)
     encoded = spell(WORDS)
     np.testing.assert_allclose(model(Texts()).fit(encoded, SHARES).predict(encoded), mean, rtol=1e-4)
-
-
-def test_two_inputs_go_in_as_two_arguments():
-    class Both(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.LazyLinear(4)
-
-        def forward(self, image, extra):
-            return self.layer(torch.cat([image.flatten(1), extra], 1))
-
-    X = (torch.as_tensor(IMAGES), torch.as_tensor(SHARES[:, :1]))
-    assert model(Both(), n_members=2).fit(X, SHARES).predict(X).shape == (60, 3)
-
-
-def test_graphs_of_varying_size():
-    geometric = pytest.importorskip("torch_geometric.data", reason="torch-geometric is not installed")
-
-    class Sum(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(1, 4)
-
-        def forward(self, x, batch):
-            return torch.zeros(int(batch.max()) + 1, 4).index_add(0, batch, self.layer(x))
-
-    edges = torch.tensor([[0, 1], [1, 0]])
-    graphs = [geometric.Data(x=torch.rand(2 + row % 4, 1), edge_index=edges) for row in range(60)]
-    fitted = model(Sum()).fit(graphs, SHARES)
-    mean = fitted.predict(graphs)
-    np.testing.assert_allclose(fitted.predict(geometric.Batch.from_data_list(graphs)), mean)
-    np.testing.assert_allclose(fitted.predict(graphs[7:9]), mean[7:9], rtol=1e-6)
 
 
 def test_the_output_of_a_hugging_face_model_is_averaged_over_tokens():
@@ -182,13 +143,6 @@ def test_questions_take_data_sets_and_texts():
     assert ConformalIntervals(words).conformalize(WORDS, SHARES).predict_interval(WORDS).shape == (60, 3, 2)
     words.partial_fit(WORDS[:20], SHARES[:20])
     assert words.sample(WORDS[:2], 4).shape == (4, 2, 3)
-
-
-def test_many_take_them():
-    rows = [np.arange(40), np.arange(20, 60)]
-    stacked = fit_many(model(epochs=2), Pairs(), None, rows)
-    alone = model(epochs=2).fit(IMAGES[20:], SHARES[20:])
-    np.testing.assert_allclose(stacked[1].predict(IMAGES), alone.predict(IMAGES), rtol=1e-5, atol=1e-7)
 
 
 def test_wrong_input_is_one_sentence():
@@ -285,21 +239,6 @@ def test_members_have_backbones_of_their_own(tmp_path):
     assert not torch.equal(dist.exponents[0], dist.exponents[1])
     again = SnefyLDL.load(fitted.save(tmp_path / "model"), backbone=Backbone(cnn()))
     np.testing.assert_array_equal(again.predict(IMAGES), fitted.predict(IMAGES))
-
-
-def test_the_best_epoch_brings_its_own_statistics():
-    net = model().fit(IMAGES, SHARES).net_
-    best, mean = Copies(live_tensors(net)), net.backbone.copies[0][1].running_mean
-    first = mean.clone()
-    mean.add_(1.0)
-    best.keep([False])
-    mean.add_(1.0)
-    best.put_back()
-    assert torch.equal(mean, first)
-    mean.add_(1.0)
-    best.keep([True])
-    best.put_back()
-    assert torch.equal(mean, first + 1.0)
 
 
 class Dropping(nn.Module):

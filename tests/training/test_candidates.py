@@ -180,13 +180,6 @@ def test_a_candidate_that_fails_is_recorded_and_the_others_go_on(city, monkeypat
         SnefyLDL(**SMALL, candidates=[CandidateSpec("guides")]).fit(*city)
 
 
-@pytest.mark.slow
-def test_every_candidate_has_its_checkpoint(city, chosen, tmp_path):
-    for _ in range(2):  # the second fit goes on from the files of the first
-        model = SnefyLDL(**SMALL, checkpoint_dir=tmp_path).fit(*city)
-        np.testing.assert_array_equal(model.predict(city[0]), chosen.predict(city[0]))
-
-
 # -- what is said ----------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -150,18 +149,6 @@ def test_shares_equal_the_distribution_and_its_gradient(balanced: bool) -> None:
     found = torch.autograd.grad(ours, parts, slope), torch.autograd.grad(plain, parts, slope)
     for one, other in zip(*found):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize(("n_labels", "total"), [(2, 6), (3, 4), (4, 3)])
-def test_probabilities_of_all_count_vectors_sum_to_one(n_labels: int, total: int) -> None:
-    every = [k for k in itertools.product(range(total + 1), repeat=n_labels) if sum(k) == total]
-    counts = torch.tensor(every, dtype=torch.float64)[None]
-    factors = VoteFactors.of(counts)
-    exponents, readout = some_exponents((1, 4, n_labels), 8.0), draw(1, 3, 4)
-    work = VotePass((1, len(every), 4, 3, n_labels), readout, factors)
-    log_p = work.forward(draw(1, 1, 4, seed=1).expand(-1, len(every), -1), exponents, readout, factors)
-    whole = log_p + coefficient(counts) + factors.log_gammas
-    assert float(whole.exp().sum()) == pytest.approx(1.0, abs=1e-8)
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 130])

@@ -161,12 +161,3 @@ def test_a_checkpoint_knows_the_votes_and_weights(tmp_path) -> None:
     for other in ({"counts": counts + 1}, {"counts": counts, "sample_weight": rng.random(40)}):
         with pytest.raises(TrainingError, match="other data"):
             small(**settings).fit(X, **other)
-
-
-def test_unknown_shares_are_told_once():
-    city = make_city_districts(n=60, random_state=0)
-    D = city.D.copy()
-    D[:7, :2] = NAN
-    with pytest.warns(LabelWarning, match="7 of 60") as told:
-        SnefyLDL(n_neurons=4, n_readouts=2, epochs=1, random_state=0).fit(city.X, D)
-    assert len(told) == 1

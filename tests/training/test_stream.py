@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -61,26 +60,6 @@ def test_a_stream_of_tables_learns_as_well_as_the_whole_table():
 
 
 @pytest.mark.slow
-def test_votes_are_told_and_learnt():
-    votes = np.random.default_rng(0).multinomial(10, CITY.D)
-    model = fit_stream(SnefyLDL(**SMALL), Stream(lambda: blocks(labels=votes)))
-    even = np.full(3, 1.0 / 3.0)
-    expected = CITY.truth.mean(TEST.X)
-    assert ((model.predict(TEST.X) - expected) ** 2).mean() < 0.6 * ((even - expected) ** 2).mean()
-    assert model.log_prob(TEST.X[:1], counts=[[3, 0, 1]]).shape == (1,)
-
-
-@pytest.mark.slow
-def test_names_come_along():
-    frames = lambda: (  # noqa: E731
-        (pd.DataFrame(X, columns=CITY.feature_names), pd.DataFrame(D, columns=CITY.label_names)) for X, D in blocks(400)
-    )
-    model = fit_stream(SnefyLDL(**SMALL), Stream(frames))
-    assert list(model.feature_names_in_) == CITY.feature_names
-    assert list(model.predict(pd.DataFrame(TEST.X, columns=CITY.feature_names)).columns) == CITY.label_names
-
-
-@pytest.mark.slow
 def test_an_iterable_data_set_through_a_backbone():
     rows = Rows()
     model = fit_stream(SnefyLDL(backbone=Backbone(body(), learning_rate=5e-3), **SMALL), rows)
@@ -106,26 +85,6 @@ def test_a_loader_with_a_sampler_of_its_own_is_a_stream():
     assert as_stream(DataLoader(data, shuffle=True)) is None
     model = fit_stream(SnefyLDL(**SMALL), loader)
     assert model.history_[0]["rows"] == 300
-
-
-def test_texts_come_one_by_one():
-    class Letters(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = nn.Embedding(128, 4)
-
-        def forward(self, ids):
-            return self.table(ids).mean(1)
-
-    class Texts(IterableDataset):
-        def __iter__(self):
-            return ((letter * 3, [0.5, 0.5]) for letter in "abcdefgh" * 20)
-
-    def spell(texts):
-        return torch.tensor([[ord(letter) for letter in text] for text in texts])
-
-    model = fit_stream(SnefyLDL(backbone=Backbone(Letters(), collate=spell), **{**SMALL, "epochs": 1}), Texts())
-    assert model.predict(["aaa", "bbb"]).shape == (2, 2)
 
 
 @pytest.mark.slow

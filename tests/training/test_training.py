@@ -15,7 +15,6 @@ from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.training.checkpoint import Checkpoint
 from snefy_ldl.training.policy import Schedule
-from snefy_ldl.training.train import run_steps
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "random_state": 0, "guides": None}
 
@@ -128,21 +127,3 @@ def test_a_foreign_or_damaged_checkpoint_is_refused(tmp_path, city):
     with pytest.raises(ValueError, match="damaged"):
         SnefyLDL(**settings).fit(city.X, city.D)
     assert [p.name for p in Path(tmp_path).iterdir()] == ["checkpoint.safetensors"], "temporary files stayed"
-
-
-def test_a_small_fit_takes_one_thread_and_gives_the_others_back(city, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        "snefy_ldl.training.train.run_steps", lambda *work: (seen.append(torch.get_num_threads()), run_steps(*work))[1]
-    )
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        SnefyLDL(**SMALL).fit(city.X, city.D)
-        assert torch.get_num_threads() == 2
-        assert set(seen) == {1}
-        monkeypatch.setattr("snefy_ldl.training.train.SHARED_PRODUCTS", 0)
-        SnefyLDL(**SMALL | {"epochs": 1}).fit(city.X, city.D)
-        assert 2 in seen
-    finally:
-        torch.set_num_threads(before)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 from torch.utils.data import IterableDataset
 
@@ -118,10 +117,3 @@ def test_missing_votes_start_from_what_is_expected() -> None:
 def test_bad_counts_are_named(first: list, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         small().fit(np.eye(4), counts=np.array([first, [1, 2, 3], [1, 1, 1], [1, 0, 0]]))
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
-def test_cuda_learns_the_same_from_votes(data) -> None:
-    here, there = (small(device=device).fit(data.X, counts=data.counts) for device in ("cpu", "cuda"))
-    assert there.score(data.X, counts=data.counts) == pytest.approx(here.score(data.X, counts=data.counts), abs=0.02)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from snefy_ldl import LogRatioLDL, SnefyLDL
-from snefy_ldl._internal.validation import align_labels, check_counts, check_distributions, check_same_index
+from snefy_ldl._internal.validation import align_labels, check_same_index
 from snefy_ldl.apps.reports import evaluate
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, coverage_report
 from snefy_ldl.errors import InputError
@@ -30,17 +30,9 @@ def test_named_columns_come_in_the_known_order(make: Any) -> None:
     np.testing.assert_array_equal(align_labels(make(FRAME[["w", "u", "v"]]), ["u", "v", "w"]), D)
 
 
-def test_one_row_is_aligned_by_its_index() -> None:
-    np.testing.assert_array_equal(align_labels(FRAME[["w", "u", "v"]].iloc[1], ["u", "v", "w"]), D[1])
-
-
 @pytest.mark.parametrize("table", [D, torch.tensor(D), D.tolist(), pd.DataFrame(D), pd.Series(D[0])])
 def test_without_text_names_positions_count(table: Any) -> None:
     assert align_labels(table, ["u", "v", "w"]) is table
-
-
-def test_without_known_names_positions_count() -> None:
-    assert align_labels(FRAME, None) is FRAME
 
 
 @pytest.mark.parametrize(
@@ -55,18 +47,6 @@ def test_unknown_missing_and_repeated_labels_are_named(columns: list[str], said:
     table = pd.DataFrame(np.ones((2, len(columns))), columns=columns)
     with pytest.raises(InputError, match=said):
         align_labels(table, ["u", "v", "w"], "votes")
-
-
-@pytest.mark.parametrize("check", [check_distributions, check_counts])
-def test_checks_of_labels_align_them_with_a_model(check: Any) -> None:
-    class Model:
-        label_names_ = ("u", "v", "w")
-
-    table = FRAME if check is check_distributions else FRAME * 10
-    np.testing.assert_array_equal(check(table[["v", "w", "u"]], model=Model())[0], np.asarray(check(table)[0]))
-    assert check(table[["v", "w", "u"]], model=Model())[1] == ["u", "v", "w"]
-    with pytest.raises(InputError, match="unknown: sand"):
-        check(table.rename(columns={"u": "sand"}), model=Model())
 
 
 def test_indexes_in_another_order_are_refused() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,38 +14,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
 
+import commands
 import snefy_ldl
+from commands import fail, run
 from snefy_ldl import SnefyLDL
-from snefy_ldl.apps import cli
 from snefy_ldl.conformal import ConformalIntervals, Splines
-from snefy_ldl.datasets import make_annotators, make_city_districts, table_files
+from snefy_ldl.datasets import make_city_districts, table_files
 from snefy_ldl.errors import CalibrationWarning
 from snefy_ldl.metrics.points import kl_divergence
 
 LABELS = ["business", "entertainment", "education"]
 
 
-def run(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words])
-
-
 def succeed(*words: object) -> str:
-    result = run(*words)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def fail(*words: object) -> str:
-    """The one line on stderr of a command that must end with exit code 1."""
-    result = run(*words)
-    assert result.exit_code == 1, result.output
-    assert "Traceback" not in result.output
-    lines = result.stderr.strip().splitlines()
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("error: ")
-    return lines[0]
+    return commands.succeed(*words).stdout
 
 
 def make_districts(seed: int) -> pd.DataFrame:
@@ -80,16 +62,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, districts: pd.DataFrame) ->
 # --- the round --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_fit_writes_a_model_that_knows_its_names(folder: Path, districts: pd.DataFrame) -> None:
-    model = SnefyLDL.load(folder / "model")
-    assert list(model.feature_names_in_) == list(districts.columns[1:6])
-    assert model.label_names_ == LABELS
-    assert model.random_state == 1
-
-
-@pytest.mark.parametrize("name", ["city.csv", "city.tsv.gz", "city.parquet"])
-@pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz", ".parquet"])
+@pytest.mark.parametrize(
+    ("name", "ending"), [("city.csv", ".parquet"), ("city.tsv.gz", ".csv"), ("city.parquet", ".tsv")]
+)
 def test_predict_reads_and_writes_by_the_ending(
     folder: Path, districts: pd.DataFrame, tmp_path: Path, name: str, ending: str
 ) -> None:
@@ -109,21 +84,12 @@ def test_predict_reads_and_writes_by_the_ending(
     assert [path.name for path in out.parent.iterdir()] == [out.name], "a temporary file was left behind"
 
 
-def test_predict_prints_csv_by_default(folder: Path) -> None:
-    lines = succeed("predict", folder / "model", folder / "city.csv").splitlines()
-    assert lines[0] == ",".join(LABELS)
-    assert len(lines) == 121
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["city.csv", "city.parquet"])
-def test_predict_in_parts_gives_the_same(
-    folder: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = succeed("predict", folder / "model", folder / name, "--interval", 0.9, "--keep", "code")
+def test_predict_in_parts_gives_the_same(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words, out = ("predict", folder / "model", folder / "city.csv", "--keep", "code"), tmp_path / "parts.parquet"
+    whole = succeed(*words)
     monkeypatch.setattr(table_files, "CHUNK_ROWS", 50)
-    out = tmp_path / "parts.parquet"
-    succeed("predict", folder / "model", folder / name, "--interval", 0.9, "--keep", "code", "--out", out)
+    succeed(*words, "--out", out)
     (tmp_path / "whole.csv").write_text(whole)
     pd.testing.assert_frame_equal(
         pd.read_parquet(out), pd.read_csv(tmp_path / "whole.csv", dtype={"code": str}), atol=1e-7, check_dtype=False
@@ -161,61 +127,6 @@ def test_info_tells_what_the_model_is(folder: Path) -> None:
         assert words in text
     config = json.loads(succeed("info", folder / "model", "--json"))
     assert config["label_names"] == LABELS
-
-
-@pytest.mark.slow
-def test_the_choice_of_a_fit_is_shown(folder: Path, tmp_path: Path) -> None:
-    said = succeed(
-        *("fit", folder / "city.csv", "--labels", ",".join(LABELS), "--drop", "code"),
-        *("--out", tmp_path / "m", "--set", "epochs=2"),
-    )
-    assert re.search(r"kept (SnefyLDL|LogRatioLDL): .*\n  log likelihood of \d+ held-out rows", said)
-    shown = succeed("info", tmp_path / "m")
-    assert "AutoLDL" in shown
-    assert json.loads(succeed("info", tmp_path / "m", "--json"))["training"]["choice"]["rows"] > 20
-
-
-@pytest.mark.slow
-def test_votes_round(tmp_path: Path) -> None:
-    items = make_annotators(n=80, n_labels=3, random_state=0)
-    table = pd.DataFrame(items.X, columns=items.feature_names).join(
-        pd.DataFrame(items.counts, columns=["no", "so", "yes"])
-    )
-    table.to_csv(tmp_path / "votes.csv", index=False)
-    words = ("--labels", "no,so,yes", "--votes", "counts")
-    succeed(
-        "fit",
-        tmp_path / "votes.csv",
-        *words,
-        "--out",
-        tmp_path / "m",
-        "--set",
-        "epochs=2",
-        "--quiet",
-        "--set",
-        "n_members=2",
-    )
-    report = json.loads(succeed("evaluate", tmp_path / "m", tmp_path / "votes.csv", "--votes", "counts", "--json"))
-    model = SnefyLDL.load(tmp_path / "m")
-    assert model.n_members == 2
-    assert report["log_likelihood"]["value"] == pytest.approx(model.score(items.X, counts=items.counts), abs=1e-5)
-    assert report["interval"]["coverage"] is None
-    assert "No coverage" in succeed("evaluate", tmp_path / "m", tmp_path / "votes.csv", "--votes", "counts")
-
-
-@pytest.mark.slow
-def test_zeros_are_noted_refused_or_floored(tmp_path: Path, districts: pd.DataFrame) -> None:
-    table = districts.drop(columns="code")
-    table.loc[3, LABELS] = [1.0, 0.0, 0.0]
-    table.to_csv(tmp_path / "zeros.csv", index=False)
-    words = ("fit", tmp_path / "zeros.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "m", "--set", "epochs=1")
-    result = run(*words, "--zeros", "shrink")
-    assert result.exit_code == 0
-    assert "note: 1 of 120 label distributions" in result.stderr
-    refused = fail(*words, "--zeros", "error")
-    assert "a label is zero at data row 4, column 'entertainment', and --zeros error was asked for" in refused
-    assert run(*words, "--zeros", "0.01").exit_code == 0
-    assert "or a number for the floor" in fail(*words, "--zeros", "some")
 
 
 @pytest.mark.slow
@@ -299,16 +210,6 @@ def test_a_failed_predict_keeps_the_old_output(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.csv", "out.csv"]
 
 
-def test_bad_settings_fail_in_one_line(folder: Path, tmp_path: Path) -> None:
-    assert "--interval must lie strictly between 0 and 1" in fail(
-        "predict", folder / "model", folder / "city.csv", "--interval", 90
-    )
-    features = "night_bus_lines,mean_rent_eur_per_m2"
-    words = ("fit", folder / "city.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "m", "--features", features)
-    assert "epochs must be a whole number" in fail(*words, "--set", "epochs=0")
-    assert "device='moon'" in fail(*words, "--set", "device=moon", "--density", "snefy")
-
-
 def test_debug_shows_the_error_itself(folder: Path) -> None:
     for words in (("--debug", "info", folder), ("info", folder, "--debug")):
         result = run(*words)
@@ -356,12 +257,6 @@ def test_version_and_help() -> None:
 
 def test_without_words_the_help_is_shown() -> None:
     assert "Start with: snefy-ldl demo" in run().output
-
-
-def test_the_module_is_the_program() -> None:
-    words = [sys.executable, "-m", "snefy_ldl", "--version"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"snefy-ldl {snefy_ldl.__version__}"
 
 
 @pytest.mark.slow
@@ -457,21 +352,3 @@ def test_a_calibration_does_not_outlive_its_model(folder: Path, districts: pd.Da
     assert not (model / "calibration.json").exists()
     (model / "calibration.json").write_text(first)
     assert "other weights" in fail("predict", model, folder / "city.csv", "--interval", 0.9)
-
-
-def test_conformalize_says_what_is_wrong(folder: Path) -> None:
-    assert "between 0 and 1" in fail("conformalize", folder / "model", folder / "city.csv", "--level", "90")
-    assert "not a number" in fail("conformalize", folder / "model", folder / "city.csv", "--level", "high")
-    assert "chebyshev" in fail("conformalize", folder / "model", folder / "city.csv", "--method", "magic")
-
-
-@pytest.mark.slow
-def test_rows_that_trained_the_model_neither_calibrate_nor_judge_it(folder: Path) -> None:
-    said = fail("conformalize", folder / "model", folder / "city.csv")
-    assert "120 of the 120 rows" in said
-    assert "city.csv trained this model" in said
-    assert "fit on one part and conformalize with the other" in said
-    judged = run("evaluate", folder / "model", folder / "city.csv")
-    assert judged.exit_code == 0
-    assert "120 of the 120 rows trained this model" in " ".join(judged.stderr.split())
-    assert "trained this model" not in run("evaluate", folder / "model", folder / "new.csv").stderr

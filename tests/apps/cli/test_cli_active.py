@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -71,8 +70,7 @@ def same_fit(out: Path, X: pd.DataFrame, D: pd.DataFrame) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pool.csv", "pool.parquet"])
-@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+@pytest.mark.parametrize(("name", "ending"), [("pool.csv", ".parquet"), ("pool.parquet", ".csv")])
 def test_query_writes_what_the_library_chooses(
     folder: Path, pool: pd.DataFrame, features: list[str], tmp_path: Path, name: str, ending: str
 ) -> None:
@@ -117,22 +115,6 @@ def test_query_by_name_with_options(folder: Path, pool: pd.DataFrame, tmp_path: 
     assert set(table["code"]) <= set(pool["code"])
 
 
-@pytest.mark.parametrize(("helps", "taken"), [(True, "lcmd"), (False, "random")])
-def test_auto_follows_what_the_labelled_rows_say(
-    helps: bool, taken: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def says(*rows: object) -> SimpleNamespace:
-        return SimpleNamespace(helps=helps)
-
-    monkeypatch.setattr("snefy_ldl.active.will_it_help", says)
-    words = ("query", folder / "model", folder / "pool.csv", "-n", 6, "--labeled", folder / "train.csv", "--out")
-    said = succeed(*words, tmp_path / "auto.csv")
-    assert "6 of 180 rows" in said.stderr
-    succeed(*words, tmp_path / "named.csv", "--strategy", taken)
-    auto, named = (pd.read_csv(tmp_path / f"{name}.csv")["row"] for name in ("auto", "named"))
-    assert list(auto) == list(named)
-
-
 @pytest.mark.slow
 def test_rows_that_were_asked_before_are_skipped(folder: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
@@ -148,16 +130,6 @@ def test_rows_that_were_asked_before_are_skipped(folder: Path, tmp_path: Path) -
     codes = [set(pd.read_csv(path, dtype={"code": str})["code"]) for path in (tmp_path / "third.csv", second)]
     assert not codes[0] & codes[1]
     assert "names rows by 'row'" in fail(*named, "--skip", first)
-
-
-@pytest.mark.slow
-def test_query_with_a_model_that_knows_no_names(
-    folder: Path, city: pd.DataFrame, features: list[str], tmp_path: Path
-) -> None:
-    plain = SnefyLDL(n_neurons=8, n_readouts=4, epochs=1, random_state=0, device="cpu")
-    plain.fit(city[features][:80].to_numpy(), city[LABELS][:80]).save(tmp_path / "plain")
-    chosen = pd.read_csv(io.StringIO(succeed("query", tmp_path / "plain", folder / "pool.csv", "--n", 3).stdout))
-    assert set(features) < set(chosen.columns)
 
 
 @pytest.mark.slow
@@ -248,19 +220,3 @@ def test_what_query_wrote_is_no_feature(folder: Path, city: pd.DataFrame, tmp_pa
     result = succeed("fit", tmp_path / "filled.csv", *words)
     assert "60 rows (48 to learn from, 12 held back for validation), 5 features" in result.stdout
     assert "not used as features" in result.stderr
-
-
-def test_rounded_shares_and_whole_percents_come_back(folder: Path, city: pd.DataFrame, tmp_path: Path) -> None:
-    succeed("query", folder / "model", folder / "pool.csv", "--n", 9, "--out", tmp_path / "asked.csv")
-    asked = pd.read_csv(tmp_path / "asked.csv")
-    truth = city[80:].reset_index(drop=True).loc[asked["row"], LABELS].reset_index(drop=True)
-    percents = (100 * truth).round()
-    for shares, note in (
-        (truth.round(2), "rounded shares"),
-        (percents, "sum to 100 in every row: read as percentages"),
-    ):
-        asked.assign(**shares).to_csv(tmp_path / "filled.csv", index=False)
-        said = succeed(*fit_words(folder, tmp_path / "m"), "--append", tmp_path / "filled.csv")
-        assert "9 labelled rows added" in said.stdout
-        assert note in " ".join(said.stderr.split()) or (shares.sum(axis=1) - 1).abs().max() < 1e-3
-        assert "numbers of votes" not in " ".join(said.stderr.split())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,8 @@ import pandas as pd
 import pytest
 
 from commands import fail, succeed
-from snefy_ldl import SnefyLDL, compare
+from snefy_ldl import compare
 from snefy_ldl.datasets.columns import TableEncoder
-from snefy_ldl.datasets.labelled import Labelled, find_odd_rows
-from snefy_ldl.errors import TableNote
 from snefy_ldl.learners import AAKNN
 
 LABELS = ["a", "b", "c"]
@@ -67,16 +64,6 @@ def test_a_column_of_patients_is_named_as_a_group(cells: object, tmp_path: Path)
     assert "patient" not in notes
 
 
-def test_the_library_says_so_too() -> None:
-    table = children().assign(patient=[f"p{k // 3:03d}" for k in range(300)])
-    quick = {"epochs": 1, "guides": None, "random_state": 0}
-    with pytest.warns(TableNote, match=r"'patient' has 100 values .* columns=\{name: \"drop\"\} leaves it out"):
-        SnefyLDL(**quick).fit(table[["x", "patient"]], table[LABELS])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        SnefyLDL(**quick, columns={"patient": "drop"}).fit(table[["x", "patient"]], table[LABELS])
-
-
 @pytest.mark.parametrize(
     "column",
     [
@@ -89,12 +76,6 @@ def test_the_library_says_so_too() -> None:
 def test_other_columns_are_no_groups(column: pd.Series) -> None:
     notes = TableEncoder.fit(pd.DataFrame({"x": np.arange(300) % 7, column.name: column})).notes
     assert not any("groups of rows" in remark for remark in notes)
-
-
-def test_copies_are_found_among_many_labels_without_a_warning() -> None:
-    table, shares = pd.DataFrame({"x": np.arange(40) % 20}), np.full((40, 150), 1.0 / 150.0)
-    (remark,) = find_odd_rows(Labelled("a.csv", shares, False, [f"l{k}" for k in range(150)], features=table))
-    assert remark.startswith("20 of 40 rows repeat earlier ones")
 
 
 def test_copies_and_few_rows_are_noted(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from commands import fail, succeed
 from snefy_ldl import SnefyLDL
 from snefy_ldl._internal import files
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.conformal.report import COLUMNS, CoverageReport
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.datasets.table_files import TableSink, TableSource
 from snefy_ldl.persistence import save_calibration
@@ -55,40 +54,20 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", [0.8, 0.7])
-def test_an_interval_column_must_not_hide_a_label(clash: Path, tmp_path: Path, level: float) -> None:
+def test_two_columns_of_one_name_are_refused(clash: Path, plain: Path, tmp_path: Path) -> None:
     """At 0.8 the intervals are calibrated, at 0.7 the model's own."""
-    line = fail("predict", clash / "model", clash / "city.csv", "--interval", level, "--out", tmp_path / "p.csv")
-    assert "two columns named 'a_low'" in line
+    one, other = (("predict", folder / "model", folder / "city.csv") for folder in (clash, plain))
+    keep = ("--keep", "a_low", "--out", tmp_path / "p.csv")
+    for words, name in (
+        ((*one, "--interval", 0.8), "a_low"),
+        ((*one, "--interval", 0.7), "a_low"),
+        ((*one, "--votes", clash / "votes.csv"), "a_low"),
+        ((*other, *keep, "--interval", 0.8), "a_low"),
+        ((*other, "--votes", plain / "votes.csv"), "votes"),
+    ):
+        assert f"two columns named '{name}'" in fail(*words)
     assert not list(tmp_path.iterdir())
-
-
-def test_labels_of_such_names_are_fine_without_intervals(clash: Path, tmp_path: Path) -> None:
-    succeed("predict", clash / "model", clash / "city.csv", "--out", tmp_path / "p.csv")
-    assert list(pd.read_csv(tmp_path / "p.csv").columns) == ["a", "a_low", "a_high"]
-
-
-def test_a_kept_column_must_not_meet_an_interval(plain: Path, tmp_path: Path) -> None:
-    words = ("predict", plain / "model", plain / "city.csv", "--keep", "a_low", "--out", tmp_path / "p.csv")
-    assert "two columns named 'a_low'" in fail(*words, "--interval", 0.8)
-    succeed(*words)
-
-
-def test_votes_refuse_columns_of_one_name(clash: Path, plain: Path) -> None:
-    assert "two columns named 'a_low'" in fail(
-        "predict", clash / "model", clash / "city.csv", "--votes", clash / "votes.csv"
-    )
-    assert "two columns named 'votes'" in fail(
-        "predict", plain / "model", plain / "city.csv", "--votes", plain / "votes.csv"
-    )
-
-
-def test_intervals_stand_under_their_labels(plain: Path, tmp_path: Path) -> None:
-    succeed("predict", plain / "model", plain / "city.csv", "--interval", 0.7, "--out", tmp_path / "p.csv")
-    written, model = pd.read_csv(tmp_path / "p.csv"), SnefyLDL.load(plain / "model")
-    ends = model.predict_interval(pd.read_csv(plain / "city.csv")[model.feature_names_in_], 0.7)
-    for r, label in enumerate(model.label_names_):
-        np.testing.assert_allclose(written[[f"{label}_low", f"{label}_high"]], ends[:, r], atol=1e-6)
+    succeed(*other, *keep)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -190,8 +169,3 @@ def test_names_are_not_markup(tmp_path: Path) -> None:
     assert "3: [red], [/], c [1]" in shown
     shown = "".join(succeed("evaluate", place / "model", place / "labelled.csv").output.split())
     assert "[/]/modelon" in shown
-
-
-def test_groups_are_not_markup() -> None:
-    row = dict.fromkeys(COLUMNS) | {"model": "", "part": "group", "name": "[/]", "n": 10, "coverage": 0.9}
-    assert "[/]" in str(CoverageReport([row]))

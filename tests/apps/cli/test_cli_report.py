@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -83,7 +81,7 @@ def check_page(file: Path) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tables of districts, of shares and of votes, and a model fitted to each."""
+    """Tables of districts, and a model fitted to one of them."""
     folder = tmp_path_factory.mktemp("report")
     city = make_city_districts(n=200, random_state=0)
     table = pd.DataFrame(city.X, columns=city.feature_names).join(pd.DataFrame(city.D, columns=city.label_names))
@@ -92,16 +90,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     other = make_city_districts(n=120, random_state=1)
     rows = pd.DataFrame(other.X, columns=other.feature_names).join(pd.DataFrame(other.D, columns=other.label_names))
     rows.to_csv(folder / "calibration.csv", index=False)
-    random = np.random.default_rng(0)
-    votes = table.copy()
-    votes[city.label_names] = [random.multinomial(6, shares / shares.sum()) for shares in city.D]
-    votes[:120].to_csv(folder / "votes.csv", index=False)
-    votes[120:].to_csv(folder / "more_votes.csv", index=False)
     labels = ",".join(city.label_names)
     common = ("--labels", labels, "--set", "epochs=3", "-q", "--density", "snefy")
     assert FITTED_TO in succeed("fit", folder / "train.csv", *common, "--out", folder / "model").stdout
-    few = ("--set", "guides=null", "--set", "n_neurons=8")
-    succeed("fit", folder / "votes.csv", *common, *few, "--votes", "counts", "--out", folder / "votes")
     return folder
 
 
@@ -139,15 +130,6 @@ def test_report_judges_one_table_by_folds(folder: Path, tmp_path: Path) -> None:
     assert "Ours & <theirs>" in words
     assert "fitted again 2 times" in words
     assert run("report", folder / "model", folder / "train.csv", "--folds", 1).exit_code == 2
-
-
-@pytest.mark.slow
-def test_report_on_votes(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "report"
-    succeed("report", folder / "votes", folder / "more_votes.csv", "--out", out)
-    words = check_page(out / "index.html")
-    assert "Numbers of votes can" in words
-    assert "noise that no prediction can avoid" in words
 
 
 @pytest.mark.slow
@@ -207,23 +189,12 @@ def test_pictures_follow_the_pages_colours() -> None:
 
 # --- tables as people have them ---------------------------------------------------------------------------------------
 
-QUICK = [
-    "--set",
-    "epochs=2",
-    "--quiet",
-    "--density",
-    "snefy",
-    "--set",
-    "n_neurons=8",
-    "--set",
-    "guides=null",
-    "--set",
-    "device=cpu",
-]
+SETTINGS = ("epochs=2", "n_neurons=8", "guides=null", "device=cpu")
+QUICK = ["--density", "snefy", "--quiet", *(word for one in SETTINGS for word in ("--set", one))]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["text_columns", "sixty_columns", "long_votes"])  # all go to predictions elsewhere
+@pytest.mark.parametrize("name", ["text_columns", "long_votes"])  # all go to predictions elsewhere
 @pytest.mark.usefixtures("blank_pictures")
 def test_from_a_persons_file_to_a_page(name: str, tmp_path: Path) -> None:
     case = TABLES[name](tmp_path)
@@ -237,23 +208,3 @@ def test_from_a_persons_file_to_a_page(name: str, tmp_path: Path) -> None:
         assert "rock" in words
     if name == "long_votes":
         assert "noise that no prediction can avoid" in words
-
-
-def test_votes_are_calibrated_by_a_method_that_says_something(folder: Path, tmp_path: Path) -> None:
-    model = tmp_path / "votes"
-    shutil.copytree(folder / "votes", model)
-    said = succeed("conformalize", model, folder / "more_votes.csv", "--votes", "counts")
-    assert "auto " in said.stdout
-    assert "method cdf" not in said.stdout
-    assert "auto " in succeed("conformalize", folder / "model", folder / "calibration.csv").stdout
-    nothing = succeed("conformalize", model, folder / "more_votes.csv", "--votes", "counts", "--method", "cdf").stderr
-    assert "intervals are uninformative" in " ".join(nothing.split())
-
-
-def test_fit_and_evaluate_report_one_likelihood_of_votes(folder: Path) -> None:
-    told = json.loads(succeed("info", folder / "votes", "--json").stdout)["training"]["validation_loss"]
-    found = json.loads(
-        succeed("evaluate", folder / "votes", folder / "more_votes.csv", "--votes", "counts", "--json").stdout
-    )
-    # on new rows of the same kind: without the coefficient (2.5 nats for six votes) the two would be apart
-    assert -np.mean(told) == pytest.approx(found["log_likelihood"]["value"], abs=1.0)

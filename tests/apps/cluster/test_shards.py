@@ -74,28 +74,6 @@ def test_two_workers_hold_one_net_and_learn(tmp_path):
     assert states[0].summary["rows"] == 2 * (400 - held)
 
 
-def test_two_equal_shards_are_one_fit_on_either(tmp_path):
-    """The mean of two equal gradients is the gradient: two workers with the same rows are one worker, bit for bit."""
-    city_frame().to_parquet(tmp_path / "a.parquet", row_group_size=100)
-    rows = ParquetRows((str(tmp_path),), tuple(LABELS), tuple(FEATURES))
-    settings = SnefyLDL(epochs=2, n_neurons=16, n_readouts=8, random_state=0).settings()
-    alone = StreamFit(settings, rows.stream(), "auto")
-
-    class Same:
-        n_workers = 2
-
-        def average(self, tensors):
-            for tensor in tensors:
-                tensor.copy_((tensor + tensor) / 2)
-
-    paired = StreamFit(settings, rows.stream(), "auto", Same(), rows.stream())
-    for _ in range(2):
-        alone.epoch()
-        paired.epoch()
-    for first, second in zip(alone.net.parameters(), paired.net.parameters()):
-        torch.testing.assert_close(first, second, rtol=0, atol=0)
-
-
 def test_a_process_group_averages_tensors_of_two_kinds(monkeypatch):
     """Through gloo itself, between two threads."""
     store, local, answers = distributed.HashStore(), threading.local(), {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from sklearn.exceptions import NotFittedError
@@ -46,19 +45,6 @@ def test_far_rows() -> None:
     mean, variance = (part.numpy() for part in ModelGraph(model)(torch.as_tensor(X)))
     np.testing.assert_allclose(mean, model.predict(X), atol=1e-6)
     np.testing.assert_allclose(variance, model.predict_var(X), atol=1e-6)
-
-
-def test_text_columns_are_encoded_by_the_caller() -> None:
-    frame = pd.DataFrame(CITY.X, columns=list("abcde")).assign(
-        kind=np.where(CITY.X[:, 0] > np.median(CITY.X[:, 0]), "old", "new")
-    )
-    model = SnefyLDL(n_neurons=6, epochs=1, guides=None, random_state=0).fit(frame, CITY.D)
-    graph = ModelGraph(model)
-    assert graph.encoded
-    assert graph.names is not None
-    assert graph.names[-1].startswith("kind=")
-    mean = graph(torch.as_tensor(model.encode(frame)))[0].numpy()
-    np.testing.assert_allclose(mean, model.predict(frame), atol=1e-6)
 
 
 def test_refuses_what_no_graph_holds() -> None:

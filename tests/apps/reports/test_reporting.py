@@ -29,7 +29,7 @@ from snefy_ldl.apps.reports.report import (
     worst_groups,
 )
 from snefy_ldl.conformal import ConformalIntervals
-from snefy_ldl.datasets import in_groups, make_city_districts, make_groups
+from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners import SABFGS
 
@@ -68,15 +68,6 @@ def test_answers_are_the_models_own(model: SnefyLDL) -> None:
     assert answers.pit is not None
     # 90 frequencies of 4,000 draws each: none is off by five standard errors but once in 20,000 runs
     np.testing.assert_allclose((draws < rows.D).mean(axis=0), answers.pit, atol=5 * 0.5 / np.sqrt(4000))
-
-
-def test_parts_answer_for_their_rows(model: SnefyLDL) -> None:
-    rows = city_rows(24, 4)
-    parts = cross_fit(SnefyLDL(epochs=1, guides=None, random_state=0), rows, folds=3)
-    answers = ask(parts, rows)
-    assert sorted(np.concatenate([judged for _, judged in parts])) == list(range(24))
-    for model, judged in parts:
-        np.testing.assert_allclose(answers.mean[judged], model.predict(rows.X.iloc[judged]), atol=1e-9)
 
 
 @pytest.mark.slow
@@ -262,15 +253,3 @@ def test_how_far_coverage_depends_on_the_row(report: Report) -> None:
     first = report.rows.X.iloc[:, 0]
     assert found["FSC"]["coverage"] == metrics.feature_stratified_coverage(first, D, ends, 4).mean()
     assert found["FSC"]["expected"] == metrics.conditional.fsc_ceiling(first, 4, 0.9)
-
-
-def test_rows_in_groups_are_cross_fitted_by_group() -> None:
-    data = make_groups(n_groups=8, n_rows=10, random_state=0)
-    rows = JudgedRows(in_groups(data.X, data.groups), data.D, ["a", "b", "c"])
-    parts = cross_fit(SnefyLDL(epochs=1, guides=None, random_state=0), rows, folds=3)
-    judged = [set(data.groups[one]) for _, one in parts]
-    assert sorted(group for groups in judged for group in groups) == list(range(8))
-    assert sorted(np.concatenate([one for _, one in parts]).tolist()) == list(range(80))
-    assert all((np.diff(one) > 0).all() for _, one in parts)
-    [alone] = [test for _, test in rows.pick(np.arange(10)).folds(5, 0)][:1]
-    assert len(alone) == 2  # a single group is split by row

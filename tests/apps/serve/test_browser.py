@@ -250,19 +250,6 @@ def test_levels_parts_and_comparisons(tab: Any, small: SnefyLDL, city: Table) ->
     assert correlations == ["1", "−1.00", "−1.00", "1"]
 
 
-def test_a_share_is_fixed_and_freed(tab: Any, small: SnefyLDL, city: Table) -> None:
-    row = settled(tab)["row"]
-    dist = small.predict_dist(city[0].iloc[[row]])
-    tab.check("#known-on")
-    tab.select_option("#known-part", "2")
-    tab.focus("#known-share")
-    tab.keyboard.press("ArrowLeft")
-    np.testing.assert_allclose(settled(tab)["mean"], dist.condition({2: 0.49}).mean[0], atol=CLOSE)
-    assert tab.text_content("#known-value") == "49.0 %"
-    tab.uncheck("#known-on")
-    np.testing.assert_allclose(settled(tab)["mean"], dist.mean[0], atol=CLOSE)
-
-
 def test_the_curve_along_a_feature_has_the_models_bands(tab: Any, small: SnefyLDL, city: Table) -> None:
     row = settled(tab)["row"]
     tab.select_option("#dependence-feature", "4")
@@ -361,10 +348,11 @@ def test_theme_and_many_features(browser: Any, tmp_path: Path, tab: Any) -> None
         assert other.faults == []
 
 
+@pytest.mark.parametrize("kind", ["small", "ratios"])
 def test_everything_has_a_name_and_nothing_is_wider_than_a_phone(
-    browser: Any, tmp_path: Path, small: Any, city: Table
+    browser: Any, tmp_path: Path, kind: str, city: Table, request: pytest.FixtureRequest
 ) -> None:
-    with open_page(browser, tmp_path, small, city[0], **PHONE) as tab:
+    with open_page(browser, tmp_path, request.getfixturevalue(kind), city[0], **PHONE) as tab:
         nameless = tab.evaluate(
             """Array.from(document.querySelectorAll("input, select, button, canvas, section > svg")).filter(node => !(
                  (node.labels && node.labels.length && node.labels[0].textContent.trim()) || node.ariaLabel
@@ -372,6 +360,7 @@ def test_everything_has_a_name_and_nothing_is_wider_than_a_phone(
         )
         assert nameless == []
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+        assert tab.evaluate(CUT) == []
         tab.keyboard.press("Tab")
         assert tab.evaluate("document.activeElement.className") == "skip"
         wait_until(tab, "document.getElementById('status').textContent.startsWith('Mean:')")
@@ -390,6 +379,11 @@ def test_names_are_never_markup(browser: Any, tmp_path: Path, city: Table) -> No
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
 
+#: Tables that are wider than their box and do not scroll.
+CUT = """Array.from(document.querySelectorAll("table")).filter(table => {
+  const box = table.parentElement;
+  return table.scrollWidth > 1 + box.clientWidth && getComputedStyle(box).overflowX !== "auto";
+}).map(table => table.id)"""
 #: Texts of pictures that reach beyond them, or are too small to read.
 BAD_TEXTS = """Array.from(document.querySelectorAll("svg text")).filter(text => {
   const box = text.getBoundingClientRect(), whole = text.closest("section > svg").getBoundingClientRect();
@@ -487,31 +481,3 @@ def test_the_service_shows_the_page_under_its_policy(browser: Any, folder: Path,
     finally:
         server.should_exit = True
         thread.join(30)
-
-
-def test_a_spike_with_hardly_any_mass_is_not_drawn(browser: Any, tmp_path: Path, small: Any, city: Table) -> None:
-    """A curve that rises without bound in the last hundred-thousandth of its mass."""
-    with open_page(browser, tmp_path, small, city[0]) as tab:
-        drawn = tab.evaluate(
-            """() => {
-                const bell = Array.from({ length: 400 }, (_, k) => [k / 400, Math.exp(-50 * (k / 400 - 0.5) ** 2)]);
-                const spike = [[1 - 1e-5, 0.001], [1 - 1e-6, 1], [1 - 1e-7, 10]];
-                const { whole, points } = frame([...bell, ...spike], { low: [0.3], high: [0.7], mean: [0.5] }, 0);
-                return [whole, points[points.length - 1][0]];
-            }"""
-        )
-        assert drawn[0] <= 1.0
-        assert drawn[1] < 0.99
-
-
-def test_tables_scroll_on_a_phone(browser: Any, tmp_path: Path, ratios: Any, city: Table) -> None:
-    with open_page(browser, tmp_path, ratios, city[0], **PHONE) as tab:
-        settled(tab)
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
-        cut = tab.evaluate(
-            """Array.from(document.querySelectorAll("table")).filter(table => {
-                 const box = table.parentElement;
-                 return table.scrollWidth > 1 + box.clientWidth && getComputedStyle(box).overflowX !== "auto";
-               }).map(table => table.id)"""
-        )
-        assert cut == []

@@ -24,7 +24,7 @@ from starlette.testclient import TestClient
 from snefy_ldl import LogRatioLDL, SnefyLDL
 from snefy_ldl.apps.serve import answers as answers_module
 from snefy_ldl.apps.serve.answers import answer as answer_question
-from snefy_ldl.apps.serve.app import create_app, make_server
+from snefy_ldl.apps.serve.app import create_app
 from snefy_ldl.apps.serve.limits import Limits
 from snefy_ldl.apps.serve.schemas import Predict
 from snefy_ldl.apps.serve.store import load_served
@@ -360,9 +360,3 @@ def test_slow_clients_fill_the_limit_and_after_sigterm_it_exits_with_status_0(fo
         wait_for(200)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30.0) == 0
-
-
-def test_connections_are_limited_by_uvicorn(folder: Path) -> None:
-    config = make_server(create_app([folder], limits=Limits(connections=7))).config
-    assert config.limit_concurrency == 7
-    assert 0 < config.timeout_keep_alive <= 60
