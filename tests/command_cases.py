@@ -118,7 +118,6 @@ OPTIONS: dict[str, list[str]] = {
     "--out": OUTS,
     "--set": SETTINGS,
     "--strategy": ["auto", "random", "bait", "badge", "lcmd", "entropy", "x", ""],
-    "--ternary": LABEL_SETS,
     "--unit": ["share", "percent", ""],
     "--zeros": ["shrink", "error", "0.01", "0.9", "nan", "x", ""],
 }

@@ -11,7 +11,6 @@ from snefy_ldl.datasets import make_groups
 from snefy_ldl.datasets.grouping import (
     group_folds,
     in_groups,
-    labels_differ,
     leave_groups_out,
     read_groups,
     split_groups,
@@ -80,16 +79,6 @@ def test_splits_and_folds_keep_groups_together():
     assert np.bincount(folds).min() > 60
     with pytest.raises(InputError, match="as many groups"):
         list(leave_groups_out(["a", "a"], 2, 2))
-
-
-@pytest.mark.slow
-def test_labels_that_differ_by_chance_raise_no_more_alarms_than_stated():
-    random = np.random.default_rng(0)
-    values = [labels_differ(random.dirichlet([3, 2, 1], 60), np.arange(60) // 4, seed) for seed in range(200)]
-    assert 2 <= np.sum(np.array(values) <= 0.05) <= 21  # 10 expected; outside in 1 of 1,000
-    assert min(values) >= 1 / 200
-    data = make_groups(n_groups=20, n_rows=10, random_state=0)
-    assert labels_differ(100 * data.D, data.groups) <= 0.01  # votes, too
 
 
 # -- the linear mixed model ------------------------------------------------------------------------------------------

@@ -12,15 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.model_selection import GroupKFold
 
-from snefy_ldl._internal.types import Array, Index
+from snefy_ldl._internal.types import Index
 from snefy_ldl.datasets.cells import cell_text
 from snefy_ldl.errors import InputError
-
-#: Random regroupings of a test, and how many rows it looks at.
-PERMUTATIONS, TESTED_ROWS = 199, 5000
 
 
 @dataclass(frozen=True)
@@ -245,39 +241,3 @@ def leave_groups_out(groups: Any, n_rows: int, n_folds: int, random_state: Any =
     fold = group_folds(first, n_folds, np.random.default_rng(random_state))
     for k in range(n_folds):
         yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
-
-
-def labels_differ(D: Any, groups: Any, random_state: Any = 0) -> float:
-    """Test whether labels are more alike within groups than between them.
-
-    The statistic is the sum of squares between groups of square-rooted shares; :data:`PERMUTATIONS` random regroupings
-    say how large it gets by chance. Of more than :data:`TESTED_ROWS` rows, so many are drawn.
-
-    Args:
-        D: label distributions or votes (N, L), without gaps.
-        groups: of the rows (N,); with several levels (N, k), the first one counts.
-        random_state: seed of the regroupings.
-
-    Returns:
-        The p-value: where groups do not matter, it is at most p with probability p.
-
-    Example:
-        >>> from snefy_ldl.datasets import make_groups
-        >>> data = make_groups(n_groups=20, n_rows=10, random_state=0)
-        >>> labels_differ(data.D, data.groups), labels_differ(data.D, np.arange(200) % 7) > 0.05
-        (0.005, True)
-    """
-    random, first = np.random.default_rng(random_state), read_groups(groups, len(D)).first
-    rows = random.permutation(len(first))[:TESTED_ROWS]
-    shares = np.asarray(D, dtype=np.float64)[rows]
-    roots = np.sqrt(shares / shares.sum(axis=1, keepdims=True))
-    roots -= roots.mean(axis=0)
-    _, which, sizes = np.unique(first[rows], return_inverse=True, return_counts=True)
-    member = sp.csr_matrix((np.ones(len(rows)), (which.reshape(-1), np.arange(len(rows)))))
-
-    def between(table: Array) -> float:
-        return float(((member @ table) ** 2 / sizes[:, None]).sum())
-
-    observed = between(roots)
-    larger = sum(between(roots[random.permutation(len(rows))]) >= observed for _ in range(PERMUTATIONS))
-    return (1 + larger) / (1 + PERMUTATIONS)

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +18,8 @@ import commands
 import snefy_ldl
 from commands import fail, run
 from snefy_ldl import SnefyLDL
-from snefy_ldl.conformal import ConformalIntervals, Splines
+from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets import make_city_districts, table_files
-from snefy_ldl.errors import CalibrationWarning
 from snefy_ldl.metrics.points import kl_divergence
 
 LABELS = ["business", "entertainment", "education"]
@@ -322,23 +320,6 @@ def test_conformalize_then_predict_gives_calibrated_intervals(
     succeed("predict", model, folder / "city.csv", "--interval", 0.9, "--uncalibrated", "--out", out)
     own = pd.read_csv(out)[ends.columns].to_numpy().reshape(-1, 3, 2)
     np.testing.assert_allclose(own, fitted.predict_interval(X, 0.9), atol=1e-6)
-
-
-def test_conformalize_along_a_column(folder: Path, districts: pd.DataFrame, tmp_path: Path) -> None:
-    model, out = tmp_path / "model", tmp_path / "out.csv"
-    shutil.copytree(folder / "model", model)
-    column = districts.columns[2]
-    words = ["--method", "chebyshev", "--conditional-on", column]
-    assert f"along {column}" in succeed("conformalize", model, folder / "new.csv", *words)
-    succeed("predict", model, folder / "city.csv", "--interval", 0.9, "--out", out)
-    fitted, X, new = SnefyLDL.load(model), districts[districts.columns[1:6]], make_districts(1)
-    made = ConformalIntervals(fitted, 0.9, "chebyshev", conditional_on=[Splines(column)])
-    made.conformalize(new[X.columns], new[LABELS])
-    ends = pd.read_csv(out)[[f"{label}_{end}" for label in LABELS for end in ("low", "high")]]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)  # the edge has too few rows for the guarantee
-        np.testing.assert_allclose(ends.to_numpy().reshape(-1, 3, 2), made.predict_interval(X), atol=1e-6)
-    assert "no such feature" in fail("conformalize", model, folder / "new.csv", "--conditional-on", "nothing")
 
 
 @pytest.mark.slow

@@ -27,8 +27,6 @@ from snefy_ldl.apps.cli.tables import LabelReader, record_table, report_rows
 if TYPE_CHECKING:
     from snefy_ldl.datasets.labelled import Labelled
 
-#: Probability of the note about a likely column of groups where groups do not matter.
-FALSE_ALARM = 0.01
 #: Votes per annotator from which annotators are modelled by default.
 LEAST_VOTES = 25
 
@@ -233,9 +231,7 @@ def _settle_columns(
         left = "was left out" in remark and ("rows (" in remark or "every row (" in remark)
         hint = " (--features keeps it)" if left else ""
         if remark.endswith(LIKELY_GROUP):
-            if not _labels_differ(rows, remark):
-                continue
-            hint = ", and labels are more alike within them (--groups uses it as one, --drop leaves it out)"
+            hint = " (--groups uses it as one, --drop leaves it out)"
         note(f"{remark}{hint}")
     for remark in find_odd_rows(rows):
         note(f"{rows.source}: {remark}")
@@ -244,17 +240,6 @@ def _settle_columns(
         return rows, names_rows
     reader.features = [*encoder.names_used, *levels]
     return replace(rows, features=rows.features[reader.features]), names_rows
-
-
-def _labels_differ(rows: Labelled, remark: str) -> bool:
-    """Whether labels are more alike within the groups that a remark names than between them; 1 in 100 by chance."""
-    import numpy as np
-
-    from snefy_ldl.datasets.grouping import labels_differ
-
-    name = next(name for name in rows.features.columns if remark.startswith(f"column {name!r} has"))
-    whole = np.isfinite(rows.labels).all(axis=1) & (rows.labels.sum(axis=1) > 0)
-    return labels_differ(rows.labels[whole], rows.features[name][whole].to_numpy()) <= FALSE_ALARM
 
 
 def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str) -> Any:

@@ -315,7 +315,6 @@ def conformalize(
     level: str = "0.9",
     method: str = "auto",
     simultaneous: bool = False,
-    conditional_on: str | None = None,
     new_groups: str | None = None,
     form: opt.Form = "auto",
     vote_file: Path | None = None,
@@ -326,7 +325,6 @@ def conformalize(
         level (0.9,0.95): Confidence level, or several.
         method: auto (compares the next four), outlying, beta, chebyshev, absolute, cdf or quantile.
         simultaneous: Cover all labels of a row at once.
-        conditional_on (A,B): Columns along which coverage must hold as well: text by group, numbers by splines.
         new_groups (COLUMN): Column of groups: intervals are valid for rows of groups that were never seen.
     """
     from snefy_ldl._internal.seen import MOST_SEEN, count_seen
@@ -343,14 +341,8 @@ def conformalize(
     D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
     wanted: Any = levels if len(levels) > 1 else levels[0]
     score: Any = method
-    intervals: ConformalIntervals
-    if new_groups is None:
-        bases = None if conditional_on is None else _bases(rows, split(conditional_on))
-        intervals = ConformalIntervals(fitted, wanted, score, simultaneous, conditional_on=bases)
-    elif conditional_on is not None:
-        raise input_error("--new-groups does not go with --conditional-on.")
-    else:
-        intervals = NewGroupIntervals(fitted, wanted, score, simultaneous)
+    kind = ConformalIntervals if new_groups is None else NewGroupIntervals
+    intervals = kind(fitted, wanted, score, simultaneous)
     seen = count_seen(fitted, X, D)
     if seen > MOST_SEEN * len(D):
         raise input_error(
@@ -365,25 +357,8 @@ def conformalize(
     path = save_calibration(model, intervals.to_dict())
     if intervals.choice_ is not None:
         typer.echo(str(intervals.choice_))
-    along = f", along {conditional_on}" if conditional_on else f", for new groups of {new_groups}" if new_groups else ""
+    of_whom = f", for new groups of {new_groups}" if new_groups else ""
     typer.echo(
-        f"{intervals.n_calibration_:,} calibration rows, method {intervals.method}, level {level_list(levels)}{along}"
+        f"{intervals.n_calibration_:,} calibration rows, method {intervals.method}, level {level_list(levels)}{of_whom}"
     )
     typer.echo(f"saved to {path}; snefy-ldl predict --interval {levels[0]:g} now gives calibrated intervals")
-
-
-def _bases(rows: Labelled, names: list[str]) -> list[Any]:
-    """What coverage must not depend on: an indicator per value of a text column, splines of a number."""
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    from snefy_ldl.conformal import Groups, Splines
-
-    known = [] if rows.features is None else [str(name) for name in rows.features.columns]
-    bases: list[Any] = []
-    for name in names:
-        if name not in known:
-            raise input_error(f"--conditional-on {name}: the model has no such feature; use {', '.join(known[:20])}.")
-        cells = rows.features.iloc[:, known.index(name)]
-        is_number = is_numeric_dtype(cells) and not is_bool_dtype(cells)
-        bases.append((Splines if is_number else Groups)(known.index(name)))
-    return bases

@@ -29,8 +29,6 @@ def report(
     out: Path | None = None,
     train: Path | None = None,
     folds: Annotated[int | None, typer.Option(min=0)] = None,
-    title: str | None = None,
-    ternary: str | None = None,
     form: opt.Form = "auto",
     vote_file: Path | None = None,
 ) -> None:
@@ -40,8 +38,6 @@ def report(
         out: Folder to write index.html into, by default report.
         train: Table that trained the model; the simple rivals learn from it, too.
         folds: Folds of a cross-validation; by default 5 if TABLE trained the model, else none.
-        title: Headline of the page.
-        ternary (A,B,C): Labels at the corners of the triangles; by default the two largest and the rest.
 
     Examples:
         A page about rows that the fit has not seen:
@@ -79,7 +75,7 @@ def report(
     ]
     page = folder / "index.html"
     folder.mkdir(parents=True, exist_ok=True)
-    text = render_report(made, table=table.name, title=title, ternary=ternary, notes=notes, commands=commands)
+    text = render_report(made, table=table.name, notes=notes, commands=commands)
     write_bytes(page, text.encode())
     say(f"{len(judged):,} rows judged; the page: {page}   (open it in a browser)", "green")
 

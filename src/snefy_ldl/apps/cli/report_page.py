@@ -16,7 +16,6 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl.apps.cli.common import training_length, training_rows
 from snefy_ldl.apps.cli.pictures import Pictures, render_page
 from snefy_ldl.apps.reports.report import FEW_SEEN, FOLDS, LEVEL, LEVELS, JudgedRows, Report, number_words
-from snefy_ldl.errors import InputError
 from snefy_ldl.explain.importance import Importances
 from snefy_ldl.plots.style import shorten_name
 from snefy_ldl.plots.votes import plot_calibration
@@ -35,7 +34,6 @@ def render_report(
     *,
     table: str,
     title: str | None = None,
-    ternary: str | None = None,
     notes: Sequence[str] = (),
     commands: Sequence[str] = (),
     first: tuple[str, str, int] | None = None,
@@ -46,7 +44,6 @@ def render_report(
         report: The figures.
         table: Name of the judged table.
         title: Headline; made of the labels by default.
-        ternary: Three labels for the triangles, "A,B,C"; by default the two largest and the rest.
         notes: Notes at the top of the page.
         commands: How the page was made, and what to do next.
         first: Heading, text and number of a row that the page starts with.
@@ -56,15 +53,13 @@ def render_report(
 
     Raises:
         ImportError: jinja2, matplotlib or mpltern is not installed.
-        InputError: ``ternary`` names no three labels.
     """
     rows, model, pictures = report.rows, report.model, Pictures()
     counts, labels, mean = rows.counts, rows.labels, rows.D.mean(axis=0)
     dists = [report.dist_of(row) for row in report.shown]
-    corners = choose_corners(labels, rows.D, ternary, dists[0].supports("amalgamate"))
+    corners = choose_corners(labels, rows.D, dists[0].supports("amalgamate"))
     counted, joint = _count_calibration(report), None if report.trust is None else report.trust.joint
     several_votes = counts is not None and bool((np.nansum(counts, axis=1) >= 2).any())
-    width = report.answers.width
     page = render_page(
         "report.html",
         report=report,
@@ -93,14 +88,11 @@ def render_report(
         corners=corners,
         corner_words="" if corners is None else _list(corners.names),
         joint=joint,
-        largest_correlation=None if joint is None else _largest_correlation(joint.correlation),
         squared_error=float(np.square(rows.D - report.answers.mean).sum(axis=1).mean()),
         noise=noise_ceiling(counts).squared_error if several_votes else None,
         vote_coverage=[] if counted is None else sorted(counted.coverage.items()),
         shown=_draw_rows(report, pictures, dists, corners),
-        widths=[width.min(), np.median(width), width.max()],
         pictures=_draw_pictures(report, pictures, counted),
-        groups=_groups(report),
         model=model,
         by_draws=bool((dists[0].mean_error > 0.0).any()),
         n_members=dists[0].n_members,
@@ -143,11 +135,6 @@ def verdict(report: Report) -> str:
     return f"{sentence} {covered}."
 
 
-def _largest_correlation(correlation: Any) -> float:
-    """The largest rank correlation of two steps of the joint transform; 0 if there is one step."""
-    return 0.0 if correlation.ndim < 2 else float(np.nanmax(np.abs(correlation - np.eye(len(correlation)))))
-
-
 def _count_calibration(report: Report) -> CountCalibration | None:
     """Calibration of numbers of votes: the mean of the parts, weighted by their rows; None for shares."""
     counts = report.rows.counts
@@ -160,21 +147,6 @@ def _count_calibration(report: Report) -> CountCalibration | None:
     coverage = {level: sum(share * one.coverage[level] for share, one in made) for level in made[0][1].coverage}
     histogram = np.asarray(sum(share * one.histogram for share, one in made))
     return CountCalibration(histogram, coverage, sum(share * one.error for share, one in made))
-
-
-def _groups(report: Report) -> dict[str, Any] | None:
-    """How much of each label's variance groups explain; None if the model has no group effects."""
-    shares, effects = report.group_shares, getattr(report.model, "group_effects_", None)
-    if shares is None or effects is None:
-        return None
-    columns = list(dict.fromkeys(shares["level"]))
-    numbers = shares["share"].to_numpy().reshape(len(columns), -1)
-    counted = [f"{len(names):,} groups ({level})" for level, names in zip(effects.levels, effects.names)]
-    return {
-        "words": f"The model was fitted to rows of {_list(counted) if len(counted) > 1 else counted[0]}.",
-        "columns": columns,
-        "lines": [(report.rows.labels[r], numbers[:, r].tolist()) for r in label_order(report)],
-    }
 
 
 # -- triangles ---------------------------------------------------------------------------------------------------------
@@ -210,41 +182,32 @@ class Corners:
         return sums / sums.sum() if sums.sum() > 0.0 else None
 
 
-def choose_corners(labels: Sequence[str], D: Array, text: str | None = None, sums: bool = True) -> Corners | None:
-    """The corners of the triangles: three labels by name, or the two largest and the rest.
+def choose_corners(labels: Sequence[str], D: Array, sums: bool = True) -> Corners | None:
+    """The corners of the triangles: the two largest labels and the rest.
 
     Args:
         labels: Names of all labels.
         D: Observed shares (N, L).
-        text: "A,B,C"; None chooses.
         sums: Whether the model has densities of sums of labels; otherwise the three largest labels are chosen.
 
     Returns:
         The corners; None for two labels.
 
-    Raises:
-        InputError: There are not three labels, or one is unknown or named twice.
-
     Example:
         >>> choose_corners(["a", "b", "c", "d"], np.array([[0.1, 0.2, 0.3, 0.4]])).names
         ['d', 'c', 'the others']
-        >>> choose_corners(["a", "b", "c", "d"], np.ones((1, 4)) / 4, "a,c,d").groups
-        [[0], [2], [3]]
+        >>> choose_corners(["a", "b", "c", "d"], np.array([[0.1, 0.2, 0.3, 0.4]]), sums=False).groups
+        [[3], [2], [1]]
     """
+    if len(labels) < 3:
+        return None
     order = [int(r) for r in np.argsort(-D.mean(axis=0), kind="stable")]
-    if text is not None:
-        names = [part.strip() for part in text.split(",")]
-        if len(set(names)) != 3 or not set(names) <= set(labels):
-            raise InputError(f"--ternary {text}: name three different labels out of {', '.join(labels)}.")
-        order = [list(labels).index(name) for name in names]
-    elif len(labels) <= 3:
-        order = sorted(order)
-    elif sums:
+    if len(labels) == 3:
+        return Corners([[0], [1], [2]], list(labels), True)
+    if sums:
         groups = [[order[0]], [order[1]], sorted(order[2:])]
         return Corners(groups, [labels[order[0]], labels[order[1]], "the others"], True)
-    return (
-        None if len(labels) < 3 else Corners([[r] for r in order[:3]], [labels[r] for r in order[:3]], len(labels) == 3)
-    )
+    return Corners([[r] for r in order[:3]], [labels[r] for r in order[:3]], False)
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
@@ -266,14 +229,6 @@ def label_order(report: Report) -> list[int]:
 def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration | None) -> dict[str, Any]:
     """Every picture of the page that is not about one row, by name; lists of a title and a picture for histograms."""
     rows, answers, trust, which = report.rows, report.answers, report.trust, label_order(report)
-    names = [wrap_name(rows.labels[r], 16) for r in which]
-    shares, order = rows.D[:, which], np.argsort(answers.width, kind="stable")
-
-    def panels(title: str, chosen: Any) -> str:
-        ends, observed, mean = (table[chosen][:, which] for table in (answers.ends, rows.D, answers.mean))
-        titles, size = [rows.name(int(row)) for row in chosen], (3.7, (0.42 + 0.2 * len(which)) * len(chosen) + 0.25)
-        draw = partial(plots.intervals, ends, observed, mean, names, range(len(chosen)))
-        return pictures.draw(title, size, lambda ax: draw(row_names=titles, ax=ax))
 
     def histogram(name: str, pit: Array, label: int) -> tuple[str, str]:
         def paint(ax: Any) -> None:
@@ -287,12 +242,9 @@ def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration |
     weights = Importances(report.importance, "log likelihood lost, in nats per row")
     made: dict[str, Any] = {
         "ranges": _draw_ranges(pictures, rows),
-        "bars": pictures.draw("Shares of three rows", (4.2, 1.7), lambda ax: _bars(ax, shares[report.shown], names)),
         "importance": pictures.draw(
             "Likelihood lost if a column is shuffled", (3.6, tall), lambda ax: weights.plot(ax=ax)
         ),
-        "surest": panels("The surest rows", order[:3]),
-        "least_sure": panels("The least sure rows", order[::-1][:3]),
     }
     if votes is not None:
         made["votes"] = pictures.draw(
@@ -306,9 +258,6 @@ def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration |
             "Coverage against the nominal level", (3.4, 3.4), lambda ax: draw(ax=ax, labels=list(curves))
         )
         made["pit"] = [histogram(rows.labels[r], answers.pit[:, r], r) for r in which]
-        steps = [rows.labels[0], *(f"{label}, given earlier ones" for label in rows.labels[1:-1])][:MOST_LABELS]
-        drawn = trust.joint is not None and len(rows.labels) > 2  # of two labels, the first one is enough
-        made["joint"] = [histogram(name, answers.joint[:, k], k) for k, name in enumerate(steps)] if drawn else []
     return made
 
 
@@ -342,12 +291,6 @@ def wrap_name(name: str, width: int) -> str:
     ['coarse sand', 'and gravel']
     """
     return "\n".join(textwrap.wrap(name, width, max_lines=2, placeholder="…")) or name
-
-
-def _bars(ax: Any, shares: Array, names: list[str]) -> None:
-    plots.label_bars(shares, names, ax=ax, row_names=["surest", "typical", "least sure"])
-    look: dict[str, Any] = {"fontsize": 9, "frameon": False, "handlelength": 1.0, "columnspacing": 1.2}
-    ax.legend(loc="upper left", bbox_to_anchor=(-0.02, 0.0), ncols=3, labelcolor=plots.style.INK, **look)
 
 
 def _draw_rows(report: Report, pictures: Pictures, dists: list[Any], corners: Corners | None) -> list[dict[str, str]]:

@@ -30,7 +30,6 @@ from snefy_ldl.conformal.report import conditional_rows, spaced_rows
 from snefy_ldl.datasets.grouping import group_folds, read_groups, split_rows
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning, TableNote, TrainingWarning
-from snefy_ldl.explain.effects import group_variance
 from snefy_ldl.explain.features import column_names
 from snefy_ldl.explain.importance import Importance, rank_columns
 from snefy_ldl.learners import SABFGS
@@ -789,8 +788,6 @@ class Report:
         trained_here: Whether rivals learned from the judged rows, four fifths for each fifth.
         folds: In how many folds the model was fitted again for the report; 0 if it answered itself.
         seen: Share of the judged rows that trained the model that answered for them.
-        group_shares: Share of each label's variance between and within groups
-            (:func:`~snefy_ldl.explain.group_variance`); None if the model has no group effects.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -817,7 +814,6 @@ class Report:
     trained_here: bool
     folds: int
     seen: float = 0.0
-    group_shares: Any = None
 
     def dist_of(self, row: int) -> Any:
         """The predicted distribution of one row, by the model that answered for it.
@@ -906,7 +902,6 @@ def make_report(
         trained_here=train is None,
         folds=folds,
         seen=0.0 if folds else count_seen(model, rows.X, rows.D) / len(rows),
-        group_shares=None if getattr(model, "group_effects_", None) is None else group_variance(model),
     )
 
 
