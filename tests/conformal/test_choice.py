@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from known_models import DirichletModel, KnownModel, LinearModel, ZeroModel, linear_data
+from known_models import DirichletModel, KnownModel, ZeroModel
 from scipy.stats import norm
 
 from snefy_ldl import SnefyLDL
@@ -75,7 +75,7 @@ def test_sentence_and_file():
     np.testing.assert_array_equal(again.predict_interval(X), ci.predict_interval(X))
 
 
-def test_few_rows_groups_and_folds():
+def test_few_rows_and_groups():
     model = DirichletModel()
     X, D = model.draw(59, seed=6)
     few = ConformalIntervals(model).conformalize(X, D)
@@ -85,12 +85,6 @@ def test_few_rows_groups_and_folds():
     groups = np.array(["big"] * 81 + ["small"] * 9)
     aside, _ = set_aside(90, groups, [0.9])
     assert (groups[aside] == "big").all()  # a small group keeps the rows that its threshold needs
-    X, D = linear_data(90, seed=7)
-    crossed = ConformalIntervals(LinearModel(), 0.8, cv=3).conformalize(X, D)
-    assert crossed.choice_.n_rows == 0
-    assert crossed.n_calibration_ == 90
-    ends = crossed.predict_interval(X)
-    assert coverage(D, ends) > 0.7
 
 
 def test_other_normalisations_by_hand():
@@ -170,8 +164,6 @@ def test_outlying_rows_get_wider_intervals_by_hand():
     np.testing.assert_allclose(ci.predict_interval(X), wanted, atol=1e-9)
     again = ConformalIntervals.from_dict(model, json.loads(json.dumps(ci.to_dict())))
     np.testing.assert_allclose(again.predict_interval(X), wanted, atol=1e-9)
-    with pytest.raises(InputError, match="not supported with cv"):
-        ConformalIntervals(LinearModel(), method="outlying", cv=3)
     with pytest.raises(InputError, match="60 at least"):
         ConformalIntervals(model, method="outlying").conformalize(X[:40], D[:40])
 

@@ -180,7 +180,6 @@ def test_unlike_rows_and_wrong_settings_are_named():
         ({"conditional_on": "kind"}, {}, "Groups"),
         ({"conditional_on": "x"}, {"groups": X["kind"]}, "takes the place of groups"),
         ({"conditional_on": 3.5}, {}, "conditional_on=3.5"),
-        ({"conditional_on": "x", "cv": 3}, {}, "not supported with cv"),
     ):
         with pytest.raises(InputError, match=message):
             ConformalIntervals(Noisy(), **settings).conformalize(X, D, **rows)

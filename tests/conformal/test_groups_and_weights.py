@@ -1,8 +1,6 @@
-"""Several levels, joint boxes, groups and covariate shift."""
+"""Several levels, joint boxes and groups."""
 
 from __future__ import annotations
-
-import warnings
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from known_models import (
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.conformal.thresholds import rank
 from snefy_ldl.errors import CalibrationWarning, InputError
-from snefy_ldl.metrics import coverage
 from snefy_ldl.metrics.conditional import group_coverage
 
 
@@ -90,66 +87,3 @@ def test_small_and_unseen_groups():
         full.predict_interval(X[:3])
     with pytest.raises(InputError, match="calibration used none"):
         ConformalIntervals(TwoNoises(), method="chebyshev").conformalize(X, D).predict_interval(X[:3], groups=new)
-
-
-class Shifting:
-    """Noise grows with x; the model does not know."""
-
-    def predict_dist(self, X):
-        return NormalDistribution(np.full((len(X), 2), 0.5), 0.05)
-
-    @staticmethod
-    def draw(n, shift, rng):
-        x = rng.normal(shift, 1.0, n)
-        first = np.clip(0.5 + 0.04 * np.exp(0.5 * x) * rng.normal(size=n), 0, 1)
-        return x[:, None], np.column_stack([first, 1.0 - first])
-
-    @staticmethod
-    def ratio(X):
-        return np.exp(np.asarray(X)[:, 0] - 0.5)  # N(1, 1) against N(0, 1)
-
-
-def test_weights_restore_coverage_under_covariate_shift():
-    """30 repeats of 600 calibration and 200 shifted rows: the mean's standard error is below 0.006."""
-    rng = np.random.default_rng(23)
-    plain, weighted = [], []
-    for _ in range(30):
-        X, D = Shifting.draw(600, 0.0, rng)
-        X_new, D_new = Shifting.draw(200, 1.0, rng)
-        ci = ConformalIntervals(Shifting(), method="chebyshev")
-        plain.append(coverage(D_new, ci.conformalize(X, D).predict_interval(X_new)))
-        ci.conformalize(X, D, sample_weight=Shifting.ratio)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)  # a row may outweigh all others: [0, 1] there
-            ends = ci.predict_interval(X_new)
-            again = ConformalIntervals(Shifting(), method="chebyshev").conformalize(
-                X, D, sample_weight=3.0 * Shifting.ratio(X)
-            )
-            np.testing.assert_array_equal(
-                again.predict_interval(X_new, sample_weight=3.0 * Shifting.ratio(X_new)), ends
-            )
-        weighted.append(coverage(D_new, ends))
-    assert np.mean(plain) < 0.82
-    assert 0.9 - 0.025 < np.mean(weighted) < 0.9 + 0.04
-
-
-def test_equal_weights_are_no_weights_and_heavy_rows_are_honest():
-    truth = KnownModel(seed=24)
-    X, D = truth.draw(99, seed=25)
-    for n in (9, 49, 99):
-        plain = (
-            ConformalIntervals(truth, [0.5, 0.9], method="chebyshev").conformalize(X[:n], D[:n]).predict_interval(X[:5])
-        )
-        ci = ConformalIntervals(truth, [0.5, 0.9], method="chebyshev").conformalize(
-            X[:n], D[:n], sample_weight=np.full(n, 0.1)
-        )
-        np.testing.assert_array_equal(ci.predict_interval(X[:5], sample_weight=np.full(5, 0.1)), plain)
-    with pytest.raises(InputError, match="calibration used weights"):
-        ci.predict_interval(X[:5])
-    with pytest.warns(CalibrationWarning, match="1 of 5 rows.*outweigh.*row 3"):
-        ends = ci.predict_interval(X[:5], sample_weight=[0.1, 0.1, 0.1, 100.0, 0.1])
-    np.testing.assert_array_equal(ends[3], np.broadcast_to([[0.0], [1.0]], (3, 2, 2)))
-    with pytest.raises(InputError, match="calibration used none"):
-        ConformalIntervals(truth, method="chebyshev").conformalize(X, D).predict_interval(
-            X[:5], sample_weight=np.ones(5)
-        )

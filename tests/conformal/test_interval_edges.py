@@ -162,8 +162,6 @@ def test_bad_data_are_named():
         ci.conformalize(X, D, groups=["a"])
     with pytest.raises(InputError, match="groups row 1 is missing"):
         ci.conformalize(X, D, groups=["a", None] * 10)
-    with pytest.raises(InputError, match="sample_weight row 0"):
-        ci.conformalize(X, D, sample_weight=-np.ones(20))
     nan = KnownModel()
     nan.predict_dist = lambda rows: NormalDistribution(np.full((len(rows), 3), np.nan), 1.0)
     with pytest.raises(InputError, match="calibration row 0 is not a number"):

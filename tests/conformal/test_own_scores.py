@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from known_models import DirichletModel, LinearModel, linear_data
-from sklearn.base import clone
 
 from snefy_ldl._internal.dists import to_numpy
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion, LabelScore, RegionScore
@@ -46,13 +45,12 @@ class PlainHeight(RegionScore):
         return -to_numpy(self.dist.log_prob(torch.as_tensor(points)))
 
 
-@pytest.mark.parametrize("cv", [None, 4])
-def test_bisected_ends_equal_the_formula(cv):
+def test_bisected_ends_equal_the_formula():
     # with one level, |ℓ - mean| / sd differs from Chebyshev's score by a factor, and so does its threshold
     X, D = linear_data(60, seed=3)
-    model = LinearModel() if cv else LinearModel().fit(X, D)
-    plain = ConformalIntervals(clone(model) if cv else model, 0.8, PlainDistance, cv=cv).conformalize(X, D)
-    known = ConformalIntervals(model, 0.8, "chebyshev", cv=cv).conformalize(X, D)
+    model = LinearModel().fit(X, D)
+    plain = ConformalIntervals(model, 0.8, PlainDistance).conformalize(X, D)
+    known = ConformalIntervals(model, 0.8, "chebyshev").conformalize(X, D)
     np.testing.assert_allclose(plain.predict_interval(X[:9]), known.predict_interval(X[:9]), atol=1e-11)
 
 
@@ -90,17 +88,3 @@ def test_names_are_taken_once_and_nonsense_is_refused():
             ConformalIntervals(DirichletModel(), method=method)
     with pytest.raises(InputError, match="RegionScore"):
         ConformalRegion(DirichletModel(), method="cdf")
-
-
-def test_a_model_may_fit_its_folds_itself():
-    X, D = linear_data(40, seed=8)
-
-    class Together(LinearModel):
-        def fit_folds(self, X, D, splits):
-            self.__class__.splits = list(splits)
-            return [LinearModel(self.sd).fit(X[rows], D[rows]) for rows in splits]
-
-    ci = ConformalIntervals(Together(), 0.8, cv=4, method="chebyshev").conformalize(X, D)
-    assert [len(rows) for rows in Together.splits] == [30] * 4
-    one_by_one = ConformalIntervals(LinearModel(), 0.8, cv=4, method="chebyshev").conformalize(X, D)
-    np.testing.assert_array_equal(ci.predict_interval(X), one_by_one.predict_interval(X))

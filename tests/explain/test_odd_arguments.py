@@ -38,13 +38,8 @@ ODD: dict[str, Callable[[Any, Any], Any]] = {
         f"importance {k}": lambda m, d, rows=rows: permutation_importance(m, rows, D)
         for k, rows in enumerate((TEXT, COMPLEX, POINT, X[:, 0], None))
     },
-    "text as weights": lambda m, d: calibrate(m, sample_weight="a"),
-    "weights that are text": lambda m, d: calibrate(m, sample_weight=lambda X: "a"),
-    "complex weights": lambda m, d: calibrate(m, sample_weight=np.ones(60) + 1j),
     "ragged groups": lambda m, d: calibrate(m, groups=[[1], [1, 2]]),
     "no labels": lambda m, d: ConformalIntervals(m).conformalize(X, None),
-    "text as cv": lambda m, d: ConformalIntervals(SnefyLDL(), cv="a").conformalize(X, D),
-    "one fold": lambda m, d: ConformalIntervals(SnefyLDL(), cv=1).conformalize(X, D),
     "half a calibration": lambda m, d: ConformalIntervals.from_dict(m, {"kind": "intervals", "calibration": {}}),
     "text as a seed": lambda m, d: ConformalRegion(m, random_state="a"),  # type: ignore[arg-type]
     "a pool of text": lambda m, d: query("entropy", TEXT, 2, model=m),

@@ -151,10 +151,7 @@ def check_unseen(model: Any, X: Any, labels: Array) -> None:
     seen = count_seen(model, X, labels, UNLIKELY)
     what = f"{seen:,} of the {len(labels):,} calibration rows trained this model: it is surer of them than of new rows"
     if seen >= MOST_SEEN * len(labels) and count_seen(model, X, labels) >= MOST_SEEN * len(labels):
-        raise InputError(
-            f"{what}, so the guarantee would not hold. Hold rows back from fit and calibrate on those, or let "
-            "ConformalIntervals(unfitted_model, cv=5) use every row for both."
-        )
+        raise InputError(f"{what}, so the guarantee would not hold. Hold rows back from fit and calibrate on those.")
     if seen:
         warnings.warn(f"{what}, so coverage may be too low. Leave these rows out.", CalibrationWarning, stacklevel=4)
 

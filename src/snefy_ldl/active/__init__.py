@@ -1,8 +1,7 @@
 """Active learning: which rows of a pool are worth the next labels.
 
-:func:`query` chooses rows of a pool once; :class:`ActiveLearner` is the whole loop, with a state folder that survives a
-crash; :func:`will_it_help` estimates beforehand whether choosing rows will pay. Any model with ``predict_dist(X)``
-serves, and it is never changed.
+:func:`query` chooses rows of a pool; :func:`will_it_help` estimates beforehand whether choosing rows will pay. Any model
+with ``predict_dist(X)`` serves, and it is never changed.
 
 ==========  ==========================================================================================================
 auto        ``lcmd`` if the model has trees or several members, else ``random``
@@ -17,13 +16,11 @@ random      the baseline
 from __future__ import annotations
 
 from snefy_ldl.active.diagnosis import will_it_help
-from snefy_ldl.active.loop import ActiveLearner
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.query import STRATEGIES, ScoreStrategy, Strategy, query
 
 __all__ = [
     "STRATEGIES",
-    "ActiveLearner",
     "Pool",
     "ScoreStrategy",
     "Strategy",

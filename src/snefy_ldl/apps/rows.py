@@ -216,13 +216,13 @@ def load_intervals(folder: Path, model: Any) -> ConformalIntervals | None:
         model: loaded from it.
 
     Returns:
-        The intervals; None if the model is not calibrated, or by folds, whose models the folder does not hold.
+        The intervals; None if the model is not calibrated.
     """
     from snefy_ldl.conformal import ConformalIntervals
     from snefy_ldl.persistence import load_calibration
 
     state = load_calibration(folder)
-    return None if state is None or state["folds"] is not None else ConformalIntervals.from_dict(model, state)
+    return None if state is None else ConformalIntervals.from_dict(model, state)
 
 
 def calibrated_levels(calibrated: ConformalIntervals | None) -> list[float]:

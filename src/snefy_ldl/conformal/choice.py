@@ -45,7 +45,7 @@ class Candidate:
         width: Mean width of its intervals.
         interval_score: Mean interval (Winkler) score; smaller is better.
         worst_slab: Coverage in the worst slab of the predicted means and standard deviations, mean over labels.
-        rim: Coverage among the most outlying fifth of the rows; None with ``cv``, where none is known.
+        rim: Coverage among the most outlying fifth of the rows; None where no outlyingness is known.
     """
 
     method: str
@@ -136,7 +136,7 @@ def set_aside(
 
 
 def choose_score(
-    dists: list[tuple[Index, Any]],
+    dist: Any,
     labels: Array,
     levels: Sequence[float],
     simultaneous: bool,
@@ -151,7 +151,7 @@ def choose_score(
     those that give the whole of [0, 1] to most shares. All of them need means and variances only.
 
     Args:
-        dists: Row numbers, and the predicted distributions of these rows; together every row once.
+        dist: Predicted distributions of the rows.
         labels: Observed label distributions (n, L); without rows, "beta" is chosen.
         levels: Confidence levels.
         simultaneous: Whether all labels share one threshold.
@@ -166,15 +166,13 @@ def choose_score(
     kinds: list[LabelScore] = [BetaScore(), ChebyshevScore(), AbsoluteScore()]
     kinds += [] if factors is None else [OutlyingScore()]
     rim = np.ones(n, dtype=bool) if factors is None else factors >= np.quantile(factors, 1.0 - RIM)
-    features = np.empty((n, 2 * labels.shape[1]))
-    for rows, dist in dists:
-        features[rows] = mean_and_spread(dist)
+    features = mean_and_spread(dist)
     # what the folds allow: with 48 rows there is no 0.99 quantile
     smallest = n - -(-n // FOLDS)
     levels = [min(level, smallest / (smallest + 1.0)) for level in levels]
     inside, candidates, useful = [], [], []
     for kind in kinds:
-        ends = _cross_fitted_ends(kind, dists, labels, levels, simultaneous, factors)
+        ends = _cross_fitted_ends(kind, dist, labels, levels, simultaneous, factors)
         width = ends[:, :, 1] - ends[:, :, 0]  # (n, L, A)
         shares = labels[:, :, None]
         outside = np.maximum(ends[:, :, 0] - shares, 0.0) + np.maximum(shares - ends[:, :, 1], 0.0)
@@ -226,29 +224,22 @@ def whole_range(ends: Array) -> Mask:
 
 def _cross_fitted_ends(
     kind: LabelScore,
-    dists: list[tuple[Index, Any]],
+    dist: Any,
     labels: Array,
     levels: list[float],
     simultaneous: bool,
     factors: Array | None,
 ) -> Array:
     """Ends (n, L, 2, A) of every row by thresholds of the other folds."""
-    n, n_labels = labels.shape
-    bound = [(rows, kind.bound_to(dist, levels, None if factors is None else factors[rows])) for rows, dist in dists]
-    scores = np.empty((n, n_labels, len(levels)))
-    for rows, score in bound:
-        for a in range(len(levels)):
-            scores[rows, :, a] = score.score(labels[rows], a)
+    score = kind.bound_to(dist, levels, factors)
+    scores = np.stack([score.score(labels, a) for a in range(len(levels))], axis=2)
     if simultaneous:
         scores = scores.max(axis=1, keepdims=True)
     thresholds = np.empty_like(scores)
-    folds = np.arange(n) % FOLDS
+    folds = np.arange(len(labels)) % FOLDS
     for k in range(FOLDS):
         thresholds[folds == k] = Calibration(scores[folds != k]).pooled_thresholds(levels)
-    ends = np.empty((n, n_labels, 2, len(levels)))
-    for rows, score in bound:
-        ends[rows] = score.interval(thresholds[rows])
-    return ends
+    return score.interval(thresholds)
 
 
 def _worst_slab(features: Array, labels: Array, ends: Array) -> float:

@@ -25,14 +25,12 @@ from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod, fold_models
+from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod
 from snefy_ldl.conformal.scores import BetaScore
-from snefy_ldl.conformal.thresholds import Calibration
-from snefy_ldl.datasets.grouping import in_groups, leave_groups_out, read_groups, split_rows
+from snefy_ldl.datasets.grouping import read_groups, split_rows
 from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.distributions.base import Intervals
 from snefy_ldl.errors import CalibrationWarning, InputError
-from snefy_ldl.prediction import takes_groups
 
 #: Expected coverage beyond the level that is worth a warning.
 MUCH_ABOVE = 0.05
@@ -57,10 +55,6 @@ def group_weights(groups: Any, n_rows: int) -> Array:
     return weights
 
 
-def _ones(X: Any) -> Array:
-    return np.ones(count_rows(X))
-
-
 class NewGroupIntervals(ConformalIntervals):
     """Intervals for each label's share in rows of groups that were not seen.
 
@@ -69,13 +63,12 @@ class NewGroupIntervals(ConformalIntervals):
     (:func:`snefy_ldl.datasets.in_groups`) is right for further rows of groups that were seen, and narrower.
 
     Args:
-        model: Anything with ``predict_dist(X)``. With ``cv``: an unfitted scikit-learn estimator.
+        model: Anything with ``predict_dist(X)``.
         confidence_level: ``c``, or a list of levels. ``c / (1-c)`` calibration groups are needed at least: 9 for 0.9.
             Coverage is about ``c (K+1)/K`` with K calibration groups; one warning if that exceeds ``c`` by .05.
         method: A score, as :class:`~snefy_ldl.conformal.ConformalIntervals` has them. "auto" takes "beta" and compares
             nothing: whole groups would have to be set aside for that, and groups are few.
         simultaneous: Cover all labels of a row at once.
-        cv: Folds of whole groups: every row then trains and calibrates (CV+); None for split conformal.
 
     Raises:
         InputError: A model without ``predict_dist``, or a setting outside its range.
@@ -93,7 +86,6 @@ class NewGroupIntervals(ConformalIntervals):
     """
 
     kind = "new group intervals"
-    _weight_function = staticmethod(_ones)  # a new group weighs one
 
     def __init__(
         self,
@@ -101,23 +93,20 @@ class NewGroupIntervals(ConformalIntervals):
         confidence_level: float | Sequence[float] = 0.9,
         method: LabelMethod = "auto",
         simultaneous: bool = False,
-        *,
-        cv: int | None = None,
     ) -> None:
-        super().__init__(model, confidence_level, method, simultaneous, cv=cv)
+        super().__init__(model, confidence_level, method, simultaneous)
         if self._choose:
             self._choose = False
             self._use(BetaScore())
 
-    def conformalize(self, X: Any, D: Any = None, groups: Any = None, sample_weight: Any = None) -> NewGroupIntervals:
-        """Set the thresholds from the rows of calibration groups; with ``cv``, also fit the clones.
+    def conformalize(self, X: Any, D: Any = None, groups: Any = None) -> NewGroupIntervals:
+        """Set the thresholds from the rows of calibration groups.
 
         Args:
-            X: Features of the calibration rows; with ``cv``, all rows there are.
+            X: Features of the calibration rows.
             D: Their label distributions (N, L).
             groups: Group of each row (N,), or one column per level, of which the first counts. The model must not have
-                seen any of them; with ``cv``, all groups there are.
-            sample_weight: Not supported: groups weigh the same.
+                seen any of them.
 
         Returns:
             The object itself.
@@ -125,26 +114,16 @@ class NewGroupIntervals(ConformalIntervals):
         Raises:
             InputError: Groups are missing, one of them is in the model, or rows, labels or groups break a rule.
         """
-        if sample_weight is not None:
-            raise InputError("sample_weight: calibration groups weigh the same here.")
         X, given = split_rows(as_rows(X))
         groups = given if groups is None else groups
         if groups is None:
             raise InputError("conformalize needs the group of each calibration row: conformalize(X, D, groups=...).")
         labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X), model=self.model)
         weights = group_weights(groups, len(labels))
-        if self.cv is None:
-            self._check_new(groups, len(labels))
-            self._warn_of_few(weights)
-            super().conformalize(X, labels, sample_weight=weights)
-            self._weight_function = _ones
-            return self
+        self._check_new(groups, len(labels))
         self._warn_of_few(weights)
-        splits = list(leave_groups_out(groups, len(labels), int(self.cv), random_state=0))
-        grows = takes_groups(self.model)
-        models, folds = fold_models(self.model, in_groups(X, groups if grows else None), labels, splits)
-        calibration = Calibration(self._all_scores(models, folds, X, labels), None, weights)
-        self._set(calibration, models, folds, labels.shape[1])
+        self._calibrate(X, labels, None, weights)
+        self._ready().check_sizes(self._levels)
         return self
 
     def _warn_of_few(self, weights: Array) -> None:
@@ -165,25 +144,23 @@ class NewGroupIntervals(ConformalIntervals):
         if known:
             raise InputError(
                 f"{len(known):,} of the calibration groups trained the model ({shorten(sorted(known), 3)}), which "
-                "knows them better than new ones: hold whole groups back for calibration, or use cv."
+                "knows them better than new ones: hold whole groups back for calibration."
             )
 
-    def predict_interval(self, X: Any, *args: Any, **options: Any) -> Intervals:
+    def predict_interval(self, X: Any, groups: Any = None) -> Intervals:
         """Lower and upper ends of each label's share in rows of new groups.
 
         Args:
             X: New rows.
-            args: None: new rows have no groups or weights here.
-            options: None, as well.
+            groups: Not supported: groups of new rows are unknown.
 
         Returns:
             Ends inside [0, 1], (N, L, 2); (N, L, 2, n_levels) when there are several levels.
 
         Raises:
             NotFittedError: ``conformalize`` was not called.
-            InputError: Further arguments.
+            InputError: Groups were given.
         """
-        if args or options:
-            raise InputError("rows of new groups have no groups or weights: predict_interval(X).")
-        X = split_rows(as_rows(X))[0]
-        return super().predict_interval(X)
+        if groups is not None:
+            raise InputError("rows of new groups need no groups: predict_interval(X).")
+        return super().predict_interval(split_rows(as_rows(X))[0])

@@ -8,13 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.model_selection import check_cv
 
 from snefy_ldl._internal.dists import PredictedRows, dist_blocks
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.seen import check_unseen
-from snefy_ldl._internal.types import Array, Index, Mask
+from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.conformal.choice import (
     FEWEST_ASIDE,
@@ -33,24 +31,19 @@ from snefy_ldl.conformal.conditional import (
     store_basis,
 )
 from snefy_ldl.conformal.outlying import Outlyingness
-from snefy_ldl.conformal.scores import LabelScore, bisect_end, find_score, stack_ends
+from snefy_ldl.conformal.scores import LabelScore, find_score
 from snefy_ldl.conformal.thresholds import (
     FORMAT,
-    WEIGHT_ROUNDING,
     Calibration,
     Conformalized,
-    Weights,
     check_groups,
     check_levels,
     check_model,
     check_state,
-    check_weights,
-    rank,
 )
 from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.distributions.base import Intervals
 from snefy_ldl.errors import CalibrationWarning, InputError
-from snefy_ldl.snefy import fit_folds
 
 #: Calibration rows that are looked at for intervals that are the whole of [0, 1].
 LOOK_AT = 100
@@ -63,14 +56,11 @@ class ConformalIntervals(Conformalized):
 
     The guarantee is finite-sample: new rows exchangeable with the calibration rows are covered with probability in
     ``[c, c + 1/(n+1)]``, on average over rows. Split conformal: fit, ``conformalize`` on rows the model has not seen,
-    ``predict_interval``. With ``cv`` every row serves both purposes (CV+ of Barber et al., 2021): clones of an unfitted
-    model are fitted without each fold; coverage is then guaranteed at ``1 - 2(1-c)`` (less a term of order
-    ``√(folds/n)``) and close to ``c`` in practice.
+    ``predict_interval``.
 
     Args:
         model: Anything with ``predict_dist(X)``; it is never changed. "quantile" and "cdf" need the distribution's
-            ``marginal(label)``, the other methods its ``mean`` and ``variance``. With ``cv``: an unfitted scikit-learn
-            estimator; its ``fit_folds(X, D, splits)`` is used if there, otherwise clones are fitted one by one.
+            ``marginal(label)``, the other methods its ``mean`` and ``variance``.
         confidence_level: ``c``, or a list of levels.
         method: "chebyshev", ``E[ℓ] ± k q̂ sd`` (the paper's Algorithm A1); "quantile", exact marginal quantiles moved by
             ``q̂``; "cdf", the exact interval between probabilities ``1/2 ∓ q̂``; "absolute", ``E[ℓ] ± q̂``; "beta",
@@ -86,13 +76,11 @@ class ConformalIntervals(Conformalized):
             Thresholds then depend on x, and coverage holds against every function in the span of these (Gibbs, Cherian
             & Candès, 2025), at the price of wider intervals where calibration rows are few: [0, 1] where there are
             none. The knots of splines come from rows that are set aside.
-        cv: Folds, or a scikit-learn splitter whose test folds hold every row once; None for split conformal.
 
     Attributes:
         method: Name of the score; with "auto", once conformalized, of the one that was chosen.
         choice_: What "auto" compared and chose, once conformalized; ``print(ci.choice_)`` gives one sentence with the
             width that the choice costs. None with another method.
-        models_: The model, or with ``cv`` the fold models.
         thresholds_: Thresholds ``q̂`` of all calibration rows together, (n_levels, L), or (n_levels, 1) when
             simultaneous.
         n_labels_: L.
@@ -114,7 +102,6 @@ class ConformalIntervals(Conformalized):
     #: What a stored calibration is called.
     kind = "intervals"
 
-    models_: list[Any]
     thresholds_: Array
     choice_: ScoreChoice | None = None
     _basis: Basis | None = None
@@ -129,7 +116,6 @@ class ConformalIntervals(Conformalized):
         simultaneous: bool = False,
         *,
         conditional_on: Any = None,
-        cv: Any = None,
     ) -> None:
         self.model = check_model(model)
         self.confidence_level = confidence_level
@@ -137,15 +123,10 @@ class ConformalIntervals(Conformalized):
         self._use(find_score(LabelScore, "beta" if self._choose else method))  # type: ignore[type-abstract]
         if self._choose:
             self.method = "auto"
-        if self._score.widens and cv is not None:
-            raise InputError(f'method="{self.method}" is not supported with cv; use split conformal (cv=None).')
         self.simultaneous = bool(simultaneous)
         self.conditional_on = conditional_on
         if conditional_on is not None:
             as_basis(conditional_on)
-            if cv is not None:
-                raise InputError("conditional_on is not supported with cv; use split conformal (cv=None).")
-        self.cv = cv
         self._levels, self._single = check_levels(confidence_level)
 
     def _use(self, score: LabelScore) -> None:
@@ -153,34 +134,31 @@ class ConformalIntervals(Conformalized):
 
     # -- calibration -------------------------------------------------------------------------------------------------
 
-    def conformalize(
-        self, X: Any, D: Any = None, groups: Any = None, sample_weight: Weights = None
-    ) -> ConformalIntervals:
-        """Set the thresholds from calibration rows; with ``cv``, also fit the clones.
+    def conformalize(self, X: Any, D: Any = None, groups: Any = None) -> ConformalIntervals:
+        """Set the thresholds from calibration rows.
 
         Args:
-            X: Features of the calibration rows; with ``cv``, all rows there are.
+            X: Features of the calibration rows.
             D: Their label distributions (N, L); None if X is a data set of (x, shares).
             groups: Group of each row (N,): the guarantee then holds within every group (Mondrian).
-            sample_weight: For covariate shift, likelihood ratios ``dP_new(x)/dP_calibration(x)`` up to a factor: an
-                array (N,), or a function of X that will also serve new rows (Tibshirani et al., 2019).
 
         Returns:
             The object itself.
 
         Raises:
-            InputError: Rows, labels, groups or weights that break a rule; weights with ``cv``; rows that trained the
-                model.
+            InputError: Rows, labels or groups that break a rule; rows that trained the model.
         """
         X = as_rows(X)
         labels, _ = check_distributions(shares_of(X, D), n_rows=count_rows(X), model=self.model)
-        names = check_groups(groups, len(labels))
-        weights = check_weights(sample_weight, X, len(labels))
-        if self.cv is not None and weights is not None:
-            raise InputError("sample_weight is not supported with cv; use split conformal (cv=None).")
-        models, folds = fold_models(self.model, X, labels, self.cv)
-        known = PredictedRows.of(models[0], X) if len(models) == 1 else X
-        basis = self._basis_of(names, weights)
+        self._calibrate(X, labels, check_groups(groups, len(labels)))
+        self._ready().check_sizes(self._levels)
+        return self
+
+    def _calibrate(self, X: Any, labels: Array, names: Any, weights: Array | None = None) -> None:
+        """Set the thresholds from checked rows, with their groups or their weights."""
+        check_unseen(self.model, X, labels)
+        known = PredictedRows.of(self.model, X)
+        basis = self._basis_of(names)
         learns = self._score.widens or (basis is not None and basis.learns)
         if self._choose or learns:
             aside, rest = set_aside(len(labels), names, self._levels, FEWEST_ASIDE if learns else FEWEST_COMPARED)
@@ -188,27 +166,21 @@ class ConformalIntervals(Conformalized):
             if basis is not None:
                 basis = self._prepared(basis, X, aside)
             if self._choose:
-                self._choose_score(models, folds, known, labels, aside)
+                self._choose_score(known, labels, aside)
             if len(aside):
-                X, known, labels, folds = take_rows(X, rest), take_rows(known, rest), labels[rest], folds[rest]
+                X, known, labels = take_rows(X, rest), take_rows(known, rest), labels[rest]
                 names = None if names is None else names[rest]
-                weights = None if weights is None else weights[rest]
-        scores = self._all_scores(models, folds, known, labels)
-        calibration = Calibration(scores, names, weights)
-        self._set(calibration, models, folds, labels.shape[1])
+        calibration = Calibration(self._scores(known, labels), names, weights)
+        self._set(calibration, labels.shape[1])
         if basis is not None:
             basis = basis if basis.learns else basis.prepare(X, np.arange(0), self.model)
             self._basis = basis
             self._conditional = ConditionalThresholds(calibration.scores, basis.values(X, self.model), self._levels)
-        whole = self._whole_share(known)
-        calibration.check_sizes(self._levels)
-        self._weight_function = sample_weight if callable(sample_weight) else None
-        self._warn_if_nothing_is_said(whole, labels)
-        return self
+        self._warn_if_nothing_is_said(self._whole_share(known), labels)
 
     def _learn_outlyingness(self, X: Any, aside: Index) -> None:
         """Where typical rows lie, from rows set aside; with "auto" for the choice, with ``cv`` not at all."""
-        if self.cv is not None or not (self._choose or self._score.widens):
+        if not (self._choose or self._score.widens):
             return
         if len(aside):
             self._outlyingness = Outlyingness.learn(take_rows(X, aside), self.model)
@@ -228,14 +200,12 @@ class ConformalIntervals(Conformalized):
         """The score for the distributions of some rows, given the factors of all of them."""
         return self._score.bound_to(dist, self._levels, None if factors is None else factors[rows])
 
-    def _basis_of(self, names: Any, weights: Array | None) -> Basis | None:
+    def _basis_of(self, names: Any) -> Basis | None:
         """What coverage must not depend on."""
         if self.conditional_on is None:
             return None
-        if names is not None or weights is not None:
-            raise InputError(
-                "conditional_on takes the place of groups and sample_weight: name the groups' column with Groups(...)."
-            )
+        if names is not None:
+            raise InputError("conditional_on takes the place of groups: name the groups' column with Groups(...).")
         return as_basis(self.conditional_on)
 
     def _prepared(self, basis: Basis, X: Any, aside: Index) -> Basis:
@@ -246,19 +216,16 @@ class ConformalIntervals(Conformalized):
             )
         return basis.prepare(X, aside, self.model)
 
-    def _choose_score(self, models: list[Any], folds: Index, X: Any, labels: Array, aside: Index) -> None:
-        """Choose a score on the rows set aside, each judged by the distribution of the model that has not seen it."""
-        dists, aside = [], aside if len(aside) >= FEWEST_COMPARED else aside[:0]
-        for k in np.unique(folds[aside]) if len(aside) else [0]:
-            at = np.flatnonzero(folds[aside] == k)
-            rows = aside[at] if len(aside) else np.zeros(1, dtype=np.intp)
-            dists.append((at, next(dist_blocks(models[k], take_rows(X, rows)))[1]))
-        self._check_labels(dists[0][1], labels)
+    def _choose_score(self, X: Any, labels: Array, aside: Index) -> None:
+        """Choose the score by the rows set aside, if they are enough to compare."""
+        aside = aside if len(aside) >= FEWEST_COMPARED else aside[:0]
+        dist = next(dist_blocks(self.model, take_rows(X, aside if len(aside) else np.zeros(1, dtype=np.intp))))[1]
+        self._check_labels(dist, labels)
         factors = None
         if self._outlyingness is not None and len(aside):
             rows = X.X if isinstance(X, PredictedRows) else X
             factors = self._outlyingness.factors(take_rows(rows, aside), self.model)
-        score, self.choice_ = choose_score(dists, labels[aside], self._levels, self.simultaneous, factors)
+        score, self.choice_ = choose_score(dist, labels[aside], self._levels, self.simultaneous, factors)
         self._use(score)
 
     @staticmethod
@@ -266,25 +233,15 @@ class ConformalIntervals(Conformalized):
         if tuple(dist.event_shape) != labels.shape[1:]:
             raise InputError(f"D has {labels.shape[1]} labels, but the model predicts {dist.event_shape[0]}.")
 
-    def _all_scores(self, models: list[Any], folds: Index, X: Any, labels: Array) -> Array:
-        """Scores of all rows (N, L or 1, kinds), each by the model that has not seen it."""
-        if len(models) == 1:
-            return self._scores(models[0], X, labels)
-        scores = np.empty((len(labels), 1 if self.simultaneous else labels.shape[1], self._n_kinds))
-        for k, model in enumerate(models):
-            rows = np.flatnonzero(folds == k)
-            scores[rows] = self._scores(model, take_rows(X, rows), labels[rows])
-        return scores
-
     def _whole_share(self, X: Any) -> Array:
         """Share of the calibration rows' intervals that are the whole of [0, 1], by level (A,).
 
-        Of :data:`LOOK_AT` rows at most, with ``cv`` by the first fold's model; 0 at a level without a finite threshold,
+        Of :data:`LOOK_AT` rows at most; 0 at a level without a finite threshold,
         about which ``check_sizes`` warns.
         """
         rows = np.unique(np.linspace(0, count_rows(X) - 1, LOOK_AT).astype(np.intp))
         shares, factors = [], self._factors(take_rows(X, rows))
-        for part, dist in dist_blocks(self.models_[0], take_rows(X, rows)):
+        for part, dist in dist_blocks(self.model, take_rows(X, rows)):
             ends = self._bound(dist, factors, part).interval(self.thresholds_.T[None])
             shares.append(whole_range(ends).mean(axis=(0, 1)))
         return np.where(np.isfinite(self.thresholds_).all(axis=1), np.mean(shares, axis=0), 0.0)
@@ -304,12 +261,11 @@ class ConformalIntervals(Conformalized):
             f'since {why} method="{self.method}" sees no difference; another method, or zeros="model" at the fit, may '
             "help.",
             CalibrationWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
-    def _set(self, calibration: Calibration, models: list[Any], folds: Index, n_labels: int) -> None:
-        self._calibration, self._folds = calibration, folds
-        self.models_ = models
+    def _set(self, calibration: Calibration, n_labels: int) -> None:
+        self._calibration = calibration
         self.n_labels_, self.n_calibration_ = n_labels, calibration.n
         self.thresholds_ = np.moveaxis(calibration.pooled_thresholds(self._levels), -1, 0)
 
@@ -317,10 +273,10 @@ class ConformalIntervals(Conformalized):
     def _n_kinds(self) -> int:
         return len(self._levels) if self._score.per_level else 1
 
-    def _scores(self, model: Any, X: Any, labels: Array) -> Array:
+    def _scores(self, X: Any, labels: Array) -> Array:
         """Conformity scores (n, L or 1, kinds)."""
         parts, factors = [], self._factors(X)
-        for rows, dist in dist_blocks(model, X):
+        for rows, dist in dist_blocks(self.model, X):
             self._check_labels(dist, labels)
             score = self._bound(dist, factors, rows)
             scores = np.stack([score.score(labels[rows], a) for a in range(self._n_kinds)], axis=2)
@@ -329,41 +285,33 @@ class ConformalIntervals(Conformalized):
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
-    def predict_interval(self, X: Any, groups: Any = None, sample_weight: Weights = None) -> Intervals:
+    def predict_interval(self, X: Any, groups: Any = None) -> Intervals:
         """Lower and upper ends of each label's share.
 
         Args:
             X: New rows.
             groups: Their groups (N,), if calibration used groups.
-            sample_weight: Their likelihood ratios (N,), if calibration used an array of them.
 
         Returns:
             Ends inside [0, 1], (N, L, 2); (N, L, 2, n_levels) when there are several levels.
 
         Raises:
             NotFittedError: ``conformalize`` was not called.
-            InputError: Groups or weights that do not fit the calibration.
+            InputError: Groups that do not fit the calibration.
         """
-        X, names, weights = self._new_rows(X, groups, sample_weight)
+        X, names = self._new_rows(X, groups)
         calibration, n_rows = self._ready(), count_rows(X)
         out = np.empty((n_rows, self.n_labels_, 2, len(self._levels)))
         if self._basis is None:
-            thresholds = calibration.thresholds(self._levels, n_rows, names, weights)
+            thresholds = calibration.thresholds(self._levels, n_rows, names)
         else:
             thresholds = self._conditional_thresholds(X, n_rows)
-        self._warn_unbounded(thresholds, names, weights)
-        if self.cv is None:
-            factors = self._factors(X)
-            for rows, dist in dist_blocks(self.model, X):
-                q = thresholds if len(thresholds) == 1 else thresholds[rows]
-                out[rows] = self._bound(dist, factors, rows).interval(q)
-        else:
-            ends = CrossEnds(calibration, self._folds, len(self.models_), self._levels)
-            for blocks in zip(*(dist_blocks(model, X) for model in self.models_)):
-                rows = blocks[0][0]
-                scores = [self._score.bound_to(dist, self._levels) for _, dist in blocks]
-                out[rows] = stack_ends(*ends.of(scores, rows.stop - rows.start, None if names is None else names[rows]))
-        labels = getattr(self.models_[0], "label_names_", None)
+        self._warn_unbounded(thresholds, names)
+        factors = self._factors(X)
+        for rows, dist in dist_blocks(self.model, X):
+            q = thresholds if len(thresholds) == 1 else thresholds[rows]
+            out[rows] = self._bound(dist, factors, rows).interval(q)
+        labels = getattr(self.model, "label_names_", None)
         return Intervals.of(out[..., 0] if self._single else out, labels, X, self._levels)
 
     def _conditional_thresholds(self, X: Any, n_rows: int) -> Array:
@@ -380,22 +328,16 @@ class ConformalIntervals(Conformalized):
             )
         return thresholds
 
-    def _warn_unbounded(self, thresholds: Array, names: Any, weights: Array | None) -> None:
-        """Rows that only now turn out to have no threshold: unseen groups, or a weight that outweighs the others."""
-        if names is None and weights is None:
+    def _warn_unbounded(self, thresholds: Array, names: Any) -> None:
+        """One warning about rows of groups that were not calibrated."""
+        if names is None:
             return
-        rows = np.flatnonzero(np.isinf(thresholds).any(axis=(1, 2)))
-        if names is not None and weights is None and self._calibration is not None:
-            seen = self._calibration.group_sizes()
-            rows = np.array([row for row in rows if names[row] not in seen], dtype=np.intp)
-        if len(rows):
-            reason = (
-                "their weights outweigh the calibration rows"
-                if weights is not None
-                else "their group was not calibrated"
-            )
+        seen = self._ready().group_sizes()
+        rows = [row for row in np.flatnonzero(np.isinf(thresholds).any(axis=(1, 2))) if names[row] not in seen]
+        if rows:
             warnings.warn(
-                f"{len(rows)} of {len(thresholds)} rows get the interval [0, 1]: {reason} (first: row {rows[0]}).",
+                f"{len(rows)} of {len(thresholds)} rows get the interval [0, 1]: their group was not calibrated "
+                f"(first: row {rows[0]}).",
                 CalibrationWarning,
                 stacklevel=3,
             )
@@ -419,7 +361,6 @@ class ConformalIntervals(Conformalized):
             "confidence_level": self._levels[0] if self._single else self._levels,
             "simultaneous": self.simultaneous,
             "n_labels": self.n_labels_,
-            "folds": None if self.cv is None else self._folds.tolist(),
             "conditional": self._conditional_state(),
             "choice": None if self.choice_ is None else asdict(self.choice_),
             "outlyingness": asdict(self._outlyingness) if self._score.widens and self._outlyingness else None,
@@ -439,7 +380,7 @@ class ConformalIntervals(Conformalized):
         """Restore a calibration that :meth:`to_dict` wrote.
 
         Args:
-            model: The model it was made with; with ``cv``, the list of fold models (``models_``).
+            model: The model it was made with.
             state: The dictionary.
             method: The score, if its settings differ from the defaults; by default the one of that name.
             conditional_on: The basis, if it is a class of yours: it cannot be stored.
@@ -454,16 +395,10 @@ class ConformalIntervals(Conformalized):
             if isinstance(state, dict) and state.get("kind") == other.kind:
                 return other.from_dict(model, state, method)
         check_state(state, cls.kind)
-        models, folds = stored_folds(model, state)
-        made = cls(
-            models[0],
-            state["confidence_level"],
-            state["method"] if method is None else method,
-            state["simultaneous"],
-            cv=None if state["folds"] is None else len(models),
-        )
+        score = state["method"] if method is None else method
+        made = cls(model, state["confidence_level"], score, state["simultaneous"])
         calibration = Calibration.from_dict(state["calibration"])
-        made._set(calibration, models, folds, int(state["n_labels"]))
+        made._set(calibration, int(state["n_labels"]))
         if state.get("conditional"):
             stored = state["conditional"]
             if stored["basis"] is None and conditional_on is None:
@@ -483,146 +418,3 @@ class ConformalIntervals(Conformalized):
             f"ConformalIntervals({type(self.model).__name__}, confidence_level={self.confidence_level}, "
             f"method={self.method!r}, simultaneous={self.simultaneous}; {self._described()})"
         )
-
-
-def fold_models(model: Any, X: Any, D: Array, cv: Any) -> tuple[list[Any], Index]:
-    """Models fitted without each fold, and the fold of each row; without ``cv`` the fitted model itself.
-
-    How they are fitted is the model's affair: see :func:`snefy_ldl.snefy.fit_folds`.
-
-    Args:
-        model: An unfitted scikit-learn estimator with ``fit`` and ``predict_dist``, which stays unfitted; a fitted one
-            where ``cv`` is None.
-        X: Features of N rows.
-        D: Label distributions (N, L).
-        cv: Number of folds, or a splitter whose test folds hold every row once.
-
-    Returns:
-        The fitted models, and for each row the number of the model that did not see it (N,).
-
-    Raises:
-        InputError: A row in two test folds, or in none; without ``cv``, rows that trained the model.
-    """
-    if cv is None:
-        check_unseen(model, X, D)
-        return [model], np.zeros(len(D), dtype=np.intp)
-    folds = np.full(len(D), -1, dtype=np.intp)
-    training = []
-    try:
-        splits = list(check_cv(cv).split(np.zeros(len(D))))
-    except ValueError as error:
-        raise InputError(f"cv={cv!r}: {error}") from None
-    for k, (train, test) in enumerate(splits):
-        if (folds[test] >= 0).any():
-            raise InputError(f"cv puts row {int(test[folds[test] >= 0][0])} into two test folds; CV+ needs one each.")
-        folds[test] = k
-        training.append(train)
-    if (folds < 0).any():
-        raise InputError(f"cv leaves row {int(np.flatnonzero(folds < 0)[0])} out of every test fold.")
-    return fit_folds(model, X, D, training), folds
-
-
-def stored_folds(model: Any, state: dict[str, Any]) -> tuple[list[Any], Index]:
-    """The models of a stored calibration, and the fold of each calibration row.
-
-    Args:
-        model: The model, or the list of fold models.
-        state: What ``to_dict`` wrote.
-
-    Returns:
-        The models, and the folds (n,).
-
-    Raises:
-        InputError: Another number of fold models than the calibration was made with.
-    """
-    if state.get("folds") is None:
-        return [model], np.zeros(state["calibration"]["shape"][0], dtype=np.intp)
-    models, folds = list(model), np.array(state["folds"], dtype=np.intp)
-    if len(models) != folds.max() + 1:
-        raise InputError(f"this calibration was made with {folds.max() + 1} fold models; got {len(models)}.")
-    return models, folds
-
-
-class CrossEnds:
-    """Ends of CV+ intervals: the ``⌊(1-c)(n+1)⌋``-th smallest of the lower ends, and so for upper ones.
-
-    Row i, scored ``S_i`` by the model that did not see it, gives the lower end at which that model's ``below`` falls to
-    ``S_i``. How many of these ends lie at or left of a share y is a count of scores, so each end of the answer is one
-    bisection for all rows.
-
-    For a row of a new group the rows of a group weigh one together, and so does the new group: a share is inside where
-    the rows whose scores are at least its own weigh more than ``K - c (K+1)``.
-
-    Args:
-        calibration: Held-out scores, and weights for rows of new groups.
-        folds: Fold of each calibration row (n,).
-        n_folds: Number of folds.
-        levels: Confidence levels.
-    """
-
-    def __init__(self, calibration: Calibration, folds: Index, n_folds: int, levels: list[float]) -> None:
-        self.calibration, self.folds, self.n_folds, self.levels = calibration, folds, n_folds, levels
-
-    def of(self, scores: list[LabelScore], n_rows: int, names: NDArray[np.str_] | None) -> tuple[Array, Array]:
-        """Lower and upper ends (b, L, levels) of new rows.
-
-        Args:
-            scores: the score bound to each fold model's distributions.
-            n_rows: b.
-            names: groups of the rows (b,), or None.
-
-        Returns:
-            Lower and upper ends, (b, L, levels) each.
-        """
-        shape = n_rows, scores[0].n_labels
-        low, high = (np.empty((*shape, len(self.levels))) for _ in range(2))
-        for a, level in enumerate(self.levels):
-            above = np.zeros((n_rows, 1))
-            served = []
-            for rows, part in self.calibration.assigned(n_rows, names):
-                above[rows] = self._limit(part.n, level)
-                group = None if names is None else names[rows][0]
-                tables = [self._table((self.folds == k) & self._serving(group), a) for k in range(self.n_folds)]
-                served.append((rows, tables))
-            for side, ends in enumerate((low, high)):
-                ends[:, :, a] = self._bisect(scores, served, above, side, a, shape)
-        return low, high
-
-    def _serving(self, group: Any) -> Mask:
-        """The calibration rows of a group, or all of them."""
-        groups = self.calibration.groups
-        return np.ones(len(self.folds), dtype=bool) if groups is None else groups == group
-
-    def _limit(self, n: int, level: float) -> float:
-        """Shares are inside an end while the calibration rows that accept them weigh more than this."""
-        if self.calibration.weights is None:
-            return n + 0.5 - rank(level, n)
-        total = float(self.calibration.weights.sum())
-        return total - level * (total + 1.0) + WEIGHT_ROUNDING  # a new group weighs one
-
-    def _table(self, which: Mask, a: int) -> list[tuple[Array, Array]]:
-        """Sorted scores of some rows, and the weight of each and all larger ones, per column."""
-        scores, weights = self.calibration.scores[which], self.calibration.weights
-        own = np.ones(len(scores)) if weights is None else weights[which]
-        out = []
-        for column in scores[:, :, a % scores.shape[2]].T:
-            order = np.argsort(column)
-            out.append((column[order], np.append(np.cumsum(own[order][::-1])[::-1], 0.0)))
-        return out
-
-    @staticmethod
-    def _bisect(
-        scores: list[LabelScore], served: list[Any], above: Array, side: int, a: int, shape: tuple[int, int]
-    ) -> Array:
-        def accepted(shares: Array) -> Mask:
-            """Whether enough calibration rows accept these shares on this side."""
-            mass = np.zeros(shares.shape)
-            for k, score in enumerate(scores):
-                values = score.above(shares, a) if side else score.below(shares, a)
-                for rows, folds in served:
-                    for r in range(shares.shape[1]):
-                        held_out, weight = folds[k][r % len(folds[k])]
-                        mass[rows, r] += weight[np.searchsorted(held_out, values[rows, r], side="left")]
-            return mass > above
-
-        return bisect_end(accepted, shape, side)

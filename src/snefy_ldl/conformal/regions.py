@@ -18,11 +18,9 @@ from snefy_ldl.conformal.thresholds import (
     FORMAT,
     Calibration,
     Conformalized,
-    Weights,
     check_groups,
     check_model,
     check_state,
-    check_weights,
 )
 from snefy_ldl.datasets.objects import shares_of
 from snefy_ldl.datasets.zeros import ZeroPolicy
@@ -127,32 +125,28 @@ class ConformalRegion(Conformalized):
 
     # -- calibration -------------------------------------------------------------------------------------------------
 
-    def conformalize(self, X: Any, D: Any = None, groups: Any = None, sample_weight: Weights = None) -> ConformalRegion:
+    def conformalize(self, X: Any, D: Any = None, groups: Any = None) -> ConformalRegion:
         """Set the threshold from calibration rows.
 
         Args:
             X: Features of rows the model has not seen.
             D: Their label distributions (N, L).
             groups: Group of each row (N,): the guarantee then holds within every group (Mondrian).
-            sample_weight: For covariate shift, likelihood ratios (N,), or a function of X; see
-                :meth:`ConformalIntervals.conformalize`.
 
         Returns:
             The object itself.
 
         Raises:
-            InputError: Rows, labels, groups or weights that break a rule; rows that trained the model.
+            InputError: Rows, labels or groups that break a rule; rows that trained the model.
         """
         X = as_rows(X)
         labels, names = check_distributions(shares_of(X, D), n_rows=count_rows(X), model=self.model)
         groups = check_groups(groups, len(labels))
-        weights = check_weights(sample_weight, X, len(labels))
         check_unseen(self.model, X, labels)
         scores = self._scores(X, self._lifted(labels, names), stream=0)
-        calibration = Calibration(scores[:, None, None], groups, weights)
+        calibration = Calibration(scores[:, None, None], groups)
         calibration.check_sizes([self.confidence_level])
         self._set(calibration, labels.shape[1])
-        self._weight_function = sample_weight if callable(sample_weight) else None
         return self
 
     def _set(self, calibration: Calibration, n_labels: int) -> None:
@@ -182,11 +176,11 @@ class ConformalRegion(Conformalized):
         """Labels without exact zeros, for a score that cannot take them."""
         return zero_policy(self.model).apply(labels, names=names) if self._score.needs_positive else labels
 
-    def _thresholds(self, X: Any, groups: Any, sample_weight: Weights) -> tuple[Any, Array]:
+    def _thresholds(self, X: Any, groups: Any) -> tuple[Any, Array]:
         """New rows, and the thresholds of their scores (N,)."""
-        X, names, weights = self._new_rows(X, groups, sample_weight)
+        X, names = self._new_rows(X, groups)
         n_rows = count_rows(X)
-        q = self._ready().thresholds([self.confidence_level], n_rows, names, weights)[:, 0, 0]
+        q = self._ready().thresholds([self.confidence_level], n_rows, names)[:, 0, 0]
         return X, np.broadcast_to(q, (n_rows,))
 
     # -- questions ---------------------------------------------------------------------------------------------------
@@ -196,7 +190,6 @@ class ConformalRegion(Conformalized):
         X: Any,
         n: int = 2000,
         groups: Any = None,
-        sample_weight: Weights = None,
         random_state: int = 0,
         return_std_error: bool = False,
     ) -> Any:
@@ -206,7 +199,6 @@ class ConformalRegion(Conformalized):
             X: Rows.
             n: Draws.
             groups: As in calibration.
-            sample_weight: As in calibration.
             random_state: Seed.
             return_std_error: Return ``(share, standard error)``.
 
@@ -215,10 +207,10 @@ class ConformalRegion(Conformalized):
 
         Raises:
             NotFittedError: ``conformalize`` was not called.
-            InputError: Rows, groups, weights or settings that break a rule.
+            InputError: Rows, groups or settings that break a rule.
         """
         n = check_count("n", n, low=2)
-        X, q = self._thresholds(X, groups, sample_weight)
+        X, q = self._thresholds(X, groups)
         seeds = seed_source(random_state, 2)
         share, error = np.empty(len(q)), np.empty(len(q))
         for rows, score in self._blocks(X, 1, per_row=n * self.n_labels_):
@@ -227,23 +219,22 @@ class ConformalRegion(Conformalized):
         share, error = np.where(whole, 1.0, np.minimum(share, 1.0)), np.where(whole, 0.0, error)
         return (share, error) if return_std_error else share
 
-    def contains(self, X: Any, D: Any, groups: Any = None, sample_weight: Weights = None) -> Mask:
+    def contains(self, X: Any, D: Any, groups: Any = None) -> Mask:
         """Whether each label distribution lies in its row's region.
 
         Args:
             X: Features.
             D: Label distributions (N, L).
             groups: As in calibration.
-            sample_weight: As in calibration.
 
         Returns:
             Truth values, (N,).
 
         Raises:
             NotFittedError: ``conformalize`` was not called.
-            InputError: Rows, labels, groups or weights that break a rule.
+            InputError: Rows, labels or groups that break a rule.
         """
-        X, q = self._thresholds(X, groups, sample_weight)
+        X, q = self._thresholds(X, groups)
         return self.score(X, D) <= q
 
     def score(self, X: Any, D: Any) -> Array:

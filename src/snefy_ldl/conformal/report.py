@@ -86,7 +86,6 @@ def coverage_report(
     *,
     confidence_level: float | Sequence[float] = 0.9,
     groups: Any = None,
-    sample_weight: Any = None,
     feature: Any = 0,
     label_names: Sequence[str] | None = None,
 ) -> CoverageReport:
@@ -99,7 +98,6 @@ def coverage_report(
         D: Their label distributions.
         confidence_level: Level(s) for a plain model; conformal objects bring their own.
         groups: Group of each row, for coverage within groups; handed on to a calibration that used groups.
-        sample_weight: Handed on to a calibration that used weights.
         feature: Column of X, or values (N,), that makes the FSC groups; None for no FSC.
         label_names: Names of the labels; by default those of D or of the model.
 
@@ -131,10 +129,10 @@ def coverage_report(
     titles = [str(name) for name in given_names]
     if len(titles) != labels.shape[1]:
         raise InputError(f"label_names has {len(titles)} names for {labels.shape[1]} labels.")
-    levels, ends, joint = _all_ends(model, X, confidence_level, groups, sample_weight)
+    levels, ends, joint = _all_ends(model, X, confidence_level, groups)
     shown, predicted = spaced_rows(len(labels)), None
     if len(shown) >= FEWEST_COMPARED:
-        predicted = predicted_features(take_rows(X, shown), getattr(model, "models_", [model])[0])
+        predicted = predicted_features(take_rows(X, shown), predictor)
     for a, level in enumerate(levels):
         rows = _interval_rows(labels, ends[..., a], level, joint, names, titles)
         rows += conditional_rows(labels, ends[..., a], level, names, values, predicted=predicted)
@@ -164,10 +162,10 @@ def _feature_values(X: Any, feature: Any) -> Array | None:
     return np.asarray(column_values(X, feature), dtype=np.float64)
 
 
-def _all_ends(model: Any, X: Any, levels: Any, groups: Any, weights: Any) -> tuple[list[float], Array, bool]:
+def _all_ends(model: Any, X: Any, levels: Any, groups: Any) -> tuple[list[float], Array, bool]:
     """Levels, ends (N, L, 2, A), and whether they promise joint coverage."""
     if isinstance(model, ConformalIntervals):
-        ends = model.predict_interval(X, groups if model.uses_groups else None, weights)
+        ends = model.predict_interval(X, groups if model.uses_groups else None)
         calibrated, single = check_levels(model.confidence_level)
         return calibrated, ends[..., None] if single else ends, model.simultaneous
     checked, _ = check_levels(levels)

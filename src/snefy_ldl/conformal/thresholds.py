@@ -1,4 +1,4 @@
-"""Finite-sample thresholds from calibration scores: ranks, likelihood-ratio weights and groups.
+"""Finite-sample thresholds from calibration scores: ranks, weights and groups.
 
 With ``n`` calibration scores and confidence level ``c`` the threshold is the ``⌈c (n+1)⌉``-th smallest score. A new
 score from the same distribution lies at or below it with probability at least ``c``, and at most ``c + 1/(n+1)`` if no
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
 from fractions import Fraction
 from typing import Any
 
@@ -21,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import as_float, check_confidence
+from snefy_ldl._internal.validation import check_confidence
 from snefy_ldl.errors import CalibrationWarning, InputError
 
 #: Weighted ranks are compared up to this relative rounding of a cumulative sum.
@@ -73,65 +72,36 @@ def rows_needed(level: float) -> int:
 # -- thresholds --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SortedScores:
-    """Sorted scores of one group, and the cumulative weights in that order.
+def weighted_thresholds(scores: Array, weights: Array | None, levels: list[float]) -> Array:
+    """The smallest score that a new row exceeds with probability ``1 - c`` at most.
 
     Args:
-        scores: Each column in ascending order, (n, C, S).
-        cumulative: Running sums of the weights in that order, (n, C, S); None if all rows weigh the same.
+        scores: (n, C, S), in any order.
+        weights: How much each row counts, (n,), if a new row counts one; None if all count the same.
+        levels: Confidence levels, A of them.
+
+    Returns:
+        (C, A); +inf where nothing smaller is safe.
+
+    Example:
+        >>> weighted_thresholds(np.array([[[2.0]], [[1.0]], [[3.0]]]), None, [0.5, 0.9])
+        array([[ 2., inf]])
     """
-
-    scores: Array  # (n, C, S)
-    cumulative: Array | None  # (n, C, S)
-
-    @property
-    def n(self) -> int:
-        """Calibration rows."""
-        return len(self.scores)
-
-    @classmethod
-    def of(cls, scores: Array, weights: Array | None) -> SortedScores:
-        """Sort scores, and their weights with them.
-
-        Args:
-            scores: (n, C, S).
-            weights: (n,), or None.
-
-        Returns:
-            The sorted scores.
-        """
-        if weights is None:
-            return cls(np.sort(scores, axis=0), None)
-        order = np.argsort(scores, axis=0, kind="stable")
-        return cls(np.take_along_axis(scores, order, axis=0), np.cumsum(weights[order], axis=0))
-
-    def thresholds(self, levels: list[float], weights: Array | None) -> Array:
-        """Thresholds of these scores.
-
-        Args:
-            levels: Confidence levels, A of them.
-            weights: Likelihood ratios of the new rows, (N,), or None.
-
-        Returns:
-            (1, C, A), or (N, C, A) with weights; +inf where nothing smaller is safe.
-        """
-        _, n_columns, n_kinds = self.scores.shape
-        out = np.full((1 if weights is None else len(weights), n_columns, len(levels)), np.inf)
-        for a, level in enumerate(levels):
-            scores = self.scores[:, :, a % n_kinds]
-            if weights is None or self.cumulative is None:
-                if (k := rank(level, self.n)) <= self.n:
-                    out[:, :, a] = scores[k - 1]
-                continue
-            for c in range(n_columns):
-                running = self.cumulative[:, c, a % n_kinds]
-                # the new row's own weight sits at +infinity (Tibshirani et al., 2019)
-                wanted = level * (running[-1] + weights) * (1.0 - WEIGHT_ROUNDING)
-                at = np.searchsorted(running, wanted, side="left")
-                bounded = at < self.n
-                out[bounded, c, a] = scores[at[bounded], c]
-        return out
+    n, n_columns, n_kinds = scores.shape
+    order = np.argsort(scores, axis=0, kind="stable")
+    ordered = np.take_along_axis(scores, order, axis=0)
+    running = None if weights is None else np.cumsum(weights[order], axis=0)
+    out = np.full((n_columns, len(levels)), np.inf)
+    for a, level in enumerate(levels):
+        for c in range(n_columns):
+            if running is None:
+                at = rank(level, n) - 1
+            else:  # the new row's own weight sits at +infinity
+                total = running[:, c, a % n_kinds]
+                at = int(np.searchsorted(total, level * (total[-1] + 1.0) * (1.0 - WEIGHT_ROUNDING)))
+            if at < n:
+                out[c, a] = ordered[at, c, a % n_kinds]
+    return out
 
 
 class Calibration:
@@ -140,7 +110,7 @@ class Calibration:
     Args:
         scores: (n, C, S): one column per label (or one for all), and S = 1 or one kind of score per level.
         groups: Group of each row, for group-conditional (Mondrian) guarantees.
-        weights: Likelihood ratios ``dP_new/dP_calibration`` of the rows, for covariate shift.
+        weights: How much each row counts (n,), if a new row counts one.
 
     Raises:
         InputError: A score that is not a number.
@@ -161,18 +131,6 @@ class Calibration:
             row = int(np.flatnonzero(np.isnan(scores).any(axis=(1, 2)))[0])
             raise InputError(f"the score of calibration row {row} is not a number; check the model's prediction there.")
         self.scores, self.groups, self.weights = scores, groups, weights
-        self._pooled = SortedScores.of(scores, weights)
-        self._parts: dict[str, SortedScores] = {}
-        if groups is not None:
-            for name in np.unique(groups):
-                rows = groups == name
-                self._parts[str(name)] = SortedScores.of(scores[rows], None if weights is None else weights[rows])
-
-    @property
-    def _empty(self) -> SortedScores:
-        """The scores that serve a new group: none."""
-        nothing = self.scores[:0]
-        return SortedScores(nothing, None if self.weights is None else np.zeros(nothing.shape))
 
     @property
     def n(self) -> int:
@@ -181,18 +139,18 @@ class Calibration:
 
     def group_sizes(self) -> dict[str, int]:
         """Calibration rows of each group."""
-        return {name: part.n for name, part in self._parts.items()}
+        return {} if self.groups is None else Counter(self.groups.tolist())
 
     def check_sizes(self, levels: list[float]) -> None:
-        """One warning when the rows are too few for a level. Weighted ranks are judged row by row later."""
-        if self.weights is not None:
-            return
+        """One warning when the rows are too few for a level."""
         highest = max(levels)
         needed = rows_needed(highest)
         if self.groups is None:
-            if self.n < needed:
+            n = self.n if self.weights is None else round(float(self.weights.sum()))
+            if n < needed:
+                what = "row" if self.weights is None else "group"
                 warnings.warn(
-                    f"{self.n} calibration row(s) are too few for a confidence level of {highest:g}, which needs "
+                    f"{n} calibration {what}(s) are too few for a confidence level of {highest:g}, which needs "
                     f"{needed}: the answer there is the whole range.",
                     CalibrationWarning,
                     stacklevel=3,
@@ -209,15 +167,27 @@ class Calibration:
             stacklevel=3,
         )
 
-    def assigned(self, n_rows: int, groups: NDArray[np.str_] | None) -> Iterator[tuple[Any, SortedScores]]:
-        """Rows of each group with the scores that serve them.
+    def pooled_thresholds(self, levels: list[float]) -> Array:
+        """Thresholds of all calibration rows together, whatever their groups.
 
         Args:
+            levels: Confidence levels, A of them.
+
+        Returns:
+            (C, A).
+        """
+        return weighted_thresholds(self.scores, self.weights, levels)
+
+    def thresholds(self, levels: list[float], n_rows: int, groups: NDArray[np.str_] | None = None) -> Array:
+        """Thresholds of new rows, +inf where nothing smaller is safe.
+
+        Args:
+            levels: Confidence levels, A of them.
             n_rows: New rows.
             groups: Their groups (N,), if calibration used groups.
 
-        Yields:
-            Rows (a slice or row numbers), and the sorted scores of the calibration rows that serve them.
+        Returns:
+            (N, C, A), or (1, C, A) when all rows share them.
 
         Raises:
             InputError: Groups given to a calibration without, or missing where there are.
@@ -229,61 +199,11 @@ class Calibration:
                 else "groups were given, but calibration used none; conformalize(X, D, groups=...) first."
             )
         if groups is None:
-            yield slice(0, n_rows), self._pooled
-            return
-        for name in np.unique(groups):
-            yield np.flatnonzero(groups == name), self._parts.get(str(name), self._empty)
-
-    def pooled_thresholds(self, levels: list[float]) -> Array:
-        """Thresholds of all calibration rows together, groups and new rows' weights aside.
-
-        Args:
-            levels: Confidence levels, A of them.
-
-        Returns:
-            (C, A).
-        """
-        return self._pooled.thresholds(levels, None)[0]
-
-    def thresholds(
-        self,
-        levels: list[float],
-        n_rows: int,
-        groups: NDArray[np.str_] | None = None,
-        weights: Array | None = None,
-    ) -> Array:
-        """Thresholds of new rows, +inf where nothing smaller is safe.
-
-        Args:
-            levels: Confidence levels, A of them.
-            n_rows: New rows.
-            groups: Their groups (N,), if calibration used groups.
-            weights: Their likelihood ratios (N,), if calibration used weights.
-
-        Returns:
-            (N, C, A), or (1, C, A) when all rows share them.
-
-        Raises:
-            InputError: Groups or weights given to a calibration without, or missing where there are.
-        """
-        self.check_weights(weights)
-        if groups is None and self.groups is None and weights is None:
-            return self._pooled.thresholds(levels, None)
+            return self.pooled_thresholds(levels)[None]
         out = np.full((n_rows, self.scores.shape[1], len(levels)), np.inf)
-        for rows, part in self.assigned(n_rows, groups):
-            if part.n:
-                out[rows] = part.thresholds(levels, None if weights is None else weights[rows])
+        for name in np.unique(groups):
+            out[groups == name] = weighted_thresholds(self.scores[self.groups == name], None, levels)
         return out
-
-    def check_weights(self, weights: Array | None) -> None:
-        """Raise where new rows have weights and the calibration rows do not, or the other way round."""
-        if (weights is None) != (self.weights is None):
-            raise InputError(
-                "calibration used weights: give sample_weight for the new rows, too (their likelihood ratios, on the "
-                "same scale), or pass a function of X as sample_weight to conformalize."
-                if weights is None
-                else "sample_weight was given, but calibration used none; conformalize(X, D, sample_weight=...) first."
-            )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists for JSON; an infinite score is null."""
@@ -310,8 +230,6 @@ class Calibration:
         weights = None if state["weights"] is None else np.array(state["weights"], dtype=np.float64)
         return cls(scores.reshape(state["shape"]), groups, weights)
 
-
-Weights = Any  # an array (N,), a function X -> (N,), or None
 
 #: What a stored calibration holds.
 STORED = {"shape", "scores", "groups", "weights"}
@@ -357,6 +275,9 @@ def check_state(state: Any, kind: str) -> None:
     """
     if not isinstance(state, dict) or state.get("kind") != kind or not set(state.get("calibration", ())) >= STORED:
         raise InputError(f"this is not a calibration of conformal {kind}; to_dict() of one writes it.")
+    weighted = kind != "new group intervals" and state["calibration"]["weights"] is not None
+    if state.get("folds") is not None or weighted:
+        raise InputError("this calibration was made with cv= or sample_weight=, which are gone; conformalize again.")
     if state.get("format") != FORMAT:
         raise InputError(f"this calibration has format {state.get('format')!r}; this version reads {FORMAT}.")
 
@@ -414,36 +335,6 @@ def check_groups(groups: Any, n_rows: int) -> NDArray[np.str_] | None:
     return np.array(names, dtype=np.str_)
 
 
-def check_weights(weights: Weights, X: Any, n_rows: int) -> Array | None:
-    """Likelihood ratios as given: their scale matters, because new rows bring theirs.
-
-    Args:
-        weights: An array (N,), a function of X that gives one, or None.
-        X: The rows, for a function.
-        n_rows: N.
-
-    Returns:
-        Weights (N,), or None.
-
-    Raises:
-        InputError: Another shape, a negative or a non-finite weight.
-
-    Example:
-        >>> check_weights([1, 2], None, 2)
-        array([1., 2.])
-    """
-    if weights is None:
-        return None
-    values = as_float(weights(X) if callable(weights) else weights, "sample_weight")
-    if values.shape != (n_rows,):
-        raise InputError(f"sample_weight must hold one number per row: shape ({n_rows},), got {values.shape}.")
-    bad = ~(np.isfinite(values) & (values >= 0.0))
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise InputError(f"sample_weight row {row} is {values[row]:g}; weights must be finite and >= 0.")
-    return values
-
-
 class Conformalized:
     """Base of what is conformalized first and used then.
 
@@ -455,7 +346,6 @@ class Conformalized:
     n_labels_: int
     n_calibration_: int
     _calibration: Calibration | None = None
-    _weight_function: Any = None
 
     @property
     def uses_groups(self) -> bool:
@@ -470,13 +360,11 @@ class Conformalized:
             )
         return self._calibration
 
-    def _new_rows(self, X: Any, groups: Any, sample_weight: Weights) -> tuple[Any, Any, Array | None]:
-        """New rows with their groups and weights, checked."""
+    def _new_rows(self, X: Any, groups: Any) -> tuple[Any, Any]:
+        """New rows with their groups, checked."""
         self._ready()
         X = as_rows(X)
-        n_rows = count_rows(X)
-        weights = check_weights(self._weight_function if sample_weight is None else sample_weight, X, n_rows)
-        return X, check_groups(groups, n_rows), weights
+        return X, check_groups(groups, count_rows(X))
 
     def _described(self) -> str:
         return "not conformalized" if self._calibration is None else f"{self._calibration.n} calibration rows"
