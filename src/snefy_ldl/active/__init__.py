@@ -1,7 +1,7 @@
 """Active learning: which rows of a pool are worth the next labels.
 
-:func:`query` chooses rows of a pool; :func:`will_it_help` estimates beforehand whether choosing rows will pay. Any model
-with ``predict_dist(X)`` serves, and it is never changed.
+:func:`query` chooses rows of a pool; :func:`will_it_help` estimates beforehand whether choosing rows will pay. Any
+model with ``predict_dist(X)`` serves, and it is never changed.
 
 ==========  ==========================================================================================================
 auto        ``lcmd`` if the model has trees or several members, else ``random``
