@@ -45,7 +45,7 @@ class Candidate:
         width: Mean width of its intervals.
         interval_score: Mean interval (Winkler) score; smaller is better.
         worst_slab: Coverage in the worst slab of the predicted means and standard deviations, mean over labels.
-        rim: Coverage among the most outlying fifth of the rows; None where no outlyingness is known.
+        rim: Coverage among the most outlying fifth of the rows; None if no outlyingness is known.
     """
 
     method: str
