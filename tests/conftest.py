@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.special
 import torch
@@ -21,6 +22,8 @@ from snefy_ldl import SnefySimplex
 
 settings.register_profile("snefy", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("snefy")
+if int(pd.__version__.split(".")[0]) < 3:
+    pd.set_option("mode.copy_on_write", True)  # as in pandas 3: what a frame gives as an array may be read-only
 
 
 @pytest.fixture(autouse=True)

@@ -109,7 +109,8 @@ def _as_floats(column: Any) -> Array:
         numbers = pandas.to_numeric(column, errors="coerce")
         if numbers.dtype.kind == "c":
             raise InputError(f"column {column.name!r} holds complex numbers. Complex data not supported.")
-        floats: Array = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
+        # a copy: callers write into it, and arrays of pandas 3 are read-only
+        floats: Array = numbers.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     except OverflowError:
         raise InputError(
             f"column {column.name!r} holds a whole number that is too large; X contains infinity."

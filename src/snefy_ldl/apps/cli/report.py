@@ -32,7 +32,7 @@ def report(
     form: opt.Form = "auto",
     vote_file: Path | None = None,
 ) -> None:
-    """Write a page about a model: how good it is, what matters, and where it fails.
+    """Write a page about a model: accuracy, important columns, failures.
 
     Args:
         out: Folder to write index.html into, by default report.
