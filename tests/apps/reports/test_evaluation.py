@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from integration_models import fitted
 from snefy_ldl import SnefyLDL, metrics
@@ -42,19 +42,11 @@ def test_figures_are_those_of_the_measures(city, model):
     assert report["interval"]["width"]["value"] == metrics.interval_width(ends)
 
 
-class Rows(IterableDataset):
-    def __init__(self, X, D):
-        self.X, self.D = X, D
-
-    def __iter__(self):
-        return iter(zip(self.X, self.D))
-
-
 def test_data_sets_and_loaders_of_pairs_bring_their_labels(city, model):
     X, D = torch.as_tensor(city.X[100:]).float(), torch.as_tensor(city.D[100:])
     expected = evaluate(model, X, D.numpy())
     pairs = TensorDataset(X, D)
-    for source in (pairs, DataLoader(pairs, batch_size=7), Rows(X, D), DataLoader(Rows(X, D), batch_size=7)):
+    for source in (pairs, DataLoader(pairs, batch_size=7)):
         report = evaluate(model, source)
         assert report["rows"] == expected["rows"]
         for name, entry in expected["metrics"].items():

@@ -183,27 +183,6 @@ def test_every_route_refuses_without_the_token(folder: Path) -> None:
         assert client.get("/healthz", auth=("anybody", "söcret")).status_code == 200
 
 
-def test_a_changed_folder_is_read_again_and_a_damaged_one_is_not(
-    tmp_path: Path, small: SnefyLDL, city: tuple[pd.DataFrame, pd.DataFrame], caplog: pytest.LogCaptureFixture
-) -> None:
-    place = small.save(tmp_path / "model")
-    store = create_app([place]).state.store
-    first = store.get()
-    assert store.refresh() == []
-    weights = next(place.glob("weights-*"))
-    whole, config = weights.read_bytes(), (place / "model.json").read_text(encoding="utf-8")
-    weights.write_bytes(whole[: len(whole) // 2])
-    (place / "model.json").write_text(config + " ", encoding="utf-8")
-    assert store.refresh() == []
-    assert store.get() is first
-    other = SnefyLDL(n_neurons=8, epochs=1, guides=None, random_state=1).fit(*city)
-    other.save(place)
-    assert store.refresh() == ["model"]
-    assert store.get().version != first.version
-    np.testing.assert_allclose(store.get().model.predict(city[0]), other.predict(city[0]))
-    assert "stays at version" in caplog.text
-
-
 def test_two_models_answer_by_name(tmp_path: Path, folder: Path, small: SnefyLDL, rows: Any) -> None:
     place = small.save(tmp_path / "second")
     with TestClient(create_app([folder, place])) as client:

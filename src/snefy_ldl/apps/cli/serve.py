@@ -28,7 +28,7 @@ def serve(
 ) -> None:
     """Answer questions about a model over HTTP; with --data, show its page at /.
 
-    A model folder that changes is loaded again. Stop the server with Ctrl-C
+    A changed model folder needs a restart. Stop the server with Ctrl-C
     or SIGTERM: requests it has accepted are finished.
 
     Args:

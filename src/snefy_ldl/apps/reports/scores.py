@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from math import isfinite
 from typing import Any
 
@@ -14,9 +13,8 @@ from snefy_ldl._internal.dists import PredictedRows, dist_blocks
 from snefy_ldl._internal.rows import as_rows
 from snefy_ldl._internal.seen import MOST_SEEN, count_seen
 from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions, check_same_index
-from snefy_ldl.datasets.cells import is_frame
 from snefy_ldl.datasets.grouping import in_groups, split_rows
-from snefy_ldl.datasets.streams import make_stream
+from snefy_ldl.datasets.objects import split_labels
 from snefy_ldl.errors import CalibrationWarning, InputError, LabelWarning, TableNote
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.prediction import DistributionPredictor
@@ -33,8 +31,7 @@ def evaluate(
     Args:
         model: with a density, such as :class:`snefy_ldl.SnefyLDL` or a pipeline that ends in one.
         X: features (N, d), or anything else that the model predicts for: tables, images, texts, graphs. A torch
-            ``Dataset`` or ``DataLoader`` of pairs (x, shares) or (x, counts) needs no further labels, and is read a
-            part at a time.
+            ``Dataset`` or ``DataLoader`` of pairs (x, shares) or (x, counts) needs no further labels.
         D: label distributions (N, L).
         counts: votes (N, L) instead.
         level: of the intervals whose coverage and width are measured.
@@ -67,25 +64,21 @@ def evaluate(
         raise InputError("evaluate takes label distributions or counts, not both.")
     for what, labels in (("D", D), ("counts", counts)):
         check_same_index(X, labels, ("X", what))
+    X, D, counts = split_labels(X, D, counts)
+    if D is None and counts is None:
+        raise InputError("evaluate needs labels: pass D or counts, or a data set of pairs (x, labels).")
     X = in_groups(X, groups)
-    parts, seen, kind = [], 0, ""
-    for features, shares, votes in [(X, D, counts)] if D is not None or counts is not None else _labelled_chunks(X):
-        rows = as_rows(features)
-        if isinstance(model, DistributionPredictor):
-            features = PredictedRows.of(model, features)
-        if not kind:
-            first = None if votes is not None else next(dist_blocks(model, features))[1]
-            kind = density_kind(first, votes is not None)
-        density = model.log_prob(features, shares) if votes is None else model.log_prob(features, counts=votes)
-        with warnings.catch_warnings():
-            for note in (TableNote, LabelWarning):
-                warnings.simplefilter("ignore", note)  # log_prob has warned already
-            check, labels = (check_distributions, shares) if votes is None else (check_counts, votes)
-            observed = check(labels, model=model)[0]
-            observed = observed / observed.sum(1, keepdims=True)
-            parts.append((observed, model.predict(features), model.predict_interval(features, level), density))
-        seen += count_seen(model, split_rows(rows)[0], observed)
-    observed, predicted, ends, densities = (np.concatenate([np.asarray(one) for one in part]) for part in zip(*parts))
+    features = PredictedRows.of(model, X) if isinstance(model, DistributionPredictor) else X
+    kind = density_kind(None if counts is not None else next(dist_blocks(model, features))[1], counts is not None)
+    densities = model.log_prob(features, D) if counts is None else model.log_prob(features, counts=counts)
+    with warnings.catch_warnings():
+        for note in (TableNote, LabelWarning):
+            warnings.simplefilter("ignore", note)  # log_prob has warned already
+        check, labels = (check_distributions, D) if counts is None else (check_counts, counts)
+        observed = check(labels, model=model)[0]
+        observed = observed / observed.sum(1, keepdims=True)
+        predicted, ends = np.asarray(model.predict(features)), np.asarray(model.predict_interval(features, level))
+    seen = count_seen(model, split_rows(as_rows(X))[0], observed)
     if seen > MOST_SEEN * len(observed):
         warnings.warn(
             f"{seen:,} of the {len(observed):,} rows trained this model, which looks better on them than on new rows; "
@@ -101,7 +94,7 @@ def evaluate(
             for name, better in BETTER.items()
         },
         "log_likelihood": {
-            **figure(mean_over_rows(densities, True), "higher"),
+            **figure(mean_over_rows(np.asarray(densities), True), "higher"),
             "of": f"{kind} of {model.whose}" if hasattr(model, "whose") else kind,
         },
         "interval": {
@@ -110,17 +103,6 @@ def evaluate(
             "width": figure(metrics.interval_width(ends, return_std_error=True), "lower"),
         },
     }
-
-
-def _labelled_chunks(X: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Features, label distributions and votes of a data set of pairs, in chunks; one of the last two is None."""
-    needed = "evaluate needs labels: pass D or counts, or a data set of pairs (x, labels)."
-    if is_frame(X):
-        raise InputError(needed)
-    for chunk in make_stream(X).chunks():
-        if chunk.labels is None:
-            raise InputError(needed)
-        yield (chunk.X, *chunk.split(None))
 
 
 def density_kind(dist: Any, votes: bool = False) -> str:

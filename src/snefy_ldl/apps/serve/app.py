@@ -10,8 +10,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,8 @@ from snefy_ldl.errors import InputError, SnefyError
 
 __all__ = ["create_app"]
 
-#: How long an idle connection is kept, and how often folders are looked at, in seconds.
-KEEP_ALIVE_SECONDS, RELOAD_SECONDS = 30, 2.0
+#: How long an idle connection is kept, in seconds.
+KEEP_ALIVE_SECONDS = 30
 #: Headers of every reply, and the security policy of the page: its own script and style, nothing from other hosts.
 HEADERS = {
     "x-content-type-options": "nosniff",
@@ -83,23 +82,10 @@ def create_app(
     """
     store, limits = ModelStore([Path(folder) for folder in folders]), limits or Limits()
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        stopped = threading.Event()
-
-        def watch() -> None:
-            while not stopped.wait(RELOAD_SECONDS):
-                store.refresh()
-
-        threading.Thread(target=watch, name="watch", daemon=True).start()
-        yield
-        stopped.set()
-
     app = FastAPI(
         title="SNEFY-LDL",
         version=__version__,
         description="Conditional densities over label distributions: means, intervals, groups, votes.",
-        lifespan=lifespan,
         docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
     )
@@ -177,18 +163,18 @@ def _is_right(given: str, token: str) -> bool:
 
 
 def _add_pages(app: FastAPI, store: ModelStore, data: Path | None) -> None:
-    pages: dict[str, tuple[str, str]] = {}
+    pages: dict[str, str] = {}
     lock = threading.Lock()
 
     def make(served: ServedModel) -> str:
-        """The explorer page of a model's current version, made once."""
+        """The explorer page of a model, made once."""
         if data is None:
             raise InputError("start the service with rows for it (--data).")
         with lock:
-            if pages.get(served.name, ("", ""))[0] != served.version:
+            if served.name not in pages:
                 rows = PageRows.read(served.model, data)
-                pages[served.name] = served.version, make_page(served.model, rows, served.name, served.calibrated)
-            return pages[served.name][1]
+                pages[served.name] = make_page(served.model, rows, served.name, served.calibrated)
+            return pages[served.name]
 
     @app.get("/v1/models", response_model=None)
     async def models() -> Response:
