@@ -141,7 +141,7 @@ def measure(case, seed):
         row = {"log_prob": float(dist.log_prob(D_test).mean()), "fit_seconds": seconds}
         free = [r for r in range(D.shape[1]) if np.isnan(limits[r])]
         wanted = np.log(D_test) if expected is None else expected
-        gap = (dist.log_ratio_mean().numpy() - wanted)[:, free]
+        gap = (dist.rows.log_ratio_mean().numpy() - wanted)[:, free]
         gap = gap - gap[:, -1:]
         row["bias"] = gap[:, :-1].mean(0).tolist()
         hidden = D_test < limits

@@ -19,16 +19,14 @@ interval of the paired difference (Student's t over splits; the splits overlap, 
 test). The best peer is the one with the lowest mean on the test rows, chosen after the fact, which flatters it.
 SnefyLDL has three members (five below 500 rows), LogRatioLDL five; every peer is one model, the best of the settings
 it tried. `before` is the default of the build before these two distributions: a square with a centre, zeros and moving
-guides, or log-ratios, chosen by held-out likelihood where that was measured. Peers have five splits, this library's
-rows four, and two on the large tables (each cell pairs the splits that both have); tables without peers are new here.
+guides, or log-ratios, chosen by held-out likelihood where that was measured. There are five splits, and two of Movie, IMDb and KonIQ10k for this library (each cell pairs the splits that both have).
 
 NLL: nats, mean over test rows, with respect to Lebesgue measure on the first L-1 shares; densities of isometric
 log-ratios carry their exact Jacobian. KL: KL(true ‖ mean); the mean is exact for SnefyLDL, the Dirichlets and the point
-learners, that of 4,096 quasi-random draws for LogRatioLDL and of 512 draws for the others. Cover, width: of central
+learners, that of quasi-random draws for LogRatioLDL and of 512 draws for the others. Cover, width: of central
 90 % intervals of each share (500 test rows), for peers the quantiles of 512 draws. Seconds: one fit on one thread
 next to others, the search for sizes and rates included; `AutoLDL` is the choice between the fits of the other two rows,
-and its seconds are theirs together. Seconds of this library are from a shared machine of two cores, those of the peers
-and of `before` from one of sixteen: do not compare them here (see waits.md).
+and its seconds are theirs together. The machine has sixteen cores, on which up to sixteen fits ran next to each other.
 
 Peers with networks: three sizes, two rates and two weight decays raced for 8 epochs on the validation rows (15 % of
 the training rows); the best of each rate goes on to at most 100 epochs with early stopping on the same rows. Features
