@@ -19,7 +19,8 @@ interval of the paired difference (Student's t over splits; the splits overlap, 
 test). The best peer is the one with the lowest mean on the test rows, chosen after the fact, which flatters it.
 SnefyLDL has three members (five below 500 rows), LogRatioLDL five; every peer is one model, the best of the settings
 it tried. `before` is the default of the build before these two distributions: a square with a centre, zeros and moving
-guides, or log-ratios, chosen by held-out likelihood where that was measured. There are five splits, and two of Movie, IMDb and KonIQ10k for this library (each cell pairs the splits that both have).
+guides, or log-ratios, chosen by held-out likelihood where that was measured. There are five splits, and two of Movie,
+IMDb and KonIQ10k for this library (each cell pairs the splits that both have).
 
 NLL: nats, mean over test rows, with respect to Lebesgue measure on the first L-1 shares; densities of isometric
 log-ratios carry their exact Jacobian. KL: KL(true ‖ mean); the mean is exact for SnefyLDL, the Dirichlets and the point
