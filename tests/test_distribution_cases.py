@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -31,16 +29,3 @@ def test_the_graph(kind: str) -> None:
     from snefy_ldl.apps.integrations.graph import ModelGraph
 
     check_graph([part.numpy() for part in ModelGraph(model_of(kind))(torch.as_tensor(table()[kind]["X"]))], kind)
-
-
-@pytest.mark.slow
-def test_onnxruntime(tmp_path: Path) -> None:
-    """The model that needs most operations; tests/apps/integrations/test_onnx.py exports a plain one."""
-    for package in ("onnx", "onnxscript"):
-        pytest.importorskip(package, reason="ONNX files need the extra onnx")
-    from snefy_ldl.apps.integrations.onnx import export_onnx
-
-    runtime = pytest.importorskip("onnxruntime", reason="reading ONNX files needs onnxruntime")
-    kind = "members"
-    session = runtime.InferenceSession(export_onnx(model_of(kind), tmp_path / "model.onnx"))
-    check_graph(session.run(None, {"features": table()[kind]["X"]}), kind)

@@ -21,10 +21,14 @@ from typer.main import get_command
 
 from commands import succeed
 from snefy_ldl import auto
+from snefy_ldl._internal.seen import MOST_SEEN
 from snefy_ldl.apps import cli
 from snefy_ldl.conformal import choice
+from snefy_ldl.conformal.thresholds import rows_needed
 from snefy_ldl.datasets import zeros
 from snefy_ldl.distributions import logratio
+from snefy_ldl.learners.losses import RANKING_WEIGHTS
+from snefy_ldl.metrics.points import HIGHER_IS_BETTER
 from snefy_ldl.training.policy import POLICY
 
 ROOT = Path(__file__).parent.parent
@@ -69,6 +73,10 @@ STATEMENTS = [
     ("math", f"{logratio.DRAWS:,} points: {WORDS[logratio.NETS]} scrambled Sobol nets of {logratio.NET_POINTS} points"),
     ("conformal", f"Below {choice.SHARE_ASIDE * choice.FEWEST_COMPARED} calibration rows it takes `beta`"),
     ("conformal", f"on a third of the calibration rows ({choice.MOST_ASIDE} at most)"),
+    ("conformal", f"({rows_needed(0.9)} for 0.9, {rows_needed(0.95)} for 0.95)"),
+    ("conformal", f"from {dict([(0.1, 'a tenth')])[MOST_SEEN]} of the rows on an error"),
+    ("compare", f"{WORDS[len(HIGHER_IS_BETTER)].title()} by default"),
+    ("learners", f"`alpha` from {RANKING_WEIGHTS[0]:.0e} to {RANKING_WEIGHTS[-1]:.0e}".replace("e-0", "e-")),
 ]
 #: Programs that a page may call in addition to ours.
 PLAIN = {"head", "cat", "ls"}

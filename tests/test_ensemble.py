@@ -132,11 +132,6 @@ def test_names_go_in_and_come_out(city):
     assert bag.weights(X[:4]).shape == (4, 3)
     with pytest.raises(InputError, match="feature names"):
         bag.predict(X[X.columns[::-1]])
-    density = DirichletLDL().fit(X, D)
-    ready = DensityWeightedBagging(SABFGS(), density, n_members=3, n_samples=40, random_state=0).fit(X, D)
-    np.testing.assert_allclose(ready.predict(X).sum(axis=1), 1.0)
-    with pytest.raises(InputError, match="other feature names"):
-        clone(ready).set_params(density=density).fit(X.rename(columns={"f0": "g0"}), D)
 
 
 def test_files(bag, city, tmp_path):

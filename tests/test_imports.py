@@ -115,15 +115,6 @@ def test_one_version_everywhere() -> None:
     assert f"\n## {snefy_ldl.__version__}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_votes_names_every_public_thing_and_no_other() -> None:
-    import snefy_ldl.votes as votes
-
-    assert {name for name in dir(votes) if name in votes.__all__} == set(votes.__all__)
-    assert all(getattr(votes, name).__doc__ for name in votes.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'ballots'"):
-        _ = votes.ballots
-
-
 SCRIPTS_OUTSIDE = [
     path for name in ("benchmarks", "examples", "reproduction", "tools") for path in sorted((ROOT / name).rglob("*.py"))
 ]

@@ -101,9 +101,3 @@ def test_scikit_learn_takes_models_for_regressors(city, fitted):
     matters = permutation_importance(fitted, city.X[80:], city.D[80:], n_repeats=2, random_state=0)
     assert matters.importances_mean.shape == (5,)
     assert len(cross_val_score(clone(fitted), city.X, city.D, cv=2)) == 2
-    named = SnefyLDL(**SMALL).fit(
-        pd.DataFrame(city.X, columns=city.feature_names), pd.DataFrame(city.D, columns=city.label_names)
-    )
-    frame = pd.DataFrame(city.X[80:], columns=city.feature_names)
-    shown = partial_dependence(named, frame, [city.feature_names[0]], grid_resolution=5, kind="average")
-    assert shown["average"].shape == (3, 5)

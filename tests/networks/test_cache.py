@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Callable
 
 import pytest
@@ -75,14 +73,3 @@ def test_the_family_is_kept_only_without_gradients() -> None:
         parameter.requires_grad_(False)
     net(x).mean[:, 0].sum().backward()  # the backbone still learns, with what was made in inference mode
     assert float(net.head_bias.grad.abs().max()) > 0.0  # type: ignore[union-attr]
-
-
-def test_copies_take_nothing_along() -> None:
-    net = small_net()
-    before = answers(net)
-    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        torch.testing.assert_close(answers(other), before, rtol=0.0, atol=0.0)
-    one = net.select([1])
-    with torch.no_grad():
-        torch.testing.assert_close(one(torch.ones(1, 3)).mean, net(torch.ones(1, 3)).members()[1].mean)
-    assert len(pickle.dumps(net)) == len(pickle.dumps(small_net()))

@@ -81,12 +81,6 @@ def test_candidates_follow_the_size_of_the_data(about, expected):
     assert [spec.name for spec in POLICY.specs(_task(**about))] == expected
 
 
-def test_members_follow_the_size_of_the_data():
-    for about, members in (({"n_rows": 200}, 5), ({}, 3), ({"counts": True}, 3), ({"n_members": 2}, 2)):
-        assert {spec.n_members for spec in POLICY.specs(_task(**about))} == {members}
-    assert {spec.n_members for spec in POLICY.specs(_task(guides=None))} == {1}
-
-
 @pytest.mark.parametrize("n", [30, 33, 101])
 def test_every_row_is_a_validation_row_of_few(n):
     parts = fold_rows(np.arange(n) + 5, 3, 5)

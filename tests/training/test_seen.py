@@ -103,16 +103,6 @@ def test_false_alarms_over_many_discrete_tables():
         assert SeenRows.of(X[:400], D[:400]).count_in(X[400:], D[400:]) <= 20
 
 
-def test_partly_alike_rows_do_not_hide_training_rows():
-    # two thirds of the rows differ from all others: those of the training table are recognised
-    rng = np.random.default_rng(2)
-    X = np.where(rng.random((600, 1)) < 1 / 3, rng.integers(0, 3, size=(600, 1)), rng.normal(size=(600, 1)))
-    D = np.full((600, 2), 0.5)
-    seen = SeenRows.of(X[:300], D[:300])
-    assert seen.count_in(X[:300], D[:300]) == pytest.approx(300, abs=3)
-    assert seen.count_in(X[300:], D[300:]) == 0
-
-
 def test_large_tables_keep_some_fingerprints(monkeypatch):
     monkeypatch.setattr(seen_module, "MOST_ROWS", 500)
     X, D = np.random.default_rng(0).normal(size=(5000, 2)), np.full((5000, 2), 0.5)

@@ -10,11 +10,9 @@ import pytest
 import torch
 
 from snefy_ldl import SnefyLDL
-from snefy_ldl._internal.random import derive_seed
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.training.checkpoint import Checkpoint
-from snefy_ldl.training.policy import Schedule
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "random_state": 0, "guides": None}
 
@@ -22,15 +20,6 @@ SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "
 @pytest.fixture(scope="module")
 def city():
     return make_city_districts(n=200, random_state=1)
-
-
-def test_schedule_warms_up_and_comes_down():
-    recipe = Schedule(epochs=1, batch_size=1, learning_rate=1.0)
-    rates = [recipe.rate(p) for p in np.linspace(0, 0.999, 50)]
-    assert max(rates) == pytest.approx(1.0, abs=0.01)
-    assert rates[0] < 0.1
-    assert rates[-1] < 0.01
-    assert derive_seed(1, 2, 3) != derive_seed(1, 3, 2)
 
 
 def test_the_best_epoch_is_kept(city):

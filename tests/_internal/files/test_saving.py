@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from children import Child
@@ -158,27 +156,3 @@ def test_a_calibration_goes_with_its_weights(tmp_path: Path) -> None:
     assert load_calibration(tmp_path) == state
     write_model(tmp_path, {}, {"w": torch.ones(1)})
     assert load_calibration(tmp_path) is None
-
-
-def test_threads_that_write_arrays_never_mix_them(tmp_path: Path) -> None:
-    errors = []
-
-    def write(number: int) -> None:
-        try:
-            for _ in range(10):
-                write_model(tmp_path / "t", {"number": number}, {"x": np.full(3, number)})
-                description, arrays = read_model(tmp_path / "t")
-                assert set(arrays["x"].tolist()) == {description["number"]}
-        except Exception as error:  # a thread's own errors are printed, not raised
-            errors.append(error)
-
-    threads = [threading.Thread(target=write, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    for file in (tmp_path / "t").iterdir():
-        os.utime(file, (0, 0))
-    write_model(tmp_path / "t", {"number": 9}, {"x": np.full(3, 9)})
-    assert len(list((tmp_path / "t").iterdir())) == 2

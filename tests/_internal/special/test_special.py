@@ -12,30 +12,8 @@ from threadpoolctl import ThreadpoolController
 
 from snefy_ldl._internal.special import (
     GammaSweep,
-    circulant_from_full,
-    full_from_circulant,
-    full_index,
-    pair_index,
-    symmetric,
 )
 from snefy_ldl._internal.threads import one_blas_thread, one_thread
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 6, 7])
-def test_every_order_lists_the_same_pairs(n: int) -> None:
-    table = {}
-    for i in range(n):
-        for j in range(n):
-            table[i, j] = float(10 * min(i, j) + max(i, j))  # a symmetric table
-    full = torch.tensor([table[i, j] for i in range(n) for j in range(n)])
-    triangle = torch.tensor([table[i, j] for i in range(n) for j in range(i, n)])
-    circulant = torch.tensor([table[i, (i + s) % n] for s in range(n // 2 + 1) for i in range(n)])
-    i, j = pair_index(n)
-    assert torch.equal(full[i * n + j], triangle)
-    assert torch.equal(triangle[full_index(n)], full)
-    assert torch.equal(full[circulant_from_full(n)], circulant)
-    assert torch.equal(circulant[full_from_circulant(n)], full)
-    assert torch.equal(symmetric(triangle, n).flatten(), full)
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-9), (torch.float32, 3e-6)])
@@ -53,18 +31,6 @@ def test_a_swept_log_beta_is_scipys(dtype: torch.dtype, error: float) -> None:
     np.testing.assert_allclose(log_beta, expected, rtol=error, atol=20 * error)
     relative = np.abs(slopes[0].flatten().double().numpy() - digamma(a)) / (1.0 + np.abs(digamma(a)))
     assert relative.max() < 20 * error
-
-
-def test_a_sweep_reads_its_inputs_again() -> None:
-    left, right = torch.ones(40, 1, 3000, dtype=torch.float64), torch.ones(40, 2, 3000, dtype=torch.float64)
-    values, slopes = torch.empty(2, 40, 2, 3000, dtype=torch.float64)  # more than one block
-    sweep = GammaSweep(left, right, values, slopes, torch.float64)
-    sweep.run()
-    first = slopes.clone()
-    right.fill_(2.0)
-    sweep.run()
-    assert torch.allclose(first, torch.digamma(torch.tensor(2.0).double()))
-    assert torch.allclose(slopes, torch.digamma(torch.tensor(3.0).double()))
 
 
 def mkl_threads() -> int | None:

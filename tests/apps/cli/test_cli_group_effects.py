@@ -151,12 +151,3 @@ def test_intervals_for_new_groups_are_saved_and_used(folder: Path, tmp_path: Pat
     assert "--new-groups" in run(*words[:-1], "farm").stderr
     test = (*words[:2], folder / "test.csv", *words[3:])
     assert "20 of the calibration groups trained the model" in run(*test).stderr
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("blank_pictures")
-def test_a_report_shows_what_groups_explain_and_splits_by_group(folder: Path) -> None:
-    said = succeed("report", folder / "model", folder / "train.csv", "--folds", 2, "--out", folder / "page")
-    assert "300 rows judged" in said.stderr
-    page = (folder / "page" / "index.html").read_text()
-    assert "each by one of 2 models that have not seen its group" in page

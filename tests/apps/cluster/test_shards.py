@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import distributed
 
 from cluster_cases import FEATURES, LABELS, city_frame
 from snefy_ldl import SnefyLDL
 from snefy_ldl.apps.cluster.training import ParquetRows
-from snefy_ldl.training import stream as stream_module
 from snefy_ldl.training.stream import StreamFit
 
 
@@ -72,27 +69,3 @@ def test_two_workers_hold_one_net_and_learn(tmp_path):
     assert states[0].summary["workers"] == 2
     held = sum(int(mask.sum()) for mask in fits[0].masks)
     assert states[0].summary["rows"] == 2 * (400 - held)
-
-
-def test_a_process_group_averages_tensors_of_two_kinds(monkeypatch):
-    """Through gloo itself, between two threads."""
-    store, local, answers = distributed.HashStore(), threading.local(), {}
-    group = SimpleNamespace(get_world_size=lambda: 2, all_reduce=lambda message: local.gloo.allreduce([message]).wait())
-    monkeypatch.setattr(stream_module, "distributed", group)
-
-    def work(rank):
-        local.gloo = distributed.ProcessGroupGloo(store, rank, 2)
-        workers = stream_module.ProcessGroup()
-        tensors = [torch.full((2, 3), float(rank)), torch.tensor(4.0 * rank, dtype=torch.float64)]
-        workers.average(tensors)
-        answers[rank] = tensors
-
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for first, second in zip(answers[0], answers[1]):
-        torch.testing.assert_close(first, second, rtol=0, atol=0)
-    assert answers[0][0].tolist() == [[0.5] * 3] * 2
-    assert answers[0][1].item() == 2.0

@@ -330,24 +330,6 @@ def test_labels_made_in_the_page_go_back_into_a_fit(tab: Any, city: Table, tmp_p
     assert "2 labelled rows added" in done.output
 
 
-def test_theme_and_many_features(browser: Any, tmp_path: Path, tab: Any) -> None:
-    first = tab.evaluate("document.documentElement.dataset.theme")
-    tab.click("#theme")
-    assert tab.evaluate("document.documentElement.dataset.theme") != first
-    random = np.random.default_rng(1)
-    X = pd.DataFrame(random.normal(size=(60, 30)), columns=[f"x{number}" for number in range(30)])
-    model = SnefyLDL(**SMALL).fit(X, random.dirichlet([2.0, 3.0], size=60))
-    with open_page(browser, tmp_path, model, X, color_scheme="dark") as other:
-        assert other.evaluate("document.documentElement.dataset.theme") == "dark"
-        assert other.locator("#features .feature:visible").count() == 12
-        other.click("#feature-all")
-        assert other.locator("#features .feature:visible").count() == 30
-        other.fill("#feature-filter", "x29")
-        assert other.locator("#features .feature:visible").count() == 1
-        assert "fewer than three" in other.text_content("#ternary-note")
-        assert other.faults == []
-
-
 @pytest.mark.parametrize("kind", ["small", "ratios"])
 def test_everything_has_a_name_and_nothing_is_wider_than_a_phone(
     browser: Any, tmp_path: Path, kind: str, city: Table, request: pytest.FixtureRequest

@@ -7,9 +7,9 @@ from collections import UserDict
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from snefy_ldl._internal.rows import Items, as_rows, count_rows, take_rows
+from snefy_ldl._internal.rows import take_rows
 from snefy_ldl.datasets.objects import Objects, make_batch, open_rows, split_labels
 from snefy_ldl.errors import InputError
 
@@ -33,27 +33,6 @@ class Pairs(Dataset):
 def batch_of(X, rows):
     X = open_rows(X, n_labels=2)
     return X.batch(rows) if isinstance(X, Objects) else take_rows(X, torch.as_tensor(rows))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: IMAGES,
-        lambda: torch.as_tensor(IMAGES),
-        lambda: list(IMAGES),
-        lambda: Pairs(SHARES),
-        lambda: Subset(Pairs(SHARES), range(6)),
-        lambda: DataLoader(Pairs(SHARES), batch_size=4),
-        lambda: TensorDataset(torch.as_tensor(IMAGES), torch.as_tensor(SHARES)),
-        lambda: Items([torch.as_tensor(image) for image in IMAGES]),
-    ],
-    ids=["array", "tensor", "list of arrays", "dataset", "subset", "loader", "tensor dataset", "items"],
-)
-def test_every_container_gives_the_same_batch(make):
-    np.testing.assert_array_equal(batch_of(make(), [4, 1, 1]), IMAGES[[4, 1, 1]])
-    part = take_rows(as_rows(make()), np.array([5, 2, 0]))
-    assert count_rows(part) == 3
-    np.testing.assert_array_equal(batch_of(part, [0, 2]), IMAGES[[5, 0]])
 
 
 def test_parts_of_a_loader_keep_its_collate():
