@@ -129,7 +129,6 @@ def test_a_strategy_of_ones_own_is_found_by_name(pool):
         ({"options": {"n_draws": 1}}, "n_draws"),
         ({"strategy": "lcmd", "options": {"max_rows": 0}}, "max_rows"),
         ({"strategy": "lcmd", "options": {"kernel": "rbf"}}, "kernel="),
-        ({"strategy": "bait", "options": {"noise": 0.0}}, "noise"),
         ({"strategy": "auto", "options": {"diagnosis": "yes"}}, r"what will_it_help\(\.\.\.\) returned"),
         ({"strategy": "lcmd", "options": {}, "X_labeled": np.zeros((2, 3))}, "features"),
         ({"strategy": Entropy(), "options": {"n_draws": 3}}, "has its settings already"),

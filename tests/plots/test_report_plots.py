@@ -38,7 +38,7 @@ def one_dirichlet(*alpha: float) -> SnefySimplex:
 def test_importance_draws_the_first_columns_with_their_intervals() -> None:
     names = [f"column {k}" for k in range(20)]
     entries = [Importance(name, loss, 0.05, "", 0.0) for name, loss in zip(names, np.linspace(2.0, 0.1, 20))]
-    ax = Importances(entries, "nats").plot(most=5)
+    ax = Importances(entries).plot(most=5)
     assert [bar.get_width() for bar in ax.patches] == pytest.approx(np.linspace(2.0, 0.1, 20)[:5])
     ends = ax.collections[0].get_segments()[0][:, 0]
     assert ends == pytest.approx([2.0 - 1.96 * 0.05, 2.0 + 1.96 * 0.05])

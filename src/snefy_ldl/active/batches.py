@@ -19,7 +19,7 @@ from torch import Tensor
 from snefy_ldl._internal.limits import COMPARED_ELEMENTS
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl._internal.validation import check_choice, check_count, check_number
+from snefy_ldl._internal.validation import check_choice, check_count
 from snefy_ldl.active.kernels import KERNELS, has_disagreement, make_kernel
 from snefy_ldl.active.pool import Pool
 from snefy_ldl.active.query import RandomSampling, Strategy, free_rows
@@ -270,8 +270,7 @@ class KernelStrategy(Strategy):
             with pool.naming(start):
                 parts.append(kernel.features(rows))
         Z = np.concatenate(parts)
-        settings = {name: value for name, value in vars(self).items() if name not in ("kernel", "max_rows")}
-        chosen, values = self.select(Z, n, known, random, **settings)
+        chosen, values = self.select(Z, n, known, random)
         utilities = np.full(pool.count(), np.nan)
         utilities[wanted] = values
         return wanted[chosen], utilities
@@ -315,20 +314,15 @@ class BAIT(KernelStrategy, name="bait"):
     Args:
         kernel: see :class:`KernelStrategy`.
         max_rows: see :class:`KernelStrategy`.
-        noise: variance of the noise, as a share of the rows' mean squared norm.
 
     Raises:
-        InputError: ``noise`` is no positive number, or another setting is out of its range.
+        InputError: A setting is out of its range.
 
     Example:
         >>> pool = np.array([[0.0, 0.1], [5.0, 5.0], [0.1, 0.0]], dtype=np.float32)
         >>> BAIT().select(pool, 1, pool[:1], np.random.RandomState(0))[0]  # unlike the labelled one
         array([1])
     """
-
-    def __init__(self, kernel: str = "auto", max_rows: int | None = None, noise: float = 1e-3) -> None:
-        super().__init__(kernel, max_rows)
-        self.noise = check_number("noise", noise, strict=True)
 
     select = staticmethod(bait)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from snefy_ldl import metrics
 from snefy_ldl._internal.dists import dist_blocks, log_probs, to_numpy
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 MOST_PREDICTIONS = 8000
 #: Fewest rows per column, at any cost.
 FEWEST_ROWS = 60
+#: What a column is worth, as pictures say it.
+LOST = "log likelihood lost, in nats per row"
 #: What is observed: label distributions (b, L), and numbers of votes (b, L) where there are some.
 Observed = tuple[Array, Array | None]
 
@@ -64,15 +65,13 @@ class Importances:
 
     Args:
         entries: One per column, the most important first.
-        words: What is lost.
 
     Example:
-        >>> Importances([Importance("depth", 0.4, 0.05, "clay", 0.12)], "nats per row").frame["term"].tolist()
+        >>> Importances([Importance("depth", 0.4, 0.05, "clay", 0.12)]).frame["term"].tolist()
         ['depth']
     """
 
     entries: list[Importance]
-    words: str
 
     @cached_property
     def frame(self) -> Any:
@@ -114,7 +113,7 @@ class Importances:
         ax.errorbar(losses, places, xerr=errors, fmt="none", ecolor=style.INK, elinewidth=1.1, zorder=3)
         ax.axvline(0.0, color=style.FRAME, linewidth=1.0, zorder=1)
         ax.set_yticks(places, [style.shorten_name(entry.column) for entry in shown])
-        style.quiet(ax, grid="x", ylim=(len(shown) - 0.4, -0.6), xlabel=self.words)
+        style.quiet(ax, grid="x", ylim=(len(shown) - 0.4, -0.6), xlabel=LOST)
         ax.tick_params(axis="y", length=0)
         return ax
 
@@ -125,7 +124,6 @@ def permutation_importance(
     D: Any = None,
     *,
     counts: Any = None,
-    by: str = "likelihood",
     random_state: Any = 0,
     groups: Any = None,
 ) -> Importances:
@@ -134,11 +132,10 @@ def permutation_importance(
     A column that another one can stand in for loses little: what is measured is what this model would miss.
 
     Args:
-        model: A fitted model with ``predict_dist``; for measures ``predict`` is enough.
+        model: A fitted model with ``predict_dist``.
         X: Features (N, d), best of rows that the model has not seen: a DataFrame or an array.
         D: Observed label distributions (N, L).
         counts: Numbers of votes (N, L) instead.
-        by: "likelihood", or a measure of :data:`snefy_ldl.metrics.MEASURES` such as "kl_divergence".
         random_state: Seed of the shuffles, and of the choice of rows where there are many.
         groups: Of the rows, as ``fit`` took them; None if they are not known. Rows keep their groups, and standard
             errors are those of whole groups.
@@ -147,18 +144,18 @@ def permutation_importance(
         One entry per column, the most important first: ``.frame``, ``.plot()``.
 
     Raises:
-        InputError: X is no table, labels break a rule, or there is no such measure.
+        InputError: X is no table, labels break a rule, or the model predicts means alone.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=120, random_state=0)
         >>> model = SnefyLDL(epochs=3, random_state=0).fit(city.X, city.D)
-        >>> len(permutation_importance(model, city.X, city.D, by="kl_divergence").frame)
+        >>> len(permutation_importance(model, city.X, city.D).frame)
         5
     """
-    if by != "likelihood" and by not in metrics.MEASURES:
-        raise InputError(f'by={by!r}: use "likelihood", or one of {", ".join(metrics.MEASURES)}.')
+    if not hasattr(model, "predict_dist"):
+        raise InputError(f"{type(model).__name__} predicts means alone; permutation_importance needs predict_dist(X).")
     if (D is None) == (counts is None):
         raise InputError("give either label distributions D, or votes as counts=...")
     for what, table in (("D", D), ("counts", counts)):
@@ -174,9 +171,8 @@ def permutation_importance(
     names = getattr(model, "label_names_", None)
     labels = [str(label) for label in (range(shares.shape[1]) if names is None else names)]
     random = np.random.default_rng(seed_from(random_state))
-    entries = rank_columns([(model, np.arange(n_rows))], X, (shares, votes), labels, random, by)
-    words = "log likelihood lost, in nats per row" if by == "likelihood" else f"loss in {by.replace('_', ' ')}"
-    return Importances(entries, words)
+    entries = rank_columns([(model, np.arange(n_rows))], X, (shares, votes), labels, random)
+    return Importances(entries)
 
 
 def rank_columns(
@@ -185,7 +181,6 @@ def rank_columns(
     observed: Observed,
     labels: Sequence[str],
     random: np.random.Generator,
-    by: str = "likelihood",
     before: tuple[Array, Array] | None = None,
 ) -> list[Importance]:
     """What shuffling each column costs, by models that answer for some of the rows each.
@@ -203,7 +198,7 @@ def rank_columns(
         One entry per column, the most important first.
     """
     features, groups = split_rows(X)
-    names, n_rows, likely = column_names(features), count_rows(features), by == "likelihood"
+    names, n_rows = column_names(features), count_rows(features)
     each = min(n_rows, max(FEWEST_ROWS, MOST_PREDICTIONS // len(names)))  # so few that every column can be shuffled
     chosen = np.zeros(n_rows, dtype=bool)
     chosen[random.choice(n_rows, each, replace=False)] = True
@@ -213,14 +208,14 @@ def rank_columns(
         here = rows[chosen[rows]]
         known: Observed = (observed[0][here], None if observed[1] is None else observed[1][here])
         if before is None:
-            log_prob, mean = _predict(model, take_rows(as_rows(X), here), known, likely)
+            log_prob, mean = _predict(model, take_rows(as_rows(X), here), known)
         else:
             log_prob, mean = before[0][here], before[1][here]
         own = take_rows(as_rows(X), here)
         for column in range(len(names) if len(here) else 0):
             donors = take_rows(as_rows(features), random.choice(rows, len(here)))
-            less_likely, other = _predict(model, _with_column(own, donors, column), known, likely)
-            losses[column].append(log_prob - less_likely if likely else _worse(by, known[0], mean, other))
+            less_likely, other = _predict(model, _with_column(own, donors, column), known)
+            losses[column].append(log_prob - less_likely)
             shifts[column].append(np.abs(other - mean))
     order = np.concatenate([rows[chosen[rows]] for _, rows in parts])
     which = None if groups is None else read_groups(groups, n_rows).first[order]
@@ -242,24 +237,15 @@ def sum_up(name: str, losses: Array, shifts: Array, labels: Sequence[str], group
     return Importance(name, mean, error, labels[label], float(by_label[label]))
 
 
-def _worse(by: str, shares: Array, before: Array, after: Array) -> Array:
-    """By how much a measure gets worse, one number per row."""
-    measure, sign = getattr(metrics, by), 1.0 if metrics.MEASURES[by] else -1.0
-    return sign * (measure(shares, before, per_row=True) - measure(shares, after, per_row=True))
-
-
-def _predict(model: Any, X: Any, observed: Observed, likely: bool) -> tuple[Array, Array]:
+def _predict(model: Any, X: Any, observed: Observed) -> tuple[Array, Array]:
     """Log likelihoods (b,) and means (b, L)."""
-    if not likely and not hasattr(model, "predict_dist"):
-        return np.zeros(len(observed[0])), np.asarray(model.predict(X), dtype=np.float64)
     policy, (shares, counts) = getattr(model, "zero_policy_", None), observed
-    if policy is not None and likely:
+    if policy is not None:
         shares = policy.apply(shares)
     log_prob, mean = [], []
     for block, dist in dist_blocks(model, X):
         known = None if counts is None else counts[block]
-        size = block.stop - block.start
-        log_prob.append(log_probs(dist, shares[block], known) if likely else np.zeros(size))
+        log_prob.append(log_probs(dist, shares[block], known))
         mean.append(to_numpy(dist.mean))
     return np.concatenate(log_prob), np.concatenate(mean)
 

@@ -12,7 +12,6 @@ from scipy.special import expit
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.errors import InputError
 from snefy_ldl.learners.base import close_rows
 from snefy_ldl.learners.linear import PenalisedLearner, RowLinear, RowLoss, kl_rows
 from snefy_ldl.learners.networks import EvidentialLDL
@@ -25,8 +24,8 @@ _SMOOTH = 1e-4
 class LDLDVS(RowLinear):
     """Softmax-linear model that keeps how divided opinions are (LDL-DVS).
 
-    ``mean_i [KL(d_i ‖ p_i) + α mean_g |ψ_g(d_i) - ψ_g(p_i)|] + λ/(2N) ‖θ‖²``. A pair g has two groups of labels, whose
-    shares are a and b, and ``ψ = a σ(k (b - a)) + b σ(k (a - b))`` is a smooth minimum of them: large where both are.
+    ``mean_i [KL(d_i ‖ p_i) + α mean_g |ψ_g(d_i) - ψ_g(p_i)|] + λ/(2N) ‖θ‖²``. A pair g of labels has shares a and b,
+    and ``ψ = a σ(k (b - a)) + b σ(k (a - b))`` is a smooth minimum of them: large where both are.
 
     The loss is the paper's, as python-ldl states it. With more than one pair, python-ldl compares each with the
     divisiveness of all labels together; here each is compared with its own. Ours: a linear model with a penalty, and
@@ -35,8 +34,6 @@ class LDLDVS(RowLinear):
     Args:
         alpha: ``α``, the weight of divisiveness.
         sharpness: ``k``, how close the smooth minimum is to the minimum.
-        poles: two groups of label numbers, for example ``((0, 1), (2, 3))`` for positive and negative emotions; None
-            is every pair of labels.
         l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
         max_iter: Most L-BFGS iterations.
         tol: Largest gradient entry at which the search stops.
@@ -55,42 +52,24 @@ class LDLDVS(RowLinear):
     Example:
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
-        >>> LDLDVS(poles=((0,), (1, 2))).fit(city.X, city.D).predict(city.X[:2]).shape
+        >>> LDLDVS().fit(city.X, city.D).predict(city.X[:2]).shape
         (2, 3)
     """
 
     alpha: float = 0.1
     sharpness: float = 10.0
-    poles: Any = None
 
     def _rows(self, D: Array) -> RowLoss:
-        first, second = (torch.from_numpy(side) for side in self._pairs(D.shape[1]))
+        first, second = torch.triu_indices(D.shape[1], D.shape[1], 1)
         true = torch.from_numpy(D)
-        wanted = divisiveness(true @ first, true @ second, self.sharpness)
+        wanted = divisiveness(true[:, first], true[:, second], self.sharpness)
 
         def rows(log_P: Tensor) -> Tensor:
             P = log_P.exp()
-            gap = divisiveness(P @ first, P @ second, self.sharpness) - wanted
+            gap = divisiveness(P[:, first], P[:, second], self.sharpness) - wanted
             return kl_rows(true, log_P) + self.alpha * (gap.square() + _SMOOTH**2).sqrt().mean(dim=1)
 
         return rows
-
-    def _pairs(self, n_labels: int) -> tuple[Array, Array]:
-        """Membership of labels (L, G) in the first and in the second group of each pair."""
-        every = np.eye(n_labels)
-        if self.poles is None:
-            one, other = np.triu_indices(n_labels, 1)
-            return every[:, one], every[:, other]
-        groups = [np.unique(group) for group in self.poles]
-        known = len(groups) == 2 and all(
-            len(group) > 0 and np.isin(group, np.arange(n_labels)).all() for group in groups
-        )
-        if not known or np.isin(groups[0], groups[1]).any():
-            raise InputError(
-                f"poles must be two groups of different label numbers below {n_labels}; got {self.poles!r}."
-            )
-        first, second = (every[:, group].sum(axis=1, keepdims=True) for group in groups)
-        return first, second
 
 
 def divisiveness(a: Any, b: Any, sharpness: float) -> Any:
@@ -136,24 +115,11 @@ class CDL(EvidentialLDL):
     Example:
         >>> from snefy_ldl.datasets import make_city_districts
         >>> city = make_city_districts(n=60, random_state=0)
-        >>> model = CDL(n_hidden=8, random_state=0).fit(city.X, city.D)
-        >>> bool((model.predict_background(city.X) <= 1.0).all())
-        True
+        >>> CDL(n_hidden=8, random_state=0).fit(city.X, city.D).predict_concentration(city.X[:2]).shape
+        (2, 3)
     """
 
     loss: str = "mse"
-
-    def predict_background(self, X: Any) -> Array:
-        """The background ``L/S`` of each row.
-
-        Args:
-            X: Features (N, d).
-
-        Returns:
-            (N,), between 0 and 1; with ``e/S`` of the labels it sums to one.
-        """
-        alpha = self.predict_concentration(X)
-        return np.asarray(alpha.shape[1] / alpha.sum(axis=1))
 
 
 @dataclass(eq=False, repr=False)

@@ -13,7 +13,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.datasets.grouping import group_folds
-from snefy_ldl.errors import InputError, ModelFileError
+from snefy_ldl.errors import ModelFileError
 from snefy_ldl.learners.base import Learner
 
 #: Walks of a row down a tree that are made at a time.
@@ -34,7 +34,7 @@ class TreesLDL(Learner):
     Args:
         n_trees: Trees of the forest.
         max_features: Features looked at for a split: ``"auto"`` (a third of them up to 32, or their root if that is
-            more), or what scikit-learn takes.
+            more) or ``"sqrt"``.
         min_leaf: Rows a leaf holds at least.
         n_parts: Parts of the forest.
         random_state: Seed, generator or None.
@@ -51,11 +51,12 @@ class TreesLDL(Learner):
     """
 
     n_trees: int = 200
-    max_features: Any = "auto"
+    max_features: str = "auto"
     min_leaf: int = 1
     n_parts: int = 5
     random_state: Any = None
 
+    _choices = {"max_features": ("auto", "sqrt")}  # noqa: RUF012 - never changed
     #: Where parts of the forest leave out whole groups: the group of each training row (N,).
     _groups = cast("Index | None", None)
 
@@ -84,16 +85,6 @@ class TreesLDL(Learner):
     def _check_params(self) -> None:
         super()._check_params()
         check_count("n_parts", self.n_parts, low=2)
-        share = self.max_features
-        if isinstance(share, str) or share is None:
-            right = share in ("auto", "sqrt", "log2", None)
-        else:
-            whole = isinstance(share, (int, np.integer)) and not isinstance(share, bool)
-            right = bool(share >= 1 if whole else isinstance(share, (float, np.floating)) and 0.0 < share <= 1.0)
-        if not right:
-            raise InputError(
-                f'max_features={share!r}: use "auto", "sqrt", "log2", a number of features or a share of them.'
-            )
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         n_nodes = len(np.atleast_1d(getattr(self, "children_", [])))
@@ -194,8 +185,8 @@ class TreesLDL(Learner):
     def _grow(self, X: Any, D: Array, number: int, n_parts: int, random: np.random.RandomState) -> Any:
         """One part of the forest; the parts differ by at most one tree."""
         n_trees = max(1, (self.n_trees + n_parts - 1 - number) // n_parts)
-        max_features = self.max_features
-        if isinstance(max_features, str) and max_features == "auto":
+        max_features: Any = self.max_features
+        if max_features == "auto":
             width = X.shape[1]
             max_features = max(round(width**0.5), min((width + 2) // 3, 32), 1)
         return ExtraTreesRegressor(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -28,11 +28,9 @@ CONTENTS = (0.99, 0.97, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 #: The contents that also get a line.
 OUTLINES = (0.9, 0.5)
 
-LogDensity = Callable[[Array], Any]
-
 
 def ternary_density(
-    dist: SimplexDistribution | LogDensity,
+    dist: SimplexDistribution,
     *,
     row: int = 0,
     labels: Sequence[str] | None = None,
@@ -50,13 +48,13 @@ def ternary_density(
     For more than three labels merge them (``dist.amalgamate``) or pick three (``dist.subcomposition``) first.
 
     Args:
-        dist: What ``predict_dist`` returns, or any function from points (T, 3) to log densities (T,).
+        dist: What ``predict_dist`` returns.
         ax: Axes made with ``projection="ternary"`` (mpltern).
         row: Which row of ``dist``.
         labels: Names of the three corners: top, left, right.
         truth: The label distribution that was observed, (3,): a dark diamond.
         points: More label distributions to draw as dots, (n, 3): draws, say.
-        mean: Where to put the white dot; the mean of ``dist`` by default, none for a function.
+        mean: Where to put the white dot; the mean of ``dist`` by default.
         classes: "USDA" outlines the twelve classes of soil texture; labels are then sand, silt and clay, in this order
             unless their names are these.
         title: Text above.
@@ -72,23 +70,17 @@ def ternary_density(
         >>> ternary_density("no density")
         Traceback (most recent call last):
         ...
-        snefy_ldl.errors.InputError: ternary_density takes a distribution or a function of points; got 'no density'.
+        snefy_ldl.errors.InputError: expected a distribution as predict_dist returns it; got str.
     """
-    if isinstance(dist, SimplexDistribution):
-        one = _row_of(dist, row)
-        if one.n_labels != 3:
-            raise InputError(
-                f"a ternary plot needs 3 labels, this distribution has {one.n_labels}. Merge labels into three groups "
-                "(dist.amalgamate([[0], [1], [2, 3]])) or pick three (dist.subcomposition([0, 1, 2]))."
-            )
-        grid = ternary_grid(resolution)
-        log_density = one.log_prob(torch.as_tensor(grid)[:, None, :])[:, 0].double().cpu().numpy()
-        mean = one.mean[0].double().cpu().numpy() if mean is None else mean
-    elif callable(dist):
-        grid = ternary_grid(resolution)
-        log_density = np.asarray(dist(grid), dtype=np.float64)
-    else:
-        raise InputError(f"ternary_density takes a distribution or a function of points; got {dist!r}.")
+    one = _row_of(dist, row)
+    if one.n_labels != 3:
+        raise InputError(
+            f"a ternary plot needs 3 labels, this distribution has {one.n_labels}. Merge labels into three groups "
+            "(dist.amalgamate([[0], [1], [2, 3]])) or pick three (dist.subcomposition([0, 1, 2]))."
+        )
+    grid = ternary_grid(resolution)
+    log_density = to_numpy(one.log_prob(torch.as_tensor(grid)[:, None, :])[:, 0])
+    mean = to_numpy(one.mean)[0] if mean is None else mean
     triangle = style.ternary_axes(ax, labels)
     _fill_ternary(triangle, grid, log_density)
     if classes is not None:
@@ -102,8 +94,7 @@ def ternary_density(
     if points is not None:
         dots = _compositions(points, "points")
         triangle.scatter(*dots.T, s=7, color=style.INK, alpha=0.45, linewidths=0, zorder=4)
-    if mean is not None:
-        style.mark_mean(triangle, *_compositions(mean, "mean").T, size=52, edge=1.3)
+    style.mark_mean(triangle, *_compositions(mean, "mean").T, size=52, edge=1.3)
     if truth is not None:
         style.mark_observed(triangle, *_compositions(truth, "truth").T, size=58, edge=1.3)
     if title is not None:
@@ -214,8 +205,6 @@ def shade_steps(shades: Sequence[str]) -> list[str]:
 
 def _fill_ternary(ax: Any, grid: Array, log_density: Array) -> None:
     """Steps of known probability content, darkest where the density is highest, and two outlines."""
-    if log_density.shape != (len(grid),) or np.isnan(log_density).any():
-        raise InputError(f"the log density must be {len(grid)} numbers, one per grid point.")
     density = np.exp(log_density - log_density.max())
     ordered = np.sort(density)[::-1]
     content = np.cumsum(ordered) / ordered.sum()

@@ -106,7 +106,7 @@ def test_stopped_and_resumed_gives_the_same_table(tmp_path: Path, monkeypatch: p
     assert resumed.to_markdown() == whole.to_markdown()
     monkeypatch.setattr(runner, "_score_folds", None)  # nothing is left to do
     again = compare(**ask, checkpoint=tmp_path)
-    pd.testing.assert_frame_equal(again.times, resumed.times, check_exact=True)
+    np.testing.assert_array_equal(again.fit_seconds, resumed.fit_seconds)
 
 
 def test_a_changed_question_is_not_answered_from_the_folder(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_failure_is_said_and_leaves_the_others() -> None:
     assert result.best() == "mean"
     assert np.isnan(result.table.loc["bad", "clark"])
     assert "failed" in result.to_markdown()
-    result.plot()
+    assert "95 %" in result.plot().get_xlabel()
     plt.close("all")
 
 
@@ -147,7 +147,6 @@ def test_several_data_sets_ranks_and_pictures() -> None:
     test = result.friedman("kl_divergence")
     np.testing.assert_allclose(test.ranks, result.rank("kl_divergence").mean(axis=0))
     assert "mean rank by kl" in result.plot("kl_divergence").get_title()
-    assert "95 %" in result.plot("kl_divergence", kind="means").get_xlabel()
     plt.close("all")
     holm = result.p_values("clark", "b", adjust="holm")
     plain = result.p_values("clark", "b")

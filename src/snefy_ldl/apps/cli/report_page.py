@@ -239,7 +239,7 @@ def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration |
         return name, pictures.draw(f"PIT histogram: {name}", (2.2, 1.5), paint)
 
     tall = 0.7 + 0.25 * min(12, len(report.importance))
-    weights = Importances(report.importance, "log likelihood lost, in nats per row")
+    weights = Importances(report.importance)
     made: dict[str, Any] = {
         "ranges": _draw_ranges(pictures, rows),
         "importance": pictures.draw(

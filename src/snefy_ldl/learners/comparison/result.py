@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
@@ -418,14 +418,6 @@ class Comparison:
             columns[f"{measure}_p"] = self._against_best(measure).ravel()
         return pd.DataFrame(columns, index=self._index())
 
-    @property
-    def times(self) -> Any:
-        """Mean seconds of a fit and of predicting a fold, one row per learner (and data set)."""
-        import pandas as pd  # an extra
-
-        columns = {"fit_seconds": self.fit_seconds.ravel(), "predict_seconds": self.predict_seconds.ravel()}
-        return pd.DataFrame(columns, index=self._index())
-
     def to_markdown(self, *, alpha: float = 0.05, times: bool = False) -> str:
         """The table as Markdown: mean ± standard deviation, the best in bold, • where a learner is clearly worse.
 
@@ -450,25 +442,21 @@ class Comparison:
         """
         return latex_table(self._cells(alpha, times), self._note(alpha))
 
-    def plot(
-        self, measure: str | None = None, kind: Literal["auto", "means", "ranks"] = "auto", ax: Axes | None = None
-    ) -> Axes:
+    def plot(self, measure: str | None = None, ax: Axes | None = None) -> Axes:
         """A picture: means with 95 % intervals on one data set, mean ranks with the critical difference on several.
 
         Args:
             measure: Which; the first by default.
-            kind: ``"means"`` (of the first data set), ``"ranks"``, or the one that suits the number of data sets.
             ax: Axes to draw on; a new figure by default.
 
         Returns:
             The axes.
 
         Raises:
-            InputError: There is no such measure or kind, or too few data sets for ranks.
+            InputError: There is no such measure, or too few data sets for ranks.
         """
         name = self._measure(measure)
-        check_choice("kind", kind, ("auto", "means", "ranks"))
-        if kind == "ranks" or (kind == "auto" and len(self.data_sets) > 1):
+        if len(self.data_sets) > 1:
             result = self.friedman(name)
             return critical_difference_diagram(
                 self.learners, result.ranks, result.critical_difference, result.groups(), name, ax
