@@ -106,7 +106,6 @@ def test_report_writes_one_page_that_needs_nothing_else(folder: Path, tmp_path: 
         assert expected in words
     assert "trained on these rows, 4 of 5 parts at a time; the model on other rows" in words
     assert f"the model was fitted to {FITTED_TO}" in words
-    assert re.search(r"worst slab the lowest coverage .* predictions \d+\.\d% \d+\.\d%", words)
     assert re.search(r"Candidates of the fit .*guides \S+ 3 \S+ (kept|not chosen)", words)
 
 

@@ -251,12 +251,8 @@ def _draw_pictures(report: Report, pictures: Pictures, votes: CountCalibration |
             "Where numbers of votes fall", (3.8, 2.5), lambda ax: plot_calibration(votes, ax=ax)
         )
     if trust is not None and answers.pit is not None and answers.joint is not None:
-        lines = {"the model's own": trust.curve, "calibrated": trust.calibrated_curve}
-        curves = {name: line for name, line in lines.items() if line is not None}
-        draw = partial(plots.calibration_curve, LEVELS, np.stack(list(curves.values()), 1), n_rows=len(rows))
-        made["curve"] = pictures.draw(
-            "Coverage against the nominal level", (3.4, 3.4), lambda ax: draw(ax=ax, labels=list(curves))
-        )
+        draw = partial(plots.calibration_curve, LEVELS, trust.curve, n_rows=len(rows))
+        made["curve"] = pictures.draw("Coverage against the nominal level", (3.4, 3.4), lambda ax: draw(ax=ax))
         made["pit"] = [histogram(rows.labels[r], answers.pit[:, r], r) for r in which]
     return made
 

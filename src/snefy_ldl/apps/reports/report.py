@@ -25,8 +25,6 @@ from snefy_ldl._internal.seen import count_seen
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.apps.reports.scores import BETTER, density_kind
 from snefy_ldl.apps.rows import interval_maker
-from snefy_ldl.conformal.choice import FEWEST_COMPARED
-from snefy_ldl.conformal.report import conditional_rows, spaced_rows
 from snefy_ldl.datasets.grouping import group_folds, read_groups, split_rows
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning, TableNote, TrainingWarning
@@ -46,8 +44,8 @@ from snefy_ldl.training import CandidateSpec
 FEW_SEEN = 0.02
 #: Confidence level of the intervals, and levels of the coverage curves.
 LEVEL, LEVELS = 0.9, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-#: Fewest rows of a report, fewest to calibrate on (half of them must allow a level of 0.95), and of a group of rows.
-FEWEST_ROWS, FEWEST_CALIBRATED, FEWEST_IN_GROUP = 10, 40, 10
+#: Fewest rows of a report, and of a group of rows.
+FEWEST_ROWS, FEWEST_IN_GROUP = 10, 10
 #: Parts into which the judged rows are cut if there are no others to learn from.
 FOLDS = 5
 #: Confidence level of paired intervals, and the probability of a false alarm about a group, over all groups together.
@@ -492,53 +490,35 @@ def score_lines(answers: Answers, rows: JudgedRows, rivals: Sequence[Rival]) -> 
 
 @dataclass(frozen=True, eq=False)
 class Trust:
-    """Coverage before and after calibration.
+    """Coverage of the model's own intervals, and of calibrated ones.
 
     Args:
         curve: Observed coverage of the model's own intervals at each of :data:`LEVELS` (A,).
-        calibrated_curve: The same of calibrated intervals; None if there are too few rows, or only one level.
         coverage: Own coverage at :data:`LEVEL` of each label (L,).
-        calibrated: Calibrated coverage at :data:`LEVEL` of each label (L,), or None.
+        calibrated: Calibrated coverage at :data:`LEVEL` of each label (L,); None without a calibration.
         width: Mean width of the own intervals of each label (L,).
         joint: Test of joint calibration; None below 20 rows.
-        stored: Whether the calibration is the model folder's, or made of one half of the rows for the other half.
-        by_row: How far coverage depends on the row, as :func:`~snefy_ldl.conformal.report.conditional_rows` gives it:
-            of the stored calibration's intervals, otherwise of the model's own; empty below 60 rows.
 
     Example:
-        >>> Trust(np.ones(10), None, np.ones(2), None, np.ones(2), None, False).stored
-        False
+        >>> Trust(np.ones(10), np.ones(2), None, np.ones(2), None).coverage.mean()
+        np.float64(1.0)
     """
 
     curve: Array
-    calibrated_curve: Array | None
     coverage: Array
     calibrated: Array | None
     width: Array
     joint: JointCalibration | None
-    stored: bool
-    by_row: Sequence[dict[str, Any]] = ()
 
 
-def judge_coverage(
-    parts: Parts,
-    rows: JudgedRows,
-    answers: Answers,
-    calibration: Any = None,
-    random_state: int = 0,
-    feature: Array | None = None,
-) -> Trust | None:
+def judge_coverage(parts: Parts, rows: JudgedRows, answers: Answers, calibration: Any = None) -> Trust | None:
     """How often shares lie inside their intervals: the model's own, and calibrated ones.
 
     Args:
         parts: Models and their rows.
         rows: All rows.
         answers: The models' answers for them.
-        calibration: Conformalized intervals with :data:`LEVEL` among their levels; None calibrates each half of the
-            rows (of the groups, if rows were judged by group) on the other half, by the method "cdf" of
-            :class:`~snefy_ldl.conformal.ConformalIntervals`.
-        random_state: Seed of the halves.
-        feature: One number per row (N,) that coverage may depend on; None leaves that out.
+        calibration: Conformalized intervals with :data:`LEVEL` among their levels, or None.
 
     Returns:
         The coverages; None for votes, which do not show the shares behind them.
@@ -549,48 +529,23 @@ def judge_coverage(
         >>> city = make_city_districts(n=120, random_state=0)
         >>> parts = [(SnefyLDL(guides=None, epochs=3, random_state=0).fit(city.X, city.D), np.arange(120))]
         >>> rows = JudgedRows(city.X, city.D, city.label_names)
-        >>> judge_coverage(parts, rows, ask(parts, rows)).calibrated.shape
+        >>> judge_coverage(parts, rows, ask(parts, rows)).coverage.shape
         (3,)
     """
     if answers.pit is None or answers.joint is None:
         return None
-    ends, distance, levels = answers.ends, np.abs(answers.pit - 0.5), np.array(LEVELS)[:, None, None]
-    curve = (distance <= levels / 2).mean(axis=(1, 2))
-    calibrated = calibrated_curve = None
+    inside = np.abs(answers.pit - 0.5) <= np.array(LEVELS)[:, None, None] / 2
+    calibrated = None
     if calibration is not None:
         ends = interval_maker(parts[0][0], calibration, LEVEL)(rows.X)
         calibrated = metrics.coverage(rows.D, ends, per_label=True)
-    elif len(rows) >= FEWEST_CALIBRATED:
-        random, groups = np.random.default_rng(random_state), rows.groups
-        if groups is None or len(parts) == 1:
-            half = random.permutation(len(rows)) % 2
-        else:  # rows were judged as those of new groups
-            half = group_folds(groups, 2, random)
-        reach = np.stack([_reach(distance[half == 1]), _reach(distance[half == 0])], axis=1)  # (A, 2, L)
-        inside = distance <= reach[:, half]  # a row of the first half is judged by the second one's reach
-        calibrated, calibrated_curve = inside[LEVELS.index(LEVEL)].mean(axis=0), inside.mean(axis=(1, 2))
-    by_row: Sequence[dict[str, Any]] = ()
-    if len(rows) >= FEWEST_COMPARED:
-        predicted = np.hstack([answers.mean, answers.high - answers.low])[spaced_rows(len(rows))]
-        largest = answers.mean.argmax(axis=1)
-        by_row = conditional_rows(rows.D, ends, LEVEL, largest, feature, (4,), predicted=predicted)
     return Trust(
-        curve,
-        calibrated_curve,
+        inside.mean(axis=(1, 2)),
         metrics.coverage(rows.D, answers.ends, per_label=True),
         calibrated,
         metrics.interval_width(answers.ends, per_label=True),
         joint_calibration_test(answers.joint) if len(rows) >= FEWEST_JOINT else None,
-        calibration is not None,
-        by_row,
     )
-
-
-def _reach(distance: Array) -> Array:
-    """How far from one half a calibrated interval reaches in probability (A, L): the split conformal quantile."""
-    n = len(distance)
-    ordered = np.vstack([np.sort(distance, axis=0), np.full((1, distance.shape[1]), 0.5)])
-    return ordered[[min(int(np.ceil((n + 1) * level)) - 1, n) for level in LEVELS]]
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
@@ -856,7 +811,7 @@ def make_report(
         rows: Rows with known labels that the fit has not seen (with ``folds``, those it has).
         train: Rows that the simple rivals learn from; None lets them learn from four fifths of the judged rows.
         folds: Judge the model's settings by cross-validation, fitted again so many times; 0 judges the model itself.
-        calibration: Conformalized intervals of level 0.9; None calibrates each half of the rows on the other.
+        calibration: Conformalized intervals of level 0.9; None shows none.
         rivals: Further answers for the judged rows to compare with.
         random_state: Seed of folds, halves and shuffles.
 
@@ -893,7 +848,7 @@ def make_report(
         answers=answers,
         rivals=[rival.name for rival in rivals],
         scores=score_lines(answers, rows, rivals),
-        trust=judge_coverage(parts, rows, answers, None if folds else calibration, random_state, numbers[:, 0]),
+        trust=judge_coverage(parts, rows, answers, None if folds else calibration),
         importance=rank_columns(parts, rows.X, (rows.D, rows.counts), rows.labels, random, before=known),
         worst_rows=worst_rows(answers, rows),
         worst_groups=groups,
