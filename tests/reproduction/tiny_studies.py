@@ -24,12 +24,10 @@ STUDIES = {
     "ensemble": Study("table6", "city", Ensemble(members=4, rows=20), 3, 2, model=TINY),
     "figure": Study("figureA1", "city", GRID, 3, 2, model=TINY),
 }
-LOADED: list[str] = []
 
 
 def tiny_data(name: str) -> Dataset:
     """A made-up city in place of a data set; importable, so that worker processes can load it."""
-    LOADED.append(name)
     return make_city_districts(n=160, random_state=3)
 
 
