@@ -75,7 +75,6 @@ BENCHMARKS = {
     "backbones": Benchmark(
         ("backbones_images.json",), "python benchmarks/backbones.py images --out benchmarks/results", 10, needs="a GPU"
     ),
-    "below": Benchmark(both("below"), "python benchmarks/below.py run", 20),
     "calibration": Benchmark(
         both("calibration"), "python benchmarks/calibration.py --jobs {jobs}", 5, (*MODELS, "metrics")
     ),
