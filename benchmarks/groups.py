@@ -554,7 +554,7 @@ def main() -> None:
         n = 2 if options.quick else 200
         work = [(coverage, (seed,), {"kind": "coverage", "seed": seed, "fit": "quick"}) for seed in range(n)]
     else:
-        n_groups = 300 if options.quick else 5000
+        n_groups = 300 if options.quick else 4900
         work = [(large, (n_groups,), {"kind": "large", "groups": n_groups})]
     done = content["records"]
     if options.again:

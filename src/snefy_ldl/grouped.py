@@ -47,7 +47,8 @@ class GroupedLDL(ModelWrapper):
     Args:
         base: an unfitted :class:`~snefy_ldl.SnefyLDL`, the default; or a :class:`~snefy_ldl.LogRatioLDL`, which keeps
             groups together in its folds and learns no effects.
-        effects: "auto" learns the effects of groups; None only splits rows by group.
+        effects: "auto" fits the effects of groups, with the base's guides and fewer than 100,000 rows; None only splits
+            rows by group.
 
     Attributes:
         model_: the fitted base, for rows of unknown groups; its attributes are also those of this model.
@@ -176,7 +177,7 @@ class GroupedLDL(ModelWrapper):
         else:
             votes = check_counts(counts, n_rows=count_rows(features), n_labels=self.n_labels_, model=self)[0]
             labels = (votes + 0.5) / (votes + 0.5).sum(1, keepdims=True)
-        more = effects.learn(features, labels, str(group))
+        more = effects.learn(self.model_.guides_, features, labels, str(group))
         model = copy.copy(self)
         model.group_effects_ = replace(more, default=len(more.counts) - 1) if group is None else more
         return model
@@ -194,7 +195,7 @@ class GroupedLDL(ModelWrapper):
         n_rows = count_rows(features)
         columns = effects.columns(None if groups is None else read_groups(groups, n_rows), n_rows)
         for block in row_blocks(self.model_, n_rows, what):
-            seen = effects.inputs(self.model_.guides_, self.model_.inputs_, features[block], columns[block])
+            seen = effects.inputs(self.model_.guides_, features[block], columns[block])
             with torch.no_grad():
                 yield block, self.net_(as_input(seen, self.net_.readout.device))
 
@@ -262,7 +263,7 @@ class GroupedLDL(ModelWrapper):
         state = replace(self.model_.model_, net=self.net_)
         description = pack_state(self.model_.get_params(deep=False), state, arrays)
         if self.group_effects_ is not None:
-            description["effects"], more = pack_effects(self.group_effects_, self.model_.guides_)
+            description["effects"], more = pack_effects(self.group_effects_)
             arrays |= more
         return description | {"base": {"effects": self.effects}}
 
@@ -271,6 +272,6 @@ class GroupedLDL(ModelWrapper):
         """The model that :meth:`pack` packed."""
         own = {name: arrays.pop(name).numpy() for name in list(arrays) if name.startswith("effect.")}
         base = SnefyLDL.unpack(config, arrays, asked)
-        effects = unpack_effects(config["effects"], own, base.guides_) if config.get("effects") else None
+        effects = unpack_effects(config["effects"], own) if config.get("effects") else None
         model = cls(base, effects=(config.get("base") or {}).get("effects", "auto"))
         return model.adopt(base, base.model_, effects)

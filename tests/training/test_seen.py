@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
-from torch.utils.data import IterableDataset
 
 import snefy_ldl._internal.seen as seen_module
 from snefy_ldl import SnefyLDL
@@ -21,17 +20,9 @@ from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import CalibrationWarning, InputError
 from snefy_ldl.learners.classification import LabelDecision
-from snefy_ldl.snefy import fit_many, fit_stream
+from snefy_ldl.snefy import fit_many
 
 QUICK = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "guides": None, "random_state": 0}
-
-
-class Pairs(IterableDataset):
-    def __init__(self, X, D):
-        self.X, self.D = X, D
-
-    def __iter__(self):
-        return iter(zip(self.X, self.D))
 
 
 @pytest.fixture(scope="module")
@@ -134,15 +125,12 @@ def test_fit_many(city):
     assert count_seen(second, city.X[:60], city.D[:60]) == 0
 
 
-def test_further_fits_and_streams_add_their_rows(city):
+def test_further_fits_add_their_rows(city):
     model = SnefyLDL(**QUICK)
     for part in (slice(0, 50), slice(50, 100), slice(0, 50)):
         model.partial_fit(city.X[part], city.D[part])
     assert model.seen_rows_.rows == 100
     assert count_seen(model, city.X, city.D) == 100
-    streamed = fit_stream(SnefyLDL(**QUICK), Pairs(city.X[:100], city.D[:100]))
-    assert streamed.training_["streamed"]
-    assert count_seen(streamed, city.X, city.D) == 100
 
 
 def test_evaluate_warns_on_training_rows(city, model):

@@ -37,7 +37,6 @@ from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.grouping import Groups
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.data import TrainingData
@@ -48,7 +47,6 @@ from snefy_ldl.training.prepare import (
     GuideTable,
     Problem,
     Task,
-    dense,
     guide_labels,
     make_objective,
     prepare,
@@ -274,11 +272,9 @@ class GroupEffects:
         names: of the groups, one tuple (G,).
         means: posterior means of their effects, in the directions of the model (G, q).
         counts: rows that each group had (G,).
-        base: point learners from whose predictions residuals are taken.
-        mix: weights of those learners (B,).
+        guides: point learners that see the effects and the features, for rows of known groups.
+        mix: weights of the model's guides (B,), from whose predictions residuals are taken.
         pull: part of the prediction that is mixed into shares before their logarithm, so that a zero has one.
-        guides: point learners that see the effects and the features, for rows of known groups; None if the
-            network has no guides.
         default: code of the group of rows that come without one, after :meth:`~snefy_ldl.GroupedLDL.adapt`.
     """
 
@@ -287,10 +283,9 @@ class GroupEffects:
     names: tuple[tuple[str, ...], ...]
     means: Array
     counts: Array
-    base: Guides
+    guides: Guides
     mix: Array
     pull: float
-    guides: Guides | None = None
     default: int | None = None
 
     @property
@@ -306,31 +301,29 @@ class GroupEffects:
             codes = one_level(groups).renamed(self.names)[:, 0]
         return group_columns(codes, self.means, self.counts, self.model.ratios)
 
-    def inputs(self, guides: Guides | None, kind: str, X: Any, columns: Array) -> Array:
+    def inputs(self, guides: Guides, X: Any, columns: Array) -> Array:
         """What the network takes of some rows.
 
         Args:
-            guides: of rows whose groups are not known, or None.
-            kind: what the network sees.
+            guides: of the model, for rows whose groups are not known.
             X: features (N, d).
             columns: what it sees of the groups (N, q + 1).
 
         Returns:
             Its inputs (N, d' + q + 1).
         """
-        if guides is None or self.guides is None:
-            return np.hstack([dense(X), columns])
         known = columns[:, -1] < NOTHING_KNOWN
         seen = np.empty((len(columns), len(guides.learners) * len(self.model.mean)))
         for rows, learners, table in ((~known, guides, X), (known, self.guides, _beside(X, columns[:, :-1]))):
             if rows.any():
                 seen[rows] = learners.features(table[rows])
-        return np.hstack([dense(X), seen, columns]) if kind == "both" else np.hstack([seen, columns])
+        return np.hstack([seen, columns])
 
-    def learn(self, X: Any, labels: Array, name: str) -> GroupEffects:
+    def learn(self, guides: Guides, X: Any, labels: Array, name: str) -> GroupEffects:
         """These effects with one more group, from a few of its rows.
 
         Args:
+            guides: of the model.
             X: features (n, d).
             labels: label distributions (n, L).
             name: of the group.
@@ -338,7 +331,7 @@ class GroupEffects:
         Returns:
             The effects; the new group has the last number.
         """
-        scores = self.model.scores(log_residuals(self.base.features(X), labels, self.mix, self.pull))
+        scores = self.model.scores(log_residuals(guides.features(X), labels, self.mix, self.pull))
         sums, counts = group_sums(scores, np.zeros(len(scores), dtype=np.intp), 1)
         return replace(
             self,
@@ -395,48 +388,39 @@ def one_level(groups: Groups) -> Groups:
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
-def pack_effects(effects: GroupEffects, guides: Guides | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def pack_effects(effects: GroupEffects) -> tuple[dict[str, Any], dict[str, Any]]:
     """Group effects as plain JSON values and arrays.
 
     Args:
         effects: to be written.
-        guides: of the model; where the base learners are these, they are not written again.
 
     Returns:
         The description, and the arrays by name, which all begin with ``effect.``.
     """
     arrays = {**vars(effects.model), **{name: getattr(effects, name) for name in ARRAYS}}
     description: dict[str, Any] = {name: getattr(effects, name) for name in ("levels", "names", "pull", "default")}
-    shared = guides is not None and guides.learners is effects.base.learners
-    for part, learners in (("base", None if shared else effects.base), ("known", effects.guides)):
-        description[part] = None
-        if learners is not None:
-            description[part], packed = pack_guides(learners)
-            arrays |= {f"{part}.{name}": array for name, array in packed.items()}
+    description["known"], packed = pack_guides(effects.guides)
+    arrays |= {f"known.{name}": array for name, array in packed.items()}
     return description, {f"effect.{name}": array for name, array in arrays.items()}
 
 
-def unpack_effects(description: dict[str, Any], arrays: dict[str, Any], guides: Guides | None) -> GroupEffects:
+def unpack_effects(description: dict[str, Any], arrays: dict[str, Any]) -> GroupEffects:
     """The effects that :func:`pack_effects` described.
 
     Args:
         description: as it was.
         arrays: all arrays of the file.
-        guides: of the model, or None.
 
     Returns:
         The effects.
     """
-    own, parts = {name.removeprefix("effect."): np.asarray(value) for name, value in arrays.items()}, {}
-    for kind in ("base", "known"):
-        inside = {name.removeprefix(f"{kind}."): value for name, value in own.items() if name.startswith(f"{kind}.")}
-        parts[kind] = None if description[kind] is None else unpack_guides(description[kind], inside)
+    own = {name.removeprefix("effect."): np.asarray(value) for name, value in arrays.items()}
+    inside = {name.removeprefix("known."): value for name, value in own.items() if name.startswith("known.")}
     return GroupEffects(
         MixedModel(*(own[field.name] for field in fields(MixedModel))),
         tuple(description["levels"]),
         tuple(tuple(names) for names in description["names"]),
-        base=parts["base"] or guides,  # type: ignore[arg-type]
-        guides=parts["known"],
+        guides=unpack_guides(description["known"], inside),
         pull=description["pull"],
         default=description["default"],
         **{name: own[name] for name in ARRAYS},
@@ -457,7 +441,7 @@ def fit_grouped(task: Task, wanted: bool = True) -> tuple[FittedModel, GroupEffe
         The model, whose summary holds ``group_effects``; and the effects, which its network then sees, or None.
     """
     started, settings = time.perf_counter(), task.settings
-    possible = settings.backbone is None and not settings.is_paper and settings.validation_fraction > 0
+    possible = bool(POLICY.guides(task)) and settings.validation_fraction > 0 and len(settings.hidden_sizes) > 0
     with Progress("fit", 0, show=settings.verbose >= 1) as progress:
         if wanted and possible:
             model, effects, report = _fit_with_effects(task, progress)
@@ -473,27 +457,19 @@ def fit_grouped(task: Task, wanted: bool = True) -> tuple[FittedModel, GroupEffe
 
 def _fit_with_effects(task: Task, progress: Progress) -> tuple[FittedModel, GroupEffects | None, dict[str, Any]]:
     """A model, its effects or None, and a report."""
-    guided, why, plain, measured = None, None, task, None
-    if POLICY.guides(task):
-        progress.update(progress.completed, "looking at groups")
-        why = why_no_effects(task, *guide_labels(task))
-        if why == TOLD_BY_FEATURES:
-            data = copy.copy(task.data)
-            data.groups = data.blocks = None
-            return choose([replace(task, data=data)], progress)[0][0], None, {"effects": why}
-        guided = prepare_guides(task)
-        measured = None if why else measure_effects(task, guided)
-        if measured is not None:
-            epochs = max(1, round(EPOCHS_BEFORE_GROUPS * task.settings.epochs))
-            plain = replace(task, settings=replace(task.settings, epochs=epochs, candidates=[CandidateSpec("guides")]))
-    ((model, data),) = choose([plain], progress, guided)
-    if guided is None:
-        shares, first = task.labels.shares, _groups_of(task).first
-        base, table = fit_guides([SABFGS()], task.data.features, shares, task.rows, 1e-6, task.seed_of(14), first)
-        guided = GuideTable(base, table, task.rows, shares)
-        measured = measure_effects(task, guided, known=False)
+    progress.update(progress.completed, "looking at groups")
+    why = why_no_effects(task, *guide_labels(task))
+    if why == TOLD_BY_FEATURES:
+        data = copy.copy(task.data)
+        data.groups = data.blocks = None
+        return choose([replace(task, data=data)], progress)[0][0], None, {"effects": why}
+    guided = prepare_guides(task)
+    measured = None if why else measure_effects(task, guided)
     if measured is None:
-        return model, None, {"effects": NO_DIFFERENCE}
+        return choose([task], progress, guided)[0][0], None, {"effects": NO_DIFFERENCE}
+    epochs = max(1, round(EPOCHS_BEFORE_GROUPS * task.settings.epochs))
+    plain = replace(task, settings=replace(task.settings, epochs=epochs, candidates=[CandidateSpec("guides")]))
+    ((model, data),) = choose([plain], progress, guided)
     progress.update(progress.completed, "fitting group effects")
     return _train(model, task, data, guided, measured, progress)
 
@@ -537,17 +513,16 @@ def _pull_of(labels: Array) -> float:
     return PULL_OF_ZEROS if bool((labels <= 0.0).any()) else PULL
 
 
-def measure_effects(task: Task, guided: GuideTable, known: bool = True) -> tuple[GroupEffects, Array, Any] | None:
+def measure_effects(task: Task, guided: GuideTable) -> tuple[GroupEffects, Array, Array] | None:
     """Measure how much the groups of a task's rows differ.
 
     Args:
         task: with groups.
         guided: learners, and predictions of all rows, each without the row's group.
-        known: whether learners that see the effects are to be fitted, too.
 
     Returns:
         The effects, what the network sees of each row's group by other rows (n, q + 1), and predictions of the rows by
-        learners that see the effects (n, B L), or None; None if groups do not differ by more than chance.
+        learners that see the effects (n, B L); None if groups do not differ by more than chance.
     """
     groups, table, labels = _groups_of(task).take(task.rows), guided.table[task.rows], guided.labels[task.rows]
     pull, mix = _pull_of(labels), best_weights(table, labels)
@@ -560,12 +535,10 @@ def measure_effects(task: Task, guided: GuideTable, known: bool = True) -> tuple
     columns = _columns_without_own(model, scores, codes, n_groups, task.seed_of(16))
     sums, counts = group_sums(scores, codes, n_groups)
     means = posterior_means(sums, counts, model.ratios)
-    seen, guides = None, None
-    if known:
-        X, learners = _beside(task.data.features[task.rows], columns[:, :-1]), map(clone, guided.guides.learners)
-        rows, floor = np.arange(len(labels)), guided.guides.floor
-        guides, seen = fit_guides(list(learners), X, labels, rows, floor, task.seed_of(17))
-    effects = GroupEffects(model, groups.levels, groups.names, means, counts, guided.guides, mix, pull, guides)
+    X, learners = _beside(task.data.features[task.rows], columns[:, :-1]), map(clone, guided.guides.learners)
+    rows, floor = np.arange(len(labels)), guided.guides.floor
+    guides, seen = fit_guides(list(learners), X, labels, rows, floor, task.seed_of(17))
+    effects = GroupEffects(model, groups.levels, groups.names, means, counts, guides, mix, pull)
     return effects, columns, seen
 
 
@@ -585,20 +558,14 @@ def _train(
     task: Task,
     data: TrainingData,
     guided: GuideTable,
-    measured: tuple[GroupEffects, Array, Any],
+    measured: tuple[GroupEffects, Array, Array],
     progress: Progress,
 ) -> tuple[FittedModel, GroupEffects | None, dict[str, Any]]:
     """Go on with training on rows of unknown and of known groups, and keep the effects where rows held back gain."""
     (effects, columns, table), rows, n = measured, task.rows, len(task.rows)
-    before, features = dense(data.features[rows]), dense(task.data.features[rows])
-    seen = before
-    if state.guides is not None and table is not None:
-        seen = np.hstack([features, table]) if state.inputs == "both" else table
-    else:
-        effects = replace(effects, guides=None)
     unknown = np.zeros_like(columns)
     unknown[:, -1] = 1.0
-    inputs = [np.hstack([before, unknown]), np.hstack([seen, columns])]
+    inputs = [np.hstack([data.features[rows], unknown]), np.hstack([table, columns])]
     shifted = _shifted_labels(task, effects)
     ways = inputs if shifted is None else [*inputs, inputs[0]]
     # a row of any group is held back in all ways: known groups are those that the network learns from
@@ -652,21 +619,6 @@ def _log_prob(net: SnefyNet, problem: Problem, rows: Tensor) -> Tensor:
     return evaluate(net, problem.data.tensor(device), objective, rows.to(device)).cpu()
 
 
-def _first_matrix(net: SnefyNet) -> tuple[nn.Parameter, nn.Parameter]:
-    """The matrix and the bias that see the inputs."""
-    body = net.backbone
-    return (body.weights[0], body.biases[0]) if len(body.weights) else (net.head_weight, net.head_bias)
-
-
-def _with_first_matrix(net: SnefyNet, weight: Tensor) -> SnefyNet:
-    """The net, changed in place, with another matrix that sees the inputs."""
-    if len(net.backbone.weights):
-        net.backbone.weights[0] = nn.Parameter(weight)
-    else:
-        net.head_weight, net.backbone.width = nn.Parameter(weight), weight.shape[1]
-    return net
-
-
 def widen(net: SnefyNet, columns: Array) -> SnefyNet:
     """A copy of a net with further inputs that have no weight yet.
 
@@ -683,9 +635,10 @@ def widen(net: SnefyNet, columns: Array) -> SnefyNet:
         old = getattr(scaler, name)
         extra = torch.as_tensor(values, dtype=torch.float32, device=old.device).expand(len(old), -1)
         setattr(net.backbone.scaler, name, torch.cat([old, extra], 1))
-    weight = _first_matrix(net)[0].detach()
+    weight = net.backbone.weights[0].detach()
     zeros = weight.new_zeros(len(weight), columns.shape[1], weight.shape[2])
-    return _with_first_matrix(net, torch.cat([weight, zeros], 1))
+    net.backbone.weights[0] = nn.Parameter(torch.cat([weight, zeros], 1))
+    return net
 
 
 @torch.no_grad()
@@ -700,10 +653,11 @@ def forget_groups(net: SnefyNet, n_columns: int) -> SnefyNet:
         The net.
     """
     net = copy.deepcopy(net)
-    scaler, (weight, bias) = net.backbone.scaler, _first_matrix(net)
+    scaler, weight, bias = net.backbone.scaler, net.backbone.weights[0], net.backbone.biases[0]
     unknown = torch.zeros_like(scaler.centre[0])
     unknown[-1] = 1.0
     constant: Tensor = scaler(unknown.expand(len(weight), 1, -1))[..., -n_columns:]  # (K, 1, q)
     bias.add_(constant @ weight[:, -n_columns:])
     scaler.centre, scaler.scale = scaler.centre[:, :-n_columns].clone(), scaler.scale[:, :-n_columns].clone()
-    return _with_first_matrix(net, weight[:, :-n_columns].clone())
+    net.backbone.weights[0] = nn.Parameter(weight[:, :-n_columns].clone())
+    return net

@@ -16,7 +16,6 @@ from torch import Tensor, distributed
 from snefy_ldl._internal.limits import STREAM_ROWS
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.rows import as_rows, take_rows
-from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Mask
 from snefy_ldl.datasets.streams import Chunk, Stream
 from snefy_ldl.errors import InputError
@@ -120,8 +119,6 @@ class StreamFit(Course):
         self.length = self.stream.n_rows
         self.masks: list[Mask] = []  # which rows of each chunk are held back
         self.held: list[Held] = []
-        self.seen: SeenRows | None = None
-        self.first_pass = True
         self.checkpoint: Checkpoint | None = None
         if settings.checkpoint_dir is not None:
             place = Path(settings.checkpoint_dir) / FILE_NAME
@@ -182,9 +179,6 @@ class StreamFit(Course):
             seed=self.problem.task.seed_of(self.run.next_epoch, self.steps_done),
         )
         problem = prepare(self.problem.spec, task)
-        if self.first_pass:
-            prints = SeenRows.of(problem.data.features, problem.data.labels)
-            self.seen = prints if self.seen is None or prints is None else self.seen.joined(prints)
         order = torch.stack([member.train for member in problem.members]).to(self.device)
         return Held(problem.data.tensor(self.device), make_objective(self.net, [problem], self.device), order)
 
@@ -203,7 +197,7 @@ class StreamFit(Course):
                 continue
             loss += self._learn(part, seen) * len(part)
             rows += len(part)
-        self.length, self.first_pass = seen, False
+        self.length = seen
         if self.exchange is not None:  # running statistics of a backbone
             buffers = [value for name, value in self.net.named_buffers() if copy_of_member(name) is not None]
             self.exchange.average([value for value in buffers if value.is_floating_point()])
@@ -259,8 +253,7 @@ class StreamFit(Course):
         workers = 1 if self.exchange is None else self.exchange.n_workers
         about = {"rows": workers * (self.rows_seen - held), "validation_rows": workers * held, "streamed": True}
         summary = model.summary | about | ({} if workers == 1 else {"workers": workers})
-        seen = None if self.seen is None else replace(self.seen, rows=workers * self.seen.rows)
-        return replace(model, summary=summary, seen=seen)
+        return replace(model, summary=summary)
 
 
 def fit_stream(settings: Settings, stream: Stream, columns: Any = "auto") -> FittedModel:
