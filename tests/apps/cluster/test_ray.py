@@ -82,12 +82,12 @@ def test_a_fit_goes_on_when_a_worker_is_killed(cluster_address, tmp_path):
     frame = city_frame()
     frame[:600].to_parquet(tmp_path / "train.parquet", row_group_size=100)
     rows, test = DyingRows((str(tmp_path),), tuple(LABELS), tuple(FEATURES)), frame[600:]
-    settings = {"epochs": 12, "n_neurons": 16, "n_readouts": 8, "batch_size": 32, "random_state": 0}
+    settings = {"epochs": 5, "n_neurons": 16, "n_readouts": 8, "batch_size": 32, "random_state": 0}
     here = fit_stream(SnefyLDL(**settings), rows.stream())
     there = RayTraining(2, cluster_address).fit(SnefyLDL(**settings), rows)
     assert (tmp_path / "died").exists()
     assert there.training_["workers"] == 2
-    assert there.training_["epochs"] == 12
+    assert there.training_["epochs"] == 5
     scores = [model.log_prob(test[FEATURES], test[LABELS]).mean() for model in (here, there)]
     untrained = fit_stream(SnefyLDL(**{**settings, "epochs": 1}), rows.stream())
     untrained = untrained.log_prob(test[FEATURES], test[LABELS]).mean()
