@@ -108,10 +108,10 @@ def test_query_by_name_with_options(folder: Path, pool: pd.DataFrame, tmp_path: 
     words = ("query", folder / "model", folder / "named.csv", "--n", 4, "--id", "code", "--strategy", "entropy")
     settings = ("--set", "n_draws=50", "--labeled", folder / "train.csv")
     out = tmp_path / "out.csv"
-    said = succeed(*words, *settings, "--keep", "text", "--out", out)
+    said = succeed(*words, *settings, "--out", out)
     assert "random is as good here" in said.stderr or "choosing rows should pay" in said.stderr
     table = pd.read_csv(out, dtype={"code": str})
-    assert list(table.columns[:6]) == ["code", "query_score", *LABELS, "text"]
+    assert list(table.columns[:5]) == ["code", "query_score", *LABELS]
     assert set(table["code"]) <= set(pool["code"])
 
 
@@ -145,13 +145,12 @@ def test_query_failures_are_one_line(folder: Path, tmp_path: Path) -> None:
     assert "unknown ending" in fail(*words, "--out", tmp_path / "out.doc")
     assert "is a folder" in fail(*words, "--out", _folder(tmp_path / "folder.csv"))
     assert "(--id): code" in fail(*words, "--id", "code")
-    assert "(--keep): text" in fail(*words, "--keep", "text")
     assert "no file at" in fail(*words, "--skip", tmp_path / "none.csv")
     assert "no column that names" in fail(*words, "--skip", folder / "train.csv")
     (tmp_path / "answered.csv").write_text((folder / "pool.csv").read_text().replace("\n", ",1\n"))
     text = (folder / "pool.csv").read_text().splitlines()
     (tmp_path / "scored.csv").write_text("\n".join([text[0] + ",query_score", *(line + ",1" for line in text[1:])]))
-    assert "rename it" in fail("query", folder / "model", tmp_path / "scored.csv", "--keep", "query_score")
+    assert "rename it" in fail("query", folder / "model", tmp_path / "scored.csv", "--id", "query_score")
 
 
 def _folder(path: Path) -> Path:

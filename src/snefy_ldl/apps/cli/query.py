@@ -18,7 +18,6 @@ from snefy_ldl.apps.cli.common import (
     progress_bar,
     say,
     setting,
-    split,
     table_output,
     warnings_as_notes,
 )
@@ -52,7 +51,6 @@ def query(
     id_name: opt.IdColumn = None,
     skip: list[Path] | None = None,
     labeled: Path | None = None,
-    keep: str | None = None,
     votes: Path | None = None,
 ) -> None:
     """Choose the rows of a pool of any size that are most worth labelling.
@@ -89,7 +87,7 @@ def query(
     """
     fitted = load_model(model)
     if votes is not None:
-        if named := [name for name, value in (("--skip", skip), ("--labeled", labeled), ("--keep", keep)) if value]:
+        if named := [name for name, value in (("--skip", skip), ("--labeled", labeled)) if value]:
             raise input_error(f"{named[0]} does not go with --votes.")
         return next_votes(fitted, pool, votes, out, n, dict(setting(text) for text in option or []), id_name)
     from snefy_ldl.active.batches import Auto
@@ -102,7 +100,7 @@ def query(
     chosen = make_strategy(strategy, settings)
     table_output(out, pool, labeled, *(skip or []))
     source = open_table(pool)
-    columns = _find_columns(fitted, source, id_name, split(keep))
+    columns = _find_columns(fitted, source, id_name)
     diagnosis = None if labeled is None else _whether_it_helps(fitted, open_table(labeled), source, columns)
     if diagnosis is not None:
         say(str(diagnosis), "")
@@ -120,7 +118,7 @@ def query(
             exclude=_skipped(skip or [], source, columns.key),
             verbose=Console(stderr=True).is_terminal,
         )
-    copied = [*columns.ids, *columns.kept, *columns.groups]
+    copied = [*columns.ids, *columns.groups]
     with progress_bar("gather") as progress:
         frame = source.take(rows, columns.features, copied, progress)
     _write(out, fitted, frame, rows, utilities[rows], columns)
@@ -158,13 +156,11 @@ class _Columns:
     Args:
         key: The one that names the rows, or None if they go by number.
         features: Those the model sees.
-        kept: Those that are copied.
         groups: Those of the groups of the model.
     """
 
     key: str | None
     features: list[str]
-    kept: list[str]
     groups: list[str]
 
     @property
@@ -183,22 +179,18 @@ class _Columns:
         return in_groups(model_rows(model, table, self.features), table_groups(model, table))
 
 
-def _find_columns(model: SnefyLDL, source: TableSource, id_name: str | None, keep: list[str]) -> _Columns:
+def _find_columns(model: SnefyLDL, source: TableSource, id_name: str | None) -> _Columns:
     """Columns of the pool, all of which must be there, and none of which may have the name of a written one."""
-    from snefy_ldl.datasets.labelled import ID_NAMES, is_answer
+    from snefy_ldl.datasets.labelled import is_answer
 
     ids = [] if id_name is None else [id_name]
     source.need(ids, "--id")
-    source.need(keep, "--keep")
     key = row_names(model, source.columns, id_name)
-    names = feature_names(model, source, (*ids, *([key] if key else []), *keep))
+    names = feature_names(model, source, (*ids, *([key] if key else [])))
     groups = [name for name in group_columns(model, source) if name not in names]
-    kept = [name for name in keep if name not in (key, *names, *groups)]
-    labels = label_names(model)
-    for name in [*kept, *([key] if key else [])]:
-        if is_answer(name, labels) or (key is None and name == ID_NAMES[-1]):
-            raise input_error(f"--keep {name}: query itself writes a column of that name; leave it out, or rename it.")
-    return _Columns(key, names, kept, groups)
+    if key is not None and is_answer(key, label_names(model)):
+        raise input_error(f"--id {key}: query itself writes a column of that name; rename it.")
+    return _Columns(key, names, groups)
 
 
 def _blocks(source: TableSource, columns: _Columns, model: SnefyLDL) -> Iterator[Any]:
@@ -249,7 +241,7 @@ def _write(out: str, model: SnefyLDL, frame: Any, rows: Any, scores: Any, column
     unit = recorded(model, "unit") or {"factor": 1.0}
     names = [f"{PREDICTED}{label}" for label in label_names(model)]
     predicted = pd.DataFrame(round_shares(shares * unit["factor"]), columns=names)
-    copied = [*columns.kept, *columns.groups, *columns.features]
+    copied = [*columns.groups, *columns.features]
     taken = {*first.columns, *copied}
     empty = {label: np.full(len(frame), np.nan) for label in label_names(model) if label not in taken}
     with TableSink(out) as sink:
