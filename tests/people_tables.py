@@ -75,7 +75,7 @@ def gaps(folder: Path) -> Case:
     notes = [
         "column 'ph': 1 cell is no number ('<4', data row 8); read as empty",
         "column 'ph': 22 of 160 cells are empty, filled with the median",
-        "and whether it is empty became a feature",
+        "and a missing indicator added",
         "column 'wet': 2 of 160 cells are empty, filled with the median",
     ]
     return Case([str(file), "--labels", ",".join(LABELS)], file, LABELS, notes)

@@ -521,7 +521,7 @@ def _number(
         verb = "cells are no numbers" if n > 1 else "cell is no number"
         notes.append(f"column {name!r}: {n} {verb} ({str(column.iloc[row])!r}, data row {row + 1}); read as empty")
     if learned.gaps:
-        gaps, more = len(numbers) - len(present), ", and whether it is empty became a feature" * learned.indicator
+        gaps, more = len(numbers) - len(present), ", and a missing indicator added" * learned.indicator
         verb = "cells are" if gaps > 1 else "cell is"
         filled = f"filled with the median {learned.fill:g}{more}"
         notes.append(f"column {name!r}: {gaps} of {len(numbers)} {verb} empty, {filled}")
