@@ -78,14 +78,6 @@ else:
 
 # -- gallery
 
-
-def enlarge_text(gallery: Any, program: str) -> None:
-    """Draw pictures with large text, so that it can be read in thumbnails."""
-    from matplotlib import rcParams
-
-    rcParams.update({"font.size": 12, "xtick.labelsize": 11, "ytick.labelsize": 11, "savefig.dpi": 130})
-
-
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",
     "gallery_dirs": "auto_gallery",
@@ -96,7 +88,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "show_memory": False,
     "thumbnail_size": (560, 390),
-    "reset_modules": ("matplotlib", "seaborn", enlarge_text),
+    "reset_modules": ("matplotlib", "seaborn", "_site.gallery.enlarge_text"),
     "min_reported_time": 1e9,
     "write_computation_times": False,
     "remove_config_comments": True,

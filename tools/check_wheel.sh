@@ -14,7 +14,7 @@ pip="-m pip install -q --disable-pip-version-check"
 # environments without a pip of their own, which would take seconds each: the first interpreter's installs into them
 into() { local place=$1; shift; "$python" -m pip --python "$place/bin/python" install -q --disable-pip-version-check "$@"; }
 
-"$python" -c 'import build' 2>/dev/null || "$python" $pip build
+"$python" -c 'import build.__main__' 2>/dev/null || "$python" $pip build
 git ls-files -z | tar --null -T - -cf - | tar -xf - -C "$(mkdir -p "$work/source" && echo "$work/source")"  # no leftovers of earlier builds
 "$python" -m build --outdir "$work/dist" "$work/source" >"$work/build.log" 2>&1 || { tail -20 "$work/build.log"; exit 1; }
 wheel=$(ls "$work"/dist/*.whl) sdist=$(ls "$work"/dist/*.tar.gz)
