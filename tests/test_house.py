@@ -35,10 +35,7 @@ FOREIGN_NAMES = {
     "_buffers": "the registry of torch.nn.Module, shared by a net of some of the members",
 }
 #: Private names of this library that another module reads.
-PRIVATE_READS: dict[str, str] = {
-    "annotators.py _like": "two distributions as one of the same class, with its names",
-    "grouped.py _groups": "folds of a log-ratio fit that keep groups together",
-}
+PRIVATE_READS: dict[str, str] = {"annotators.py _like": "two distributions as one of the same class, with its names"}
 
 
 @cache
