@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.training.checkpoint import Checkpoint
+from snefy_ldl.training.policy import Schedule
+from snefy_ldl.training.steps import make_optimizer
 
 SMALL = {"n_neurons": 12, "n_readouts": 6, "hidden_sizes": (16,), "epochs": 6, "random_state": 0, "guides": None}
 
@@ -116,3 +119,17 @@ def test_a_foreign_or_damaged_checkpoint_is_refused(tmp_path, city):
     with pytest.raises(ValueError, match="damaged"):
         SnefyLDL(**settings).fit(city.X, city.D)
     assert [p.name for p in Path(tmp_path).iterdir()] == ["checkpoint.safetensors"], "temporary files stayed"
+
+
+def test_gradient_descent_is_torchs() -> None:
+    net = SnefyLDL.paper(optimizer="sgd", epochs=1, n_neurons=4, n_readouts=2, random_state=0)
+    city = make_city_districts(n=20, random_state=0)
+    ours = net.fit(city.X, city.D).net_
+    theirs = copy.deepcopy(ours)
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    mine = make_optimizer(ours, Schedule(epochs=1, batch_size=1, learning_rate=0.1, exponent_rate=1.0, optimizer="sgd"))
+    for parameter, twin in zip(ours.parameters(), theirs.parameters()):
+        parameter.grad, twin.grad = torch.ones_like(parameter), torch.ones_like(twin)
+    mine.step()
+    optimizer.step()
+    assert all(torch.equal(parameter, twin) for parameter, twin in zip(ours.parameters(), theirs.parameters()))
