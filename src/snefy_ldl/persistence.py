@@ -306,7 +306,7 @@ def load_calibration(folder: Path) -> dict[str, Any] | None:
         ModelFileError: the file is damaged, or was made for other weights.
     """
     path = folder / CALIBRATION_FILE
-    for look in range(LOOKS):
+    for _ in range(LOOKS):
         if not path.exists():
             return None
         content, config = read_json(path), read_config(folder)
@@ -315,8 +315,7 @@ def load_calibration(folder: Path) -> dict[str, Any] | None:
         check_seal(content, path, str(config.get("library_version")))
         if content.get("weights_sha256") == config["weights"]["sha256"]:
             return dict(content["intervals"])
-        if look + 1 < LOOKS:
-            time.sleep(PAUSE)  # a writer may just be replacing both
+        time.sleep(PAUSE)  # a writer may just be replacing both
     raise ModelFileError(f"{path} was made for other weights. Make it again with snefy-ldl conformalize.")
 
 
