@@ -125,7 +125,7 @@ def query(
     if out != "-":
         say(f"{len(rows):,} of {len(utilities):,} rows, chosen by {strategy}, written to {out}", "green")
         labels = ", ".join(label_names(fitted))
-        say(f"Next: fill in {labels} (shares or numbers of votes), then run: snefy-ldl fit TRAIN --append {out}", "")
+        say(f"Next: fill in {labels}, then run: snefy-ldl fit TRAIN --append {out}", "")
 
 
 def _whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, columns: _Columns) -> Diagnosis | None:
