@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -309,8 +308,7 @@ class AnnotatorLDL(ModelWrapper):
             X: features (N, d).
             D: label distributions (N, L), of the panel's votes or of latent labels.
             counts: votes (N, L) instead.
-            context: ``of=``, whose votes they are; of people by 2,048 draws. :meth:`log_prob_votes` is about votes
-                whose annotators are known one by one.
+            context: ``of=``, whose votes they are; of people by 2,048 draws.
 
         Returns:
             (N,).
@@ -358,35 +356,6 @@ class AnnotatorLDL(ModelWrapper):
             raise InputError(f"votes are for {votes.label_names}, the model's labels are {people.label_names}.")
         matrices = [people.matrix(name if name in people else None) for name in (*votes.annotators, None)]
         return votes, np.asarray(np.stack(matrices)[votes.annotator, :, votes.label])
-
-    def log_prob_votes(self, X: Any, votes: VoteTable) -> Array:
-        """Log probability of each item's votes, by who cast them: an average over 2,048 draws of latent labels.
-
-        Votes are taken in their order, so there is no multinomial coefficient.
-
-        Args:
-            X: features (N, d), one row per item of the votes.
-            votes: of annotators known or new.
-
-        Returns:
-            (N,); 0 for items without a vote.
-
-        Raises:
-            InputError: X, items or labels do not fit.
-        """
-        votes, _ = self._checked(X, votes)
-        people, answer = self.annotators_, []
-        matrices = [people.matrix(name if name in people else None) for name in (*votes.annotators, None)]
-        for block, panel, latent in self._both(X):
-            lift = to_numpy(self._votes(panel, latent, people.panel_matrix).lift)
-            draws = draw_shares(latent, QUANTILE_DRAWS, 0)  # (b, S, L)
-            logs = np.zeros(draws.shape[:2])
-            for one in np.flatnonzero((votes.item >= block.start) & (votes.item < block.stop)):
-                row = votes.item[one] - block.start
-                shares = draws[row] @ matrices[votes.annotator[one]] * lift[row]
-                logs[row] += np.log(shares[:, votes.label[one]] / shares.sum(1))
-            answer.append(logsumexp(logs, axis=1) - math.log(QUANTILE_DRAWS))
-        return np.concatenate(answer)
 
     def _posterior(self, X: Any, votes: VoteTable, of: Any) -> Iterator[tuple[slice, Array, Array, Array, Array]]:
         """For some rows at a time, latent draws (b, S, L), their weights (b, S), shares of votes and their prior mean.

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snefy_ldl.datasets import make_annotators
-from snefy_ldl.errors import DataNotFoundError, InputError, TableNote
-from snefy_ldl.votes import Votes, load_votes
+from snefy_ldl.datasets.vote_table import read_vote_cells
+from snefy_ldl.errors import InputError, TableNote
+from snefy_ldl.votes import Votes
 
 
 def long_table() -> pd.DataFrame:
@@ -28,16 +29,6 @@ def test_long_table() -> None:
     assert votes.items == ["x", "y", "z"]
     np.testing.assert_array_equal(votes.counts, [[1, 1, 0], [0, 1, 1], [0, 0, 0]])
     np.testing.assert_array_equal(votes.align(["y", "nobody", "x"]), [[0, 1, 1], [0, 0, 0], [1, 1, 0]])
-
-
-def test_repeats() -> None:
-    table = {"item": ["a"] * 4, "annotator": ["p", "p", "q", "p"], "label": ["u", "v", "u", "w"]}
-    expected = {"all": [2, 1, 1], "first": [2, 0, 0], "last": [1, 0, 1]}
-    for repeats, counts in expected.items():
-        found = Votes.from_long(table, repeats=repeats)  # type: ignore[arg-type]
-        np.testing.assert_array_equal(found.counts[0], counts)
-    with pytest.raises(InputError, match="'p' votes twice on item 'a'"):
-        Votes.from_long(table, repeats="error")
 
 
 @pytest.mark.slow
@@ -54,17 +45,14 @@ def test_long_and_counts_agree(rows: list) -> None:
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
-@pytest.mark.parametrize("form", ["long", "counts"])
-def test_files_come_back(tmp_path: Path, form, ending: str) -> None:
+def test_files_come_back(tmp_path: Path, ending: str) -> None:
     data = make_annotators(n=30, n_labels=3, votes=(1, 5), long_table=True, random_state=1)
     table = {
         key: [f"{value:03d}" if key == "item" else str(value) for value in column] for key, column in data.votes.items()
     }
     votes, frame, file = Votes.from_long(table), pd.DataFrame(table), tmp_path / f"votes.{ending}"
-    if form == "counts":
-        frame = pd.DataFrame(votes.counts.astype(int), votes.items, votes.label_names).rename_axis("item").reset_index()
     {"csv": frame.to_csv, "tsv": partial(frame.to_csv, sep="\t")}.get(ending, frame.to_parquet)(file, index=False)
-    again = load_votes(file)
+    again = Votes.from_long(read_vote_cells(file))
     assert again.label_names == votes.label_names
     assert again.items == votes.items
     assert again.items[7] == "007"
@@ -75,16 +63,9 @@ def test_files_come_back(tmp_path: Path, form, ending: str) -> None:
 def test_labels_called_na_are_labels(tmp_path: Path) -> None:
     file = tmp_path / "votes.csv"
     file.write_text("item,annotator,label\n1,p,NA\n1,q,None\n2,p,NA\n2,q,\n")
-    votes = load_votes(file)
+    votes = Votes.from_long(read_vote_cells(file))
     assert votes.label_names == ["NA", "None"]
     assert len(votes) == 3
-
-
-def test_ratings_are_not_taken_for_counts(tmp_path: Path) -> None:
-    file = tmp_path / "ratings.csv"
-    file.write_text("item,r1,r2\na,1,5\nb,3,4\nc,5,5\n")
-    with pytest.raises(InputError, match=r"Name them with item=, annotator= and label=, or say form=\"counts\""):
-        load_votes(file)
 
 
 @pytest.mark.parametrize(
@@ -105,17 +86,6 @@ def test_ratings_are_not_taken_for_counts(tmp_path: Path) -> None:
 def test_bad_tables_are_named(call: Callable, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         call()
-
-
-def test_bad_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataNotFoundError, match="no file"):
-        load_votes(tmp_path / "none.csv")
-    file = tmp_path / "votes.csv"
-    file.write_text("item,annotator,label\n1,p,u\n")
-    with pytest.raises(InputError, match=r"votes\.csv: all votes are for one label"):
-        load_votes(file)
-    with pytest.raises(InputError, match="form"):
-        load_votes(file, "tall")  # type: ignore[arg-type]
 
 
 def test_items_go_by_name_numbers_and_texts_alike() -> None:

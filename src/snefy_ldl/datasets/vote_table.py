@@ -25,8 +25,6 @@ from snefy_ldl.datasets.shares import label_numbers
 from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError, TableNote
 
-VoteForm = Literal["long", "counts"]
-VoteRepeats = Literal["all", "first", "last", "error"]
 Table = TypeVar("Table", bound="VoteTable")
 
 
@@ -75,7 +73,6 @@ class VoteTable:
         label: str = "label",
         *,
         label_names: Sequence[Any] | None = None,
-        repeats: VoteRepeats = "all",
     ) -> Table:
         """One row per vote.
 
@@ -88,8 +85,6 @@ class VoteTable:
             label_names: the labels in the order wanted; by default all that occur, in the order of the column's
                 categories (ordered ones of pandas, an Enum of polars), of numbers or of a known scale of words
                 (low, medium, high), else sorted.
-            repeats: what to do when an annotator votes on an item again: count "all", keep the "first" or the "last",
-                or raise an "error".
 
         Returns:
             The votes, items and annotators in the order of their first vote.
@@ -121,19 +116,7 @@ class VoteTable:
         items, where = _codes(columns[item])
         voters, who = ([], np.full(len(where), -1)) if annotator is None else _codes(columns[annotator])
         names, what = _label_codes([columns[label][row] for row in given], label_names, table[label])
-        votes = cls(where[given], who[given], what, items, voters, names)
-        if repeats not in ("all", "first", "last", "error"):
-            raise InputError(f'repeats={repeats!r}: use "all", "first", "last" or "error".')
-        again = votes.repeated()
-        if repeats == "all" or not again.any():
-            return votes
-        if repeats == "error":
-            row = int(again.argmax())
-            raise InputError(
-                f"annotator {voters[votes.annotator[row]]!r} votes twice on item {items[votes.item[row]]!r}."
-            )
-        backwards = slice(None, None, -1 if repeats == "last" else 1)
-        return votes.pick(~votes.pick(np.arange(len(votes))[backwards]).repeated()[backwards])
+        return cls(where[given], who[given], what, items, voters, names)
 
     @classmethod
     def from_counts(

@@ -10,7 +10,7 @@ _HOMES = {
     "aggregation": "aggregate",
     "allocation": "next_vote update vote_value",
     "scores": "calibrate_counts evaluate lewidi_scores noise_ceiling",
-    "tables": "Votes load_votes",
+    "tables": "Votes",
 }
 __all__ = sorted(name for names in _HOMES.values() for name in names.split())
 

@@ -7,11 +7,8 @@ How tables are read is in :mod:`snefy_ldl.datasets.vote_table`, scores of predic
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +19,8 @@ from snefy_ldl._internal.validation import (
     check_distributions,
     common_denominator,
 )
-from snefy_ldl.datasets.vote_table import (
-    VoteForm,
-    VoteRepeats,
-    VoteTable,
-    guess_vote_columns,
-    read_vote_cells,
-)
-from snefy_ldl.errors import InputError, TableNote
+from snefy_ldl.datasets.vote_table import VoteTable
+from snefy_ldl.errors import InputError
 from snefy_ldl.votes.agreement import Agreement, Finding, Level, find_oddities, summarize
 
 
@@ -153,72 +144,3 @@ class Votes(VoteTable):
             "annotator": [self.annotators[a] if a >= 0 else None for a in self.annotator],
             "label": [self.label_names[r] for r in self.label],
         }
-
-
-def load_votes(
-    path: str | os.PathLike[str],
-    form: VoteForm | Literal["auto"] = "auto",
-    *,
-    item: str = "item",
-    annotator: str | None = "annotator",
-    label: str = "label",
-    label_names: Sequence[Any] | None = None,
-    repeats: VoteRepeats = "all",
-) -> Votes:
-    r"""Votes from a CSV, TSV or Parquet file. Every cell is taken as text, so that ``007`` stays ``007``.
-
-    Args:
-        path: the file.
-        form: "long" (columns item, annotator, label) or "counts" (item, then a column per label); "auto" takes long
-            if there are such columns, counts if there is a zero.
-        item: column that names the item; without such a column rows are numbered (not in a long table).
-        annotator: column that names the annotator; None, or a name that is not there, if annotators are unknown.
-        label: column that holds the label.
-        label_names: the labels in the order wanted.
-        repeats: see :meth:`Votes.from_long`.
-
-    Returns:
-        The votes.
-
-    Raises:
-        DataNotFoundError: there is no such file.
-        InputError: it does not hold votes in that form; the message names the problem and the place.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder) / "votes.csv"
-        ...     _ = file.write_text("item,no,yes\na,2,1\nb,0,3\n")
-        ...     load_votes(file)
-        Votes(6 votes on 2 items, 2 labels: no, yes)
-    """
-    file = Path(path).expanduser()
-    table = read_vote_cells(file)
-    columns = list(table.columns)
-    if form == "auto":
-        guess = guess_vote_columns(table, label_names)
-        if item in columns and label in columns:
-            form = "long"
-        elif guess is not None:
-            form, (item, annotator, label) = "long", guess
-            words = f"item={item!r}, annotator={annotator!r}, label={label!r}"
-            warnings.warn(TableNote(f"{file.name}: one vote per row, read with {words}."), stacklevel=2)
-        elif (table == "0").any(axis=None):
-            form = "counts"
-        else:  # ratings of annotators are whole numbers, too, but counts hold zeros
-            raise InputError(
-                f"{file.name} has no columns {item!r} and {label!r}; it has: {', '.join(columns)}. Name them with "
-                'item=, annotator= and label=, or say form="counts" if there is a column of counts per label.'
-            )
-    try:
-        if form == "long":
-            voter = annotator if annotator in columns else None
-            return Votes.from_long(table, item, voter, label, label_names=label_names, repeats=repeats)
-        named = item if item in columns else None
-        if form == "counts":
-            numbers = table.drop(columns=[item], errors="ignore")
-            numbers = numbers if label_names is None else numbers[[str(name) for name in label_names]]
-            return Votes.from_counts(numbers, None if named is None else list(table[item]))
-    except InputError as error:
-        raise InputError(f"{file.name}: {error}") from None
-    raise InputError(f'form={form!r}: use "auto", "long" or "counts".')
