@@ -289,7 +289,7 @@ def test_demo_writes_a_page_that_needs_nothing_else(tmp_path: Path) -> None:
     assert f"{city.truth.log_prob(city.X[120:], city.D[120:]).mean():.3f}" in page
     assert "How sure can we be about a city district?" in page
     assert "the best possible answer is known" in page
-    assert page.count("<svg ") == 18
+    assert page.count("<svg ") == 13
     assert "Mostly business or mostly entertainment, hardly ever half of each" in page
     for outside in ("http://", "https://", "<script", "<link"):
         assert outside not in page

@@ -30,7 +30,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table[held].to_csv(folder / "test.csv", index=False)
     table[held].drop(columns="child").to_csv(folder / "unknown.csv", index=False)
     words = ("--labels", ",".join(LABELS), "--groups", "child", "--set", "epochs=20", "--set", "n_members=1", "-q")
-    words += ("--set", "guides=null")
     said = succeed("fit", folder / "train.csv", *words, "--out", folder / "model")
     assert "4 features, 3 labels" in said.stdout
     assert "groups: 20 of child; group effects: kept" in said.stdout
