@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PLACES = ("src", "docs", "README.md", "CONTRIBUTING.md", "examples", "benchmarks", "reproduction", "tests")
 ENDINGS = (".py", ".md", ".html", ".js", ".j2")
-#: Folders of generated pages and of results, which are written by programs.
-SKIPPED = ("_build", "auto_gallery", "reference", "results", "__pycache__")
+#: Generated pages and results, which are written by programs.
+SKIPPED = ("_build", "auto_gallery", "reference", "results", "__pycache__", "changelog.md", "contributing.md")
 THINGS = (
     "(rows?|tables?|fit|model|message|error|note|page|column|features|votes|guides?|labels|distribution|network|data)"
 )

@@ -249,7 +249,7 @@ class DateColumn(Column):
         import pandas  # an extra, loaded by the table already
 
         days = (dates - pandas.Timestamp(self.start)) / pandas.Timedelta(days=1)
-        columns = (dates.dt.year, dates.dt.dayofyear, days)
+        columns = (dates.dt.year, dates.dt.day_of_year, days)
         return np.column_stack([part.to_numpy(dtype=np.float64, na_value=np.nan) for part in columns])
 
     @property

@@ -258,7 +258,7 @@ def read_sheet(file: Path, sheet: str | int | None = None) -> tuple[Any, tuple[s
             wanted = sheets[int(wanted) - 1]
         if wanted not in sheets:
             raise InputError(f"{file.name} has no sheet {wanted!r}; its sheets: {shorten(sheets)}.")
-        frame = book.parse(wanted)
+        frame = pandas.read_excel(book, sheet_name=wanted)
     several = len(sheets) > 1 and sheet is None
     notes = (f"of its {len(sheets)} sheets the first, {wanted!r}, was read",) if several else ()
     filled = np.flatnonzero(frame.notna().any(axis=1))
@@ -488,16 +488,18 @@ class TableSource:
                         done += batch.num_rows
                         yield batch.to_pandas()[columns], done, total
         else:
+            texts = [self._header[name] for name in as_text]
             with self.file.open("rb") as handle:
                 reader = self._pandas.read_csv(
                     handle,
                     **asdict(self.text),
                     compression="gzip" if self.file.suffix.lower() == ".gz" else None,
                     index_col=False,
-                    converters={self._header[name]: str for name in as_text},  # "007" and "NA" are names, too
+                    converters=dict.fromkeys(texts, "'{}".format),  # "007" is a name, too, and so is "NA" in pandas 3
                     chunksize=most,
                 )
                 while (chunk := self._next(reader)) is not None:
+                    chunk = chunk.assign(**{name: [cell[1:] for cell in chunk[name]] for name in texts})
                     chunk = change_formulas(chunk, unescape_cell).set_axis(self.columns, axis=1)
                     yield chunk[columns], handle.tell(), self.file.stat().st_size
 
