@@ -290,7 +290,7 @@ def study_random(seed):
         parts = [np.concatenate(pair) for pair in zip((votes.item, votes.annotator, votes.label), added)]
         table = Votes(*parts, votes.items, [*votes.annotators, *(f"random {k}" for k in range(12))], votes.label_names)
         ballots = Ballots.of(table, np.arange(n_items))
-        crowd, counts = Crowd(ballots, np.array([], dtype=int), HOLD), ballots.counts()
+        crowd, counts = Crowd(ballots, HOLD), ballots.counts()
         draws = first_draws(counts, fit_dirichlet_multinomial(counts), rng)
         for turn in range(20):
             latent, others, _ = weigh_votes(draws, ballots, crowd.factors())

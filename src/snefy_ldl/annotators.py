@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -132,7 +132,6 @@ class AnnotatorLDL(ModelWrapper):
         votes: VoteTable,
         *,
         gold: Mapping[Any, Any] | None = None,
-        trusted: Iterable[Any] | None = None,
     ) -> AnnotatorLDL:
         """Fit to single votes.
 
@@ -141,13 +140,12 @@ class AnnotatorLDL(ModelWrapper):
                 order of ``votes.items``.
             votes: who voted for what on which item (:class:`snefy_ldl.votes.Votes`).
             gold: items whose label, or label distribution (L,), is known, by name: ``{"item 7": "cat"}``.
-            trusted: names of annotators who are known to be careful.
 
         Returns:
             The model itself.
 
         Raises:
-            InputError: X, votes, gold items or trusted annotators do not fit each other.
+            InputError: X, votes or gold items do not fit each other.
 
         Warns:
             TableNote: items without votes are left out.
@@ -163,16 +161,8 @@ class AnnotatorLDL(ModelWrapper):
             warnings.warn(TableNote(words), stacklevel=2)
         place = {int(row): k for k, row in enumerate(rows)}
         known = {place[row]: shares for row, shares in truth.items() if row in place}
-        where = {name: a for a, name in enumerate(votes.annotators)}
-        names = list(trusted or ())
-        if strangers := [name for name in names if name not in where]:
-            raise InputError(f"trusted annotator {strangers[0]!r} has no vote.")
         ballots = Ballots.of(votes, rows)
-        crowd = Crowd(
-            ballots,
-            np.array([where[name] for name in names], dtype=np.intp),
-            HOLD_WITH_TRUTH if known or names else HOLD,
-        )
+        crowd = Crowd(ballots, HOLD_WITH_TRUTH if known else HOLD)
         base = SnefyLDL() if self.base is None else clone(self.base)
         if not isinstance(base, SnefyLDL):
             raise InputError(f"AnnotatorLDL takes a SnefyLDL; got {type(base).__name__}.")

@@ -75,19 +75,14 @@ def test_preflight_finds_what_was_put_in() -> None:
         for item in range(60)
         for voter in range(5)
     ]
-    rows += [(item, "stuck", "a") for item in range(60)]
-    rows += [(item, "upside", "ab"[1 - item % 2]) for item in range(60)]
     rows += [(0, 0, "a"), (60, 1, "b"), (1, 77, "A ")]
     frame = pd.DataFrame(rows, columns=["item", "annotator", "label"]).astype({"annotator": str})
     votes = Votes.from_long(frame, label_names=["a", "b", "A ", "c"])
-    text = "\n".join(str(finding) for finding in votes.preflight())
+    text = "\n".join(votes.preflight())
     assert "1 vote repeats an earlier one" in text
     assert "1 of 61 items has a single vote (60)" in text
     assert "'A ' and 'a'" in text
     assert "without a vote (c)" in text
-    assert "always vote for one label (10 votes or more) (stuck)" in text
-    assert "far less with others than is usual (upside)" in text
-    assert [f.level for f in votes.preflight()] == sorted((f.level for f in votes.preflight()), reverse=True)
 
 
 def test_preflight_is_silent_on_good_votes() -> None:
@@ -97,6 +92,5 @@ def test_preflight_is_silent_on_good_votes() -> None:
 
 def test_items_without_votes_are_an_error() -> None:
     findings = Votes.from_counts([[1, 2], [0, 0]]).preflight()
-    assert findings[0].level == "error"
-    assert findings[0].where == [1]
-    assert "disagreement cannot be seen" in str(Votes.from_counts([[1, 0], [0, 1]]).preflight()[0])
+    assert findings[0] == "error: 1 of 2 items has no vote at all (1)"
+    assert "disagreement cannot be seen" in Votes.from_counts([[1, 0], [0, 1]]).preflight()[0]

@@ -108,7 +108,7 @@ def test_rows_of_a_matrix_are_as_certain_as_their_posterior():
     rng = np.random.default_rng(4)
     label, chance = rng.integers(0, 2, 40), rng.uniform(0.05, 0.95, 40)
     others = np.stack([chance, 1.0 - chance], 1)
-    table = Crowd(Ballots(np.arange(40) // 2, np.zeros(40, dtype=int), label, 20, 1, 2), np.array([], dtype=int), 1.0)
+    table = Crowd(Ballots(np.arange(40) // 2, np.zeros(40, dtype=int), label, 20, 1, 2), 1.0)
     table.others = others
     grid = (np.arange(400) + 0.5) / 400
     first, second = np.meshgrid(grid, grid, indexing="ij")  # how often either latent label is voted for label 0
@@ -177,21 +177,17 @@ def test_one_person_is_predicted_by_their_matrix(fitted):
 
 
 @pytest.mark.slow
-def test_gold_items_and_trusted_people_tell_what_is_true():
+def test_gold_items_tell_what_is_true():
     items, votes, _, spams = crowd(n_items=120, n_people=20, spammers=0.5, seed=2)
     small = {"epochs": 4, "n_neurons": 16, "n_readouts": 8, "random_state": 0}
-    trusted = [name for name, spam in zip(votes.annotators, spams) if not spam][:5]
     gold = {k: items.latent[k] for k in range(30)} | {31: "yes"}
-    model = AnnotatorLDL(SnefyLDL(**small)).fit(items.X, votes, gold=gold, trusted=trusted)
+    model = AnnotatorLDL(SnefyLDL(**small)).fit(items.X, votes, gold=gold)
     people = model.annotators_
-    assert (people.spam_score[[people.number(name) for name in trusted]] == 0).all()
     assert people.spam_score[spams].mean() > 0.5 > people.spam_score[~spams].mean()
     with pytest.raises(InputError, match="gold item 999"):
         AnnotatorLDL(SnefyLDL(**small)).fit(items.X, votes, gold={999: "yes"})
     with pytest.raises(InputError, match="gold item 1 has the label 'perhaps'"):
         AnnotatorLDL(SnefyLDL(**small)).fit(items.X, votes, gold={1: "perhaps"})
-    with pytest.raises(InputError, match="trusted annotator 'eve'"):
-        AnnotatorLDL(SnefyLDL(**small)).fit(items.X, votes, trusted=["eve"])
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def test_random_voters_have_the_highest_spam_scores():
     label = np.where(votes.annotator < 12, rng.integers(0, 3, len(votes)), votes.label)
     table = Votes(votes.item, votes.annotator, label, votes.items, votes.annotators, votes.label_names)
     ballots = Ballots.of(table, np.arange(200))
-    crowd = Crowd(ballots, np.array([], dtype=int), HOLD)
+    crowd = Crowd(ballots, HOLD)
     draws = first_draws(table.counts, fit_dirichlet_multinomial(table.counts), rng)
     for turn in range(20):
         latent, others, _ = weigh_votes(draws, ballots, crowd.factors())

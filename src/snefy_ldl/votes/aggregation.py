@@ -98,7 +98,7 @@ def _dawid_skene(ballots: Ballots, shares: Array) -> Array:
 
 def _by_crowd(ballots: Ballots, counts: Array) -> tuple[Array, Array]:
     """Expected label distributions, and how probably each label leads (N, L)."""
-    crowd = Crowd(ballots, np.array([], dtype=np.intp), HOLD)
+    crowd = Crowd(ballots, HOLD)
     draws = first_draws(counts, fit_dirichlet_multinomial(counts), np.random.default_rng(0))
     for turn in range(2 * TURNS):
         latent, others, _ = weigh_votes(draws, ballots, crowd.factors())

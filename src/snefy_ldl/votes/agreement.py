@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from scipy.special import entr
 
 from snefy_ldl._internal.text import shorten
+from snefy_ldl._internal.types import Index
 from snefy_ldl._internal.validation import check_table
 from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import InputError
 
-#: Votes of an annotator below which nothing is estimated about them.
-FEWEST_VOTES = 10
 Level = Literal["nominal", "ordinal", "interval"]
 
 
@@ -59,29 +58,6 @@ class Agreement:
             f"Krippendorff's alpha {self.krippendorff_alpha:.3f}, two annotators agree {self.pairwise_agreement:.1%}\n"
             f"mean entropy {self.entropy:.3f} nats, unanimous {self.unanimous:.1%}, tied {self.tied:.1%}"
         )
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One odd thing in the votes.
-
-    Args:
-        level: how bad it is: "error", "warning" or "note".
-        what: a sentence for a person.
-        where: names of the items, labels or annotators it concerns.
-
-    Example:
-        >>> print(Finding("note", "1 of 9 items has a single vote", ["b"]))
-        note: 1 of 9 items has a single vote (b)
-    """
-
-    level: str
-    what: str
-    where: list[Any] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        names = shorten([str(name) for name in self.where], 5)
-        return f"{self.level}: {self.what}" + (f" ({names})" if names else "")
 
 
 def krippendorff_alpha(counts: Any, level: Level = "nominal") -> float:
@@ -165,71 +141,46 @@ def summarize(votes: VoteTable, level: Level = "nominal") -> Agreement:
     )
 
 
-def find_oddities(votes: VoteTable) -> list[Finding]:
+def find_oddities(votes: VoteTable) -> list[str]:
     """What is odd in the votes.
 
     Args:
         votes: single votes.
 
     Returns:
-        Findings, the worst first; an empty list is good news.
+        A line for each finding, errors first; an empty list is good news.
 
     Example:
         >>> print(find_oddities(VoteTable.from_counts([[3, 1], [0, 0]]))[0])
         error: 1 of 2 items has no vote at all (1)
     """
-    findings = [*_odd_items(votes), *_odd_labels(votes), *(_odd_annotators(votes) if votes.annotators else [])]
-    return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
+    return sorted([*_odd_items(votes), *_odd_labels(votes)], key=lambda line: not line.startswith("error"))
 
 
-def _odd_items(votes: VoteTable) -> Iterator[Finding]:
+def _odd_items(votes: VoteTable) -> Iterator[str]:
     totals, again = votes.counts.sum(1), np.flatnonzero(votes.repeated())
+
+    def named(rows: Index) -> str:
+        return shorten([str(votes.items[row]) for row in rows], 5)
+
     if len(again):
         verb = "vote repeats an earlier one" if len(again) == 1 else "votes repeat earlier ones"
-        names = [votes.items[votes.item[row]] for row in again]
-        yield Finding("warning", f"{len(again)} {verb} of the same annotator on the same item", names)
+        yield f"warning: {len(again)} {verb} of the same annotator on the same item ({named(votes.item[again])})"
     for level, number, words in (("error", 0, "no vote at all"), ("note", 1, "a single vote")):
         rows = np.flatnonzero(totals == number)
         if len(rows) and not (number == 1 and len(rows) == len(totals)):
             verb = "has" if len(rows) == 1 else "have"
-            yield Finding(level, f"{len(rows)} of {len(totals)} items {verb} {words}", [votes.items[k] for k in rows])
+            yield f"{level}: {len(rows)} of {len(totals)} items {verb} {words} ({named(rows)})"
     if (totals <= 1).all():
-        yield Finding("warning", "no item has two votes: disagreement cannot be seen")
+        yield "warning: no item has two votes: disagreement cannot be seen"
 
 
-def _odd_labels(votes: VoteTable) -> Iterator[Finding]:
+def _odd_labels(votes: VoteTable) -> Iterator[str]:
     plain: dict[str, list[str]] = {}
     for name in votes.label_names:
         plain.setdefault(" ".join(name.split()).casefold(), []).append(name)
     for alike in plain.values():
         if len(alike) > 1:
-            names = " and ".join(repr(name) for name in sorted(alike))
-            yield Finding("warning", f"labels that differ in case or blanks only: {names}")
-    unused = [name for r, name in enumerate(votes.label_names) if not (votes.label == r).any()]
-    if unused:
-        yield Finding("warning", f"{len(unused)} label(s) without a vote", unused)
-
-
-def _odd_annotators(votes: VoteTable) -> Iterator[Finding]:
-    counts, known, size = votes.counts, votes.annotator >= 0, len(votes.annotators)
-    cast = np.zeros((size, len(votes.label_names)))
-    np.add.at(cast, (votes.annotator[known], votes.label[known]), 1.0)
-    totals = cast.sum(1)
-    constant = np.flatnonzero((totals >= FEWEST_VOTES) & (cast.max(1) == totals))
-    if len(constant) and counts.sum(0).max() < 0.9 * counts.sum():
-        words = f"{len(constant)} annotator(s) always vote for one label ({FEWEST_VOTES} votes or more)"
-        yield Finding("warning", words, [votes.annotators[a] for a in constant])
-    others = counts[votes.item].sum(1) - 1.0
-    usable = known & (others > 0)
-    agree = (counts[votes.item, votes.label] - 1.0)[usable] / others[usable]  # how often others on the item agree
-    times = np.bincount(votes.annotator[usable], minlength=size)
-    busy = np.flatnonzero(times >= FEWEST_VOTES)
-    if len(busy) >= 3:
-        mean = np.bincount(votes.annotator[usable], agree, size)[busy] / times[busy]
-        spread = 1.4826 * np.median(np.abs(mean - np.median(mean)))
-        low = busy[mean < np.median(mean) - 4.0 * spread - 0.05]
-        if len(low):
-            words = f"{len(low)} annotator(s) agree far less with others than is usual"
-            yield Finding("warning", words, [votes.annotators[a] for a in low])
-    if size > 2 and totals.max() > 0.5 * totals.sum():
-        yield Finding("note", "one annotator cast more than half of all votes", [votes.annotators[totals.argmax()]])
+            yield f"warning: labels that differ in case or blanks only: {' and '.join(map(repr, sorted(alike)))}"
+    if unused := [name for r, name in enumerate(votes.label_names) if not (votes.label == r).any()]:
+        yield f"warning: {len(unused)} label(s) without a vote ({shorten(unused, 5)})"

@@ -11,8 +11,8 @@ Expected counts are rounded at random so that each item's total stays within one
 form for whole numbers, and rounding this way adds little noise.
 
 Distributions and matrices are only known up to a common matrix: sharper distributions and less careful people explain
-the same votes. So the common matrix is held close to one with :data:`CARE` on its diagonal, unless gold items or
-trusted annotators are given.
+the same votes. So the common matrix is held close to one with :data:`CARE` on its diagonal, unless gold items
+are given.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import InputError
 from snefy_ldl.votes.confusion import Annotators, bin_numbers
 
-#: How often a careful person's vote is the latent label itself, unless gold items or trusted annotators show it.
+#: How often a careful person's vote is the latent label itself, unless gold items show it.
 CARE = 0.9
-#: The same for trusted annotators, and by how many votes per label they are believed to be so.
-TRUSTED_CARE, TRUST = 0.97, 200.0
+#: By how many votes per label people whose votes nobody shares are believed to vote as everybody.
+TRUST = 200.0
 #: How much the common matrix is held: so many times the votes there are; less where the truth is known of some.
 HOLD, HOLD_WITH_TRUTH = 1.0, 0.1
 #: Strength of the annotators' prior at the start, and the range of estimates.
@@ -113,18 +113,16 @@ class Crowd:
 
     Args:
         ballots: their votes.
-        trusted: numbers of annotators who are known to be careful.
         hold: how much the common matrix is held, in times the votes there are.
     """
 
-    def __init__(self, ballots: Ballots, trusted: Index, hold: float) -> None:
-        self.ballots, self.trusted, self.hold = ballots, trusted, hold
+    def __init__(self, ballots: Ballots, hold: float) -> None:
+        self.ballots, self.hold = ballots, hold
         n_people, n_labels = ballots.n_people, ballots.n_labels
         several = np.bincount(ballots.item)[ballots.item] > 1
         shared = np.bincount(ballots.who[several], minlength=n_people + 1)
         #: How far each person's votes can be compared with others': 0 for those without a vote that others share.
         self.evidence = np.minimum(shared / EVIDENCE, 1.0)
-        self.evidence[trusted] = 1.0
         self.careful = _diagonal(1.0 - (1.0 - CARE) * several.mean() - 1e-3 * (not several.any()), n_labels)
         self.common = self.careful.copy()
         self.strength = STRENGTH
@@ -135,7 +133,6 @@ class Crowd:
         self.guess_weights = np.full(len(GUESS_STRENGTHS), 1.0 / len(GUESS_STRENGTHS))
         self.spam_rate = SPAM_PRIOR[0] / sum(SPAM_PRIOR)
         self.spam = self.spam_rate * self.evidence
-        self.spam[trusted] = 0.0
         self.counts = np.zeros((n_people + 1, n_labels, n_labels))
         self._settle()
 
@@ -143,7 +140,6 @@ class Crowd:
         """The matrices that follow from the counts and the priors."""
         self.centres = np.broadcast_to(self.common, self.counts.shape).copy()
         self.strengths = self.strength + TRUST * (1.0 - self.evidence)
-        self.centres[self.trusted], self.strengths[self.trusted] = _diagonal(TRUSTED_CARE, len(self.common)), TRUST
         own = self.counts.copy()
         own[-1] = 0.0  # votes of unknown people are not one person's
         careful = own + self.strengths[:, None, None] * self.centres
@@ -184,7 +180,6 @@ class Crowd:
         score = logsumexp(logs, axis=1) - self._fit_by_item(others)
         self.spam = expit(logit(self.spam_rate) + score) * self.evidence
         self.spam *= min(1.0, MOST_SPAM / max(self.spam[:-1].mean(), 1e-9))
-        self.spam[self.trusted] = 0.0
         self.spam_rate = float((self.spam[:-1].sum() + SPAM_PRIOR[0]) / (ballots.n_people + sum(SPAM_PRIOR)))
         self.spam[-1] = self.spam_rate
         table = ((1.0 - self.spam)[:, None, None] * self.counts).sum(0)
@@ -254,7 +249,6 @@ class Crowd:
         ballots, rng = self.ballots, np.random.default_rng(0)
         n_labels = ballots.n_labels
         strengths = np.minimum(self.strengths, INTERVAL_STRENGTH)
-        strengths[self.trusted] = TRUST
         prior, matrices = strengths[:, None, None] * self.centres, self.matrices
         total, squares = np.zeros((2, *prior.shape))
         for sweep in range(FIRST_SWEEPS + SWEEPS):
@@ -356,7 +350,7 @@ def round_counts(expected: Array, rng: np.random.Generator) -> Array:
     return rounded
 
 
-# -- gold items, and annotators who join ------------------------------------------------------------------------------
+# -- gold items, and first draws -------------------------------------------------------------------------------------
 
 
 def gold_rows(votes: VoteTable, gold: Mapping[Any, Any]) -> dict[int, Array]:

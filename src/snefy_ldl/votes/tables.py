@@ -21,7 +21,7 @@ from snefy_ldl._internal.validation import (
 )
 from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import InputError
-from snefy_ldl.votes.agreement import Agreement, Finding, Level, find_oddities, summarize
+from snefy_ldl.votes.agreement import Agreement, Level, find_oddities, summarize
 
 
 def counts_from_shares(D: Any, max_votes: int = MOST_SUGGESTED) -> Array:
@@ -119,11 +119,11 @@ class Votes(VoteTable):
         """
         return summarize(self, level)
 
-    def preflight(self) -> list[Finding]:
+    def preflight(self) -> list[str]:
         """What is odd in the votes.
 
         Returns:
-            Findings, the worst first; an empty list is good news.
+            A line for each finding, errors first; an empty list is good news.
 
         Example:
             >>> table = {"item": ["a", "a", "b"], "annotator": [1, 1, 2], "label": ["cat", "cat", "Cat "]}

@@ -215,7 +215,7 @@ def report_rows(rows: Labelled, limits: bool = False) -> None:
         for line in str(votes.agreement()).splitlines():
             say(line, "")
         for finding in votes.preflight():
-            say(str(finding), {"error": "red", "warning": "yellow"}.get(finding.level, ""))
+            say(finding, {"error": "red", "warning": "yellow"}.get(finding.partition(":")[0], ""))
     for remark in rows.remarks:
         note(f"{rows.source}: {remark}")
     if rows.below is not None and not limits:
