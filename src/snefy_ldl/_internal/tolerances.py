@@ -15,8 +15,6 @@ LARGEST_CONCENTRATION = 1e100
 SMALLEST_TOTAL_CONCENTRATION = 1e-6
 #: The probability of an observed count is lifted here before it divides a level's distance from it.
 SMALLEST_COUNT_PROBABILITY = 1e-12
-#: Shares given to a distribution may sum to this much more or less than one, and a known one may be off by as much.
-SHARE_SUM_ROUNDING = 1e-5
 #: Known shares that leave no more than this of one leave nothing: what is left is rounding.
 SMALLEST_REST = 1e-14
 #: Weights of a mixture may sum to this much more or less than one: float32 ones do.

@@ -462,7 +462,7 @@ class SimplexDistribution(Distribution):
         """``Cov[log ℓ|x]`` (*batch, L, L).
 
         Raises:
-            InputError: labels may be absent, so that logarithms have no second moments.
+            InputError: the distribution has no closed form of it; the message names what to use instead.
         """
         self._ask("covariance_log")
         return self.shaped(self.rows.log_moments("covariance"))

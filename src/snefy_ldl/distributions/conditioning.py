@@ -16,11 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Size, Tensor
-from torch.distributions import AffineTransform, TransformedDistribution
 
-from snefy_ldl._internal.tolerances import SHARE_SUM_ROUNDING
 from snefy_ldl._internal.validation import as_float, refuse_first
-from snefy_ldl.distributions.marginal import Marginal
 from snefy_ldl.distributions.shapes import as_size
 from snefy_ldl.errors import InputError
 
@@ -253,74 +250,9 @@ class Conditioned:
         inner: Tensor = self.rest.quantiles(alpha).movedim(-1, 0)
         return self._mapped(inner, self.scale, self._known).movedim(0, -1)
 
-    def marginal(self, labels: int | str | Sequence[int | str]) -> ScaledMarginal:
-        """Distribution of one unknown share, or of a sum of shares that are the same multiple of the rest's."""
-        group = self.dist.group(labels)
-        if not bool(self._open[group].all()):
-            unknown = self._open.nonzero().flatten().tolist()
-            raise InputError(f"a share of the labels {group} is known; unknown are those of {unknown}.")
-        if not torch.equal(self.scale[..., group[:1]].expand_as(self.scale[..., group]), self.scale[..., group]):
-            raise InputError("shares with known ratios are asked about one at a time.")
-        return ScaledMarginal(self.rest.marginal([self._places[r] for r in group]), self.scale[..., group[0]])
-
-    def log_prob(self, value: Any) -> Tensor:
-        """Log density of the unknown shares at value (..., *batch, L), or of the totals of tied ones.
-
-        Where shares are known, it is the whole distribution's with ``log_prob_known`` added.
-
-        Args:
-            value: all shares; what is known must hold for them.
-
-        Returns:
-            (..., *batch).
-
-        Raises:
-            InputError: a known share or ratio is another one.
-        """
-        value = self.dist.points(value)
-        first = [group[0] for group in self.groups]
-        inner = value[..., first] / self.scale[..., first]
-        if bool(((self._mapped(inner, self.scale, self._known) - value).abs() > SHARE_SUM_ROUNDING).any()):
-            raise InputError("value disagrees with the known shares or ratios.")
-        log_p = self.rest.log_prob(inner / inner.sum(-1, keepdim=True))
-        if bool(self._open.all()):
-            return log_p
-        return log_p - (len(first) - 1) * self.scale[..., 0].log()  # the scale is what is left, for all labels
-
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Exact draws of all shares (*sample_shape, *batch, L)."""
         return self._mapped(self.rest.sample(sample_shape, generator), self.scale, self._known)
-
-
-class ScaledMarginal(TransformedDistribution):
-    """The distribution of a share that is a known multiple of one with a known distribution.
-
-    Made by ``Conditioned.marginal``.
-
-    Args:
-        proportion: the distribution of the proportion.
-        left: what it is a proportion of (*batch,).
-
-    Example:
-        >>> from snefy_ldl import SnefySimplex
-        >>> dist = SnefySimplex.from_mixture(torch.ones(1, 1).double(), torch.ones(1, 3).double())
-        >>> dist.condition({0: 0.6}).marginal(1).cdf(torch.tensor([0.1]).double())     # uniform up to 0.4
-        tensor([0.2500], dtype=torch.float64)
-    """
-
-    def __init__(self, proportion: Marginal, left: Tensor) -> None:
-        super().__init__(proportion, AffineTransform(0.0, left), validate_args=False)
-        self.left = left
-
-    @property
-    def mean(self) -> Tensor:
-        """Expected share (*batch,)."""
-        return self.base_dist.mean * self.left
-
-    @property
-    def variance(self) -> Tensor:
-        """Variance of the share (*batch,)."""
-        return self.base_dist.variance * self.left.square()
 
 
 class ConditionedDraws:
@@ -401,10 +333,6 @@ class ConditionedDraws:
         rising = self._weights.T[:, None].expand(order.shape).gather(-1, order).cumsum(-1)
         at = torch.searchsorted(rising, levels.expand(*order.shape[:2], -1).contiguous())
         return self.dist.shaped(values.gather(-1, at.clamp_max(values.shape[-1] - 1)))
-
-    def log_prob(self, value: Any) -> Tensor:
-        """Log density at value (..., *batch, L), for which what is known must hold; as good as ``log_prob_known``."""
-        return self.dist.log_prob(value) - self.log_prob_known
 
     def sample(self, sample_shape: Size | Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
         """Draws of all shares (*sample_shape, *batch, L), picked from the weighted ones; repeats are possible."""

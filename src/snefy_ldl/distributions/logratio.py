@@ -78,10 +78,10 @@ WHY_NOT = {
         "up draws, dist.sample((n,))."
     ),
     "posterior": "a log-ratio distribution does not support votes: fit SnefyLDL, whose posterior is exact.",
+    "covariance_log": "logarithms of single shares have no closed form: use dist.log_ratio(one, other).variance.",
     "log_prob_counts": "a log-ratio distribution does not support votes: fit SnefyLDL, where this is exact.",
 }
 WHY_NOT_ABSENT = {
-    "covariance_log": "labels may be absent, and log 0 has no second moments: use log_ratio or given_support.",
     "rsample": "labels may be absent, and presence has no gradient: use sample, or given_support(...).rsample.",
 }
 
@@ -827,8 +827,6 @@ class LogRatioRows(SimplexRows):
         """``E[log ℓ]``, minus infinity for labels that may be absent, else differences of two are exact; or others."""
         if kind == "entropy":
             return self._by_draws(lambda draws: draws.average(torch.special.entr(draws.shares)))
-        if kind == "covariance":
-            return self._by_draws(_log_covariance)
         if not self.may_be_zero:
             sizes = self._by_draws(lambda draws: (draws.logs.logsumexp(1) * draws.weights.to(draws.logs)).sum(1))
             return self.log_ratio_mean() - sizes[:, None]
@@ -1101,12 +1099,6 @@ class LogRatioRows(SimplexRows):
         split = torch.where(final, _below(pi * places.gather(-1, last), pi), pi + (1.0 - pi) * fill[..., -1:])
         levels = absent + present * places.scatter(-1, last, split)
         return torch.where(there, levels, _below(absent * fill[..., :-1], absent)).clamp(0.0, 1.0)
-
-
-def _log_covariance(draws: NetDraws) -> Tensor:
-    logs = torch.log_softmax(draws.logs.double(), 1)
-    gap = logs - draws.average(logs)[..., None]
-    return (gap * draws.weights[:, None]) @ gap.transpose(1, 2)
 
 
 class _Walk:

@@ -88,12 +88,16 @@ class Supports:
             matrix = half.transpose(0, 2, 1) @ half
             matrices.append(matrix)
             rows, at = self.rows_of(chosen)
-            if len(chosen) == 1:
-                out[..., rows[:, None], labels[0]] = gap[..., rows[:, None], labels[0]] @ matrix[0]
-            else:
-                seen = gap[..., rows[:, None], labels[at]]
-                out[..., rows[:, None], labels[at]] = np.einsum("...ns,nst->...nt", seen, matrix[at], optimize=True)
+            places = rows[:, None], labels[at]
+            out[(..., *places)] = times(gap[(..., *places)], matrix, at)
         return out, matrices
+
+
+def times(values: Array, matrices: Array, which: Index) -> Array:
+    """Rows (..., N, s) times the matrix (u, s, t) of each: one product where all have the same."""
+    if len(matrices) == 1:
+        return np.asarray(values @ matrices[0])
+    return np.asarray(np.einsum("...ns,nst->...nt", values, matrices[which], optimize=True))
 
 
 @dataclass
@@ -239,20 +243,14 @@ class Frames:
             half = np.linalg.solve(lower, np.broadcast_to(basis, (len(labels), *basis.shape)))  # R⁻¹ Hᵀ
             rows, place = supports.rows_of(chosen)
             seen = gap[rows[:, None], labels[place]]
-            if len(chosen) == 1:
-                white = seen @ half[0].T
-            else:
-                white = np.einsum("nps,ns->np", half[place], seen)
+            white = times(seen, half.transpose(0, 2, 1), place)
             to = at[rows]
             self.square[to] = (white**2).sum(1)
             self.log_det[to] = -np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1)[place]
             if not inside:
                 continue
             maps = half @ turned[labels][..., :n_axes]  # Q (u, p, n_axes)
-            if len(chosen) == 1:
-                self.point[to] = white @ maps[0]
-            else:
-                self.point[to] = np.einsum("np,npq->nq", white, maps[place])
+            self.point[to] = times(white, maps, place)
             if self.inner is not None:
                 self.inner[to] = (maps.transpose(0, 2, 1) @ maps)[place]
 
