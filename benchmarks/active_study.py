@@ -516,7 +516,7 @@ def buy(data, split, way, total=1000, step=100):
     while (left := total - int(bought.sum())) > 0:
         asked = pool[bought[pool].sum(1) > 0]
         model = small.fit(X[asked], counts=bought[asked])
-        give(next_vote(model, X[pool], bought[pool], n=min(step, left), new_item_cost=1.0))
+        give(next_vote(model, X[pool], bought[pool], n=min(step, left)))
     asked = pool[bought[pool].sum(1) > 0]
     model = SnefyLDL(random_state=split, **MODEL).fit(X[asked], counts=bought[asked])
     shares = counts[test] / counts[test].sum(1, keepdims=True)

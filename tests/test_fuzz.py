@@ -295,7 +295,7 @@ def update(rng: np.random.Generator) -> Any:
 def next_vote(rng: np.random.Generator) -> Any:
     votes = pick(rng, [None, counts(rng, 5)])
     options = {"criterion": pick(rng, ["variance", "divergence", "information", "x", None])}
-    options |= {"max_per_item": pick(rng, NUMBERS), "new_item_cost": pick(rng, [1.0, 0, -1, np.nan, None, "x"])}
+    options |= {"max_per_item": pick(rng, NUMBERS)}
     kept = pick(rng, [[], ["criterion"], list(options)])
     options = {name: options[name] for name in kept}
     return voting.next_vote(fitted("shares"), features(rng, 5), votes, pick(rng, NUMBERS), **options)

@@ -66,15 +66,6 @@ def test_next_vote_takes_the_most_valuable(snefy: Callable[..., SnefySimplex]) -
     np.testing.assert_array_equal(next_vote(model, X, n=30), np.argsort(-values))
 
 
-def test_new_items_can_cost_more(snefy: Callable[..., SnefySimplex]) -> None:
-    dist = snefy(3, batch=(20,))
-    counts = np.zeros((20, 3))
-    counts[::2] = [2, 1, 0]
-    model, X = Fixed(dist), rows_of(dist)
-    assert (next_vote(model, X, counts, 10, new_item_cost=1e6) % 2 == 0).all()
-    assert (next_vote(model, X, counts, 10, new_item_cost=1e-6) % 2 == 1).all()
-
-
 def test_several_votes_an_item_follow_the_dirichlet() -> None:
     dist = dirichlet(2.0, 3.0, 5.0)
     chosen, worth = next_vote(Fixed(dist), np.zeros((1, 1)), n=4, max_per_item=4, return_values=True)
@@ -90,7 +81,6 @@ def test_several_votes_an_item_follow_the_dirichlet() -> None:
         (lambda m, X: next_vote(m, X, n=0), "n must be"),
         (lambda m, X: next_vote(m, X, n=3), "n must be"),
         (lambda m, X: next_vote(m, X, criterion="luck"), "criterion"),
-        (lambda m, X: next_vote(m, X, new_item_cost=0.0), "new_item_cost"),
         (lambda m, X: next_vote(m, X, [[1, 2, 3]]), "one row per item"),
         (lambda m, X: update(m, X, [[1, 2, 0.5], [0, 0, 0]]), "0.5 at row 0, column 2"),
         (lambda m, X: update(m, X, [[1, 2, np.nan], [0, 0, 0]]), "whole numbers"),

@@ -22,7 +22,6 @@ from snefy_ldl._internal.validation import (
     as_float,
     check_choice,
     check_count,
-    check_number,
     check_same_index,
     known_labels,
     refuse_first,
@@ -158,7 +157,6 @@ def next_vote(
     *,
     criterion: Criterion = "variance",
     max_per_item: int = 1,
-    new_item_cost: float = 1.0,
     return_values: bool = False,
 ) -> Any:
     """The items that the next n votes should go to, the most valuable first.
@@ -171,14 +169,13 @@ def next_vote(
         criterion: see :func:`vote_value`.
         max_per_item: how many of them one item may get; further votes count for less, as they would for one Dirichlet
             with the item's mean and variance.
-        new_item_cost: what the first vote on a new item costs, in votes; its value is divided by it.
         return_values: also return what each vote is worth.
 
     Returns:
         Row numbers (n,), and values (n,) on request.
 
     Raises:
-        InputError: n, the cost, the criterion or the votes are not what they must be.
+        InputError: n, the criterion or the votes are not what they must be.
 
     Example:
         >>> from snefy_ldl.learners import DirichletLDL
@@ -193,7 +190,6 @@ def next_vote(
     most = n_rows * check_count("max_per_item", max_per_item)
     if not isinstance(n, (int, np.integer)) or not 1 <= n <= most:
         raise InputError(f"n must be a whole number from 1 to {most}; got {n!r}.")
-    check_number("new_item_cost", new_item_cost, strict=True)
     max_per_item = min(max_per_item, n)
     values = []
     for block, dist in dist_blocks(model, X, CHOICE_ROWS):
@@ -202,7 +198,6 @@ def next_vote(
         )
         posterior = dist.posterior(votes[block]) if votes[block].any() else dist
         value = vote_value(posterior, criterion)
-        value = value / np.where(votes[block].sum(1) == 0, new_item_cost, 1.0)
         values.append(value[:, None] * _worth_of_later_votes(posterior, max_per_item))
     table = np.concatenate(values)
     order = np.argsort(-table, axis=None, kind="stable")[:n]

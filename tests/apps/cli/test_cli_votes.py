@@ -213,7 +213,6 @@ def test_costs_and_limits_are_settings(folder: Path) -> None:
     assert len(many) == 101
     assert "has 70 items" in fail(*words, "--n", 71)
     assert "criterion='luck': use" in fail(*words, "--n", 5, "--set", "criterion=luck")
-    assert "new_item_cost" in fail(*words, "--n", 5, "--set", "new_item_cost=0")
     assert "above 0" in fail(*words, "--set", "max_per_item=0")
     assert "--set draws: with --votes use one of" in fail(*words, "--set", "draws=3")
     assert "--skip does not go with --votes" in fail(*words, "--skip", folder / "votes.csv")

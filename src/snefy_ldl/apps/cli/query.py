@@ -67,7 +67,7 @@ def query(
         strategy: auto (lcmd, or random rows if --labeled shows that they are as good), lcmd, bait, badge, entropy or
             random.
         option (NAME=VALUE): A setting of the strategy; with --votes: criterion=variance (or information),
-            max_per_item=1, new_item_cost=1. Repeatable.
+            max_per_item=1. Repeatable.
         skip: Table with rows that must not be chosen again. Repeatable.
         labeled: Table of labelled rows: chosen rows differ from them, and an estimate of the benefit is printed.
         votes (VOTES): Votes so far on the items of the pool: choose items for one more vote.
