@@ -73,7 +73,7 @@ STATEMENTS = [
     ("math", f"{logratio.DRAWS:,} points: {WORDS[logratio.NETS]} scrambled Sobol nets of {logratio.NET_POINTS} points"),
     ("conformal", f"Below {choice.SHARE_ASIDE * choice.FEWEST_COMPARED} calibration rows it takes `beta`"),
     ("conformal", f"on a third of the calibration rows ({choice.MOST_ASIDE} at most)"),
-    ("conformal", f"({rows_needed(0.9)} for 0.9, {rows_needed(0.95)} for 0.95)"),
+    ("conformal", f"(fewer than {rows_needed(0.95)} for 95 %)"),
     ("conformal", f"from {dict([(0.1, 'a tenth')])[MOST_SEEN]} of the rows on an error"),
     ("compare", f"{WORDS[len(HIGHER_IS_BETTER)].title()} by default"),
     ("learners", f"`alpha` from {RANKING_WEIGHTS[0]:.0e} to {RANKING_WEIGHTS[-1]:.0e}".replace("e-0", "e-")),
