@@ -453,7 +453,7 @@ BAD: dict[str, tuple[Callable[[SnefySimplex], Any], str]] = {
         lambda d: SnefySimplex(d.exponents, d.readout, d.log_scale, offset=torch.ones(7, 3)),
         r"offset of shape \(7, 3\) do not fit a batch of shape \(2,\)",
     ),
-    "one label": (lambda d: SnefySimplex(d.exponents[..., :1], d.readout, d.log_scale), "at least 2 labels; got 1"),
+    "one label": (lambda d: SnefySimplex(d.exponents[..., :1], d.readout, d.log_scale), "at least 2 labels"),
     "label too large": (lambda d: d.marginal(3), "from 0 to 2; got 3"),
     "label with itself": (lambda d: d.prob_greater(1, -2), "two different labels"),
     "all labels": (lambda d: d.marginal([0, 1, 2]), "all of them sum to one"),

@@ -69,11 +69,10 @@ class KnownShares:
             )
         values = torch.stack([_per_row(dist, value, f"the share of {label!r}") for label, value in known.items()], 1)
         table, names = values.cpu().numpy(), [str(label) for label in known]
-        absent, share = (table == 0.0) & zeros, "the known share at {place}"
-        rule = "is zero there and positive in other rows; condition the rows with a zero apart: dist[rows]."
-        refuse_first(absent & ~absent.all(0), table, f"{share} {rule}", names)
-        rule = "is 0, but here every label has a positive share: condition on a small share, or fit LogRatioLDL "
-        refuse_first((table == 0.0) & ~absent, table, f"{share} {rule}to labels that hold zeros.", names)
+        absent, share = (table == 0.0).all(0) & zeros, "the known share at {place}"
+        rule = "is 0, but here every label has a positive share, or this one has in other rows: condition on a small "
+        rule += "share, on the rows with a zero apart (dist[rows]), or fit LogRatioLDL to labels that hold zeros."
+        refuse_first((table == 0.0) & ~absent, table, f"{share} {rule}", names)
         rule = "is {value:g}; it must lie strictly between 0 and 1."
         refuse_first(~((table > 0.0) & (table < 1.0) | absent), table, f"{share} {rule}", names)
         rule = "known shares of {place} sum to {value:g}; they must leave something over."

@@ -81,16 +81,13 @@ class PairFamily:
     """
 
     def __init__(self, exponents: Tensor, readout: Tensor, gram: Tensor | None = None) -> None:
-        if exponents.dim() != 3 or readout.dim() != 3:
-            raise InputError("exponents must be (n, L) or (K, n, L), and readout (m, n) or (K, m, n).")
-        if not exponents.is_floating_point() or not readout.is_floating_point():
-            kinds = f"{exponents.dtype} and {readout.dtype}"
-            raise InputError(f"exponents and readout must be of a floating point type; got {kinds}.")
-        if exponents.numel() == 0 or readout.numel() == 0:
-            shapes = f"{tuple(exponents.shape)} and {tuple(readout.shape)}"
-            raise InputError(f"exponents and readout must not be empty; got shapes {shapes}.")
-        if exponents.shape[-1] < 2:
-            raise InputError(f"a distribution on the simplex needs at least 2 labels; got {exponents.shape[-1]}.")
+        shaped = exponents.dim() == readout.dim() == 3 and exponents.numel() and readout.numel()
+        if not shaped or exponents.shape[-1] < 2 or not (exponents.is_floating_point() and readout.is_floating_point()):
+            got = f"{tuple(exponents.shape)} of {exponents.dtype} and {tuple(readout.shape)} of {readout.dtype}"
+            raise InputError(
+                "exponents must be (n, L) or (K, n, L) with at least 2 labels, and readout (m, n) or (K, m, n), not "
+                f"empty and of a floating point type; got {got}."
+            )
         if not bool(((exponents > -0.5) & (exponents < LARGEST_CONCENTRATION)).all()):
             raise InputError(
                 f"every exponent must be a finite number above -1/2 and below {LARGEST_CONCENTRATION:g}, or the "
@@ -852,17 +849,14 @@ class SnefySimplex(SimplexDistribution):
             >>> SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[2.0, 3.0, 5.0]])).mean
             tensor([[0.2000, 0.3000, 0.5000]])
         """
-        if concentration.dim() != 2 or concentration.numel() == 0 or weights.shape[-1:] != concentration.shape[:1]:
+        shaped = concentration.dim() == 2 and concentration.numel() and concentration.shape[1] > 1 and weights.numel()
+        if not shaped or weights.shape[-1:] != concentration.shape[:1]:
             raise InputError(
                 f"shapes do not fit: weights {tuple(weights.shape)}, concentration {tuple(concentration.shape)}; they "
-                "must be (*batch, P) and (P, L)."
+                "must be (*batch, P) and (P, L), with at least one row and 2 labels."
             )
         if not bool(((concentration < LARGEST_CONCENTRATION) & (concentration > 0)).all()):
             raise InputError(f"every concentration must be a number between 0 and {LARGEST_CONCENTRATION:g}.")
-        if weights.numel() == 0 or concentration.shape[1] < 2:
-            raise InputError(
-                "weights must hold at least one row, and a distribution on the simplex has 2 labels or more."
-            )
         batch_shape = weights.shape[:-1]
         rows = SnefyRows(Listed(weights.reshape(-1, weights.shape[-1]), concentration.double()), None)
         dist = cls.__new__(cls)
