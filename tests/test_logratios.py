@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import softmax
 
 from snefy_ldl.errors import InputError
 from snefy_ldl.logratios import (
     alr,
-    alr_inverse,
     clr,
-    clr_inverse,
     ilr,
     ilr_inverse,
 )
@@ -22,9 +21,9 @@ FRAME = pd.DataFrame(D, columns=["sand", "silt", "clay", "peat"], index=range(10
 
 
 def test_inverses_come_back() -> None:
-    np.testing.assert_allclose(clr_inverse(clr(D)), D, atol=1e-12)
-    for reference in (0, 2, -1):
-        np.testing.assert_allclose(alr_inverse(alr(D, reference), reference), D, atol=1e-12)
+    np.testing.assert_allclose(softmax(clr(D), axis=1), D, atol=1e-12)
+    for reference in (0, 2, 3):
+        np.testing.assert_allclose(softmax(np.insert(alr(D, reference), reference, 0.0, axis=1), axis=1), D, atol=1e-12)
     np.testing.assert_allclose(ilr_inverse(ilr(D)), D, atol=1e-12)
 
 
@@ -47,7 +46,6 @@ def test_names_go_in_and_come_out() -> None:
     assert list(alr(FRAME, "clay").columns) == ["sand/clay", "silt/clay", "peat/clay"]
     assert list(ilr(FRAME).columns) == ["sand/silt", "sand+silt/clay", "sand+silt+clay/peat"]
     pd.testing.assert_frame_equal(ilr_inverse(ilr(FRAME), list(FRAME.columns)), FRAME)
-    pd.testing.assert_frame_equal(alr_inverse(alr(FRAME), names=list(FRAME.columns)), FRAME)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +57,7 @@ def test_names_go_in_and_come_out() -> None:
         (lambda: alr(FRAME, "gravel"), "no part 'gravel'; the parts are sand, silt"),
         (lambda: alr(D, 4), "from 0 to 3"),
         (lambda: clr([[1.0], [2.0]]), "at least 2 parts"),
-        (lambda: clr_inverse([[np.inf, 0.0]]), "not a finite number at row 0, column 0"),
+        (lambda: ilr_inverse([[np.inf, 0.0]]), "not a finite number at row 0, column 0"),
     ],
 )
 def test_bad_input_is_refused(ask: object, message: str) -> None:

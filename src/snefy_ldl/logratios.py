@@ -1,4 +1,4 @@
-"""Log-ratio transforms of compositions and their inverses.
+"""Log-ratio transforms of compositions, and the inverse of the isometric one.
 
 Compositions are positive parts of a whole: shares, percentages or amounts, since only ratios count. A table with column
 names comes back as one: columns of log-ratios are named after the parts they compare.
@@ -18,7 +18,7 @@ from snefy_ldl._internal.validation import check_table, refuse_first
 from snefy_ldl.datasets.cells import frame_of
 from snefy_ldl.errors import InputError
 
-__all__ = ["alr", "alr_inverse", "clr", "clr_inverse", "ilr", "ilr_inverse"]
+__all__ = ["alr", "clr", "ilr", "ilr_inverse"]
 
 
 def _positive(D: Any) -> tuple[Array, list[str] | None]:
@@ -64,26 +64,6 @@ def clr(D: Any) -> Any:
     return _back(logs - logs.mean(axis=1, keepdims=True), names, D)
 
 
-def clr_inverse(Z: Any) -> Any:
-    """Shares whose centred log-ratios these are.
-
-    Args:
-        Z: (N, L); a number added to a whole row changes nothing.
-
-    Returns:
-        (N, L), rows that sum to one; a DataFrame where Z is one.
-
-    Raises:
-        InputError: A coordinate is not a finite number.
-
-    Example:
-        >>> clr_inverse(clr([[1.0, 1.0, 2.0]]))
-        array([[0.25, 0.25, 0.5 ]])
-    """
-    table, names = _coordinates(Z)
-    return _back(softmax(table, axis=1), names, Z)
-
-
 def alr(D: Any, reference: int | str = -1) -> Any:
     """Additive log-ratios, ``log ℓ_r / ℓ_reference``.
 
@@ -107,29 +87,6 @@ def alr(D: Any, reference: int | str = -1) -> Any:
     values = np.delete(logs - logs[:, [at]], at, axis=1)
     named = None if names is None else [f"{name}/{names[at]}" for r, name in enumerate(names) if r != at]
     return _back(values, named, D)
-
-
-def alr_inverse(Z: Any, reference: int = -1, names: Sequence[str] | None = None) -> Any:
-    """Shares whose additive log-ratios these are.
-
-    Args:
-        Z: (N, L-1).
-        reference: Number of the part that the others were compared with, among all L.
-        names: Names of the L parts, for a DataFrame.
-
-    Returns:
-        (N, L), rows that sum to one.
-
-    Raises:
-        InputError: A coordinate is not a finite number, or there is no such reference.
-
-    Example:
-        >>> alr_inverse(alr([[1.0, 1.0, 2.0]]))
-        array([[0.25, 0.25, 0.5 ]])
-    """
-    table, _ = _coordinates(Z)
-    at = _part_number(reference, table.shape[1] + 1, None)
-    return _back(softmax(np.insert(table, at, 0.0, axis=1), axis=1), names, Z)
 
 
 def ilr(D: Any) -> Any:

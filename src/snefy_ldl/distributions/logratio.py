@@ -1310,14 +1310,12 @@ class LogRatioSimplex(SimplexDistribution):
             >>> dist.quantiles([0.5]).round(decimals=2)[0, :, 0], bool(dist.misfit < 0.03)
             (tensor([0.4000, 0.3500, 0.2300], dtype=torch.float64), True)
         """
-        tables = [None if one is None else torch.as_tensor(as_float(one, "D")) for one in (means, quantiles, levels)]
-        mean, table, level = tables
-        assert table is not None
-        assert level is not None
+        table, level = (torch.as_tensor(as_float(one, "D")) for one in (quantiles, levels))
+        mean = None if means is None else torch.as_tensor(as_float(means, "D"))
         fits = table.dim() == 3 and table.shape[1] > 1 and level.shape == table.shape[2:] and len(level) > 1
         if not fits or (mean is not None and mean.shape != table.shape[:2]):
             raise InputError(f"quantiles must be (N, L, A) and means (N, L); got {tuple(table.shape)}.")
-        if any(one is not None and not bool(((one > 0.0) & (one < 1.0)).all()) for one in tables):
+        if any(one is not None and not bool(((one > 0.0) & (one < 1.0)).all()) for one in (table, level, mean)):
             raise InputError("quantiles, levels and means must be strictly between 0 and 1.")
         location, factor = fit_normals(mean, table, level)
         nothing = location.new_zeros(len(location), 1, 1)
