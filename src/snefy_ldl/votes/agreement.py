@@ -148,13 +148,14 @@ def find_oddities(votes: VoteTable) -> list[str]:
         votes: single votes.
 
     Returns:
-        A line for each finding, errors first; an empty list is good news.
+        A line for each finding, the worst first; an empty list is good news.
 
     Example:
         >>> print(find_oddities(VoteTable.from_counts([[3, 1], [0, 0]]))[0])
         error: 1 of 2 items has no vote at all (1)
     """
-    return sorted([*_odd_items(votes), *_odd_labels(votes)], key=lambda line: not line.startswith("error"))
+    findings = [*_odd_items(votes), *_odd_labels(votes)]
+    return sorted(findings, key=lambda line: ("error", "warning", "note").index(line.partition(":")[0]))
 
 
 def _odd_items(votes: VoteTable) -> Iterator[str]:

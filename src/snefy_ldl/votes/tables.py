@@ -123,12 +123,12 @@ class Votes(VoteTable):
         """What is odd in the votes.
 
         Returns:
-            A line for each finding, errors first; an empty list is good news.
+            A line for each finding, the worst first; an empty list is good news.
 
         Example:
             >>> table = {"item": ["a", "a", "b"], "annotator": [1, 1, 2], "label": ["cat", "cat", "Cat "]}
-            >>> for finding in Votes.from_long(table).preflight():
-            ...     print(finding)
+            >>> for line in Votes.from_long(table).preflight():
+            ...     print(line)
             warning: 1 vote repeats an earlier one of the same annotator on the same item (a)
             warning: labels that differ in case or blanks only: 'Cat ' and 'cat'
             note: 1 of 2 items has a single vote (b)
