@@ -47,7 +47,9 @@ def draws(dist: LogRatioSimplex) -> Any:
 
 def test_no_hidden_part_is_the_density(dist: LogRatioSimplex, amounts: Any) -> None:
     nothing = np.full((N, L), np.nan)
-    np.testing.assert_allclose(dist.log_prob(amounts, below=nothing), dist.log_prob(amounts / 7.0), atol=1e-10)
+    np.testing.assert_allclose(
+        dist.condition_bounds(amounts, below=nothing).log_prob_known, dist.log_prob(amounts / 7.0), atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("hidden", [[1], [1, 3], [1, 3, 4]])
@@ -71,9 +73,9 @@ def test_bounds_next_to_one_exact_part_are_counted_among_draws(
 
 def test_several_exact_parts_multiply_by_their_density(dist: LogRatioSimplex, amounts: Any) -> None:
     exact, limit = [0, 2, 3, 4], 1.2 * amounts[:, 1]
-    value = dist.log_prob(
+    value = dist.condition_bounds(
         np.where(np.arange(L) == 1, np.nan, amounts), below=np.where(np.arange(L) == 1, limit[:, None], np.nan)
-    )
+    ).log_prob_known
     known = amounts[:, exact] / amounts[:, exact].sum(1, keepdims=True)
     totals = dist.condition_ratios({(0, r): amounts[:, 0] / amounts[:, r] for r in exact[1:]})
     share = torch.as_tensor(limit / (limit + amounts[:, exact].sum(1)))
@@ -98,11 +100,11 @@ def test_absent_and_hidden_are_different() -> None:
     inside = (
         (draws[..., [1, 3, 4]] == 0).all(-1) & (draws[..., [0, 2]] > 0).all(-1) & (draws[..., 2] < 0.4 * draws[..., 0])
     )
-    given = dist.log_prob(D, below=np.where(np.isnan(D), 0.2, np.nan)).exp().numpy()
+    given = dist.condition_bounds(D, below=np.where(np.isnan(D), 0.2, np.nan)).log_prob_known.exp().numpy()
     counted = inside.mean(0)
     assert (np.abs(given - counted) < 4.5 * np.sqrt(counted / len(draws)) + 1e-6).all()
     with pytest.raises(InputError, match="zero without a limit"):
-        make_dist().log_prob(D, below=np.where(np.isnan(D), 0.2, np.nan))
+        make_dist().condition_bounds(D, below=np.where(np.isnan(D), 0.2, np.nan))
 
 
 def test_far_tails_stay_finite(dist: LogRatioSimplex, amounts: Any) -> None:
@@ -127,10 +129,10 @@ def test_far_tails_stay_finite(dist: LogRatioSimplex, amounts: Any) -> None:
 def test_wrong_bounds_are_named(dist: LogRatioSimplex, amounts: Any, limits: Any, words: str | None) -> None:
     if words is None:
         with pytest.raises(InputError, match="D is nan at row 0, column 0"):
-            dist.log_prob(np.full((N, L), np.nan), **limits)
+            dist.condition_bounds(np.full((N, L), np.nan), **limits)
         return
     with pytest.raises(InputError, match=words):
-        dist.log_prob(amounts, **limits)
+        dist.condition_bounds(amounts, **limits)
 
 
 @pytest.mark.parametrize(("n_labels", "with_means"), [(2, False), (3, True), (3, False), (4, True)])

@@ -1326,25 +1326,6 @@ class LogRatioSimplex(SimplexDistribution):
             dist.misfit = torch.maximum(dist.misfit, (dist.mean - mean).abs().amax(1))
         return dist
 
-    def log_prob(self, value: Any, *, below: Any = None, between: Any = None) -> Tensor:
-        """Log density at value (..., *batch, L); with limits, the log likelihood of rows with hidden parts.
-
-        That is the density of the proportions among the exact parts times the probability of the hidden ones' bounds
-        given those: exact for one hidden part, else by :meth:`condition_bounds`, whose ``log_prob_std_error`` is the
-        standard error.
-
-        Args:
-            value: label distributions (..., *batch, L); with limits, shares or amounts of every row (N, L).
-            below: limits, as :meth:`condition_bounds` takes them.
-            between: lower and upper ends, in the same way.
-
-        Returns:
-            One number per label distribution (..., *batch), in nats.
-        """
-        if below is None and between is None:
-            return super().log_prob(value)
-        return self.condition_bounds(value, below=below, between=between).log_prob_known
-
     @torch.no_grad()
     def condition_bounds(
         self, D: Any, *, below: Any = None, between: Any = None, n_draws: int = BOUND_DRAWS
@@ -1364,7 +1345,9 @@ class LogRatioSimplex(SimplexDistribution):
             n_draws: quasi-random draws per row.
 
         Returns:
-            Weighted draws of the shares; ``log_prob_known`` is the log likelihood of what is known (*batch,).
+            Weighted draws of the shares; ``log_prob_known`` is the log likelihood of what is known (*batch,): the
+            density of the proportions among the exact parts times the probability of the hidden ones' bounds given
+            those, exact for one hidden part, else with ``log_prob_std_error``.
 
         Raises:
             InputError: bounds do not fit the rows, or nothing of a row is known.
@@ -1374,7 +1357,7 @@ class LogRatioSimplex(SimplexDistribution):
 
             >>> one, zero = torch.ones(1, 1, 1, 1).double(), torch.zeros(1, 1, 1).double()
             >>> dist = LogRatioSimplex(Mixture(zero, zero, one, zero, zero[0]))
-            >>> dist.log_prob([[1.0, torch.nan]], below=1.0).exp()
+            >>> dist.condition_bounds([[1.0, torch.nan]], below=1.0).log_prob_known.exp()
             tensor([0.5000], dtype=torch.float64)
         """
         bounds = Bounds.of(D, below, between, self.label_names)
