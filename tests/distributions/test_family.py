@@ -23,6 +23,7 @@ def cdf_at(dist: SnefySimplex, label: int, shares: Tensor) -> np.ndarray:
     return np.asarray((below * dist.weights().numpy()[:, None]).sum(-1))
 
 
+@pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize(
     ("concentration", "n_labels", "members", "n"),
     [
@@ -36,9 +37,16 @@ def cdf_at(dist: SnefySimplex, label: int, shares: Tensor) -> np.ndarray:
     ],
 )
 def test_quantiles_by_neurons_against_scipy(
-    concentration: float, n_labels: int, members: int, n: int, snefy: Build
+    concentration: float,
+    n_labels: int,
+    members: int,
+    n: int,
+    exact: bool,
+    snefy: Build,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The cdf is right to 2e-9, against scipy's incomplete Beta."""
+    """float64: the cdf is right to 2e-9; with float32 densities to 2e-7; both against scipy's incomplete Beta."""
+    monkeypatch.setattr(marginal, "EXACT_QUESTIONS", 10**9 if exact else 0)
     dist = snefy(n_labels, n=n, batch=(9,), members=members, concentration=(concentration, 3.0 * concentration))
     levels = np.array([1e-7, 1e-4, 0.05, 0.3, 0.5, 0.95, 0.999, 1.0 - 1e-7])
     shares = dist.quantiles(levels)
@@ -46,7 +54,7 @@ def test_quantiles_by_neurons_against_scipy(
         error = np.abs(cdf_at(dist, label, shares[:, label].double()) - levels)
         # a share next to one is exact to 1e-16 only, and one below 1e-290 counts as zero
         inside = ((shares[:, label] > 1e-290) & (shares[:, label] < 1.0 - 1e-6)).numpy()
-        assert error[inside].max() < 2e-9
+        assert error[inside].max() < (2e-9 if exact else 2e-7)
 
 
 def test_many_rows_by_groups_are_few_rows_one_by_one(snefy: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ WEIGHT_SUM_ROUNDING = 1e-3
 TAIL_MASS = 1e-13
 #: The part of a neuron outside a tabulated range, where pairs are bounded by their neurons.
 FACTOR_TAIL_MASS = 1e-17
+#: Factors of a density below this are left out of float32 products: their squares would be slow denormal numbers.
+SMALLEST_FACTOR = 1e-18
 #: Shares below e^-690 count as zero.
 LOGIT_LIMIT = 690.0
 #: Components whose weight is smaller than this for every row of a block are left out of it.

@@ -47,6 +47,7 @@ from snefy_ldl._internal.tolerances import (
     LOGIT_LIMIT,
     NEGLIGIBLE_WEIGHT,
     SMALLEST_DENSITY_SHARE,
+    SMALLEST_FACTOR,
     SMALLEST_POSITIVE,
     TAIL_MASS,
     WEIGHT_SUM_ROUNDING,
@@ -62,6 +63,12 @@ NODES, NODE_WEIGHTS = legendre.leggauss(POINTS)
 TO_LEGENDRE = (np.arange(POINTS) + 0.5)[:, None] * (legendre.legvander(NODES, POINTS - 1) * NODE_WEIGHTS[:, None]).T
 #: Largest sum of concentrations whose tables are made: panels grow with its root.
 SHARPEST = 4e9
+#: Up to this many quantiles at a time are worked out in float64 throughout.
+EXACT_QUESTIONS = 4096
+#: Rows whose weights cancel more than this are, too, however many they are.
+LARGEST_CANCELLATION = 10.0
+#: Most panels that the search for a quantile walks.
+MOST_STEPS = 64
 #: Rows whose ``Σ|w|`` is larger than this need more digits than a table has.
 STEADY = 1e3
 #: With a smaller part of the components in use, a table holds these alone.
@@ -217,14 +224,6 @@ def _as_tensor(value: Any) -> Tensor:
 # -- one panel ---------------------------------------------------------------------------------------------------------
 
 
-def find_panels(cdf: Array, levels: Array) -> tuple[Index, Array]:
-    """Panels that hold quantiles at levels (b, A), and the cdf at their left edges: cdf at all edges (b, G+1)."""
-    rising = np.maximum.accumulate(cdf, axis=1)
-    columns = [(rising <= level[:, None]).sum(1) - 1 for level in levels.T]
-    panel = np.clip(np.stack(columns, 1), 0, cdf.shape[1] - 2)
-    return panel, np.take_along_axis(cdf, panel, 1)
-
-
 def solve_panels(left: Array, half: Array, mass: Array, values: Array) -> Array:
     """Quantiles on the logit scale (Q,), each in a panel.
 
@@ -325,7 +324,9 @@ class BetaTable:
 
     def icdf(self, weights: Array, levels: Array, keep: Index | slice = slice(None)) -> Array:
         """Quantiles of each row at its own levels: weights (b, P') of the components ``keep``, levels (b, Q)."""
-        panel, _ = find_panels(weights @ self.edge_cdf[:, keep].T, levels)
+        rising = np.maximum.accumulate(weights @ self.edge_cdf[:, keep].T, axis=1)  # (b, G+1)
+        columns = [(rising <= level[:, None]).sum(1) - 1 for level in levels.T]
+        panel = np.clip(np.stack(columns, 1), 0, len(self._half) - 1)
         left, values = self._at(weights, panel, keep)
         at, mass = panel.ravel(), (levels - left).ravel()
         return solve_panels(self.edges[at], self._half[at], mass, values.reshape(-1, POINTS)).reshape(levels.shape)
@@ -612,36 +613,60 @@ class SquareTable:
         twice = np.where(i == j, 1.0, 2.0)
         self.below *= link * twice
         self.below += gram * np.exp(log_kernel) * low * twice
+        self._rough = np.ascontiguousarray(self.below.reshape(len(self.edges), -1).T.astype(np.float32))
         self.links = np.zeros((len(a), a.shape[1], a.shape[1]))
         self.links[:, i, j] = self.links[:, j, i] = link
 
     @property
     def n_numbers(self) -> int:
         """How much the table holds."""
-        return int(self.below.size + self.factors.size)
+        return int(1.5 * self.below.size + self.factors.size)
 
-    def icdf(self, features: Array, products: Array, levels: Array) -> Array:
+    def icdf(self, features: Array, quick: Array, products: Array, levels: Array) -> Array:
         """Quantiles of some rows.
 
         Args:
             features: ``ê`` (K, b, n).
+            quick: the same, or in float32 where densities need seven digits only.
             products: ``ê_i ê_j`` over the pairs (b, K P).
             levels: (b, A).
 
         Returns:
             (b, A).
         """
-        cdf = products @ self.below.reshape(len(self.edges), -1).T  # (b, G+1)
-        panel, left = find_panels(cdf, levels)
-        values = self._density(features, panel.ravel(), np.repeat(np.arange(len(levels)), levels.shape[1]))
-        at, mass = panel.ravel(), (levels - left).ravel()
-        return solve_panels(self.edges[at], self._half[at], mass, values).reshape(levels.shape)
+        level, row = levels.ravel(), np.repeat(np.arange(len(levels)), levels.shape[1])
+        rising = np.maximum.accumulate(products.astype(np.float32, copy=False) @ self._rough, axis=1)  # (b, G+1)
+        columns, last = [(rising <= column[:, None]).sum(1) - 1 for column in levels.T], len(self._half) - 1
+        panel = np.clip(np.stack(columns, 1), 0, last).ravel()
+        mass, values = level - self._left(features, panel, row), self._density(quick, panel, row)
+        for _ in range(MOST_STEPS):  # seven digits find the panel, or in the tails one near it
+            total = values @ NODE_WEIGHTS * self._half[panel]
+            off = np.flatnonzero(((mass < 0.0) & (panel > 0)) | ((mass > total) & (panel < last)))
+            if not len(off):
+                break
+            panel[off] += np.where(mass[off] < 0.0, -1, 1)
+            mass[off] = level[off] - self._left(features, panel[off], row[off])
+            values[off] = self._density(quick, panel[off], row[off])
+        return solve_panels(self.edges[panel], self._half[panel], mass, values).reshape(levels.shape)
+
+    def _left(self, features: Array, panel: Index, row: Index) -> Array:
+        """The cdf of each question's row at the left edge of its panel (Q,)."""
+        n_members, _, n = features.shape
+        form, chance = np.zeros((n_members, n, n)), np.empty(len(panel))
+        for g, places in _groups(panel):
+            form[:, self._pairs[0], self._pairs[1]] = self.below[g]
+            part = features[:, row[places]]
+            chance[places] = ((part @ form) * part).sum((0, 2))
+        return chance
 
     def _density(self, features: Array, panel: Index, row: Index) -> Array:
         """Density of logit(share) of each question's row at the nodes of its panel (Q, 12)."""
         density, n = np.zeros((len(panel), POINTS)), features.shape[2]
         width = max(1, CACHE_ELEMENTS // (2 * POINTS * n))
         for factors, link, feature in zip(self.factors, self.links, features):
+            factors, link = factors.astype(features.dtype), link.astype(features.dtype)
+            if features.dtype == np.float32:
+                factors[factors < SMALLEST_FACTOR] = 0.0  # squares would be slow denormal numbers
             for start in range(0, len(panel), width):
                 part = slice(start, start + width)
                 terms = (factors[panel[part]] * feature[row[part], None]).reshape(-1, n)
@@ -655,14 +680,20 @@ def square_quantiles(dist: Any, groups: Sequence[Sequence[int]], levels: Array) 
     family, answer = dist.family, np.empty(levels.shape)
     key = [part.detach().cpu().numpy() for part in (family.exponents, family.gram, family.log_kernel)]
     step = max(1, CHUNK_ELEMENTS // dist.n_components)
-    i, j = (index.cpu().numpy() for index in pair_index(family.n_neurons))
     for rows in [slice(start, start + step) for start in range(0, len(dist), step)]:
-        features = dist.unit_features(rows).cpu().numpy()
-        products = np.moveaxis(features[..., i] * features[..., j], 0, 1).reshape(features.shape[1], -1)
-        for number, group in enumerate(groups):
-            table = _cache.get(lambda *_, group=group: SquareTable(family, group), *key, list(group))
-            with one_blas_thread():
-                answer[rows, number] = table.icdf(features, products, levels[rows, number])
+        features, sizes = (part.cpu().numpy() for part in dist.unit_features(rows))
+        few = levels[rows].size <= EXACT_QUESTIONS
+        exact = np.full(len(sizes), True) if few else sizes > LARGEST_CANCELLATION
+        for kind in np.unique(exact):  # rows that cancel are few, and must not slow the others down
+            part = np.flatnonzero(exact == kind)
+            own, (i, j) = features[:, part], (index.cpu().numpy() for index in pair_index(features.shape[2]))
+            quick = own if kind else own.astype(np.float32)
+            products = np.ascontiguousarray(np.moveaxis(quick[..., i] * quick[..., j], 0, 1)).reshape(len(part), -1)
+            for number, group in enumerate(groups):
+                table = _cache.get(lambda *_, group=group: SquareTable(family, group), *key, list(group))
+                with one_blas_thread():
+                    wanted = levels[rows][part, number]
+                    answer[rows.start + part, number] = table.icdf(own, quick, products, wanted)
     return answer
 
 

@@ -484,13 +484,13 @@ class SnefyRows(SimplexRows):
         """``c`` for some rows, float64 (b, P)."""
         return self.square.weights(rows, self.offset_rows(rows))
 
-    def unit_features(self, rows: Rows = slice(None)) -> Tensor:
-        """``ê = e √(π / Z)`` (K, b, n) without votes, so that ``Σ_k ê_kᵀ (M ∘ R) ê_k = 1``."""
+    def unit_features(self, rows: Rows = slice(None)) -> tuple[Tensor, Tensor]:
+        """``ê = e √(π / Z)`` (K, b, n) without votes, so that ``Σ_k ê_kᵀ (M ∘ R) ê_k = 1``; and ``Σ|c|`` (b,)."""
         e, matrix, share = self.square.features(rows), self.family.matrix(), self.square.log_members[rows].exp().T
         norm, size = ((e @ form * e).sum(-1) for form in (matrix, matrix.abs()))  # (K, b)
-        total, size = (share * norm / norm).sum(0), (share * size / norm).sum(0)
-        check_sizes(total, size, (rows.start or 0) if isinstance(rows, slice) else 0)
-        return e * (share / norm).sqrt()[..., None]
+        size = (share * size / norm).sum(0)
+        check_sizes((share * norm / norm).sum(0), size, (rows.start or 0) if isinstance(rows, slice) else 0)
+        return e * (share / norm).sqrt()[..., None], size
 
     # -- expectations ------------------------------------------------------------------------------------------------
 
