@@ -72,7 +72,7 @@ def test_known_shares_groups_and_densities_are_the_distributions(
         np.testing.assert_allclose(got["mean"], other.mean, atol=CLOSE)
         np.testing.assert_allclose(got["high"], other.quantiles([0.95])[..., 0], atol=CLOSE)
         np.testing.assert_allclose(got["covariance"].reshape(-1, 3, 3), other.covariance_matrix, atol=CLOSE)
-        chance = 1.0 - other.marginal(0).cdf(torch.full((len(ROWS),), 0.3, dtype=torch.float64))
+        chance = 1.0 - other.rest.marginal(0).cdf(torch.full((len(ROWS),), 0.3 / 0.7, dtype=torch.float64))
         np.testing.assert_allclose(got["greater"], chance, atol=CLOSE)
         tab.evaluate("explorer.state.known = null; explorer.state.parts = [[0, 2], [1]]")
         got = answers(tab, ROWS)
