@@ -19,6 +19,7 @@ def sentences():
     return claims.sentences()
 
 
+@pytest.mark.slow
 def test_the_page_has_the_numbers_of_the_files(tmp_path, monkeypatch):
     page = tmp_path / "claims.md"
     monkeypatch.setattr(claims, "PAGE", page)

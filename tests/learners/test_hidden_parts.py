@@ -65,6 +65,7 @@ def test_hidden_shares_are_covered(model: LogRatioLDL) -> None:
     assert 0.85 < inside.mean() < 0.95  # some 360 shares
 
 
+@pytest.mark.slow
 def test_all_forms_of_limits_agree(model: LogRatioLDL, tmp_path: Path) -> None:
     names = ["a", "b", "c", "d"]
     for labels, below in (
