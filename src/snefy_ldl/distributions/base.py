@@ -726,6 +726,8 @@ class SimplexDistribution(Distribution):
                 raise InputError(f"alpha must hold levels (A,), or (*batch, L, A); got shape {levels.shape}.")
             levels = levels.reshape(-1, self.n_labels, levels.shape[-1])
         levels = np.atleast_1d(levels)
+        if not levels.size:
+            raise InputError("alpha is empty; give at least one level.")
         if not bool(((levels >= 0.0) & (levels <= 1.0)).all()):
             raise InputError("quantile levels must lie between 0 and 1.")
         return np.broadcast_to(levels, (len(self), self.n_labels, levels.shape[-1]))
