@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_mistakes_of_a_user_are_found_and_nothing_else(tmp_path: Path) -> None:
     from mypy import api
 
     root = Path(__file__).parent.parent
-    script = tmp_path / "script.py"
+    script = tmp_path / f"script_{time.time_ns()}.py"  # the cache would answer with the path of an earlier run
     script.write_text(SCRIPT)
     options = ["--config-file", str(root / "pyproject.toml"), "--cache-dir", str(root / ".mypy_cache")]
     said, trouble, _ = api.run([*options, str(script)])
