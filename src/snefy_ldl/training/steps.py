@@ -190,7 +190,7 @@ def make_optimizer(net: SnefyNet, schedule: Schedule) -> Adam:
 
 
 class GraphedStep:
-    """A step captured as a CUDA graph: its small kernels then start without Python in between, about 6 times as fast.
+    """A step captured as a CUDA graph: its small kernels then start without Python in between.
 
     Args:
         step: what an update does with rows (K, B) and a share of the peak rate; it returns losses (K,).
