@@ -75,7 +75,7 @@ def main():
 
     import snefy_ldl
     from common import machine, markdown, write
-    from snefy_ldl.conformal.conditional import ConditionalThresholds
+    from snefy_ldl.conformal.local_thresholds import ConditionalThresholds
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", default=sys.executable, help="interpreter that has mapie and cvxpy")

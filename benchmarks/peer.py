@@ -150,7 +150,7 @@ def floors() -> dict:
     """Parts of a step that no rewriting takes away, each alone: matrix products, and the table of gamma functions."""
     import torch
 
-    from snefy_ldl.training.likelihoods import PairKernel
+    from snefy_ldl.training.objectives import PairKernel
 
     rows, neurons, readouts, width = BATCH, 64, 32, 64
     shapes = [(rows, FEATURES, width), (FEATURES, rows, width), *[(rows, width, neurons)] * 3]

@@ -27,7 +27,7 @@ from snefy_ldl.errors import LabelWarning
 from snefy_ldl.metrics import cumulative_absolute_distance, ranked_probability_score
 from snefy_ldl.networks.backbones import column_moments, scaling_of
 from snefy_ldl.votes import evaluate
-from snefy_ldl.votes.scores import brier_score, log_likelihood
+from snefy_ldl.votes.held_out import brier_score, log_likelihood
 
 TRAIN_SHARE = 0.7
 

@@ -32,7 +32,7 @@ SUBJECTS: dict[str, list[str]] = {
     ],
     "Services and clusters": [
         "snefy_ldl.apps.serve.app",
-        "snefy_ldl.apps.cluster.training",
+        "snefy_ldl.apps.cluster.fit_files",
     ],
 }
 #: Internal packages, and what they are for.

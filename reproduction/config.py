@@ -67,7 +67,7 @@ class Query:
 
     Args:
         name: its name there.
-        strategy: its name in :mod:`reproduction.strategies`, or of :func:`snefy_ldl.active.query`.
+        strategy: its name in :mod:`reproduction.strategies`, or of :func:`snefy_ldl.active.strategy`.
         options: of the strategy.
     """
 

@@ -18,7 +18,7 @@ from reproduction.config import GRID, RECIPES, Active, Conformal, Ensemble, Quer
 from snefy_ldl import learners, metrics
 from snefy_ldl._internal.special import EXPONENT_MARGIN
 from snefy_ldl._internal.types import Array
-from snefy_ldl.active.query import query
+from snefy_ldl.active.strategy import query
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.dataset import Dataset
 from snefy_ldl.ensemble import DensityWeightedBagging

@@ -10,7 +10,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from snefy_ldl.conformal import ConformalIntervals, NewGroupIntervals
-from snefy_ldl.conformal.grouped import group_weights
+from snefy_ldl.conformal.new_groups import group_weights
 from snefy_ldl.datasets import in_groups, make_groups
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import CalibrationWarning, InputError

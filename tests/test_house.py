@@ -37,6 +37,9 @@ FOREIGN_NAMES = {
 #: Private names of this library that another module reads.
 PRIVATE_READS: dict[str, str] = {"annotators.py _like": "two distributions as one of the same class, with its names"}
 
+#: Names that files share: a distribution, the estimator that predicts it, and the public module of its transforms.
+MIRRORED = {"distributions/snefy.py": ["snefy.py"], "distributions/logratio.py": ["logratio.py", "logratios.py"]}
+
 
 @cache
 def sources() -> dict[str, tuple[str, ast.Module]]:
@@ -86,6 +89,15 @@ def compare(exceptions: set[str], listed: dict[str, str]) -> None:
     """Fail where an exception is not listed, or where a listed one is no longer needed."""
     assert exceptions - set(listed) == set(), "private to another module: give it a public name, or list it"
     assert set(listed) - exceptions == set(), "no longer needed: remove it from the list"
+
+
+def test_files_of_one_name_mean_the_same() -> None:
+    """Names are compared without a final s: ``score.py`` next to ``scores.py`` is no better than two of one name."""
+    homes: dict[str, list[str]] = {}
+    for path in sources():
+        homes.setdefault(Path(path).stem.rstrip("s"), []).append(path)
+    shared = {names[0]: names[1:] for stem, names in homes.items() if len(names) > 1 and not stem.startswith("__")}
+    assert shared == MIRRORED, "name the files by what they hold"
 
 
 @pytest.mark.slow

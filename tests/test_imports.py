@@ -51,7 +51,7 @@ for name, heavy in (
     ("snefy_ldl", {"torch", "numpy", "scipy", "sklearn", "pandas"}),
     ("snefy_ldl.datasets", {"torch"}),
     ("snefy_ldl.datasets.labelled", {"torch"}),
-    ("snefy_ldl.votes.tables", {"torch"}),
+    ("snefy_ldl.votes.annotator_tables", {"torch"}),
 ):
     importlib.import_module(name)
     print(name, *sorted(heavy & set(sys.modules)))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from snefy_ldl.pipeline import LDLPipeline as LDLPipeline
     from snefy_ldl.snefy import SnefyLDL as SnefyLDL
     from snefy_ldl.snefy import fit_many as fit_many
-    from snefy_ldl.votes.tables import Votes as Votes
+    from snefy_ldl.votes.annotator_tables import Votes as Votes
 
 #: The public names of each module; loaded when first asked for, so that the command line answers without torch.
 _HOMES = {
@@ -35,7 +35,7 @@ _HOMES = {
     "distributions": ("SimplexDistribution", "SnefySimplex", "LogRatioSimplex"),
     "networks.custom": ("Backbone",),
     "networks.head": ("SnefyHead",),
-    "votes.tables": ("Votes",),
+    "votes.annotator_tables": ("Votes",),
     "pipeline": ("LDLPipeline",),
     "learners.comparison": ("compare",),
     "datasets": ("load_dataset",),

@@ -19,7 +19,7 @@ from snefy_ldl._internal.files import write_json
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.learners.base import Learner, close_rows, seeded_clone
+from snefy_ldl.learners.learner import Learner, close_rows, seeded_clone
 from snefy_ldl.persistence import load, make_head, read_description
 
 __all__ = ["DensityWeightedBagging"]

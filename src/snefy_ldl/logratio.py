@@ -35,7 +35,7 @@ from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.distributions.bounds import Bounds
 from snefy_ldl.distributions.logratio import LogRatioRows, LogRatioSimplex, Mixture, sobol
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import Learner
+from snefy_ldl.learners.learner import Learner
 from snefy_ldl.learners.log_amounts import (
     FACTORS,
     FREEDOMS,

@@ -41,7 +41,7 @@ KINDS = {
     "SnefyLDL": "snefy_ldl.snefy",
     "GroupedLDL": "snefy_ldl.grouped",
     "AnnotatorLDL": "snefy_ldl.annotators",
-    "Learner": "snefy_ldl.learners.base",
+    "Learner": "snefy_ldl.learners.learner",
 }
 #: Module and class of what is several folders, by the name of the JSON file next to them.
 COMPOSITES = {

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from snefy_ldl._internal.dists import PredictedRows
-from snefy_ldl._internal.limits import SMALL_BATCH
+from snefy_ldl._internal.memory import SMALL_BATCH
 from snefy_ldl._internal.random import torch_generator
 from snefy_ldl._internal.text import plain_names
 from snefy_ldl._internal.threads import one_thread

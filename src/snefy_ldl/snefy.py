@@ -14,7 +14,7 @@ import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.limits import BACKBONE_ROWS, LARGEST_FEATURE, PREDICTION_ROWS, SMALL_BATCH
+from snefy_ldl._internal.memory import BACKBONE_ROWS, LARGEST_FEATURE, PREDICTION_ROWS, SMALL_BATCH
 from snefy_ldl._internal.progress import track
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.threads import one_thread
@@ -39,8 +39,8 @@ from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.persistence import Asked, read_model, save, unpack
 from snefy_ldl.prediction import DistributionPredictor, Estimator, takes_groups
 from snefy_ldl.training import FittedModel, Settings, Task, TrainingData
-from snefy_ldl.training import fit as training
-from snefy_ldl.training import stream as streaming
+from snefy_ldl.training import choose as training
+from snefy_ldl.training import stream_fit as streaming
 from snefy_ldl.training.policy import Parameters
 from snefy_ldl.training.stored import pack_state, unpack_state
 
@@ -306,7 +306,7 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         """Become the fitted model of a state; what was fitted before is forgotten.
 
         Args:
-            state: what :func:`snefy_ldl.training.fit.fit` returned for this model's settings.
+            state: what :func:`snefy_ldl.training.choose.fit` returned for this model's settings.
 
         Returns:
             The model itself.

@@ -51,4 +51,4 @@ def pool(city: Dataset) -> np.ndarray:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pools are read 50 rows at a time."""
-    monkeypatch.setattr(import_module("snefy_ldl.active.query"), "POOL_ROWS", 50)
+    monkeypatch.setattr(import_module("snefy_ldl.active.strategy"), "POOL_ROWS", 50)

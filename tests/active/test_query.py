@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.active import STRATEGIES, Pool, ScoreStrategy, Strategy, query
-from snefy_ldl.active.query import Entropy
+from snefy_ldl.active.strategy import Entropy
 from snefy_ldl.errors import InputError
 
 NAMES = ("auto", "badge", "bait", "entropy", "lcmd", "random")

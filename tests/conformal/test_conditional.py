@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 
 from snefy_ldl import SnefyLDL
 from snefy_ldl.conformal import ConformalIntervals, Groups, Splines
-from snefy_ldl.conformal.conditional import ConditionalThresholds
+from snefy_ldl.conformal.local_thresholds import ConditionalThresholds
 from snefy_ldl.conformal.thresholds import Calibration
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import CalibrationWarning, InputError

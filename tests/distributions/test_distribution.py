@@ -16,7 +16,7 @@ from torch.distributions import Categorical, Dirichlet, MixtureSameFamily
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from snefy_ldl import SnefySimplex
-from snefy_ldl._internal.limits import CACHE_ELEMENTS
+from snefy_ldl._internal.memory import CACHE_ELEMENTS
 from snefy_ldl._internal.special import log_beta
 from snefy_ldl.errors import InputError
 

@@ -73,7 +73,7 @@ def test_a_seed_gives_the_same_draws(snefy: Build, rng: Rng) -> None:
 def test_chunks_of_rows_and_tries_leave_the_law_alone(snefy: Build, rng: Rng, monkeypatch: pytest.MonkeyPatch) -> None:
     dist = snefy(3, n=4, m=2, batch=(6,))
     monkeypatch.setattr("snefy_ldl.distributions.sampling.CHUNK_ELEMENTS", 8 * 3 * 500)
-    monkeypatch.setattr("snefy_ldl._internal.limits.CACHE_ELEMENTS", 1000)
+    monkeypatch.setattr("snefy_ldl._internal.memory.CACHE_ELEMENTS", 1000)
     draws = dist.sample((2000,), generator=rng(6))
     agrees(draws, dist.mean)
     agrees((draws - dist.mean).square(), dist.variance)

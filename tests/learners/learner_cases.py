@@ -11,7 +11,7 @@ import scipy.special
 import scipy.stats
 
 from snefy_ldl import learners
-from snefy_ldl.learners.base import Learner
+from snefy_ldl.learners.learner import Learner
 from snefy_ldl.logratio import LogRatioLDL
 
 

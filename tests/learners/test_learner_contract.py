@@ -36,7 +36,7 @@ from snefy_ldl.learners import (
     DirichletLDL,
     all_learners,
 )
-from snefy_ldl.learners.base import Learner, mean_kl
+from snefy_ldl.learners.learner import Learner, mean_kl
 
 
 def test_no_learner_is_missing_from_this_suite() -> None:

@@ -20,7 +20,7 @@ from snefy_ldl.learners import (
     AAKNN,
     SABFGS,
 )
-from snefy_ldl.learners.base import Learner
+from snefy_ldl.learners.learner import Learner
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.persistence import seal
 

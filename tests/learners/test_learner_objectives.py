@@ -16,9 +16,9 @@ from scipy.special import rel_entr
 from sklearn.linear_model import Ridge
 
 from snefy_ldl.learners import AAKNN, ACPNN, DFLDL, LDLDPA, LDLLRR, SABFGS, SAIIS, PTBayes
-from snefy_ldl.learners.base import mean_kl
+from snefy_ldl.learners.learner import mean_kl
 from snefy_ldl.learners.linear import CLIP, column_scale, leave_one_out
-from snefy_ldl.learners.networks import leaf_probabilities
+from snefy_ldl.learners.neural import leaf_probabilities
 
 
 def test_ranking_term_equals_the_sum_over_all_ordered_pairs() -> None:

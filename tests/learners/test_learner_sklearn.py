@@ -14,7 +14,7 @@ from learner_cases import (
 from sklearn.utils.estimator_checks import check_estimator
 
 from snefy_ldl import LogRatioLDL
-from snefy_ldl.learners.base import Learner
+from snefy_ldl.learners.learner import Learner
 
 #: Checks whose wording or type of error differs from the library's on purpose, with the reason.
 EXPECTED_FAILURES = {

@@ -29,7 +29,7 @@ from snefy_ldl.learners import (
     EvidentialLDL,
 )
 from snefy_ldl.learners.losses import RANKING_WEIGHTS
-from snefy_ldl.learners.networks import evidential_loss
+from snefy_ldl.learners.neural import evidential_loss
 from snefy_ldl.learners.recent import low_rank_fit
 
 P = softmax(np.random.default_rng(0).normal(size=(len(D), 4)))

@@ -12,7 +12,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError, LabelWarning, TrainingError, TrainingWarning
 from snefy_ldl.training import CandidateSpec, FittedModel, Task, TrainingData
-from snefy_ldl.training import fit as fit_module
+from snefy_ldl.training import choose as fit_module
 from snefy_ldl.training.policy import POLICY
 from snefy_ldl.training.prepare import fold_rows, prepare
 from snefy_ldl.training.train import Stack, is_better, paired_lead

@@ -13,7 +13,7 @@ from torch import Tensor
 from snefy_ldl import SnefySimplex
 from snefy_ldl.networks.backbones import StackedMLP
 from snefy_ldl.networks.net import SnefyNet, prototype_init
-from snefy_ldl.training.likelihoods import (
+from snefy_ldl.training.objectives import (
     INTERVAL_STEP,
     Counts,
     Gaps,

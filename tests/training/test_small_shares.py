@@ -12,7 +12,7 @@ from snefy_ldl._internal.validation import check_distributions, spread_rest
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.learners import SABFGS, LDLForest
-from snefy_ldl.learners.base import PREDICTED_SHARE_FLOOR
+from snefy_ldl.learners.learner import PREDICTED_SHARE_FLOOR
 
 QUICK = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (8,), "epochs": 4, "random_state": 0, "guides": None}
 

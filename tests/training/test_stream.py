@@ -13,7 +13,7 @@ from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.datasets.streams import Stream, as_stream
 from snefy_ldl.errors import InputError, TrainingError
 from snefy_ldl.snefy import fit_stream
-from snefy_ldl.training import stream as stream_module
+from snefy_ldl.training import stream_fit as stream_module
 
 CITY = make_city_districts(n=1500, random_state=0)
 TEST = make_city_districts(n=500, random_state=1)

@@ -11,7 +11,7 @@ import torch
 
 from snefy_ldl import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.votes.scores import (
+from snefy_ldl.votes.held_out import (
     brier_score,
     calibrate_counts,
     evaluate,

@@ -42,7 +42,7 @@ import torch
 from scipy.special import gammaln
 from torch import Tensor
 
-from snefy_ldl._internal.limits import SWEEP_ELEMENTS
+from snefy_ldl._internal.memory import SWEEP_ELEMENTS
 from snefy_ldl._internal.types import Array, Index
 
 Answer = TypeVar("Answer")

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from snefy_ldl._internal.limits import SINGLE_NUMBERS
+from snefy_ldl._internal.memory import SINGLE_NUMBERS
 from snefy_ldl._internal.text import plain_names, shorten
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl.errors import InputError, LabelWarning

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from snefy_ldl.active.diagnosis import will_it_help
 from snefy_ldl.active.pool import Pool
-from snefy_ldl.active.query import STRATEGIES, ScoreStrategy, Strategy, query
+from snefy_ldl.active.strategy import STRATEGIES, ScoreStrategy, Strategy, query
 
 __all__ = [
     "STRATEGIES",

@@ -16,13 +16,13 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 from torch import Tensor
 
-from snefy_ldl._internal.limits import COMPARED_ELEMENTS
+from snefy_ldl._internal.memory import COMPARED_ELEMENTS
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_choice, check_count
 from snefy_ldl.active.kernels import KERNELS, has_disagreement, make_kernel
 from snefy_ldl.active.pool import Pool
-from snefy_ldl.active.query import RandomSampling, Strategy, free_rows
+from snefy_ldl.active.strategy import RandomSampling, Strategy, free_rows
 from snefy_ldl.errors import InputError
 
 Table = NDArray[Any]

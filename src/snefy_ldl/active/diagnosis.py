@@ -75,7 +75,7 @@ def will_it_help(model: Any, X: Any, D: Any, X_pool: Any = None, random_state: A
         model: a fitted model; it is not changed.
         X: labelled rows (N, d), as the model takes them; parts of ``in_groups(X, groups)`` are made of whole groups.
         D: their label distributions (N, L).
-        X_pool: unlabelled rows, as for :func:`~snefy_ldl.active.query`, or None.
+        X_pool: unlabelled rows, as for :func:`~snefy_ldl.active.strategy`, or None.
         random_state: seed.
 
     Returns:

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from snefy_ldl._internal.limits import POOL_ELEMENTS, POOL_ROWS
+from snefy_ldl._internal.memory import POOL_ELEMENTS, POOL_ROWS
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.rows import as_rows, count_rows, stack_rows, take_rows
 from snefy_ldl._internal.types import Index

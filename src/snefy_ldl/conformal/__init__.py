@@ -20,11 +20,11 @@ References:
 
 from __future__ import annotations
 
-from snefy_ldl.conformal.conditional import Groups, Splines
-from snefy_ldl.conformal.grouped import NewGroupIntervals
-from snefy_ldl.conformal.intervals import ConformalIntervals
+from snefy_ldl.conformal.coverage_report import coverage_report
+from snefy_ldl.conformal.label_intervals import ConformalIntervals
+from snefy_ldl.conformal.local_thresholds import Groups, Splines
+from snefy_ldl.conformal.new_groups import NewGroupIntervals
 from snefy_ldl.conformal.regions import ConformalRegion
-from snefy_ldl.conformal.report import coverage_report
 from snefy_ldl.conformal.scores import LabelScore, RegionScore
 
 __all__ = [

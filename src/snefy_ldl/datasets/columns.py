@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from snefy_ldl._internal.limits import LARGEST_FEATURE, SINGLE_NUMBERS
+from snefy_ldl._internal.memory import LARGEST_FEATURE, SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import as_float, check_features, check_names, refuse_names

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snefy_ldl._internal.limits import SINGLE_NUMBERS
+from snefy_ldl._internal.memory import SINGLE_NUMBERS
 from snefy_ldl._internal.text import in_file, shorten
 from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.cells import first_repeat

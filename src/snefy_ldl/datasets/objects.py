@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
-from snefy_ldl._internal.limits import RESIDENT_BYTES
+from snefy_ldl._internal.memory import RESIDENT_BYTES
 from snefy_ldl._internal.rows import CollatedRows, Items, as_rows, count_rows, is_items, move_rows, take_rows
 from snefy_ldl._internal.validation import check_same_index
 from snefy_ldl.datasets.grouping import split_rows

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from snefy_ldl._internal.limits import LARGEST_FEATURE
+from snefy_ldl._internal.memory import LARGEST_FEATURE
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.datasets.cells import cell_dates, cell_numbers, cell_texts, fitting_formats, is_text
 from snefy_ldl.errors import InputError

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
-from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
+from snefy_ldl._internal.memory import STREAM_BYTES, STREAM_ROWS
 from snefy_ldl._internal.rows import Items, as_rows, count_rows, stack_rows
 from snefy_ldl.datasets.objects import count_bytes, describe, label_array, labels_kind, read_label
 from snefy_ldl.errors import InputError

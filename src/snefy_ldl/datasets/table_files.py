@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._internal.files import replace_file
-from snefy_ldl._internal.limits import SINGLE_NUMBERS
+from snefy_ldl._internal.memory import SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.cells import DECIMAL_COMMA, GROUPED, cell_text, is_text

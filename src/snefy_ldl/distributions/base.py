@@ -23,7 +23,7 @@ from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 from torch.nn.functional import logsigmoid
 
-from snefy_ldl._internal.limits import BLOCK_ELEMENTS
+from snefy_ldl._internal.memory import BLOCK_ELEMENTS
 from snefy_ldl._internal.notebook import ROWS as NOTEBOOK_ROWS
 from snefy_ldl._internal.notebook import describe_html
 from snefy_ldl._internal.special import log_share

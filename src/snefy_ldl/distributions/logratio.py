@@ -36,7 +36,7 @@ from torch import Size, Tensor
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 from torch.nn.functional import logsigmoid, pad
 
-from snefy_ldl._internal.limits import CACHE_ELEMENTS, CHUNK_ELEMENTS
+from snefy_ldl._internal.memory import CACHE_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE, TAIL_MASS
 from snefy_ldl._internal.types import Array, Index, Mask

@@ -34,7 +34,7 @@ from numpy.polynomial import legendre
 from torch import Size, Tensor
 from torch.distributions import Distribution, constraints
 
-from snefy_ldl._internal.limits import (
+from snefy_ldl._internal.memory import (
     CACHE_ELEMENTS,
     CHUNK_ELEMENTS,
     DIRECT_EVALUATIONS,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from snefy_ldl._internal.limits import CHUNK_ELEMENTS
+from snefy_ldl._internal.memory import CHUNK_ELEMENTS
 from snefy_ldl.distributions.marginal import check_weights
 
 Rows = slice | Tensor

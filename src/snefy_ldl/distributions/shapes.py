@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
-from snefy_ldl._internal.limits import DRAWN_NUMBERS
+from snefy_ldl._internal.memory import DRAWN_NUMBERS
 from snefy_ldl._internal.validation import align_labels, as_float
 from snefy_ldl.errors import InputError
 

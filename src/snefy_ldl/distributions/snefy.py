@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import logsigmoid
 
-from snefy_ldl._internal.limits import BLOCK_ELEMENTS, CHUNK_ELEMENTS
+from snefy_ldl._internal.memory import BLOCK_ELEMENTS, CHUNK_ELEMENTS
 from snefy_ldl._internal.special import (
     log_beta,
     log_beta_ratio,

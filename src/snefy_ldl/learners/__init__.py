@@ -6,13 +6,13 @@ KL divergence), ``save(folder)`` and ``load(folder)``.
 
 from __future__ import annotations
 
-from snefy_ldl.learners.base import Learner
 from snefy_ldl.learners.check import check_learner
 from snefy_ldl.learners.dirichlet import LDLDPM, DirichletLDL
+from snefy_ldl.learners.learner import Learner
 from snefy_ldl.learners.losses import DFLDL, LDLDPA, LDLLRR, LDLSCL, DeltaLDL
 from snefy_ldl.learners.maxent import SABFGS, SAIIS
 from snefy_ldl.learners.neighbours import AAKNN, RKNNLDL
-from snefy_ldl.learners.networks import AABP, ACPNN, BCPNN, CPNN, SLDL, EvidentialLDL, LDLForest
+from snefy_ldl.learners.neural import AABP, ACPNN, BCPNN, CPNN, SLDL, EvidentialLDL, LDLForest
 from snefy_ldl.learners.recent import CDL, LDLDVS, TLRLDL
 from snefy_ldl.learners.transformation import PTSVM, PTBayes
 from snefy_ldl.learners.trees import TreesLDL

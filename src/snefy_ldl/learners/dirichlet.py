@@ -18,7 +18,7 @@ from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.zeros import ZeroOption, ZeroPolicy
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import Learner, close_rows, seeded_clone
+from snefy_ldl.learners.learner import Learner, close_rows, seeded_clone
 from snefy_ldl.learners.linear import Design, PenalisedLearner, minimise
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.prediction import DistributionPredictor

@@ -14,7 +14,7 @@ from scipy.special import log_softmax, softmax
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.learners.base import Learner
+from snefy_ldl.learners.learner import Learner
 
 #: Standardised features are clipped here, so that one far value cannot own a prediction.
 CLIP = 5.0

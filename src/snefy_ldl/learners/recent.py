@@ -12,9 +12,9 @@ from scipy.special import expit
 from torch import Tensor
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.learners.base import close_rows
+from snefy_ldl.learners.learner import close_rows
 from snefy_ldl.learners.linear import PenalisedLearner, RowLinear, RowLoss, kl_rows
-from snefy_ldl.learners.networks import EvidentialLDL
+from snefy_ldl.learners.neural import EvidentialLDL
 
 #: Below this a gap of divisiveness counts less and less, so that the loss has a gradient at zero.
 _SMOOTH = 1e-4
@@ -166,7 +166,7 @@ class TLRLDL(PenalisedLearner):
     max_iter: int = 200
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        from snefy_ldl.learners.enhancement.base import binarise  # its package needs this one
+        from snefy_ldl.learners.enhancement.enhancer import binarise  # its package needs this one
 
         Z = np.column_stack([self._prepare(X, D), np.ones(len(D))])
         penalty = 0.5 * D.shape[1] * self.l2_

@@ -14,7 +14,7 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_count
 from snefy_ldl.datasets.grouping import group_folds
 from snefy_ldl.errors import ModelFileError
-from snefy_ldl.learners.base import Learner
+from snefy_ldl.learners.learner import Learner
 
 #: Walks of a row down a tree that are made at a time.
 BLOCK_WALKS = 1 << 16

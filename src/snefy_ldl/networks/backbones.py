@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import gen_batches
 from torch import Tensor, nn
 
-from snefy_ldl._internal.limits import CACHE_ELEMENTS
+from snefy_ldl._internal.memory import CACHE_ELEMENTS
 from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.objects import Objects, describe

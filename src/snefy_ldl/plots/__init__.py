@@ -6,9 +6,9 @@ matplotlib's settings alone. Needs the extra ``plot``: ``pip install 'snefy-ldl[
 
 from __future__ import annotations
 
+from snefy_ldl.plots.bars import intervals, label_bars, share_ranges
+from snefy_ldl.plots.calibration import calibration, calibration_curve
 from snefy_ldl.plots.densities import marginal_density, share_ridges, ternary_density
-from snefy_ldl.plots.reliability import calibration, calibration_curve
-from snefy_ldl.plots.shares import intervals, label_bars, share_ranges
 
 __all__ = [
     "calibration",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from snefy_ldl.plots import style
-from snefy_ldl.plots.reliability import draw_histogram
-from snefy_ldl.votes.scores import CountCalibration
+from snefy_ldl.plots.calibration import draw_histogram
+from snefy_ldl.votes.held_out import CountCalibration
 
 
 def plot_calibration(calibration: CountCalibration, ax: Any = None) -> Any:

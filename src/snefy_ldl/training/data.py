@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 from torch import Tensor
 
-from snefy_ldl._internal.limits import DENSE_BYTES, LARGEST_FEATURE
+from snefy_ldl._internal.memory import DENSE_BYTES, LARGEST_FEATURE
 from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.rows import count_rows, move_rows, take_rows
 from snefy_ldl._internal.special import log_gamma_growth
@@ -233,7 +233,7 @@ def _suggest_counts(labels: Array) -> str | None:
         return None
     return (
         f"every share is a multiple of 1/{votes}: if these are votes, fit(X, counts=counts_from_shares(D)) uses their "
-        "exact likelihood (snefy_ldl.votes.tables.counts_from_shares)."
+        "exact likelihood (snefy_ldl.votes.annotator_tables.counts_from_shares)."
     )
 
 

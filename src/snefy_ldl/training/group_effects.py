@@ -39,8 +39,8 @@ from snefy_ldl.datasets.grouping import Groups
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.net import SnefyNet
+from snefy_ldl.training.choose import FittedModel, choose
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.fit import FittedModel, choose
 from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean, pack_guides, unpack_guides
 from snefy_ldl.training.policy import POLICY, CandidateSpec
 from snefy_ldl.training.prepare import (

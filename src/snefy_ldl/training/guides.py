@@ -24,7 +24,7 @@ from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.grouping import group_folds
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.learners.base import Learner, pack_learner, unpack_learner
+from snefy_ldl.learners.learner import Learner, pack_learner, unpack_learner
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
 

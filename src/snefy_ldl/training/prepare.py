@@ -25,11 +25,11 @@ from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP, column_mome
 from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, paper_init, prototype_init
 from snefy_ldl.training.data import Labels, TrainingData, complete_votes, prepare_shares, prepare_votes
 from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean
-from snefy_ldl.training.likelihoods import Counts, Gaps, Objective, Shares
+from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
 from snefy_ldl.training.policy import POLICY, CandidateSpec, Schedule, Settings
 
 if TYPE_CHECKING:
-    from snefy_ldl.training.fit import FittedModel
+    from snefy_ldl.training.choose import FittedModel
 
 #: Share of the background Dirichlet while training; the validation rows settle it afterwards.
 BACKGROUND_SHARE = 0.02

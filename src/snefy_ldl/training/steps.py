@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.adam import SGD, Adam
-from snefy_ldl._internal.limits import BACKBONE_ROWS, EVALUATION_ROWS
+from snefy_ldl._internal.memory import BACKBONE_ROWS, EVALUATION_ROWS
 from snefy_ldl._internal.random import derive_seed
 from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.networks.backbones import CustomBackbone, MemberBatches
 from snefy_ldl.networks.net import SnefyNet
-from snefy_ldl.training.likelihoods import Objective
+from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.policy import Schedule
 
 # -- rows ------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from snefy_ldl.errors import TrainingError, TrainingWarning
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.checkpoint import FILE_NAME, Checkpoint
-from snefy_ldl.training.likelihoods import Objective
+from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.policy import POLICY, Schedule
 from snefy_ldl.training.prepare import Problem, build_net, make_objective
 from snefy_ldl.training.steps import (

@@ -9,8 +9,8 @@ from typing import Any
 _HOMES = {
     "aggregation": "aggregate",
     "allocation": "next_vote update vote_value",
-    "scores": "calibrate_counts evaluate lewidi_scores noise_ceiling",
-    "tables": "Votes",
+    "held_out": "calibrate_counts evaluate lewidi_scores noise_ceiling",
+    "annotator_tables": "Votes",
 }
 __all__ = sorted(name for names in _HOMES.values() for name in names.split())
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from snefy_ldl._internal.dists import dist_blocks, to_numpy
-from snefy_ldl._internal.limits import VALUED_ROWS
+from snefy_ldl._internal.memory import VALUED_ROWS
 from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.tolerances import SMALLEST_TOTAL_CONCENTRATION
 from snefy_ldl._internal.types import Array, Index

@@ -19,7 +19,7 @@ from snefy_ldl._internal.validation import (
 )
 from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.training import Settings
-from snefy_ldl.votes.tables import counts_from_shares
+from snefy_ldl.votes.annotator_tables import counts_from_shares
 
 RNG = np.random.default_rng(0)
 X, D = RNG.normal(size=(24, 3)), RNG.dirichlet([2.0, 3.0, 4.0], 24)

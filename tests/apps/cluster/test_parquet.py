@@ -14,7 +14,7 @@ from cluster_cases import FEATURES, fill_folder
 from commands import fail, succeed
 from snefy_ldl import load
 from snefy_ldl.apps.cluster.parquet import ParquetTable
-from snefy_ldl.apps.cluster.prediction import Predictor, predict_on_ray
+from snefy_ldl.apps.cluster.predict_files import Predictor, predict_on_ray
 from snefy_ldl.apps.cluster.ray import EngineError, count_workers, translate
 from snefy_ldl.errors import DataNotFoundError, InputError
 

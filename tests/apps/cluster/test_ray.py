@@ -14,9 +14,9 @@ import pytest
 from cluster_cases import FEATURES, LABELS, city_frame, fill_folder
 from commands import succeed
 from snefy_ldl import SnefyLDL, load
-from snefy_ldl.apps.cluster.prediction import predict_on_ray
+from snefy_ldl.apps.cluster.fit_files import ParquetRows, RayTraining
+from snefy_ldl.apps.cluster.predict_files import predict_on_ray
 from snefy_ldl.apps.cluster.ray import EngineError, connected
-from snefy_ldl.apps.cluster.training import ParquetRows, RayTraining
 from snefy_ldl.datasets.streams import Stream
 from snefy_ldl.errors import InputError
 from snefy_ldl.snefy import fit_stream

@@ -11,8 +11,8 @@ import torch
 
 from cluster_cases import FEATURES, LABELS, city_frame
 from snefy_ldl import SnefyLDL
-from snefy_ldl.apps.cluster.training import ParquetRows
-from snefy_ldl.training.stream import StreamFit
+from snefy_ldl.apps.cluster.fit_files import ParquetRows
+from snefy_ldl.training.stream_fit import StreamFit
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

@@ -12,7 +12,7 @@ from scipy import stats
 
 from snefy_ldl import LogRatioLDL, SnefyLDL, SnefySimplex, metrics
 from snefy_ldl.apps.reports import evaluate
-from snefy_ldl.apps.reports.report import (
+from snefy_ldl.apps.reports.model_report import (
     LEVEL,
     LEVELS,
     Answers,

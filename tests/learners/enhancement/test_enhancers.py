@@ -19,8 +19,8 @@ from sklearn.exceptions import NotFittedError
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.learners.enhancement import FCM, GLLE, KM, LEVI, LIBLE, LP, ML, SnefyEnhancer, binarise
-from snefy_ldl.learners.enhancement.base import Enhancer
-from snefy_ldl.learners.enhancement.graphs import mean_distance, neighbour_graph, reconstruction_weights
+from snefy_ldl.learners.enhancement.enhancer import Enhancer
+from snefy_ldl.learners.enhancement.neighbour_graphs import mean_distance, neighbour_graph, reconstruction_weights
 from snefy_ldl.learners.enhancement.variational import gaussian_divergence
 
 CITY = make_city_districts(n=70, random_state=0)

@@ -9,7 +9,7 @@ import pytest
 
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.learners.enhancement import LP, SnefyEnhancer, binarise
-from snefy_ldl.learners.enhancement.snefy import (
+from snefy_ldl.learners.enhancement.density import (
     Pool,
     condition_rows,
     dirichlet_log_density,

@@ -9,7 +9,7 @@ import numpy as np
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl.apps.cli.report_page import render_report
-from snefy_ldl.apps.reports.report import JudgedRows, Report, Rival, make_report
+from snefy_ldl.apps.reports.model_report import JudgedRows, Report, Rival, make_report
 from snefy_ldl.auto import AutoLDL
 from snefy_ldl.datasets.synthetic import SyntheticData, make_city_districts
 

@@ -340,7 +340,7 @@ def noted_intervals(folder: Path, model: Any, level: float) -> ConformalInterval
     Returns:
         The intervals; None if there are none of that level.
     """
-    from snefy_ldl.apps.rows import calibrated_levels, load_intervals
+    from snefy_ldl.apps.table_rows import calibrated_levels, load_intervals
 
     calibrated = load_intervals(folder, model)
     if calibrated is None or level in calibrated_levels(calibrated):

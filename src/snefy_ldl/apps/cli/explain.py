@@ -21,7 +21,7 @@ from snefy_ldl.apps.cli.common import (
 )
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import group_columns, open_table, read_for_model
-from snefy_ldl.apps.rows import (
+from snefy_ldl.apps.table_rows import (
     feature_names,
     model_rows,
     row_names,

@@ -245,7 +245,7 @@ def _settle_columns(
 def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str) -> Any:
     """Single votes if annotators are modelled; None if only the numbers of votes matter."""
     from snefy_ldl.datasets.vote_table import read_vote_cells
-    from snefy_ldl.votes.tables import Votes
+    from snefy_ldl.votes.annotator_tables import Votes
 
     known = rows.votes is not None and bool(rows.votes.annotators)
     if facts is not None and not known:
@@ -301,7 +301,7 @@ def _fit_stream(
     counts: bool,
 ) -> int:
     """Fit the model to a folder of Parquet files; returns the number of features."""
-    from snefy_ldl.apps.cluster.training import ParquetRows
+    from snefy_ldl.apps.cluster.fit_files import ParquetRows
     from snefy_ldl.datasets.table_files import TableSource
     from snefy_ldl.snefy import fit_stream
 

@@ -24,7 +24,7 @@ from snefy_ldl.apps.cli.common import (
 )
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import hidden_cells
-from snefy_ldl.apps.rows import calibrated_levels, label_names, load_intervals
+from snefy_ldl.apps.table_rows import calibrated_levels, label_names, load_intervals
 
 
 @command()

@@ -40,8 +40,8 @@ from snefy_ldl.apps.cli.tables import (
     outside_rows,
     read_for_model,
 )
-from snefy_ldl.apps.cli.votes import answer_of, as_positions
-from snefy_ldl.apps.rows import (
+from snefy_ldl.apps.cli.vote_queries import answer_of, as_positions
+from snefy_ldl.apps.table_rows import (
     feature_names,
     interval_columns,
     interval_maker,
@@ -248,7 +248,7 @@ def evaluate(
         interval (LEVEL): Level of the intervals to check.
     """
     from snefy_ldl._internal.validation import check_confidence
-    from snefy_ldl.apps.reports.scores import evaluate as score_model
+    from snefy_ldl.apps.reports.measures import evaluate as score_model
 
     check_confidence(interval, "--interval")
     fitted = answer_of(load_model(model), of)
@@ -268,7 +268,7 @@ def _calibrated(
 ) -> dict[str, Any] | None:
     """Coverage and width of calibrated intervals; None without any."""
     from snefy_ldl import metrics
-    from snefy_ldl.apps.reports.scores import figure
+    from snefy_ldl.apps.reports.measures import figure
 
     if calibrated is None:
         return None

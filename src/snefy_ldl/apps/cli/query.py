@@ -23,8 +23,8 @@ from snefy_ldl.apps.cli.common import (
 )
 from snefy_ldl.apps.cli.entry import command
 from snefy_ldl.apps.cli.tables import group_columns, open_table
-from snefy_ldl.apps.cli.votes import next_votes
-from snefy_ldl.apps.rows import (
+from snefy_ldl.apps.cli.vote_queries import next_votes
+from snefy_ldl.apps.table_rows import (
     feature_names,
     label_names,
     model_rows,
@@ -91,8 +91,8 @@ def query(
             raise input_error(f"{named[0]} does not go with --votes.")
         return next_votes(fitted, pool, votes, out, n, dict(setting(text) for text in option or []), id_name)
     from snefy_ldl.active.batches import Auto
-    from snefy_ldl.active.query import make_strategy
-    from snefy_ldl.active.query import query as choose
+    from snefy_ldl.active.strategy import make_strategy
+    from snefy_ldl.active.strategy import query as choose
 
     settings = dict(setting(text) for text in option or [])
     if "diagnosis" in settings:

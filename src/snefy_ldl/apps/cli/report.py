@@ -51,7 +51,7 @@ def report(
     """
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.apps.cli.report_page import render_report
-    from snefy_ldl.apps.reports.report import LEVEL, make_report
+    from snefy_ldl.apps.reports.model_report import LEVEL, make_report
 
     folder = Path("report") if out is None else out
     if folds == 1:
@@ -90,7 +90,7 @@ def _outside_note(model: Any, rows: JudgedRows) -> list[str]:
 def _how_to_judge(model: SnefyLDL, rows: JudgedRows, folds: int | None) -> tuple[int, list[str]]:
     """In how many folds to fit again, and a caution for the reader: rows that trained a model flatter it."""
     from snefy_ldl._internal.seen import count_seen
-    from snefy_ldl.apps.reports.report import FEW_SEEN
+    from snefy_ldl.apps.reports.model_report import FEW_SEEN
 
     seen = count_seen(model, rows.X, rows.D) / len(rows)
     if folds is None and seen >= MOSTLY_SEEN:

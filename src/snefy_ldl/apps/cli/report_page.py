@@ -15,11 +15,11 @@ from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
 from snefy_ldl.apps.cli.common import training_length, training_rows
 from snefy_ldl.apps.cli.pictures import Pictures, render_page
-from snefy_ldl.apps.reports.report import FEW_SEEN, FOLDS, LEVEL, LEVELS, JudgedRows, Report, number_words
+from snefy_ldl.apps.reports.model_report import FEW_SEEN, FOLDS, LEVEL, LEVELS, JudgedRows, Report, number_words
 from snefy_ldl.explain.importance import Importances
 from snefy_ldl.plots.style import shorten_name
 from snefy_ldl.plots.votes import plot_calibration
-from snefy_ldl.votes.scores import CountCalibration, calibrate_counts, noise_ceiling
+from snefy_ldl.votes.held_out import CountCalibration, calibrate_counts, noise_ceiling
 
 #: Labels that have a ridge, an interval or a histogram, at most, and labels in a column of a picture of all of them.
 MOST_LABELS, COLUMN_LABELS = 8, 16

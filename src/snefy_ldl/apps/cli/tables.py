@@ -12,7 +12,7 @@ import typer
 from snefy_ldl._internal.text import shorten
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import given, input_error, note, progress_bar, say, vote_columns
-from snefy_ldl.apps.rows import (
+from snefy_ldl.apps.table_rows import (
     feature_names,
     group_levels,
     label_names,
@@ -208,7 +208,7 @@ def report_rows(rows: Labelled, limits: bool = False) -> None:
         rows: Labelled rows.
         limits: Whether what follows learns from limits of detection.
     """
-    from snefy_ldl.votes.tables import Votes
+    from snefy_ldl.votes.annotator_tables import Votes
 
     if rows.votes is not None:
         votes = Votes.of(rows.votes)

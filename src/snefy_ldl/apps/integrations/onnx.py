@@ -16,7 +16,7 @@ from snefy_ldl._internal.files import write_bytes
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.apps.integrations.graph import ModelGraph
-from snefy_ldl.apps.rows import label_names
+from snefy_ldl.apps.table_rows import label_names
 from snefy_ldl.errors import InputError
 
 __all__ = ["export_onnx"]

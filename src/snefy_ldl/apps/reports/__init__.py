@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from snefy_ldl.apps.reports.report import JudgedRows, make_report
-from snefy_ldl.apps.reports.scores import evaluate
+from snefy_ldl.apps.reports.measures import evaluate
+from snefy_ldl.apps.reports.model_report import JudgedRows, make_report
 
 __all__ = ["JudgedRows", "evaluate", "make_report"]

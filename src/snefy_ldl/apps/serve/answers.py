@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from snefy_ldl._internal.limits import LARGEST_FEATURE
+from snefy_ldl._internal.memory import LARGEST_FEATURE
 from snefy_ldl._internal.types import Array
-from snefy_ldl.apps.rows import calibrated_ends, calibrated_levels
 from snefy_ldl.apps.serve.limits import Fault, Limits
 from snefy_ldl.apps.serve.schemas import Condition, Predict, Question, Update
 from snefy_ldl.apps.serve.store import ServedModel
+from snefy_ldl.apps.table_rows import calibrated_ends, calibrated_levels
 from snefy_ldl.distributions import SimplexDistribution
 
 #: Most rows of which distributions are held at a time, and the same if each needs much work.

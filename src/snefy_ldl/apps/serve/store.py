@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from snefy_ldl.apps.rows import label_names, load_intervals
 from snefy_ldl.apps.serve.limits import Fault
+from snefy_ldl.apps.table_rows import label_names, load_intervals
 from snefy_ldl.conformal import ConformalIntervals
 from snefy_ldl.datasets.columns import columns_of
 from snefy_ldl.errors import InputError

@@ -36,8 +36,8 @@ from snefy_ldl.datasets.cells import is_frame
 from snefy_ldl.datasets.columns import has_gaps, learn_columns
 from snefy_ldl.datasets.grouping import in_groups, leave_groups_out, read_groups
 from snefy_ldl.errors import InputError, LabelWarning, ModelFileError, TrainingWarning
-from snefy_ldl.learners.base import Learner, close_rows, seeded_clone, share_floor
 from snefy_ldl.learners.comparison.result import Comparison
+from snefy_ldl.learners.learner import Learner, close_rows, seeded_clone, share_floor
 from snefy_ldl.prediction import takes_groups
 from snefy_ldl.snefy import fit_folds
 

@@ -7,9 +7,9 @@ each row.
 
 from __future__ import annotations
 
-from snefy_ldl.learners.enhancement.base import binarise
-from snefy_ldl.learners.enhancement.graphs import FCM, GLLE, KM, LP, ML
-from snefy_ldl.learners.enhancement.snefy import SnefyEnhancer
+from snefy_ldl.learners.enhancement.density import SnefyEnhancer
+from snefy_ldl.learners.enhancement.enhancer import binarise
+from snefy_ldl.learners.enhancement.neighbour_graphs import FCM, GLLE, KM, LP, ML
 from snefy_ldl.learners.enhancement.variational import LEVI, LIBLE
 
 __all__ = [

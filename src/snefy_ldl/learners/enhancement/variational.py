@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from snefy_ldl._internal.types import Array, Mask
-from snefy_ldl.learners.enhancement.base import Enhancer
+from snefy_ldl.learners.enhancement.enhancer import Enhancer
 
 
 def gaussian_divergence(mean: Tensor, scale: Tensor) -> Tensor:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from snefy_ldl.apps.serve.explorer.export import make_page
-from snefy_ldl.apps.serve.explorer.rows import PageRows
+from snefy_ldl.apps.serve.explorer.page_rows import PageRows
 
 __all__ = ["PageRows", "make_page"]

@@ -21,8 +21,8 @@ import torch
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.version import __version__
-from snefy_ldl.apps.rows import calibrated_ends, calibrated_levels, label_names
-from snefy_ldl.apps.serve.explorer.rows import PageRows, make_controls
+from snefy_ldl.apps.serve.explorer.page_rows import PageRows, make_controls
+from snefy_ldl.apps.table_rows import calibrated_ends, calibrated_levels, label_names
 from snefy_ldl.datasets.columns import columns_of
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError

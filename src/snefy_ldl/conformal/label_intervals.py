@@ -23,7 +23,7 @@ from snefy_ldl.conformal.choice import (
     set_aside,
     whole_range,
 )
-from snefy_ldl.conformal.conditional import (
+from snefy_ldl.conformal.local_thresholds import (
     Basis,
     ConditionalThresholds,
     as_basis,

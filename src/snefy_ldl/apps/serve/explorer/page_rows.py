@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl.apps.rows import feature_names, row_names, takes_gaps
+from snefy_ldl.apps.table_rows import feature_names, row_names, takes_gaps
 from snefy_ldl.datasets.columns import TableEncoder
 from snefy_ldl.datasets.recognise import CategoryColumn, NumberColumn
 from snefy_ldl.datasets.table_files import TableSource

@@ -23,8 +23,8 @@ from snefy_ldl._internal.dists import dist_blocks, log_probs, tensor_for, to_num
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.seen import count_seen
 from snefy_ldl._internal.types import Array, Index, Mask
-from snefy_ldl.apps.reports.scores import BETTER, density_kind
-from snefy_ldl.apps.rows import interval_maker
+from snefy_ldl.apps.reports.measures import BETTER, density_kind
+from snefy_ldl.apps.table_rows import interval_maker
 from snefy_ldl.datasets.grouping import group_folds, read_groups, split_rows
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning, TableNote, TrainingWarning

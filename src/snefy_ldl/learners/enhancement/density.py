@@ -19,7 +19,7 @@ from snefy_ldl._internal.dists import to_numpy
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_number
 from snefy_ldl.errors import InputError, LabelWarning, TrainingWarning
-from snefy_ldl.learners.enhancement.base import Enhancer
+from snefy_ldl.learners.enhancement.enhancer import Enhancer
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.snefy import SnefyLDL
 

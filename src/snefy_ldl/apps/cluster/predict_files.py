@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from snefy_ldl.apps.cluster.parquet import ParquetTable, find_parquet
 from snefy_ldl.apps.cluster.ray import connected, count_workers, translate
-from snefy_ldl.apps.rows import feature_names, interval_maker, model_rows, prediction_columns
+from snefy_ldl.apps.table_rows import feature_names, interval_maker, model_rows, prediction_columns
 from snefy_ldl.errors import InputError
 
 __all__ = ["Predictor", "predict_on_ray"]

@@ -25,7 +25,7 @@ from snefy_ldl._internal.rows import as_rows, count_rows
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.conformal.intervals import ConformalIntervals, LabelMethod
+from snefy_ldl.conformal.label_intervals import ConformalIntervals, LabelMethod
 from snefy_ldl.conformal.scores import BetaScore
 from snefy_ldl.datasets.grouping import read_groups, split_rows
 from snefy_ldl.datasets.objects import shares_of

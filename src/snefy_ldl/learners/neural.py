@@ -14,8 +14,8 @@ from torch.nn.functional import leaky_relu, softplus
 
 from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.zeros import ZeroOption
-from snefy_ldl.learners.base import close_rows
 from snefy_ldl.learners.dirichlet import PENALTY_FACTOR, DirichletLearner, fit_concentration
+from snefy_ldl.learners.learner import close_rows
 from snefy_ldl.learners.linear import Design, PenalisedLearner, minimise
 
 #: Curvature of the loss in a first-layer weight, by order of magnitude; it scales the inputs.

@@ -2,7 +2,7 @@
 
 ``AnnotatorLDL.fit(X, votes)`` learns about items and annotators, ``SnefyLDL.fit(X, counts=votes.counts)`` about items.
 How tables are read is in :mod:`snefy_ldl.datasets.vote_table`, scores of predicted votes are in
-:mod:`snefy_ldl.votes.scores`, and where to send the next annotator is in :mod:`snefy_ldl.votes.allocation`.
+:mod:`snefy_ldl.votes.held_out`, and where to send the next annotator is in :mod:`snefy_ldl.votes.allocation`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_distributions, check_features, check_number, check_table, refuse_first
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.base import close_rows
+from snefy_ldl.learners.learner import close_rows
 from snefy_ldl.learners.linear import ScaledLearner
 
 

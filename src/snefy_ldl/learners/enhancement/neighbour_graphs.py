@@ -18,7 +18,7 @@ from snefy_ldl._internal.tolerances import SMALLEST_POSITIVE
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_number
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.enhancement.base import Enhancer
+from snefy_ldl.learners.enhancement.enhancer import Enhancer
 
 #: Rows whose distances to all others are held at once.
 _CHUNK = 1000

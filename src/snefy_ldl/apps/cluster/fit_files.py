@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from snefy_ldl._internal.limits import STREAM_BYTES, STREAM_ROWS
+from snefy_ldl._internal.memory import STREAM_BYTES, STREAM_ROWS
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl.apps.cluster.parquet import ParquetTable
 from snefy_ldl.apps.cluster.ray import connected, count_workers, translate
 from snefy_ldl.datasets.streams import Stream
 from snefy_ldl.snefy import SnefyLDL
 from snefy_ldl.training.policy import POLICY, Parameters, Settings
-from snefy_ldl.training.stream import ProcessGroup, StreamFit
+from snefy_ldl.training.stream_fit import ProcessGroup, StreamFit
 
 __all__ = ["ParquetRows", "RayTraining"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 
-from snefy_ldl._internal.limits import STREAM_ROWS
+from snefy_ldl._internal.memory import STREAM_ROWS
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Mask
@@ -21,9 +21,9 @@ from snefy_ldl.datasets.streams import Chunk, Stream
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.training.checkpoint import FILE_NAME, Checkpoint
+from snefy_ldl.training.choose import FittedModel
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.fit import FittedModel
-from snefy_ldl.training.likelihoods import Objective
+from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.policy import POLICY, Settings
 from snefy_ldl.training.prepare import Task, build_net, make_objective, prepare
 from snefy_ldl.training.steps import copy_of_member, evaluate, run_steps, seeded

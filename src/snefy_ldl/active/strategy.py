@@ -17,7 +17,7 @@ import torch
 from numpy.random import RandomState
 
 from snefy_ldl._internal.dists import to_numpy
-from snefy_ldl._internal.limits import CHUNK_ELEMENTS, POOL_ROWS
+from snefy_ldl._internal.memory import CHUNK_ELEMENTS, POOL_ROWS
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import check_choice, check_count

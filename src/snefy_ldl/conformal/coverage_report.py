@@ -18,8 +18,8 @@ from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_distributions, check_same_index
 from snefy_ldl.conformal.choice import FEWEST_COMPARED
-from snefy_ldl.conformal.conditional import column_values
-from snefy_ldl.conformal.intervals import ConformalIntervals
+from snefy_ldl.conformal.label_intervals import ConformalIntervals
+from snefy_ldl.conformal.local_thresholds import column_values
 from snefy_ldl.conformal.outlying import predicted_features
 from snefy_ldl.conformal.scores import QuantileScore
 from snefy_ldl.conformal.thresholds import check_groups, check_levels, check_model

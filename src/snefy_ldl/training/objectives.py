@@ -23,7 +23,7 @@ from scipy.special import gammaln
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from snefy_ldl._internal.limits import CACHE_ELEMENTS
+from snefy_ldl._internal.memory import CACHE_ELEMENTS
 from snefy_ldl._internal.special import (
     GammaSweep,
     circulant_from_full,
