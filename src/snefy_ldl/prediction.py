@@ -116,11 +116,17 @@ class DistributionPredictor(ABC):
         return self._blocks(X, what, **context)
 
     def _collect(self, X: Any, answer: Callable[[Any], Tensor], what: str, context: Context) -> Array:
-        parts = []
-        for _, dist in self._asked(X, what, context):
+        # one array: a small one per block would stay between pieces of freed memory, which malloc then cannot reuse
+        found, rows = np.empty(0), 0
+        for block, dist in self._asked(X, what, context):
             with one_thread(len(dist) <= SMALL_BATCH):
-                parts.append(answer(dist).cpu().numpy().astype(np.float64, copy=False))
-        return np.concatenate(parts)
+                values, rows = answer(dist).cpu().numpy(), block.stop
+            if rows > len(found):
+                grown = np.empty((max(rows, 2 * len(found), *getattr(X, "shape", ())[:1]), *values.shape[1:]))
+                grown[: len(found)] = found.reshape(len(found), *values.shape[1:])
+                found = grown
+            found[block] = values
+        return found[:rows]
 
     def predict(self, X: Any, **context: Unpack[Context]) -> Any:
         """Conditional mean of the label distribution.
