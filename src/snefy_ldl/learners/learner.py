@@ -86,11 +86,11 @@ def pack_learner(learner: Learner, arrays: dict[str, Any], prefix: str) -> dict[
         else _pack_value(value, name, arrays, f"{prefix}{name}:param.")
         for name, value in learner.get_params(deep=False).items()
     }
-    return {"class": _registered_name(type(learner)), "prefix": prefix, "params": params, "fitted": fitted}
+    return {"class": _file_name(type(learner)), "prefix": prefix, "params": params, "fitted": fitted}
 
 
 def _pack_value(value: Any, name: str, arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    if type(value).__name__ in REGISTRY or any(c in REGISTRY.values() for c in type(value).__mro__):
+    if isinstance(value, Learner):
         return {"learner": pack_learner(value, arrays, prefix)}
     if isinstance(value, np.generic):
         value = value.item()
@@ -103,9 +103,9 @@ def _pack_value(value: Any, name: str, arrays: dict[str, Any], prefix: str) -> d
     return {"value": value}
 
 
-def _registered_name(cls: type) -> str:
-    """The nearest class of this package, so that a user's subclass without new hyperparameters saves too."""
-    return next(c.__name__ for c in cls.__mro__ if REGISTRY.get(c.__name__) is c)
+def _file_name(cls: type) -> str:
+    """The name of a class in model files; a user's class never takes the name of one of this package."""
+    return cls.__name__ if cls.__module__.startswith("snefy_ldl.") else f"own.{cls.__name__}"
 
 
 def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
@@ -122,7 +122,7 @@ def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
         ModelFileError: the description names a learner that is not known here, or an entry that no fit leaves behind.
     """
     if state["class"] not in REGISTRY:
-        raise ModelFileError(f"the file names a learner that is not known here: {state['class']!r}.")
+        raise ModelFileError(f"unknown learner {state['class']!r}; define or import your own classes before loading.")
 
     def read(entry: dict[str, Any]) -> Any:
         if "learner" in entry:
@@ -250,8 +250,7 @@ class Learner(Estimator, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls.__module__.startswith("snefy_ldl.") and not cls.__name__.startswith("_"):
-            REGISTRY[cls.__name__] = cls
+        REGISTRY[_file_name(cls)] = cls
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -285,7 +285,7 @@ def _score_folds(unit: Unit, n_jobs: int | None) -> Record:
                 shares = np.asarray(fitted.predict(rows), dtype=np.float64)
                 predict_seconds.append(time.perf_counter() - started)
                 for name, measure in unit.measures.items():
-                    scores[name].append(float(measure(data.D[test], close_rows(shares, floor))))
+                    scores[name].append(float(np.mean(measure(data.D[test], close_rows(shares, floor)))))
     except Exception as error:  # one learner's failure must not lose the others' work
         return {"error": f"{type(error).__name__}: {error}"}
     return {"scores": scores, "fit_seconds": fit_seconds, "predict_seconds": predict_seconds}
@@ -317,8 +317,8 @@ def compare(
         cv: Number of folds, shuffled; or, without repeats, a splitter or (train, test) pairs of row numbers.
         repeats: Cross-validations, each with the rows shuffled again.
         measures: Names out of ``metrics.MEASURES``, or functions of observed and predicted shares (both (N, L)) that
-            return a number, lower being better unless their attribute ``higher_is_better`` is True; the six of Geng
-            (2016) by default.
+            return a number or one per row, lower being better unless their attribute ``higher_is_better`` is True; the
+            six of Geng (2016) by default.
         checkpoint: Folder where each finished piece is kept. A comparison that was stopped continues from it, and one
             with more learners, data sets or repeats fits only what is new.
         n_jobs: Processes; one by default, -1 takes all cores.
