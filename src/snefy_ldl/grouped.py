@@ -25,6 +25,7 @@ from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, join_blocks, row_blocks
 from snefy_ldl.training import FittedModel, Task, TrainingData
 from snefy_ldl.training.group_effects import (
+    NOT_WANTED,
     GroupEffects,
     fit_grouped,
     forget_groups,
@@ -132,8 +133,9 @@ class GroupedLDL(ModelWrapper):
 
     def adopt(self, base: SnefyLDL, state: FittedModel, effects: GroupEffects | None = None) -> GroupedLDL:
         """Become the model of a state whose network sees groups where there are effects."""
-        self.group_effects_, self.net_ = effects, state.net
+        self.group_effects_ = effects
         if effects is not None:
+            self.net_ = state.net
             state = replace(state, net=forget_groups(state.net, effects.n_columns))
         self.model_ = base.adopt(state)
         return self
@@ -214,7 +216,7 @@ class GroupedLDL(ModelWrapper):
             NotFittedError: before a fit.
         """
         check_is_fitted(self)
-        if not isinstance(self.model_, SnefyLDL):
+        if self.group_effects_ is None:
             return self.model_.predict_dist(split_rows(X)[0])
         return join_blocks(self, self._blocks(in_groups(X, groups)))
 
@@ -238,7 +240,7 @@ class GroupedLDL(ModelWrapper):
             NotFittedError: before a fit.
         """
         check_is_fitted(self)
-        if not isinstance(self.model_, SnefyLDL):
+        if self.group_effects_ is None:
             return Path(self.model_.save(folder))  # load finds the groups in its record
         return save(self, "GroupedLDL", folder)
 
@@ -252,20 +254,21 @@ class GroupedLDL(ModelWrapper):
         Returns:
             A GroupedLDL, or the model.
         """
-        if isinstance(model, (SnefyLDL, ModelWrapper)) or "group_effects" not in getattr(model, "training_", {}):
+        about = getattr(model, "training_", {}).get("group_effects")
+        if about is None or isinstance(model, ModelWrapper):
             return model
-        grouped = cls(clone(model))
+        grouped = cls(clone(model), effects=None if about["effects"] == NOT_WANTED else "auto")
         grouped.model_, grouped.group_effects_ = model, None
         return grouped
 
     def pack(self, arrays: dict[str, Any]) -> dict[str, Any]:
         """What JSON holds of the model; its arrays are put into a dict (:mod:`snefy_ldl.persistence`)."""
+        assert self.group_effects_ is not None  # the folder of a model without effects is that of its base
         state = replace(self.model_.model_, net=self.net_)
         description = pack_state(self.model_.get_params(deep=False), state, arrays)
-        if self.group_effects_ is not None:
-            description["effects"], more = pack_effects(self.group_effects_)
-            arrays |= more
-        return description | {"base": {"effects": self.effects}}
+        description["effects"], more = pack_effects(self.group_effects_)
+        arrays |= more
+        return description
 
     @classmethod
     def unpack(cls, config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -> GroupedLDL:
@@ -273,5 +276,4 @@ class GroupedLDL(ModelWrapper):
         own = {name: arrays.pop(name).numpy() for name in list(arrays) if name.startswith("effect.")}
         base = SnefyLDL.unpack(config, arrays, asked)
         effects = unpack_effects(config["effects"], own) if config.get("effects") else None
-        model = cls(base, effects=(config.get("base") or {}).get("effects", "auto"))
-        return model.adopt(base, base.model_, effects)
+        return cls(base).adopt(base, base.model_, effects)

@@ -293,7 +293,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             "validation_loss": [loss],
             "seconds": round(seconds, 3),
             "device": "cpu",
-            "labels": "shares",
+            "labels": "shares with zeros" if (D == 0.0).any() else "shares",
         }
 
     @property

@@ -38,7 +38,7 @@ from snefy_ldl.networks.backbones import network_inputs
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.persistence import Asked, read_model, save, unpack
 from snefy_ldl.prediction import DistributionPredictor, Estimator, takes_groups
-from snefy_ldl.training import FittedModel, Settings, Task, TrainingData
+from snefy_ldl.training import CandidateSpec, FittedModel, Settings, Task, TrainingData
 from snefy_ldl.training import choose as training
 from snefy_ldl.training import stream_fit as streaming
 from snefy_ldl.training.policy import Parameters
@@ -333,6 +333,22 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         """
         return Settings(**{field.name: getattr(self, field.name) for field in fields(Parameters)})
 
+    def settled(self) -> Self:
+        """An unfitted copy whose fit compares nothing again: its only candidate is the one that this fit kept.
+
+        Example:
+            >>> from snefy_ldl.datasets import make_city_districts
+            >>> city = make_city_districts(n=60, random_state=0)
+            >>> SnefyLDL(epochs=1, guides=None, random_state=0).fit(city.X, city.D).settled().candidates[0].name
+            'features'
+        """
+        copy: Self = clone(self)
+        if hasattr(self, "model_"):
+            copy.set_params(candidates=[CandidateSpec(self.inputs_, self.scaling_)])
+            if self.inputs_ == "features":
+                copy.set_params(guides=None)
+        return copy
+
     # -- prediction (the rest is DistributionPredictor) ---------------------------------------------------------------
 
     def encode(self, X: Any) -> Any:
@@ -605,7 +621,7 @@ def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index], n_jobs: int |
         X = split_rows(X)[0]
     if callable(getattr(model, "fit_folds", None)):
         return list(model.fit_folds(X, D, splits))
-    if type(model) is SnefyLDL:  # a subclass may fit in its own way
+    if getattr(type(model), "fit", None) is SnefyLDL.fit:  # a subclass may fit in its own way
         return list(fit_many(model, X, D, splits, n_jobs=n_jobs))
     return [clone(model).fit(take_rows(X, rows), take_rows(D, rows)) for rows in splits]
 

@@ -220,12 +220,25 @@ def test_questions_without_an_answer_say_what_to_do(dist: SimplexDistribution) -
 
 
 def test_nobody_asks_which_distribution_it_is() -> None:
-    """No isinstance, type comparison or hasattr about the two, or their rows, anywhere in the package."""
+    """No isinstance, type comparison or hasattr about the two, their rows or their estimators, anywhere in the package.
+
+    An estimator around others may refuse what it cannot hold: ``if not isinstance(base, SnefyLDL)`` and an error below.
+    """
     asking = re.compile(
         r"isinstance\([^)]*(?:SnefySimplex|LogRatioSimplex|SnefyRows|LogRatioRows)"
         r"|type\(\w+\) (?:is|==|in) .*(?:SnefySimplex|LogRatioSimplex)"
+        r"|type\(\w+\) (?:is|==|in) .*(?:SnefyLDL|LogRatioLDL)"
+        r"|(?<!if not )isinstance\([^)]*(?:SnefyLDL|LogRatioLDL)"
         r"|hasattr\((?:self\.)?(?:dist|rows|dist\.rows), \"(?:family|mixture|square|exponents|offset|posterior)\""
+        r"|hasattr\((?:model|one|core), \"(?:net_|inputs_|mixture_|mean_presence_|zero_policy_)\""
     )
+    for line in (
+        'if type(model) is SnefyLDL and hasattr(model, "net_"):',
+        "    if isinstance(model, SnefyLDL):",
+        'return hasattr(model, "mean_presence_")',
+        "one = isinstance(dist, LogRatioSimplex)",
+    ):
+        assert asking.search(line), line
     root = Path(snefy_ldl.__file__).parent
     found = [
         f"{path.relative_to(root)}:{number}: {line.strip()}"

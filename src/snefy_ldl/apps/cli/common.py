@@ -502,4 +502,4 @@ def training_kind(model: Any) -> str:
     """
     if model.training_.get("labels") in ("votes", "counts"):
         return f"votes of {model.whose}" if hasattr(model, "whose") else "votes"
-    return "shares with zeros" if hasattr(model, "mean_presence_") else "shares"
+    return str(model.training_.get("labels", "shares"))

@@ -270,10 +270,10 @@ def _single_votes(rows: Labelled, wanted: bool, facts: Path | None, column: str)
 def _fit(model: Any, rows: Labelled, votes: Any, levels: list[str]) -> Any:
     """The model fitted to shares or votes, with the columns' names."""
     import pandas as pd
+    from sklearn.utils.validation import has_fit_parameter
 
     from snefy_ldl.annotators import AnnotatorLDL
     from snefy_ldl.grouped import GroupedLDL
-    from snefy_ldl.snefy import SnefyLDL
 
     if votes is not None:
         with warnings_as_notes():
@@ -283,7 +283,7 @@ def _fit(model: Any, rows: Labelled, votes: Any, levels: list[str]) -> Any:
     labels: dict[str, Any] = {"counts": Y} if rows.are_counts else {"D": Y}
     with warnings_as_notes():
         if rows.below is not None:
-            if isinstance(model, SnefyLDL):
+            if not has_fit_parameter(model, "below"):
                 raise input_error(
                     "cells below a limit need log-ratios: leave --density to auto, or set it to logratio."
                 )

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from scipy import stats
 from scipy.optimize import minimize_scalar
-from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from snefy_ldl import metrics
@@ -37,8 +36,7 @@ from snefy_ldl.metrics.joint import FEWEST_ROWS as FEWEST_JOINT
 from snefy_ldl.metrics.joint import JointCalibration
 from snefy_ldl.networks.net import fit_dirichlet
 from snefy_ldl.prediction import innermost
-from snefy_ldl.snefy import SnefyLDL, fit_folds, fit_many
-from snefy_ldl.training import CandidateSpec
+from snefy_ldl.snefy import fit_folds, fit_many
 
 #: Share of rows that trained the model from which a report warns.
 FEW_SEEN = 0.02
@@ -181,7 +179,7 @@ class Answers:
 def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 0) -> Parts:
     """The model fitted again without each fold, so that every row is judged by a model that has not seen it.
 
-    A fitted SnefyLDL has chosen between candidates; only the one that it chose is fitted again. If rows have groups,
+    A model that chose between candidates is fitted with its choice alone. If rows have groups,
     a row is judged by a model that has not seen its group.
 
     Args:
@@ -207,9 +205,8 @@ def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 
     """
     splits = rows.folds(folds, random_state)
     learn = [train for train, _ in splits]
-    if type(model) is SnefyLDL and hasattr(model, "net_"):
-        settled = {"candidates": [CandidateSpec(model.inputs_, model.scaling_)]}
-        model = clone(model).set_params(**settled, **({"guides": None} if model.inputs_ == "features" else {}))
+    settled = getattr(model, "settled", None)
+    model = model if settled is None else settled()
     with warnings.catch_warnings():  # the fit on all rows has warned already
         for category in (LabelWarning, TableNote, TrainingWarning):
             warnings.simplefilter("ignore", category)
