@@ -2,13 +2,14 @@
 
     python benchmarks/claims.py
 
-The sentences take their numbers from the result files. A test compares the page, and the sentences that README and
-landing page repeat, with what comes out here.
+The sentences take their numbers from the result files, and so do those that README repeats: both are written again. A
+test compares them with what comes out here.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import numpy as np
 from refresh import BENCHMARKS, RESULTS, ROOT, stale
 
 PAGE = ROOT / "docs" / "claims.md"
+README = ROOT / "README.md"
 #: Tables of the density benchmark as they came; the others are changed copies of them.
 PLAIN = ("plain", "zeros")
 
@@ -225,6 +227,11 @@ def main() -> None:
         "```",
     ]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    text = README.read_text(encoding="utf-8")
+    for sentence in (sentences()[place] for place in IN_README):  # the line that begins with the same words
+        start = re.escape(re.match(r"\D*", sentence)[0])  # type: ignore[index]
+        text = re.sub(rf"(?m)^- {start}.*$", lambda _, new=sentence: f"- {new}", text)
+    README.write_text(text, encoding="utf-8")
     print(f"{PAGE}: {len(CLAIMS)} claims; {len(stale())} results are stale")
 
 

@@ -99,7 +99,7 @@ BENCHMARKS = {
     "reproduction": Benchmark(
         ("reproduction.tar.gz",),
         "python -m reproduction --jobs {jobs} --out benchmarks/results/reproduction --page docs",
-        6,
+        9,
         (*MODELS, "active", "conformal", "ensemble.py", "metrics"),
     ),
     "service": Benchmark(both("service"), "python benchmarks/service.py", 10, ("apps",)),
