@@ -107,3 +107,12 @@ def test_a_learner_never_takes_the_place_of_one_of_ours(tmp_path: Path) -> None:
     assert type(again) is AAKNN
     assert REGISTRY["AAKNN"] is not AAKNN
     np.testing.assert_allclose(again.predict(CITY.X[:2]), fitted.predict(CITY.X[:2]))
+
+
+def test_what_the_architecture_page_finds_is_there() -> None:
+    table = (DOCS / "architecture.md").read_text("utf-8").split("## Where is ...?")[1].split("##")[0]
+    places = re.findall(r"((?:`\w+`,? ?)+)in \[[^]]*\]\(\.\./(\S+)\)", table)
+    assert len(places) > 10
+    for names, path in places:
+        defined = {*re.findall(r"^ *(?:class|def) (\w+)", (DOCS.parent / path).read_text("utf-8"), re.MULTILINE)}
+        assert set(re.findall(r"`(\w+)`", names)) <= defined, path
