@@ -12,7 +12,7 @@ A shard is one split of one pool with all its strategies, which share test rows,
 differences are paired; will_it_help is asked once, with the first labels. Shards run in the order of splits, so that a
 run that is cut leaves as many splits of each pool. Records go to ``records.jsonl``, a line per curve; a further run
 with the same folder goes on where the last one stopped. ``rule`` is the curve that will_it_help's answer leads to: the
-recommended strategy's where it says that choosing pays, that of random rows elsewhere. ``oracle`` fits after each of 50
+recommended strategy's if it says that choosing pays, that of random rows elsewhere. ``oracle`` fits after each of 50
 random batches, takes the best by one half of the test rows, fits it again with other seeds, and measures these on the
 other half: what choosing one batch could win at most of 50 tries, without the luck of seeds and test rows.
 
@@ -270,7 +270,7 @@ def recommended(records):
 
 
 def open_records(known, split, data, names):
-    """The records of a shard that are not finished, new ones where there are none."""
+    """The records of a shard that are not finished, new ones if there are none."""
     records = []
     for name in names:
         new = {"version": VERSION, "data": data, "split": split, "strategy": name}

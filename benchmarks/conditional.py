@@ -4,7 +4,7 @@
 
 Both sides get the same numbers: 500 calibration rows, ten functions (a constant among them), level 0.9, the absolute
 residual as score, in the conservative form. MAPIE answers one output at a time, so there is one. One thread each;
-processor seconds. Both follow the path of the dual program for every new row. Where they differ, a third way decides:
+processor seconds. Both follow the path of the dual program for every new row. If they differ, a third way decides:
 the program of all rows, solved again by HiGHS at every step of a bisection over the new row's score.
 """
 

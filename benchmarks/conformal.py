@@ -104,7 +104,7 @@ def excess_risk(features, covered, seed=0):
     """Excess risk of the target coverage (Braun et al., 2025), (L,): how well features predict which rows are missed.
 
     ``E[(Z - c)^2] - E[(Z - h(x))^2]``, Z whether a row is covered and h a forest fitted without the row's fold; 0 or
-    less where coverage does not depend on x.
+    less if coverage does not depend on x.
     """
     rng = np.random.default_rng(seed)
     folds, predicted = rng.permutation(len(features)) % 5, np.empty_like(covered)
@@ -330,7 +330,7 @@ PAIRS = (
 
 
 def differences(records):
-    """Paired differences, ± one standard error over splits; a star where that is clear of zero (two errors)."""
+    """Paired differences, ± one standard error over splits; a star if that is clear of zero (two errors)."""
     rows = []
     for first, second in PAIRS:
         cells = []

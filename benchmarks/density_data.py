@@ -101,7 +101,7 @@ def variants(name):
 def jittered(name, D, seed, keep_zeros=False):
     """Labels with uniform noise of half a lattice step on the raw shares, reflected at zero, and closed again.
 
-    A row's raw shares are found by trying every total that brings its largest share onto the lattice. Where labels
+    A row's raw shares are found by trying every total that brings its largest share onto the lattice. If labels
     repeat without a known lattice (Natural_Scene), the step is the row's smallest share, its stand-in for zero.
     """
     rng = np.random.default_rng([seed, 7])

@@ -127,7 +127,7 @@ class LogisticNormals(nn.Module):
 
 
 class ZukoMixture(nn.Module):
-    """zuko's conditional Gaussian mixture on ILR, started by its own clustering where that succeeds."""
+    """zuko's conditional Gaussian mixture on ILR, started by its own clustering if that succeeds."""
 
     #: components, kind of covariance, the same covariance in every component
     SIZES = ((2, "full", False), (4, "full", True), (8, "diagonal", False))

@@ -177,7 +177,7 @@ class Run:
                     group["lr"] /= 2
 
     def step(self, x, y):
-        """False where the likelihood is no number any more: the candidate keeps its best epoch and stops."""
+        """False if the likelihood is no number any more: the candidate keeps its best epoch and stops."""
         loss = -self.dist(x, y).mean()
         if not torch.isfinite(loss):
             self.epoch = EPOCHS

@@ -19,7 +19,7 @@ interval of the paired difference (Student's t over splits; the splits overlap, 
 test). The best peer is the one with the lowest mean on the test rows, chosen after the fact, which flatters it.
 SnefyLDL has three members (five below 500 rows), LogRatioLDL five; every peer is one model, the best of the settings
 it tried. `before` is the default of the build before these two distributions: a square with a centre, zeros and moving
-guides, or log-ratios, chosen by held-out likelihood where that was measured. There are five splits, and two of Movie,
+guides, or log-ratios, chosen by held-out likelihood if that was measured. There are five splits, and two of Movie,
 IMDb and KonIQ10k for this library (each cell pairs the splits that both have).
 
 NLL: nats, mean over test rows, with respect to Lebesgue measure on the first L-1 shares; densities of isometric
@@ -33,8 +33,8 @@ Peers with networks: three sizes, two rates and two weight decays raced for 8 ep
 the training rows); the best of each rate goes on to at most 100 epochs with early stopping on the same rows. Features
 are standardised and clipped at five standard deviations, log-ratios standardised. Ridge: a penalty for each
 coordinate, covariance of five-fold residuals. NGBoost: two rates, at most 300 rounds, left out above 100 trees a round
-or where 300 rounds would take more than 100 s. XGBoostLSS Dirichlet: three stabilisations, two rates and two depths, at
-most 300 rounds, the likelihood of the validation rows stops and picks; left out where 300 rounds would take more than
+or if 300 rounds would take more than 100 s. XGBoostLSS Dirichlet: three stabilisations, two rates and two depths, at
+most 300 rounds, the likelihood of the validation rows stops and picks; left out if 300 rounds would take more than
 100 s. Distributional forest: random forests of 300 trees on standardised log-ratios; the training rows that share
 leaves with a row are weighted by how often they do, which gives the mean and, with a Gaussian kernel on log-ratios, the
 density; leaf size, features per split and bandwidth by the likelihood of the training rows under the trees that did not
@@ -42,8 +42,8 @@ see them. Neither starts on a further setting after 100 s. Features that were mi
 marked in a further column, for every method alike.
 
 Shares of exactly zero: in the plain tables every method sees and is scored on labels shrunk by the library's zero
-policy (KL is against the labels as they came). Where more than 1 % of rows hold a zero, a further table scores zeros
-as zeros: counting measure on supports times Lebesgue measure on the face. Where more than half of the positive shares,
+policy (KL is against the labels as they came). If more than 1 % of rows hold a zero, a further table scores zeros
+as zeros: counting measure on supports times Lebesgue measure on the face. If more than half of the positive shares,
 or of the ratios of two of them, take values seen ten times or more, or a fifth of the rows has a twin, spikes can drive
 a density up (SBU_3DFE: sums of whole scores, closed); a further table has the same rows after uniform noise of half a
 lattice step on the raw shares (half the row's smallest share for Natural_Scene), once more with zeros kept as zeros."""
@@ -61,7 +61,7 @@ def read(folder, version):
 
 
 def column(methods, method, key):
-    """seed -> figure of a method, where it has one."""
+    """seed -> figure of a method, if it has one."""
     return {seed: record[key] for seed, record in methods.get(method, {}).items() if key in record}
 
 

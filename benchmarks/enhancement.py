@@ -23,10 +23,10 @@ RESULTS = Path(__file__).parent / "results"
 SETS = ("movie", "natural_scene", "sbu_3dfe", "sjaffe", "yeast_alpha", "yeast_spo5")
 SEVEN = ("FCM", "KM", "LP", "ML", "GLLE", "LEVI", "LIBLE")
 ROWS, PEER_SECONDS = 1000, 240
-NOTES = """Where a PyLDL cell is empty it was not run (all of Yeast_alpha, some networks); "over 240 s" is by the clock
+NOTES = """If a PyLDL cell is empty it was not run (all of Yeast_alpha, some networks); "over 240 s" is by the clock
 on a busy machine. Single runs, one seed.
 
-Where ours and PyLDL's differ, and why. KM: the same to four digits since features keep their units; before, each was
+If ours and PyLDL's differ, and why. KM: the same to four digits since features keep their units; before, each was
 divided by its spread. LP and ML on Movie: units again, of which PyLDL's, too, are the raw ones; with
 `standardize=False` ours have KL .083 and .325 (of 800 other rows), but are worse on most other sets, so it is not the
 default. ML on SJAFFE and Yeast_spo5: not settled; a scaling that damps columns of small spread gave .276 and .368 on

@@ -46,7 +46,7 @@ def data(rows=ROWS):
 
 
 def resident() -> float:
-    """MB of memory this process holds; NaN where the system does not say."""
+    """MB of memory this process holds; NaN if the system does not say."""
     statm = Path("/proc/self/statm")
     if not statm.exists():
         return math.nan
@@ -436,7 +436,7 @@ def report(facts: dict) -> None:
         f"n = 64, m = 32, batch {BATCH}, {FEATURES} features, {LABELS} labels, {ROWS:,} rows; {EPOCHS} epochs a fit; "
         f"{PREDICT_ROWS:,} rows to predict. Times in milliseconds. The paper's recipe, which is also PyLDL's, unless a "
         "line says otherwise; the default recipe trains up to 30 epochs and fits guides and several candidates, too, "
-        "among which validation rows decide. A ratio above 1 is in our favour. Where wall-clock time is far above CPU "
+        "among which validation rows decide. A ratio above 1 is in our favour. If wall-clock time is far above CPU "
         "time, the machine was busy.\n\n"
         f"![What each task costs, and a step against the models trained at once](peer.png)\n\n"
         f"{markdown(table(here, there))}\n\n"

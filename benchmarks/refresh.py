@@ -35,7 +35,7 @@ class Benchmark:
     Args:
         files: in ``results``.
         command: from the root of the checkout; ``{jobs}`` is the number of processes.
-        minutes: on 16 cores where it takes jobs, else on one.
+        minutes: on 16 cores if it takes jobs, else on one.
         reads: packages of the library, besides its own script.
         needs: what must be there, in words.
     """

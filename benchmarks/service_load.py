@@ -40,7 +40,7 @@ class Connection:
         self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, request: bytes) -> tuple[int, bytes]:
-        """Status and body; raises OSError where nothing came, HalfAnswer where only a part did."""
+        """Status and body; raises OSError if nothing came, HalfAnswer if only a part did."""
         for attempt in (0, 1):
             fresh = self.streams is None
             if self.streams is None:

@@ -169,7 +169,7 @@ def ordinal_figures(mean, point, counts):
 
 
 def fit_and_score(method, X, counts, X_test, k_test, seed, settings, ordinal=False, brief=False):
-    """Every figure of one method on held-out votes; the scores of ordered labels where they have an order.
+    """Every figure of one method on held-out votes; the scores of ordered labels if they have an order.
 
     ``brief`` leaves out what needs more than means and likelihoods: calibration and points for ordered labels. Seconds
     are those of the processor.

@@ -3,10 +3,10 @@
     python benchmarks/waits.py            # some minutes; results/waits.json and .md
     python benchmarks/waits.py --quick    # fewer repeats, to see that it runs
 
-Rows are synthetic, of the shape of SBU_3DFE (2,500 rows, 243 features, 6 labels), or that set itself where
+Rows are synthetic, of the shape of SBU_3DFE (2,500 rows, 243 features, 6 labels), or that set itself if
 SNEFY_LDL_DATA says where it lies. Every line is the median of several repeats, in milliseconds unless it says
 otherwise; "ratio" is what was measured over what was asked. Lines about fits and millions of rows come from
-waits_scale.py where it is there. :data:`MAKERS` lists the functions that return rows.
+waits_scale.py if it is there. :data:`MAKERS` lists the functions that return rows.
 """
 
 from __future__ import annotations

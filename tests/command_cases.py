@@ -221,7 +221,7 @@ def make_tables(folder: Path) -> None:
 
 
 def place(word: str, folder: Path) -> str:
-    """The word with the folder before it where it names a file or folder of ours."""
+    """The word with the folder before it if it names a file or folder of ours."""
     return str(folder / word) if word.split("/")[0] in FILES or word.startswith("out") else word
 
 

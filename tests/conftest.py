@@ -36,7 +36,7 @@ def _own_randomness() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """A real browser without a window; tests that need one are skipped where there is none."""
+    """A real browser without a window; tests that need one are skipped if there is none."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra browser)")
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
@@ -149,7 +149,7 @@ def interval() -> Callable[[float, float], tuple[Tensor, Tensor, Tensor]]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the real data sets are skipped where these are not."""
+    """Tests that need the real data sets are skipped if these are not."""
     if os.environ.get("SNEFY_LDL_DATA"):
         return
     for item in items:

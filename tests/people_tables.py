@@ -25,7 +25,7 @@ class Case:
         table: The table to predict, evaluate and report on.
         labels: Names of the labels.
         notes: What the notes of the fit must say, each a part of a line.
-        scored: Options of ``evaluate`` after model and table, where the labels stand elsewhere.
+        scored: Options of ``evaluate`` after model and table, if the labels are elsewhere.
     """
 
     fit: list[str]

@@ -86,7 +86,7 @@ def private_reads(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def compare(exceptions: set[str], listed: dict[str, str]) -> None:
-    """Fail where an exception is not listed, or where a listed one is no longer needed."""
+    """Fail if an exception is not listed, or if a listed one is no longer needed."""
     assert exceptions - set(listed) == set(), "private to another module: give it a public name, or list it"
     assert set(listed) - exceptions == set(), "no longer needed: remove it from the list"
 

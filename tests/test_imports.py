@@ -87,8 +87,8 @@ def test_every_package_that_is_imported_is_asked_for() -> None:
     used = [entries for extra, entries in requirements().items() if extra not in ("bench", "test", "docs")]
     given = "\n".join(entry for entries in used for entry in entries)
     excepted = {
-        "fsspec": "where a user passes the address of a store",
-        "polars": "where a user passes a frame of it",
+        "fsspec": "if a user passes the address of a store",
+        "polars": "if a user passes a frame of it",
         "pydantic": "a part of FastAPI",
         "starlette": "a part of FastAPI",
         "typing_extensions": "for the type checker alone",

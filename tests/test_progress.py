@@ -1,4 +1,4 @@
-"""Progress: a plain line where there is no terminal, nothing where it is not wanted."""
+"""Progress: a plain line without a terminal, nothing if it is not wanted."""
 
 from __future__ import annotations
 

@@ -75,6 +75,9 @@ BETTER = {
     r"(is|are|be|was|were) told|told apart|says so|nothing is said|what (they|it) (say|tell)s?": "is given, distinct",
     "whoever|whichever|one's own|of one's": "name who or which",
     r"none where": "None if",
+    r"raises? (\w+ )?where": "raises ... if",
+    r"where there (is|are) any": "if any",
+    r"where (possible|needed|wanted|necessary|available)": "if possible, if needed",
     r"(draws|one|two|votes) an? (row|item|label|member)": "per row",
     r"what was observed": "name the thing",
 }

@@ -588,7 +588,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
 
 
 def deal(n_rows: int, n_folds: int, random: np.random.RandomState, groups: Any = None) -> Index:
-    """The fold of every row; folds are made of whole groups, where there are any."""
+    """The fold of every row; folds are made of whole groups, if any."""
     if groups is None:
         return random.permutation(np.arange(n_rows) % min(n_folds, n_rows))
     return group_folds(np.asarray(groups), n_folds, np.random.default_rng(random.randint(2**31 - 1)))

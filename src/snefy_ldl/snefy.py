@@ -514,7 +514,7 @@ def join_blocks(model: Any, blocks: Iterator[tuple[slice, SnefySimplex]]) -> Sne
 
 
 def _in_order(X: Any, D: Any, counts: Any, sample_weight: Any, start: FittedModel | None) -> tuple[Any, Any]:
-    """Labels aligned with those of an earlier fit by name; raises where two indexes hold the same rows shuffled."""
+    """Labels aligned with those of an earlier fit by name; raises if two indexes hold the same rows shuffled."""
     for what, table in (("D", D), ("counts", counts), ("sample_weight", sample_weight)):
         check_same_index(X, table, ("X", what))
     if start is None or not start.labels_were_named:

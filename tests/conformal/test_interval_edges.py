@@ -1,4 +1,4 @@
-"""Conformal intervals where rows are few, tied, degenerate or wrong."""
+"""Conformal intervals if rows are few, tied, degenerate or wrong."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_distribution_without_spread():
 
 
 def test_crossed_quantiles_become_a_point():
-    """A model far too wide needs a negative shift; where the ends cross the answer is one point, never reversed."""
+    """A model far too wide needs a negative shift; if the ends cross, the answer is one point, never reversed."""
     X, D = linear_data(60, seed=15)
     model = LinearModel(sd=0.1).fit(X, D)
     model.predict_dist = lambda rows: NormalDistribution(

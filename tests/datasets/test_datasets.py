@@ -1,4 +1,4 @@
-"""Look-up order, checksums and tables; the real files only where SNEFY_LDL_DATA points at them."""
+"""Look-up order, checksums and tables; the real files only if SNEFY_LDL_DATA points at them."""
 
 from __future__ import annotations
 

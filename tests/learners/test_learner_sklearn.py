@@ -18,7 +18,7 @@ from snefy_ldl.learners.learner import Learner
 
 #: Checks whose wording or type of error differs from the library's on purpose, with the reason.
 EXPECTED_FAILURES = {
-    "check_dtype_object": "asks for TypeError where the library raises InputError, a ValueError",
+    "check_dtype_object": "asks for TypeError; the library raises InputError, a ValueError",
 }
 #: Means by draws in single precision: a matrix product of other size rounds otherwise, by 1e-6 here.
 ROUNDING = {"check_methods_subset_invariance": "draws in single precision differ by 1e-6 with the number of rows"}

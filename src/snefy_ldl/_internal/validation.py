@@ -213,7 +213,7 @@ def refuse_names(missing: list[str], extra: list[str]) -> None:
         extra: names of the table that were not there at fit time.
 
     Raises:
-        InputError: where there are any.
+        InputError: there are any.
     """
     if missing or extra:
         seen = f"Feature names seen at fit time, yet now missing:\n- {shorten(missing)}\n" if missing else ""
@@ -369,7 +369,7 @@ def align_labels(frame: Any, names: Sequence[Any] | None, what: str = "D") -> An
 
 
 def check_same_index(first: Any, second: Any, what: tuple[str, str] = ("X", "D")) -> None:
-    """Raise where two frames, or a frame and a Series, hold the same row labels in another order.
+    """Raise if two frames, or a frame and a Series, hold the same row labels in another order.
 
     Rows go by position, as in scikit-learn; an index that was shuffled in one of two tables alone is a mistake.
 

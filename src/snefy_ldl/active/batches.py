@@ -45,7 +45,7 @@ def lcmd(Z: Table, n: int, labeled: Table | None = None, random: RandomState | N
         Z: features of the rows to choose from (N, width).
         n: how many rows.
         labeled: features of labelled rows (k, width), or None.
-        random: source of randomness, where only copies of centres are left.
+        random: source of randomness, if only copies of centres are left.
 
     Returns:
         Row numbers (n,), and what each row counts for before any is chosen (N,): its squared distance to the nearest
@@ -195,7 +195,7 @@ def _distances(table: Tensor, norms: Tensor, pick: int) -> Tensor:
 
 
 def _not_rounding(gap: Tensor, norms: Tensor) -> Tensor:
-    """Squared distances, zero where they are rounding errors of norms: copies of a row."""
+    """Squared distances, zero if they are rounding errors of norms: copies of a row."""
     return torch.where(gap > 16.0 * torch.finfo(gap.dtype).eps * norms, gap, 0.0)
 
 
@@ -331,7 +331,7 @@ class Auto(Strategy, name="auto"):
     """The strategy that paid most in our study: ``lcmd`` if the model has trees or several members, else ``random``.
 
     Args:
-        diagnosis: the result of :func:`snefy_ldl.active.will_it_help`; rows are taken at random where random rows are
+        diagnosis: the result of :func:`snefy_ldl.active.will_it_help`; rows are taken at random if random rows are
             as good. None without one.
 
     Raises:

@@ -28,7 +28,7 @@ TREES, FOLDS = 50, 5
 SHARE_FLOOR = 1e-12
 #: Rows of the pool that are looked at, and rows of the batch that is tried on them.
 POOL_SAMPLE, BATCH = 2000, 64
-#: Choosing is recommended where labels still help (the error falls by this share when they double; forests fall by some
+#: Choosing is recommended if labels still help (the error falls by this share when they double; forests fall by some
 #: hundredths on noise, too) and the score is at least so large. Both were set on five splits of ten pools
 #: (``benchmarks/active_study.py``); other splits report.
 LEAST_SLOPE, LEAST_SCORE = 0.05, 0.15
@@ -45,7 +45,7 @@ class Diagnosis:
         foreseen: rank correlation of the errors with the trees' disagreement; near 0 the errors are noise, which no
             choice of rows removes. It ranks pools by the measured gain of choosing rows.
         redundancy: share of the squared distance to the nearest labelled row that a chosen batch saves against a random
-            one; large where the pool repeats itself in some places and is thin in others. NaN without a pool or kernel.
+            one; large if the pool repeats itself in some places and is thin in others. NaN without a pool or kernel.
         sizes: labelled rows at each point of the learning curve (T,).
         errors: mean KL divergence there, of cross-fitted predictions (T,).
 

@@ -73,13 +73,13 @@ class Strategy(ABC):
         Args:
             pool: the N rows.
             n: how many to choose.
-            model: a fitted model with ``predict_dist``, where one is needed.
+            model: a fitted model with ``predict_dist``, if one is needed.
             X_labeled: rows with labels, for the strategies that keep away from them.
             random: source of randomness.
             exclude: mask (N,) of rows that must not be chosen; None allows all.
 
         Returns:
-            Row numbers (n,), best first, and the utility of every row (N,), NaN where it was not looked at.
+            Row numbers (n,), best first, and the utility of every row (N,), NaN if it was not looked at.
 
         Raises:
             InputError: the pool has fewer than n rows to choose from.

@@ -232,7 +232,7 @@ def calibrated_levels(calibrated: ConformalIntervals | None) -> list[float]:
         calibrated: conformal intervals, or None.
 
     Returns:
-        Its levels, also where there is only one; none without a calibration.
+        Its levels, also if there is only one; none without a calibration.
     """
     levels: Any = [] if calibrated is None else calibrated.confidence_level
     return list(levels) if isinstance(levels, (list, tuple)) else [levels]
@@ -264,7 +264,7 @@ def interval_maker(model: Any, calibrated: ConformalIntervals | None, level: flo
 
 
 def prediction_columns(model: SnefyLDL, X: Any, intervals: Callable[[Any], Any] | None) -> dict[str, Any]:
-    """Means, and both ends of intervals where these are wanted, a column each.
+    """Means, and both ends of intervals if these are wanted, a column each.
 
     Args:
         model: a fitted model.

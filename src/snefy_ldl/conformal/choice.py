@@ -66,7 +66,7 @@ class ScoreChoice:
 
     Args:
         method: Name of the chosen score.
-        n_rows: Calibration rows set aside for the choice; 0 where there were too few to choose.
+        n_rows: Calibration rows set aside for the choice; 0 if there were too few to choose.
         candidates: What each score did on them, in the order in which they were tried.
 
     Example:
@@ -112,9 +112,9 @@ def set_aside(
 
     Args:
         n_rows: Calibration rows.
-        groups: Their groups (N,); a group gives rows away only where enough are left for the levels.
+        groups: Their groups (N,); a group gives rows away only if enough are left for the levels.
         levels: Confidence levels.
-        fewest: Rows set aside that serve their purpose; where a third is fewer, none is set aside.
+        fewest: Rows set aside that serve their purpose; if a third is fewer, none is set aside.
 
     Returns:
         Row numbers set aside, none if there are too few rows, and those left.
@@ -147,7 +147,7 @@ def choose_score(
     Each fold of the rows is covered by thresholds of the others. Scores are judged by where coverage is lowest: in
     their worst slab and among the most outlying rows (coverage above the level is no merit). "outlying" is preferred,
     without factors "beta", and another one is chosen where its lowest coverage is higher by more than two standard
-    errors. Left out are scores whose interval score is more than 30 % worse than the best, and, where others do better,
+    errors. Left out are scores whose interval score is more than 30 % worse than the best, and, if others do better,
     those that give the whole of [0, 1] to most shares. All of them need means and variances only.
 
     Args:

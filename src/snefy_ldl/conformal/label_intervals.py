@@ -74,7 +74,7 @@ class ConformalIntervals(Conformalized):
         conditional_on: What coverage must not depend on: columns of X (names or numbers), ``Groups(column)``,
             ``Splines(column)`` or a list of these.
             Thresholds then depend on x, and coverage holds against every function in the span of these (Gibbs, Cherian
-            & Candès, 2025), at the price of wider intervals where calibration rows are few: [0, 1] where there are
+            & Candès, 2025), at the price of wider intervals if calibration rows are few: [0, 1] if there are
             none. The knots of splines come from rows that are set aside.
 
     Attributes:

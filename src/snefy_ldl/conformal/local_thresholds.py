@@ -454,7 +454,7 @@ class ConditionalThresholds:
         return np.array(chosen, dtype=np.intp)
 
     def thresholds(self, values: Array) -> Array:
-        """Thresholds of new rows, +inf where nothing smaller is safe.
+        """Thresholds of new rows, +inf if nothing smaller is safe.
 
         Args:
             values: The functions there, (N, k).

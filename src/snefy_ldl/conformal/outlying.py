@@ -25,7 +25,7 @@ WITHIN, WIDEST = 0.9, 16.0
 class Outlyingness:
     """A row's mean squared distance from the centre in standardised features, in units of the edge's.
 
-    Features are the numbers that the model is fed; where it is fed something else (texts, images, sparse rows), the
+    Features are the numbers that the model is fed; if it is fed something else (texts, images, sparse rows), the
     means and standard deviations that it predicts.
 
     Args:

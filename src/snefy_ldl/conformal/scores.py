@@ -91,13 +91,13 @@ class LabelScore(Score):
 
     Write :meth:`bind`, :meth:`below` and :meth:`above`. ``below`` must fall and ``above`` must grow with the share; the
     conformity score is the larger of the two, and the interval at a threshold ``q`` holds the shares at which both are
-    at most ``q``. :meth:`ends` finds them by bisection; overwrite it where there is a formula.
+    at most ``q``. :meth:`ends` finds them by bisection; overwrite it if there is a formula.
 
     Attributes:
         name: What ``method=`` calls it.
         per_level: Whether each confidence level has its score (True) or one serves all of them.
         widens: Whether ``factors`` matter: rows far from typical ones then get wider intervals.
-        factors: :class:`~snefy_ldl.conformal.outlying.Outlyingness` of the rows, (b, 1), once bound; 1 where none is
+        factors: :class:`~snefy_ldl.conformal.outlying.Outlyingness` of the rows, (b, 1), once bound; 1 if none is
             given.
 
     Example:
@@ -192,7 +192,7 @@ class LabelScore(Score):
             thresholds: (1 or b, 1 or L, levels).
 
         Returns:
-            Lower and upper ends, (b, L, levels) each. Where no share is good enough the two cross.
+            Lower and upper ends, (b, L, levels) each. If no share is good enough the two cross.
         """
         shape = (self.n_rows, self.n_labels, thresholds.shape[2])
         thresholds = np.broadcast_to(thresholds, shape)
@@ -272,7 +272,7 @@ class RegionScore(Score):
     """How unlike its predicted distribution a whole label distribution is, for a block of rows.
 
     The region of row i at threshold q is ``{ℓ: score_i(ℓ) <= q_i}``. Write :meth:`bind` and :meth:`score`; overwrite
-    the others where there is a faster or a closer way.
+    the others if there is a faster or a closer way.
 
     Attributes:
         name: What ``method=`` calls it.
@@ -543,7 +543,7 @@ class BetaScore(LabelScore):
         return self.mean[:, :, None] - reach, self.mean[:, :, None] + reach
 
     def _radius(self, wanted: Array) -> Array:
-        """Distances (b, L) with these scores; 1 where none is large enough."""
+        """Distances (b, L) with these scores; 1 if none is large enough."""
         betas, target = self.betas.reshape(4, -1), wanted.ravel()
         low, high, last = np.zeros_like(target), np.ones_like(target), np.ones_like(target)
         radius, left = np.minimum(np.sqrt(betas[3] * np.maximum(target, 0.0)), 0.5), np.arange(len(target))

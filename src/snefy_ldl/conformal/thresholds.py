@@ -81,7 +81,7 @@ def weighted_thresholds(scores: Array, weights: Array | None, levels: list[float
         levels: Confidence levels, A of them.
 
     Returns:
-        (C, A); +inf where nothing smaller is safe.
+        (C, A); +inf if nothing smaller is safe.
 
     Example:
         >>> weighted_thresholds(np.array([[[2.0]], [[1.0]], [[3.0]]]), None, [0.5, 0.9])
@@ -179,7 +179,7 @@ class Calibration:
         return weighted_thresholds(self.scores, self.weights, levels)
 
     def thresholds(self, levels: list[float], n_rows: int, groups: NDArray[np.str_] | None = None) -> Array:
-        """Thresholds of new rows, +inf where nothing smaller is safe.
+        """Thresholds of new rows, +inf if nothing smaller is safe.
 
         Args:
             levels: Confidence levels, A of them.
@@ -190,7 +190,7 @@ class Calibration:
             (N, C, A), or (1, C, A) when all rows share them.
 
         Raises:
-            InputError: Groups given to a calibration without, or missing where there are.
+            InputError: Groups given to a calibration without, or missing if there are.
         """
         if (groups is None) != (self.groups is None):
             raise InputError(

@@ -344,7 +344,7 @@ def matters(missing: Mask) -> Mask:
 
 
 def check_range(numbers: Array, name: str) -> None:
-    """Raise where a column holds infinity or a number that no network can take.
+    """Raise if a column holds infinity or a number that no network can take.
 
     Args:
         numbers: Of the column (N,), NaN if there is none.

@@ -173,7 +173,7 @@ class TrainingData:
         return other
 
     def learnt_rows(self, rows: Any) -> Any:
-        """The rows that networks learn from in place of some rows: those with completed votes, where there are any."""
+        """The rows that networks learn from in place of some rows: those with completed votes, if any."""
         return rows + self.n_rows // 2 if self.completed else rows
 
     @property

@@ -34,7 +34,7 @@ def test_a_swept_log_beta_is_scipys(dtype: torch.dtype, error: float) -> None:
 
 
 def mkl_threads() -> int | None:
-    """Threads that torch's matrix products may use here, where it has MKL."""
+    """Threads that torch's matrix products may use here, if it has MKL."""
     found = re.search(r"mkl_get_max_threads\(\) : (\d+)", torch.__config__.parallel_info())
     return int(found[1]) if found else None
 

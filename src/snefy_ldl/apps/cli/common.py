@@ -143,7 +143,7 @@ def print_odd_cells(odd: list[Any]) -> None:
 
 @contextlib.contextmanager
 def progress_bar(what: str) -> Iterator[Progress]:
-    """A bar on standard error; where that is not a terminal, a plain line every few seconds.
+    """A bar on standard error; if that is not a terminal, a plain line every few seconds.
 
     Args:
         what: The word next to it.
@@ -388,7 +388,7 @@ def table_output(out: str, *inputs: Path | None) -> None:
 
 
 def not_an_input(option: str, out: Path, *inputs: Path | None) -> None:
-    """Raise where a file to be written is one of those to be read: the data would be lost.
+    """Raise if a file to be written is one of those to be read: the data would be lost.
 
     Args:
         option: That names the file, for the message.
@@ -405,7 +405,7 @@ def not_an_input(option: str, out: Path, *inputs: Path | None) -> None:
 
 
 def distinct_columns(names: list[str]) -> None:
-    """Raise where two columns of a table to be written have one name: one would hide the other.
+    """Raise if two columns of a table to be written have one name: one would hide the other.
 
     Args:
         names: Of all its columns.
@@ -424,7 +424,7 @@ def distinct_columns(names: list[str]) -> None:
 
 
 def setting(text: str) -> tuple[str, Any]:
-    """``name=value`` of an option ``--set``, the value as JSON where it is.
+    """``name=value`` of an option ``--set``, the value as JSON if it is.
 
     Args:
         text: What was typed.
@@ -497,7 +497,7 @@ def training_kind(model: Any) -> str:
         model: A fitted SnefyLDL or LogRatioLDL.
 
     Returns:
-        "votes" ("votes of the panel" where annotators are known), "shares", or "shares with zeros" for log-ratios
+        "votes" ("votes of the panel" if annotators are known), "shares", or "shares with zeros" for log-ratios
         fitted to rows with zeros.
     """
     if model.training_.get("labels") in ("votes", "counts"):

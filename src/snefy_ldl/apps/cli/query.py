@@ -129,7 +129,7 @@ def query(
 
 
 def _whether_it_helps(model: SnefyLDL, known: TableSource, pool: TableSource, columns: _Columns) -> Diagnosis | None:
-    """The estimated benefit of choosing rows, where their table holds the labels."""
+    """The estimated benefit of choosing rows, if their table holds the labels."""
     from snefy_ldl.active import will_it_help
     from snefy_ldl.datasets.shares import label_numbers
     from snefy_ldl.errors import InputError
@@ -165,7 +165,7 @@ class _Columns:
 
     @property
     def ids(self) -> list[str]:
-        """The column of names in a list, which is empty where rows go by number."""
+        """The column of names in a list, which is empty if rows go by number."""
         return [] if self.key is None else [self.key]
 
     def groups_in(self, source: TableSource) -> list[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from snefy_ldl.apps.reports import JudgedRows
     from snefy_ldl.snefy import SnefyLDL
 
-#: Folds where the table trained the model.
+#: Folds if the table trained the model.
 FOLDS = 5
 #: Share of rows that trained the model from which a report fits again.
 MOSTLY_SEEN = 0.5

@@ -129,7 +129,7 @@ class LabelReader:
         return [*names, *self.groups]
 
     def shares(self, table: Path, counts: bool) -> Labelled:
-        """A table with features and one column per label; where further files follow, it need not name its rows."""
+        """A table with features and one column per label; if further files follow, it need not name its rows."""
         from snefy_ldl.datasets.dataset import column_list
         from snefy_ldl.datasets.labelled import find_id
 

@@ -11,7 +11,7 @@ from snefy_ldl.apps.cli.tables import Items
 
 #: Settings of ``query --votes``.
 VOTE_SETTINGS = ("criterion", "max_per_item")
-#: The same where annotators are known.
+#: The same if annotators are known.
 PAIR_SETTINGS = ("objective", "max_per_item", "max_per_annotator", "target_error")
 
 

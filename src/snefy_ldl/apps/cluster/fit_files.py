@@ -31,7 +31,7 @@ class ParquetRows:
     Args:
         addresses: files and folders, on this machine or in an object store.
         labels: label columns.
-        features: feature columns; all others where empty.
+        features: feature columns; all others if empty.
         counts: whether labels are votes.
 
     Example:

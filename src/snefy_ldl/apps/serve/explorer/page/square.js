@@ -107,7 +107,7 @@ class Components {
 class Square {
   constructor(components, weights, left = 1) {
     this.components = components; this.weights = weights;
-    this.left = left;  // what the labels share out: less than one where some shares are known
+    this.left = left;  // what the labels share out: less than one if some shares are known
     const n = components.n;
     this.active = weights.map(weight => {
       const keep = [];
