@@ -25,7 +25,7 @@ PROMISED = {
     "snefy_ldl.learners": "SABFGS SAIIS DFLDL LDLSCL LDLLRR LDLDPA PTBayes PTSVM AAKNN AABP CPNN BCPNN ACPNN LDLForest "
     "DirichletLDL",
     "snefy_ldl.logratios": "clr alr ilr",
-    "snefy_ldl.learners.enhancement": "FCM KM LP ML GLLE LEVI LIBLE SnefyEnhancer",
+    "snefy_ldl.learners.enhancement": "FCM KM LP ML GLLE LEVI LIBLE ConLE SnefyEnhancer",
     "snefy_ldl.conformal": "ConformalIntervals ConformalRegion",
     "snefy_ldl.active": "query will_it_help",
     "snefy_ldl.ensemble": "DensityWeightedBagging",

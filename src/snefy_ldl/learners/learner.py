@@ -41,7 +41,19 @@ REGISTRY: dict[str, type[Learner]] = {}
 #: Hyperparameters that are whole numbers >= 1, as are those that start with ``n_``; numbers > 0; and numbers >= 0.
 COUNTS = frozenset({"batch_size", "depth", "epochs", "max_iter", "min_leaf"})
 POSITIVE = frozenset(
-    {"C", "concentration", "floor", "learning_rate", "margin", "ridge", "sharpness", "tol", "var_smoothing", "votes"}
+    {
+        "C",
+        "concentration",
+        "floor",
+        "learning_rate",
+        "margin",
+        "ridge",
+        "sharpness",
+        "temperature",
+        "tol",
+        "var_smoothing",
+        "votes",
+    }
 )
 NOT_NEGATIVE = frozenset({"alpha", "beta", "l2", "overlap", "smoothness", "strength", "subtask_weight", "weight"})
 #: More features, or labels, than a file can reasonably name.

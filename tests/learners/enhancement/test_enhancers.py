@@ -18,10 +18,10 @@ from sklearn.exceptions import NotFittedError
 
 from snefy_ldl.datasets import make_city_districts
 from snefy_ldl.errors import InputError
-from snefy_ldl.learners.enhancement import FCM, GLLE, KM, LEVI, LIBLE, LP, ML, SnefyEnhancer, binarise
+from snefy_ldl.learners.enhancement import FCM, GLLE, KM, LEVI, LIBLE, LP, ML, ConLE, SnefyEnhancer, binarise
+from snefy_ldl.learners.enhancement.encoders import gaussian_divergence
 from snefy_ldl.learners.enhancement.enhancer import Enhancer
 from snefy_ldl.learners.enhancement.neighbour_graphs import mean_distance, neighbour_graph, reconstruction_weights
-from snefy_ldl.learners.enhancement.variational import gaussian_divergence
 
 CITY = make_city_districts(n=70, random_state=0)
 X, D = CITY.X, CITY.D
@@ -31,9 +31,10 @@ QUICK: dict[str, dict[str, Any]] = {
     "FCM": {"n_clusters": 4},
     "LEVI": {"epochs": 3},
     "LIBLE": {"epochs": 3},
+    "ConLE": {"epochs": 3},
     "SnefyEnhancer": {"n_rounds": 2, "n_draws": 300, "density_params": {"epochs": 3, "n_neurons": 6, "n_readouts": 3}},
 }
-ENHANCERS = [FCM, KM, LP, ML, GLLE, LEVI, LIBLE, SnefyEnhancer]
+ENHANCERS = [FCM, KM, LP, ML, GLLE, LEVI, LIBLE, ConLE, SnefyEnhancer]
 every_enhancer = pytest.mark.parametrize("cls", ENHANCERS, ids=lambda cls: cls.__name__)
 
 
@@ -55,7 +56,7 @@ def test_contract(cls: type[Enhancer], tmp_path: Path) -> None:
     np.testing.assert_array_equal(clone(model).fit_transform(X, L.astype(int) * 2 - 1), P)
     loaded = cls.load(model.save(tmp_path / "model"))
     np.testing.assert_array_equal(loaded.transform(), P)
-    if cls in (KM, LP, ML, LEVI, LIBLE):
+    if cls in (KM, LP, ML, LEVI, LIBLE, ConLE):
         with pytest.raises(InputError, match="only the rows it was fitted to"):
             model.predict(X)
     else:
@@ -93,6 +94,7 @@ def test_bad_logical_labels(labels: Any, words: str) -> None:
         GLLE(ridge=0),
         LEVI(epochs=0),
         LIBLE(beta=-1),
+        ConLE(temperature=0),
         SnefyEnhancer(threshold=1.0),
         SnefyEnhancer(density_params={"luck": 1}),
     ],
@@ -190,8 +192,31 @@ def test_gaussian_divergence_is_torchs() -> None:
     torch.testing.assert_close(gaussian_divergence(mean, scale.exp()), expected)
 
 
+def test_conle_minimises_its_objective() -> None:
+    """The loss on four rows, number by number, from the networks' outputs."""
+    model, random = ConLE(alpha=0.3, beta=0.7, temperature=0.4, margin=0.1), np.random.default_rng(0)
+    tables = {"features": random.normal(size=(4, 5)), "labels": random.normal(size=(4, 5))}
+    scores, logical = random.normal(size=(4, 3)), np.array([[1, 0, 0], [0, 1, 1], [1, 1, 0], [0, 0, 1]])
+    nets: Any = {name: lambda _, t=table: torch.from_numpy(t) for name, table in (tables | {"shares": scores}).items()}
+    loss = model._loss(nets, torch.from_numpy(X[:4]), torch.from_numpy(logical).double(), torch.Generator())
+
+    def s(a: Any, b: Any) -> float:
+        return float(np.exp(a @ b / np.linalg.norm(a) / np.linalg.norm(b) / 0.4))
+
+    expected, d = 0.0, np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    for z, q in (tables.values(), tuple(tables.values())[::-1]):
+        for i in range(4):
+            rest = 1.0 + sum(s(z[i], z[j]) + s(z[i], q[j]) for j in range(4) if j != i)
+            expected -= np.log(s(z[i], q[i]) / rest) / 4
+    for row, applies in zip(d, logical > 0):
+        expected += (
+            0.3 * ((applies - row) ** 2).sum() + 0.7 * max(0.0, row[~applies].max() - row[applies].min() + 0.1) / 4
+        )
+    assert float(loss) == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("cls", [LEVI, LIBLE])
+@pytest.mark.parametrize("cls", [LEVI, LIBLE, ConLE])
 def test_networks_learn_which_labels_apply(cls: type[Enhancer]) -> None:
     P = cls(epochs=150, batch_size=16, learning_rate=5e-3, random_state=0).fit_transform(X, L)
     inside, outside = P[L].mean(), P[~L].mean()

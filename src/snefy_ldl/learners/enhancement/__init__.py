@@ -8,9 +8,9 @@ each row.
 from __future__ import annotations
 
 from snefy_ldl.learners.enhancement.density import SnefyEnhancer
+from snefy_ldl.learners.enhancement.encoders import LEVI, LIBLE, ConLE
 from snefy_ldl.learners.enhancement.enhancer import binarise
 from snefy_ldl.learners.enhancement.neighbour_graphs import FCM, GLLE, KM, LP, ML
-from snefy_ldl.learners.enhancement.variational import LEVI, LIBLE
 
 __all__ = [
     "FCM",
@@ -20,6 +20,7 @@ __all__ = [
     "LIBLE",
     "LP",
     "ML",
+    "ConLE",
     "SnefyEnhancer",
     "binarise",
 ]
