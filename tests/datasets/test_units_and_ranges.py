@@ -12,7 +12,7 @@ import pytest
 from snefy_ldl._internal.validation import check_distributions
 from snefy_ldl.datasets import load_table
 from snefy_ldl.datasets.cells import cell_numbers
-from snefy_ldl.datasets.columns import TableEncoder, learn_columns, read_encoder
+from snefy_ldl.datasets.columns import TableEncoder, describe_outside, learn_columns, read_encoder
 from snefy_ldl.datasets.labelled import read_labelled
 from snefy_ldl.datasets.shares import Unit, read_shares, strip_unit
 from snefy_ldl.errors import InputError, LabelWarning, ModelFileError
@@ -108,14 +108,12 @@ def test_numbers_of_groups_are_noted():
         {
             "school": school,
             "studyid": study,
-            "code": study * 10,  # by no name, but the latitude never changes within it
-            "latitude": rng.normal(size=9)[study],
             "rating": rng.integers(1, 6, 200),
             "age": rng.normal(30, 5, 200),
         }
     )
     noted = [note.split("'")[1] for note in TableEncoder.fit(frame).notes if "names groups" in note]
-    assert sorted(noted) == ["code", "school", "studyid"]
+    assert sorted(noted) == ["school", "studyid"]
     assert TableEncoder.fit(frame, {"school": "category"}).columns[0].kind == "category"
 
 
@@ -129,37 +127,22 @@ def climate(n, seed=0):
 
 def test_rows_outside_the_training_range_are_found():
     encoder = TableEncoder.fit(climate(200))
-    far = encoder.outside(pd.DataFrame({"lon": [100.0, 10.0], "temp": [60.0, 9.0], "rain": [9000.0, 700.0]}))
-    assert far.beyond.tolist() == [1.0, 0.0]
-    assert far.flags.tolist() == [True, False]
-    assert far.distance[0] > 10 * far.distance[1]
-    usual = encoder.outside(climate(1000, 1))
-    assert usual.flags.mean() < 0.03
-    assert encoder.outside(climate(3)).describe() == ""
-    x = np.random.default_rng(0).normal(size=(500, 1))
-    known = TableEncoder.fit(np.hstack([x, x + 0.05 * np.random.default_rng(1).normal(size=(500, 1))]))
-    odd = known.outside(np.array([[2.0, -2.0], [1.0, 1.0]]))  # a new combination of usual values
-    assert (odd.beyond.tolist(), odd.flags.tolist()) == ([0.0, 0.0], [True, False])
-
-
-def test_distances_are_those_to_the_nearest_training_rows():
-    X = np.random.default_rng(0).normal(size=(50, 3))
-    new = np.random.default_rng(1).normal(size=(20, 3))
-    scaled, point = X / X.std(0), new / X.std(0)
-    gaps = np.linalg.norm(scaled[:, None] - scaled, axis=-1) + np.diag(np.full(50, np.inf))
-    reach = np.quantile(gaps.min(1), 0.99)
-    expected = np.linalg.norm(point[:, None] - scaled, axis=-1).min(1) / reach
-    np.testing.assert_allclose(learn_columns(X).outside(new).distance, expected, rtol=2e-3)  # kept in half precision
+    far = pd.DataFrame({"lon": [100.0, 10.0], "temp": [60.0, 9.0], "rain": [9000.0, 700.0]})
+    assert encoder.outside(far).tolist() == [[True] * 3, [False] * 3]
+    low, high = climate(200).min(), climate(200).max()
+    new = climate(1000, 1)
+    expected = (new < low - 0.2 * (high - low)) | (new > high + 0.2 * (high - low))
+    np.testing.assert_array_equal(encoder.outside(new), expected)
+    assert 0.0 < expected.any(axis=1).mean() < 0.03
+    assert describe_outside(np.zeros(3, dtype=bool), np.zeros(2, dtype=int), ["a", "b"]) == ""
 
 
 @pytest.mark.parametrize("encoder", [TableEncoder.fit(climate(300)), learn_columns(climate(300).to_numpy())])
 def test_the_range_is_stored_with_the_columns(encoder):
     stored = json.loads(json.dumps(encoder.to_dict(), allow_nan=False))
-    assert len(json.dumps(stored["range"])) < 6_000
-    new = climate(40, 2)
-    again = read_encoder(stored).outside(new.to_numpy())
-    np.testing.assert_array_equal(again.distance, encoder.outside(new.to_numpy()).distance)
-    for key, value in (("low", "AAAA"), ("rows", "?"), ("reach", 0.0), ("scale", None)):
+    new = climate(400, 2).to_numpy()
+    np.testing.assert_array_equal(read_encoder(stored).outside(new), encoder.outside(new))
+    for ends in (stored["ends"][:1], [[0.0], [1.0]], [[0.0, 0.0, np.inf]] * 2):
         with pytest.raises(ModelFileError, match="range of the training rows is damaged"):
-            read_encoder({**stored, "range": {**stored["range"], key: value}})
-    assert read_encoder({key: value for key, value in stored.items() if key != "range"}).outside(new) is None
+            read_encoder({**stored, "ends": ends})
+    assert read_encoder({**stored, "ends": None}).outside(new) is None

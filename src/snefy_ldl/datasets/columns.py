@@ -7,7 +7,7 @@ is a missing cell.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from snefy_ldl._internal.memory import LARGEST_FEATURE, SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
-from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.types import Array, Index, Mask
 from snefy_ldl._internal.validation import as_float, check_features, check_names, refuse_names
 from snefy_ldl.datasets.cells import as_pandas, is_frame
 from snefy_ldl.datasets.recognise import (
@@ -27,13 +27,11 @@ from snefy_ldl.datasets.recognise import (
     OddCells,
     describe_odd_cells,
     fill_values,
-    fixed_group_notes,
     matters,
     read_column,
     recognise,
 )
-from snefy_ldl.datasets.training_range import OutsideRows, TrainingRange, thin
-from snefy_ldl.errors import InputError, TableNote
+from snefy_ldl.errors import InputError, ModelFileError, TableNote
 
 
 def has_gaps(X: Any) -> bool:
@@ -65,6 +63,9 @@ TEXT_ADVICE = (
 )
 
 
+#: Training rows that are looked at for the range of each feature, and by which part of the range a value must be beyond
+#: it to be outside, so that few rows like those of the fit are.
+SAMPLED_ROWS, MARGIN = 20_000, 0.2
 #: Notes that a fit in Python warns of, by words in them, and what to do about each.
 NOTE_ADVICE = {
     "left out": 'columns={name: "number"} keeps a column.',
@@ -79,7 +80,7 @@ class TableEncoder:
     Args:
         columns: What each column is, learned by :meth:`fit`; or read from a file.
         notes: Notes on how the table was read.
-        training_range: The range of the rows of the fit, if it is known.
+        ends: Smallest and largest value of each feature in the rows of the fit (2, d), if known.
         named: Whether the columns have names; those of an array have none.
 
     Attributes:
@@ -105,11 +106,11 @@ class TableEncoder:
         self,
         columns: Iterable[Column],
         notes: Iterable[str] = (),
-        training_range: TrainingRange | None = None,
+        ends: Array | None = None,
         named: bool = True,
     ) -> None:
         self.columns, self.notes = tuple(columns), tuple(notes)
-        self.training_range, self.named = training_range, named
+        self.ends, self.named = ends, named
         self.used = [column for column in self.columns if column.names_out]
         self.names_used = [column.name for column in self.used]
         self.names_out = [name for column in self.used for name in column.names_out]
@@ -160,32 +161,42 @@ class TableEncoder:
             raise InputError(f"X has no columns to learn from: {shape}. {'; '.join(notes)}".rstrip() + f".{advice}")
         encoder = cls(learned, notes)
         if len(frame) > 1:
-            features = encoder.transform(thin(frame), warn=False)
-            encoder.training_range = TrainingRange.of(features)
-            encoder.notes += tuple(fixed_group_notes(learned, features, notes))
+            encoder._learn_ends(frame)
         return encoder
 
     @classmethod
     def _fit_array(cls, table: Array) -> TableEncoder:
         fills, missing = fill_values(table)
-        learned = zip(fills, matters(missing), np.any(missing, axis=0))
-        columns = [
-            NumberColumn(f"feature {k}", float(fill), bool(matter), bool(gaps))
-            for k, (fill, matter, gaps) in enumerate(learned)
-        ]
-        encoder = cls(columns, named=False)
-        encoder.training_range = TrainingRange.of(encoder.transform(thin(table)))
+        learned = zip(fills.tolist(), matters(missing).tolist(), missing.any(axis=0).tolist())
+        encoder = cls(
+            [NumberColumn(f"feature {k}", (fill,), *more) for k, (fill, *more) in enumerate(learned)], named=False
+        )
+        encoder._learn_ends(table)
         return encoder
 
-    def outside(self, table: Any) -> OutsideRows | None:
-        """How far rows are outside the range of the rows of the fit; None if that is not known.
+    def _learn_ends(self, table: Any) -> None:
+        rows = getattr(table, "iloc", table)[:: max(1, len(table) // SAMPLED_ROWS)]
+        features = self.transform(rows, warn=False)
+        self.ends = np.stack([features.min(axis=0), features.max(axis=0)]).astype(np.float64)
+
+    def outside(self, table: Any) -> Mask | None:
+        """Features outside the range of the rows of the fit, widened by a fifth.
 
         Args:
             table: What ``transform`` takes.
+
+        Returns:
+            A mask (N, d); None if the range is not known.
+
+        Example:
+            >>> TableEncoder.fit(np.array([[1.0, 0.0], [2.0, 1.0]])).outside([[1.5, 2.0]])
+            array([[False,  True]])
         """
-        if self.training_range is None or sp.issparse(table):
+        if self.ends is None or sp.issparse(table):
             return None
-        return self.training_range.measure(self.transform(table, warn=False))
+        features, (low, high) = self.transform(table, warn=False), self.ends
+        margin = MARGIN * (high - low)
+        return np.asarray((features < low - margin) | (features > high + margin))
 
     @property
     def groups(self) -> dict[str, list[int]]:
@@ -299,7 +310,7 @@ class TableEncoder:
         features = features if len(numbers) == self.n_in else features[:, list(numbers)]
         missing = np.isnan(features)
         if missing.any():
-            fills = np.array([column.fill for column in numbers.values()], dtype=features.dtype)
+            fills = np.array([column.fills[0] for column in numbers.values()], dtype=features.dtype)
             features = np.where(missing, fills, features)
         marked = np.flatnonzero([column.indicator for column in numbers.values()])
         return np.insert(features, marked + 1, missing[:, marked], axis=1) if len(marked) else features
@@ -316,8 +327,8 @@ class TableEncoder:
             'number'
         """
         columns = [column.to_dict() for column in self.columns]
-        known = {} if self.training_range is None else {"range": self.training_range.to_dict()}
-        return {"named": self.named, "width": self.n_out, "columns": columns, "notes": list(self.notes), **known}
+        ends = None if self.ends is None else self.ends.tolist()
+        return {"named": self.named, "columns": columns, "notes": list(self.notes), "ends": ends}
 
 
 def learn_columns(X: Any, words: Any = "auto", keep_constant: bool = False) -> TableEncoder | None:
@@ -350,15 +361,43 @@ def read_encoder(content: Mapping[str, Any] | None) -> TableEncoder | None:
     Returns:
         The encoder, or None.
 
+    Raises:
+        ModelFileError: The range of the training rows does not fit the columns.
+
     Example:
         >>> read_encoder(TableEncoder([NumberColumn("depth", indicator=True)]).to_dict()).n_out
         2
     """
     if content is None:
         return None
-    known = TrainingRange.from_dict(content.get("range"), content["width"])
-    columns = [read_column(entry) for entry in content["columns"]]
-    return TableEncoder(columns, content["notes"], known, content["named"])
+    columns, ends = [read_column(entry) for entry in content["columns"]], content["ends"]
+    encoder = TableEncoder(columns, content["notes"], None if ends is None else np.array(ends), content["named"])
+    if encoder.ends is not None and (encoder.ends.shape != (2, encoder.n_out) or not np.isfinite(encoder.ends).all()):
+        raise ModelFileError(f"the range of the training rows is damaged: it does not fit {encoder.n_out} features.")
+    return encoder
+
+
+def describe_outside(beyond: Mask, cells: Index, names: Sequence[str]) -> str:
+    """One sentence on rows outside the range of the training rows, empty if none is.
+
+    Args:
+        beyond: Which rows are (N,).
+        cells: How often each feature is (d,).
+        names: Of the features.
+
+    Example:
+        >>> describe_outside(np.array([False, True]), np.array([1, 0]), ["ph", "rain"])  # doctest: +ELLIPSIS
+        '1 of 2 rows is outside the range of the training rows (beyond it: ph), the first is data row 2: predictions...'
+    """
+    if not beyond.any():
+        return ""
+    order = [k for k in np.argsort(-cells, kind="stable") if cells[k]]
+    n, first = int(beyond.sum()), int(beyond.argmax()) + 1
+    where = f"{'is' if n == 1 else 'are'} outside the range of the training rows"
+    return (
+        f"{n:,} of {len(beyond):,} rows {where} (beyond it: {shorten([names[k] for k in order], 5)}), the first is data "
+        f"row {first}: predictions there are extrapolations, and intervals may be too narrow"
+    )
 
 
 def columns_of(model: Any) -> list[str] | None:

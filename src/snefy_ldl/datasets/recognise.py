@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -99,9 +99,8 @@ class Column:
         return np.zeros((len(column), 0)), []
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, of which :data:`KINDS` makes the column again."""
-        values = asdict(self).items()
-        return {"kind": self.kind, **{key: list(value) if isinstance(value, tuple) else value for key, value in values}}
+        """Plain JSON values, of which :func:`read_column` makes the column again."""
+        return {"kind": self.kind, **asdict(self)}
 
 
 def _odd_cells(name: str, **cells: tuple[Mask, Any]) -> list[OddCells]:
@@ -114,45 +113,51 @@ def _odd_cells(name: str, **cells: tuple[Mask, Any]) -> list[OddCells]:
 
 
 @dataclass(frozen=True)
-class NumberColumn(Column):
-    """Numbers; empty cells get the median, and a missing indicator is added where enough rows lack it.
+class FilledColumn(Column):
+    """Base of numbers and dates: empty cells get the median, and a missing indicator is added if enough rows lack it.
 
     Args:
         name: Of the column.
-        fill: The median of the cells that hold a number.
-        indicator: Whether there is a second feature, 1 if the cell is empty.
+        fills: The median of each feature, which empty cells get.
+        indicator: Whether there is one more feature, 1 if the cell is empty.
         gaps: Whether the table of the fit had empty cells here.
     """
 
-    fill: float = 0.0
+    fills: tuple[float, ...] = (0.0,)
     indicator: bool = False
     gaps: bool = False
-    kind: ClassVar[str] = "number"
 
-    @classmethod
-    def learn(cls, name: str, values: Array) -> NumberColumn:
-        """Median and gaps of numbers (N,), NaN if a cell is empty."""
-        fill, missing = fill_values(values[:, None])
-        return cls(name, float(fill[0]), bool(matters(missing)[0]), bool(missing.any()))
+    def learn_gaps(self, table: Array) -> Any:
+        """The column with the medians and gaps of its features (N, k), NaN if a cell is empty."""
+        fills, missing = fill_values(table)
+        gaps, indicator = bool(missing.any()), bool(matters(missing)[0])
+        return replace(self, fills=tuple(fills.tolist()), indicator=indicator, gaps=gaps)
+
+    def fill(self, table: Array, wrong: Mask, cells: Any) -> tuple[Array, list[OddCells]]:
+        """Features (N, k) of numbers with NaN, and the odd ones among the cells (N,), of which some are unreadable."""
+        missing = np.isnan(table[:, 0])
+        empty = missing & ~wrong & (not self.gaps)
+        odd = _odd_cells(self.name, unreadable=(wrong, cells), empty=(empty, None))
+        filled = np.where(missing[:, None], self.fills, table)
+        return np.column_stack([filled, missing]) if self.indicator else filled, odd
+
+
+@dataclass(frozen=True)
+class NumberColumn(FilledColumn):
+    """Numbers: one feature, and the missing indicator."""
+
+    kind: ClassVar[str] = "number"
 
     @property
     def names_out(self) -> list[str]:
-        """The column itself, and its absence where that matters."""
+        """The column itself, and its missing indicator."""
         return [self.name, f"{self.name} {EMPTY}"] if self.indicator else [self.name]
 
     def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
         """Features (N, 1 or 2) of a pandas Series."""
         numbers, wrong = cell_numbers(column)
         check_range(numbers, self.name)
-        empty = np.isnan(numbers) & ~wrong & (not self.gaps)
-        odd = _odd_cells(self.name, unreadable=(wrong, column.to_numpy()), empty=(empty, None))
-        return self.features(numbers), odd
-
-    def features(self, numbers: Array) -> Array:
-        """Features (N, 1 or 2) of numbers (N,), NaN if a cell is empty."""
-        missing = np.isnan(numbers)
-        filled = np.where(missing, self.fill, numbers)
-        return np.column_stack([filled, missing] if self.indicator else [filled])
+        return self.fill(numbers[:, None], wrong, column.to_numpy())
 
 
 @dataclass(frozen=True)
@@ -216,33 +221,25 @@ class CategoryColumn(Column):
 
 
 @dataclass(frozen=True)
-class DateColumn(Column):
-    """A date: its year, its day of the year, and the days since the first date of the fit.
+class DateColumn(FilledColumn):
+    """A date: its year, its day of the year, the days since the first date of the fit, and the missing indicator.
 
     Args:
-        name: Of the column.
         form: How dates are written in text, as ``strptime`` takes it; None for a column of dates.
         start: The first date of the fit, as text.
-        fills: The median of each part, which empty cells get.
-        indicator: Whether there is one more feature, 1 if the cell is empty.
-        gaps: Whether the table of the fit had empty cells here.
     """
 
+    fills: tuple[float, ...] = (1970.0, 1.0, 0.0)
     form: str | None = None
     start: str = "1970-01-01"
-    fills: tuple[float, ...] = (1970.0, 1.0, 0.0)
-    indicator: bool = False
-    gaps: bool = False
     kind: ClassVar[str] = "date"
 
     @classmethod
     def learn(cls, name: str, column: Any, form: str | None) -> DateColumn:
         """Parts of the dates in a pandas Series."""
         dates, _ = cell_dates(column, form)
-        learned = cls(name, form, str(dates.min()))
-        fills, missing = fill_values(learned.split(dates))
-        gaps, indicator = bool(missing.any()), bool(matters(missing)[0])
-        return replace(learned, fills=tuple(fills.tolist()), indicator=indicator, gaps=gaps)
+        learned = cls(name, form=form, start=str(dates.min()))
+        return learned.learn_gaps(learned.split(dates))
 
     def split(self, dates: Any) -> Array:
         """Year, day of the year and days since the start (N, 3), NaN if there is no date."""
@@ -254,18 +251,13 @@ class DateColumn(Column):
 
     @property
     def names_out(self) -> list[str]:
-        """A name per part, and the absence of the date where that matters."""
+        """A name per part, and the missing indicator."""
         return [f"{self.name} {part}" for part in (*DATE_PARTS, *((EMPTY,) if self.indicator else ()))]
 
     def encode(self, column: Any) -> tuple[Array, list[OddCells]]:
-        """Features (N, k) of a pandas Series."""
+        """Features (N, 3 or 4) of a pandas Series."""
         dates, wrong = cell_dates(column, self.form)
-        table = self.split(dates)
-        missing = np.isnan(table[:, 0])
-        table = np.where(missing[:, None], np.array(self.fills), table)
-        empty = missing & ~wrong & (not self.gaps)
-        odd = _odd_cells(self.name, unreadable=(wrong, np.asarray(column, dtype=object)), empty=(empty, None))
-        return np.column_stack([table, missing]) if self.indicator else table, odd
+        return self.fill(self.split(dates), wrong, np.asarray(column, dtype=object))
 
 
 @dataclass(frozen=True)
@@ -297,13 +289,11 @@ def read_column(entry: dict[str, Any]) -> Column:
         The column.
 
     Example:
-        >>> read_column(NumberColumn("depth", 2.5).to_dict())
-        NumberColumn(name='depth', fill=2.5, indicator=False, gaps=False)
+        >>> read_column(NumberColumn("depth", (2.5,)).to_dict())
+        NumberColumn(name='depth', fills=(2.5,), indicator=False, gaps=False)
     """
-    kind = KINDS[entry["kind"]]
-    values: dict[str, Any] = {field.name: entry[field.name] for field in fields(kind)}
-    frozen: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    return kind(**frozen)
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    return KINDS[values.pop("kind")](**values)
 
 
 def fill_values(table: Array) -> tuple[Array, Mask]:
@@ -506,7 +496,7 @@ def _number(
     if may_name and (reason := _is_id(name, present, len(numbers))):
         words, example = "names" if reason == "id" else "counts", f"{present[0]:.0f}"
         return _left_out(name, reason, f"{words} the rows ({example}, ...)", example)
-    learned = NumberColumn.learn(name, numbers)
+    learned: NumberColumn = NumberColumn(name).learn_gaps(numbers[:, None])
     may_drop = word == "auto" and not keep_constant and not learned.indicator
     if may_drop and len(present) and (present == present[0]).all():
         return _left_out(name, "constant", f"is {present[0]:g} in every row", f"{present[0]:g}")
@@ -523,7 +513,7 @@ def _number(
     if learned.gaps:
         gaps, more = len(numbers) - len(present), ", and a missing indicator added" * learned.indicator
         verb = "cells are" if gaps > 1 else "cell is"
-        filled = f"filled with the median {learned.fill:g}{more}"
+        filled = f"filled with the median {learned.fills[0]:g}{more}"
         notes.append(f"column {name!r}: {gaps} of {len(numbers)} {verb} empty, {filled}")
     return learned, notes
 
@@ -540,40 +530,6 @@ def _far_value_note(name: str, present: Array) -> list[str]:
                 f"{others[-1]:g}), {LIKELY_CODE}"
             )
     return notes
-
-
-def fixed_group_notes(columns: Sequence[Column], features: Array, notes: Sequence[str]) -> list[str]:
-    """Notes on columns of whole numbers in whose groups of rows another column of numbers never changes.
-
-    Such as ``school`` next to the size of the school: new rows will have other groups.
-
-    Args:
-        columns: Of a table, as they were learned.
-        features: Their numbers (N, d).
-        notes: Those that there are; columns in them that were noted before are not noted again.
-
-    Returns:
-        One note per column.
-    """
-    places = np.cumsum([0, *(len(column.names_out) for column in columns)])
-    numbers = [(column.name, at) for column, at in zip(columns, places) if isinstance(column, NumberColumn)]
-    table = features[:, [at for _, at in numbers]]
-    broken = (table != np.round(table)).any(axis=0)
-    found = []
-    for (name, _), values, is_broken in zip(numbers, table.T, broken):
-        noted = any(note.startswith(f"column {name!r}") and note.endswith(LIKELY_GROUP) for note in notes)
-        if noted or is_broken or RUNNING.fullmatch(name.lower()) is not None:
-            continue
-        groups, where, rows = np.unique(values, return_inverse=True, return_counts=True)
-        if len(groups) < NAMED_GROUP_VALUES or rows.min() < GROUP_ROWS:
-            continue
-        largest, first = table[where == rows.argmax()], np.zeros(len(groups))
-        for other in table.T[broken & (largest == largest[0]).all(axis=0)]:
-            first[where] = other
-            if len(np.unique(first)) > len(groups) / 2 and (first[where] == other).all():
-                found += _group_note(name, len(groups), len(values), NAMED_GROUP_VALUES)
-                break
-    return found
 
 
 def _group_note(name: str, n_values: int, n_rows: int, least: int = GROUP_VALUES) -> list[str]:

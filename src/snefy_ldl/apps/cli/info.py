@@ -95,7 +95,7 @@ def _column_lines(columns: dict[str, Any] | None) -> dict[str, str]:
     for column in columns["columns"]:
         name = column["name"]
         if column["kind"] == "number" and column["gaps"]:
-            name += f" (empty: {column['fill']:g})"
+            name += f" (empty: {column['fills'][0]:g})"
         elif column["kind"] == "category":
             name += f" ({shorten([*column['levels'], *(['other'] if column['other'] else [])], 6)})"
         elif column["kind"] == "left out":

@@ -84,7 +84,7 @@ def predict(
         ask (QUESTION): Also write "P(A > 2 * B)", "P(A + B > 0.5)", "P(A = 0)", "log(A / B)", "quantiles(0.05, 0.5)"
             or "draws(10)"; bounds are shares of 1. Repeatable.
         unit (share): Write fractions also if the training table is in another unit.
-        outside: Also write how far each row is outside the training range.
+        outside: Also write how many features of each row are outside the training range.
         uncalibrated: Intervals of the model itself, even if it has been calibrated.
         votes (VOTES): Table of votes so far: predictions given the votes.
 
@@ -143,7 +143,7 @@ def write_predictions(
         questions: Further columns.
         factor: What shares are multiplied by.
         header: Names of the columns of shares.
-        outside: Whether to write how far rows are outside the training range.
+        outside: Whether to write how many features of each row are outside the training range.
     """
     import pandas as pd
 
@@ -170,17 +170,17 @@ def write_predictions(
                 answers = question.answer(dist, start).double().cpu().numpy()
                 answers = round_shares(answers * factor) if question.are_shares else answers.round(8)
                 columns |= dict(zip(question.columns, answers.T))
-            far.append(outside_rows(model, X))
-            if outside and far[-1] is not None:
-                columns["outside"] = far[-1].distance.round(3)
+            if (beyond := outside_rows(model, X)) is not None:
+                far.append((beyond.any(axis=1), beyond.sum(axis=0)))
+                columns |= {"outside": beyond.sum(axis=1)} if outside else {}
             numbers = pd.DataFrame(columns, index=chunk.index)
             sink.write(pd.concat([chunk[keep], numbers], axis=1) if keep else numbers)
             start += len(chunk)
     print_odd_cells(odd)
-    if outside and None in far:
+    if outside and not far:
         note("the model does not record the range of its training rows: no column outside was written")
-    elif far and far[0] is not None and (words := describe_outside(model, far)):
-        note(words + ("" if outside else " (--outside writes how far)"))
+    elif far and (words := describe_outside(model, far)):
+        note(words + ("" if outside else " (--outside counts the features)"))
     if out != "-":
         unit = f", in {recorded(model, 'unit')['name']}" if factor != 1.0 else ""
         say(f"{start:,} rows written to {out}{unit}", "green")

@@ -83,7 +83,7 @@ def report(
 def _outside_note(model: Any, rows: JudgedRows) -> list[str]:
     """A sentence about rows outside the training range, if there are any."""
     far = outside_rows(model, rows.X)
-    words = "" if far is None else describe_outside(model, [far])
+    words = "" if far is None else describe_outside(model, [(far.any(1), far.sum(0))])
     return [f"{words[0].upper()}{words[1:]}."] if words else []
 
 

@@ -420,7 +420,7 @@ def read_votes(model: Any, file: Path, id_name: str | None, items: set[str], tab
 
 
 def outside_rows(model: Any, X: Any) -> Any:
-    """How far rows are outside the training range, or None if the model does not record that.
+    """Which features of which rows are outside the training range (N, d), or None if the model does not record that.
 
     Args:
         model: A fitted model.
@@ -436,14 +436,11 @@ def describe_outside(model: Any, parts: list[Any]) -> str:
 
     Args:
         model: A fitted model.
-        parts: What :func:`outside_rows` gave of each part of the rows, in order.
+        parts: Of each part of the rows, in order, which are outside (b,), and how often each feature is (d,).
     """
     import numpy as np
 
-    from snefy_ldl.datasets.training_range import OutsideRows
+    from snefy_ldl.datasets import columns
 
-    beyond, distance, flags = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("beyond", "distance", "flags")
-    )
-    whole = OutsideRows(beyond, distance, flags, cells=np.sum([part.cells for part in parts], axis=0))
-    return whole.describe(getattr(model.columns_, "names_out", None))
+    beyond, cells = zip(*parts)
+    return columns.describe_outside(np.concatenate(beyond), np.sum(cells, axis=0), model.columns_.names_out)
