@@ -171,22 +171,12 @@ def split_groups(first: Index, fraction: float, order: Index, seed: int) -> tupl
 
     Example:
         >>> split_groups(np.array([0, 0, 1, 1, 2, 2]), 0.3, np.array([3, 0, 5, 1, 4, 2]), seed=0)
-        (array([3, 0, 1, 2]), array([5, 4]))
+        (array([3, 5, 4, 2]), array([0, 1]))
     """
-    groups, which, sizes = np.unique(first[order], return_inverse=True, return_counts=True)
-    wanted, total = fraction * len(order), 0
-    if len(groups) < 2:
-        n_held = max(1, round(wanted))
-        return order[n_held:], order[:n_held]
-    held = []
-    for group in np.random.default_rng(seed).permutation(len(groups)):
-        if total < wanted and total + sizes[group] <= 1.5 * wanted:
-            held.append(group)
-            total += int(sizes[group])
-    if not held:
-        held = [int(np.argmin(sizes))]
-    is_held = np.isin(which.reshape(-1), held)
-    return order[~is_held], order[is_held]
+    which, wanted = first[order], fraction * len(order)
+    fold = group_folds(which, max(2, round(1.0 / fraction)), np.random.default_rng(seed))
+    held = np.abs(np.bincount(fold) - wanted).argmin()  # the fold of about as many rows as are wanted
+    return order[fold != held], order[fold == held]
 
 
 def group_folds(first: Index, n_folds: int, random: np.random.Generator) -> Index:

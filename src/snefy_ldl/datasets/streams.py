@@ -120,24 +120,6 @@ def as_stream(X: Any) -> Stream | None:
     return None
 
 
-def make_stream(X: Any) -> Stream:
-    """A stream, or a data set of pairs as one.
-
-    Args:
-        X: a stream, a loader, or a data set of pairs (x, labels).
-
-    Returns:
-        The stream.
-
-    Example:
-        >>> [len(chunk) for chunk in make_stream([(row, [0.5, 0.5]) for row in np.eye(5)]).chunks()]
-        [5]
-    """
-    source: Any = X.dataset if isinstance(X, DataLoader) else X
-    pairs = (lambda: (_single(source[k], k) for k in range(len(source)))), _length(source)
-    return as_stream(X) or Stream(*pairs)
-
-
 def _length(source: Any) -> int | None:
     try:
         return len(source)

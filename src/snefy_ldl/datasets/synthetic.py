@@ -16,15 +16,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, betaincinv, gammaln, logsumexp, softmax, xlogy
+from scipy.special import gammaln, logsumexp, softmax, xlogy
+from scipy.stats import beta
+from sklearn.utils import Bunch
 
-from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import (
-    check_confidence,
-    check_count,
-    check_distributions,
-    check_features,
-)
+from snefy_ldl._internal.types import Array
+from snefy_ldl._internal.validation import check_confidence, check_count, check_distributions, check_features
 from snefy_ldl.datasets.dataset import Dataset
 
 #: Quantiles are found to this accuracy in the share.
@@ -102,7 +99,14 @@ class TrueConditional:
         Returns:
             Probabilities (N, L).
         """
-        return _mixture_cdf(*self.components(X), np.asarray(D, dtype=np.float64)[:, :, None])[:, :, 0]
+        weights, components = self._shares(X)
+        return np.einsum("nj,jnl->nl", weights, components.cdf(np.asarray(D, dtype=np.float64)))
+
+    def _shares(self, X: Any) -> tuple[Array, Any]:
+        """Weights (N, J), and the distribution of each share in each component (J, N, L)."""
+        weights, alpha = self.components(X)
+        a = np.moveaxis(alpha, 1, 0)
+        return weights, beta(a, a.sum(axis=-1, keepdims=True) - a)
 
     def quantiles(self, X: Any, alpha: float | Sequence[float]) -> Array:
         """Marginal quantiles of each share, from the exact Beta mixtures.
@@ -120,8 +124,17 @@ class TrueConditional:
         >>> bool(np.allclose(data.truth.cdf(data.X, high), 0.95))
         True
         """
-        levels = np.array([check_confidence(level, "alpha") for level in np.atleast_1d(alpha).tolist()])
-        return _mixture_quantiles(*self.components(X), levels)
+        weights, components = self._shares(X)
+        quantiles = []
+        for level in np.atleast_1d(alpha).tolist():
+            ends = components.ppf(check_confidence(level, "alpha"))  # the components' own bracket the mixture's
+            low, high = ends.min(axis=0), ends.max(axis=0)
+            while (high - low).max() > QUANTILE_TOLERANCE:
+                middle = 0.5 * (low + high)
+                below = np.einsum("nj,jnl->nl", weights, components.cdf(middle)) < level
+                low, high = np.where(below, middle, low), np.where(below, high, middle)
+            quantiles.append(0.5 * (low + high))
+        return np.stack(quantiles, axis=-1)
 
     def sample(self, X: Any, n: int, random_state: Any = None) -> Array:
         """Draws from the distribution.
@@ -141,26 +154,6 @@ class TrueConditional:
         chosen = (rng.random((int(n), n_rows, 1)) > edges).sum(axis=-1).clip(max=n_components - 1)  # (n, N)
         gammas = rng.standard_gamma(alpha[np.arange(n_rows), chosen])  # (n, N, L)
         return gammas / gammas.sum(axis=-1, keepdims=True)
-
-
-def _mixture_cdf(weights: Array, alpha: Array, points: Array) -> Array:
-    """Beta-mixture cdf at points (N, L, A)."""
-    a = np.moveaxis(alpha, 1, 0)[..., None]  # (J, N, L, 1)
-    b = np.moveaxis(alpha.sum(axis=-1, keepdims=True) - alpha, 1, 0)[..., None]
-    return np.einsum("nj,jnla->nla", weights, betainc(a, b, points))
-
-
-def _mixture_quantiles(weights: Array, alpha: Array, levels: Array) -> Array:
-    """Bisection; the components' own quantiles bracket the mixture's."""
-    a = np.moveaxis(alpha, 1, 0)[..., None]
-    b = np.moveaxis(alpha.sum(axis=-1, keepdims=True) - alpha, 1, 0)[..., None]
-    component = betaincinv(a, b, levels)  # (J, N, L, A)
-    low, high = component.min(axis=0), component.max(axis=0)
-    while (high - low).max() > QUANTILE_TOLERANCE:
-        middle = 0.5 * (low + high)
-        below = _mixture_cdf(weights, alpha, middle) < levels
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return 0.5 * (low + high)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -343,25 +336,6 @@ def _single_votes(
     }
 
 
-@dataclass(frozen=True)
-class GroupedData:
-    """Made-up rows in groups of known effects.
-
-    Args:
-        X: Features (N, d).
-        D: Label distributions (N, L).
-        groups: Number of each row's group (N,).
-        effects: Shift of each group's log-ratios (G, L), rows summing to zero.
-        base: Log-ratios of each row without its group (N, L).
-    """
-
-    X: Array
-    D: Array
-    groups: Index
-    effects: Array
-    base: Array
-
-
 def make_groups(
     n_groups: int = 40,
     n_rows: int = 20,
@@ -370,7 +344,7 @@ def make_groups(
     effect: float = 0.5,
     concentration: float = 50.0,
     random_state: Any = None,
-) -> GroupedData:
+) -> Bunch:
     """Rows in groups: log-ratios are linear in the features, and every group shifts them by an effect.
 
     Args:
@@ -383,7 +357,8 @@ def make_groups(
         random_state: Seed, NumPy generator or None.
 
     Returns:
-        The rows, group after group, and the truth.
+        ``X`` (N, d), ``D`` (N, L) and ``groups`` (N,), group after group, and the truth: ``effects``, the shift of each
+        group's log-ratios (G, L), rows summing to zero, and ``base``, log-ratios of each row without its group (N, L).
 
     Example:
         >>> data = make_groups(n_groups=5, n_rows=4, random_state=0)
@@ -400,4 +375,5 @@ def make_groups(
     shares = softmax(base + effects[groups], axis=1)
     draws = shares * random.standard_gamma(concentration / n_labels, size=shares.shape)
     draws = np.maximum(draws, 1e-12)
-    return GroupedData(X, draws / draws.sum(axis=1, keepdims=True), groups, effects, base)
+    D = draws / draws.sum(axis=1, keepdims=True)
+    return Bunch(X=X, D=D, groups=groups, effects=effects, base=base)
