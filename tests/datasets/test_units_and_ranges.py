@@ -15,6 +15,7 @@ from snefy_ldl.datasets.cells import cell_numbers
 from snefy_ldl.datasets.columns import TableEncoder, describe_outside, learn_columns, read_encoder
 from snefy_ldl.datasets.labelled import read_labelled
 from snefy_ldl.datasets.shares import Unit, read_shares, strip_unit
+from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError, LabelWarning, ModelFileError
 from snefy_ldl.learners import SABFGS
 from snefy_ldl.metrics import kl_divergence
@@ -26,11 +27,11 @@ SHARES = np.array([[0.25, 0.75], [0.5, 0.5], [0.9, 0.1]])
     ("factor", "names", "unit"),
     [
         (1.0, ["sand", "clay"], None),
-        (100.0, ["sand", "clay"], Unit("percent", 100.0, "%")),
-        (1000.0, ["sand", "clay"], Unit("per mille", 1000.0, "‰")),
-        (1000.0, ["sand_g_kg", "clay_g_kg"], Unit("g/kg", 1000.0, "g/kg")),
-        (1e6, ["Fe", "Mg"], Unit("ppm", 1e6, "ppm")),
-        (1e6, ["Fe (mg/kg)", "Mg (mg/kg)"], Unit("mg/kg", 1e6, "mg/kg")),
+        (100.0, ["sand", "clay"], Unit("percent", 100.0)),
+        (1000.0, ["sand", "clay"], Unit("per mille", 1000.0)),
+        (1000.0, ["sand_g_kg", "clay_g_kg"], Unit("g/kg", 1000.0)),
+        (1e6, ["Fe", "Mg"], Unit("ppm", 1e6)),
+        (1e6, ["Fe (mg/kg)", "Mg (mg/kg)"], Unit("mg/kg", 1e6)),
     ],
 )
 def test_the_unit_of_label_columns_is_recorded(factor, names, unit):
@@ -56,9 +57,9 @@ def test_percent_signs_in_label_cells(tmp_path):
     with pytest.warns(LabelWarning, match="percentages"):
         table = load_table(tmp_path / "soil.csv", ["sand", "clay"])
     np.testing.assert_allclose(table.D["sand"], [0.559, 0.2])
-    assert table.unit == Unit("percent", 100.0, "%")
+    assert table.unit == Unit("percent", 100.0)
     assert table.label_names == ["sand", "clay"]
-    assert read_labelled(tmp_path / "soil.csv", ["sand", "clay"]).unit == table.unit
+    assert read_labelled(TableSource(tmp_path / "soil.csv"), ["sand", "clay"]).unit == table.unit
     with pytest.warns(LabelWarning, match="percentages"):
         np.testing.assert_allclose(check_distributions(frame[["sand", "clay"]])[0], table.D)
 

@@ -393,10 +393,10 @@ def describe_outside(beyond: Mask, cells: Index, names: Sequence[str]) -> str:
         return ""
     order = [k for k in np.argsort(-cells, kind="stable") if cells[k]]
     n, first = int(beyond.sum()), int(beyond.argmax()) + 1
-    where = f"{'is' if n == 1 else 'are'} outside the range of the training rows"
+    verb, named = "is" if n == 1 else "are", shorten([names[k] for k in order], 5)
     return (
-        f"{n:,} of {len(beyond):,} rows {where} (beyond it: {shorten([names[k] for k in order], 5)}), the first is data "
-        f"row {first}: predictions there are extrapolations, and intervals may be too narrow"
+        f"{n:,} of {len(beyond):,} rows {verb} outside the range of the training rows (beyond it: {named}), the first "
+        f"is data row {first}: predictions there are extrapolations, and intervals may be too narrow"
     )
 
 

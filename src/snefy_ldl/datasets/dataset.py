@@ -114,7 +114,7 @@ def load_table(
         raise InputError(f"{file.name}: column {both[0]!r} is named both as a label and as a feature.")
     form: Any = "counts" if counts else "shares"
     rows = read_labelled(source, label_names, feature_names, form=form, progress=progress, normalize=normalize)
-    for note in rows.remarks:
+    for note in rows.notes:
         if note not in source.notes:
             warnings.warn(f"{file.name}: {note}.", LabelWarning, stacklevel=2)
     import pandas  # an extra, loaded by the table already

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from snefy_ldl._internal.memory import SINGLE_NUMBERS
 from snefy_ldl._internal.text import in_file, shorten
-from snefy_ldl._internal.types import Array
 from snefy_ldl.datasets.cells import first_repeat
-from snefy_ldl.datasets.shares import Unit, read_label_columns
+from snefy_ldl.datasets.shares import Reading, read_label_columns
 from snefy_ldl.datasets.table_files import Progress, TableSource
 from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.errors import InputError
@@ -35,35 +33,25 @@ Form = Literal["auto", "shares", "counts", "long"]
 VoteColumns = tuple[str, str, str]
 
 
-@dataclass(frozen=True, eq=False)
-class Labelled:
-    """Rows with labels.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Labelled(Reading):
+    """Rows with labels, and notes on how the file was read.
 
     Args:
         source: name of the file, for messages.
-        labels: shares or numbers of votes (N, L).
-        are_counts: which of the two.
         label_names: the L labels.
         ids: names of the rows as text (N,), or of the groups they belong to where names repeat; or None.
         features: a DataFrame (N, d), or None if they must be looked up.
         id_name: column the names came from.
         votes: single votes, where these were given.
-        remarks: notes on how the file was read.
-        unit: of the label columns; None for shares of one, votes, and amounts with different sums.
-        below: limits of shares that are known to lie below one (N, L), NaN elsewhere; or None.
     """
 
     source: str
-    labels: Array
-    are_counts: bool
     label_names: list[str]
     ids: list[str] | None = None
     features: Any = None
     id_name: str | None = None
     votes: VoteTable | None = None
-    remarks: tuple[str, ...] = ()
-    unit: Unit | None = None
-    below: Array | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -123,7 +111,7 @@ def find_id(columns: list[str], wanted: str | None = None, features: list[str] |
 
 
 def read_labelled(
-    table: TableSource | str | Path,
+    source: TableSource,
     label_names: list[str] | None,
     feature_names: list[str] | None = None,
     *,
@@ -138,7 +126,7 @@ def read_labelled(
     """Labelled rows of a table.
 
     Args:
-        table: the file, or its reader.
+        source: the table.
         label_names: the labels; None takes those that occur, which only single votes allow.
         feature_names: columns of features; where the file lacks some of them, it has no features.
         form: "shares" or "counts" (a column per label), "long" (a row per vote), or "auto" to look at the columns.
@@ -153,18 +141,16 @@ def read_labelled(
         The rows.
 
     Raises:
-        DataNotFoundError: there is no such file.
         InputError: it holds no labels in a known form, or a cell is not what it must be; the message names it.
 
     Example:
-        >>> import tempfile
+        >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder) / "votes.csv"
+        ...     file = pathlib.Path(folder) / "votes.csv"
         ...     _ = file.write_text(chr(10).join(["item,annotator,label", "a,1,yes", "a,2,no"]))
-        ...     read_labelled(file, ["no", "yes"]).labels
+        ...     read_labelled(TableSource(file), ["no", "yes"]).labels
         array([[1., 1.]])
     """
-    source = open_source(table)
     labels = label_names or []
     features = feature_names if set(feature_names or ()) <= set(source.columns) else None
     key = find_id(source.columns, id_name, [*labels, *(feature_names or [])])
@@ -182,16 +168,10 @@ def read_labelled(
         if label_names is None:
             raise InputError("name the label columns with --labels.")
         source.need(label_names, "labels")
-        settings: dict[str, Any] = {"form": "counts" if form == "counts" else "auto", "normalize": normalize}
-        settings |= {"prefer_counts": prefer_counts, "limits": limits}
-        return _from_columns(source, label_names, features, key, progress, **settings)
+        settings: dict[str, Any] = {"prefer_counts": prefer_counts, "normalize": normalize, "limits": limits}
+        return _from_columns(source, label_names, features, key, progress, counts=form == "counts", **settings)
     except InputError as error:
         raise InputError(in_file(source.file.name, str(error))) from None
-
-
-def open_source(table: TableSource | str | Path) -> TableSource:
-    """The reader of a table, which may be one already."""
-    return table if isinstance(table, TableSource) else TableSource(Path(table))
 
 
 def _check_ids(ids: list[str], name: str) -> list[str]:
@@ -214,15 +194,15 @@ def _from_columns(
     reading, kept = read_label_columns(frame, labels, **settings)
     ids = None if key is None else _check_ids(list(frame[key].iloc[kept]), key)
     votes = VoteTable.from_counts(reading.labels, ids, labels) if reading.are_counts else None
-    remarks = [*source.notes, *reading.notes]
+    notes = [*source.notes, *reading.notes]
     if ids is not None and (values := len(set(ids))) < len(ids):
         many = f"{values} values" if values > 1 else "one value"
-        remarks.append(f"column {key!r} has {many} in {len(ids)} rows: it names {GROUPS_KEPT}")
-    known, file = None if features is None else frame[features], source.file.name
+        notes.append(f"column {key!r} has {many} in {len(ids)} rows: it names {GROUPS_KEPT}")
+    known = None if features is None else frame[features]
     if known is not None and len(kept) < len(frame):
         known = known.iloc[kept].reset_index(drop=True)
-    read = reading.labels, reading.are_counts
-    return Labelled(file, *read, labels, ids, known, key, votes, tuple(remarks), reading.unit, reading.below)
+    more: dict[str, Any] = {"ids": ids, "features": known, "id_name": key, "votes": votes}
+    return Labelled(**{**vars(reading), "notes": tuple(notes)}, source=source.file.name, label_names=labels, **more)
 
 
 def _from_long(
@@ -245,9 +225,10 @@ def _from_long(
     known = None if features is None else frame.drop_duplicates(item).set_index(item)[features].loc[ids]
     known = None if known is None else known.reset_index(drop=True)
     skipped = len(voted) - len(ids)
-    remarks = (f"{skipped} items without a vote were skipped",) if skipped else ()
-    counts, names = votes.counts[voted], votes.label_names
-    return Labelled(source.file.name, counts, True, names, ids, known, item, votes, remarks)
+    notes = (f"{skipped} items without a vote were skipped",) if skipped else ()
+    more: dict[str, Any] = {"ids": ids, "features": known, "id_name": item, "votes": votes}
+    file, names = source.file.name, votes.label_names
+    return Labelled(votes.counts[voted], True, notes, source=file, label_names=names, **more)
 
 
 def find_odd_rows(rows: Labelled) -> list[str]:
@@ -260,7 +241,7 @@ def find_odd_rows(rows: Labelled) -> list[str]:
         One sentence each; an empty list is good news.
 
     Example:
-        >>> find_odd_rows(Labelled("a.csv", np.full((5, 2), 0.5), False, ["no", "yes"]))
+        >>> find_odd_rows(Labelled(np.full((5, 2), 0.5), False, source="a.csv", label_names=["no", "yes"]))
         ['5 rows are few to learn from: do not trust the fitted model, nor its figures, before you have more']
     """
     remarks = []
@@ -268,16 +249,11 @@ def find_odd_rows(rows: Labelled) -> list[str]:
         words = "do not trust the fitted model, nor its figures, before you have more"
         remarks.append(f"{len(rows)} rows are few to learn from: {words}")
     if rows.features is not None and rows.features.size <= SINGLE_NUMBERS:
-        import pandas  # an extra, loaded where tables are read
-
-        labels = pandas.DataFrame(rows.labels, index=rows.features.index).add_prefix("label ")
-        again = pandas.concat([rows.features, labels], axis=1).duplicated()
+        labels = {f"label {name}": shares for name, shares in zip(rows.label_names, rows.labels.T)}
+        again = rows.features.assign(**labels).duplicated().to_numpy()
         if n := int(again.sum()):
-            verb = "rows repeat earlier ones" if n > 1 else "row repeats an earlier one"
-            where = int(again.to_numpy().argmax()) + 1
-            remarks.append(
-                f"{n} of {len(rows)} {verb} in all features and labels (row {where}); remove them if they are copies"
-            )
+            first = f"the first is row {again.argmax() + 1}; remove them if they are copies"
+            remarks.append(f"{n} of {len(rows)} rows equal an earlier one in all features and labels; {first}")
     return remarks
 
 
@@ -288,31 +264,28 @@ def last_of_each(rows: Labelled) -> Labelled:
         rows: labelled rows.
 
     Returns:
-        Rows whose names are all different; a remark counts the others.
+        Rows whose names are all different; a note counts the others.
     """
     if rows.ids is None or not rows.names_groups:
         return rows
     last = sorted({name: row for row, name in enumerate(rows.ids)}.values())
-    remark = f"{len(rows.ids) - len(last)} rows name a row that comes again later; the later one counts"
-    remarks = tuple(old for old in rows.remarks if not old.endswith(GROUPS_KEPT))
-    return replace(rows.take(last), remarks=(*remarks, remark))
+    note = f"{len(rows.ids) - len(last)} rows name a row that comes again later; the later one counts"
+    return replace(rows.take(last), notes=(*(old for old in rows.notes if not old.endswith(GROUPS_KEPT)), note))
 
 
-def named_rows(table: TableSource | str | Path, id_name: str | None = None) -> tuple[list[str], str]:
+def named_rows(source: TableSource, id_name: str | None = None) -> tuple[list[str], str]:
     """Names of all rows of a table.
 
     Args:
-        table: the file, or its reader.
+        source: the table.
         id_name: column that names the rows; by default item, id or row.
 
     Returns:
         The names as text, and the column they stand in.
 
     Raises:
-        DataNotFoundError: there is no such file.
         InputError: no column names the rows, or a name is empty.
     """
-    source = open_source(table)
     key = find_id(source.columns, id_name)
     if key is None:
         raise InputError(f"{source.file.name} has no column that names its rows (item, id or row); name it with --id.")
@@ -321,7 +294,7 @@ def named_rows(table: TableSource | str | Path, id_name: str | None = None) -> t
 
 def join_features(
     rows: Labelled,
-    table: TableSource | str | Path,
+    source: TableSource,
     feature_names: list[str],
     id_name: str | None = None,
     progress: Progress | None = None,
@@ -332,23 +305,23 @@ def join_features(
 
     Args:
         rows: Labels with names.
-        table: Table of features, or its reader.
+        source: Table of features.
         feature_names: Its columns.
         id_name: Its column of names; by default the one the rows have, else item, id or row.
         progress: Called with how much of the table is read, and how much there is.
 
     Returns:
-        The rows that the table has; a remark counts those it lacks.
+        The rows that the table has; a note counts those it lacks.
 
     Raises:
         InputError: The rows have no names, the table lacks a column or names a row twice, or not one row is in it.
 
-    >>> import tempfile
-    >>> rows = Labelled("votes.csv", np.array([[2.0, 1.0]]), True, ["no", "yes"], ids=["b"], id_name="item")
+    >>> import pathlib, tempfile
+    >>> names = {"source": "votes.csv", "label_names": ["no", "yes"], "ids": ["b"], "id_name": "item"}
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     table = Path(folder) / "items.csv"
+    ...     table = pathlib.Path(folder) / "items.csv"
     ...     _ = table.write_text("item,age\na,30\nb,40\n")
-    ...     join_features(rows, table, ["age"]).features
+    ...     join_features(Labelled(np.array([[2.0, 1.0]]), True, **names), TableSource(table), ["age"]).features
        age
     0   40
     """
@@ -357,7 +330,6 @@ def join_features(
             f"{rows.source} has neither the features ({shorten(feature_names, 4)}) nor a column that names its rows "
             "(item, id or row; another one with --id)."
         )
-    source = open_source(table)
     source.need(feature_names, "features")
     same_column = rows.id_name if rows.id_name in source.columns and rows.id_name not in feature_names else None
     key = find_id(source.columns, id_name or same_column, feature_names)
@@ -366,22 +338,19 @@ def join_features(
     known = known[known.index.isin(rows.ids)]
     if (twice := first_repeat(known.index)) is not None:
         raise InputError(f"{source.file.name} has two rows named {twice!r} (column {key!r}); names must be unique.")
-    found = np.isin(np.array(rows.ids, dtype=object), known.index)
-    kept = np.flatnonzero(found)
-    if not len(kept):
+    kept = [row for row, name in enumerate(rows.ids) if name in known.index]
+    if not kept:
         column = f"column {key!r}" if key else "row numbers, as there is no column of names"
         raise InputError(
             f"not one row of {rows.source} is in {source.file.name}: {rows.source} names {rows.ids[0]!r}, "
             f"{source.file.name} goes by {column}. Name the right column with --id."
         )
-    remarks = rows.remarks
-    if len(kept) < len(rows):
-        missing = shorten([rows.ids[k] for k in np.flatnonzero(~found)], 5)
-        remarks += (
-            f"{len(rows) - len(kept)} labelled rows are not in {source.file.name} and were left out: {missing}",
-        )
+    notes = rows.notes
+    if missing := [name for name in rows.ids if name not in known.index]:
+        left_out = f"are not in {source.file.name} and were left out: {shorten(missing, 5)}"
+        notes += (f"{len(missing)} labelled rows {left_out}",)
     features = known.loc[[rows.ids[k] for k in kept]].reset_index(drop=True)
-    return replace(rows.take(kept), features=features, remarks=(*remarks, *source.notes))
+    return replace(rows.take(kept), features=features, notes=(*notes, *source.notes))
 
 
 def append_rows(base: Labelled, new: Labelled) -> Labelled:
@@ -400,7 +369,8 @@ def append_rows(base: Labelled, new: Labelled) -> Labelled:
     >>> import pandas
     >>> def rows(yes):
     ...     table = pandas.DataFrame({"age": [30]})
-    ...     return Labelled("a.csv", np.array([[yes, 1.0 - yes]]), False, ["yes", "no"], features=table)
+    ...     names = {"source": "a.csv", "label_names": ["yes", "no"]}
+    ...     return Labelled(np.array([[yes, 1.0 - yes]]), False, features=table, **names)
     >>> append_rows(rows(0.5), rows(0.75)).labels
     array([[0.5 , 0.5 ],
            [0.75, 0.25]])
@@ -418,4 +388,4 @@ def append_rows(base: Labelled, new: Labelled) -> Labelled:
         parts = [np.full(one.labels.shape, np.nan) if one.below is None else one.below for one in (base, new)]
         below = np.concatenate(parts)
     labels = np.concatenate([base.labels, new.labels])
-    return replace(base, labels=labels, features=features, below=below, ids=None, votes=None, remarks=())
+    return replace(base, labels=labels, features=features, below=below, ids=None, votes=None, notes=())

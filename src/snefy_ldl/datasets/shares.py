@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +15,13 @@ from snefy_ldl._internal.validation import CLOSURE_TOLERANCE, ROUNDING_TOLERANCE
 from snefy_ldl.datasets.cells import as_pandas, cell_numbers
 from snefy_ldl.errors import InputError
 
-#: Units by the sum of a row: what each is called, and its sign.
-SUMS = {100.0: ("percent", "%"), 1000.0: ("per mille", "‰"), 1e6: ("ppm", "ppm")}
+#: Units by the sum of a row.
+SUMS = {100.0: "percent", 1000.0: "per mille", 1e6: "ppm"}
 #: A cell of a part that was not detected, without its limit; and the part of a limit that such cells hold at first.
 NOT_DETECTED = re.compile(r"n\.?/?d\.?|b\.?d\.?l\.?|[<≤]?\s*(lod|loq|dl|mdl|ldm|lld)", re.IGNORECASE)
 BELOW_START = 0.65
 #: Part of the rows that must have the sum of a unit for the others to be mistakes.
 MOSTLY = 0.8
-LabelForm = Literal["auto", "shares", "counts"]
-
 
 #: How to choose the meaning of label columns, in Python and on the command line.
 COUNTS, NORMALIZE = "counts=True (--votes counts)", "normalize=True (--normalize)"
@@ -36,16 +34,14 @@ class Unit:
     Args:
         name: "percent", "per mille", "ppm", "g/kg", "mg/kg" and the like, or "amount".
         factor: Sum of a row in this unit: what a share is multiplied by.
-        suffix: Sign of the unit, empty for amounts.
 
     Example:
         >>> Unit.of(100.0, ["Sand (%)", "Clay (%)"])
-        Unit(name='percent', factor=100.0, suffix='%')
+        Unit(name='percent', factor=100.0)
     """
 
     name: str
     factor: float
-    suffix: str = ""
 
     @classmethod
     def of(cls, total: float, names: Sequence[str]) -> Unit | None:
@@ -57,10 +53,10 @@ class Unit:
         """
         signs = {strip_unit(name)[1] for name in names}
         sign = signs.pop() if len(signs) == 1 else ""
-        for known, (name, usual) in SUMS.items():
+        for known, name in SUMS.items():
             if abs(total - known) <= ROUNDING_TOLERANCE * known:
-                return cls(sign, known, sign) if "/" in sign else cls(name, known, usual)
-        return None if abs(total - 1.0) <= ROUNDING_TOLERANCE else cls(sign or "amount", float(total), sign)
+                return cls(sign if "/" in sign else name, known)
+        return None if abs(total - 1.0) <= ROUNDING_TOLERANCE else cls(sign or "amount", float(total))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +83,7 @@ def read_shares(
     names: Sequence[str],
     rows: Index | None = None,
     *,
-    form: LabelForm = "auto",
+    counts: bool = False,
     normalize: bool = False,
     prefer_counts: bool = False,
 ) -> Reading:
@@ -97,7 +93,7 @@ def read_shares(
         table: Numbers (N, L), no gaps.
         names: Of the L columns.
         rows: Numbers of the rows as a person counts them (N,); 1, 2, ... by default.
-        form: "shares" or "counts" if the user chose; "auto" looks at the sums.
+        counts: Whether these are numbers of votes; otherwise the sums decide.
         normalize: Whether each row is to be divided by its sum.
         prefer_counts: How to read whole numbers that are shares as well as votes: ones and zeros, hundreds.
 
@@ -120,42 +116,33 @@ def read_shares(
         _refuse_cell(bad, table, names, numbers, f"{{value:g}} is {rule}. Correct the cell, or drop the row.")
     sums, columns = table.sum(axis=1), shorten(names, 4)
     whole = bool((table == np.round(table)).all())
+    span = " to ".join(dict.fromkeys(f"{end:.6g}" for end in (sums.min(), sums.max())))
     if normalize:
         return _divide(table, sums, numbers, names)
-    if form == "counts":
+    if counts:
         return Reading(_votes(table, names, numbers), True)
-    for unit, words in {1.0: "shares", **UNITS}.items():
-        near = np.abs(sums - unit) <= ROUNDING_TOLERANCE * unit
-        if near.mean() < MOSTLY or not near.any():
-            continue
-        if whole and prefer_counts:
-            break
-        if not near.all():
-            row, n = int((~near).argmax()), int((~near).sum())
-            others = f"{n} rows do not, and the others" if n > 1 else "all other rows"
-            raise InputError(
-                f"data row {numbers[row]}: {columns} sum to {sums[row]:.6g}, not {unit:g}; {others} sum to {unit:g}. "
-                f"Correct the row{'s' if n > 1 else ''}, or use {NORMALIZE} to divide each row by its sum."
-            )
-        notes = [] if unit == 1.0 else [f"{columns} sum to {unit:g} in every row: read as {words}"]
-        if whole and unit != 1.0:
-            notes[-1] += f"; use {COUNTS} if they are votes"
-        notes += _rounded(sums / unit, numbers, unit)
-        return Reading(divide_shares(table, sums[:, None]), False, tuple(notes), Unit.of(unit, names))
-    if whole and form != "shares":
-        low, high = int(sums.min()), int(sums.max())
-        span = f"{low}" if low == high else f"{low} to {high}"
-        votes = _votes(table, names, numbers)
-        note = f"{columns} hold whole numbers that sum to {span} per row: read as numbers of votes"
-        return Reading(votes, True, (f"{note}; use {NORMALIZE} if they are amounts",))
-    row = int((np.abs(sums - 1.0) > ROUNDING_TOLERANCE).argmax())
-    low, high = sums.min(), sums.max()
-    span = "" if low == high else f", and in all rows to between {low:.6g} and {high:.6g}"
-    more = f"; use {COUNTS} if they are numbers of votes" if whole else ""
-    raise InputError(
-        f"data row {numbers[row]}: {columns} sum to {sums[row]:.6g}{span}; shares must sum to 1, 100, 1000 or 1e6. If "
-        f"these are amounts, use {NORMALIZE} to divide each row by its sum{more}."
-    )
+    near = {unit: np.abs(sums - unit) <= ROUNDING_TOLERANCE * unit for unit in (1.0, *UNITS)}
+    unit = next((unit for unit, rows_near in near.items() if rows_near.mean() >= MOSTLY), None)
+    if unit is None or (whole and prefer_counts):
+        if whole:
+            note = f"{columns} hold whole numbers that sum to {span} per row: read as numbers of votes"
+            return Reading(_votes(table, names, numbers), True, (f"{note}; use {NORMALIZE} if they are amounts",))
+        row = int((~near[1.0]).argmax())
+        raise InputError(
+            f"data row {numbers[row]}: {columns} sum to {sums[row]:.6g}; shares must sum to 1, 100, 1000 or 1e6 (all "
+            f"rows: {span}). If these are amounts, use {NORMALIZE} to divide each row by its sum."
+        )
+    if not near[unit].all():
+        row = int((~near[unit]).argmax())
+        raise InputError(
+            f"data row {numbers[row]}: {columns} sum to {sums[row]:.6g}, not to {unit:g} as {near[unit].sum()} of "
+            f"{len(sums)} rows do. Correct the row, or use {NORMALIZE} to divide each row by its sum."
+        )
+    notes = [] if unit == 1.0 else [f"{columns} sum to {unit:g} in every row: read as {UNITS[unit]}"]
+    if whole and unit != 1.0:
+        notes[-1] += f"; use {COUNTS} if they are votes"
+    notes += _rounded(sums / unit, numbers, unit)
+    return Reading(divide_shares(table, sums[:, None]), False, tuple(notes), Unit.of(unit, names))
 
 
 def label_numbers(frame: Any, names: Sequence[str]) -> Array:
@@ -194,32 +181,22 @@ def hide_below(
     below, notes = np.full((len(frame), len(names)), np.nan), []
     for place, name in enumerate(names):
         cells = frame[name].astype(object)
-        texts = [cell.strip() if isinstance(cell, str) else "" for cell in cells]
-        worded = np.array([NOT_DETECTED.fullmatch(text) is not None for text in texts], dtype=bool)
-        signed = np.array([text[:1] in ("<", "≤") for text in texts], dtype=bool) & ~worded
+        texts = cells.map(lambda cell: cell.strip() if isinstance(cell, str) else "")
+        worded = texts.map(lambda text: NOT_DETECTED.fullmatch(text) is not None).to_numpy(dtype=bool)
+        signed = texts.str.startswith(("<", "≤")).to_numpy(dtype=bool) & ~worded
         if not (worded | signed).any() and name not in limits:
             continue
-        read = [
-            text.lstrip("<≤= ") if sign else None if word else c
-            for text, sign, word, c in zip(texts, signed, worded, cells)
-        ]
-        values, _ = cell_numbers(cells.__class__(read, dtype=object, index=cells.index))
-        shown = values[~worded & ~signed & (values > 0.0)]
+        values, _ = cell_numbers(cells.where(~signed, texts.str.lstrip("<≤= ")).mask(worded))
         limit = limits.get(name)
         if limit == "min":
-            limit = shown.min() if len(shown) else None
+            limit = min(values[~worded & ~signed & (values > 0.0)], default=None)
         if limit is None and worded.any():
             row = int(worded.argmax())
-            rule = f"{texts[row]!r} lies below a limit. Name it with --limit {name}=NUMBER, or --limit {name}=min."
+            rule = f"{texts.iloc[row]!r} lies below a limit. Name it with --limit {name}=NUMBER, or --limit {name}=min."
             raise InputError(f"data row {row + 1}, column {name!r}: {rule}")
-        hidden = worded | signed
-        own = np.where(signed, values, np.nan if limit is None else limit)
-        if limit is not None:
-            hidden |= values < limit
-        below[hidden, place] = own[hidden]
-        frame = frame.assign(
-            **{name: [BELOW_START * own[k] if hide else c for k, (hide, c) in enumerate(zip(hidden, cells))]}
-        )
+        hidden = worded | signed if limit is None else worded | signed | (values < limit)
+        below[:, place] = np.where(hidden, np.where(signed, values, np.nan if limit is None else limit), np.nan)
+        frame = frame.assign(**{name: cells.mask(hidden, BELOW_START * below[:, place])})
         notes.append(f"{int(hidden.sum())} of {len(cells)} cells of {name!r} lie below a limit")
     return frame, None if np.isnan(below).all() else below, tuple(notes)
 

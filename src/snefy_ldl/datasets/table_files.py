@@ -379,35 +379,40 @@ class TableSource:
 
     def chunks(
         self,
-        features: list[str],
-        keep: list[str],
+        columns: Sequence[str],
+        as_text: Sequence[str],
         progress: Progress | None = None,
         rows: int | None = None,
     ) -> Iterator[Any]:
         """The rows in parts.
 
         Args:
-            features: Columns to read, of the type they have.
-            keep: Columns to pass on as they are; in a text file they stay text.
+            columns: Columns to read, of the type they have.
+            as_text: Columns to pass on as they are; in a text file they stay text.
             progress: Called with how much is done, and of how much.
             rows: Most rows of a part; ``CHUNK_ROWS`` by default.
 
         Yields:
-            Frames with these columns.
+            Frames with these columns, whose index is the number of the row; numbers are finite or gaps.
 
         Raises:
             InputError: A number is infinite (the message names column and row), or there is no row.
         """
-        rows_seen = 0
-        for chunk in self._frames([*keep, *features], set(keep) - set(features), progress, rows):
-            rows_seen += len(chunk)
-            if len(chunk):
-                yield chunk
-        if not rows_seen:
+        first, texts = 0, set(as_text) - set(columns)
+        with self._readable():
+            for chunk, done, total in self._parts(list(dict.fromkeys([*as_text, *columns])), texts, rows or CHUNK_ROWS):
+                check_finite(chunk, f"{self.file.name}, data row", first + 1)
+                chunk.index = self._pandas.RangeIndex(first, first + len(chunk))
+                if len(chunk):
+                    yield chunk
+                first += len(chunk)
+                if progress is not None:
+                    progress(done, total)
+        if not first:
             raise InputError(f"{self.file.name} holds no rows.")
 
     def whole(
-        self, columns: list[str], as_text: list[str], progress: Progress | None = None, narrow: Sequence[str] = ()
+        self, columns: Sequence[str], as_text: list[str], progress: Progress | None = None, narrow: Sequence[str] = ()
     ) -> Any:
         """All rows in one frame.
 
@@ -423,13 +428,10 @@ class TableSource:
         Raises:
             InputError: There is no row.
         """
-        parts = list(self._frames([*as_text, *columns], set(as_text), progress))
-        n_rows = sum(len(part) for part in parts)
-        if self.kind == "parquet" and n_rows * len(narrow) > SINGLE_NUMBERS:
+        parts = list(self.chunks(columns, as_text, progress))
+        if self.kind == "parquet" and sum(map(len, parts)) * len(narrow) > SINGLE_NUMBERS:
             kinds = {name: np.float32 for name in narrow if all(part[name].dtype.kind in "iuf" for part in parts)}
             parts = [parts.pop(0).astype(kinds) for _ in range(len(parts))]
-        if not n_rows:
-            raise InputError(f"{self.file.name} holds no rows.")
         return self._stack(parts, as_text).reset_index(drop=True)
 
     def take(self, rows: Any, columns: list[str], as_text: list[str], progress: Progress | None = None) -> Any:
@@ -447,8 +449,8 @@ class TableSource:
         Raises:
             InputError: The file has no such row.
         """
-        frames = self._frames([*as_text, *columns], set(as_text), progress)
-        found = self._stack([part[part.index.isin(rows)] for part in frames], as_text)
+        parts = self.chunks(columns, as_text, progress)
+        found = self._stack([part[part.index.isin(rows)] for part in parts], as_text)
         if missing := set(rows.tolist()) - set(found.index):
             raise InputError(f"{self.file.name} is too short: there is no row {min(missing)} (counting from 0).")
         return found.loc[rows].reset_index(drop=True)
@@ -456,20 +458,6 @@ class TableSource:
     def _stack(self, parts: list[Any], as_text: list[str]) -> Any:
         frame = self._pandas.concat(parts)
         return frame.assign(**{name: [cell_text(value) for value in frame[name]] for name in as_text})
-
-    def _frames(
-        self, columns: list[str], as_text: set[str], progress: Progress | None, rows: int | None = None
-    ) -> Iterator[Any]:
-        """Frames with these columns and the numbers of the rows, for every kind of file; numbers are finite or gaps."""
-        first, columns = 0, list(dict.fromkeys(columns))
-        with self._readable():
-            for chunk, done, total in self._parts(columns, as_text, rows or CHUNK_ROWS):
-                check_finite(chunk, f"{self.file.name}, data row", first + 1)
-                chunk.index = self._pandas.RangeIndex(first, first + len(chunk))
-                yield chunk
-                first += len(chunk)
-                if progress is not None:
-                    progress(done, total)
 
     def _parts(self, columns: list[str], as_text: set[str], most: int) -> Iterator[tuple[Any, int, int]]:
         """Frames, and how much has been read of how much."""

@@ -14,6 +14,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.active import query
 from snefy_ldl.datasets import make_city_districts, table_files
 from snefy_ldl.datasets.labelled import append_rows, read_labelled
+from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError
 
 LABELS = ["business", "entertainment", "education"]
@@ -196,7 +197,9 @@ def test_append_failures_are_one_line(folder: Path, city: pd.DataFrame, features
 def test_shares_and_votes_do_not_join(tmp_path: Path) -> None:
     (tmp_path / "votes.csv").write_text("id,x,a,b\n1,0.5,2,1\n2,0.7,0,3\n")
     (tmp_path / "shares.csv").write_text("id,x,a,b\n3,0.5,0.25,0.75\n")
-    votes, shares = (read_labelled(tmp_path / f"{name}.csv", ["a", "b"], ["x"]) for name in ("votes", "shares"))
+    votes, shares = (
+        read_labelled(TableSource(tmp_path / f"{name}.csv"), ["a", "b"], ["x"]) for name in ("votes", "shares")
+    )
     assert votes.are_counts
     with pytest.raises(InputError, match=r"shares\.csv shares; append rows of the same kind"):
         append_rows(votes, shares)
@@ -205,8 +208,8 @@ def test_shares_and_votes_do_not_join(tmp_path: Path) -> None:
 
 def test_ones_and_zeros_follow_the_rows_they_join(tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("id,a,b\n1,1,0\n2,0,1\n")
-    assert not read_labelled(tmp_path / "one.csv", ["a", "b"]).are_counts
-    assert read_labelled(tmp_path / "one.csv", ["a", "b"], prefer_counts=True).are_counts
+    assert not read_labelled(TableSource(tmp_path / "one.csv"), ["a", "b"]).are_counts
+    assert read_labelled(TableSource(tmp_path / "one.csv"), ["a", "b"], prefer_counts=True).are_counts
 
 
 @pytest.mark.slow

@@ -42,10 +42,12 @@ def test_ids_that_repeat_lose_no_row(ids: np.ndarray, words: str, tmp_path: Path
 
 def test_labels_of_one_item_in_several_rows_all_find_its_features(tmp_path: Path) -> None:
     from snefy_ldl.datasets.labelled import join_features, read_labelled
+    from snefy_ldl.datasets.table_files import TableSource
 
     (tmp_path / "labels.csv").write_text("item,a,b\nq,0.2,0.8\np,0.5,0.5\nq,0.4,0.6\n")
     (tmp_path / "items.csv").write_text("item,x\np,1\nq,2\n")
-    rows = join_features(read_labelled(tmp_path / "labels.csv", ["a", "b"]), tmp_path / "items.csv", ["x"])
+    labels, items = (TableSource(tmp_path / f"{name}.csv") for name in ("labels", "items"))
+    rows = join_features(read_labelled(labels, ["a", "b"]), items, ["x"])
     assert rows.features["x"].tolist() == [2, 1, 2]
     assert rows.labels[:, 0].tolist() == [0.2, 0.5, 0.4]
 
@@ -80,7 +82,7 @@ def test_copies_and_few_rows_are_noted(tmp_path: Path) -> None:
     table = children(60)
     table.loc[[7, 9]] = table.loc[[1, 1]].to_numpy()
     _, notes = fitted(table, tmp_path)
-    assert notes.count("2 of 60 rows repeat earlier ones in all features and labels (row 8)") == 1
+    assert notes.count("2 of 60 rows equal an earlier one in all features and labels; the first is row 8") == 1
     assert "few to learn from" not in notes
     _, notes = fitted(children(5), tmp_path)
     assert notes.count("5 rows are few to learn from") == 1

@@ -13,6 +13,7 @@ from commands import fail, run, succeed
 from snefy_ldl import load
 from snefy_ldl.datasets.labelled import read_labelled
 from snefy_ldl.datasets.shares import hide_below
+from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError
 
 QUICK = ["--set", "max_iter=10", "--set", "n_trees=10"]
@@ -56,14 +57,14 @@ def test_what_is_missing_is_named(workbook: Path, tmp_path: Path) -> None:
 def test_cells_become_limits_in_the_unit_of_the_row(tmp_path: Path) -> None:
     file = tmp_path / "soil.csv"
     file.write_text("x,sand,silt,clay\n1,50,48,<4\n2,60,38,2\n3,70,30,0\n4,70,28.7,bdl\n")
-    rows = read_labelled(file, ["sand", "silt", "clay"], ["x"], normalize=True, limits={"clay": "min"})
+    rows = read_labelled(TableSource(file), ["sand", "silt", "clay"], ["x"], normalize=True, limits={"clay": "min"})
     assert rows.below is not None
     totals = [50 + 48 + 0.65 * 4, 100.0, 100 + 0.65 * 2, 98.7 + 0.65 * 2]
     np.testing.assert_allclose(rows.below[:, 2] * totals, [4.0, np.nan, 2.0, 2.0])
     np.testing.assert_allclose(rows.labels[:, 2] * totals, [2.6, 2.0, 1.3, 1.3])
     taken = rows.take([2, 0])
     np.testing.assert_array_equal(taken.below, rows.below[[2, 0]])
-    assert read_labelled(file, ["sand", "silt"], ["x"], normalize=True).below is None
+    assert read_labelled(TableSource(file), ["sand", "silt"], ["x"], normalize=True).below is None
 
 
 @pytest.mark.parametrize("text", ["nd", "N.D.", "n/d", "BDL", "b.d.l.", "<LOD", "< LOQ", "<dl", "≤ LOD", "mdl"])

@@ -45,7 +45,7 @@ def test_file_to_predictions(name, tmp_path):
 @pytest.mark.parametrize(
     ("row", "column", "value", "words"),
     [
-        (4, "sand", 0.9, "data row 5: sand, silt, clay sum to 1.* all other rows sum to 1. .* use normalize=True"),
+        (4, "sand", 0.9, "data row 5: sand, silt, clay sum to 1.* not to 1 as .* rows do.* use normalize=True"),
         (2, "silt", -0.1, "data row 3, column 'silt': -0.1 is negative.* Correct the cell"),
         (8, "clay", "much", "data row 9, column 'clay': 'much' is no number. Correct the cell"),
         (1, "clay", None, "data row 2, column 'clay': empty, while other labels.* Write 0 for none"),

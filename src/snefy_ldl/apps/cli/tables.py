@@ -216,7 +216,7 @@ def report_rows(rows: Labelled, limits: bool = False) -> None:
             say(line, "")
         for finding in votes.preflight():
             say(finding, {"error": "red", "warning": "yellow"}.get(finding.partition(":")[0], ""))
-    for remark in rows.remarks:
+    for remark in rows.notes:
         note(f"{rows.source}: {remark}")
     if rows.below is not None and not limits:
         note(f"{rows.source}: cells below a limit count as .65 of it here")
