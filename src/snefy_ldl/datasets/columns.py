@@ -167,7 +167,7 @@ class TableEncoder:
     @classmethod
     def _fit_array(cls, table: Array) -> TableEncoder:
         fills, missing = fill_values(table)
-        learned = zip(fills.tolist(), matters(missing).tolist(), missing.any(axis=0).tolist())
+        learned = zip(fills.tolist(), matters(missing).tolist(), np.any(missing, axis=0).tolist())
         encoder = cls(
             [NumberColumn(f"feature {k}", (fill,), *more) for k, (fill, *more) in enumerate(learned)], named=False
         )
