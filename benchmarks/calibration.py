@@ -34,7 +34,7 @@ from snefy_ldl.metrics import coverage_level, reliability
 
 DATA = ("SJAFFE", "SBU_3DFE", "Natural_Scene", "Yeast_spo5", "GEMAS_texture")
 METHODS = [name for name, (_, variants) in density.METHODS.items() if "plain" in variants and "given" not in name]
-METHODS = [name for name in METHODS if name not in ("SA-BFGS", "extra trees")]
+METHODS = [name for name in METHODS if name not in ("SA-BFGS", "extra trees", "TabICL")]
 DRAWS, LEVEL, BINS, SEEDS = 512, 0.9, 10, 3
 #: Rows whose levels are computed.
 ROWS = 1000

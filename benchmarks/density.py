@@ -7,9 +7,11 @@
 
 The data are looked for in ``SNEFY_LDL_DATA``. zuko and NGBoost come with the extra ``bench``, or from a folder that
 ``--peers-path`` names. XGBoostLSS asks for an older torch than it needs, so it is installed without dependencies:
-``pip install --no-deps xgboostlss xgboost-cpu pyro-ppl pyro-api opt-einsum`` (with pandas and tqdm). One JSON per
-case lies in ``--folder``; ``--minutes`` starts no further case after that time; ``--jobs`` cases run side by side, each
-on one thread.
+``pip install --no-deps xgboostlss xgboost-cpu pyro-ppl pyro-api opt-einsum`` (with pandas and tqdm); Treeffuser with
+``pip install --no-deps treeffuser lightgbm ml_collections absl-py contextlib2 einops jaxtyping wadler_lindig``. TabICL
+fetches its weights when it is first fitted. A package or weights that are missing are reported in one sentence.
+One JSON per case lies in ``--folder``; ``--minutes`` starts no further case after that time; ``--jobs`` cases run side
+by side, each on one thread.
 Data: :mod:`density_data`; peers: :mod:`density_peers`; tables: :mod:`density_report`.
 """
 
@@ -43,7 +45,7 @@ from snefy_ldl import AutoLDL, GroupedLDL, SnefyLDL
 from snefy_ldl._internal.files import read_json, write_json
 from snefy_ldl.learners import SABFGS, DirichletLDL
 from snefy_ldl.logratio import LogRatioLDL
-from snefy_ldl.metrics import coverage, interval_width, kl_divergence
+from snefy_ldl.metrics import coverage, energy_score, interval_width, kl_divergence
 
 #: Change it when a result file would mean something else: old files are then not reused.
 VERSION = 1
@@ -163,6 +165,7 @@ METHODS = {
     "NGBoost Gaussian": (lambda v, z, s: peers.NGBoostGaussian(s), DENSE),
     "ridge Gaussian": (lambda v, z, s: peers.RidgeGaussian(s), DENSE),
     "XGBoostLSS Dirichlet": (lambda v, z, s: peers.BoostedDirichlet(s), DENSE),
+    "Treeffuser": (lambda v, z, s: peers.BoostedDiffusion(s), DENSE),
     "distributional forest": (lambda v, z, s: peers.DistributionalForest(s), DENSE),
     "DirichletLDL": (lambda v, z, s: Ours(DirichletLDL(random_state=s)), DENSE),
     "Dirichlet regression": (lambda v, z, s: Ours(DirichletLDL(method="regression", random_state=s)), DENSE),
@@ -170,8 +173,10 @@ METHODS = {
     "zeros MDN, log-normals": (lambda v, z, s: peers.NetworkPeer(nets.LogNormalsWithZeros, s), ZEROS),
     "SA-BFGS": (lambda v, z, s: Point(SABFGS()), EVERY),
     "extra trees": (lambda v, z, s: Point(trees(s)), EVERY),
+    "TabICL": (lambda v, z, s: peers.Pretrained(s), EVERY),
 }
 NEEDS = {"zuko NSF": "zuko", "zuko GMM": "zuko", "NGBoost Gaussian": "ngboost", "XGBoostLSS Dirichlet": "xgboostlss"}
+NEEDS |= {"Treeffuser": "treeffuser", "TabICL": "tabicl"}
 #: The methods that take longest, which start first.
 SLOW = ("AutoLDL", "zuko NSF", "NGBoost Gaussian", "distributional forest", "XGBoostLSS Dirichlet")
 
@@ -214,7 +219,7 @@ def measure(name, variant, seed, method):
 
 
 def judge(model, X, D, raw):
-    """Likelihood, KL, coverage and width on test rows."""
+    """Likelihood, KL, coverage, width and energy score on test rows."""
     start = time.perf_counter()
     if hasattr(model, "mean_and_interval"):
         mean, intervals = model.mean_and_interval(X)
@@ -228,6 +233,9 @@ def judge(model, X, D, raw):
     if intervals is not None:
         held = float(coverage(D[: len(intervals)], intervals))
         record |= {"coverage": held, "width": float(interval_width(intervals)), "interval_rows": len(intervals)}
+        rows = X[:INTERVAL_ROWS]
+        drawn = model.model.sample(rows, DRAWS, random_state=0) if isinstance(model, Ours) else model.draws(rows, DRAWS)
+        record["energy"] = float(energy_score(D[: len(rows)], drawn))
     return record | {"seconds_scored": time.perf_counter() - start, "chosen": model.chosen}
 
 

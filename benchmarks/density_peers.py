@@ -5,7 +5,8 @@ Every peer has ``fit(X, D, keep)`` (``keep`` marks the rows that are learnt from
 standardised features clipped at five standard deviations, and log-ratio models standardised isometric log-ratios (ILR).
 Sizes, rates and weight decays are raced on the validation rows, which also say when to stop. The lists they are raced
 from were settled on splits of seeds 100 to 103, test rows included, so a little in the peers' favour. The distributions
-themselves: :mod:`density_nets`. NGBoost and XGBoostLSS are imported where they are used: they are no dependencies.
+themselves: :mod:`density_nets`. NGBoost, XGBoostLSS, Treeffuser and TabICL are imported where they are used: they are
+no dependencies. Treeffuser can only be drawn from, so it has no likelihood; TabICL predicts means.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ TREES, SPLIT_FEATURES, LEAVES = 300, ("sqrt", 0.33), (3, 8, 20, 50)
 BANDWIDTHS = np.geomspace(0.1, 1.5, 16)
 #: Seconds of CPU time after which neither of the two starts on a further candidate.
 SEARCH_SECONDS = 100.0
+#: Treeffuser: draws and rows of one test set, and the seconds for them above which it is left out.
+DRAWN, DRAWN_ROWS, DRAW_SECONDS = 512, 200, 600.0
 
 
 class LeftOut(RuntimeError):
@@ -409,6 +412,52 @@ class DistributionalForest:
 
     def mean(self, X):
         return self.leaves.weights(X) @ self.D
+
+
+class BoostedDiffusion:
+    """Treeffuser at its defaults on ILR: a diffusion whose score is learnt by boosted trees; only draws."""
+
+    def __init__(self, seed):
+        self.seed, self.chosen = seed, {}
+
+    def fit(self, X, D, keep):
+        from treeffuser import Treeffuser
+
+        self.model = Treeffuser(seed=self.seed, n_jobs=1, verbose=-1).fit(X, ilr(D))
+        start = time.process_time()
+        self.draws(X[:4], 64)
+        needed = (time.process_time() - start) / 256 * DRAWN_ROWS * DRAWN
+        if needed > DRAW_SECONDS:
+            raise LeftOut(
+                f"{DRAWN} draws of {DRAWN_ROWS} rows would take {needed:.0f} s, more than {DRAW_SECONDS:.0f} s"
+            )
+        self.chosen = {"trees": [int(n) for n in self.model.n_estimators_true]}
+        return self
+
+    def draws(self, X, n):
+        return shares(self.model.sample(X, n_samples=n, n_parallel=n, seed=self.seed))
+
+    def mean(self, X):
+        return None
+
+
+class Pretrained:
+    """TabICL's regressor, one share at a time: a network that was trained on other tables; only means."""
+
+    def __init__(self, seed):
+        self.seed, self.chosen = seed, {}
+
+    def fit(self, X, D, keep):
+        try:
+            from tabicl import TabICLRegressor
+
+            self.models = [TabICLRegressor(random_state=self.seed, n_jobs=1).fit(X, column) for column in D.T]
+        except (ImportError, OSError, RuntimeError) as error:
+            raise LeftOut(f"it or its weights are not on this machine: {str(error).splitlines()[0][:120]}") from error
+        return self
+
+    def mean_and_interval(self, X):
+        return np.stack([model.predict(X) for model in self.models], axis=1), None
 
 
 class Leaves:
