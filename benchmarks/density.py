@@ -53,6 +53,8 @@ FOLDER = common.RESULTS / "density"
 DRAWS = 512
 EVERY_TABLE = LDL + COMPOSITION + VOTES
 LEVEL = 0.9
+#: Two shares closer than this are one.
+SAME = 1e-9
 #: Entries of draws that are held at a time.
 BLOCK = 4_000_000
 
@@ -195,6 +197,18 @@ def by_draws(model, X, n_labels):
     return np.concatenate(means), np.concatenate(intervals)
 
 
+def randomised_coverage(drawn, D):
+    """Coverage of central intervals, a share that has a probability of its own (0 or 1) counted in part.
+
+    The level of a share is uniform between P(less) and P(less or equal), by draws (draws, rows, L).
+    """
+    less, equal = (drawn < D - SAME).mean(0), (np.abs(drawn - D) <= SAME).mean(0)
+    low, high = np.maximum(less, 0.5 * (1 - LEVEL)), np.minimum(less + equal, 0.5 * (1 + LEVEL))
+    inside = (less >= 0.5 * (1 - LEVEL)) & (less <= 0.5 * (1 + LEVEL))
+    part = np.clip(high - low, 0.0, None) / np.where(equal > 0, equal, 1.0)
+    return float(np.where(equal > 0, part, inside).mean())
+
+
 def measure(name, variant, seed, method):
     """Records of one case: one, and for AutoLDL those of its parts; a peer that is left out gives its reason."""
     X, D, X_test, D_test, raw, keep = split(name, variant, seed)
@@ -236,6 +250,8 @@ def judge(model, X, D, raw):
         rows = X[:INTERVAL_ROWS]
         drawn = model.model.sample(rows, DRAWS, random_state=0) if isinstance(model, Ours) else model.draws(rows, DRAWS)
         record["energy"] = float(energy_score(D[: len(rows)], drawn))
+        if (D == 0).any():
+            record["randomised_coverage"] = randomised_coverage(drawn, D[: len(rows)])
     return record | {"seconds_scored": time.perf_counter() - start, "chosen": model.chosen}
 
 
@@ -358,7 +374,7 @@ def main():
     options = parser.parse_args()
     prepare(options.peers_path)
     if options.what == "selftest":
-        density_selftest.check()
+        density_selftest.check(randomised_coverage)
         return
     if options.what == "run":
         run(options)

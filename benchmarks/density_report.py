@@ -10,6 +10,7 @@ from scipy import stats
 
 import common
 
+FIGURES = ("nll", "kl", "coverage", "randomised_coverage", "width", "energy", "seconds")
 OURS = ("SnefyLDL", "LogRatioLDL", "AutoLDL", "LogRatioLDL, groups given", "before")
 VARIANTS = {"plain": "", "jitter": ", jittered", "zeros": ", zeros scored", "zeros jitter": ", zeros scored, jittered"}
 NOTES = """\
@@ -25,7 +26,9 @@ IMDb and KonIQ10k for this library (each cell pairs the splits that both have).
 NLL: nats, mean over test rows, with respect to Lebesgue measure on the first L-1 shares; densities of isometric
 log-ratios carry their exact Jacobian. KL: KL(true ‖ mean); the mean is exact for SnefyLDL, the Dirichlets and the point
 learners, that of quasi-random draws for LogRatioLDL and of 512 draws for the others. Cover, width: of central
-90 % intervals of each share (500 test rows), for peers the quantiles of 512 draws. Energy: the energy score of 512
+90 % intervals of each share (500 test rows), for peers the quantiles of 512 draws. An interval from
+zero covers all zeros; `cover, randomised` counts a share of 0 or 1 by the part of its probability that lies inside.
+Energy: the energy score of 512
 draws on those rows, lower is better, which also Treeffuser has, from which one can only draw. Seconds: one fit on
 one thread next to others, the search for sizes and rates included; `AutoLDL` is the choice between the
 fits of the other two rows, and its seconds are theirs together. The machine has sixteen cores, on which up to sixteen
@@ -112,7 +115,7 @@ def table_of(methods):
     peers = {key: best_peer(methods, key) for key in ("nll", "kl")}
     rows, order = [], []
     for method in methods:
-        values = {key: column(methods, method, key) for key in ("nll", "kl", "coverage", "width", "energy", "seconds")}
+        values = {key: column(methods, method, key) for key in FIGURES}
         if not values["kl"]:
             continue
         row = {"method": f"**{method}**" if method in OURS else method}
@@ -125,8 +128,10 @@ def table_of(methods):
                 )
             elif method == peers[key]:
                 row[f"{key.upper()} to best peer"] = "best peer"
-        row |= {"cover": cell(values["coverage"], 3), "width": cell(values["width"], 3), "energy": "", "s": ""}
-        row["energy"] = cell(values["energy"], 4)
+        row["cover"] = cell(values["coverage"], 3)
+        if any(column(methods, one, "randomised_coverage") for one in methods):
+            row["cover, randomised"] = cell(values["randomised_coverage"], 3)
+        row |= {"width": cell(values["width"], 3), "energy": cell(values["energy"], 4)}
         row["s"] = f"{np.mean(list(values['seconds'].values())):.1f}"
         rows.append(row)
         order.append(np.mean(list(values["nll"].values())) if values["nll"] else np.inf)

@@ -51,7 +51,8 @@ def say(what, value, goal, tolerance):
         raise SystemExit(1)
 
 
-def check():
+def check(randomised_coverage):
+    check_coverage(randomised_coverage)
     X, D, keep = rows(0)
     fitted = {"ridge Gaussian": peers.RidgeGaussian(0), "forest": peers.DistributionalForest(0)}
     kinds = [nets.LogisticNormals, nets.DirichletMixture, nets.WithZeros, nets.LogNormalsWithZeros]
@@ -82,6 +83,17 @@ def check():
         check_boosted(fitted["XGBoostLSS"], X, D)
     if find_spec("zuko"):
         check_inverse(fitted["SplineFlow"].dist)
+
+
+def check_coverage(randomised_coverage):
+    """Draws of one distribution with atoms at 0 and 1 cover each other by their level."""
+    rng = np.random.default_rng(0)
+
+    def draw(*shape):
+        kind = rng.random(shape)
+        return np.where(kind < 0.3, 0.0, np.where(kind < 0.4, 1.0, rng.random(shape)))
+
+    say("randomised coverage with atoms", randomised_coverage(draw(512, 4000, 2), draw(4000, 2)), 0.9, 0.01)
 
 
 def check_inverse(flow):
