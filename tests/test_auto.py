@@ -105,10 +105,17 @@ def test_some_tables_leave_no_choice(kind: str, kept: str, words: str) -> None:
     assert model.choice_.log_likelihood is None
 
 
-def test_weights_go_to_the_family_that_takes_them() -> None:
+def test_weights_go_to_both_fits_and_their_comparison() -> None:
     X, D = make_table(30, 3)
     model = quick().fit(X, D, sample_weight=np.linspace(0.5, 1.5, 30))
-    assert (model.choice_.kept, "weights" in model.choice_.reason) == ("SnefyLDL", True)
+    assert model.choice_.log_likelihood is not None
+    random = np.random.default_rng(0)
+    snefy, logratio = random.normal(size=20), random.normal(size=20)
+    labels, times = np.full((20, 2), 0.5), random.integers(0, 4, 20)
+    weighted = compare_held_out(snefy, logratio, labels, sample_weight=times)
+    repeated = compare_held_out(*(np.repeat(values, times, axis=0) for values in (snefy, logratio, labels)))
+    assert weighted.difference == pytest.approx(repeated.difference)
+    assert weighted.log_likelihood == pytest.approx(repeated.log_likelihood)
 
 
 def test_shares_that_look_like_votes_are_pointed_out() -> None:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_distributions, common_denominator
+from snefy_ldl._internal.validation import check_distributions, check_sample_weight, common_denominator
 from snefy_ldl.datasets.objects import split_labels
 from snefy_ldl.errors import InputError, TrainingWarning
 from snefy_ldl.logratio import LogRatioLDL
@@ -154,15 +154,14 @@ class AutoLDL(ModelWrapper):
         logratio = self._settled(LogRatioLDL() if self.logratio is None else clone(self.logratio), seed)
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         if below is not None or between is not None:
-            if counts is not None or weights:
-                raise InputError("limits of hidden parts go with label distributions, without counts and weights.")
+            if counts is not None:
+                raise InputError("limits of hidden parts go with label distributions, not with counts.")
             choice = Choice("LogRatioLDL", "some parts lie within bounds, which only log-ratios can use")
-            return self._keep(logratio.fit(X, D, below=below, between=between), choice)
+            return self._keep(logratio.fit(X, D, below=below, between=between, **weights), choice)
         if counts is not None:
             return self._keep(snefy.fit(X, counts=counts, **weights), Choice("SnefyLDL", "the labels are votes"))
         labels, _ = check_distributions(D, missing=True)
-        weighted = Choice("SnefyLDL", "the rows have weights, which log-ratios do not take") if weights else None
-        alone = weighted or self._settle(labels)
+        alone = self._settle(labels)
         if alone is not None:
             model = snefy if alone.kept == "SnefyLDL" else logratio
             return self._keep(model.fit(X, D, **weights), alone)
@@ -175,7 +174,7 @@ class AutoLDL(ModelWrapper):
         for values, model in zip(held, (snefy, logratio)):
             if model.validation_log_prob_ is not None:
                 values[: len(model.validation_log_prob_)] = model.validation_log_prob_
-        choice = compare_held_out(held[0], held[1], labels, seconds)
+        choice = compare_held_out(held[0], held[1], labels, seconds, sample_weight)
         return self._keep(snefy if choice.kept == "SnefyLDL" else logratio, choice)
 
     def _settled(self, model: Any, seed: int) -> Any:
@@ -238,7 +237,13 @@ class AutoLDL(ModelWrapper):
         return Path(self.model_.save(folder))
 
 
-def compare_held_out(snefy: Array, logratio: Array, labels: Array, seconds: dict[str, float] | None = None) -> Choice:
+def compare_held_out(
+    snefy: Array,
+    logratio: Array,
+    labels: Array,
+    seconds: dict[str, float] | None = None,
+    sample_weight: Any = None,
+) -> Choice:
     """The choice between two fits by the rows that both held back.
 
     Args:
@@ -246,6 +251,7 @@ def compare_held_out(snefy: Array, logratio: Array, labels: Array, seconds: dict
         logratio: the same of log-ratios (N,).
         labels: the label distributions (N, L), whose rows with zeros are left out.
         seconds: of each fit.
+        sample_weight: how much each row counts (N,); all alike by default.
 
     Returns:
         The choice.
@@ -259,12 +265,17 @@ def compare_held_out(snefy: Array, logratio: Array, labels: Array, seconds: dict
         'LogRatioLDL'
     """
     whole = (labels > 0.0).all(1)
-    rows = whole & ~np.isnan(snefy) & ~np.isnan(logratio)
+    weights = check_sample_weight(np.ones(len(labels)) if sample_weight is None else sample_weight, len(labels))
+    assert weights is not None
+    rows = whole & ~np.isnan(snefy) & ~np.isnan(logratio) & (weights > 0.0)
     if not rows.any():
         raise InputError("both fits need validation rows: leave SnefyLDL's validation_fraction above 0.")
-    snefy = snefy + np.log(whole.mean())  # as log-ratios carry the probability that every label is there
-    difference, error = paired_lead(logratio[rows], snefy[rows])
-    kept = "LogRatioLDL" if is_better(logratio[rows], snefy[rows], LEAST_LEAD) else "SnefyLDL"
+    counts = weights[rows] / weights[rows].mean()
+    logratio = counts * logratio[rows]
+    # log-ratios carry the probability that every label is there
+    snefy = counts * (snefy[rows] + np.log(np.average(whole, weights=weights)))
+    difference, error = paired_lead(logratio, snefy)
+    kept = "LogRatioLDL" if is_better(logratio, snefy, LEAST_LEAD) else "SnefyLDL"
     apart = f"{abs(difference):.3f} ± {error:.3f} nats per row"
     if kept == "LogRatioLDL":
         reason = f"held-out rows are more likely under log-ratios, by {apart}"
@@ -272,5 +283,5 @@ def compare_held_out(snefy: Array, logratio: Array, labels: Array, seconds: dict
         reason = f"held-out rows are more likely under the squared family, by {apart}"
     else:
         reason = f"no clear difference on held-out rows ({apart}), and every answer of the squared family is exact"
-    means = {"SnefyLDL": float(snefy[rows].mean()), "LogRatioLDL": float(logratio[rows].mean())}
-    return Choice(kept, reason, int(rows.sum()), means, difference, error, seconds)
+    means = {"SnefyLDL": float(snefy.mean()), "LogRatioLDL": float(logratio.mean())}
+    return Choice(kept, reason, len(snefy), means, difference, error, seconds)

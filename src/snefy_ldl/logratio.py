@@ -28,7 +28,7 @@ from torch import Tensor
 
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import check_table, common_denominator
+from snefy_ldl._internal.validation import check_sample_weight, check_table, common_denominator
 from snefy_ldl.datasets.cells import frame_of
 from snefy_ldl.datasets.grouping import group_folds
 from snefy_ldl.datasets.zeros import ZeroPolicy
@@ -171,6 +171,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         below: Any = None,
         between: Any = None,
         groups: Any = None,
+        sample_weight: Any = None,
         y: Any = None,
     ) -> LogRatioLDL:
         """Learn from features and label distributions, or amounts of which some lie below a limit.
@@ -188,6 +189,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
                 label, (L,), a dict, or one number: parts that are NaN or smaller are hidden.
             between: lower and upper ends of hidden parts, (N, L) each, NaN where exact.
             groups: the group of each row (N,), which no fold splits.
+            sample_weight: how much each row counts (N,), in the fit and when held out; all alike by default.
             y: another name of D.
 
         Returns:
@@ -202,15 +204,23 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         if below is not None or between is not None:
             bounds = Bounds.of(D, below, between)
             D = bounds.start() if bounds.names is None else frame_of(bounds.start(), bounds.names, X)
-        self._fit_to(X, D, bounds=bounds, groups=groups)
+        self._fit_to(X, D, bounds=bounds, groups=groups, sample_weight=sample_weight)
         if why:
             self.training_["zeros"] = why
         return self
 
     def _fit(
-        self, X: Array, D: Array, random: np.random.RandomState, bounds: Bounds | None = None, groups: Any = None
+        self,
+        X: Array,
+        D: Array,
+        random: np.random.RandomState,
+        bounds: Bounds | None = None,
+        groups: Any = None,
+        sample_weight: Any = None,
     ) -> None:
         started = time.perf_counter()
+        weights = check_sample_weight(sample_weight, len(D))
+        weights = np.ones(len(D)) if weights is None else weights
         n_folds = min(N_FOLDS if self.n_members == "auto" else self.n_members, len(D))
         folds = deal(len(D), n_folds, random, groups)
         seed = int(random.randint(2**31 - 1))
@@ -219,20 +229,22 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             parts = deal(len(D), FEW_ROWS_FOLDS, np.random.RandomState(seed), groups)
         whole = D[None]
         if bounds is not None and bounds.hidden.any():
-            whole = self._complete(X, whole, bounds, folds, parts, seed)
-        self._learn(X, whole, folds, parts, seed)
-        self._remember(X, D, time.perf_counter() - started)
+            whole = self._complete(X, whole, bounds, weights, folds, parts, seed)
+        self._learn(X, whole, weights, folds, parts, seed)
+        self._remember(X, D, weights, time.perf_counter() - started)
         if bounds is not None:
             self.training_["hidden"] = bounds.hidden.sum(0).tolist()
 
-    def _complete(self, X: Array, D: Array, bounds: Bounds, folds: Index, parts: Index, seed: int) -> Array:
+    def _complete(
+        self, X: Array, D: Array, bounds: Bounds, weights: Array, folds: Index, parts: Index, seed: int
+    ) -> Array:
         """Draws of the rows (C, N, L) whose hidden parts follow the distribution fitted to the draws of before."""
         rows = torch.arange(D.shape[1])[:, None]
         for number in range(ROUNDS):
             guides = ["ridge"] if number < ROUNDS - 1 else self.guides
             model = clone(self).set_params(guides=guides, max_iter=0)
             model.n_labels_ = self.n_labels_
-            dists = LogRatioRows(model._learn(X, D, folds, parts, seed))
+            dists = LogRatioRows(model._learn(X, D, weights, folds, parts, seed))
             random = torch.Generator().manual_seed(seed + number)
             even = torch.as_tensor(sobol(2 * D.shape[2], CANDIDATES, seed + number))[:, None]
             even = (even + torch.rand(1, D.shape[1], even.shape[2], generator=random, dtype=torch.float64)) % 1.0
@@ -241,15 +253,15 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             D = drawn.draws[picked, rows].transpose(0, 1).numpy()
         return D
 
-    def _learn(self, X: Array, D: Array, folds: Index, parts: Index, seed: int) -> Mixture:
+    def _learn(self, X: Array, D: Array, row_weights: Array, folds: Index, parts: Index, seed: int) -> Mixture:
         """Fit guides and mixture to draws of rows (C, N, L); their distributions by guides that did not see them."""
         copies, _, n_labels = D.shape
         there = D[0] > 0.0
         logs = np.log(D, where=there, out=np.zeros_like(D))
-        guides, odds = self._fit_guides(X, D.mean(0), logs.mean(0), Supports(there), folds, parts, seed)
+        guides, odds = self._fit_guides(X, D.mean(0), logs.mean(0), row_weights, Supports(there), folds, parts, seed)
         # from here on every draw is a row
         supports, owner = Supports(np.tile(there, (copies, 1))), np.tile(folds, copies)
-        flat, weights = logs.reshape(-1, n_labels), np.full(len(owner), 1.0 / copies)
+        flat, weights = logs.reshape(-1, n_labels), np.tile(row_weights / copies, copies)
         answers = np.tile(guides, (1, copies, 1))
         gap, covs = self._fit_mean(answers, flat, supports, owner, weights)
         frames = self._whiten(gap, covs, supports, owner, weights)
@@ -261,7 +273,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         values = (*tables, *vars(frames).values(), D.reshape(-1, n_labels))
         order = ("inputs", "centre", "there", "odds", "point", "square", "inner", "log_det", "size", "shares")
         fields: Any = {k: v if v is None else torch.as_tensor(v).float() for k, v in zip(order, values)}
-        trained = self._train(Rows(**fields), folds, seed)
+        trained = self._train(Rows(**fields), row_weights, folds, seed)
         self.n_iter_ = trained.step
         for name, value in vars(trained.net).items():
             setattr(self, f"net_{name}_", value.detach().double().numpy())
@@ -269,23 +281,23 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         self.feature_mean_ = X.mean(0)
         return self._mixture(guides, odds)
 
-    def _train(self, rows: Rows, folds: Index, seed: int) -> Trained:
+    def _train(self, rows: Rows, weights: Array, folds: Index, seed: int) -> Trained:
         _, freedom, spread = self.shape_
         n_members = int(folds.max()) + 1
         alone = self.n_components == 1 or len(folds) < FEWEST_ROWS
         back = helmert(self.n_labels_).T @ self.back_
 
         net = MixtureNet.start(rows, n_members, self.n_components, freedom, spread, seed)
-        trained = train(net, rows, back, folds, 0 if alone else self.max_iter, seed)
+        trained = train(net, rows, back, weights, folds, 0 if alone else self.max_iter, seed)
         if trained.step == 0:  # one member is as good as several, and answers faster
             trained.net = MixtureNet(**{name: value[:1] for name, value in vars(trained.net).items()})
         return trained
 
-    def _remember(self, X: Array, D: Array, seconds: float) -> None:
+    def _remember(self, X: Array, D: Array, weights: Array, seconds: float) -> None:
         """Note what the fit did and which rows it saw."""
         self.row_prints_ = SeenRows.of(X, D).prints.view(np.int64)
         judged = self.n_components > 1 and len(X) >= FEWEST_ROWS  # by members that had left the row out
-        loss = -float(self.validation_log_prob_.mean()) if judged else None
+        loss = -float(np.average(self.validation_log_prob_, weights=weights)) if judged else None
         self.training_: dict[str, Any] = {
             "rows": len(X),
             "epochs": self.n_iter_,
@@ -302,30 +314,39 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         return SeenRows(self.row_prints_.view(np.uint64), self.training_["rows"])
 
     def _fit_guides(
-        self, X: Array, D: Array, logs: Array, supports: Supports, folds: Index, parts: Index, seed: int
+        self,
+        X: Array,
+        D: Array,
+        logs: Array,
+        weights: Array,
+        supports: Supports,
+        folds: Index,
+        parts: Index,
+        seed: int,
     ) -> tuple[Array, Array | None]:
         """Fit the guides on all rows; log-amounts (G, N, L) and log odds (N, L) of rows that they did not see."""
         names = self._guide_names() if len(D) >= FEWEST_ROWS else []
         there = supports.there
+        mean_shares = np.average(D, 0, weights)
         # labels that are absent count as half the smallest share, for a first target of the trees
         lowest = np.min(D, axis=0, where=there, initial=1.0) / 2.0
         first = np.where(there, logs, np.log(lowest))
         first -= first.mean(1, keepdims=True)
         filled, answers, sources = first, [], []
         if "trees" in names:
-            forest, neighbours = Forest.fit(X, first, parts, self.n_trees, seed)
+            forest, neighbours = Forest.fit(X, first, weights, parts, self.n_trees, seed)
             self.trees_, self.tree_rows_, self.tree_counts_ = forest.trees, forest.rows, forest.counts
             self.tree_targets_ = first
         if not supports.complete:
-            self.mean_shares_ = np.maximum(D.mean(0), 0.5 / len(D) * lowest)
-            self.mean_presence_ = (there.sum(0) + 0.5) / (len(D) + 1.0)
+            self.mean_shares_ = np.maximum(mean_shares, 0.5 / len(D) * lowest)
+            self.mean_presence_ = (weights @ there + 0.5) / (len(D) + 1.0)
             self.neighbours_ = self.n_trees / len(np.unique(parts))
             centre = np.broadcast_to(np.log(self.mean_shares_ / self.mean_presence_), D.shape)
             if "trees" in names:
                 centre, near = self._ask_neighbours(neighbours @ np.hstack([D, there]))
                 answers.append(centre)
                 sources.append(near)
-            first_fit = LogAmounts.fit(there * (logs - centre), supports, np.ones(len(D)))
+            first_fit = LogAmounts.fit(there * (logs - centre), supports, weights)
             filled = centre + first_fit.filled
             filled = filled - filled.mean(1, keepdims=True)
             self.tree_targets_ = np.hstack([filled, D, there])
@@ -333,24 +354,26 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             if name == "trees":
                 answers.append(neighbours @ filled)
             elif name != "network":
-                ridge, held_out = Ridge.fit(X, filled, parts, name == "scores")
+                ridge, held_out = Ridge.fit(X, filled, weights, parts, name == "scores")
                 answers.append(held_out)
                 self._keep(ridge, name)
         seen = np.hstack([X, *answers, *sources])
         if not supports.complete:
             if "network" in names:
-                net, net_odds = GuideNet.fit(seen, there.astype(float), self._base_odds, folds, seed, presence_loss)
+                target, start = there.astype(float), self._base_odds
+                net, net_odds = GuideNet.fit(seen, target, start, weights, folds, seed, presence_loss)
                 sources.append(net_odds)
                 self._keep(net, "presence")
             extra = np.array(sources).reshape(-1, *D.shape) - self._base_odds
-            self.slopes_ = fit_slopes(extra, self._base_odds, there.astype(float))
+            self.slopes_ = fit_slopes(extra, self._base_odds, there.astype(float), weights)
         odds = self._combine_odds(sources, len(D))
         if "network" in names:
-            net, net_logs = GuideNet.fit(seen, D, np.log(np.maximum(D.mean(0), 1e-9)), folds, seed, share_loss)
+            start = np.log(np.maximum(mean_shares, 1e-9))
+            net, net_logs = GuideNet.fit(seen, D, start, weights, folds, seed, share_loss)
             answers.append(self._net_amounts(net_logs, odds))
             self._keep(net, "network")
         self.guide_names_ = names
-        self.centre_ = filled.mean(0)
+        self.centre_ = np.average(filled, 0, weights)
         return np.array(answers).reshape(-1, *D.shape), odds
 
     def _keep(self, guide: Ridge | GuideNet, name: str) -> None:
@@ -391,7 +414,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         """Combine the guides; what is left of the log shares, and its covariance with and without each fold."""
         there = supports.there
         moves = not supports.complete
-        self.guide_centres_ = guides.mean(1)
+        self.guide_centres_ = np.average(guides, 1, weights)
         self.guide_weights_ = np.full(len(guides), 1.0 / max(len(guides), 1))
         gap = there * (logs - self._combine(guides))
         fitted = LogAmounts.fit(gap, supports, weights, moves=moves)

@@ -90,8 +90,8 @@ def test_every_estimator_takes_limits_or_refuses(model: LogRatioLDL) -> None:
     assert grouped.model_.training_["hidden"] == model.training_["hidden"]
     with pytest.raises(InputError, match="log-ratios"):
         GroupedLDL(SnefyLDL()).fit(X, A, groups=np.arange(250) // 10, below=LIMITS)
-    with pytest.raises(InputError, match="without counts"):
-        AutoLDL().fit(X, A, below=LIMITS, sample_weight=np.ones(250))
+    with pytest.raises(InputError, match="not with counts"):
+        AutoLDL().fit(X, counts=A, below=LIMITS)
 
 
 def test_classes_of_cover() -> None:

@@ -34,7 +34,7 @@ from snefy_ldl.learners.ratio_guides import (
 )
 from snefy_ldl.logratio import LogRatioLDL
 from snefy_ldl.metrics import joint_pit, kl_divergence
-from snefy_ldl.networks.mixture import MixtureNet, Rows
+from snefy_ldl.networks.mixture import MixtureNet, Rows, train
 
 
 def make_rocks(n: int = 150, seed: int = 0) -> tuple[Any, Any]:
@@ -152,7 +152,7 @@ def test_ridge_equals_scikit_learn_on_wide_tables_too() -> None:
     random = np.random.default_rng(0)
     wide, target = random.normal(size=(20, 40)), random.normal(size=(20, 2))
     reference = make_pipeline(StandardScaler(), RidgeCV(RIDGE_PENALTIES)).fit(wide, target)
-    ridge, _ = Ridge.fit(wide, target, np.arange(20))
+    ridge, _ = Ridge.fit(wide, target, np.ones(20), np.arange(20))
     np.testing.assert_allclose(ridge.predict(wide), reference.predict(wide), atol=1e-8)
 
 
@@ -164,15 +164,17 @@ def test_left_out_errors_are_those_of_fits_without_the_fold(shape: tuple[int, in
     other = RidgeRegression(alpha=penalty).fit(table[~fold], target[~fold])
     left, values, _ = np.linalg.svd(table - table.mean(0), full_matrices=False)
     whole = RidgeRegression(alpha=penalty).fit(table, target)
-    part = values**2 / (values**2 + penalty)
+    part, ones = values**2 / (values**2 + penalty), np.ones((len(table), 1))
     rank = values > 1e-9
-    errors = left_out_errors(left[fold][:, rank], part[rank], (target - whole.predict(table))[fold], len(table))
+    errors = left_out_errors(
+        left[fold][:, rank], part[rank], (target - whole.predict(table))[fold], ones[fold], len(table)
+    )
     np.testing.assert_allclose(errors, target[fold] - other.predict(table[fold]), atol=1e-9)
 
 
 def test_networks_predict_rows_that_they_did_not_see() -> None:
     folds = np.arange(150) % 5
-    net, held_out = GuideNet.fit(X, D, np.log(D.mean(0)), folds, 0, share_loss)
+    net, held_out = GuideNet.fit(X, D, np.log(D.mean(0)), np.ones(150), folds, 0, share_loss)
     by_mean = kl_divergence(D, np.broadcast_to(D.mean(0), D.shape))
     assert kl_divergence(D, softmax(held_out, 1)) < 0.8 * by_mean
     assert kl_divergence(D_new, softmax(net.predict(X_new), 1)) < 0.8 * by_mean
@@ -183,7 +185,7 @@ def test_a_network_learns_which_labels_are_there() -> None:
     odds = np.array([2.0, -1.0, 0.0]) + X @ np.array([[3.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0]])
     there = (random.random(odds.shape) < expit(odds)).astype(float)
     base = np.log(there.mean(0) / (1.0 - there.mean(0)))
-    _, held_out = GuideNet.fit(X, there, base, np.arange(150) % 5, 0, presence_loss)
+    _, held_out = GuideNet.fit(X, there, base, np.ones(150), np.arange(150) % 5, 0, presence_loss)
 
     def loss(given: Any) -> float:
         return float(-(there * log_expit(given) + (1.0 - there) * log_expit(-given)).sum(1).mean())
@@ -198,8 +200,10 @@ def test_slopes_are_those_of_a_logistic_regression() -> None:
     sources = random.normal(size=(2, 400, 3))
     there = random.random((400, 3)) < expit(0.7 * sources[0] + 0.2 * sources[1])
     plain = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-8).fit(sources.reshape(2, -1).T, there.ravel())
-    np.testing.assert_allclose(fit_slopes(sources, np.zeros(3), there), plain.coef_[0], atol=1e-4)
-    assert (fit_slopes(-sources, np.zeros(3), there) == 0.0).all()  # one that says the contrary is not believed
+    np.testing.assert_allclose(fit_slopes(sources, np.zeros(3), there, np.ones(400)), plain.coef_[0], atol=1e-4)
+    assert (
+        fit_slopes(-sources, np.zeros(3), there, np.ones(400)) == 0.0
+    ).all()  # one that says the contrary is not believed
 
 
 def test_mean_in_the_loss_is_that_of_plain_draws() -> None:
@@ -225,5 +229,68 @@ def test_mean_in_the_loss_is_that_of_plain_draws() -> None:
 
 def test_normal_scores_do_not_depend_on_units() -> None:
     z = np.log(D) @ helmert(4).T
-    plain, bent = (Ridge.fit(table, z, np.arange(150) % 5, True)[0].predict(table) for table in (X, np.exp(X)))
+    plain, bent = (
+        Ridge.fit(table, z, np.ones(150), np.arange(150) % 5, True)[0].predict(table) for table in (X, np.exp(X))
+    )
     np.testing.assert_allclose(plain, bent, atol=0.05)
+
+
+TIMES = np.random.default_rng(5).integers(0, 4, 150)
+
+
+def repeated(*tables: Any) -> list[Any]:
+    return [np.repeat(table, TIMES, axis=0) for table in tables]
+
+
+def test_weights_of_rows_are_repeated_rows_in_ridge_and_slopes() -> None:
+    z, folds = np.log(D) @ helmert(4).T, np.arange(150) % 5
+    weights = TIMES / TIMES.mean()
+    more = repeated(X, z, folds)
+    scaled = X.std(0) / more[0].std(0)  # penalties are for features of variance one, of rows without weights
+    assert np.abs(scaled - 1.0).max() < 0.15
+    weighted, held_out = Ridge.fit(X, z, weights, folds)
+    twice, held_out_twice = Ridge.fit(more[0], more[1], np.ones(len(more[0])), more[2])
+    plain = Ridge.fit(X, z, np.ones(150), folds)[0]
+    apart = np.abs(plain.predict(X) - twice.predict(X)).max()
+    assert np.abs(weighted.predict(X) - twice.predict(X)).max() < 0.05 * apart
+    np.testing.assert_allclose(repeated(held_out)[0], held_out_twice, atol=0.02 * np.abs(held_out).max())
+    random = np.random.default_rng(0)
+    sources, there = random.normal(size=(2, 150, 3)), random.random((150, 3)) < 0.6
+    again = np.repeat(sources, TIMES, axis=1), np.zeros(3), repeated(there)[0], np.ones(TIMES.sum())
+    np.testing.assert_allclose(fit_slopes(sources, np.zeros(3), there, weights), fit_slopes(*again), atol=1e-5)
+
+
+def test_weights_of_rows_are_repeated_rows_in_training() -> None:
+    random = torch.Generator().manual_seed(0)
+    inputs, point = (torch.randn(150, size, generator=random) for size in (2, 3))
+    there, zero = (torch.rand(150, 4, generator=random) < 0.7).float(), torch.zeros(150)
+    inner, square = torch.eye(3).expand(150, 3, 3), point.square().sum(1)
+    rows = Rows(inputs, point, square, inner, zero + 3.0, zero, there, there, there, 0.0 * there)
+    start = MixtureNet.start(rows, 3, 20, 4.0, 1.0, 0).state()
+
+    def fit(chosen: Any, weights: Any) -> Any:
+        net = MixtureNet(**{name: value.clone() for name, value in start.items()})
+        return train(net, rows.take(torch.as_tensor(chosen)), np.eye(4)[:, :3], weights, chosen % 3, 40, 0)
+
+    weighted = fit(np.arange(150), TIMES / TIMES.mean())
+    twice = fit(np.repeat(np.arange(150), TIMES), np.ones(TIMES.sum()))
+    assert weighted.step == twice.step > 0
+    for name, value in vars(twice.net).items():
+        torch.testing.assert_close(getattr(weighted.net, name), value, atol=2e-3, rtol=0.0)
+    np.testing.assert_allclose(repeated(weighted.log_prob)[0], twice.log_prob, atol=2e-3)
+
+
+def quick() -> LogRatioLDL:
+    return LogRatioLDL(n_trees=20, max_iter=20, random_state=0)
+
+
+def test_a_fit_leaves_rows_without_weight_aside() -> None:
+    wrong = np.where(np.arange(150)[:, None] % 2 == 0, D, D[:, ::-1])
+    weights = np.where(np.arange(150) % 2 == 0, 3.0, 0.0)
+    model = quick().fit(X, wrong, sample_weight=weights)
+    alone, unweighted = quick().fit(X[::2], D[::2]), quick().fit(X, wrong)
+    best, ours, bad = (kl_divergence(D_new, one.predict(X_new)) for one in (alone, model, unweighted))
+    assert ours < best + 0.2 * (bad - best)
+    assert model.training_["validation_loss"][0] == pytest.approx(-model.validation_log_prob_[::2].mean())
+    with pytest.raises(InputError, match="sample_weight"):
+        quick().fit(X, D, sample_weight=-weights)

@@ -27,6 +27,8 @@ from snefy_ldl.learners.trees import TreesLDL
 RIDGE_PENALTIES = np.geomspace(1e-3, 1e5, 25)
 #: The search, from the largest penalty down, ends where errors are so many times the least.
 PAST_BEST = 1.02
+#: Weights of rows count as at least this where they divide.
+LEAST_WEIGHT = 1e-12
 #: Knots of the map from features to normal scores.
 SCORE_KNOTS = 200
 #: Rows that the forest learns from at most, and directions of its targets that it splits by.
@@ -48,7 +50,7 @@ class Ridge:
 
     Example:
         >>> X = np.arange(6.0)[:, None]
-        >>> Ridge.fit(X, 2.0 * X, np.arange(6))[0].predict(X).round(2).ravel()
+        >>> Ridge.fit(X, 2.0 * X, np.ones(6), np.arange(6))[0].predict(X).round(2).ravel()
         array([ 0.,  2.,  4.,  6.,  8., 10.])
     """
 
@@ -59,7 +61,7 @@ class Ridge:
     knots: Array | None = None
 
     @classmethod
-    def fit(cls, X: Array, z: Array, folds: Index, scores: bool = False) -> tuple[Ridge, Array]:
+    def fit(cls, X: Array, z: Array, weights: Array, folds: Index, scores: bool = False) -> tuple[Ridge, Array]:
         """Learn from features and targets, with the penalty under which rows of left-out folds are predicted best.
 
         A fit without some rows F has the errors ``(I - H_FF)⁻¹ e_F`` there, H the hat matrix and e the errors of the
@@ -68,6 +70,7 @@ class Ridge:
         Args:
             X: features (N, d).
             z: targets (N, P).
+            weights: of the rows (N,), with mean one.
             folds: fold of every row (N,).
             scores: whether to see normal scores of the features.
 
@@ -81,26 +84,27 @@ class Ridge:
             X = normal_scores(X, knots)
         mean, inverse = column_scale(X)
         scaled = apply_scale(X, mean, inverse)
-        middle, target = scaled.mean(0), z.mean(0)
-        scaled = scaled - middle
+        middle, target = np.average(scaled, 0, weights), np.average(z, 0, weights)
+        root = np.sqrt(np.maximum(weights, LEAST_WEIGHT))[:, None]
+        scaled, gap = root * (scaled - middle), root * (z - target)
         # eigenvectors of the smaller of both products, several times as fast as singular vectors of a wide table
         wide = scaled.shape[1] > len(scaled)
         values, turn = np.linalg.eigh(scaled @ scaled.T if wide else scaled.T @ scaled)
         there = values > 1e-12 * max(values.max(initial=0.0), 1e-300)
         values, turn = values[there], turn[:, there]
         left = turn if wide else scaled @ turn / np.sqrt(values)  # (N, rank)
-        turned = left.T @ (z - target)
+        turned = left.T @ gap
         members = [np.flatnonzero(folds == fold) for fold in np.unique(folds)]
         best, least, held_out = RIDGE_PENALTIES[-1], np.inf, z
         for penalty in RIDGE_PENALTIES[::-1]:
             part = values / (values + penalty)
-            fitted_errors = (z - target) - left @ (part[:, None] * turned)
+            fitted_errors = gap - left @ (part[:, None] * turned)
             errors = np.empty_like(z)
             for rows in members:
-                errors[rows] = left_out_errors(left[rows], part, fitted_errors[rows], len(z))
+                errors[rows] = left_out_errors(left[rows], part, fitted_errors[rows], root[rows], len(z))
             size = float(np.square(errors).mean())
             if size < least:
-                best, least, held_out = penalty, size, z - errors
+                best, least, held_out = penalty, size, z - errors / root
             elif size > PAST_BEST * least:
                 break
         part = values / (values + best)
@@ -115,13 +119,14 @@ class Ridge:
         return apply_scale(X, self.mean, self.inverse) @ self.coef + self.intercept
 
 
-def left_out_errors(left: Array, part: Array, errors: Array, n_rows: int) -> Array:
-    """``(I - H_FF)⁻¹ e_F`` of a ridge fit with an intercept.
+def left_out_errors(left: Array, part: Array, errors: Array, root: Array, n_rows: int) -> Array:
+    """``(I - H_FF)⁻¹ e_F`` of a ridge fit with an intercept, rows multiplied by the roots of their weights.
 
     Args:
         left: left singular vectors of the centred features, at the rows F (F, rank).
         part: ``s² / (s² + λ)`` of the singular values s (rank,).
         errors: of the fit to all rows, at F (F, P).
+        root: of the weights at F (F, 1), which have mean one.
         n_rows: of the fit.
 
     Returns:
@@ -130,9 +135,9 @@ def left_out_errors(left: Array, part: Array, errors: Array, n_rows: int) -> Arr
     if len(left) == n_rows:  # nothing else is left to learn from
         return errors
     if len(left) <= len(part) + 1:
-        hat = (left * part) @ left.T + 1.0 / n_rows
+        hat = (left * part) @ left.T + root @ root.T / n_rows
         return np.asarray(np.linalg.solve(np.eye(len(left)) - hat, errors), dtype=np.float64)
-    both = np.hstack([np.full((len(left), 1), n_rows**-0.5), left])
+    both = np.hstack([root * n_rows**-0.5, left])
     inner = np.diag(np.append(1.0, 1.0 / part)) - both.T @ both
     return np.asarray(errors + both @ np.linalg.solve(inner, both.T @ errors), dtype=np.float64)
 
@@ -178,12 +183,15 @@ class Forest:
     n_rows: int
 
     @classmethod
-    def fit(cls, X: Array, target: Array, folds: Index, n_trees: int, seed: int) -> tuple[Forest, sp.csr_matrix]:
+    def fit(
+        cls, X: Array, target: Array, weights: Array, folds: Index, n_trees: int, seed: int
+    ) -> tuple[Forest, sp.csr_matrix]:
         """Grow a part of the trees without each fold.
 
         Args:
             X: features (N, d).
             target: what splits are judged by (N, T).
+            weights: of the rows (N,).
             folds: fold of every row (N,).
             n_trees: trees in all.
             seed: of the trees.
@@ -197,13 +205,13 @@ class Forest:
         if target.shape[1] > FOREST_TARGETS:
             target = target @ np.linalg.eigh(target.T @ target)[1][:, -FOREST_TARGETS:]
         n_rows, width = X.shape
-        used = np.ones(n_rows, dtype=bool)
+        used = weights > 0.0
         if n_rows > FOREST_ROWS:
-            used[:] = False
-            used[np.random.default_rng(seed).choice(n_rows, FOREST_ROWS, replace=False)] = True
+            left_out = np.random.default_rng(seed).permutation(n_rows)[FOREST_ROWS:]
+            used[left_out] = False
         names = np.unique(folds)
         nodes, leaf_rows, leaf_counts, offset = [], [], [], 0
-        places, weights = [], []
+        places, parts = [], []
         for number, fold in enumerate(names):
             seen = np.flatnonzero(used & (folds != fold))
             held = np.flatnonzero(folds == fold)
@@ -213,7 +221,7 @@ class Forest:
                 random_state=seed + number,
             )
             with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn adds up all features, however large
-                grown.fit(table[seen], target[seen])
+                grown.fit(table[seen], target[seen], weights[seen])
             for estimator in grown.estimators_:
                 tree = estimator.tree_
                 child = np.stack([tree.children_left, tree.children_right], 1)
@@ -227,7 +235,7 @@ class Forest:
                 mine = counts[at[held]]
                 inside = np.arange(mine.sum()) - np.repeat(np.cumsum(mine) - mine, mine)
                 places.append((np.repeat(held, mine), seen[order][np.repeat(starts[at[held]], mine) + inside]))
-                weights.append(np.repeat(1.0 / mine, mine) / len(grown.estimators_))
+                parts.append(np.repeat(1.0 / mine, mine) / len(grown.estimators_))
                 offset += tree.node_count
         trees = TreesLDL(n_trees=n_trees, n_parts=max(2, len(names)))
         sizes = np.array([len(node[0]) for node in nodes])
@@ -238,7 +246,7 @@ class Forest:
         trees.roots_ = np.cumsum(sizes) - sizes
         trees.n_features_in_, trees.n_labels_, trees.label_names_ = width, 1, None
         to, seen = (np.concatenate(part) for part in zip(*places))
-        held_out = sp.csr_matrix((np.concatenate(weights), (to, seen)), shape=(n_rows, n_rows))
+        held_out = sp.csr_matrix((np.concatenate(parts), (to, seen)), shape=(n_rows, n_rows))
         return cls(trees, np.concatenate(leaf_rows), np.concatenate(leaf_counts), n_rows), held_out
 
     def weigh(self, X: Array) -> sp.csr_matrix:
@@ -275,7 +283,14 @@ class GuideNet:
 
     @classmethod
     def fit(
-        cls, X: Array, target: Array, start: Array, folds: Index, seed: int, loss: Callable[[Tensor, Tensor], Tensor]
+        cls,
+        X: Array,
+        target: Array,
+        start: Array,
+        weights: Array,
+        folds: Index,
+        seed: int,
+        loss: Callable[[Tensor, Tensor], Tensor],
     ) -> tuple[GuideNet, Array]:
         """Minimise a loss by AdamW with a one-cycle rate, up to the pass best for the left-out rows.
 
@@ -283,6 +298,7 @@ class GuideNet:
             X: inputs (N, d).
             target: what is predicted (N, L).
             start: outputs of every row before the first step (L,).
+            weights: of the rows (N,).
             folds: the network that does not learn from each row (N,).
             seed: of weights and of the order of rows.
             loss: of outputs (..., N, L) and targets (N, L), for each row (..., N).
@@ -295,7 +311,8 @@ class GuideNet:
         mean, inverse = column_scale(X)
         inputs = torch.as_tensor(apply_scale(X, mean, inverse)).float()
         targets, owner = torch.as_tensor(target).float(), torch.as_tensor(folds)
-        learns = (owner != torch.arange(n_members)[:, None]).float()
+        counts = torch.as_tensor(weights).float()
+        learns = (owner != torch.arange(n_members)[:, None]) * counts
         net = [
             torch.randn(n_members, width, NET_HIDDEN, generator=random) / width**0.5,
             torch.zeros(n_members, 1, NET_HIDDEN),
@@ -317,7 +334,7 @@ class GuideNet:
                 step += 1
             with torch.no_grad():
                 outputs = net_outputs(net, inputs)[owner, torch.arange(n_rows)]
-                error = float(loss(outputs, targets).sum())
+                error = float(loss(outputs, targets) @ counts)
             if error < least:
                 least, held_out, best = error, outputs, [value.detach().clone() for value in net]
         return cls(mean, inverse, *(value.detach().double().numpy() for value in best)), held_out.double().numpy()
@@ -346,13 +363,14 @@ def presence_loss(outputs: Tensor, there: Tensor) -> Tensor:
     return (softplus(outputs) - outputs * there).sum(-1)
 
 
-def fit_slopes(odds: Array, base: Array, there: Array) -> Array:
+def fit_slopes(odds: Array, base: Array, there: Array, weights: Array) -> Array:
     """How far log odds of several sources are to be trusted: the most likely non-negative factors.
 
     Args:
         odds: what each source adds to the base (S, N, L).
         base: log odds that hold for all rows (L,).
         there: which labels are there (N, L).
+        weights: of the rows (N,).
 
     Returns:
         Factors (S,).
@@ -360,8 +378,8 @@ def fit_slopes(odds: Array, base: Array, there: Array) -> Array:
 
     def loss(slopes: Array) -> tuple[float, Array]:
         total = base + np.tensordot(slopes, odds, 1)
-        gap = expit(total) - there
-        return float((np.logaddexp(0.0, total) - there * total).sum()), np.tensordot(odds, gap, 2)
+        gap = weights[:, None] * (expit(total) - there)
+        return float((weights @ (np.logaddexp(0.0, total) - there * total)).sum()), np.tensordot(odds, gap, 2)
 
     equal = np.full(len(odds), 1.0 / max(len(odds), 1))
     if not len(odds):

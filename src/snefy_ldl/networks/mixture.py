@@ -275,13 +275,17 @@ class Trained:
         return float(self.log_prob.mean())
 
 
-def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int, seed: int) -> Trained:
+def train(net: MixtureNet, rows: Rows, back: Array, weights: Array, owner: Index, max_iter: int, seed: int) -> Trained:
     """Train all members together, and go back to the step at which held-out rows were most likely.
+
+    Draws of hidden parts come from the distribution at the start. So the likelihood ratio of what a row shows is the
+    mean of those of its draws (importance sampling), and its gradient weighs each draw by its ratio.
 
     Args:
         net: at its start.
         rows: what all members see; N rows, or several draws of them, one after the other (C·N), in turn.
         back: from whitened log-ratios to log-amounts (L, P).
+        weights: of the rows (N,).
         owner: the member that does not learn from each row (N,).
         max_iter: most steps.
         seed: of the rows of each step, where there are many.
@@ -293,40 +297,49 @@ def train(net: MixtureNet, rows: Rows, back: Array, owner: Index, max_iter: int,
     copies = [rows.take(part) for part in torch.arange(len(rows)).split(n_rows)] if len(rows) > n_rows else [rows]
     random = torch.Generator().manual_seed(seed)
     owners, returns = torch.as_tensor(owner), torch.as_tensor(back).float()
-    learns = (owners != torch.arange(n_members)[:, None]).float()
+    counts = torch.as_tensor(weights).float()
+    learns = (owners != torch.arange(n_members)[:, None]) * counts
     whole = n_rows <= BATCH_ROWS
 
-    def held_out(log_prob: Tensor | None = None) -> Tensor:
+    def look() -> Tensor:
         with torch.no_grad():
-            if log_prob is None:
-                parts = torch.arange(n_rows).split(BATCH_ROWS)
-                values = [torch.cat([net.log_prob(copy.take(part)) for part in parts], 1) for copy in copies]
-                log_prob = torch.stack(values).mean(0)
-            return log_prob.detach().gather(0, owners[None])[0]
+            parts = torch.arange(n_rows).split(BATCH_ROWS)
+            return torch.stack([torch.cat([net.log_prob(copy.take(part)) for part in parts], 1) for copy in copies])
 
-    best = held_out()
+    start = look()  # (C, M, N)
+    own = start.mean(0).gather(0, owners[None])[0]
+    gains = torch.zeros_like(start)
+
+    def held_out(log_prob: Tensor) -> Tensor:
+        means = (log_prob.detach() - start).logsumexp(0) - math.log(len(copies))
+        return own + means.gather(0, owners[None])[0]
+
+    best = own
     best_step, state = 0, net.state()
     slow = [value.requires_grad_() for value in (net.hidden, net.hidden_bias, net.out)]
     fast = [value.requires_grad_() for value in (net.out_bias, net.centres, net.log_widths, net.odds)]
     turn = net.turn.requires_grad_()
     adam = Adam([(slow, SLOW_RATE, WEIGHT_DECAY), (fast, FAST_RATE, 0.0), ([turn], TURN_RATE, 0.0)], (0.9, 0.98))
     for step in range(max_iter + 1):
-        chosen = None if whole else torch.randperm(n_rows, generator=random)[:BATCH_ROWS]
-        copy = copies[step % len(copies)]
-        log_prob = net.log_prob(copy if chosen is None else copy.take(chosen))
+        chosen: Any = slice(None) if whole else torch.randperm(n_rows, generator=random)[:BATCH_ROWS]
+        number = step % len(copies)
+        copy = copies[number]
+        log_prob = net.log_prob(copy if whole else copy.take(chosen))
+        gains[number][:, chosen] = log_prob.detach() - start[number][:, chosen]
         if step and step % LOOK_EVERY == 0:
-            values = held_out(log_prob if whole and len(copies) == 1 else None)
-            if values.sum() > best.sum():
+            values = held_out(log_prob[None] if whole and len(copies) == 1 else look())
+            if values @ counts > best @ counts:
                 best, best_step, state = values, step, net.state()
             elif step - best_step > PATIENCE:
                 break
-        share = learns if chosen is None else learns[:, chosen]
+        weighted = len(copies) * torch.softmax(gains, 0)[number] * learns
+        share = weighted[:, chosen]
         loss = -(log_prob * share).sum() / share.sum()
         if rows.there is None:
             few = torch.randperm(n_rows, generator=random)[:MEAN_ROWS]
-            seen, counts = copy.take(few), learns[:, few]
+            seen, shown = copy.take(few), weighted[:, few]
             entropy = -(seen.shares * net.mean_shares(seen, returns, random).clamp_min(1e-12).log()).sum(-1)
-            loss = loss + MEAN_WEIGHT * (entropy * counts).sum() / counts.sum().clamp_min(1.0)
+            loss = loss + MEAN_WEIGHT * (entropy * shown).sum() / shown.sum().clamp_min(1.0)
         loss.backward()
         torch.nn.utils.clip_grad_norm_([*slow, *fast, turn], GRADIENT_NORM)
         adam.step(min(1.0, (step + 1) / WARM_UP))
