@@ -59,20 +59,18 @@ def coefficient(counts: Tensor) -> Tensor:
 @pytest.mark.parametrize(("top", "dtype"), [(3.0, torch.float64), (5e4, torch.float64), (5e4, torch.float32)])
 def test_the_table_is_scipys_and_its_gradient_autograds(shape, top, dtype):
     exponents = some_exponents(shape, top).requires_grad_()
-    kernel = PairKernel(shape, torch.empty(0, dtype=dtype))
-    kernel.compute(some_exponents(shape, 10.0, seed=1))  # arrays that are used again must not remember
-    ratio, g = kernel.compute(exponents.detach())
+    kernel = PairKernel(exponents.detach(), dtype)
     alpha = 1.0 + exponents[:, :, None] + exponents[:, None]
     log_beta = torch.lgamma(alpha).sum(-1) - torch.lgamma(alpha.sum(-1))
     half = 0.5 * log_beta.diagonal(dim1=1, dim2=2).detach()
     digits = {"rtol": 1e-4, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-6, "atol": 1e-9}
-    torch.testing.assert_close(g, half, rtol=1e-9, atol=2e-5 if dtype == torch.float32 else 1e-7)
+    torch.testing.assert_close(kernel.g, half, rtol=1e-9, atol=2e-5 if dtype == torch.float32 else 1e-7)
     expected = (log_beta.detach() - half[:, :, None] - half[:, None]).exp()
-    torch.testing.assert_close(ratio.double(), expected, **digits)
+    torch.testing.assert_close(kernel.ratio.double(), expected, **digits)
     if dtype == torch.float64 and top < 1e4:
         gradient = draw(shape[0], shape[1], shape[1]) + draw(shape[0], shape[1], shape[1]).mT
         (wanted,) = torch.autograd.grad((log_beta * gradient).sum(), exponents)
-        ours = kernel.pull_back(gradient, torch.empty(shape).double())
+        ours = kernel.pull_back(gradient)
         torch.testing.assert_close(ours, wanted, rtol=1e-7, atol=1e-7)
 
 
@@ -122,15 +120,13 @@ def test_votes_equal_plain_lines(kind: str, most: int, n: int, balanced: bool) -
     slope = torch.linspace(-1.0, 1.0, 18, dtype=torch.float64).reshape(2, 9)
     wanted = torch.autograd.grad(exact, parts, slope)
     for dtype in [torch.float64, torch.float32][: 2 if most <= 5000 else 1]:
-        work = VotePass((2, 9, n, readout.shape[1], 4), output.detach().to(dtype), factors, balanced)
         digits = 1e-4 if dtype == torch.float32 or most > 10**6 else 1e-7
         given = [output.detach().to(dtype), exponents.detach(), readout.detach().to(dtype)]
-        for _ in range(2):  # arrays are used again
-            inputs = [part.requires_grad_() for part in given]
-            log_p = Likelihood.apply(work, *inputs, factors)
-            torch.testing.assert_close(log_p, exact.detach(), rtol=1e-5 if digits > 1e-7 else 1e-9, atol=10 * digits)
-            for ours, other in zip(torch.autograd.grad(log_p, inputs, slope), wanted):
-                assert float((ours - other).abs().max() / other.abs().max()) < digits
+        inputs = [part.requires_grad_() for part in given]
+        log_p = Likelihood.apply(VotePass(factors, balanced), *inputs)
+        torch.testing.assert_close(log_p, exact.detach(), rtol=1e-5 if digits > 1e-7 else 1e-9, atol=10 * digits)
+        for ours, other in zip(torch.autograd.grad(log_p, inputs, slope), wanted):
+            assert float((ours - other).abs().max() / other.abs().max()) < digits
 
 
 @pytest.mark.parametrize("balanced", [True, False])
@@ -138,8 +134,7 @@ def test_shares_equal_the_distribution_and_its_gradient(balanced: bool) -> None:
     exponents, output, readout = some_exponents((3, 5, 4), 20.0), draw(3, 6, 5), draw(3, 2, 5, seed=1)
     logs = torch.log_softmax(draw(3, 6, 4, seed=2), -1)
     parts = [part.requires_grad_() for part in (output, exponents, readout)]
-    work = SharePass((3, 6, 5, 2, 4), output.detach(), balanced)
-    ours = Likelihood.apply(work, *parts, logs)
+    ours = Likelihood.apply(SharePass(logs, balanced), *parts)
     alpha = 1.0 + 2.0 * exponents
     g = 0.5 * (torch.lgamma(alpha).sum(-1) - torch.lgamma(alpha.sum(-1)))[:, None]
     scale = output if balanced else output + g
@@ -244,9 +239,7 @@ def test_gradient_with_gaps_by_differences() -> None:
 
 
 def log_prob_of(dist: SnefySimplex, factors: VoteFactors) -> Tensor:
-    n, n_labels = dist.exponents.shape[1:]
-    work = VotePass((1, factors.count.shape[1], n, dist.readout.shape[1], n_labels), dist.readout, factors)
-    value = work.forward(dist.log_scale[:, 0][None], dist.exponents, dist.readout, factors)
+    value = VotePass(factors).forward(dist.log_scale[:, 0][None], dist.exponents, dist.readout)
     return (value + factors.log_gammas)[0]
 
 

@@ -22,12 +22,7 @@ a whole shift s and ``z = x + s``, Stirling's series is::
 A larger shift needs fewer terms of the series for the same accuracy, and a longer product. For an even shift the
 product pairs up into a polynomial of ``y = x (x + s - 1)`` with the factors ``y + k (s - 1 - k)``, k = 0 ... s/2 - 1.
 
-=================== ======= ======= ============== ==============================================================
-route               shift   terms   largest error  for
-=================== ======= ======= ============== ==============================================================
-:class:`GammaSweep` 4       5       5e-10          float64 tables that are computed at every step, in place
-:class:`GammaSweep` 4       3       6e-8           the same in float32, which resolves no more
-=================== ======= ======= ============== ==============================================================
+With a shift of 4, five terms leave an error of 5e-10 and three one of 6e-8, less than float32 resolves.
 """
 
 from __future__ import annotations
@@ -158,6 +153,44 @@ def diagonal_index(n: int, device: torch.device | str = "cpu") -> Tensor:
     return full_index(n, device).view(n, n).diagonal().clone()
 
 
+@_cached
+def pair_weights(n: int, device: torch.device | str = "cpu") -> Tensor:
+    """How often each circulant entry counts in a sum over all n² pairs, ((n // 2 + 1) n,).
+
+    >>> pair_weights(2)  # (0, 0), (1, 1); (0, 1) and (1, 0), which is the same pair again
+    tensor([1., 1., 1., 1.])
+    """
+    weight = torch.full((n // 2 + 1, n), 2.0, device=device)
+    weight[0] = 1.0
+    if n % 2 == 0:  # pairs half-way round stand there twice
+        weight[-1] = 1.0
+    return weight.flatten()
+
+
+def pair_sums(numbers: Tensor) -> Tensor:
+    """Sums of the two neurons' numbers of all pairs, in circulant order: (..., n) -> (..., S, n), S = n // 2 + 1.
+
+    >>> pair_sums(torch.tensor([1.0, 10.0, 100.0]))
+    tensor([[  2.,  20., 200.],
+            [ 11., 110., 101.]])
+    """
+    n = numbers.shape[-1]
+    return numbers[..., None, :] + torch.cat([numbers, numbers[..., : n // 2]], -1).unfold(-1, n, 1)
+
+
+def neuron_sums(pairs: Tensor) -> Tensor:
+    """Sums over all pairs that a neuron is part of, twice over the pair with itself: (..., S, n) -> (..., n).
+
+    >>> neuron_sums(torch.tensor([[1.0, 10.0, 100.0], [2.0, 3.0, 4.0]]))  # (0, 1), (1, 2) and (2, 0) below
+    tensor([  8.,  25., 207.])
+    """
+    shifts, n = pairs.shape[-2:]
+    # the second neurons' sums run along diagonals, which go on, before the first column, with the last ones
+    wide = torch.cat([pairs[..., n - shifts + 1 :], pairs], -1)
+    strides = (*wide.stride()[:-2], wide.shape[-1] - 1, 1)
+    return pairs.sum(-2) + wide.as_strided(pairs.shape, strides, shifts - 1).sum(-2)
+
+
 def symmetric(pairs: Tensor, n: int) -> Tensor:
     """Full symmetric matrix from its triangle: (..., P) -> (..., n, n).
 
@@ -203,87 +236,59 @@ STIRLING_SLOPES = tuple((2 * k + 1) * c for k, c in enumerate(STIRLING))
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
-class GammaSweep:
-    """``log Γ(left + right)`` and ``ψ`` of a large table, written into arrays that stay, on a CPU.
+def gamma_and_slope(x: Tensor, dtype: torch.dtype, slopes: bool = True) -> tuple[Tensor, Tensor | None]:
+    """``log Γ`` and ``ψ`` of a large table: torch's own on a GPU; on a CPU, where those are slow, Stirling's series.
 
-    Shift 4; the four factors of the product are ``y (y + 2)``, ``y = x (x + 3)``. The table is swept in blocks that a
-    processor's cache holds. Only the large part ``(z - ½) log z`` is computed in float64; the rest is of the slopes'
-    dtype. Stirling's linear part ``½ log 2π - z`` is **left out**: in a log Beta function, where arguments and total
-    cancel, all that remains of it is :meth:`linear_part` a missing term.
+    The four factors of the product are ``y (y + 2)``, ``y = x (x + 3)``. The table is swept in blocks that a
+    processor's cache holds, and only the large part ``(z - ½) log z - z`` is computed in float64.
 
     Args:
-        left: first summand (rows, 1 or more, n), float64; a view whose numbers change between calls.
-        right: second summand (rows, width, n), float64; likewise.
-        values: takes log Γ less its linear part (rows, width, n), float64.
-        slopes: takes ψ (rows, width, n), or None if it is not needed.
+        x: positive numbers (rows, ...), float64.
         dtype: of the slopes and of the small parts; float64 uses five terms of the series, float32 three.
+        slopes: whether ψ is needed.
+
+    Returns:
+        log Γ, float64, and ψ, or None if it is not needed.
 
     Example:
-        >>> left, right = torch.ones(1, 1, 2, dtype=torch.float64), torch.ones(1, 1, 2, dtype=torch.float64)
-        >>> value, slope = torch.empty(2, 1, 1, 2, dtype=torch.float64)
-        >>> GammaSweep(left, right, value, slope, torch.float64).run()
-        >>> bool((slope - torch.digamma(left + right)).abs().max() < 1e-8)
-        True
+        >>> value, slope = gamma_and_slope(torch.tensor([2.0, 4.0], dtype=torch.float64), torch.float64)
+        >>> value.exp().round(decimals=6), slope.round(decimals=4)
+        (tensor([1., 6.], dtype=torch.float64), tensor([0.4228, 1.2561], dtype=torch.float64))
     """
-
-    SHIFT = 4.0
-
-    def __init__(self, left: Tensor, right: Tensor, values: Tensor, slopes: Tensor | None, dtype: torch.dtype) -> None:
-        terms = 5 if dtype == torch.float64 else 3
-        # Numbers are kept as tensors, because torch would make one of each Python number at every step.
-        self._series, self._slope_series, self._steps = (
-            [torch.tensor(number, dtype=dtype) for number in numbers]
-            for numbers in (STIRLING[:terms], STIRLING_SLOPES[:terms], (1.0, 1.5, 2.0, 3.0, self.SHIFT))
-        )
-        rows, *inner = values.shape
-        size = max(1, SWEEP_ELEMENTS // math.prod(inner))
-        shape = (min(rows, size), *inner)
-        work = [*torch.empty(2, *shape, dtype=torch.float64), *torch.empty(6, *shape, dtype=dtype)]
-        self._blocks = []
-        for start in range(0, rows, size):
-            part, count = slice(start, start + size), min(size, rows - start)
-            slope = None if slopes is None else slopes[part]
-            arrays = tuple(array[:count] for array in work)
-            self._blocks.append((left[part], right[part], values[part], slope, arrays))
-
-    @classmethod
-    def linear_part(cls) -> float:
-        """What each ``log Γ`` of ``log B = Σ log Γ(α_l) - log Γ(Σ α_l)`` with one more label adds: ``½ log 2π - s``."""
-        return HALF_LOG_TWO_PI - cls.SHIFT
-
-    def run(self) -> None:
-        """Fill values and slopes from what left and right hold now."""
-        for block in self._blocks:
-            self._sweep(*block)
-
-    def _sweep(
-        self, left: Tensor, right: Tensor, value: Tensor, slope: Tensor | None, work: tuple[Tensor, ...]
-    ) -> None:
-        z, log_z, x, y, factors, inverse, square, series = work
-        one, one_and_half, two, three, four = self._steps
-        torch.add(left, right, out=z)
-        torch.add(x.copy_(z), three, out=y).mul_(x)
-        torch.add(y, two, out=factors).mul_(y)
-        torch.log(z.add_(self.SHIFT), out=log_z)
-        torch.add(x, four, out=inverse).reciprocal_()
-        torch.mul(inverse, inverse, out=square)
-        horner(self._series, square, series).mul_(inverse)
-        if slope is not None:
-            # d log(factors)/dx = (2x + 3) (2y + 2) / (y (y + 2))
-            x.add_(one_and_half).mul_(y.add_(one)).div_(factors)
-            slope.copy_(log_z)
-            slope.sub_(horner(self._slope_series, square, y).mul_(square)).add_(inverse, alpha=-0.5)
-            slope.add_(x, alpha=-4.0)
-        series.sub_(factors.log_())
-        torch.mul(z.sub_(0.5), log_z, out=value).add_(series)
+    if x.device.type != "cpu":
+        return torch.lgamma(x), torch.digamma(x.to(dtype)) if slopes else None
+    values, psi = torch.empty_like(x), torch.empty_like(x, dtype=dtype) if slopes else None
+    size = max(1, SWEEP_ELEMENTS // max(1, math.prod(x.shape[1:])))
+    for start in range(0, len(x), size):
+        part = slice(start, start + size)
+        _sweep(x[part], values[part], None if psi is None else psi[part], dtype)
+    return values, psi
 
 
-def horner(constants: list[Tensor], variable: Tensor, out: Tensor) -> Tensor:
+def _sweep(x: Tensor, value: Tensor, slope: Tensor | None, dtype: torch.dtype) -> None:
+    """Fill one block of log Γ and, unless None, of ψ."""
+    terms = 5 if dtype == torch.float64 else 3
+    z = x + 4.0
+    log_z, x = torch.log(z, out=value), x.to(dtype)
+    y = (x + 3.0).mul_(x)
+    factors = (y + 2.0).mul_(y)
+    inverse = (x + 4.0).reciprocal_()
+    square = inverse * inverse
+    if slope is not None:
+        # d log(factors)/dx = (2x + 3) (2y + 2) / (y (y + 2))
+        change = (x + 1.5).mul_(y.add_(1.0)).div_(factors)
+        slope.copy_(log_z).sub_(_horner(STIRLING_SLOPES[:terms], square).mul_(square))
+        slope.add_(inverse, alpha=-0.5).add_(change, alpha=-4.0)
+    series = _horner(STIRLING[:terms], square).mul_(inverse).sub_(factors.log_()).add_(HALF_LOG_TWO_PI)
+    log_z.mul_(z - 0.5).sub_(z).add_(series)
+
+
+def _horner(constants: tuple[float, ...], variable: Tensor) -> Tensor:
     """The polynomial ``Σ_k constants_k variable^k``."""
-    torch.mul(variable, constants[-1], out=out).add_(constants[-2])
+    value = (variable * constants[-1]).add_(constants[-2])
     for constant in constants[-3::-1]:
-        out.mul_(variable).add_(constant)
-    return out
+        value.mul_(variable).add_(constant)
+    return value
 
 
 #: From here on four terms of Stirling's series leave less than 1e-16.

@@ -1,11 +1,7 @@
 """What members must explain (shares, shares of which some are unknown, or votes), and its gradient.
 
-A likelihood is one pass: values forward, gradients backward, in arrays that stay.
-
-Pairs of neurons stand in circulant order (``_internal/special.py``): the sums ``w_i + w_j`` are one addition of two
-strided views, and nothing has to be looked up by index. Models this small spend most of a step in bookkeeping, so every
-array and view is made once. ``SnefySimplex.log_prob`` and ``log_prob_counts`` are the same functions by plain autograd,
-and the oracles of the tests.
+A likelihood is one pass: values forward, gradients backward. ``SnefySimplex.log_prob`` and ``log_prob_counts`` are the
+same functions by plain autograd, and the oracles of the tests.
 """
 
 from __future__ import annotations
@@ -25,12 +21,15 @@ from torch.autograd.function import once_differentiable
 
 from snefy_ldl._internal.memory import CACHE_ELEMENTS
 from snefy_ldl._internal.special import (
-    GammaSweep,
     circulant_from_full,
     full_from_circulant,
+    gamma_and_slope,
     log_gamma_growth,
     log_share,
+    neuron_sums,
     pair_concentration,
+    pair_sums,
+    pair_weights,
     symmetric,
     unit_kernel,
 )
@@ -52,290 +51,144 @@ INTERVAL_STEP = 0.5
 
 
 class Likelihood(torch.autograd.Function):
-    """``apply(pass, output, exponents, readout, labels)``: a pass as one node of autograd."""
+    """``apply(pass, output, exponents, readout)``: a pass as one node of autograd."""
 
     @staticmethod
-    def forward(ctx: Any, work: Pass, *inputs: Any) -> Tensor:
+    def forward(ctx: Any, work: Pass, *inputs: Tensor) -> Tensor:
         """The log likelihood (K, B)."""
-        ctx.work, ctx.inputs = work, inputs[:3]
+        ctx.work = work
         return work.forward(*inputs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients for output, exponents and readout."""
-        output, exponents, readout = ctx.inputs
-        into = torch.empty_like(output), torch.empty_like(exponents, dtype=output.dtype), torch.empty_like(readout)
-        ctx.work.backward(grad.to(output.dtype), *into)
-        return None, into[0], into[1].to(exponents.dtype), into[2], None
+        return None, *ctx.work.backward(grad)
 
 
 # -- pairs of neurons ------------------------------------------------------------------------------------------------
 
 
-class Wrapped:
-    """Numbers of n neurons, continued beyond the last with the first, as the two neurons of all pairs see them.
-
-    Args:
-        memory: (..., n + S - 1), S = n // 2 + 1.
-        n: neurons.
-
-    Attributes:
-        numbers: of the n neurons (..., n).
-        views: of the first neuron (..., 1, n) and of the second (..., S, n).
-    """
-
-    def __init__(self, memory: Tensor, n: int) -> None:
-        shifts = n // 2 + 1
-        self.numbers, self._rest, self._start = memory[..., :n], memory[..., n:], memory[..., : shifts - 1]
-        right = memory.as_strided((*memory.shape[:-1], shifts, n), (*memory.stride()[:-1], 1, 1))
-        self.views = self.numbers.unsqueeze(-2), right
-
-    def fill(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Take numbers (..., n); gives the views."""
-        self.numbers.copy_(numbers)
-        self._rest.copy_(self._start)
-        return self.views
-
-
-class PairSums:
-    """Sums of numbers of pairs over all pairs that a neuron is part of.
-
-    Args:
-        rows: how many sets of pairs.
-        n: neurons.
-        like: gives device and dtype.
-
-    Attributes:
-        pairs: where the numbers go (rows, S, n), in circulant order.
-
-    Example:
-        >>> sums = PairSums(1, 2, torch.empty(0))
-        >>> _ = sums.pairs.copy_(torch.tensor([[[1.0, 10.0], [2.0, 2.0]]]))  # (0, 0), (1, 1); (0, 1), (1, 0)
-        >>> sums.by_neuron()
-        tensor([[ 6., 24.]])
-    """
-
-    def __init__(self, rows: int, n: int, like: Tensor) -> None:
-        shifts, length = n // 2 + 1, n + n // 2
-        # The second neurons' sums run along diagonals, which go on, before the first column, with the last ones.
-        memory = like.new_empty(rows, shifts, length)
-        self.pairs, self._before, self._last = memory[..., shifts - 1 :], memory[..., : shifts - 1], memory[..., n:]
-        strides = (memory.stride(0), length - 1, 1)
-        self._diagonals = memory.as_strided((rows, shifts, n), strides, storage_offset=shifts - 1)
-
-    def by_neuron(self) -> Tensor:
-        """The sums (rows, n)."""
-        self._before.copy_(self._last)
-        return self.pairs.sum(1).add_(self._diagonals.sum(1))
-
-
-def pair_weights(n: int, like: Tensor) -> Tensor:
-    """How often each circulant entry counts in a sum over all n² pairs, (S n,)."""
-    weight = like.new_full((n // 2 + 1, n), 2.0)
-    weight[0] = 1.0
-    if n % 2 == 0:  # pairs half-way round stand there twice
-        weight[-1] = 1.0
-    return weight.flatten()
-
-
-class PairGamma:
-    """``log Γ(s_i + s_j)`` and ``ψ(s_i + s_j)`` of all pairs of n neurons, for several rows.
-
-    A CPU computes them by ``GammaSweep``, several times faster than torch's own, and leaves Stirling's linear part
-    ``constant - z`` out of ``log Γ(z)``; a GPU uses torch's.
-
-    Args:
-        rows: how many sets of neurons.
-        n: neurons.
-        like: gives device and the slopes' dtype.
-        slopes: whether ψ is needed.
-
-    Attributes:
-        values: log Γ in circulant order (rows, S, n), float64, without the linear part.
-        slopes: ψ (rows, S, n), or None.
-        constant, linear: the part left out is ``constant + linear z``.
-    """
-
-    def __init__(self, rows: int, n: int, like: Tensor, slopes: bool = True) -> None:
-        shifts = n // 2 + 1
-        self._halves = Wrapped(like.new_empty(rows, n + shifts - 1, dtype=torch.float64), n)
-        self.values = like.new_empty(rows, shifts, n, dtype=torch.float64)
-        self.slopes = like.new_empty(rows, shifts, n) if slopes else None
-        self.constant, self.linear, self._sweep = 0.0, 0.0, None
-        if like.device.type == "cpu":
-            self._sweep = GammaSweep(*self._halves.views, self.values, self.slopes, like.dtype)
-            self.constant, self.linear = GammaSweep.linear_part(), -1.0
-
-    def compute(self, halves: Tensor) -> None:
-        """Fill values and slopes for s (rows, n), float64."""
-        left, right = self._halves.fill(halves)
-        if self._sweep is not None:
-            self._sweep.run()
-            return
-        torch.lgamma(left + right, out=self.values)
-        if self.slopes is not None:
-            torch.digamma((left + right).to(self.slopes.dtype), out=self.slopes)
-
-
 class PairKernel:
-    """``B(α_ij)``, ``α_ij = 1 + w_i + w_j``, for K stacked members.
+    """``B(α_ij)``, ``α_ij = 1 + w_i + w_j``, of K stacked members, scaled to a unit diagonal.
+
+    ``R_ij = B(α_ij) / √(B(α_ii) B(α_jj))`` and ``g_i = ½ log B(α_ii)``; by Cauchy-Schwarz R <= 1.
 
     Args:
-        shape: members K, neurons n and labels L.
-        like: gives device and dtype of what comes out; the table itself is made in float64.
+        exponents: ``w`` (K, n, L), float64.
+        dtype: of R and of gradients; the table itself is made in float64.
         slopes: whether :meth:`pull_back` will be asked for.
-        groups: further sets of labels (Q', L), 0 or 1, whose summed concentrations ``gamma`` is to hold.
+        groups: further sets of labels (Q', L), 0 or 1, whose summed concentrations are to be known.
 
     Attributes:
-        halves: what each neuron adds to the concentrations of its pairs (K, Q, n), float64: of every label, of their
-            total, and of the further sets.
-        gamma: log Γ and ψ of all these.
-        log_ratio: ``log R`` in circulant order (K, S, n), float64, once computed.
+        columns: concentrations of all pairs (K, Q, S, n), float64: of every label, of their total, of the further sets.
+        log_ratio: ``log R`` (K, S n), float64.
+        ratio: R (K, n, n).
+        g: ``g`` (K, n), float64.
 
     Example:
-        >>> kernel = PairKernel((1, 2, 3), torch.empty(0, dtype=torch.float64))
-        >>> ratio, g = kernel.compute(torch.zeros(1, 2, 3, dtype=torch.float64))
-        >>> ratio.squeeze().tolist(), (2.0 * g).exp().round(decimals=8).tolist()  # B(1, 1, 1) = 1/2
+        >>> kernel = PairKernel(torch.zeros(1, 2, 3, dtype=torch.float64), torch.float64)
+        >>> kernel.ratio.squeeze().tolist(), (2.0 * kernel.g).exp().round(decimals=8).tolist()  # B(1, 1, 1) = 1/2
         ([[1.0, 1.0], [1.0, 1.0]], [[0.5, 0.5]])
     """
 
     def __init__(
-        self, shape: tuple[int, int, int], like: Tensor, slopes: bool = True, groups: Tensor | None = None
+        self, exponents: Tensor, dtype: torch.dtype, slopes: bool = True, groups: Tensor | None = None
     ) -> None:
-        n_members, n, n_labels = shape
-        self._groups = groups if groups is not None and len(groups) else None
-        every = n_labels + 1 + (0 if self._groups is None else len(self._groups))
-        self.halves = like.new_empty(n_members, every, n, dtype=torch.float64)
-        self.gamma = PairGamma(n_members * every, n, like, slopes)
-        self.log_ratio = like.new_empty(n_members, n // 2 + 1, n, dtype=torch.float64)
-        self._dtype, self._g = like.dtype, Wrapped(like.new_empty(n_members, n + n // 2, dtype=torch.float64), n)
-        if slopes:
-            self._weights, self._sums = pair_weights(n, like), PairSums(n_members * (n_labels + 1), n, like)
+        self.n = n = exponents.shape[1]
+        labels = exponents.transpose(1, 2) + 0.5
+        sets = [labels, labels.sum(1, keepdim=True)]
+        if groups is not None and len(groups):
+            sets.append(groups @ labels)
+        self.halves = torch.cat(sets, 1)
+        self.columns = pair_sums(self.halves)
+        known = self.columns[:, : exponents.shape[2] + 1].flatten(0, 1)
+        log_gamma, self.slopes = gamma_and_slope(known, dtype, slopes)
+        log_gamma = log_gamma.view(len(exponents), -1, *known.shape[1:])
+        log_beta = log_gamma[:, :-1].sum(1).sub_(log_gamma[:, -1])
+        self.g = 0.5 * log_beta[:, 0]
+        self.log_ratio = log_beta.sub_(pair_sums(self.g)).flatten(1)
+        ratio = self.log_ratio.to(dtype, copy=True).exp_()
+        self.ratio = ratio.index_select(1, full_from_circulant(n, ratio.device)).view(-1, n, n)
 
-    def compute(self, exponents: Tensor) -> tuple[Tensor, Tensor]:
-        """The table scaled to a unit diagonal: ``R_ij = B(α_ij) / √(B(α_ii) B(α_jj))``, and ``g_i = ½ log B(α_ii)``.
-
-        Args:
-            exponents: ``w`` (K, n, L), float64.
-
-        Returns:
-            R (K, n, n), symmetric, and g (K, n), float64, which the next call overwrites. By Cauchy-Schwarz R <= 1.
-        """
-        n_members, n, n_labels = exponents.shape
-        labels = torch.add(exponents.transpose(1, 2), 0.5, out=self.halves[:, :n_labels])
-        torch.sum(labels, 1, out=self.halves[:, n_labels])
-        if self._groups is not None:
-            self.halves[:, n_labels + 1 :] = self._groups @ labels
-        self.gamma.compute(self.halves.flatten(0, 1))
-        values = self.gamma.values.view(n_members, -1, *self.log_ratio.shape[1:])
-        log_beta = torch.sum(values[:, :n_labels], 1, out=self.log_ratio)
-        log_beta.sub_(values[:, n_labels]).add_((n_labels - 1) * self.gamma.constant)
-        left, right = self._g.fill(0.5 * log_beta[:, 0])
-        ratio = log_beta.sub_(left).sub_(right).to(self._dtype, copy=True).exp_()
-        full = ratio.flatten(1).index_select(1, full_from_circulant(n, ratio.device))
-        return full.view(n_members, n, n), self._g.numbers
-
-    def pull_back(self, gradient: Tensor, out: Tensor) -> Tensor:
-        """Gradient for the exponents of one for ``log B_ij``.
-
-        Args:
-            gradient: (K, n, n), symmetric.
-            out: takes the gradient for the exponents (K, n, L).
-
-        Returns:
-            ``out``.
-        """
-        n_members, n, n_labels = out.shape
-        d_log_beta = gradient.flatten(1).index_select(1, circulant_from_full(n, out.device)).mul_(self._weights)
-        shape = n_members, -1, *self.log_ratio.shape[1:]
-        slopes: Any = self.gamma.slopes
-        pairs = self._sums.pairs.view(n_members, n_labels + 1, *shape[2:])
-        torch.mul(slopes.view(shape)[:, : n_labels + 1], d_log_beta.view(n_members, 1, *shape[2:]), out=pairs)
-        sums = self._sums.by_neuron().view(n_members, -1, n)
-        torch.sub(sums[:, :-1], sums[:, -1:], out=out.transpose(1, 2))
-        return out
+    def pull_back(self, gradient: Tensor) -> Tensor:
+        """Gradient for the exponents (K, n, L) of one for ``log B_ij``, which is symmetric (K, n, n)."""
+        assert self.slopes is not None
+        n_members, n, _ = gradient.shape
+        pairs = gradient.flatten(1).index_select(1, circulant_from_full(n, gradient.device))
+        pairs = pairs.mul_(pair_weights(n, gradient.device)).view(n_members, 1, -1, n)
+        sums = neuron_sums(self.slopes.view(n_members, -1, *pairs.shape[2:]) * pairs)
+        return (sums[:, :-1] - sums[:, -1:]).transpose(1, 2)
 
 
 # -- a likelihood and its gradient -----------------------------------------------------------------------------------
 
 
 class Pass(ABC):
-    """The log likelihood of some rows of K stacked members, and its gradient; a pass stands until the next one.
+    """The log likelihood of some rows of K stacked members, and its gradient.
 
         log p = log N(labels) - log e^{s}ᵀ (VᵀV ∘ R) e^{s}
 
     s is the output h̃, or ``h + g``. The normaliser is written here, the numerator N in a subclass.
 
     Args:
-        shape: members K, rows B, neurons n, readouts m and labels L.
-        like: gives device and the network's dtype.
+        labels: of the rows, as the objective prepared them.
         balanced: what the network's output is: ``h̃`` (neurons of equal mass), or the paper's ``h``.
         gradients: whether :meth:`backward` will be asked for.
-        groups: further sets of labels (Q', L) whose summed concentrations the numerator needs.
     """
 
-    def __init__(
-        self, shape: tuple[int, ...], like: Tensor, balanced: bool, gradients: bool, groups: Tensor | None = None
-    ) -> None:
-        n_members, n_rows, n, _, n_labels = shape
-        self.balanced, self.kernel = balanced, PairKernel((n_members, n, n_labels), like, gradients, groups)
-        self.e, self.half, self.by_normaliser = like.new_empty(3, n_members, n_rows, n)
-        self.gram, self.mixed, self.outer, self.d_kernel = like.new_empty(4, n_members, n, n)
-        self.d_diagonal = self.d_kernel.diagonal(dim1=1, dim2=2)
+    #: Further sets of labels (Q', L) whose summed concentrations the numerator needs.
+    groups: Tensor | None = None
+
+    def __init__(self, labels: Any, balanced: bool = True, gradients: bool = True) -> None:
+        self.labels, self.balanced, self.gradients = labels, balanced, gradients
 
     @abstractmethod
-    def numerator(self, output: Tensor, g: Tensor, exponents: Tensor, readout: Tensor, labels: Any) -> Tensor:
+    def numerator(self, output: Tensor, exponents: Tensor, readout: Tensor) -> Tensor:
         """``log N`` (K, B), once ``kernel`` and ``gram`` are there."""
 
     @abstractmethod
-    def pull_numerator(
-        self, grad: Tensor, readout: Tensor, d_output: Tensor, d_readout: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients for one of ``log N`` (K, B).
-
-        They are written into ``d_output``, ``d_readout`` and, for ``log R``, into ``self.d_kernel``.
+    def pull_numerator(self, grad: Tensor, readout: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Gradients of ``log N`` for one of it (K, B).
 
         Returns:
-            The gradient for g (K, n), and two factors whose product is that for the exponents.
+            Those for output, readout, ``log R`` (K, n, n) and g (K, n), and that for the exponents but for R and g.
         """
 
-    def forward(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: Any) -> Tensor:
+    def forward(self, output: Tensor, exponents: Tensor, readout: Tensor) -> Tensor:
         """Log likelihood (K, B), without the background.
 
         Args:
             output: the network's (K, B, n).
             exponents: ``W`` (K, n, L), float64.
             readout: ``V`` (K, m, n).
-            labels: of the rows, as the objective prepared them.
         """
-        ratio, g = self.kernel.compute(exponents)
+        self.kernel = PairKernel(exponents, output.dtype, self.gradients, self.groups)
         if not self.balanced:
-            output = output + g[:, None].to(output.dtype)
-        torch.bmm(readout.transpose(1, 2), readout, out=self.gram)
-        log_p = self.numerator(output, g, exponents, readout, labels)
+            output = output + self.kernel.g[:, None].to(output.dtype)
+        self.readout, self.gram = readout, readout.transpose(1, 2) @ readout
+        log_p = self.numerator(output, exponents, readout)
         top = output.amax(-1, keepdim=True)
-        e = torch.sub(output, top, out=self.e).exp_()
-        half = torch.bmm(e, torch.mul(self.gram, ratio, out=self.mixed), out=self.half)
-        normaliser = torch.linalg.vecdot(half, e)
-        self._kept = readout, ratio, normaliser
-        return log_p.sub_(normaliser.log()).sub_(top.squeeze(-1), alpha=2.0)
+        self.e = (output - top).exp_()
+        self.mixed = self.gram * self.kernel.ratio
+        self.half = self.e @ self.mixed
+        self.normaliser = torch.linalg.vecdot(self.half, self.e)
+        return log_p.sub_(self.normaliser.log()).sub_(top.squeeze(-1), alpha=2.0)
 
-    def backward(self, grad: Tensor, d_output: Tensor, d_exponents: Tensor, d_readout: Tensor) -> None:
-        """Gradients for one of the log likelihood (K, B), written into the three arrays."""
-        readout, ratio, normaliser = self._kept
-        d_g, left, right = self.pull_numerator(grad, readout, d_output, d_readout)
-        by_normaliser = torch.mul(self.e, (grad / normaliser)[..., None], out=self.by_normaliser)
+    def backward(self, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients for output, exponents and readout of one for the log likelihood (K, B)."""
+        grad = grad.to(self.e.dtype)
+        d_output, d_readout, d_ratio, d_g, d_exponents = self.pull_numerator(grad, self.readout)
+        by_normaliser = self.e * (grad / self.normaliser)[..., None]
         d_output.addcmul_(by_normaliser, self.half, value=-2.0)
-        outer = torch.bmm(by_normaliser.transpose(1, 2), self.e, out=self.outer)  # Σ_b grad/Z e eᵀ, (K, n, n)
-        self.d_kernel.addcmul_(outer, self.mixed, value=-1.0)  # for log R, symmetric
-        d_readout.baddbmm_(readout, outer.mul_(ratio), alpha=-2.0)
-        d_g.sub_(self.d_kernel.sum(-1), alpha=2.0)
+        outer = by_normaliser.transpose(1, 2) @ self.e  # Σ_b grad/Z e eᵀ, (K, n, n)
+        d_ratio.addcmul_(outer, self.mixed, value=-1.0)
+        d_readout.baddbmm_(self.readout, outer.mul_(self.kernel.ratio), alpha=-2.0)
+        d_g.sub_(d_ratio.sum(-1), alpha=2.0)
         if not self.balanced:
             d_g += d_output.sum(1)
-        self.d_diagonal.add_(d_g, alpha=0.5)
-        self.kernel.pull_back(self.d_kernel, d_exponents)
-        d_exponents.baddbmm_(left, right)
+        d_ratio.diagonal(dim1=1, dim2=2).add_(d_g, alpha=0.5)
+        return d_output, d_exponents.add_(self.kernel.pull_back(d_ratio)).double(), d_readout
 
 
 class SharePass(Pass):
@@ -344,32 +197,23 @@ class SharePass(Pass):
     Labels are ``log ℓ`` (K, B, L), float64.
     """
 
-    def __init__(self, shape: tuple[int, ...], like: Tensor, balanced: bool = True, gradients: bool = True) -> None:
-        super().__init__(shape, like, balanced, gradients)
-        n_members, n_rows, n, m, _ = shape
-        self.powers = like.new_empty(n_members, n_rows, n, dtype=torch.float64)
-        self.neurons, self.d_neurons = like.new_empty(2, n_members, n_rows, n)
-        self.outputs, self.by_square = like.new_empty(2, n_members, n_rows, m)
-
-    def numerator(self, output: Tensor, g: Tensor, exponents: Tensor, readout: Tensor, labels: Tensor) -> Tensor:
+    def numerator(self, output: Tensor, exponents: Tensor, readout: Tensor) -> Tensor:
         """See :meth:`Pass.numerator`."""
-        torch.baddbmm(-g[:, None], labels, exponents.transpose(1, 2), out=self.powers)
-        neurons = torch.add(self.powers, output, out=self.neurons)
+        powers = torch.baddbmm(-self.kernel.g[:, None], self.labels, exponents.transpose(1, 2))
+        neurons = powers.to(output.dtype).add_(output)
         top = neurons.amax(-1, keepdim=True)
-        torch.bmm(neurons.sub_(top).exp_(), readout.transpose(1, 2), out=self.outputs)
-        self._square, self._labels = torch.linalg.vecdot(self.outputs, self.outputs), labels
-        return self._square.log().add_(top.squeeze(-1), alpha=2.0)
+        self.neurons = neurons.sub_(top).exp_()
+        self.outputs = self.neurons @ readout.transpose(1, 2)
+        self.square = torch.linalg.vecdot(self.outputs, self.outputs)
+        return self.square.log().add_(top.squeeze(-1), alpha=2.0)
 
-    def pull_numerator(
-        self, grad: Tensor, readout: Tensor, d_output: Tensor, d_readout: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def pull_numerator(self, grad: Tensor, readout: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """See :meth:`Pass.pull_numerator`."""
-        by_square = torch.mul(self.outputs, (2.0 * grad).div_(self._square)[..., None], out=self.by_square)
-        d_neurons = torch.bmm(by_square, readout, out=self.d_neurons).mul_(self.neurons)
-        d_output.copy_(d_neurons)
-        torch.bmm(by_square.transpose(1, 2), self.neurons, out=d_readout)
-        self.d_kernel.zero_()
-        return d_neurons.sum(1).neg_(), d_neurons.transpose(1, 2), self._labels.to(d_neurons.dtype)
+        by_square = self.outputs * (2.0 * grad).div_(self.square)[..., None]
+        d_neurons = (by_square @ readout).mul_(self.neurons)
+        d_readout = by_square.transpose(1, 2) @ self.neurons
+        d_exponents = d_neurons.transpose(1, 2) @ self.labels.to(d_neurons.dtype)
+        return d_neurons, d_readout, torch.zeros_like(self.gram), d_neurons.sum(1).neg_(), d_exponents
 
 
 # -- votes -----------------------------------------------------------------------------------------------------------
@@ -494,130 +338,73 @@ class VotePass(Pass):
 
         N = Σ_ij M_ij e^{s_i + s_j} R_ij ρ_ij(k),   ρ_ij = Π_s [(β_ijs)_{m_s} / Γ(m_s)]^{±1}
 
-    Labels are :class:`VoteFactors` (K, B). ``log R`` and the few functions of β that make up all rising factorials are
-    the terms of one matrix product.
-
-    Args:
-        shape, like, balanced, gradients: see :class:`Pass`.
-        factors: of all rows, which name the sets of labels and the distinct counts.
+    Labels are :class:`VoteFactors` (K, B). The exponents of all terms are one matrix product: s, 1 and the coefficients
+    of each row's counts, by which neurons a pair has, ``log R`` and the few functions of β that make up all rising
+    factorials.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        like: Tensor,
-        factors: VoteFactors,
-        balanced: bool = True,
-        gradients: bool = True,
-    ) -> None:
-        groups, (n_members, n_rows, n, _, n_labels) = factors.groups, shape
-        super().__init__(shape, like, balanced, gradients, groups[n_labels + 1 :])
-        shifts, self._groups = n // 2 + 1, groups
-        self.shape = n_members, n_rows, n, len(groups)
-        self._scale = Wrapped(like.new_empty(n_members, n_rows, n + shifts - 1), n)
-        self.terms = like.new_empty(n_members, n_rows, shifts * n)
-        self._row_sums, self._column_sums = (PairSums(n_members * size, n, like) for size in (n_rows, len(groups)))
-        self._weights = pair_weights(n, like)
-        self._index = circulant_from_full(n, like.device).expand(n_members, -1)
-        self._full_index = full_from_circulant(n, like.device).expand(n_members, -1)
-        self._distinct, self._sizes = factors.distinct, (0, 0)
-        self._halves = Wrapped(like.new_empty(n_members, len(groups), n + n // 2, dtype=torch.float64), n)
-        self._columns = like.new_empty(n_members, len(groups), shifts, n, dtype=torch.float64)
+    labels: VoteFactors
 
-    def numerator(self, output: Tensor, g: Tensor, exponents: Tensor, readout: Tensor, labels: VoteFactors) -> Tensor:
+    @property
+    def groups(self) -> Tensor:  # type: ignore[override]
+        """See :class:`Pass`."""
+        return self.labels.groups[self.labels.groups.shape[1] + 1 :]
+
+    def numerator(self, output: Tensor, exponents: Tensor, readout: Tensor) -> Tensor:
         """See :meth:`Pass.numerator`; in float64."""
-        n_members, n_rows, n, _ = self.shape
-        terms = self.terms
-        torch.add(*self._scale.fill(output), out=terms.view(n_members, n_rows, -1, n))
-        offset = self._add_rising(labels)
+        n, dtype = self.kernel.n, output.dtype
+        series, functions = self._functions(dtype)
+        pairs = torch.cat([self.kernel.log_ratio.to(dtype)[:, None], functions], 1)
+        ones = output.new_ones(*output.shape[:2], 1)
+        self.coefficients = torch.cat([ones, self._coefficients(series)], 2)
+        terms = pair_sums(output).flatten(2).baddbmm_(self.coefficients, pairs)
         top = terms.amax(-1, keepdim=True)
-        terms.sub_(top).clamp_min_(LOWEST_EXPONENT).mul_(LOG2_E).exp2_()  # on a CPU a third of the time of exp
-        self._weight = self.gram.flatten(1).gather(1, self._index).mul_(self._weights)
-        self._total = torch.bmm(terms, self._weight[..., None]).squeeze(-1).clamp_min_(0.0)
-        return offset.add_(self._total.log().double()).add_(top.squeeze(-1))
+        # on a CPU a third of the time of exp
+        self.terms = terms.sub_(top).clamp_min_(LOWEST_EXPONENT).mul_(LOG2_E).exp2_()
+        self.weight = self.gram.flatten(1).index_select(1, circulant_from_full(n, output.device))
+        self.weight *= pair_weights(n, output.device)
+        self.total = (terms @ self.weight[..., None]).squeeze(-1).clamp_min_(0.0)
+        constant = series.constant[self.labels.place].mul_(self.labels.sign).sum(-1)
+        return constant.add_(self.total.log()).add_(top.squeeze(-1))
 
-    def pull_numerator(
-        self, grad: Tensor, readout: Tensor, d_output: Tensor, d_readout: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def pull_numerator(self, grad: Tensor, readout: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """See :meth:`Pass.pull_numerator`."""
-        n_members, n_rows, n, columns = self.shape
-        by_total = (grad / self._total)[..., None]  # (K, B, 1)
-        shape, rows = (n_members, n_rows, -1, n), self._row_sums
-        torch.mul(self.terms.view(shape), self._weight.view(n_members, 1, -1, n), out=rows.pairs.view(shape))
-        torch.mul(rows.by_neuron().view(n_members, n_rows, n), by_total, out=d_output)
-        d_log_ratio, d_columns = self._pull_rising(by_total)
-        d_gram = torch.gather(d_log_ratio, 1, self._full_index).view_as(self.gram)
-        torch.bmm(readout, d_gram, out=d_readout).mul_(2.0)
-        torch.mul(d_gram, self.gram, out=self.d_kernel)
-        self._column_sums.pairs.copy_(d_columns.mul_(self._weight[:, None]).view(n_members * columns, -1, n))
-        sums = self._column_sums.by_neuron().view(n_members, columns, n)
-        groups = self._groups.to(sums.dtype).expand(n_members, -1, -1)
-        return sums.new_zeros(n_members, n), sums.transpose(1, 2), groups
+        n, by_total = self.kernel.n, (grad / self.total)[..., None]  # (K, B, 1)
+        d_output = neuron_sums((self.terms * self.weight[:, None]).unflatten(2, (-1, n))).mul_(by_total)
+        d_terms = (self.coefficients * by_total).transpose(1, 2) @ self.terms  # before the weights of the pairs
+        d_gram = d_terms[:, 0].index_select(1, full_from_circulant(n, grad.device)).view_as(self.gram)
+        beta = self.kernel.columns.flatten(2).to(grad.dtype)  # (K, Q, S n)
+        by_function = d_terms[:, 1:].unflatten(1, (-1, beta.shape[1]))
+        d_columns = (by_function[:, 1:] * self.slopes).sum(1).div_(beta + 1.0).addcdiv_(by_function[:, 0], beta)
+        sums = neuron_sums(d_columns.mul_(self.weight[:, None]).unflatten(2, (-1, n)))  # (K, Q, n)
+        d_exponents = sums.transpose(1, 2) @ self.labels.groups.to(sums.dtype)
+        return d_output, 2.0 * (readout @ d_gram), d_gram * self.gram, torch.zeros_like(sums[:, 0]), d_exponents
 
-    def _add_rising(self, factors: VoteFactors) -> Tensor:
-        """Add ``log R + log ρ`` to ``terms``, but for a number of each row, which is returned (K, B), float64."""
-        self._expand()
-        constant = self._series.constant[factors.place].mul_(factors.sign).sum(-1)
-        self.terms.baddbmm_(self._take_coefficients(factors), self._series_terms)
-        return constant
-
-    def _expand(self) -> None:
-        """The terms of all pairs: log R, and for each function of β, log β first, those of every column."""
-        n_members, n_rows, _, columns = self.shape
-        halves, pairs = self.kernel.halves, self.terms.shape[2]
+    def _functions(self, dtype: torch.dtype) -> tuple[Series, Tensor]:
+        """The series of the present concentrations, and functions of every column, log β first (K, (1 + R) Q, S n)."""
+        halves, columns = self.kernel.halves, self.kernel.columns.flatten(2)
         ends = float(halves.min()), float(halves.max())  # the ends of all pairs are neurons paired with themselves
         if not (math.isfinite(ends[0]) and math.isfinite(ends[1])):
             ends = 0.0, 0.0  # training has diverged: the answer is NaN, and the epoch is undone
         low = math.floor(math.log1p(2.0 * ends[0]) / INTERVAL_STEP)
         high = max(math.ceil(math.log1p(2.0 * ends[1]) / INTERVAL_STEP), low + 2)  # no interval without a length
-        series = rising_series(low, high, self._distinct, self.terms.dtype)
-        self._series = Series(*(part.to(self.terms.device) for part in series))
-        n_functions, length = self._series.basis.shape
-        n_terms = 1 + (1 + n_functions // 2) * columns
-        if (n_terms, length) != self._sizes:  # how many there are depends on the neurons
-            self._sizes = n_terms, length
-            like = self.terms
-            self._chebyshev = like.new_empty(n_members, length, columns * pairs)
-            self._functions = like.new_empty(n_members, n_functions, columns * pairs)
-            self._series_terms, self._d_terms = like.new_empty(2, n_members, n_terms, pairs)
-            self._gathered = like.new_ones(n_members, n_rows, n_terms)
-        torch.add(*self._halves.fill(halves), out=self._columns)
-        flat = self._columns.flatten(1)  # (K, Q S n)
-        x = torch.log1p(flat).mul_(2.0 / (INTERVAL_STEP * (high - low))).sub_((high + low) / (high - low))
-        polynomials = list(self._chebyshev.unbind(1))
-        polynomials[0].fill_(1.0)
-        polynomials[1].copy_(x)
-        twice = polynomials[1] * 2.0
-        for below, here, above in zip(polynomials, polynomials[1:], polynomials[2:]):
-            torch.mul(here, twice, out=above).sub_(below)
-        torch.matmul(self._series.basis, self._chebyshev, out=self._functions)
-        self._series_terms[:, 0] = self.kernel.log_ratio.flatten(1)
-        by_function = self._series_terms[:, 1:].view(n_members, -1, columns * pairs)
-        by_function[:, 0] = flat.log()
-        by_function[:, 1:] = self._functions[:, : n_functions // 2]
+        series = rising_series(low, high, self.labels.distinct, dtype)
+        series = Series(*(part.to(columns.device) for part in series))
+        x = torch.log1p(columns).mul_(2.0 / (INTERVAL_STEP * (high - low))).sub_((high + low) / (high - low)).to(dtype)
+        polynomials = [torch.ones_like(x), x]
+        for _ in range(series.basis.shape[1] - 2):
+            polynomials.append((2.0 * x).mul_(polynomials[-1]).sub_(polynomials[-2]))
+        both = torch.tensordot(series.basis, torch.stack(polynomials), 1)  # (2 R, K, Q, P)
+        values, slopes = both.transpose(0, 1).chunk(2, 1)
+        self.slopes = slopes
+        return series, torch.cat([columns.to(dtype).log()[:, None], values], 1).flatten(1, 2)
 
-    def _take_coefficients(self, factors: VoteFactors) -> Tensor:
-        """Coefficients of each row's counts, signs included, in the order of the terms (K, B, 1 + (1 + R) Q)."""
-        n_members, n_rows, _, columns = self.shape
-        table = self._series.value.index_select(0, factors.place.flatten())
-        taken = table.view(n_members, n_rows, factors.count.shape[-1], -1).transpose(2, 3)  # (K, B, 1 + R, T)
-        into = self._gathered[..., 1:].view(n_members, n_rows, -1, columns).zero_()
-        into.scatter_add_(3, factors.column[:, :, None].expand(taken.shape), taken * factors.sign.to(self.terms))
-        return self._gathered
-
-    def _pull_rising(self, by_total: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients for ``log R`` (K, S n) and for the columns β (K, Q, S n), before the weights of the pairs.
-
-        Args:
-            by_total: gradient for ``terms`` in units of these (K, B, 1).
-        """
-        n_members = len(self.terms)
-        torch.bmm((self._gathered * by_total).transpose(1, 2), self.terms, out=self._d_terms)
-        beta = self._columns.flatten(2).to(by_total.dtype)  # (K, Q, S n)
-        by_function = self._d_terms[:, 1:].view(n_members, -1, *beta.shape[1:])
-        slopes = self._functions[:, self._functions.shape[1] // 2 :].view_as(by_function[:, 1:])
-        d_columns = by_function[:, 1:].mul_(slopes).sum(1).div_(beta + 1.0)
-        return self._d_terms[:, 0], d_columns.addcdiv_(by_function[:, 0], beta)
+    def _coefficients(self, series: Series) -> Tensor:
+        """Coefficients of each row's counts, signs included, in the order of the functions (K, B, (1 + R) Q)."""
+        factors = self.labels
+        taken = series.value[factors.place].transpose(2, 3) * factors.sign.to(series.value)  # (K, B, 1 + R, T)
+        into = taken.new_zeros(*taken.shape[:3], len(factors.groups))
+        return into.scatter_add_(3, factors.column[:, :, None].expand(taken.shape), taken).flatten(2)
 
 
 # -- objectives ------------------------------------------------------------------------------------------------------
@@ -634,38 +421,30 @@ class Objective(ABC):
             background does not change in training, so this is computed once.
         left_out: part of every row's log likelihood (N,) that no network changes and :meth:`log_prob` leaves out; None
             for nothing. Reports of a fit include it.
-        last: the pass of the last training step, and its size: making one takes longer than using it.
         can_be_captured: whether a step never waits for a number from the GPU, so that a CUDA graph can hold it.
     """
 
     background: Tensor | None = None
     left_out: Tensor | None = None
-    last: tuple[tuple[int, ...], Pass] | None = None
     can_be_captured = False
 
     @abstractmethod
     def labels(self, index: Tensor) -> Any:
         """Labels of the rows index (K, B), as :meth:`value` takes them."""
 
-    def make_pass(self, shape: tuple[int, ...], like: Tensor, balanced: bool) -> Pass:
+    def make_pass(self, labels: Any, balanced: bool) -> Pass:
         """The likelihood with a written-out gradient; not asked for if :meth:`value` does without.
 
         Args:
-            shape: members K, rows B, neurons n, readouts m and labels L.
-            like: gives device and the network's dtype.
+            labels: of the rows, as :meth:`labels` gives them.
             balanced: what the network's output is.
         """
         raise NotImplementedError
 
     def value(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: Any, balanced: bool) -> Tensor:
         """Log likelihood (K, B) without backgrounds, through which gradients flow; see :meth:`Pass.forward`."""
-        shape = (*output.shape, readout.shape[1], exponents.shape[2])
-        if self.last is not None and self.last[0] == shape and torch.is_grad_enabled():
-            work = self.last[1]
-        else:
-            work = self.make_pass(shape, output, balanced)
-            self.last = (shape, work) if torch.is_grad_enabled() else None
-        return Likelihood.apply(work, output, exponents, readout, labels)  # type: ignore[no-untyped-call]
+        inputs = output, exponents, readout
+        return Likelihood.apply(self.make_pass(labels, balanced), *inputs)  # type: ignore[no-untyped-call]
 
     def set_background(self, net: SnefyNet, n_rows: int) -> None:
         """Compute the backgrounds: each is a density with one neuron."""
@@ -726,9 +505,9 @@ class Shares(Objective):
             return self.logs[0].index_select(0, index.flatten()).view(*index.shape, -1)
         return self.logs[self.group[:, None], index]
 
-    def make_pass(self, shape: tuple[int, ...], like: Tensor, balanced: bool) -> Pass:
+    def make_pass(self, labels: Any, balanced: bool) -> Pass:
         """See :meth:`Objective.make_pass`."""
-        return SharePass(shape, like, balanced, torch.is_grad_enabled())
+        return SharePass(labels, balanced, torch.is_grad_enabled())
 
 
 class Gaps(Objective):
@@ -813,9 +592,9 @@ class Counts(Objective):
         """The factors of the rows."""
         return self.factors[index]
 
-    def make_pass(self, shape: tuple[int, ...], like: Tensor, balanced: bool) -> Pass:
+    def make_pass(self, labels: Any, balanced: bool) -> Pass:
         """See :meth:`Objective.make_pass`."""
-        return VotePass(shape, like, self.factors, balanced, torch.is_grad_enabled())
+        return VotePass(labels, balanced, torch.is_grad_enabled())
 
     def value(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: Any, balanced: bool) -> Tensor:
         """See :meth:`Objective.value`; without gradients a part of the rows at a time."""

@@ -201,8 +201,6 @@ class GraphedStep:
         step: one update with rows (K, B) and a share of the rate; the losses (K,).
     """
 
-    #: What the graph reads and writes apart from its own memory.
-    memory: Any = None
     step: Callable[[Tensor, float], Tensor]
 
     def __init__(
@@ -283,7 +281,6 @@ def run_steps(
     if rows.is_cuda and custom is None and objective.can_be_captured and graphs is not None:
         if objective not in graphs:
             graphs[objective] = GraphedStep(update, live_tensors(net, optimizer), rows[:, :size])
-            graphs[objective].memory = objective.last
         step = graphs[objective].step
     for index, rate in zip(steps, rates):
         total += step(index, rate)
