@@ -152,7 +152,7 @@ def report(folder):
         rows = []
         for method in METHODS:
             held = [f for case, f in found.items() if case[1] == method and name in ("all tables", case[0])]
-            if not held:
+            if not held or (name == "all tables" and {case[0] for case in found if case[1] == method} != set(names)):
                 continue
             cells = {"density": method}
             for key in keys:
@@ -160,7 +160,17 @@ def report(folder):
                 cells[key] = f"{np.mean(values):.3f}" if values else "–"
             rows.append(cells | {"splits": len(held)})
         ceiling = [f["perfect worst bin"] for case, f in found.items() if name in ("all tables", case[0])]
-        text += [f"## {name}", "", markdown(rows), "", f"Worst bin of perfect intervals: {np.mean(ceiling):.3f}.", ""]
+        some = sorted({case[1] for case in found} - {row["density"] for row in rows}) if name == "all tables" else []
+        note = [f"Only on some tables, below: {', '.join(some)}.", ""] if some else []
+        text += [
+            f"## {name}",
+            "",
+            markdown(rows),
+            "",
+            *note,
+            f"Worst bin of perfect intervals: {np.mean(ceiling):.3f}.",
+            "",
+        ]
     facts = {"machine": json.loads((folder / "machine.txt").read_text()), "records": records}
     write("calibration", facts, "\n".join(text))
 
