@@ -108,7 +108,7 @@ def test_bad_tables_are_named(table, tmp_path):
     file = tmp_path / "t.csv"
     table.to_csv(file, index=False)
     for labels, more, message in (
-        (["sands", "silt"], {}, "no column 'sands'; did you mean 'sand'\\? Available: depth, ph, sand, silt"),
+        (["sands", "silt"], {}, "\\(labels\\): sands; did you mean 'sand'\\? It has: depth, ph, sand, silt"),
         (["sand", "silt"], {"features": "ph,sand"}, "both as a label and as a feature"),
         (["sand", "sand"], {}, "more than once"),
         (["sand"], {}, "needs at least 2"),

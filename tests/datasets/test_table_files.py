@@ -100,7 +100,7 @@ def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["soil", "soil.doc", "soil.parquet.gz", "soil.gz", "soil.xls"])
 def test_unknown_endings(name: str) -> None:
-    with pytest.raises(InputError, match="save the table as" if name == "soil.xls" else "unknown ending"):
+    with pytest.raises(InputError, match="unknown ending"):
         table_kind(Path(name))
 
 
@@ -178,7 +178,7 @@ def test_a_text_reads_alike_however_it_is_written(tmp_path, encoding, separator,
 
 def test_points_between_thousands(tmp_path):
     (tmp_path / "t.csv").write_text("menge;x\n1.234,5;2,5\n12.000,0;3,5\n")
-    assert sniff_text(tmp_path / "t.csv", "csv") == TextFormat("utf-8", ";", ",", ".")
+    assert sniff_text(tmp_path / "t.csv", "csv") == TextFormat("utf-8-sig", ";", ",", ".")
     assert list(TableSource(tmp_path / "t.csv").whole(["menge"], [])["menge"]) == [1234.5, 12000.0]
 
 

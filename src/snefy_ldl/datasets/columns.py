@@ -294,26 +294,20 @@ class TableEncoder:
         return frame
 
     def _transform_array(self, table: Any) -> Any:
-        if not all(isinstance(column, (NumberColumn, LeftOutColumn)) for column in self.columns):
-            kinds = [f"{column.name} ({column.kind})" for column in self.columns if column.kind in ("category", "date")]
+        kinds = [f"{column.name} ({column.kind})" for column in self.columns if column.kind in ("category", "date")]
+        if kinds or (sp.issparse(table) and not self.is_plain):
+            what = f"columns that are no numbers, {shorten(kinds, 4)}" if kinds else "gaps or columns left out"
             raise InputError(
-                f"the model was fitted to a table with columns that are no numbers, {shorten(kinds, 4)}; give it a "
-                "DataFrame with these columns, not an array."
+                f"the model was fitted to a table with {what}; give it a DataFrame with these columns, not an array."
             )
-        if sp.issparse(table) and not self.is_plain:
-            raise InputError("the model was fitted to a table with gaps or columns left out; X must not be sparse.")
-        sparse = sp.issparse(table)
-        features = check_features(table, n_features=self.n_in, largest=LARGEST_FEATURE, missing=not sparse)
-        if sparse:
+        features = check_features(table, n_features=self.n_in, largest=LARGEST_FEATURE, missing=not sp.issparse(table))
+        if self.is_plain and (sp.issparse(features) or not np.isnan(features).any()):
             return features
         numbers = {k: column for k, column in enumerate(self.columns) if isinstance(column, NumberColumn)}
-        features = features if len(numbers) == self.n_in else features[:, list(numbers)]
-        missing = np.isnan(features)
-        if missing.any():
-            fills = np.array([column.fills[0] for column in numbers.values()], dtype=features.dtype)
-            features = np.where(missing, fills, features)
+        missing = np.isnan(features := features[:, list(numbers)])
+        fills = np.array([column.fills[0] for column in numbers.values()], dtype=features.dtype)
         marked = np.flatnonzero([column.indicator for column in numbers.values()])
-        return np.insert(features, marked + 1, missing[:, marked], axis=1) if len(marked) else features
+        return np.insert(np.where(missing, fills, features), marked + 1, missing[:, marked], axis=1)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, which :func:`read_encoder` takes.

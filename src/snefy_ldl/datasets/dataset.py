@@ -16,10 +16,9 @@ import scipy.io
 
 from snefy_ldl._internal.text import plain_names, shorten
 from snefy_ldl._internal.validation import check_distributions
-from snefy_ldl.datasets.cells import first_repeat
 from snefy_ldl.datasets.labelled import read_labelled
 from snefy_ldl.datasets.shares import Unit
-from snefy_ldl.datasets.table_files import Progress, TableSource
+from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import DataNotFoundError, InputError, LabelWarning
 
 
@@ -65,7 +64,6 @@ def load_table(
     labels: str | Sequence[str],
     features: str | Sequence[str] | None = None,
     counts: bool = False,
-    progress: Progress | None = None,
     normalize: bool = False,
     sheet: str | int | None = None,
 ) -> Dataset:
@@ -81,7 +79,6 @@ def load_table(
         labels: Columns that hold the label distribution, as a list or a comma-separated string.
         features: Columns to use as features; by default every other column.
         counts: The label columns hold vote counts ``k``; ``D`` becomes the proportions ``k / Σ k``.
-        progress: Called with how many rows of a Parquet file are read, and of how many.
         normalize: The label columns hold amounts; each row is divided by its sum.
         sheet: Sheet of a workbook, its name or its number from 1; the first by default.
 
@@ -105,15 +102,11 @@ def load_table(
     """
     file = Path(path).expanduser()
     source = TableSource(file, sheet)
-    label_names = column_list(labels, "labels", source.columns)
-    if features is None:
-        feature_names = [column for column in source.columns if column not in label_names]
-    else:
-        feature_names = column_list(features, "features", source.columns)
-    if both := [column for column in feature_names if column in label_names]:
-        raise InputError(f"{file.name}: column {both[0]!r} is named both as a label and as a feature.")
+    label_names = source.need(labels, "labels")
+    others = [column for column in source.columns if column not in label_names]
+    feature_names = others if features is None else source.need(features, "features")
     form: Any = "counts" if counts else "shares"
-    rows = read_labelled(source, label_names, feature_names, form=form, progress=progress, normalize=normalize)
+    rows = read_labelled(source, label_names, feature_names, form=form, normalize=normalize)
     for note in rows.notes:
         if note not in source.notes:
             warnings.warn(f"{file.name}: {note}.", LabelWarning, stacklevel=2)
@@ -131,34 +124,6 @@ def load_table(
         source=str(file),
         unit=rows.unit,
     )
-
-
-def column_list(columns: str | Sequence[str], what: str, available: list[str]) -> list[str]:
-    """Columns out of a list or a text with commas, each there and none twice.
-
-    Args:
-        columns: Names, as a list or a text with commas.
-        what: What they are for, for the message.
-        available: Columns of the table.
-
-    Returns:
-        The names.
-
-    Raises:
-        InputError: A column is missing, or named twice; the message has the nearest name.
-
-    >>> column_list("sand, clay", "labels", ["ph", "sand", "clay"])
-    ['sand', 'clay']
-    """
-    names = [part.strip() for part in columns.split(",")] if isinstance(columns, str) else [str(c) for c in columns]
-    for name in names:
-        if name not in available:
-            near = difflib.get_close_matches(name, available, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise InputError(f"{what}: no column {name!r}; {hint}Available: {shorten(available, 30)}.")
-    if (twice := first_repeat(names)) is not None:
-        raise InputError(f"{what} names the column {twice!r} more than once.")
-    return names
 
 
 _PYLDL = "https://raw.githubusercontent.com/SpriteMisaka/PyLDL/082937638e075b35d349a2e69e36219d52512dc8/datasets/"

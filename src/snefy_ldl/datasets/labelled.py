@@ -168,6 +168,8 @@ def read_labelled(
         if label_names is None:
             raise InputError("name the label columns with --labels.")
         source.need(label_names, "labels")
+        if both := [name for name in label_names if name in (features or [])]:
+            raise InputError(f"{source.file.name}: column {both[0]!r} is named both as a label and as a feature.")
         settings: dict[str, Any] = {"prefer_counts": prefer_counts, "normalize": normalize, "limits": limits}
         return _from_columns(source, label_names, features, key, progress, counts=form == "counts", **settings)
     except InputError as error:

@@ -83,15 +83,12 @@ class Objects:
         Yields:
             The batches, on the device.
         """
-        if self.workers == 0:
-            for part in rows:
-                yield move_rows(self.batch(part), device)
-            return
         loader: DataLoader[Any] = DataLoader(
             range(len(self)),  # type: ignore[arg-type]
             batch_sampler=[part.tolist() if isinstance(part, Tensor) else list(part) for part in rows],
             num_workers=self.workers,
             collate_fn=self.batch,
+            generator=torch.Generator(),  # which leaves that of torch alone
             pin_memory=device.type == "cuda",
         )
         for batch in loader:
@@ -224,11 +221,9 @@ def is_labelled(row: Any, n_labels: int) -> bool:
     >>> is_labelled((torch.zeros(3, 8, 8), [0.5, 0.5]), 2), is_labelled(torch.zeros(2), 2)
     (True, False)
     """
-    if not isinstance(row, (tuple, list)) or len(row) != 2:
-        return False
     try:
-        return np.asarray(row[1], dtype=np.float64).shape == (n_labels,)
-    except (TypeError, ValueError):
+        return len(read_label(row, 0, n_labels)) == n_labels
+    except InputError:
         return False
 
 
@@ -323,9 +318,8 @@ def read_label(row: Any, number: int, n_labels: int | None = None) -> Any:
 
 def _read_labels(source: Any) -> tuple[Any, bool]:
     """Labels of every row, and whether they came as whole numbers; x is read and dropped, a row at a time."""
-    rows: list[Any] = []
-    for number in range(len(source)):
-        rows.append(read_label(source[number], number, len(rows[0]) if rows else None))
+    first = read_label(source[0], 0)
+    rows = [first, *(read_label(source[number], number, len(first)) for number in range(1, len(source)))]
     return np.array(rows, dtype=np.float64), all(label.dtype.kind in "iub" for label in rows)
 
 

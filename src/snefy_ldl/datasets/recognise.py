@@ -541,13 +541,10 @@ def _group_note(name: str, n_values: int, n_rows: int, least: int = GROUP_VALUES
 
 def _is_id(name: str, present: Array, n_rows: int) -> str:
     """Whole numbers, all different: "id" under a name of names, "counter" where they count the rows, else ""."""
-    if len(present) < 2 or len(present) < 0.9 * n_rows or not (present == np.round(present)).all():
-        return ""
-    if len(np.unique(present)) < len(present):
+    whole = bool((present == np.round(present)).all())
+    if len(present) < max(2.0, 0.9 * n_rows) or not whole or len(np.unique(present)) < len(present):
         return ""
     if names_rows(name):
         return "id"
-    steps = np.diff(present)
-    dense = present[-1] - present[0] <= COUNTER_SPAN * len(present)
-    counts = len(present) >= COUNTER_ROWS and bool((steps > 0).all()) and bool(dense)
-    return "counter" if counts and RUNNING.fullmatch(name.lower()) is None else ""
+    grows = (np.diff(present) > 0).all() and present[-1] - present[0] <= COUNTER_SPAN * len(present)
+    return "counter" if grows and len(present) >= COUNTER_ROWS and RUNNING.fullmatch(name.lower()) is None else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import csv
+import difflib
 import gzip
 import io
 import itertools
@@ -23,7 +24,7 @@ from snefy_ldl._internal.files import replace_file
 from snefy_ldl._internal.memory import SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
 from snefy_ldl._internal.types import Array
-from snefy_ldl.datasets.cells import DECIMAL_COMMA, GROUPED, cell_text, is_text
+from snefy_ldl.datasets.cells import DECIMAL_COMMA, GROUPED, cell_text, first_repeat, is_text
 from snefy_ldl.errors import DataNotFoundError, InputError, SnefyError
 
 #: Rows held in memory at a time.
@@ -60,7 +61,7 @@ class TextFormat:
         thousands: Between thousands, or None.
     """
 
-    encoding: str = "utf-8"
+    encoding: str = "utf-8-sig"
     sep: str = ","
     decimal: str = "."
     thousands: str | None = None
@@ -80,7 +81,7 @@ class TextFormat:
         """
         words = [] if self.sep == usual else [f"{NAMES[self.sep]} between cells"]
         words += ["decimal commas"] if self.decimal == "," else []
-        words += [] if self.encoding in ("utf-8", "utf-8-sig") else [f"{self.encoding} text"]
+        words += [] if self.encoding == "utf-8-sig" else [f"{self.encoding} text"]
         return ", ".join(words)
 
 
@@ -101,8 +102,6 @@ def table_kind(file: Path) -> str:
     """
     name = file.name.lower()
     packed, ending = name.endswith(".gz"), Path(name.removesuffix(".gz")).suffix
-    if ending in (".xls", ".ods"):
-        raise InputError(f"{file.name}: save the table as .xlsx or .csv first; {ending} files are not read.")
     kind = KINDS.get(ending, "")
     if not kind or (packed and kind not in ("csv", "tsv")):
         raise InputError(f"{file.name}: unknown ending {ending!r}; use .csv, .tsv (also .gz), .xlsx or .parquet.")
@@ -176,29 +175,23 @@ def sniff_text(file: Path, kind: str) -> TextFormat:
         ...     file = Path(folder) / "soil.csv"
         ...     _ = file.write_text("ph;sand" + chr(10) + "5,5;0,25" + chr(10))
         ...     sniff_text(file, "csv")
-        TextFormat(encoding='utf-8', sep=';', decimal=',', thousands=None)
+        TextFormat(encoding='utf-8-sig', sep=';', decimal=',', thousands=None)
     """
     with gzip.open(file, "rb") if file.suffix.lower() == ".gz" else file.open("rb") as handle:
         content = handle.read(SAMPLE_BYTES)
-    encoding = _encoding(content, file)
-    text = codecs.getincrementaldecoder(encoding)(errors="ignore").decode(content)
+    encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    if b"\0" in content and encoding != "utf-16":
+        raise InputError(f"{file.name} cannot be read as a table: it holds bytes that no text has.")
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(
+            content
+        )  # incremental: the last letter may be cut in two
+    except UnicodeDecodeError:
+        encoding = "cp1252"
+        text = content.decode(encoding, errors="ignore")
     lines = [line for line in text.splitlines() if line.strip()][:SAMPLE_LINES]
     separator = _separator(lines, "\t" if kind == "tsv" else ",")
     return TextFormat(encoding, separator, *_decimal(lines, separator))
-
-
-def _encoding(content: bytes, file: Path) -> str:
-    if content.startswith(codecs.BOM_UTF8):
-        return "utf-8-sig"
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    if b"\0" in content:
-        raise InputError(f"{file.name} cannot be read as a table: it holds bytes that no text has.")
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(content)  # incremental: the last letter may be cut in two
-    except UnicodeDecodeError:
-        return "cp1252"
-    return "utf-8"
 
 
 def _cells(lines: list[str], separator: str) -> list[list[str]]:
@@ -283,22 +276,34 @@ def check_finite(chunk: Any, where: str, first: int) -> None:
             raise InputError(f"{where} {row}, column {name!r}: infinite. Correct the cell, or leave it empty.")
 
 
-def need_columns(wanted: list[str], what: str, available: list[str], file: str) -> None:
-    """Raise unless a table has every column that is wanted.
+def need_columns(wanted: str | Sequence[str], what: str, available: list[str], file: str) -> list[str]:
+    """Names of columns, each of which a table must have.
 
     Args:
-        wanted: names of columns.
+        wanted: names, as a list or a text with commas.
         what: what they are for, for the message.
         available: columns of the table.
         file: its name, for the message.
 
+    Returns:
+        The names.
+
     Raises:
-        InputError: some are missing; the message names them.
+        InputError: some are missing, or one is named twice; the message has the nearest name.
+
+    Example:
+        >>> need_columns("sand, clay", "labels", ["ph", "sand", "clay"], "soil.csv")
+        ['sand', 'clay']
     """
-    if missing := [name for name in wanted if name not in available]:
-        raise InputError(
-            f"{file} lacks {len(missing)} column(s) ({what}): {shorten(missing)}. It has: {shorten(available)}."
-        )
+    names = [part.strip() for part in wanted.split(",")] if isinstance(wanted, str) else [str(name) for name in wanted]
+    if missing := [name for name in names if name not in available]:
+        near = difflib.get_close_matches(missing[0], available, n=1)
+        hint = f"; did you mean {near[0]!r}? " if near else ". "
+        words = f"{file} lacks {len(missing)} column(s) ({what}): {shorten(missing)}"
+        raise InputError(f"{words}{hint}It has: {shorten(available)}.")
+    if (twice := first_repeat(names)) is not None:
+        raise InputError(f"{what} names the column {twice!r} more than once.")
+    return names
 
 
 class TableSource:
@@ -365,17 +370,20 @@ class TableSource:
                 self._frame, self.notes = read_sheet(file, sheet)
             self.columns = self._read_columns()
 
-    def need(self, columns: list[str], what: str) -> None:
-        """Raise unless every column is there.
+    def need(self, columns: str | Sequence[str], what: str) -> list[str]:
+        """Names of columns, each of which must be there.
 
         Args:
-            columns: Their names.
+            columns: The names, as a list or a text with commas.
             what: What they are for, for the message.
 
+        Returns:
+            The names.
+
         Raises:
-            InputError: Some are missing; the message names them.
+            InputError: Some are missing, or one is named twice.
         """
-        need_columns(columns, what, self.columns, self.file.name)
+        return need_columns(columns, what, self.columns, self.file.name)
 
     def chunks(
         self,

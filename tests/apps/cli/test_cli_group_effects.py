@@ -76,7 +76,7 @@ def test_groups_that_cannot_be_used_raise(tmp_path: Path) -> None:
     file = tmp_path / "table.csv"
     pd.DataFrame({"x": [1.0, 2.0], "a": [0.5, 0.4], "b": [0.5, 0.6]}).to_csv(file, index=False)
     words = ("fit", file, "--labels", "a,b", "--out", tmp_path / "model", "--groups", "child")
-    assert "--groups: no column 'child'" in run(*words).stderr
+    assert "lacks 1 column(s) (--groups): child" in run(*words).stderr
     assert "--groups does not go with" in run(*words, "--stream").stderr
     data = make_groups(n_groups=6, n_rows=6, random_state=3)
     pd.DataFrame(data.X).assign(farm=data.groups // 3, id=data.groups, a=0.4, b=0.6).to_csv(file, index=False)

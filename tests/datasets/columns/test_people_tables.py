@@ -78,5 +78,5 @@ def test_amounts_and_votes(tmp_path):
 def test_wrong_columns_have_a_near_one(tmp_path):
     soil(40).to_csv(tmp_path / "soil.csv", index=False)
     words = ["fit", tmp_path / "soil.csv", "--out", tmp_path / "model", "--labels"]
-    assert "no column 'sands'; did you mean 'sand'?" in fail(*words, "sands,silt")
-    assert "--drop: no column 'dephts'; did you mean 'depth'?" in fail(*words, "sand,silt", "--drop", "dephts")
+    assert "(--labels): sands; did you mean 'sand'?" in fail(*words, "sands,silt")
+    assert "(--drop): dephts; did you mean 'depth'?" in fail(*words, "sand,silt", "--drop", "dephts")

@@ -108,13 +108,13 @@ class LabelReader:
         if self.features is not None:
             self.features = [*self.features, *(name for name in self.groups if name not in self.features)]
 
-    def _feature_columns(self, columns: list[str], others: set[str], file: Path) -> list[str]:
+    def _feature_columns(self, source: TableSource, others: set[str]) -> list[str]:
         """The features the user named, or every column that is nothing else."""
-        from snefy_ldl.datasets.dataset import column_list
         from snefy_ldl.datasets.labelled import is_answer
 
+        columns, file = source.columns, source.file
         for option, names in (("--groups", self.groups), ("--drop", self.drop), ("--features", self.features or [])):
-            column_list(names, option, columns)
+            source.need(names, option)
         if self.features is not None:
             return [name for name in self.features if name not in self.drop]
         answers = [name for name in columns if is_answer(name, self.labels or [])]
@@ -130,19 +130,16 @@ class LabelReader:
 
     def shares(self, table: Path, counts: bool) -> Labelled:
         """A table with features and one column per label; if further files follow, it need not name its rows."""
-        from snefy_ldl.datasets.dataset import column_list
         from snefy_ldl.datasets.labelled import find_id
 
         source = open_table(table)
-        self.labels = column_list(self.labels or [], "--labels", source.columns)
+        self.labels = source.need(self.labels or [], "--labels")
         if self.id_name is not None:
             source.need([self.id_name], "--id")
         key = find_id(source.columns, self.id_name, [*self.labels, *(self.features or []), *self.groups])
         by_name = key is not None and self.features is None and self.id_name is None and key not in self.drop
         others = {*self.labels, *([] if key is None else [key])}
-        self.features = self._feature_columns(source.columns, others, table)
-        if both := [name for name in self.features if name in self.labels]:
-            raise input_error(f"{table.name}: column {both[0]!r} is named both as a label and as a feature.")
+        self.features = self._feature_columns(source, others)
         with progress_bar("read") as progress:
             form: Form = "counts" if counts else "shares"
             rows = self._read(source, form, self.labels, self.features, progress=progress)
@@ -160,13 +157,11 @@ class LabelReader:
             self.columns = _detected_columns(file, self.columns, form, self.labels, self.id_name, items)
         key = find_id(columns, self.id_name, self.features)
         if table is None:
-            self.features = self._feature_columns(columns, {*self.columns, *([key] if key else [])}, file)
+            self.features = self._feature_columns(source, {*self.columns, *([key] if key else [])})
         else:
             same = self.columns[0] if self.columns[0] in table.columns else None
             name = find_id(table.columns, self.id_name or same, self.features)
-            self.features = self._feature_columns(
-                table.columns, {*([name] if name else []), *(self.labels or [])}, table.file
-            )
+            self.features = self._feature_columns(table, {*([name] if name else []), *(self.labels or [])})
         if form == "counts" and self.labels is None:
             self.labels = [column for column in columns if column not in (key, *self.features)]
         rows = self._read(source, form, self.labels, None if table is not None else self.features)
