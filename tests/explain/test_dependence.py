@@ -48,11 +48,12 @@ def model() -> SnefyLDL:
 
 def test_mean_is_the_average_of_the_exact_mean() -> None:
     rows, grid = soil_rows(), [0.0, 1.0, 4.0]
-    curve = dependence(Soil(), rows, "rain", grid=grid, bands=None)
+    curve = dependence(Soil(), rows, "rain", grid=grid)
     for k, rain in enumerate(grid):
         alpha = Soil().alpha(rows.assign(rain=rain))
         np.testing.assert_allclose(curve.estimate[k], (alpha / alpha.sum(1, keepdims=True)).mean(0), rtol=1e-9)
-    assert list(curve.frame.columns) == ["rain", "label", "estimate"]
+    ends = ["distribution_low", "distribution_high"]
+    assert list(curve.frame.columns) == ["rain", "label", "estimate", *ends]
     assert curve.frame["label"].tolist() == ["sand", "silt", "clay"] * 3
 
 
@@ -76,13 +77,13 @@ def test_other_quantities_against_scipy(level: float) -> None:
 
 def test_levels_of_a_text_column_are_the_grid() -> None:
     rows = soil_rows()
-    curve = dependence(Soil(), rows, "rock", bands="distribution")
+    curve = dependence(Soil(), rows, "rock")
     assert curve.grids[0] == ["chalk", "lime"]  # the most frequent first
     alpha = Soil().alpha(rows.assign(rock="lime"))
     np.testing.assert_allclose(curve.estimate[1], (alpha / alpha.sum(1, keepdims=True)).mean(0), rtol=1e-9)
     ordered = rows.assign(rock=pd.Categorical(rows["rock"], categories=["lime", "chalk", "marl"]))
-    assert dependence(Soil(), ordered, "rock", bands=None).grids[0] == ["lime", "chalk"]
-    both = dependence(Soil(), rows, ("rain", "rock"), grid={"rain": 3}, bands=None)
+    assert dependence(Soil(), ordered, "rock").grids[0] == ["lime", "chalk"]
+    both = dependence(Soil(), rows, ("rain", "rock"), grid={"rain": 3})
     assert both.estimate.shape == (3, 2, 3)
     np.testing.assert_allclose(both.frame["estimate"].to_numpy()[-3:], both.estimate[-1, -1])
 
@@ -93,7 +94,7 @@ def test_members_are_those_of_the_law(model: SnefyLDL) -> None:
     X[:, 1] = 5000.0
     each = np.stack([dist.mean.numpy().mean(0) for dist in model.predict_dist(X).members()])
     reach = stats.t.ppf(0.95, 2) * each.std(0, ddof=1)
-    curve = dependence(model, CITY.X, 1, grid=[5000.0], bands="members", max_rows=None)
+    curve = dependence(model, CITY.X, 1, grid=[5000.0], max_rows=None)
     np.testing.assert_allclose(curve.estimate[0], each.mean(0), atol=1e-6)
     np.testing.assert_allclose(curve.bands["members"][0, :, 1], np.minimum(curve.estimate[0] + reach, 1), atol=1e-6)
 
@@ -108,13 +109,13 @@ def test_models_of_tables_pipelines_and_points() -> None:
     fitted = SnefyLDL(epochs=2, random_state=0).fit(frame, CITY.D)
     before = fitted.predict(frame)
     assert dependence(fitted, frame, "zone").grids[0] == ["outer", "inner"]
-    assert dependence(fitted, frame, "built", grid=3, bands=None).estimate.shape == (3, 3)
-    assert dependence(fitted, frame, "night_bus_lines", grid=5, bands="distribution").frame.shape == (15, 5)
+    assert dependence(fitted, frame, "built", grid=3).estimate.shape == (3, 3)
+    assert dependence(fitted, frame, "night_bus_lines", grid=5).frame.shape == (15, 7)
     np.testing.assert_array_equal(before, fitted.predict(frame))
     pipeline = LDLPipeline([("scale", StandardScaler()), ("model", SnefyLDL(epochs=1, random_state=0))])
     assert dependence(pipeline.fit(CITY.X, CITY.D), CITY.X, 0, grid=3).estimate.shape == (3, 3)
     point = SABFGS().fit(CITY.X, CITY.D)
-    assert dependence(point, CITY.X, 0, grid=3, bands=None).estimate.shape == (3, 3)
+    assert dependence(point, CITY.X, 0, grid=3).estimate.shape == (3, 3)
     with pytest.raises(InputError, match="means alone"):
         dependence(point, CITY.X, 0, of="width")
 
@@ -128,9 +129,6 @@ def test_models_of_tables_pipelines_and_points() -> None:
         ({"of": "median"}, "of='median'"),
         ({"of": ("greater", "sand", "sand")}, "two different labels"),
         ({"of": ("greater", "sand", "gravel")}, "no label 'gravel'"),
-        ({"bands": "people"}, "no band 'people'"),
-        ({"bands": "members"}, "several members"),
-        ({"of": "width", "bands": "distribution"}, "has no distribution"),
         ({"feature": "rock", "grid": ["granite"]}, "no level 'granite'"),
         ({"grid": [np.nan]}, "finite"),
         ({"grid": 1}, "grid must be"),

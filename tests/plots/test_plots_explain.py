@@ -53,7 +53,3 @@ def test_objects_draw_themselves() -> None:
     assert one.plot(labels=["clay"]).get_lines()[0].get_ydata().tolist() == MIX[:, 2].tolist()
     with pytest.raises(InputError, match="no label"):
         one.plot(labels=["gravel"])
-    slopes = Effects([Effect("rain", "dY/dX", "sand", 0.1)], "mean share", 0.9, 5, True)
-    assert slopes.plot(slopes=True).get_xlabel() == "change of mean share"
-    with pytest.raises(InputError, match="no steps"):
-        slopes.plot()

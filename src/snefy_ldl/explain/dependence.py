@@ -20,9 +20,9 @@ from snefy_ldl.explain.quantities import (
     Answer,
     Quantity,
     answer,
+    as_frame,
     check_model,
     choose_quantity,
-    frame_or_columns,
     label_names,
     label_number,
     member_band,
@@ -85,7 +85,7 @@ class Dependence:
     def frame(self) -> Any:
         """One row per grid value and label: the features' values, label, estimate, and ``<band>_low``, ``<band>_high``.
 
-        A pandas DataFrame; a dict of arrays where pandas is not installed. A feature that is itself called label or
+        A feature that is itself called label or
         estimate is written ``feature_label``, ``feature_estimate``.
         """
         taken = {"label", "estimate", *(f"{band}_{end}" for band in self.bands for end in ("low", "high"))}
@@ -98,13 +98,9 @@ class Dependence:
         columns["estimate"] = self.estimate.ravel()
         for band, ends in self.bands.items():
             columns[f"{band}_low"], columns[f"{band}_high"] = ends[..., 0].ravel(), ends[..., 1].ravel()
-        return frame_or_columns(columns)
+        return as_frame(columns)
 
-    def plot(
-        self,
-        labels: Sequence[Any] | None = None,
-        ax: Axes | None = None,
-    ) -> Axes:
+    def plot(self, labels: Sequence[Any] | None = None, ax: Axes | None = None) -> Axes:
         """One line per label along one feature; a map of one label along two.
 
         Args:
@@ -206,7 +202,6 @@ def dependence(
     feature: Any,
     of: Any = "mean",
     grid: Any = 15,
-    bands: Any = "auto",
     confidence_level: float = 0.9,
     max_rows: int | None = 500,
     random_state: Any = 0,
@@ -222,19 +217,17 @@ def dependence(
             mean of log(a / b); "width", of each share's central interval of ``confidence_level``.
         grid: how many values a numeric feature takes, from the 5 % to the 95 % quantile of the rows; or the values;
             or a dict from feature to either. A text column takes its levels.
-        bands: some of "members" (disagreement of the ensemble's members, of which there must be several),
-            "distribution" (how labels vary: quantiles of the predicted distribution, of the mean and of log-ratios);
-            "auto" takes both as far as they are there; None for none.
         confidence_level: of the bands, and of the interval whose width is asked for.
         max_rows: rows at most, drawn at random; None for all.
         random_state: seed of that draw.
         groups: of the rows, as ``fit`` took them; None if they are not known.
 
     Returns:
-        The averages with their bands: ``.frame``, ``.plot()``.
+        The averages: ``.frame``, ``.plot()``. Bands show how members of an ensemble disagree, and how the labels vary
+        (quantiles of the predicted distribution, for the mean and log-ratios).
 
     Raises:
-        InputError: a feature, label, grid or band is not there.
+        InputError: a feature, label or grid is not there.
 
     Example:
         >>> from snefy_ldl import SnefyLDL
@@ -252,16 +245,14 @@ def dependence(
     quantity = choose_quantity(of, label_names(model, table.X), level)
     columns = _features(table, feature)
     grids = tuple(column.grid(column.setting(grid, 15)) for column in columns)
-    wanted = _bands(bands, quantity)
-    tails = np.array([0.5 - level / 2, 0.5 + level / 2]) if "distribution" in wanted else None
+    varies = quantity.quantiles is not None and hasattr(model, "predict_dist")
+    tails = np.array([0.5 - level / 2, 0.5 + level / 2]) if varies else None
     averages, ends = [], []
     for point in product(*grids):
         cells = {column.number: value for column, value in zip(columns, point)}
-        answers = answer(model, table.replaced(cells), quantity, members="members" in wanted, levels=tails)
-        if bands != "auto" and "members" in wanted and len(answers.members) < 2:
-            raise InputError("bands='members' needs a model with several members.")
+        answers = answer(model, table.replaced(cells), quantity, levels=tails)
         averages.append(answers.values.mean(axis=0))
-        ends.append(_ends(answers, wanted, level, quantity))
+        ends.append(_ends(answers, level, quantity))
     shape = tuple(len(values) for values in grids)
     return Dependence(
         features=tuple(column.name for column in columns),
@@ -285,23 +276,10 @@ def _features(table: Table, feature: Any) -> list[Feature]:
     return columns
 
 
-def _bands(bands: Any, quantity: Quantity) -> list[str]:
-    """The bands to make; "auto" tries members, and leaves them out if there is only one."""
-    if isinstance(bands, str) and bands == "auto":
-        return ["members", "distribution"] if quantity.quantiles is not None else ["members"]
-    names = [] if bands is None else [bands] if isinstance(bands, str) else list(bands)
-    for name in names:
-        if name not in BANDS:
-            raise InputError(f"there is no band {name!r}; use some of {', '.join(BANDS)}.")
-    if "distribution" in names and quantity.quantiles is None:
-        raise InputError(f"bands='distribution': {quantity.words} is one number per row and has no distribution.")
-    return names
-
-
-def _ends(answers: Answer, wanted: list[str], level: float, quantity: Quantity) -> dict[str, Array]:
+def _ends(answers: Answer, level: float, quantity: Quantity) -> dict[str, Array]:
     """Both ends of each band at one point of the grid, (Q, 2)."""
     ends = {}
-    if "members" in wanted and len(answers.members) > 1:
+    if len(answers.members) > 1:
         ends["members"] = member_band(answers.values.mean(axis=0), answers.members.mean(axis=1), level)
     if answers.quantiles is not None:
         ends["distribution"] = answers.quantiles.mean(axis=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -12,13 +11,12 @@ import numpy as np
 
 from snefy_ldl._internal.random import seed_from
 from snefy_ldl._internal.text import shorten
-from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_confidence, check_distributions
 from snefy_ldl.datasets.grouping import in_groups
 from snefy_ldl.datasets.recognise import CategoryColumn
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.features import MOST_LEVELS, Feature, Table, choose_rows
-from snefy_ldl.explain.quantities import answer, check_model, choose_quantity, frame_html, frame_or_columns, label_names
+from snefy_ldl.explain.quantities import answer, as_frame, check_model, choose_quantity, frame_html, label_names
 from snefy_ldl.explain.regression import FEWEST_OF_LEVEL, Regression
 from snefy_ldl.plots import style
 
@@ -28,13 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Effect", "Effects", "effects"]
 
-#: A contrast: its name, the values of the column after and before, and what each row's change is divided by.
-Move = tuple[str, Any, Any, Array]
-#: Half the stretch over which a slope is taken, in spreads of the column: wide enough that a model that looks at trees,
-#: and so moves in small steps, has a slope, too.
-SLOPE_REACH = 0.05
-#: The middle half of normal numbers is this many standard deviations wide.
-MIDDLE_HALF = 1.349
+#: A contrast: its name, and the values of the column after and before.
+Move = tuple[str, Any, Any]
 #: A share of rows beyond all known values that is not worth a word.
 FEW_OUTSIDE = 0.005
 #: Columns of a frame of effects that are left out if no entry has a number in them.
@@ -47,7 +40,7 @@ class Effect:
 
     Args:
         term: the feature.
-        contrast: "dY/dX" for a slope, "+10" for a step, "clay - loam" for two levels.
+        contrast: "+10" for a step, "clay - loam" for two levels.
         label: the label, or the number that was asked for.
         estimate: effect on the model's predictions, average over the rows.
         members_sd: standard deviation of this number over the members of an ensemble: their disagreement. Members have
@@ -103,13 +96,10 @@ class Effects:
 
     @cached_property
     def frame(self) -> Any:
-        """One row per entry: term, contrast, label, estimate, and what there is of the other fields of an effect.
-
-        A pandas DataFrame; a dict of arrays where pandas is not installed.
-        """
+        """One row per entry: term, contrast, label, estimate, and what there is of the other fields of an effect."""
         names = list(Effect.__dataclass_fields__)
         table = {name: [getattr(entry, name) for entry in self.entries] for name in names}
-        return frame_or_columns(
+        return as_frame(
             {name: cells for name, cells in table.items() if name not in OPTIONAL or not np.isnan(cells).all()}
         )
 
@@ -117,7 +107,7 @@ class Effects:
         return frame_html(self.frame) + "".join(f"<p>{escape(line)}</p>" for line in self._about())
 
     def sentences(self) -> list[str]:
-        """The steps and contrasts, one line each; slopes are in the frame.
+        """The steps and contrasts, one line each.
 
         Returns:
             Such as "rain +10: sand +1.2 points (rows: +1.4 [+0.4, +2.4])": the model's effect, and in brackets the
@@ -127,36 +117,27 @@ class Effects:
         digits = 1 if self.is_share else 3
         lines = []
         for entry in self.entries:
-            if entry.contrast != "dY/dX":
-                numbers = entry.estimate, entry.regression, entry.conf_low, entry.conf_high
-                change, rows, low, high = (f"{scale * x:+.{digits}f}" for x in numbers)
-                ends = "" if np.isnan(entry.conf_low) else f" (rows: {rows} [{low}, {high}])"
-                lines.append(f"{entry.term} {entry.contrast}: {entry.label} {change}{unit}{ends}")
+            numbers = entry.estimate, entry.regression, entry.conf_low, entry.conf_high
+            change, rows, low, high = (f"{scale * x:+.{digits}f}" for x in numbers)
+            ends = "" if np.isnan(entry.conf_low) else f" (rows: {rows} [{low}, {high}])"
+            lines.append(f"{entry.term} {entry.contrast}: {entry.label} {change}{unit}{ends}")
         return lines
 
-    def plot(self, slopes: bool = False, ax: Axes | None = None) -> Axes:
+    def plot(self, ax: Axes | None = None) -> Axes:
         """Each effect with its interval, one line per entry.
 
         Args:
-            slopes: whether to draw the slopes instead of steps and contrasts.
             ax: axes to draw on; a new figure by default.
 
         Returns:
             The axes.
-
-        Raises:
-            InputError: there is nothing of that kind to draw.
         """
-        shown = [entry for entry in self.entries if (entry.contrast == "dY/dX") == slopes]
-        if not shown:
-            raise InputError("there are no slopes: the features are categories." if slopes else "there are no steps.")
-        percent = self.is_share and not slopes
-        table = np.array([[entry.estimate, entry.conf_low, entry.conf_high] for entry in shown])
-        table = table * (100.0 if percent else 1.0)
-        ax = style.axes(ax, (5.6, 0.8 + 0.26 * len(shown)))
-        places, texts, last = np.arange(len(shown), dtype=float), [], ""
-        labels = list(dict.fromkeys(entry.label for entry in shown))
-        for k, (entry, (middle, low, high)) in enumerate(zip(shown, table)):
+        table = np.array([[entry.estimate, entry.conf_low, entry.conf_high] for entry in self.entries])
+        table = table * (100.0 if self.is_share else 1.0)
+        ax = style.axes(ax, (5.6, 0.8 + 0.26 * len(table)))
+        places, texts, last = np.arange(len(table), dtype=float), [], ""
+        labels = list(dict.fromkeys(entry.label for entry in self.entries))
+        for k, (entry, (middle, low, high)) in enumerate(zip(self.entries, table)):
             contrast = f"{entry.term} {entry.contrast}"
             places[k:] += 0.5 if contrast != last and k else 0.0  # a gap between contrasts
             words = contrast if entry.label == self.words else f"{contrast}   {entry.label}"
@@ -167,7 +148,7 @@ class Effects:
             ax.scatter(middle, places[k], color=color, edgecolors="white", s=40, zorder=3)
         ax.axvline(0.0, color=style.QUIET, linewidth=1.0, linestyle=style.DASHES, zorder=1)
         ax.set_yticks(places, texts)
-        unit = ", in percentage points" if percent else ""
+        unit = ", in percentage points" if self.is_share else ""
         style.quiet(ax, grid="x", ylim=(places[-1] + 0.6, -0.6), xlabel=f"change of {self.words}{unit}")
         ax.tick_params(axis="y", length=0)
         return ax
@@ -203,13 +184,11 @@ def effects(
     random_state: Any = 0,
     groups: Any = None,
 ) -> Effects:
-    """Average effects of features on the predictions: slopes, steps, and contrasts between levels.
+    """Average effects of features on the predictions: steps, and contrasts between levels.
 
-    A number's slope is the average of ``(f(x + h) - f(x - h)) / 2h``, h a twentieth of its spread (the standard
-    deviation, or that of normal numbers with the same quartiles if less), both within the values that the rows hold;
-    its step is the average of ``f(x + step) - f(x)``. A category's contrasts put every row at a level and at the
-    reference. Rows keep their other cells; rows without the number are left out. These are effects on the prediction:
-    causes are another matter.
+    A number's effect is the average of ``f(x + step) - f(x)``. A category's contrasts put every row at a level and at
+    the reference. Rows keep their other cells; rows without the number are left out. These are effects on the
+    prediction: causes are another matter.
 
     **Intervals** need the rows' labels ``D``. They come from a regression of the labels on splines and products of the
     columns (:mod:`snefy_ldl.explain.regression`); on made-up tables with known effects 90 % intervals contain the true
@@ -247,7 +226,7 @@ def effects(
         >>> model = SnefyLDL(epochs=1, random_state=0).fit(city.X, city.D)
         >>> frame = effects(model, city.X, 0, city.D, step=0.5).frame
         >>> [name for name in frame.columns if name != "members_sd"], frame["contrast"].unique().tolist()
-        (['term', 'contrast', 'label', 'estimate', 'regression', 'conf_low', 'conf_high'], ['dY/dX', '+0.5'])
+        (['term', 'contrast', 'label', 'estimate', 'regression', 'conf_low', 'conf_high'], ['+0.5'])
     """
     check_model(model)
     level = check_confidence(confidence_level)
@@ -268,7 +247,7 @@ def effects(
             here = np.flatnonzero(np.isfinite(column.cells))
             part = table if len(here) == len(table) else table.part(here)
             change = _step(column, step)
-            moves = _steps(column, change)
+            moves: list[Move] = [(f"{change:+g}", column.known() + change, column.known())]
             if (left := _outside(column, change)) >= FEW_OUTSIDE:
                 notes.append(f"{column.name}: the step takes {left:.0%} of the rows beyond the values that any row has")
         else:
@@ -279,15 +258,15 @@ def effects(
                     f"{column.name}: the model has not seen {shorten(unseen, 3)}; it predicts an average there"
                 )
         few = _few_levels(whole, column)
-        for contrast, after, before, stretch in moves:
+        for contrast, after, before in moves:
             rows = [part.replaced({column.number: values}) for values in (after, before)]
             asked = [answer(model, one, quantity) for one in rows]
-            values = ((asked[0].values - asked[1].values) / stretch).mean(axis=0)
-            members = ((asked[0].members - asked[1].members) / stretch).mean(axis=1)
+            values = (asked[0].values - asked[1].values).mean(axis=0)
+            members = (asked[0].members - asked[1].members).mean(axis=1)
             spread = members.std(axis=0, ddof=1) if len(members) > 1 else np.full(len(values), np.nan)
             effect, ends = np.full(len(values), np.nan), np.full((len(values), 2), np.nan)
             if regression is not None and regression.design is not None and not {str(after), str(before)} & few:
-                effect, ends = regression.interval(rows[0], rows[1], stretch, level)
+                effect, ends = regression.interval(rows[0], rows[1], level)
             for label, *figures in zip(quantity.labels, values, spread, effect, *ends.T):
                 entries.append(Effect(column.name, contrast, label, *map(float, figures)))
         if few and regression is not None:
@@ -343,25 +322,7 @@ def _outside(column: Feature, step: float) -> float:
     return float(((moved < known.min()) | (moved > known.max())).mean())
 
 
-def _steps(column: Feature, step: float) -> Iterator[Move]:
-    """Slope and step of a number, over the rows that have one."""
-    cells = column.known()
-    high, low = cells + _reach(cells, step), cells - _reach(cells, step)
-    if cells.min() < cells.max():
-        high, low = np.minimum(high, cells.max()), np.maximum(low, cells.min())
-    yield "dY/dX", high, low, (high - low)[:, None]
-    yield f"{step:+g}", cells + step, cells, np.ones((1, 1))
-
-
-def _reach(cells: Array, step: float) -> float:
-    """How far to either side of a number its slope looks."""
-    first, third = np.quantile(cells, [0.25, 0.75])
-    deviation = float(cells.std())
-    middle = float(third - first) / MIDDLE_HALF
-    return SLOPE_REACH * (min(deviation, middle) if middle > 0 else deviation or abs(step))
-
-
-def _contrasts(column: Feature, reference: Any) -> Iterator[Move]:
+def _contrasts(column: Feature, reference: Any) -> list[Move]:
     """Every level of a category against the reference."""
     levels = column.levels()
     if reference is not None and reference not in levels:
@@ -370,8 +331,8 @@ def _contrasts(column: Feature, reference: Any) -> Iterator[Move]:
     first = levels[0] if reference is None else reference
     if len(levels) < 2:
         raise InputError(f"column {column.name!r} holds one level alone, {first!r}: there is nothing to compare.")
-    for level in [level for level in levels if level != first][: MOST_LEVELS - 1]:
-        yield f"{level} - {first}", level, first, np.ones((1, 1))
+    others = [level for level in levels if level != first][: MOST_LEVELS - 1]
+    return [(f"{level} - {first}", level, first) for level in others]
 
 
 def group_variance(model: Any) -> Any:
@@ -384,7 +345,7 @@ def group_variance(model: Any) -> Any:
 
     Returns:
         A DataFrame with the columns level, label and share: one row per level and label, the level "within
-        groups" last; a dict of arrays where pandas is not installed.
+        groups" last.
 
     Raises:
         InputError: the model has no group effects.
@@ -410,4 +371,4 @@ def group_variance(model: Any) -> Any:
         "label": np.tile(np.array(labels, dtype=object), len(shares)),
         "share": shares.ravel(),
     }
-    return frame_or_columns(columns)
+    return as_frame(columns)

@@ -13,6 +13,7 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import as_float, check_count
 from snefy_ldl.datasets.cells import as_pandas, cell_numbers, is_frame
 from snefy_ldl.datasets.grouping import in_groups, read_groups, split_rows
+from snefy_ldl.datasets.recognise import recognise
 from snefy_ldl.errors import InputError
 
 #: Levels of a text column at most, the most frequent ones, unless a grid names more.
@@ -227,7 +228,8 @@ class Table:
         if not hasattr(self.X, "iloc"):
             return Feature(name, number, "number", as_float(self.X[:, number], f"column {name!r}"))
         cells = self.X.iloc[:, number]
-        kind = _kind_of(cells) if kind == "auto" else kind
+        if kind == "auto":  # constant columns keep their kind: rows move along them, too
+            kind = recognise(name, cells, "feature", keep_constant=True)[0].kind
         return Feature(name, number, kind, cell_numbers(cells)[0] if kind == "number" else cells)
 
     def part(self, rows: Index) -> Table:
@@ -270,24 +272,9 @@ class Table:
             cells = self.X.iloc[:, number]
             one = np.ndim(value) == 0
             column = [value] * len(frame) if one else value
-            keep = hasattr(cells.dtype, "categories") or (one and _kind_of(cells) != "number")
+            keep = hasattr(cells.dtype, "categories") or (one and cells.dtype.kind not in "iuf")
             frame[frame.columns[number]] = type(cells)(column, index=frame.index, dtype=cells.dtype if keep else None)
         return in_groups(frame, self.groups)
-
-
-def _kind_of(cells: Any) -> str:
-    """What a column of a DataFrame holds, without a model."""
-    if cells.dtype.kind == "M":
-        return "date"
-    if cells.dtype.kind in "iuf" or str(cells.dtype) in ("Int64", "Float64", "Int32", "Float32"):
-        return "number"
-    if cells.dtype.kind == "O" and cells.dropna().map(_is_number).all() and cells.notna().any():
-        return "number"
-    return "category"
-
-
-def _is_number(cell: Any) -> bool:
-    return isinstance(cell, (int, float, np.integer, np.floating)) and not isinstance(cell, bool)
 
 
 def choose_rows(n_rows: int, most: int | None, random: np.random.Generator) -> Index:

@@ -18,7 +18,7 @@ from snefy_ldl._internal.validation import check_counts, check_distributions, ch
 from snefy_ldl.datasets.grouping import in_groups, read_groups, split_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.features import column_names
-from snefy_ldl.explain.quantities import frame_html, frame_or_columns
+from snefy_ldl.explain.quantities import as_frame, frame_html
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.plots import style
 
@@ -75,13 +75,10 @@ class Importances:
 
     @cached_property
     def frame(self) -> Any:
-        """One row per column: term, estimate, std_error, conf_low, conf_high (95 %), label moved most, shift of it.
-
-        A pandas DataFrame; a dict of arrays where pandas is not installed.
-        """
+        """One row per column: term, estimate, std_error, conf_low, conf_high (95 %), label moved most, shift of it."""
         loss = np.array([entry.loss for entry in self.entries])
         error = np.array([entry.std_error for entry in self.entries])
-        return frame_or_columns(
+        return as_frame(
             {
                 "term": [entry.column for entry in self.entries],
                 "estimate": loss,

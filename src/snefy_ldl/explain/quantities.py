@@ -143,14 +143,13 @@ def choose_quantity(of: Any, labels: Sequence[str], confidence_level: float = 0.
     raise InputError(f'of={of!r}: use "mean", "width", ("greater", a, b) or ("log_ratio", a, b).')
 
 
-def answer(model: Any, X: Any, quantity: Quantity, *, members: bool = True, levels: Array | None = None) -> Answer:
+def answer(model: Any, X: Any, quantity: Quantity, *, levels: Array | None = None) -> Answer:
     """Ask a model for a quantity.
 
     Args:
         model: whose members are asked too.
         X: rows (N, d).
         quantity: the quantity.
-        members: whether members are wanted.
         levels: levels of the distribution's quantiles (A,); None for none.
 
     Returns:
@@ -174,7 +173,7 @@ def answer(model: Any, X: Any, quantity: Quantity, *, members: bool = True, leve
         values, each, spread = [], [], []
         for _, dist in dist_blocks(model, X):
             values.append(quantity.values(dist))
-            dists = dist.members() if members and hasattr(dist, "members") else [dist]
+            dists = dist.members() if hasattr(dist, "members") else [dist]
             each.append(np.stack([quantity.values(one) for one in dists]) if len(dists) > 1 else values[-1][None])
             if levels is not None:
                 assert quantity.quantiles is not None
@@ -259,25 +258,17 @@ def member_band(estimate: Array, members: Array, confidence_level: float) -> Arr
 
 
 def frame_html(frame: Any) -> str:
-    """What :func:`frame_or_columns` made as a table for a notebook; nothing where pandas is not installed."""
-    return str(frame.to_html(index=False, float_format="{:.4g}".format)) if hasattr(frame, "to_html") else ""
+    """A DataFrame as a table for a notebook."""
+    return str(frame.to_html(index=False, float_format="{:.4g}".format))
 
 
-def frame_or_columns(columns: Mapping[str, Any]) -> Any:
-    """Columns as a DataFrame, or as they are where pandas is not installed.
-
-    Args:
-        columns: name -> cells.
-
-    Returns:
-        A pandas DataFrame, or a dict of arrays.
+def as_frame(columns: Mapping[str, Any]) -> Any:
+    """Columns (name -> cells) as a DataFrame.
 
     Example:
-        >>> list(frame_or_columns({"a": [1, 2]})["a"])
+        >>> as_frame({"a": [1, 2]})["a"].tolist()
         [1, 2]
     """
-    try:
-        import pandas  # an extra: explaining arrays works without it
-    except ImportError:
-        return {name: np.asarray(cells) for name, cells in columns.items()}
+    import pandas  # an extra
+
     return pandas.DataFrame(dict(columns))

@@ -178,7 +178,7 @@ class Regression:
 
     Example:
         >>> x = np.arange(30.0)[:, None]
-        >>> effect, ends = Regression(Table(x), 2.0 * x).interval(x + 1.0, x, 1.0, 0.9)
+        >>> effect, ends = Regression(Table(x), 2.0 * x).interval(x + 1.0, x, 0.9)
         >>> effect.round(2)
         array([2.])
     """
@@ -202,13 +202,12 @@ class Regression:
         self.sums = sp.csr_matrix((np.ones(len(X)), (number, np.arange(len(X)))))
         self.adjusted = _adjusted(F, self.inverse, None if table.groups is None else number)
 
-    def interval(self, after: Any, before: Any, stretch: Any, confidence_level: float) -> tuple[Array, Array]:
+    def interval(self, after: Any, before: Any, confidence_level: float) -> tuple[Array, Array]:
         """The average effect of other values in the rows, with its interval.
 
         Args:
             after: rows with the other values.
             before: the rows that they are compared with.
-            stretch: what each row's change is divided by.
             confidence_level: strictly between 0 and 1.
 
         Returns:
@@ -216,7 +215,7 @@ class Regression:
         """
         assert self.design is not None
         change = self.design.of(self.numbers.of(after)) - self.design.of(self.numbers.of(before))
-        average = (change / stretch).mean(axis=0)
+        average = change.mean(axis=0)
         effect = np.asarray(average @ self.coefficients, dtype=np.float64)
         weights = self.adjusted @ (self.inverse @ average)  # (N,)
         error = np.sqrt(np.square(self.sums @ (weights[:, None] * self.residuals)).sum(axis=0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,23 +45,39 @@ def joint_pit(model: Any, X: Any, D: Any, *, random_state: Any = 0) -> Array:
         >>> joint_pit(flat, None, [[0.5, 0.25, 0.25]])
         array([[0.75, 0.5 ]])
     """
-    known = getattr(model, "label_names_", getattr(model, "label_names", None))
-    table, names = check_distributions(align_labels(D, known))
-    policy = getattr(model, "zero_policy_", None)
-    if policy is not None:
-        table = policy.apply(table, names=names)
-    blocks = dist_blocks(model, X) if hasattr(model, "predict_dist") else [(slice(0, len(table)), model)]
-    parts, rows, seed = [], 0, seed_from(random_state)
-    for block, dist in blocks:
+    parts, seed = [], seed_from(random_state)
+    for start, dist, shares in observed_blocks(model, X, D):
         if not hasattr(dist, "rosenblatt"):
             raise InputError(f"{type(dist).__name__} has no Rosenblatt map, which the joint transform needs.")
+        # every block has its own draws, or rows of two blocks would hang together
+        parts.append(to_numpy(dist.rosenblatt(shares, random_state=derive_seed(seed, start))))
+    return np.concatenate(parts)
+
+
+def observed_blocks(model: Any, X: Any, D: Any) -> Iterator[tuple[int, Any, Array]]:
+    """Predicted distributions of some rows at a time, with the observed shares as the model's fit treats zeros.
+
+    Args:
+        model: A fitted model with ``predict_dist``; or a distribution with batch (N,), then X is not used.
+        X: Rows; None with a distribution.
+        D: Their label distributions, (N, L), aligned by name.
+
+    Yields:
+        Number of the first row, distribution with batch (b,), and shares (b, L).
+
+    Raises:
+        InputError: The rows do not fit, or labels are unknown.
+    """
+    known = getattr(model, "label_names_", getattr(model, "label_names", None))
+    table, names = check_distributions(align_labels(D, known))
+    policy, rows = getattr(model, "zero_policy_", None), 0
+    table = table if policy is None else policy.apply(table, names=names)
+    for block, dist in dist_blocks(model, X) if hasattr(model, "predict_dist") else [(slice(0, len(table)), model)]:
         rows = block.stop
-        if len(table) >= rows:
-            # every block has its own draws, or rows of two blocks would hang together
-            parts.append(to_numpy(dist.rosenblatt(table[block], random_state=derive_seed(seed, block.start))))
+        if rows <= len(table):
+            yield block.start, dist, table[block]
     if rows != len(table):
         raise InputError(f"X and D must have the same number of rows; X has {rows} and D {len(table)}.")
-    return np.concatenate(parts)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ import torch
 from scipy.special import ndtri
 from scipy.stats import chi2
 
-from snefy_ldl._internal.dists import dist_blocks, to_numpy
+from snefy_ldl._internal.dists import to_numpy
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import align_labels, as_float, check_distributions
+from snefy_ldl._internal.validation import as_float
 from snefy_ldl.errors import InputError
-from snefy_ldl.metrics.joint import joint_pit
+from snefy_ldl.metrics.joint import joint_pit, observed_blocks
 
 #: Levels at which a reliability curve is drawn.
 CURVE_LEVELS = np.linspace(0.05, 0.95, 19)
@@ -49,24 +49,13 @@ def coverage_level(model: Any, X: Any, D: Any, *, joint: bool = False, random_st
     if joint:
         uniforms = np.clip(joint_pit(model, X, D, random_state=random_state), np.finfo(np.float64).tiny, 1.0 - 2.0**-53)
         return np.asarray(chi2(uniforms.shape[1]).cdf((ndtri(uniforms) ** 2).sum(axis=1)))
-    known = getattr(model, "label_names_", getattr(model, "label_names", None))
-    table, names = check_distributions(align_labels(D, known))
-    policy = getattr(model, "zero_policy_", None)
-    table = table if policy is None else policy.apply(table, names=names)
-    parts, rows = [], 0
-    for block, dist in dist_blocks(model, X) if hasattr(model, "predict_dist") else [(slice(0, len(table)), model)]:
-        rows = block.stop
-        for r, shares in enumerate(torch.as_tensor(table[block]).T):
-            share = dist.marginal(r)
-            up_to = to_numpy(share.cdf(shares))
-            below = np.where(shares.numpy() == 0.0, 0.0, up_to)  # an atom at zero starts at no probability
-            parts.append((block, r, 2.0 * np.maximum(np.maximum(0.5 - up_to, below - 0.5), 0.0)))
-    if rows != len(table):
-        raise InputError(f"X and D must have the same number of rows; X has {rows} and D {len(table)}.")
-    levels = np.empty(table.shape)
-    for block, r, level in parts:
-        levels[block, r] = level
-    return levels
+    parts = []
+    for _, dist, shares in observed_blocks(model, X, D):
+        columns = [dist.marginal(r).cdf(share) for r, share in enumerate(torch.as_tensor(shares).T)]
+        up_to = np.stack([to_numpy(column) for column in columns], axis=1)
+        below = np.where(shares == 0.0, 0.0, up_to)  # an atom at zero starts at no probability
+        parts.append(2.0 * np.maximum(np.maximum(0.5 - up_to, below - 0.5), 0.0))
+    return np.concatenate(parts)
 
 
 @dataclass(frozen=True)

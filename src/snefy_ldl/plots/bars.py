@@ -10,6 +10,7 @@ import numpy as np
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import as_float
 from snefy_ldl.errors import InputError
+from snefy_ldl.metrics.averages import check_intervals, check_observed
 from snefy_ldl.plots import style
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ def intervals(
         >>> len(intervals([[[0.1, 0.4], [0.6, 0.9]]], labels=["yes", "no"]).get_legend().get_texts())
         2
     """
-    ends, observed, means, chosen = _interval_tables(intervals, D, mean, rows)
-    n_labels = ends.shape[1]
+    ends = check_intervals(intervals)
+    observed, means = (None if table is None else check_observed(table, ends.shape[:2]) for table in (D, mean))
+    wanted = range(min(MOST_ROWS, len(ends))) if rows is None else [rows] if np.ndim(rows) == 0 else rows
+    chosen, n_labels = [style.row_number(row, len(ends)) for row in wanted], ends.shape[1]
     names = style.names_of(labels, n_labels, "labels")
     titles = style.names_of(row_names or [f"row {row}" for row in chosen], len(chosen), "row_names")
     ax = style.axes(ax, (7.0, 0.55 + 0.24 * len(chosen) * (n_labels + 1)))
@@ -168,19 +171,3 @@ def _share_table(D: Any) -> Array:
     if shares.ndim != 2 or shares.size == 0:
         raise InputError(f"D must have shape (N, L); got {shares.shape}.")
     return shares
-
-
-def _interval_tables(
-    intervals: Any, D: Any, mean: Any, rows: Sequence[int] | None
-) -> tuple[Array, Array | None, Array | None, list[int]]:
-    """Checked ends (N, L, 2), observed shares and means (N, L), and the numbers of the rows to draw."""
-    ends = as_float(intervals, "intervals")
-    if ends.ndim != 3 or ends.shape[2] != 2 or ends.size == 0:
-        raise InputError(f"intervals must have shape (N, L, 2): lower and upper ends; got {ends.shape}.")
-    tables = [None if table is None else as_float(table, what) for table, what in ((D, "D"), (mean, "mean"))]
-    for table, what in zip(tables, ("D", "mean")):
-        if table is not None and table.shape != ends.shape[:2]:
-            raise InputError(f"{what} must have shape {ends.shape[:2]} to match the intervals; got {table.shape}.")
-    wanted = range(min(MOST_ROWS, len(ends))) if rows is None else [rows] if np.ndim(rows) == 0 else rows
-    chosen = [style.row_number(row, len(ends)) for row in wanted]
-    return ends, tables[0], tables[1], chosen

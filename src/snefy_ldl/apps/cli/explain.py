@@ -146,8 +146,7 @@ def _print(table: Effects, curve: Dependence) -> None:
 
 def _figure(table: Effects, curve: Dependence) -> Any:
     """The dependence and the effects."""
-    lines = sum(entry.contrast != "dY/dX" for entry in table.entries)
-    figure = new_figure(11.0, max(3.4, 0.8 + 0.26 * lines))
+    figure = new_figure(11.0, max(3.4, 0.8 + 0.26 * len(table.entries)))
     curve.plot(ax=figure.add_subplot(1, 2, 1))
     table.plot(ax=figure.add_subplot(1, 2, 2))
     return figure
