@@ -307,14 +307,8 @@ def train(net: MixtureNet, rows: Rows, back: Array, weights: Array, owner: Index
             return torch.stack([torch.cat([net.log_prob(copy.take(part)) for part in parts], 1) for copy in copies])
 
     start = look()  # (C, M, N)
-    own = start.mean(0).gather(0, owners[None])[0]
-    gains = torch.zeros_like(start)
-
-    def held_out(log_prob: Tensor) -> Tensor:
-        means = (log_prob.detach() - start).logsumexp(0) - math.log(len(copies))
-        return own + means.gather(0, owners[None])[0]
-
-    best = own
+    best = own = start.mean(0).gather(0, owners[None])[0]
+    shown = learns.expand_as(start)
     best_step, state = 0, net.state()
     slow = [value.requires_grad_() for value in (net.hidden, net.hidden_bias, net.out)]
     fast = [value.requires_grad_() for value in (net.out_bias, net.centres, net.log_widths, net.odds)]
@@ -325,21 +319,22 @@ def train(net: MixtureNet, rows: Rows, back: Array, weights: Array, owner: Index
         number = step % len(copies)
         copy = copies[number]
         log_prob = net.log_prob(copy if whole else copy.take(chosen))
-        gains[number][:, chosen] = log_prob.detach() - start[number][:, chosen]
         if step and step % LOOK_EVERY == 0:
-            values = held_out(log_prob[None] if whole and len(copies) == 1 else look())
+            gains = (log_prob[None].detach() if whole and len(copies) == 1 else look()) - start
+            shown = len(copies) * torch.softmax(gains, 0) * learns
+            means = gains.logsumexp(0) - math.log(len(copies))
+            values = own + means.gather(0, owners[None])[0]
             if values @ counts > best @ counts:
                 best, best_step, state = values, step, net.state()
             elif step - best_step > PATIENCE:
                 break
-        weighted = len(copies) * torch.softmax(gains, 0)[number] * learns
-        share = weighted[:, chosen]
+        share = shown[number][:, chosen]
         loss = -(log_prob * share).sum() / share.sum()
         if rows.there is None:
             few = torch.randperm(n_rows, generator=random)[:MEAN_ROWS]
-            seen, shown = copy.take(few), weighted[:, few]
+            seen, share = copy.take(few), shown[number][:, few]
             entropy = -(seen.shares * net.mean_shares(seen, returns, random).clamp_min(1e-12).log()).sum(-1)
-            loss = loss + MEAN_WEIGHT * (entropy * shown).sum() / shown.sum().clamp_min(1.0)
+            loss = loss + MEAN_WEIGHT * (entropy * share).sum() / share.sum().clamp_min(1.0)
         loss.backward()
         torch.nn.utils.clip_grad_norm_([*slow, *fast, turn], GRADIENT_NORM)
         adam.step(min(1.0, (step + 1) / WARM_UP))
