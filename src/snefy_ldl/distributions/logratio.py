@@ -452,7 +452,7 @@ class NetDraws:
         return torch.bmm(values, self.weights.to(values)[..., None])[..., 0].double()
 
     def by_net(self) -> NetDraws:
-        """The nets of every row as rows of their own: b·NETS of them."""
+        """Every net of a row as one row: b·NETS of them."""
 
         def split(values: Tensor) -> Tensor:
             ends = values[..., : self.n_even], values[..., self.n_even :]
@@ -865,7 +865,7 @@ class LogRatioRows(SimplexRows):
                 rising = np.sort(draws.shares[..., : draws.n_even].cpu().numpy(), -1)
                 answer = np.where(central, np.take_along_axis(rising, place, -1), answer)
             for r in np.flatnonzero(tail.any((0, 2))).tolist():
-                asked = tail[:, r].any(-1)
+                asked = np.flatnonzero(tail[:, r].any(-1))
                 mean, width, weights = (part[asked] for part in self._smooth(rows, [r], draws))
                 sought = torch.as_tensor(wanted[asked, r], device=self.device)
                 smooth = torch.sigmoid(mixture_quantiles(mean, width, weights, sought)).cpu().numpy()
