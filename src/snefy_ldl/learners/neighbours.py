@@ -23,7 +23,7 @@ def neighbour_index(X: Array, n_neighbors: int) -> Any:
 
     Args:
         X: Scaled features, (N, d).
-        n_neighbors: Neighbours wanted; all rows where there are fewer.
+        n_neighbors: Neighbours wanted; all rows if there are fewer.
 
     Returns:
         A fitted :class:`sklearn.neighbors.NearestNeighbors`.
