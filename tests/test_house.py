@@ -35,7 +35,7 @@ FOREIGN_NAMES = {
     "_buffers": "the registry of torch.nn.Module, shared by a net of some of the members",
 }
 #: Private names of this library that another module reads.
-PRIVATE_READS: dict[str, str] = {"annotators.py _like": "two distributions as one of the same class, with its names"}
+PRIVATE_READS: dict[str, str] = {}
 
 #: Names that files share: a distribution, the estimator that predicts it, and the public module of its transforms.
 MIRRORED = {"distributions/snefy.py": ["snefy.py"], "distributions/logratio.py": ["logratio.py", "logratios.py"]}

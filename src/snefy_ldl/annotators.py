@@ -14,26 +14,30 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import scipy.sparse as sp
 import torch
+from scipy.optimize import minimize
+from scipy.special import log_softmax
 from sklearn.base import clone
+from sklearn.utils.extmath import randomized_svd
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from snefy_ldl._internal.dists import dist_blocks, draw_shares, to_numpy
 from snefy_ldl._internal.random import derive_seed, seed_from
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
-from snefy_ldl._internal.types import Array, NamedTable
+from snefy_ldl._internal.types import Array, Index, NamedTable
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.datasets.scales import label_order
 from snefy_ldl.datasets.vote_table import VoteTable
 from snefy_ldl.distributions import SimplexDistribution, SnefySimplex
-from snefy_ldl.distributions.snefy import PairFamily, SnefyRows, Square
+from snefy_ldl.distributions.snefy import PairFamily
 from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.persistence import Asked, save
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, fit_many
 from snefy_ldl.training.data import fit_dirichlet_multinomial
-from snefy_ldl.votes.confusion import FEWEST_MEMBERS, Annotators, GroupComparison
+from snefy_ldl.votes.confusion import FEWEST_MEMBERS, Annotators, GroupComparison, project
 from snefy_ldl.votes.crowd import (
     DRAWS,
     HOLD,
@@ -67,6 +71,9 @@ PANEL, LATENT = WORDS = "panel", "latent"
 #: The part of the latent distribution, seen through the average matrix, in the panel's: better on all three sets of
 #: ``benchmarks/annotators.py`` than none and than a half.
 BLEND = 0.25
+#: Directions that people may vote by, ridges of their slopes in votes (300 was best on ConvAbuse; strong effects need
+#: less), and by how many standard errors held-out votes must prefer them.
+DIRECTIONS, SLOPE_RIDGES, CLEAR = 8, (30.0, 300.0), 2.0
 #: What predictions are best for.
 Point = Literal["mean", "manhattan", "wasserstein", "error_rate"]
 POINTS = ("mean", "manhattan", "wasserstein", "error_rate")
@@ -85,7 +92,8 @@ class AnnotatorLDL(ModelWrapper):
 
     One model is fitted to the votes as counts: it predicts how the *panel* votes. The other predicts ℓ, the *latent*
     label distribution of an item, without what annotators add: a vote of annotator a is for v with probability
-    ``(C_aᵀ ℓ)_v``.
+    ``(C_aᵀ ℓ)_v``. Where votes on held-out items prefer it, features also shift the log-odds of a person's votes, along
+    up to eight directions that all people share.
 
     Every answer takes ``of=``, whose votes are meant:
 
@@ -94,8 +102,9 @@ class AnnotatorLDL(ModelWrapper):
     - the name of an annotator, None for a new annotator, or a list with one of these, or a list of names, per row;
     - facts, ``{"gender": "f", "age": 34}``: the mean over the annotators of whom these are true.
 
-    The panel and the latent distribution are exact. Shares of other people are ``C_aᵀ ℓ``, times what the panel's model
-    predicts above ``C̄ᵀ ℓ`` of the average matrix: means to first order, quantiles and likelihoods by 2,048 draws.
+    The panel and the latent distribution are exact. Shares of other people are ``C_aᵀ ℓ``, shifted, times what the
+    panel's model predicts above ``C̄ᵀ ℓ`` of the average matrix: means to first order, quantiles and likelihoods by
+    2,048 draws.
 
     Args:
         base: an unfitted ``SnefyLDL``.
@@ -168,13 +177,15 @@ class AnnotatorLDL(ModelWrapper):
             raise InputError(f"AnnotatorLDL takes a SnefyLDL; got {type(base).__name__}.")
         seed = seed_from(base.random_state)
         items = X if len(rows) == count_rows(X) else take_rows(X, rows)
-        counts, item_mean = _take_turns(_quick(base), items, list(votes.label_names), crowd, known, seed)
+        counts, shares = _take_turns(_quick(base), items, list(votes.label_names), crowd, known, seed)
         self.model_ = base.fit(items, counts=NamedTable.of(votes.counts[rows], votes.label_names))
         latent = clone(base).set_params(random_state=derive_seed(seed, 40) % 2**31)
         with warnings.catch_warnings():  # the panel's fit has warned about the table
             warnings.simplefilter("ignore", TableNote)
             self.latent_ = latent.fit(items, counts=NamedTable.of(counts, votes.label_names))
-        self.annotators_ = describe_crowd(crowd, votes, ballots, dict(votes.facts or {}), item_mean)
+        features, rng = self._features(items), np.random.default_rng(derive_seed(seed, 42))
+        readings = _fit_slopes(crowd, shares, features, rng)
+        self.annotators_ = describe_crowd(crowd, votes, dict(votes.facts or {}), shares.mean(0), readings)
         return self
 
     def _aligned(self, X: Any, votes: VoteTable) -> VoteTable:
@@ -202,12 +213,12 @@ class AnnotatorLDL(ModelWrapper):
     def _blocks(self, X: Any, what: str = "predict", **context: Any) -> Iterator[tuple[slice, Any]]:
         check_is_fitted(self)
         of = context.get("of", self.of)
-        matrices = None if isinstance(of, str) and of in WORDS else self._matrices(of, count_rows(as_rows(X)))
+        readers = None if isinstance(of, str) and of in WORDS else self._readers(of, X)
         for block, panel, latent in self._both(X):
-            if matrices is None:
+            if readers is None:
                 yield block, panel if of == PANEL else latent
             else:
-                yield block, self._votes(panel, latent, matrices if matrices.ndim == 2 else matrices[block])
+                yield block, self._votes(panel, latent, *readers, block)
 
     def _both(self, X: Any) -> Iterator[tuple[slice, Any, Any]]:
         """Some rows at a time with the distributions of the panel's votes and of latent labels."""
@@ -215,24 +226,39 @@ class AnnotatorLDL(ModelWrapper):
         for (block, panel), (_, latent) in zip(dist_blocks(self.model_, X), dist_blocks(self.latent_, X)):
             yield block, blend(panel, latent, self.annotators_.panel_matrix), latent
 
-    def _votes(self, panel: Any, latent: Any, matrices: Array) -> VoteShares:
+    def _votes(self, panel: Any, latent: Any, matrices: Array, shift: Array, rows: Any = slice(None)) -> VoteShares:
         """Votes of people, raised by the panel's mean over the latent one's seen through the average matrix."""
         average = latent.mean.double() @ torch.as_tensor(self.annotators_.panel_matrix, device=latent.device)
-        return VoteShares(latent, torch.as_tensor(matrices), panel.mean.double() / average)
+        lift = panel.mean.double() / average * torch.as_tensor(np.exp(shift[rows]), device=latent.device)
+        return VoteShares(latent, torch.as_tensor(matrices if matrices.ndim == 2 else matrices[rows]), lift)
 
-    def _matrices(self, of: Any, n_rows: int) -> Array:
-        """From latent labels to votes: one matrix (L, L), or one per row (N, L, L)."""
+    def _features(self, X: Any) -> Array:
+        """The features as numbers (N, d); without columns (N, 0) if they are not a dense table."""
+        features = self.latent_.encode(X) if self.latent_.backbone is None else None
+        return features if isinstance(features, np.ndarray) else np.zeros((count_rows(as_rows(X)), 0))
+
+    def _shift(self, X: Any, rows: Any, names: list[Any], which: Any) -> Array:
+        """Shifts of the log-odds of votes by the features of some rows (N, L), of ``which`` of the names in each."""
         people = self.annotators_
+        if not people.slopes.size:
+            return np.zeros((len(rows), len(people.label_names)))
+        slopes = np.stack([people.slope(name) for name in names])
+        along = project(self._features(X), people.directions)
+        return np.asarray(np.einsum("nr,nrv->nv", along[rows], slopes[which]))
+
+    def _readers(self, of: Any, X: Any) -> tuple[Array, Array]:
+        """From latent labels to votes: one matrix (L, L), or one per row (N, L, L), and shifts of log-odds (N, L)."""
+        people, rows = self.annotators_, np.arange(count_rows(as_rows(X)))
         if isinstance(of, Mapping) and (size := len(people.members(of))) < FEWEST_MEMBERS:
             words = f"{size} annotator(s) with {dict(of)}: a mean over so few describes persons rather than groups."
             warnings.warn(TableNote(words), stacklevel=2)
         if isinstance(of, str) and of == PANEL:
-            return people.panel_matrix
+            return people.panel_matrix, np.zeros((len(rows), len(people.label_names)))
         if not isinstance(of, (list, tuple, np.ndarray)):
-            return people.matrix(of)
-        if len(of) != n_rows:
-            raise InputError(f"of holds {len(of)} names; give one, or one per row ({n_rows}).")
-        return np.stack([people.matrix(name) for name in of])
+            return people.matrix(of), self._shift(X, rows, [of], np.zeros_like(rows))
+        if len(of) != len(rows):
+            raise InputError(f"of holds {len(of)} names; give one, or one per row ({len(rows)}).")
+        return np.stack([people.matrix(name) for name in of]), self._shift(X, rows, list(of), rows)
 
     def predict_dist(self, X: Any, **context: Any) -> Any:
         """The predicted distributions: of the panel and of latent labels, exact torch distributions.
@@ -255,7 +281,7 @@ class AnnotatorLDL(ModelWrapper):
         panel = blend(panel, latent, self.annotators_.panel_matrix)
         if isinstance(of, str) and of == PANEL:
             return panel
-        return self._votes(panel, latent, self._matrices(of, len(latent)))
+        return self._votes(panel, latent, *self._readers(of, X))
 
     def predict(self, X: Any, *, point: Point = "mean", votes: int | None = None, **context: Any) -> Any:
         """Expected shares of votes, or the shares that are best for a measure of observed votes.
@@ -338,34 +364,36 @@ class AnnotatorLDL(ModelWrapper):
 
     # -- votes -------------------------------------------------------------------------------------------------------
 
-    def _checked(self, X: Any, votes: VoteTable) -> tuple[VoteTable, Array]:
-        """The votes in the order of the rows of X, and columns of confusion matrices (V, L), one per vote."""
+    def _checked(self, X: Any, votes: VoteTable) -> tuple[VoteTable, Array, Array]:
+        """The votes in the order of the rows of X; a vote has the probability ``factors·ℓ / totals·ℓ`` (V, L) each."""
         check_is_fitted(self)
         people, votes = self.annotators_, self._aligned(X, votes)
         if list(votes.label_names) != people.label_names:
             raise InputError(f"votes are for {votes.label_names}, the model's labels are {people.label_names}.")
-        matrices = [people.matrix(name if name in people else None) for name in (*votes.annotators, None)]
-        return votes, np.asarray(np.stack(matrices)[votes.annotator, :, votes.label])
+        names = [name if name in people else None for name in (*votes.annotators, None)]
+        matrices = np.stack([people.matrix(name) for name in names])[votes.annotator]
+        matrices = matrices * np.exp(self._shift(X, votes.item, names, votes.annotator))[:, None]
+        return votes, matrices[np.arange(len(votes)), :, votes.label], matrices.sum(2)
 
     def _posterior(self, X: Any, votes: VoteTable, of: Any) -> Iterator[tuple[slice, Array, Array, Array, Array]]:
         """For some rows at a time, latent draws (b, S, L), their weights (b, S), shares of votes and their prior mean.
 
         Draws have weights by the votes so far; the prior mean is exact where the shares' mean is.
         """
-        votes, factors = self._checked(X, votes)
+        votes, factors, totals = self._checked(X, votes)
         latent_only = isinstance(of, str) and of == LATENT
-        matrices = self._matrices(PANEL if latent_only else of, len(votes.items))
+        readers = self._readers(PANEL if latent_only else of, X)
         for block, panel, latent in self._both(X):
             for start in range(block.start, block.stop, POSTERIOR_ROWS):
                 rows = slice(start, min(start + POSTERIOR_ROWS, block.stop))
                 here = np.arange(rows.start, rows.stop) - block.start
                 part = latent[here].double()
                 inside = (votes.item >= rows.start) & (votes.item < rows.stop)
-                draws, weights = posterior_draws(part, votes.item[inside] - rows.start, factors[inside])
+                draws, weights = posterior_draws(part, votes.item[inside] - start, factors[inside], totals[inside])
                 if latent_only:
                     yield rows, draws, weights, draws, to_numpy(part.mean)
                     continue
-                seen = self._votes(panel[here].double(), part, matrices if matrices.ndim == 2 else matrices[rows])
+                seen = self._votes(panel[here].double(), part, *readers, rows)
                 moved = seen.of_shares(torch.as_tensor(draws.transpose(1, 0, 2), device=part.device))
                 yield rows, draws, weights, to_numpy(moved).transpose(1, 0, 2), to_numpy(seen.mean)
 
@@ -612,10 +640,12 @@ def blend(panel: SnefySimplex, latent: SnefySimplex, matrix: Array) -> SnefySimp
     most = max(readout.shape[1] for readout in readouts)
     padded = [torch.nn.functional.pad(readout, (0, 0, 0, most - readout.shape[1])) for readout in readouts]
     family = PairFamily(torch.cat([first.family.exponents.double(), exponents]), torch.cat(padded))
-    scale = torch.cat([first.log_scale.double(), second.log_scale.double()], 1)
+    scale = torch.cat([first.log_scale, second.log_scale], 1).to(panel.dtype)
     members = [first.log_members.double() + math.log1p(-BLEND), second.log_members.double() + math.log(BLEND)]
-    joined = SnefyRows(Square(family, scale, torch.cat(members, 1)), None)
-    return panel._like(joined)
+    joined = SnefySimplex(
+        family.exponents, family.readout, scale, log_members=torch.cat(members, 1), validate_args=False, family=family
+    )
+    return joined.named(panel.label_names).checking()
 
 
 # -- the turns of the fit ----------------------------------------------------------------------------------------------
@@ -631,7 +661,7 @@ def _quick(base: Any) -> SnefyLDL:
 def _take_turns(
     quick: SnefyLDL, X: Any, labels: list[str], crowd: Crowd, gold: Mapping[int, Array], seed: int
 ) -> tuple[Array, Array]:
-    """Learn the crowd; returns the counts of latent labels (N, L) and the mean label distribution of the items (L,)."""
+    """Learn the crowd; returns counts of latent labels and cross-fitted label distributions of the items (N, L)."""
     rng = np.random.default_rng(derive_seed(seed, 41))
     ballots = crowd.ballots
     raw = ballots.counts()
@@ -654,7 +684,7 @@ def _take_turns(
             tilt = tilt_of(evidence, most)
             values = _cross_fitted(quick, X, NamedTable.of(counts, labels), tilt, derive_seed(seed, 50 + turn))
             draws = as_draws(values, tilt)
-    return counts, draws.values.mean((0, 1), dtype=np.float64)
+    return counts, draws.values.mean(1, dtype=np.float64)
 
 
 def _cross_fitted(quick: SnefyLDL, X: Any, counts: Array, tilt: Array | None, seed: int) -> Array:
@@ -672,3 +702,78 @@ def _cross_fitted(quick: SnefyLDL, X: Any, counts: Array, tilt: Array | None, se
             known = None if tilt is None else tilt[rows[block]]
             values[rows[block]] = draw_shares(dist, DRAWS, derive_seed(seed, 100 + k), known)
     return values
+
+
+# -- people who read some items differently ---------------------------------------------------------------------------
+
+
+def _fit_slopes(crowd: Crowd, latent: Array, features: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Directions of the features that people vote by, and how each of them does.
+
+    The directions are those along which residuals of people differ most from each other's: the first right singular
+    vectors of ``Σ_j (e_vj - p_j) x_jᵀ`` of each person and label, minus the mean over people. Slopes are a logistic
+    regression of the votes with ``log p_j`` as offset and a ridge. All of it is fitted to two thirds of the items and
+    tried on the third.
+
+    Args:
+        crowd: with its matrices.
+        latent: label distributions of the items by models that have not seen their votes (N, L).
+        features: of the items (N, d).
+        rng: source of the folds.
+
+    Returns:
+        Directions with their offsets (d + 1, R) and slopes (A, R, L), zero on average; R is 0 unless held-out votes
+        prefer them.
+    """
+    ballots = crowd.ballots
+    named, n_people = np.flatnonzero(crowd.ballots.who < crowd.ballots.n_people), ballots.n_people
+    item, who, label = (column[named] for column in (ballots.item, ballots.who, ballots.label))
+    none = np.zeros((features.shape[1] + 1, 0)), np.zeros((n_people, 0, ballots.n_labels))
+    if not features.shape[1]:
+        return none
+    centre, scale = features.mean(0), features.std(0)
+    scale[scale <= 1e-9 * np.abs(centre)] = np.inf  # constant columns
+    scaled, cast = (features - centre) / scale, np.eye(ballots.n_labels)[label]
+    chance = np.maximum(np.einsum("jk,jkv->jv", latent[item], crowd.matrices[who]), 1e-12)
+
+    def directions(rows: Index) -> Array:
+        weight = 1.0 / np.sqrt(np.bincount(who[rows], minlength=n_people).clip(1))[who[rows], None]
+        residuals = ((cast - chance)[rows] * weight).T
+        place, shape = (who[rows], item[rows]), (n_people, len(latent))
+        moments = np.stack([sp.csr_matrix((column, place), shape) @ scaled for column in residuals])
+        moments = (moments - moments.mean(1, keepdims=True)).reshape(-1, scaled.shape[1])
+        axes = randomized_svd(moments, min(DIRECTIONS, *moments.shape), random_state=0)[2].T
+        axes /= np.maximum((scaled @ axes).std(0), 1e-12)
+        axes /= scale[:, None]
+        return np.concatenate([-centre @ axes[None], axes])
+
+    def slopes(rows: Index, along: Array, ridge: float) -> Array:
+        place, logs, people = along[item[rows]], np.log(chance[rows]), who[rows]
+        of_person = sp.csr_matrix((np.ones(len(rows)), (people, np.arange(len(rows)))), (n_people, len(rows)))
+
+        def loss(flat: Array) -> tuple[float, Array]:
+            slope = flat.reshape(n_people, place.shape[1], -1)
+            log_p = log_softmax(logs + np.einsum("jr,jrv->jv", place, slope[people]), axis=1)
+            gap = np.exp(log_p) - cast[rows]
+            pull = of_person @ (place[:, :, None] * gap[:, None]).reshape(len(rows), -1)
+            pull -= pull.mean(0)  # so that slopes stay zero on average: what all share is not about people
+            return 0.5 * ridge * (flat @ flat) - (log_p * cast[rows]).sum(), pull.ravel() + ridge * flat
+
+        start = np.zeros(n_people * place.shape[1] * ballots.n_labels)
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 50}).x
+        return np.asarray(found.reshape(n_people, place.shape[1], -1))
+
+    fold = (rng.permutation(len(latent)) % 3)[item]
+    gains = np.zeros((len(SLOPE_RIDGES), len(item)))
+    for k in range(3):
+        rows, held = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+        along = project(features, directions(rows))
+        for gain, ridge in zip(gains, SLOPE_RIDGES):
+            shift = np.einsum("jr,jrv->jv", along[item[held]], slopes(rows, along, ridge)[who[held]])
+            gain[held] = (cast[held] * shift).sum(1) - np.log((chance[held] * np.exp(shift)).sum(1))
+    best = gains[gains.sum(1).argmax()]
+    if best.sum() <= CLEAR * np.sqrt(np.square(np.bincount(item, best)).sum()):
+        return none
+    every = np.arange(len(item))
+    chosen = directions(every)
+    return chosen, slopes(every, project(features, chosen), SLOPE_RIDGES[int(gains.sum(1).argmax())])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -203,6 +204,58 @@ def test_annotators_go_to_files_and_back(fitted, tmp_path: Path):
     config.write_text(config.read_text().replace('"side": [', '"side": ["b", ', 1))
     with pytest.raises(ModelFileError, match="damaged: its checksum"):
         load(tmp_path / "model")
+
+
+def readers(effect, n_items=300, n_people=10, seed=0):
+    """Votes of people half of whom lean to the last label as a feature grows, and half as it falls; how they vote."""
+    rng = np.random.default_rng(seed)
+    items = make_annotators(n=n_items, n_labels=3, votes=1, n_features=6, random_state=seed)
+    item, who = np.tile(np.arange(n_items), n_people), np.repeat(np.arange(n_people), n_items)
+    feature = items.X[:, 5] - items.X[:, 5].mean()
+    chance = items.latent[item] @ (0.85 * np.eye(3) + 0.05)
+    chance[:, 2] *= np.exp(effect * np.where(who % 2, 1.0, -1.0) * feature[item] / feature.std())
+    chance /= chance.sum(1, keepdims=True)
+    label = (rng.random(len(item))[:, None] > chance.cumsum(1)).sum(1).clip(0, 2)
+    votes = Votes(item, who, label, list(range(n_items)), [f"p{a}" for a in range(n_people)], LABELS)
+    votes = votes.with_facts({"annotator": votes.annotators, "side": ["a", "b"] * (n_people // 2)})
+    return items.X, votes, chance.reshape(n_people, n_items, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("effect", [0.0, 1.0])
+def test_people_who_read_a_feature_differently_are_found(effect, tmp_path: Path):
+    X, votes, chance = readers(effect)
+    train, test = np.arange(220), np.arange(220, 300)
+    small = SnefyLDL(epochs=8, n_neurons=16, n_readouts=8, n_members=1, guides=None, random_state=0)
+    model = AnnotatorLDL(small).fit(X[train], votes.on_items(list(train)))
+    people, new = model.annotators_, X[test]
+    assert (people.slopes.shape[1] > 0) == (effect > 0)
+    if not effect:
+        return
+
+    def information():
+        """Mean expected log likelihood of a vote of a known person on new items."""
+        shares = [np.asarray(model.predict(new, of=name)) for name in votes.annotators]
+        return (chance[:, test] * np.log(shares)).sum(2).mean()
+
+    with_slopes = information()
+    model.annotators_ = replace(people, slopes=people.slopes[:, :0], directions=people.directions[:, :0])
+    assert with_slopes > information() + 0.02
+    model.annotators_ = people
+    # a plain computation of one person's votes on one item
+    place = np.clip(people.directions[0] + new[0] @ people.directions[1:], -5.0, 5.0)
+    latent = np.asarray(model.predict(new[:1], of="latent"))[0]
+    lift = np.asarray(model.predict(new[:1]))[0] / (latent @ people.panel_matrix)
+    shares = (latent @ people.matrices[3]) * lift * np.exp(place @ people.slopes[3])
+    assert_allclose(np.asarray(model.predict(new[:1], of="p3"))[0], shares / shares.sum(), rtol=1e-5)
+    # groups, single votes and files have the slopes, too
+    sides = [np.asarray(model.predict(new, of={"side": side}))[:, 2] for side in "ab"]
+    wanted = (chance[1::2, test] - chance[::2, test]).mean(0)[:, 2]
+    assert np.corrcoef(sides[1] - sides[0], wanted)[0, 1] > 0.8
+    some = votes.on_items(list(test)).pick(votes.on_items(list(test)).annotator == 3)
+    again = load(model.save(tmp_path / "model"))
+    assert_array_equal(again.predict(new, of="p3"), model.predict(new, of="p3"))
+    assert_allclose(again.predict_given_votes(new, some)[0], model.predict_given_votes(new, some)[0])
 
 
 @pytest.mark.slow

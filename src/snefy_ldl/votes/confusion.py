@@ -25,6 +25,8 @@ from snefy_ldl.errors import InputError
 
 #: Draws behind the intervals of annotators and groups, and permutations behind the test of groups.
 INTERVAL_DRAWS, PERMUTATIONS = 400, 999
+#: How many standard deviations a row may lie out along a direction.
+FARTHEST = 5.0
 #: Steps that fit an average matrix to shares of votes.
 RAKINGS = 100
 #: Members below which a group describes persons rather than the group.
@@ -54,6 +56,8 @@ class Annotators:
         guess_strength: by how many votes an annotator's own guesses are shrunk to them (A,).
         agreed: of each annotator's votes, how many others on the same items agree with, and out of how many (A, 2).
         item_mean: mean label distribution of the items (L,).
+        directions: R directions of the features that some people vote by, and their offsets (d + 1, R); R may be 0.
+        slopes: how they move the log-odds of each annotator's votes (A, R, L).
         facts: a list of A values for each fact, or none; None if a value is not known.
         votes_per_item: median of the fit.
 
@@ -81,6 +85,8 @@ class Annotators:
     guess_strength: Array
     agreed: Array
     item_mean: Array
+    directions: Array
+    slopes: Array
     facts: dict[str, list[Any]]
     votes_per_item: float
 
@@ -135,6 +141,23 @@ class Annotators:
         if isinstance(annotator, (list, tuple, np.ndarray)):
             return np.mean([self.matrix(name) for name in annotator], axis=0)
         return np.asarray(self.matrices[self.number(annotator)])
+
+    def slope(self, annotator: Any) -> Array:
+        """How the directions of the features move the votes of one annotator, or the mean of several (R, L).
+
+        Args:
+            annotator: as in :meth:`matrix`.
+
+        Returns:
+            Slopes of log-odds.
+
+        Raises:
+            InputError: no annotator has this name, or a fact is not known.
+        """
+        if annotator is None or isinstance(annotator, Mapping):
+            return np.asarray(self.slopes[self.members(annotator or {})].mean(0))
+        names = annotator if isinstance(annotator, (list, tuple, np.ndarray)) else [annotator]
+        return np.mean([self.slope(name) if name is None else self.slopes[self.number(name)] for name in names], axis=0)
 
     def number(self, annotator: Any) -> int:
         """The number of an annotator.
@@ -361,7 +384,7 @@ class Annotators:
 #: Arrays of :class:`Annotators` in files; a folder's checksums guard them.
 ARRAYS = (
     *("cast", "exposure", "counts", "certain", "centres", "strength", "spam_score", "guess", "guess_strength"),
-    *("agreed", "item_mean"),
+    *("agreed", "item_mean", "directions", "slopes"),
 )
 
 
@@ -410,6 +433,11 @@ class GroupComparison:
             people = f"{self.sizes[g]}{'' if self.sizes[g] >= FEWEST_MEMBERS else ', too few to speak of a group'}"
             lines.append(f"  {name} ({people}): " + ", ".join(cells))
         return "\n".join(lines)
+
+
+def project(features: Array, directions: Array) -> Array:
+    """Where rows (N, d) lie along directions (d + 1, R), clipped like features of the network (N, R)."""
+    return np.clip(directions[0] + features @ directions[1:], -FARTHEST, FARTHEST)
 
 
 def _rows_to_one(table: Array) -> Array:

@@ -400,9 +400,10 @@ def as_draws(values: Array, tilt: Array | None) -> Draws:
 
 
 def describe_crowd(
-    crowd: Crowd, votes: VoteTable, ballots: Ballots, facts: dict[str, list[Any]], item_mean: Array
+    crowd: Crowd, votes: VoteTable, facts: dict[str, list[Any]], item_mean: Array, readings: tuple[Array, Array]
 ) -> Annotators:
     """Estimates of the fit about the annotators."""
+    ballots = crowd.ballots
     table = ballots.counts()
     agreed, exposure = np.zeros((ballots.n_people + 1, 2)), np.zeros_like(crowd.cast)
     alike, others = table[ballots.item, ballots.label] - 1.0, table[ballots.item].sum(1) - 1.0
@@ -422,6 +423,8 @@ def describe_crowd(
         guess_strength=crowd.guess_strength[:-1],
         agreed=agreed[:-1],
         item_mean=item_mean,
+        directions=readings[0],
+        slopes=readings[1],
         facts={fact: bin_numbers(column) for fact, column in facts.items()},
         votes_per_item=float(np.median(table.sum(1))),
     )

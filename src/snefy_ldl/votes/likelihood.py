@@ -20,7 +20,7 @@ POSTERIOR_DRAWS = 2048
 PAIR_ROWS = 512
 
 
-def posterior_draws(dist: Any, item: Index, factors: Array, random_state: Any = 0) -> tuple[Array, Array]:
+def posterior_draws(dist: Any, item: Index, factors: Array, totals: Any = None) -> tuple[Array, Array]:
     """Draws of each item's label distribution, with weights by votes of known annotators.
 
     Items with many votes get draws of the distribution given half of them, so that few are wasted.
@@ -29,7 +29,7 @@ def posterior_draws(dist: Any, item: Index, factors: Array, random_state: Any = 
         dist: of N items.
         item: which item each vote is on (V,).
         factors: column of the annotator's confusion matrix for each vote (V, L).
-        random_state: seed of the draws.
+        totals: sums of its columns, if they are not one (V, L): a vote has the probability ``factors·ℓ / totals·ℓ``.
 
     Returns:
         Draws (N, S, L) and weights (N, S) that sum to one in each row.
@@ -37,10 +37,10 @@ def posterior_draws(dist: Any, item: Index, factors: Array, random_state: Any = 
     soft = np.zeros((len(dist), dist.n_labels))
     np.add.at(soft, item, factors / factors.sum(1, keepdims=True))
     tilt = np.floor(0.5 * soft)
-    draws = draw_shares(dist, POSTERIOR_DRAWS, random_state, tilt if tilt.any() else None)
+    draws = draw_shares(dist, POSTERIOR_DRAWS, 0, tilt if tilt.any() else None)
     logs = -np.einsum("nsk,nk->ns", np.log(np.maximum(draws, 1e-300)), tilt)
-    for row, column in zip(item, factors):
-        logs[row] += np.log(np.maximum(draws[row] @ column, 1e-300))
+    for row, column, total in zip(item, factors, np.ones_like(factors) if totals is None else totals):
+        logs[row] += np.log(np.maximum(draws[row] @ column, 1e-300) / (draws[row] @ total))
     return draws, softmax(logs, axis=1)
 
 
