@@ -2,16 +2,16 @@
 
     python benchmarks/annotators.py real HS_Brexit --seeds 0..2    # held-out votes and soft labels, real votes
     python benchmarks/annotators.py synthetic --seeds 0..4         # known confusion matrices, 30 % spammers
-    python benchmarks/annotators.py groups                         # groups with known means: coverage of intervals
-    python benchmarks/annotators.py few --seeds 0..2               # one and two votes per item
+    python benchmarks/annotators.py groups --seeds 0..99           # groups with known means: coverage of intervals
+    python benchmarks/annotators.py few HS_Brexit --seeds 0..2     # one and two votes per item
     python benchmarks/annotators.py random --seeds 0..2            # twelve random voters among the real ones
-    python benchmarks/annotators.py next --seeds 0..2              # whom to ask: pairs against uniform
-    python benchmarks/annotators.py speed                          # 100,000 votes of 500 people on 20,000 items
+    python benchmarks/annotators.py next synthetic --seeds 0..2    # whom to ask: pairs against uniform
+    python benchmarks/annotators.py speed                          # 40,000 votes of 200 people on 8,000 items
     python benchmarks/annotators.py report                         # the tables from what is there
 
 Real data: HS_Brexit and ConvAbuse with the splits of the shared task (train and dev against test), POPQUORN
 (offensiveness) with random halves of its items. Features are the text embeddings that come with the data. The part
-"synthetic" also aggregates without features, next to crowd-kit's MACE and GLAD if ``pip install crowd-kit`` was run.
+"synthetic" also aggregates without features, next to MACE and GLAD.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
+from scipy.optimize import minimize
+from scipy.special import digamma, expit, log_expit, softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold
@@ -222,63 +223,52 @@ def study_real(name, seed, tiny):
 # -- groups, few votes, random voters ----------------------------------------------------------------------------------
 
 
-def study_groups(tiny):
+def study_groups(seed, tiny):
     """Coverage of groups' intervals where the mean of each group's population is known."""
     rows = []
     for n_people in (3, 8, 40):
-        inside, width = [], []
-        for seed in range(3 if tiny else 60):
-            rng = np.random.default_rng(seed)
-            items = make_annotators(n=60, n_labels=3, votes=1, random_state=seed)
-            group = np.arange(n_people) % 2
-            lean = rng.beta(3.0 + 2.0 * group, 7.0 - 2.0 * group)  # .3 and .5 of the group's votes on average go to yes
-            matrices = (1.0 - lean)[:, None, None] * np.eye(3) + lean[:, None, None] * np.eye(3)[2]
-            item, who = np.tile(np.arange(60), n_people), np.repeat(np.arange(n_people), 60)
-            label = vote(items.latent[item], matrices[who], rng)
-            votes = Votes(item, who, label, list(range(60)), [f"p{a}" for a in range(n_people)], items.label_names)
-            votes = votes.with_facts({"annotator": votes.annotators, "side": [str(g) for g in group]})
-            small = SnefyLDL(epochs=2, n_neurons=12, n_readouts=6, n_members=1, guides=None, random_state=seed)
-            found = AnnotatorLDL(small).fit(items.X, votes).compare_groups(items.X, "side")
-            mean = items.latent.mean(0)
-            truth = np.stack([(1.0 - t) * mean + t * np.eye(3)[2] for t in (0.3, 0.5)])
-            apart = truth - (found.sizes / n_people) @ truth
-            inside.append((found.low <= apart) & (apart <= found.high))
-            width.append(found.high - found.low)
-        rows.append(
-            {
-                "people": n_people,
-                "panels": len(inside),
-                "coverage": float(np.mean(inside)),
-                "width": float(np.mean(width)),
-            }
-        )
+        rng = np.random.default_rng(seed)
+        items = make_annotators(n=60, n_labels=3, votes=1, random_state=seed)
+        group = np.arange(n_people) % 2
+        lean = rng.beta(3.0 + 2.0 * group, 7.0 - 2.0 * group)  # .3 and .5 of the group's votes on average go to yes
+        matrices = (1.0 - lean)[:, None, None] * np.eye(3) + lean[:, None, None] * np.eye(3)[2]
+        item, who = np.tile(np.arange(60), n_people), np.repeat(np.arange(n_people), 60)
+        label = vote(items.latent[item], matrices[who], rng)
+        votes = Votes(item, who, label, list(range(60)), [f"p{a}" for a in range(n_people)], items.label_names)
+        votes = votes.with_facts({"annotator": votes.annotators, "side": [str(g) for g in group]})
+        small = SnefyLDL(epochs=2, n_neurons=12, n_readouts=6, n_members=1, guides=None, random_state=seed)
+        found = AnnotatorLDL(small).fit(items.X, votes).compare_groups(items.X, "side")
+        mean = items.latent.mean(0)
+        truth = np.stack([(1.0 - t) * mean + t * np.eye(3)[2] for t in (0.3, 0.5)])
+        apart = truth - (found.sizes / n_people) @ truth
+        inside = (found.low <= apart) & (apart <= found.high)
+        rows.append({"people": n_people, "coverage": inside.mean(), "width": float((found.high - found.low).mean())})
     return rows
 
 
-def study_few(seed, tiny):
+def study_few(name, seed, tiny):
     """Panel cross-entropy of one and two votes per item, against counts=."""
     rows = []
-    for name in SETS:
-        X, votes, split = load(name)
-        train, test = splits_of(name, split, seed)
-        known, new = (votes.on_items([votes.items[k] for k in part]) for part in (train, test))
-        order = np.random.default_rng(seed).permutation(len(known))
-        order = order[np.argsort(known.item[order], kind="stable")]
-        starts = np.searchsorted(known.item[order], np.arange(len(train)))
-        for each in (1, 2):
-            few = known.pick(np.sort(order[np.arange(len(order)) - starts[known.item[order]] < each]))
-            settings = {"random_state": seed} | ({"epochs": 2} if tiny else {})
-            model = AnnotatorLDL(SnefyLDL(**settings)).fit(X[train], few)
-            plain = SnefyLDL(**settings).fit(X[train], counts=few.counts)
-            target, merge = new.counts / new.counts.sum(1, keepdims=True), merging(name, len(votes.label_names))
-            row = {"set": name, "votes per item": each, "spam": float(model.annotators_.spam_score.mean())}
-            for way, one in (("annotators", model), ("counts", plain)):
-                row[way] = cross_entropy(target @ merge, np.asarray(one.predict(X[test])) @ merge)
-            rows.append(row)
+    X, votes, split = load(name)
+    train, test = splits_of(name, split, seed)
+    known, new = (votes.on_items([votes.items[k] for k in part]) for part in (train, test))
+    order = np.random.default_rng(seed).permutation(len(known))
+    order = order[np.argsort(known.item[order], kind="stable")]
+    starts = np.searchsorted(known.item[order], np.arange(len(train)))
+    for each in (1, 2):
+        few = known.pick(np.sort(order[np.arange(len(order)) - starts[known.item[order]] < each]))
+        settings = {"random_state": seed} | ({"epochs": 2} if tiny else {})
+        model = AnnotatorLDL(SnefyLDL(**settings)).fit(X[train], few)
+        plain = SnefyLDL(**settings).fit(X[train], counts=few.counts)
+        target, merge = new.counts / new.counts.sum(1, keepdims=True), merging(name, len(votes.label_names))
+        row = {"set": name, "votes per item": each, "spam": float(model.annotators_.spam_score.mean())}
+        for way, one in (("annotators", model), ("counts", plain)):
+            row[way] = cross_entropy(target @ merge, np.asarray(one.predict(X[test])) @ merge)
+        rows.append(row)
     return rows
 
 
-def study_random(seed):
+def study_random(seed, tiny):
     """Spam scores of twelve people who vote at random, added to the real ones; without features."""
     rows = []
     for name in SETS:
@@ -292,7 +282,7 @@ def study_random(seed):
         ballots = Ballots.of(table, np.arange(n_items))
         crowd, counts = Crowd(ballots, HOLD), ballots.counts()
         draws = first_draws(counts, fit_dirichlet_multinomial(counts), rng)
-        for turn in range(20):
+        for turn in range(4 if tiny else 20):
             latent, others, _ = weigh_votes(draws, ballots, crowd.factors())
             crowd.learn(latent, others, learn_strength=turn >= 10)
         spam, is_random = crowd.spam[:-1], np.arange(n_people + 12) >= n_people
@@ -382,98 +372,137 @@ def study_synthetic(seed, tiny):
 
 def accuracies(votes, latent):
     """Part of the items whose largest latent share is found, by ways to aggregate votes without features."""
-    wanted = latent.argmax(1)
     place = {name: k for k, name in enumerate(votes.label_names)}
     found = {way: [place[one] for one in aggregate(votes, way).label] for way in ("majority", "dawid-skene", "shares")}
-    try:
-        from crowdkit.aggregation import GLAD, MACE  # of use here alone
+    found |= {"MACE": mace(votes).argmax(1), "GLAD": glad(votes).argmax(1)}
+    return {way: float(np.mean(np.asarray(labels) == latent.argmax(1))) for way, labels in found.items()}
 
-        cells = pd.DataFrame({"task": votes.item, "worker": votes.annotator, "label": votes.label})
-        for way, one in (("MACE", MACE()), ("GLAD", GLAD())):
-            found[way] = one.fit_predict(cells).loc[np.arange(len(votes.items))]
-    except ImportError:
-        pass
-    return {way: float(np.mean(np.asarray(labels) == wanted)) for way, labels in found.items()}
+
+def mace(votes, rounds=50, prior=0.5, smoothing=0.01):
+    """Labels (N, L) by Hovy et al. (2013): a person knows the label or spams; variational EM from the shares of votes.
+
+    With probability θ_a annotator a casts the true label, otherwise one by their strategy ξ_a.
+    """
+    label, cast = votes.label, np.eye(len(votes.label_names))[votes.label]
+    n_people, size = len(votes.annotators), np.bincount(who := votes.annotator, minlength=len(votes.annotators))
+    truth = votes.counts / votes.counts.sum(1, keepdims=True)
+    knows, strategy = np.full(n_people, 0.5), np.full((n_people, cast.shape[1]), 1.0 / cast.shape[1])
+    for _ in range(rounds):
+        guess = (1.0 - knows[who]) * strategy[who, label]
+        known = truth[votes.item, label] * knows[who] / (knows[who] + guess)
+        knew = np.bincount(who, known, n_people)
+        knows = np.exp(digamma(knew + prior) - digamma(size + 2.0 * prior))
+        spam = np.stack([np.bincount(who, (1.0 - known) * column, n_people) for column in cast.T], 1) + smoothing
+        strategy = np.exp(digamma(spam) - digamma(spam.sum(1, keepdims=True)))
+        spams = np.exp(digamma(size - knew + prior) - digamma(size + 2.0 * prior))
+        chance = np.log((spams[who] * strategy[who, label])[:, None] + knows[who, None] * cast)
+        knows = knows / (knows + spams)
+        truth = softmax(np.stack([np.bincount(votes.item, column, len(truth)) for column in chance.T], 1), axis=1)
+    return truth
+
+
+def glad(votes, rounds=30):
+    """Labels (N, L) by Whitehill et al. (2009): a vote is right with probability σ(α_a exp b_i), otherwise any other.
+
+    EM; the priors of α and b have mean one and variance one, as in their code.
+    """
+    item, who, n_items = votes.item, votes.annotator, len(votes.items)
+    cast, n_labels = np.eye(len(votes.label_names))[votes.label], len(votes.label_names)
+    truth, point = votes.counts / votes.counts.sum(1, keepdims=True), np.ones(len(votes.annotators) + n_items)
+    for _ in range(rounds):
+        right = truth[item, votes.label]
+
+        def loss(point, right=right):
+            skill, ease = point[:-n_items], np.exp(np.clip(point[-n_items:], -20.0, 20.0))
+            z = skill[who] * ease[item]
+            wrong = log_expit(-z) - np.log(n_labels - 1)
+            value = -(right * log_expit(z) + (1.0 - right) * wrong).sum() + 0.5 * np.square(point - 1.0).sum()
+            slope = expit(z) - right
+            parts = np.bincount(who, slope * ease[item], len(skill)), np.bincount(item, slope * z, n_items)
+            return value, np.concatenate(parts) + point - 1.0
+
+        point = minimize(loss, point, jac=True, method="L-BFGS-B", options={"maxiter": 25}).x
+        z = point[who] * np.exp(point[-n_items:])[item]
+        chance = np.where(cast > 0, log_expit(z)[:, None], log_expit(-z)[:, None] - np.log(n_labels - 1))
+        truth = softmax(np.stack([np.bincount(item, column, n_items) for column in chance.T], 1), axis=1)
+    return truth
 
 
 # -- whom to ask -----------------------------------------------------------------------------------------------------
 
 
-def replay(model, X, votes, available, reference, ask, batch, batches, rng, of):
-    """Squared error of the posterior mean after each batch of votes, by pairs and uniformly.
+def replay(model, X, names, truths, available, ask, policies, batch, batches, seed):
+    """Errors after each batch of votes on items without any, by who is asked: objectives of next_vote, or uniformly.
 
-    ``ask(rows, people)`` gives the labels; ``available`` (N, A) says who may be asked about what.
+    ``names`` are the items' and the annotators'; ``ask(rows, people)`` gives their votes; ``available`` (N, A) says who
+    may be asked. ``truths`` holds shares of the panel and, if known, latent ones; items whose largest share is
+    ambiguous do not count for the majority's error.
     """
     courses = {}
-    for policy in ("pairs", "uniform"):
-        so_far, open_pairs, course = votes, available.copy(), []
-        draw = np.random.default_rng(rng.integers(2**31))
-        for _ in range(batches + 1):
-            mean, _ = model.predict_given_votes(X, so_far, of=of)
-            course.append([len(so_far) - len(votes), float(np.square(mean - reference).sum(1).mean())])
-            if not open_pairs.any():
+    top = np.sort(truths["panel"], 1)
+    clear = top[:, -1] > top[:, -2] + 1e-9
+    for policy in policies:
+        so_far = Votes(*(np.array([], dtype=int) for _ in range(3)), *names, [str(n) for n in model.label_names_])
+        open_pairs, draw, course = available.copy(), np.random.default_rng(seed), []
+        for step in range(batches + 1):
+            panel, _ = model.predict_given_votes(X, so_far)
+            row = {"votes": len(so_far), "panel": float(np.square(panel - truths["panel"]).sum(1).mean())}
+            row["majority"] = float((panel.argmax(1) != truths["panel"].argmax(1))[clear].mean())
+            if "latent" in truths:
+                latent, _ = model.predict_given_votes(X, so_far, of="latent")
+                row["latent"] = float(np.square(latent - truths["latent"]).sum(1).mean())
+            course.append(row)
+            if step == batches:
                 break
-            if policy == "pairs":
-                pairs = model.next_vote(X, so_far, n=batch, available=open_pairs, objective=of)
-                place = {item: k for k, item in enumerate(so_far.items)}
-                rows = np.array([place[item] for item, _ in pairs], dtype=int)
-                people = np.array([model.annotators_.number(name) for _, name in pairs], dtype=int)
-            else:
+            if policy == "uniform":
                 order = np.argsort(np.bincount(so_far.item, minlength=len(X)) + draw.random(len(X)))
                 rows = np.array([row for row in order if open_pairs[row].any()][:batch], dtype=int)
                 people = np.array([draw.choice(np.flatnonzero(open_pairs[row])) for row in rows], dtype=int)
+            else:
+                pairs = model.next_vote(X, so_far, n=batch, available=open_pairs, objective=policy)
+                place = {item: k for k, item in enumerate(so_far.items)}
+                rows = np.array([place[item] for item, _ in pairs], dtype=int)
+                people = np.array([model.annotators_.number(name) for _, name in pairs], dtype=int)
             if not len(rows):
                 break
             open_pairs[rows, people] = False
-            parts = [so_far.item, so_far.annotator, so_far.label]
-            added = [rows, people, ask(rows, people)]
-            joined = [np.concatenate([old, new]) for old, new in zip(parts, added)]
-            so_far = Votes(*joined, so_far.items, so_far.annotators, so_far.label_names)
+            added = zip((so_far.item, so_far.annotator, so_far.label), (rows, people, ask(rows, people)))
+            so_far = Votes(*(np.concatenate(pair) for pair in added), *names, so_far.label_names)
         courses[policy] = course
     return courses
 
 
-def saved_votes(courses):
-    """Part of the votes that pairs save at errors that both reach: the mean over the course of uniform votes."""
-    pairs, uniform = (np.array(courses[policy]) for policy in ("pairs", "uniform"))
-    falling = np.minimum.accumulate(pairs[:, 1])
-    parts = []
-    for used, error in uniform[1:]:
-        if error >= falling[-1] and error < pairs[0, 1]:
-            needed = np.interp(-error, -falling, pairs[:, 0])
-            parts.append(1.0 - needed / used)
-    return float(np.mean(parts)) if parts else float("nan")
-
-
-def study_next(seed, tiny):
-    rng = np.random.default_rng(seed)
-    items, votes, matrices, _ = make_crowd(300, 40, 30, 3, "mixed", (0.75, 1.0), seed)
+def study_next(name, seed, tiny):
+    """Whom to ask: made-up items whose truth is known, or real items whose every vote is."""
     settings = {"random_state": seed} | ({"epochs": 2} if tiny else {})
-    model = AnnotatorLDL(SnefyLDL(**settings)).fit(items.X, votes)
-    available = np.ones((300, 40), dtype=bool)
-    available[votes.item, votes.annotator] = False
+    batches = 2 if tiny else 8
+    if name == "synthetic":
+        rng = np.random.default_rng(seed)
+        items, votes, matrices, _ = make_crowd(400, 40, 50, 3, "mixed", (0.75, 1.0), seed)
+        known = votes.on_items(votes.items[:250])
+        model = AnnotatorLDL(SnefyLDL(**settings)).fit(items.X[:250], known)
+        latent = items.latent[250:]
+        truths = {"latent": latent, "panel": latent @ matrices.mean(0)}
 
-    def ask(rows, people):
-        return vote(items.latent[rows], matrices[people], rng)
+        def ask(rows, people):
+            return vote(latent[rows], matrices[people], rng)
 
-    batches = 2 if tiny else 16
-    answers = {"synthetic": replay(model, items.X, votes, available, items.latent, ask, 100, batches, rng, "latent")}
-    X, votes, split = load("POPQUORN_offensiveness")
-    train, test = splits_of("POPQUORN_offensiveness", split, seed)
+        names, policies = (votes.items[250:], votes.annotators), ("uniform", "panel", "majority", "latent")
+        return replay(model, items.X[250:], names, truths, np.ones((150, 40), bool), ask, policies, 75, batches, seed)
+    X, votes, split = load(name)
+    train, test = splits_of(name, split, seed)
     known, new = (votes.on_items([votes.items[k] for k in rows]) for rows in (train, test))
     model = AnnotatorLDL(SnefyLDL(**settings)).fit(X[train], known)
-    reference, _ = model.predict_given_votes(X[test], new)
     held = np.full((len(test), len(votes.annotators)), -1)
     held[new.item, new.annotator] = new.label
-    empty = Votes(*(np.array([], dtype=int) for _ in range(3)), new.items, new.annotators, new.label_names)
-    answers["POPQUORN"] = replay(
-        model, X[test], empty, held >= 0, reference, lambda rows, people: held[rows, people], 375, batches, rng, "panel"
-    )
-    return {name: {"courses": course, "saved": saved_votes(course)} for name, course in answers.items()}
+    truths = {"panel": new.counts / new.counts.sum(1, keepdims=True)}
+    names, policies = (new.items, new.annotators), ("uniform", "panel", "majority")
+    ask = lambda rows, people: held[rows, people]  # noqa: E731
+    return replay(model, X[test], names, truths, held >= 0, ask, policies, len(test) // 2, batches, seed)
 
 
 def study_speed(tiny):
-    n_items, n_people, each = (500, 20, 50) if tiny else (20_000, 500, 200)
+    n_items, n_people, each = (500, 20, 50) if tiny else (8_000, 200, 200)
     items, votes, matrices, _ = make_crowd(n_items, n_people, each, 5, "mixed", (0.8, 1.0), 0, 20)
     started, cpu = time.perf_counter(), time.process_time()
     model = AnnotatorLDL(SnefyLDL(random_state=0)).fit(items.X, votes)
@@ -491,6 +520,28 @@ def study_speed(tiny):
 
 def read(pattern):
     return [json.loads(file.read_text()) for file in sorted(FOLDER.glob(pattern))]
+
+
+#: Errors of a course of votes: without any, the mean after each batch, after the last.
+COURSE = (
+    lambda course, error: course[0][error],
+    lambda course, error: np.mean([row[error] for row in course[1:]]),
+    lambda course, error: course[-1][error],
+)
+
+
+def means_by(rows, keys):
+    """Rows with the same keys as one, with the means of their numbers."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
+    return [
+        {
+            name: f"{np.mean([one[name] for one in part]):.4f}" if isinstance(v, float) else v
+            for name, v in part[0].items()
+        }
+        for part in groups.values()
+    ]
 
 
 def report():
@@ -554,34 +605,39 @@ def report():
             common.markdown(rows),
             "",
         ]
-    for record in read("groups.json"):
-        every["groups"] = record
+    records = read("groups-*.json")
+    if records:
+        every["groups"], rows = records, []
+        for k, first in enumerate(records[0]):
+            inside = np.array([one[k]["coverage"] for one in records])
+            width = np.mean([one[k]["width"] for one in records])
+            error = inside.std() / np.sqrt(len(inside))
+            row = {"people": first["people"], "panels": len(inside), "coverage": f"{inside.mean():.3f}"}
+            rows.append(row | {"standard error": f"{error:.3f}", "width": f"{width:.3f}"})
         lines += ["\n## Groups of people: 90 % intervals of groups whose population means are known\n"]
-        lines += [
-            common.markdown([{k: f"{v:.3f}" if isinstance(v, float) else v for k, v in row.items()} for row in record])
-        ]
+        lines += [common.markdown(rows)]
     titles = {"few": "Few votes per item: panel cross-entropy", "random": "Twelve random voters: spam scores"}
     for part, title in titles.items():
         records = read(f"{part}-*.json")
         if records:
             every[part] = records
-            rows = []
-            for k, first in enumerate(records[0]):
-                numbers = [name for name, value in first.items() if isinstance(value, float)]
-                rows.append(
-                    {**first, **{name: f"{np.mean([one[k][name] for one in records]):.4f}" for name in numbers}}
-                )
-            lines += [f"\n## {title} ({len(records)} seeds)\n", common.markdown(rows), ""]
-    records = read("next-*.json")
-    if records:
-        every["next"] = records
-        lines.append(f"\n## Whom to ask ({len(records)} seeds)\n")
-        for name in records[0]:
-            saved = [record[name]["saved"] for record in records]
-            lines.append(
-                f"{name}: {np.mean(saved):.1%} fewer votes at equal squared error "
-                f"({min(saved):.1%} to {max(saved):.1%}).\n"
-            )
+            table = means_by([row for record in records for row in record], ("set", "votes per item"))
+            lines += [f"\n## {title}\n", common.markdown(table), ""]
+    every["next"] = {}
+    for name in ("synthetic", *SETS):
+        records = read(f"next-{name}-*.json")
+        if not records:
+            continue
+        every["next"][name] = records
+        rows = []
+        for policy in records[0]:
+            courses = [record[policy] for record in records]
+            row = {"asked by": policy, "votes": courses[0][-1]["votes"]}
+            for error in [name for name in courses[0][0] if name != "votes"]:
+                first, mean, last = (np.mean([part(c, error) for c in courses]) for part in COURSE)
+                row[f"{error} error: none, mean, last"] = f"{first:.4f}, {mean:.4f}, {last:.4f}"
+            rows.append(row)
+        lines += [f"\n## Whom to ask: {name} ({len(records)} seeds)\n", common.markdown(rows)]
     for record in read("speed.json"):
         every["speed"] = record
         lines.append(
@@ -597,7 +653,7 @@ def report():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["real", "synthetic", "groups", "few", "random", "next", "speed", "report"])
-    parser.add_argument("name", nargs="?", choices=SETS)
+    parser.add_argument("name", nargs="?", choices=["synthetic", *SETS])
     parser.add_argument("--seeds", default="0..0")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--folder", type=Path)
@@ -611,17 +667,16 @@ def main():
     if options.part == "speed":
         (FOLDER / "speed.json").write_text(json.dumps(study_speed(options.tiny)))
         return None
-    if options.part == "groups":
-        (FOLDER / "groups.json").write_text(json.dumps(study_groups(options.tiny)))
-        return None
     first, last = (int(seed) for seed in options.seeds.split(".."))
     for seed in range(first, last + 1):
-        if options.part == "real":
+        if options.part in ("real", "few", "next"):
+            study = {"real": study_real, "few": study_few, "next": study_next}[options.part]
             for name in [options.name] if options.name else SETS:
-                (FOLDER / f"real-{name}-{seed}.json").write_text(json.dumps(study_real(name, seed, options.tiny)))
+                answer = study(name, seed, options.tiny)
+                (FOLDER / f"{options.part}-{name}-{seed}.json").write_text(json.dumps(answer))
         else:
-            studies = {"synthetic": study_synthetic, "next": study_next, "few": study_few}
-            answer = study_random(seed) if options.part == "random" else studies[options.part](seed, options.tiny)
+            studies = {"synthetic": study_synthetic, "groups": study_groups, "random": study_random}
+            answer = studies[options.part](seed, options.tiny)
             (FOLDER / f"{options.part}-{seed}.json").write_text(json.dumps(answer))
     return None
 

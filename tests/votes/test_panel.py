@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -41,6 +45,15 @@ def people(n_people=8, n_items=60, each=None, lean=(0.3, 0.5), seed=0):
     mean = items.latent.mean(0)
     truth = np.stack([(1 - one) * mean + one * np.eye(3)[2] for one in lean])
     return items.X, votes.with_facts({"annotator": names, "side": ["ab"[g] for g in group]}), truth
+
+
+def benchmark():
+    """The module of the benchmark of annotators."""
+    sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+    try:
+        return importlib.import_module("annotators")
+    finally:
+        sys.path.pop()
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +228,28 @@ def test_votes_are_spread_over_people_and_objectives_are_named(fitted):
         model.next_vote(X, empty, 2, objective="luck")
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::snefy_ldl.errors.TableNote")
+def test_pairs_lower_the_error_of_their_objective_faster_than_chance():
+    """Two made-up crowds with 30 % guessers, their truth known; 60 new items get two votes each."""
+    bench, ways = benchmark(), ("panel", "majority", "latent")
+    errors = np.zeros((4, 3))  # of uniform votes and of each objective's, after each batch
+    for seed in range(2):
+        items, votes, matrices, _ = bench.make_crowd(160, 20, 40, 3, "mixed", (0.75, 1.0), seed)
+        model = AnnotatorLDL(SnefyLDL(**SMALL | {"epochs": 6})).fit(items.X[:100], votes.on_items(votes.items[:100]))
+        latent, rng = items.latent[100:], np.random.default_rng(seed)
+        truths = {"panel": latent @ matrices.mean(0), "latent": latent}
+
+        def ask(rows, whom, shares=latent, matrices=matrices, rng=rng):
+            return bench.vote(shares[rows], matrices[whom], rng)
+
+        names, free = (votes.items[100:], votes.annotators), np.ones((60, 20), dtype=bool)
+        courses = bench.replay(model, items.X[100:], names, truths, free, ask, ("uniform", *ways), 30, 4, seed)
+        errors += [[sum(row[way] for row in course[1:]) for way in ways] for course in courses.values()]
+    assert (errors[1:].diagonal() < errors[0]).all()  # each lowers its own error faster
+    assert (errors[1:, 1] <= errors[0, 1]).all()  # and none makes the majority worse
+
+
 # -- shared tasks, aggregation -----------------------------------------------------------------------------------------
 
 
@@ -279,5 +314,9 @@ def test_votes_are_aggregated_without_features():
         assert np.corrcoef(found.quality, good)[0, 1] > 0
     assert right["dawid-skene"] >= right["majority"]
     assert right["shares"] >= right["majority"] - 0.02
+    for method in ("mace", "glad"):  # what the benchmark compares with
+        found = getattr(benchmark(), method)(votes)
+        assert_allclose(found.sum(1), 1.0)
+        assert (found.argmax(1) == truth).mean() > right["majority"]
     with pytest.raises(InputError, match="who cast each vote"):
         aggregate(Votes.from_counts(votes.counts), "dawid-skene")

@@ -30,16 +30,6 @@ def test_log_likelihood_with_gaps_sums_to_one(snefy: Callable[..., SnefySimplex]
     assert np.exp(log_likelihood(wide, table)).sum() == pytest.approx(1.0, abs=1e-12)
 
 
-def test_log_likelihood_of_plain_counts(snefy: Callable[..., SnefySimplex]) -> None:
-    dist = snefy(4, batch=(3,))
-    counts = np.array([[1, 2, 0, 4], [0, 0, 1, 0], [5, 5, 5, 5]], dtype=float)
-    np.testing.assert_allclose(log_likelihood(dist, counts), dist.log_prob_counts(torch.as_tensor(counts)), rtol=1e-10)
-    mixed = counts.copy()
-    mixed[1, 0] = np.nan
-    found = log_likelihood(dist, mixed)
-    np.testing.assert_allclose(found[[0, 2]], dist.log_prob_counts(torch.as_tensor(counts))[[0, 2]], rtol=1e-9)
-
-
 def test_brier_is_the_mean_over_single_votes() -> None:
     rng = np.random.default_rng(0)
     mean, counts = rng.dirichlet(np.ones(3), 5), rng.integers(0, 4, (5, 3)) + np.eye(3)[rng.integers(0, 3, 5)]
@@ -119,15 +109,3 @@ def test_scores_with_labels_that_were_not_on_offer(snefy: Callable[..., SnefySim
     np.testing.assert_allclose(
         brier_score([[0.2, 0.5, 0.3]], [[4.0, np.nan, 2.0]]), brier_score([[0.4, 0.6]], [[4, 2]])
     )
-
-
-# -- very many votes --------------------------------------------------------------------------------------------------
-
-
-def test_a_billion_votes_are_scored(snefy: Callable[..., SnefySimplex]) -> None:
-    dist = snefy(3, batch=(5,))
-    shares = dist.sample((1,), torch.Generator().manual_seed(0))[0].numpy()
-    counts = np.round(shares * 1e9)
-    expected = np.stack([dist.marginal(r).cdf(torch.as_tensor(shares[:, r])).numpy() for r in range(3)], 1)
-    np.testing.assert_allclose(predictive_cdf(dist, counts), np.stack([expected] * 2, 2), atol=0.12)
-    assert np.isfinite(list(evaluate(dist, counts).values())).all()

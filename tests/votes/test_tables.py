@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from snefy_ldl.datasets import make_annotators
 from snefy_ldl.datasets.vote_table import read_vote_cells
@@ -29,19 +27,6 @@ def test_long_table() -> None:
     assert votes.items == ["x", "y", "z"]
     np.testing.assert_array_equal(votes.counts, [[1, 1, 0], [0, 1, 1], [0, 0, 0]])
     np.testing.assert_array_equal(votes.align(["y", "nobody", "x"]), [[0, 1, 1], [0, 0, 0], [1, 1, 0]])
-
-
-@pytest.mark.slow
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4), st.sampled_from("abc")), min_size=1, max_size=40))
-def test_long_and_counts_agree(rows: list) -> None:
-    rows = list({(item, voter): (item, voter, label) for item, voter, label in rows}.values())
-    frame = pd.DataFrame(rows, columns=["item", "annotator", "label"])
-    votes = Votes.from_long(frame, label_names=["a", "b", "c"])
-    back = Votes.from_long(votes.to_long(), label_names=["a", "b", "c"])
-    np.testing.assert_array_equal(back.align(votes.items), votes.counts)
-    tallied = Votes.from_counts(pd.DataFrame(votes.counts, votes.items, votes.label_names))
-    np.testing.assert_array_equal(tallied.counts, votes.counts)
-    assert tallied.items == votes.items
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
