@@ -62,7 +62,7 @@ def test_damaged_foreign_and_newer_files_are_refused(saved: Any, tmp_path: Any) 
     with pytest.raises(ModelFileError, match="not written by"):
         SABFGS.load(saved)
     _edit(saved, **before | {"learner": {"class": "os.system"}})
-    with pytest.raises(ModelFileError, match="not known"):
+    with pytest.raises(ModelFileError, match="unknown learner"):
         SABFGS.load(saved)
     _edit(saved, learner={"class": "SABFGS", "params": {"l2": {"value": 1}, "evil": {"value": 1}}})
     with pytest.raises(ModelFileError, match="damaged"):
