@@ -94,8 +94,8 @@ def compare(exceptions: set[str], listed: dict[str, str]) -> None:
 def test_files_of_one_name_mean_the_same() -> None:
     """Names are compared without a final s: ``score.py`` next to ``scores.py`` is no better than two of one name."""
     homes: dict[str, list[str]] = {}
-    for path in sources():
-        homes.setdefault(Path(path).stem.rstrip("s"), []).append(path)
+    for path in sorted(ROOT.rglob("*.py")):
+        homes.setdefault(path.stem.rstrip("s"), []).append(str(path.relative_to(ROOT)))
     shared = {names[0]: names[1:] for stem, names in homes.items() if len(names) > 1 and not stem.startswith("__")}
     assert shared == MIRRORED, "name the files by what they hold"
 

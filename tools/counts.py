@@ -7,9 +7,7 @@ at most, ``LIMITS`` what it has; the limits only ever go down, and tests/test_ho
 from __future__ import annotations
 
 import ast
-import io
 import sys
-import tokenize
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,33 +75,22 @@ LIMITS: dict[str, int] = {
     "pages": 30,
     "words": 24_000,
 }
-TOKENS_WITHOUT_CODE = (
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-)
-
-
 def code_lines(text: str) -> int:
     """Lines of a module that hold code: ``"# why\\n\\nx = (\\n    1,  # so\\n)\\n"`` has three."""
     described = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    strings = [
-        node.body[0]
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, described) and ast.get_docstring(node, clean=False) is not None
-    ]
-    docs = {line for string in strings for line in range(string.lineno, (string.end_lineno or 0) + 1)}
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    lines = {
-        line
-        for token in tokens
-        if token.type not in TOKENS_WITHOUT_CODE
-        for line in range(token.start[0], token.end[0] + 1)
-    }
+    lines = {number for number, line in enumerate(text.splitlines(), 1) if line.strip() and line.strip()[0] != "#"}
+    docs: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, described) and ast.get_docstring(node, clean=False) is not None:
+            docs |= lines_of(node.body[0])
+        elif isinstance(node, (ast.Constant, ast.JoinedStr)) and node.lineno != node.end_lineno:
+            lines |= lines_of(node)  # a text may hold empty lines
     return len(lines - docs)
+
+
+def lines_of(node: Any) -> set[int]:
+    """The lines of a statement or an expression."""
+    return set(range(node.lineno, node.end_lineno + 1))
 
 
 @cache

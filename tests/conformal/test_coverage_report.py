@@ -63,10 +63,10 @@ def test_figures_are_the_metrics(case):
 
 def test_a_plain_model_is_judged_by_its_own_intervals(case):
     model, _, _, X, D, _ = case
-    report = coverage_report(model, X, D, confidence_level=[0.5, 0.9], feature=None)
+    report = coverage_report(model, X[:300], D[:300], confidence_level=[0.5, 0.9], feature=None)
     by_level = {row["level"]: row["coverage"] for row in rows_of(report, "marginal")}
-    assert abs(by_level[0.5] - 0.5) < 0.06  # the right model: within four standard errors
-    assert abs(by_level[0.9] - 0.9) < 0.04
+    assert abs(by_level[0.5] - 0.5) < 0.08  # the right model: within four standard errors
+    assert abs(by_level[0.9] - 0.9) < 0.05
     assert not rows_of(report, "FSC")
 
 
@@ -104,7 +104,8 @@ def test_forms(case):
 def test_joint_calibration_is_said_under_the_table(case):
     """The right model's p-value is uniform, so this seed's alarm would be one in a hundred; a wrong one's is tiny."""
     model, X_cal, D_cal, X, D, _ = case
-    ci = ConformalIntervals(model, 0.9).conformalize(X_cal, D_cal)
+    X, D = X[:300], D[:300]
+    ci = ConformalIntervals(model, 0.9, method="absolute").conformalize(X_cal, D_cal)
     right, wrong = (coverage_report(one, X, D, feature=None) for one in (ci, DirichletModel(distort=3.0)))
     assert right.joint_calibration.calibrated
     assert not wrong.joint_calibration.calibrated

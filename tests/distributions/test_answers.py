@@ -102,7 +102,7 @@ class Sticks:
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_equal_quadrature(kind: str, n_labels: int, snefy: Build, cancelling: Build) -> None:
     dist = cases(snefy, cancelling)[kind](n_labels)
-    rule = Sticks(dist, 1601 if n_labels == 2 else 601)
+    rule = Sticks(dist, 1601 if n_labels == 2 else 481)
     logs, ell = rule.logs, rule.logs.exp()
     by_draws = float(dist.mean_error.max()) > 0.0
 

@@ -50,8 +50,8 @@ needs_data = pytest.mark.skipif(not os.environ.get("SNEFY_LDL_DATA"), reason="SN
 
 @pytest.fixture(scope="module")
 def districts():
-    """3,000 rows, the truth's exact 90 % intervals, and 100 draws from the truth."""
-    data = make_city_districts(n=3000, random_state=5)
+    """1,500 rows, the truth's exact 90 % intervals, and 100 draws from the truth."""
+    data = make_city_districts(n=1500, random_state=5)
     return data, data.truth.quantiles(data.X, [0.05, 0.95]), data.truth.sample(data.X, 100, random_state=6)
 
 
@@ -220,7 +220,7 @@ def test_feature_stratified_coverage(districts, n_groups):
 
 def test_constant_feature_is_one_group(districts):
     data, intervals, _ = districts
-    value = feature_stratified_coverage(np.ones(3000), data.D, intervals, 8)
+    value = feature_stratified_coverage(np.ones(1500), data.D, intervals, 8)
     np.testing.assert_allclose(value, coverage(data.D, intervals, per_label=True))
 
 

@@ -18,6 +18,7 @@ from snefy_ldl import SnefySimplex, plots
 from snefy_ldl._internal.special import ternary_grid
 from snefy_ldl.datasets import USDA, texture_classes
 from snefy_ldl.errors import InputError
+from snefy_ldl.plots import densities
 from snefy_ldl.plots.densities import OUTLINES
 
 LABELS = ["sand", "silt", "clay"]
@@ -257,11 +258,12 @@ def test_texture_classes_are_those_of_the_manual() -> None:
         texture_classes(np.ones(4))
 
 
-def test_classes_are_outlined_whatever_the_order_of_labels() -> None:
+def test_classes_are_outlined_whatever_the_order_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mpltern")
+    monkeypatch.setattr(densities, "CLASS_STEPS", 60)
     dist = dirichlet(2.0, 3.0, 4.0)
-    before = len(plots.ternary_density(dist, labels=LABELS).collections)
-    outlined = plots.ternary_density(dist, labels=["clay", "sand", "silt"], classes="USDA")
+    before = len(plots.ternary_density(dist, labels=LABELS, resolution=30).collections)
+    outlined = plots.ternary_density(dist, labels=["clay", "sand", "silt"], classes="USDA", resolution=30)
     assert len(outlined.collections) == before + 12
     with pytest.raises(InputError, match="classes"):
-        plots.ternary_density(dist, classes="WRB")
+        plots.ternary_density(dist, classes="WRB", resolution=30)

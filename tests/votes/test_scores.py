@@ -59,10 +59,10 @@ def test_predictive_cdf_by_enumeration(snefy: Callable[..., SnefySimplex], seen:
 
 
 def test_calibration_tells_right_laws_from_wrong_ones(snefy: Callable[..., SnefySimplex]) -> None:
-    dist = snefy(3, batch=(1,), seed=4).expand((3000,))
+    dist = snefy(3, batch=(1,), seed=4).expand((1500,))
     rng = np.random.default_rng(0)
     hidden = dist.sample((), torch.Generator().manual_seed(0)).numpy()
-    counts = rng.multinomial(rng.integers(3, 12, 3000), hidden / hidden.sum(1, keepdims=True))
+    counts = rng.multinomial(rng.integers(3, 12, 1500), hidden / hidden.sum(1, keepdims=True))
     right = calibrate_counts(dist, counts)
     assert right.error < 0.01
     assert right.histogram.sum() == pytest.approx(1.0)
