@@ -25,7 +25,7 @@ class KnownModel:
         self.distort = distort
 
     def predict_dist(self, X):
-        scale = torch.as_tensor(np.asarray(X, dtype=np.float64)) @ self.slopes
+        scale = torch.as_tensor(np.array(X, dtype=np.float64)) @ self.slopes
         return SnefySimplex(self.distort * self.exponents, self.readout, scale)
 
     def wrong(self, distort=3.0):

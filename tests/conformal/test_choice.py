@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from known_models import DirichletModel, KnownModel, ZeroModel
+from known_models import KnownModel, ZeroModel
 from scipy.stats import norm
 
 from snefy_ldl import SnefyLDL
@@ -33,8 +33,9 @@ def test_coverage_from_both_sides_after_the_choice(simultaneous, monkeypatch):
     monkeypatch.setattr("snefy_ldl.conformal.choice.CLEAR", 0.0)
     monkeypatch.setattr("snefy_ldl.conformal.choice.SMALLEST_GAIN", 0.0)
     n_splits, n_cal, n_test, level = 12, 180, 100, 0.9
-    model = DirichletModel(distort=3.0)
-    X, D = DirichletModel().draw(n_splits * (n_cal + n_test), seed=2)
+    truth = KnownModel()
+    model = truth.wrong()
+    X, D = truth.draw(n_splits * (n_cal + n_test), seed=2)
     found, picked = [], set()
     for X_split, D_split in zip(np.split(X, n_splits), np.split(D, n_splits)):
         ci = ConformalIntervals(model, level, simultaneous=simultaneous)
@@ -49,7 +50,7 @@ def test_coverage_from_both_sides_after_the_choice(simultaneous, monkeypatch):
 
 
 def test_rows_that_choose_do_not_calibrate():
-    model = DirichletModel()
+    model = KnownModel()
     X, D = model.draw(180, seed=3)
     aside, rest = set_aside(180, None, [0.9])
     assert sorted([*aside, *rest]) == list(range(180))
@@ -64,7 +65,7 @@ def test_rows_that_choose_do_not_calibrate():
 
 @pytest.mark.slow
 def test_sentence_and_file():
-    model = DirichletModel()
+    model = KnownModel()
     X, D = model.draw(200, seed=5)
     ci = ConformalIntervals(model, [0.5, 0.9]).conformalize(X, D)
     assert f"auto picked {ci.method} of 4 scores on 66 calibration rows set aside" in str(ci.choice_)
@@ -76,7 +77,7 @@ def test_sentence_and_file():
 
 
 def test_few_rows_and_groups():
-    model = DirichletModel()
+    model = KnownModel()
     X, D = model.draw(59, seed=6)
     few = ConformalIntervals(model).conformalize(X, D)
     assert few.method == "beta"
@@ -146,7 +147,7 @@ def test_beta_scores_and_ends_agree_near_zero_and_one():
 
 
 def test_outlying_rows_get_wider_intervals_by_hand():
-    model = DirichletModel()
+    model = KnownModel()
     X, D = model.draw(300, seed=12)
     ci = ConformalIntervals(model, 0.8, "outlying").conformalize(X[:200], D[:200])
     aside, rest = set_aside(200, None, [0.8])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from known_models import DirichletModel
+from known_models import KnownModel
 from rich.console import Console
 
 from snefy_ldl import metrics
@@ -15,7 +15,7 @@ from snefy_ldl.errors import InputError
 
 @pytest.fixture(scope="module")
 def case():
-    model = DirichletModel()
+    model = KnownModel()
     X, D = model.draw(900, seed=1)
     groups = np.where(X[:, 0] > 0, "right", "left")
     return model, X[:300], D[:300], X[300:], D[300:], groups[300:]
@@ -106,7 +106,7 @@ def test_joint_calibration_is_said_under_the_table(case):
     model, X_cal, D_cal, X, D, _ = case
     X, D = X[:300], D[:300]
     ci = ConformalIntervals(model, 0.9, method="absolute").conformalize(X_cal, D_cal)
-    right, wrong = (coverage_report(one, X, D, feature=None) for one in (ci, DirichletModel(distort=3.0)))
+    right, wrong = (coverage_report(one, X, D, feature=None) for one in (ci, model.wrong()))
     assert right.joint_calibration.calibrated
     assert not wrong.joint_calibration.calibrated
     expected = metrics.joint_calibration_test(metrics.joint_pit(model, X, D))

@@ -10,7 +10,6 @@ import pytest
 from known_models import (
     METHODS,
     BetaModel,
-    DirichletModel,
     KnownModel,
     LinearModel,
     linear_data,
@@ -34,8 +33,9 @@ def test_coverage_from_both_sides_with_a_wrong_model(method, simultaneous):
     """
     n_splits = 250 if simultaneous else 150  # a row is covered or not, which varies more than a share of its labels
     n_cal, n_test, level = 40, 60, 0.9
-    model = DirichletModel(distort=3.0)
-    X, D = DirichletModel().draw(n_splits * (n_cal + n_test), seed=2)
+    truth = KnownModel()
+    model = truth.wrong()
+    X, D = truth.draw(n_splits * (n_cal + n_test), seed=2)
     expected = rank(level, n_cal) / (n_cal + 1)
     assert level <= expected <= level + 1 / (n_cal + 1)
     found = []

@@ -43,7 +43,8 @@ def demo(
     commands = [
         f"{program} fit {train} --labels {','.join(city.test.label_names)} --out {model}",
         f"{program} predict {model} {test} --interval 0.9 --out predictions.csv",
-        f"{program} report {model} {test} --train {train}     # this page, about your own table",
+        "# this page, about your own table",
+        f"{program} report {model} {test} --train {train}",
     ]
     write_bytes(page, render(city, commands, first).encode())
     typer.echo(f"\nThe page with the pictures: {page}   (open it in a browser)")
