@@ -75,6 +75,8 @@ LIMITS: dict[str, int] = {
     "pages": 30,
     "words": 24_000,
 }
+
+
 def code_lines(text: str) -> int:
     """Lines of a module that hold code: ``"# why\\n\\nx = (\\n    1,  # so\\n)\\n"`` has three."""
     described = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
