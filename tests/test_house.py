@@ -31,8 +31,6 @@ FOREIGN_NAMES = {
     "torch._fused_adamw_": "the fused step of torch's own AdamW",
     "torch._standard_gamma": "draws with a gradient; torch's own Dirichlet uses it",
     "_modules": "the registry of torch.nn.Module, shared by a net of some of the members",
-    "_parameters": "the registry of torch.nn.Module, shared by a net of some of the members",
-    "_buffers": "the registry of torch.nn.Module, shared by a net of some of the members",
 }
 #: Private names of this library that another module reads.
 PRIVATE_READS: dict[str, str] = {}

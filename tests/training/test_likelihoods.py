@@ -209,7 +209,7 @@ def test_the_net_trains_what_it_predicts(kind: str, form: str, balanced: bool) -
     ours, names = objective.log_prob(net, x[index], index), dict(net.named_parameters())
     gradients = torch.autograd.grad(ours.sum(), list(names.values()))
     for k in range(2):
-        alone = net.select([k])
+        alone = net.select(slice(k, k + 1))
         plain = expected(alone(x[index[k]]), index[k])
         torch.testing.assert_close(ours[k].detach(), plain.detach(), rtol=1e-7, atol=1e-7)
         if kind != "gaps":  # whose density by the distribution has no gradient

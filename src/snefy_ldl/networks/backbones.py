@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -76,18 +77,17 @@ def scaling_of(mean: Array, deviation: Array, kind: Scaling) -> tuple[Tensor, Te
     return torch.as_tensor(mean).float(), torch.as_tensor(divisor).float(), LIMITS[kind]
 
 
-def as_slice(members: list[int]) -> slice | list[int]:
-    """Members as a slice where they stand in a row: a GPU must not wait for a list of numbers.
+Module = TypeVar("Module", bound=nn.Module)
 
-    >>> as_slice([2, 3]), as_slice([0, 2])
-    (slice(2, 4, None), [0, 2])
-    """
-    first, count = members[0], len(members)
-    return slice(first, first + count) if members == list(range(first, first + count)) else members
+
+def filled(module: Module, tensors: Mapping[str, Tensor], members: slice) -> Module:
+    """A module of some members, made without memory, with their part of the tensors of all."""
+    module.load_state_dict({name: value[members].clone() for name, value in tensors.items()}, strict=False, assign=True)
+    return module
 
 
 class Scaler(nn.Module):
-    """``clip((x - centre) / scale, ±limit)``, its own for each member: (K, B, d) -> (K, B, d)."""
+    """``clip((x - centre) / scale, ±limit)``: (K, B, d) -> (K, B, d); members have their own, and one limit."""
 
     centre: Tensor
     scale: Tensor
@@ -103,30 +103,15 @@ class Scaler(nn.Module):
         """Give one member what :func:`fit_scaling` returns."""
         self.centre[member], self.scale[member], self.limit[member] = centre, scale, limit
 
-    def select(self, members: list[int]) -> Scaler:
-        """Some of the members only."""
-        other, places = copy.copy(self), as_slice(members)
-        other._buffers = {name: buffer[places].clone() for name, buffer in self.named_buffers()}
-        return other
-
-    def is_identity(self) -> bool:
-        """Whether features stay as they are: only a scaler that was set has limits."""
-        return bool(torch.isinf(self.limit).all())
-
     def forward(self, x: Tensor) -> Tensor:
         """Scaled features of every member."""
         if x.is_cuda or torch.compiler.is_compiling():  # no branch of a captured or exported graph depends on numbers
             bounds = self.limit[:, None, None]
             return torch.clamp((x - self.centre[:, None]) / self.scale[:, None], -bounds, bounds)
-        if self.is_identity():
+        limit = float(self.limit[0])  # a clamp at numbers is several times faster than one at tensors
+        if math.isinf(limit):  # it was never set
             return x
-        scaled = (x - self.centre[:, None]).div_(self.scale[:, None])
-        limits = set(self.limit.tolist())
-        if len(limits) == 1:  # a clamp at numbers is several times faster than one at tensors
-            limit = limits.pop()
-            return scaled.clamp_(-limit, limit)
-        bounds = self.limit[:, None, None]
-        return torch.clamp(scaled, -bounds, bounds)
+        return (x - self.centre[:, None]).div_(self.scale[:, None]).clamp_(-limit, limit)
 
 
 class StackedMLP(nn.Module):
@@ -170,14 +155,11 @@ class StackedMLP(nn.Module):
         """d, features per row."""
         return int(self.scaler.centre.shape[1])
 
-    def select(self, members: list[int]) -> StackedMLP:
+    def select(self, members: slice) -> StackedMLP:
         """Some of the members only."""
-        other, places = copy.copy(self), as_slice(members)
-        other.n_members, other._modules = len(members), {"scaler": self.scaler.select(members)}
-        for name in ("weights", "biases"):
-            stack = (nn.Parameter(value.detach()[places].clone()) for value in getattr(self, name))
-            other._modules[name] = nn.ParameterList(stack)
-        return other
+        with torch.device("meta"):
+            other = StackedMLP(members.stop - members.start, self.n_inputs, tuple(b.shape[2] for b in self.biases))
+        return filled(other, self.state_dict(), members)
 
     def forward(self, x: Tensor) -> Tensor:
         """(K, B, d), or (B, d) seen by every member -> (K, B, width)."""
@@ -247,11 +229,11 @@ class CustomBackbone(nn.Module):
             self.copies.eval()
         return self
 
-    def select(self, members: list[int]) -> CustomBackbone:
+    def select(self, members: slice) -> CustomBackbone:
         """Some of the members only."""
         other = copy.copy(self)
-        other._modules = {"copies": nn.ModuleList(self.copies[k] for k in members)}
-        other.n_members = len(members)
+        other._modules = {"copies": self.copies[members]}
+        other.n_members = len(other.copies)
         return other
 
     def _features(self, module: nn.Module, batch: Any) -> Tensor:
@@ -280,7 +262,12 @@ class MemberBatches(list[Any]):
     """One batch for each module of a :class:`CustomBackbone`."""
 
 
-def network_inputs(backbone: Any, guides: Any, inputs: str, features: Any, rows: Any, device: torch.device) -> Any:
+def batch_of(features: Any, rows: Tensor, device: torch.device) -> Any:
+    """Some rows, fetched or taken, as a module of the user's own reads them."""
+    return move_rows(features.batch(rows) if isinstance(features, Objects) else take_rows(features, rows), device)
+
+
+def network_inputs(backbone: Any, guides: Any, inputs: str, features: Any, rows: slice, device: torch.device) -> Any:
     """What the network takes of some rows, on its device.
 
     Args:
@@ -288,16 +275,14 @@ def network_inputs(backbone: Any, guides: Any, inputs: str, features: Any, rows:
         guides: the fitted guides, or None.
         inputs: what the network sees.
         features: features of all rows, encoded.
-        rows: a slice, or row numbers.
+        rows: a slice of them.
         device: of the network.
 
     Returns:
         The argument of the network.
     """
     if isinstance(backbone, CustomBackbone):
-        index = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else torch.as_tensor(rows)
-        fetched = isinstance(features, Objects)
-        return move_rows(features.batch(index) if fetched else take_rows(features, index), device)
+        return batch_of(features, torch.arange(rows.start, rows.stop), device)
     seen = features[rows] if guides is None else guides.inputs(features[rows], inputs)
     return as_input(seen, device)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from snefy_ldl._internal.special import (
 )
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.snefy import PairFamily, log_quadratic_form
-from snefy_ldl.networks.backbones import StackedMLP, as_slice
+from snefy_ldl.networks.backbones import StackedMLP, filled
 
 
 @dataclass(frozen=True)
@@ -245,17 +244,14 @@ class SnefyNet(nn.Module):
             share = (belongs.sum(1, keepdim=True) + prior[0]) / (belongs.shape[1] + prior[1])
         self.log_odds.copy_(ten_digits(share.squeeze(1)).logit())
 
-    def select(self, members: list[int]) -> SnefyNet:
+    def select(self, members: slice) -> SnefyNet:
         """A net with some of the members only."""
-        other = copy.copy(self)
-        other._parameters, other._buffers, other._modules = dict(self._parameters), dict(self._buffers), {}
-        other._cache, places = PartsCache(), as_slice(members)
-        other.backbone = self.backbone.select(members)
-        for name, value in self.named_parameters(recurse=False):
-            other._parameters[name] = nn.Parameter(value.detach()[places].clone())
-        for name, buffer in self.named_buffers(recurse=False):
-            other._buffers[name] = buffer[places].clone()
-        return other
+        (n_readouts, n_neurons), n_labels = self.readout.shape[1:], self.raw_exponents.shape[2]
+        with torch.device("meta"):
+            form = self.exponent_form, self.balanced
+            other = SnefyNet(self.backbone.select(members), n_labels, n_neurons, n_readouts, *form)
+        own = {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
+        return filled(other, own, members)
 
 
 # -- where training starts: neurons at the data, or at random as in the paper ----------------------------------------

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.polynomial import chebyshev
 from scipy.special import gammaln
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -26,13 +27,17 @@ from snefy_ldl._internal.special import (
     gamma_and_slope,
     log_gamma_growth,
     log_share,
+    log_signed_sum,
     neuron_sums,
     pair_concentration,
+    pair_gram,
+    pair_index,
     pair_sums,
     pair_weights,
     symmetric,
     unit_kernel,
 )
+from snefy_ldl._internal.types import Array
 from snefy_ldl.distributions.snefy import log_quadratic_form
 from snefy_ldl.networks.net import SnefyNet
 
@@ -315,20 +320,20 @@ def rising_series(low: int, high: int, counts: tuple[int, ...], dtype: torch.dty
     half, centre = 0.5 * INTERVAL_STEP * (high - low), 0.5 * INTERVAL_STEP * (high + low)
     growth = math.pi / half + math.sqrt(1.0 + (math.pi / half) ** 2)
     length = math.ceil(-math.log(neglected) / math.log(growth)) + 1
-    angles = np.pi * (np.arange(length) + 0.5) / length
-    beta = np.expm1(centre + half * np.cos(angles))  # at the Chebyshev nodes
-    transform = np.cos(np.outer(np.arange(length), angles)) * (2.0 / length)
-    transform[0] *= 0.5
-    m = np.array(counts, dtype=np.float64)[:, None]
-    rest = np.where(m > 0, log_gamma_growth(beta, np.maximum(m, 1.0)) - gammaln(beta + 1.0), 0.0)
-    table = rest @ transform.T
+    m = np.array(counts, dtype=np.float64)
+
+    def rest(x: Any) -> Any:
+        beta = np.expm1(centre + half * x)[:, None]
+        return np.where(m > 0, log_gamma_growth(beta, np.maximum(m, 1.0)) - gammaln(beta + 1.0), 0.0)
+
+    table: Array = np.ascontiguousarray(chebyshev.chebinterpolate(rest, length - 1).T)
     constant = table[:, 0].copy()
     table[:, 0] = 0.0
     coefficients, sizes, basis = np.linalg.svd(table, full_matrices=False)
     size = max(1, int((np.cumsum(sizes[::-1])[::-1] > smallest * sizes[0]).sum()))
     basis = basis[:size]
-    slopes = np.polynomial.chebyshev.chebder(basis, axis=1) / half
-    value = np.hstack([m > 0, (coefficients * sizes)[:, :size]])
+    slopes = chebyshev.chebder(basis, axis=1) / half
+    value = np.hstack([m[:, None] > 0, (coefficients * sizes)[:, :size]])
     both = np.vstack([basis, np.pad(slopes, ((0, 0), (0, length - slopes.shape[1])))])
     return Series(torch.from_numpy(constant), torch.from_numpy(value).to(dtype), torch.from_numpy(both).to(dtype))
 
@@ -554,24 +559,18 @@ class Gaps(Objective):
         alpha = pair_concentration(exponents)  # (K, P, L)
         merged = torch.where(size > 0, alpha @ sets.T, 1.0)  # (K, P, Q')
         log_k = (torch.lgamma(alpha) @ sets.T - torch.lgamma(merged)).transpose(1, 2)
-        table = symmetric(log_k, n)  # (K, Q', n, n)
-        half = 0.5 * table.diagonal(dim1=-2, dim2=-1)  # (K, Q', n)
-        ratio = (table - half[..., :, None] - half[..., None, :]).exp()
-        gram = (readout.transpose(1, 2) @ readout).double()
-        members = torch.arange(len(gram), device=gram.device)[:, None]
+        members = torch.arange(len(log_k), device=which.device)[:, None]
         # Every unknown label's slot holds log r, so the product below adds all their exponents; (|S|-1)/2 log r is left
         rest = (logs * sets[place]).sum(-1) / size[place].clamp_min(1.0)
         shift = 0.5 * (size[place] - 1.0).clamp_min(0.0) * rest  # (K, B)
         powers = logs @ exponents.transpose(1, 2) + shift[..., None]
-        neurons = log_scale - g[:, None] + powers + half[members, place]  # (K, B, n)
-        top = neurons.amax(-1, keepdim=True)
-        e = (neurons - top).exp()
-        value = torch.zeros_like(shift)
-        for q in range(len(used)):  # one product per set of unknown labels, over all rows
-            form = torch.linalg.vecdot(e @ (gram * ratio[:, q]), e)
-            value = torch.where(place == q, form, value)
-        total = value.clamp_min(torch.finfo(value.dtype).tiny).log() + 2.0 * top.squeeze(-1)
-        return total - log_quadratic_form(gram * symmetric(log_kernel.exp(), n), log_scale)
+        neurons = log_scale - g[:, None] + powers  # (K, B, n)
+        i, j = pair_index(n, which.device)
+        log_terms = neurons[..., i] + neurons[..., j] + log_k[members, place]  # (K, B, P)
+        gram = readout.double()
+        total = log_signed_sum(log_terms, pair_gram(gram)[:, None])
+        normaliser = (gram.transpose(1, 2) @ gram) * symmetric(log_kernel.exp(), n)
+        return total - log_quadratic_form(normaliser, log_scale)
 
 
 class Counts(Objective):

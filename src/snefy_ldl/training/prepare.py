@@ -14,14 +14,12 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.random import derive_seed, seed_from
-from snefy_ldl._internal.rows import take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_features
 from snefy_ldl.datasets.grouping import split_groups
-from snefy_ldl.datasets.objects import Objects
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError
-from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP, column_moments, scaling_of
+from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP, batch_of, column_moments, scaling_of
 from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, paper_init, prototype_init
 from snefy_ldl.training.data import Labels, TrainingData, complete_votes, prepare_shares, prepare_votes
 from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean
@@ -325,9 +323,7 @@ def build_net(problems: Sequence[Problem]) -> SnefyNet:
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(task.seed_of(3))
-            rows = torch.arange(min(2, data.n_rows))
-            fetched = isinstance(data.features, Objects)
-            example = data.features.batch(rows) if fetched else take_rows(data.features, rows)
+            example = batch_of(data.features, torch.arange(min(2, data.n_rows)), torch.device("cpu"))
             body = CustomBackbone(n_members, settings.backbone, example)
     net = SnefyNet(
         body,

@@ -13,9 +13,8 @@ from torch import Tensor
 from snefy_ldl._internal.adam import SGD, Adam
 from snefy_ldl._internal.memory import BACKBONE_ROWS, EVALUATION_ROWS
 from snefy_ldl._internal.random import derive_seed
-from snefy_ldl._internal.rows import move_rows, take_rows
 from snefy_ldl.datasets.objects import Objects
-from snefy_ldl.networks.backbones import CustomBackbone, MemberBatches
+from snefy_ldl.networks.backbones import CustomBackbone, MemberBatches, batch_of
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.policy import Schedule
@@ -35,9 +34,7 @@ def gather_rows(net: SnefyNet, X: Any, index: Tensor) -> Any:
         What ``net.output`` takes.
     """
     if isinstance(net.backbone, CustomBackbone):
-        if isinstance(X, Objects):
-            return MemberBatches(move_rows(X.batch(rows), net.readout.device) for rows in index)
-        return MemberBatches(take_rows(X, rows) for rows in index)
+        return MemberBatches(batch_of(X, rows, net.readout.device) for rows in index)
     return X.index_select(0, index.flatten()).view(*index.shape, -1)
 
 

@@ -84,14 +84,13 @@ class Run:
             for number, record in enumerate(self.epochs)
         ]
 
-    def of(self, members: list[int]) -> Run:
+    def of(self, members: slice) -> Run:
         """The part that concerns some of the members; time is shared out evenly."""
-        part, epochs = len(members) / len(self.best_loss), []
+        losses, epochs = self.best_loss[members], []
         for record in self.epochs:
-            own = {k: [value[m] for m in members] for k, value in record.items() if isinstance(value, list)}
-            epochs.append({**record, **own, "seconds": part * record["seconds"]})
-        best = [self.best_loss[k] for k in members], [self.best_epoch[k] for k in members]
-        return Run(*best, epochs)
+            own = {k: value[members] for k, value in record.items() if isinstance(value, list)}
+            epochs.append({**record, **own, "seconds": len(losses) / len(self.best_loss) * record["seconds"]})
+        return Run(losses, self.best_epoch[members], epochs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,7 +306,7 @@ class Stack(Course):
         teams = [int(start) + team for problem, start in zip(problems, offsets) for team in problem.teams]
         kept = task.start.optimizer if task.one_pass and task.start is not None else None
         super().__init__(net, first.schedule, teams, kept)
-        self.places = {id(p): list(range(a, b)) for p, a, b in zip(problems, offsets, offsets[1:])}
+        self.places = {id(p): slice(int(a), int(b)) for p, a, b in zip(problems, offsets, offsets[1:])}
         members = [member for problem in problems for member in problem.members]
         self.seeds = [member.shuffle_seed for member in members]
         self.train_rows = torch.stack([member.train for member in members]).to(device)  # (K, n_train)
