@@ -593,7 +593,9 @@ def fit_many(
     return [model.adopt(state) for model, state in zip(models, training.fit(tasks, n_jobs))]
 
 
-def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index], n_jobs: int | None = None) -> list[Any]:
+def fit_folds(
+    model: Any, X: Any, D: Any, splits: Iterable[Index], n_jobs: int | None = None, below: Any = None
+) -> list[Any]:
     """One fitted clone per split, by the fastest way there is for the model.
 
     A model's own ``fit_folds(X, D, splits)`` comes first; a :class:`SnefyLDL` is fitted by :func:`fit_many`; anything
@@ -605,6 +607,7 @@ def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index], n_jobs: int |
         D: label distributions of all rows (N, L).
         splits: training rows of each clone.
         n_jobs: processes on a CPU, for :func:`fit_many`.
+        below: limits of shares (N, L), NaN if exact, for models with log-ratios.
 
     Returns:
         Fitted clones, in the order of the splits.
@@ -619,6 +622,8 @@ def fit_folds(model: Any, X: Any, D: Any, splits: Iterable[Index], n_jobs: int |
     """
     if not takes_groups(model):
         X = split_rows(X)[0]
+    if below is not None:
+        return [clone(model).fit(take_rows(X, rows), D[rows], below=below[rows]) for rows in splits]
     if callable(getattr(model, "fit_folds", None)):
         return list(model.fit_folds(X, D, splits))
     if getattr(type(model), "fit", None) is SnefyLDL.fit:  # a subclass may fit in its own way

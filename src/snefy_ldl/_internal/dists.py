@@ -14,8 +14,8 @@ from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.distributions import SimplexDistribution
 
-#: Rows whose predicted distributions are held at one time.
-BLOCK_ROWS = 1 << 15
+#: Rows whose predicted distributions are held at one time, and those with limits that draws are made for at a time.
+BLOCK_ROWS, LIMITED_ROWS = 1 << 15, 256
 
 
 @dataclass(frozen=True)
@@ -108,16 +108,17 @@ def gap_patterns(table: Array) -> Iterator[tuple[Index, Index]]:
         yield np.flatnonzero(which.reshape(-1) == k), np.flatnonzero(pattern)
 
 
-def log_probs(dist: Any, shares: Array, counts: Array | None) -> Array:
+def log_probs(dist: Any, shares: Array, counts: Array | None, below: Array | None = None) -> Array:
     """Log density of the observed shares, or log probability of the votes.
 
     Args:
         dist: Predicted distributions of the rows, batch (b,).
         shares: Observed shares, zeros treated as the model's fit treated them (b, L); not used with votes.
         counts: Numbers of votes (b, L), NaN where a label was not on offer; None for shares.
+        below: Limits of shares that are known to lie below them (b, L), NaN elsewhere; of log-ratios alone.
 
     Returns:
-        One figure per row (b,).
+        One figure per row (b,): the density of exact shares times the probability of the others' limits given those.
 
     Example:
         >>> from snefy_ldl import SnefySimplex
@@ -125,6 +126,11 @@ def log_probs(dist: Any, shares: Array, counts: Array | None) -> Array:
         >>> log_probs(flat, np.array([[0.3, 0.7]]), None)
         array([0.])
     """
-    if counts is None:
-        return to_numpy(dist.log_prob(tensor_for(dist, shares)))
-    return to_numpy(dist.log_prob_counts(tensor_for(dist, counts)))
+    if counts is not None:
+        return to_numpy(dist.log_prob_counts(tensor_for(dist, counts)))
+    log_p = to_numpy(dist.log_prob(tensor_for(dist, shares)))
+    hidden = np.zeros(0, int) if below is None else np.flatnonzero(~np.isnan(below).all(1))
+    for rows in np.split(hidden, range(LIMITED_ROWS, len(hidden), LIMITED_ROWS)) if len(hidden) else []:
+        given = dist[rows].condition_bounds(shares[rows], below=below[rows])  # type: ignore[index]
+        log_p[rows] = to_numpy(given.log_prob_known)
+    return log_p

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import pytest
 
 from commands import fail, run, succeed
 from snefy_ldl import load
+from snefy_ldl.apps.reports import JudgedRows
+from snefy_ldl.apps.reports.model_report import cross_fit
 from snefy_ldl.datasets.labelled import read_labelled
 from snefy_ldl.datasets.shares import hide_below
 from snefy_ldl.datasets.table_files import TableSource
 from snefy_ldl.errors import InputError
 
 QUICK = ["--set", "max_iter=10", "--set", "n_trees=10"]
+LABELS = ["Fe", "Al", "Pb", "Cd"]
 FIT = ["--labels", "Fe,Al,Pb,Cd", "--normalize", *QUICK]
 
 
@@ -43,7 +47,22 @@ def test_from_a_workbook_to_a_report(workbook: Path, tmp_path: Path) -> None:
     assert words in " ".join(succeed("info", model).stdout.split())
     result = succeed("report", model, workbook, "--folds", 0, "--out", tmp_path / "report")
     assert "count as .65 of it" in result.stderr  # the model keeps the limits of its columns
-    assert words in (tmp_path / "report" / "index.html").read_text()
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert words in page
+    assert f"{sum(counts.values())} cells below a limit" in page
+    scores = json.loads(succeed("evaluate", model, workbook, "--json").stdout)["log_likelihood"]
+    assert scores["of"] == "shares below limits"
+    fitted, rows = load(model), read_labelled(TableSource(workbook), LABELS, normalize=True, limits={"Cd": 0.3})
+    D, dist = rows.labels, fitted.predict_dist(hidden[["depth", "slope"]])
+    given = dist.condition_bounds(D / D.sum(1, keepdims=True), below=rows.below).log_prob_known.numpy()
+    assert scores["value"] == pytest.approx(given.mean(), abs=1e-3)
+    exact = np.isnan(rows.below).all(1)  # without limits it is the density
+    np.testing.assert_allclose(given[exact], fitted.log_prob(hidden[["depth", "slope"]], D)[exact], atol=1e-8)
+    assert abs(scores["value"] - fitted.log_prob(hidden[["depth", "slope"]], D).mean()) > 0.1
+    assert f"{scores['value']:.2f}" in page
+    judged = JudgedRows(hidden[["depth", "slope"]], D, LABELS, below=rows.below)
+    for one, _ in cross_fit(fitted, judged, folds=2):  # fits of the folds keep the limits
+        assert 0 < one.training_["hidden"][2] < counts["Pb"]
 
 
 def test_what_is_missing_is_named(workbook: Path, tmp_path: Path) -> None:

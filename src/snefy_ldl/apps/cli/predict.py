@@ -35,6 +35,7 @@ from snefy_ldl.apps.cli.tables import (
     Items,
     describe_outside,
     group_columns,
+    known_limits,
     odd_cells,
     open_table,
     outside_rows,
@@ -255,7 +256,8 @@ def evaluate(
     rows, X = read_for_model(fitted, table, form, vote_file)
     with warnings_as_notes(tables=True):
         known = rows.labels if rows.are_counts else rows.labels / rows.labels.sum(axis=1, keepdims=True)
-        report = score_model(fitted, X, **{"counts" if rows.are_counts else "D": known}, level=interval)
+        limits = known_limits(fitted, rows)
+        report = score_model(fitted, X, **{"counts" if rows.are_counts else "D": known}, level=interval, below=limits)
     if not rows.are_counts:
         report["interval"]["calibrated"] = _calibrated(
             fitted, noted_intervals(model, fitted, interval), rows, X, interval

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import input_error, load_model, note, noted_intervals, say, warnings_as_notes
 from snefy_ldl.apps.cli.entry import command
-from snefy_ldl.apps.cli.tables import describe_outside, hidden_cells, outside_rows, read_for_model
+from snefy_ldl.apps.cli.tables import SCORED, describe_outside, hidden_cells, known_limits, outside_rows, read_for_model
 
 if TYPE_CHECKING:
     from snefy_ldl.apps.reports import JudgedRows
@@ -64,7 +65,9 @@ def report(
     folds, notes = _how_to_judge(fitted, judged, folds)
     notes += _outside_note(fitted, judged)
     if hidden := hidden_cells(fitted):
-        notes += [f"Cells known to lie below a limit in the fit: {hidden}. On this page they count as .65 of it."]
+        notes += [f"Cells known to lie below a limit in the fit: {hidden}."]
+    if judged.below is not None:
+        notes += [f"Of this table {int((~np.isnan(judged.below)).sum()):,} {SCORED}."]
     calibration = None if folds or judged.counts is not None else noted_intervals(model, fitted, LEVEL)
     with warnings_as_notes():
         made = make_report(fitted, judged, train=others, folds=folds, calibration=calibration)
@@ -118,4 +121,5 @@ def _judged_rows(model: SnefyLDL, file: Path, form: str, vote_file: Path | None)
         model.predict(table)
     D = rows.labels / rows.labels.sum(axis=1, keepdims=True)
     names = None if rows.ids is None else [str(name) for name in rows.ids]
-    return JudgedRows(table, D, rows.label_names, rows.labels if rows.are_counts else None, names)
+    counts = rows.labels if rows.are_counts else None
+    return JudgedRows(table, D, rows.label_names, counts, names, known_limits(model, rows))

@@ -23,6 +23,7 @@ from snefy_ldl.apps.table_rows import (
 )
 
 if TYPE_CHECKING:
+    from snefy_ldl._internal.types import Array
     from snefy_ldl.datasets.labelled import Form, Labelled
     from snefy_ldl.datasets.table_files import Progress, TableSource
     from snefy_ldl.snefy import SnefyLDL
@@ -78,6 +79,13 @@ def record_table(model: Any, how: dict[str, Any]) -> None:
 
     model = innermost(model)
     model.training_ = {**model.training_, "table": how}
+
+
+#: How reports and scores take cells below a limit.
+SCORED = (
+    "cells below a limit count as .65 of it here; log likelihoods of log-ratio models take their probability of "
+    "lying below it"
+)
 
 
 @dataclass
@@ -214,7 +222,7 @@ def report_rows(rows: Labelled, limits: bool = False) -> None:
     for remark in rows.notes:
         note(f"{rows.source}: {remark}")
     if rows.below is not None and not limits:
-        note(f"{rows.source}: cells below a limit count as .65 of it here")
+        note(f"{rows.source}: {SCORED}")
 
 
 def read_for_model(
@@ -276,6 +284,14 @@ def hidden_cells(model: Any) -> str:
     """How many cells of each label lay below a limit in the fit, in words; empty without any."""
     cells = [f"{name} {n:,}" for name, n in zip(label_names(model), model.training_.get("hidden", [])) if n]
     return f"{', '.join(cells)}, of {model.training_['rows']:,} each" if cells else ""
+
+
+def known_limits(model: Any, rows: Labelled) -> Array | None:
+    """Limits of hidden cells (N, L), NaN elsewhere; None without any, or if the model has no log-ratios."""
+    from snefy_ldl.logratio import LogRatioLDL
+    from snefy_ldl.prediction import innermost
+
+    return rows.below if isinstance(innermost(model), LogRatioLDL) else None
 
 
 def group_columns(model: SnefyLDL, source: TableSource) -> list[str]:

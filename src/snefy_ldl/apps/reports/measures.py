@@ -9,10 +9,17 @@ from typing import Any
 import numpy as np
 
 from snefy_ldl import metrics
-from snefy_ldl._internal.dists import PredictedRows, dist_blocks
+from snefy_ldl._internal.dists import PredictedRows, dist_blocks, log_probs
 from snefy_ldl._internal.rows import as_rows
 from snefy_ldl._internal.seen import MOST_SEEN, count_seen
-from snefy_ldl._internal.validation import check_confidence, check_counts, check_distributions, check_same_index
+from snefy_ldl._internal.validation import (
+    align_labels,
+    as_float,
+    check_confidence,
+    check_counts,
+    check_distributions,
+    check_same_index,
+)
 from snefy_ldl.datasets.grouping import in_groups, split_rows
 from snefy_ldl.datasets.objects import split_labels
 from snefy_ldl.errors import CalibrationWarning, InputError, LabelWarning, TableNote
@@ -24,7 +31,14 @@ BETTER = {name: "higher" if is_higher else "lower" for name, is_higher in metric
 
 
 def evaluate(
-    model: Any, X: Any, D: Any = None, *, counts: Any = None, level: float = 0.9, groups: Any = None
+    model: Any,
+    X: Any,
+    D: Any = None,
+    *,
+    counts: Any = None,
+    level: float = 0.9,
+    groups: Any = None,
+    below: Any = None,
 ) -> dict[str, Any]:
     """Score a fitted model on rows whose label distributions, or votes, are known.
 
@@ -36,6 +50,8 @@ def evaluate(
         counts: votes (N, L) instead.
         level: of the intervals whose coverage and width are measured.
         groups: of the rows, (N,) or (N, k), as ``fit`` took them; None if they are not known.
+        below: limits of shares that are known to lie below them (N, L), NaN elsewhere, for log-ratio models. The log
+            likelihood takes the probability of lying below; other figures take what D holds.
 
     Returns:
         ``rows``; ``metrics``, each measure of :func:`snefy_ldl.metrics.score`; ``log_likelihood``; and
@@ -69,7 +85,9 @@ def evaluate(
         raise InputError("evaluate needs labels: pass D or counts, or a data set of pairs (x, labels).")
     X = in_groups(X, groups)
     features = PredictedRows.of(model, X) if isinstance(model, DistributionPredictor) else X
-    kind = density_kind(None if counts is not None else next(dist_blocks(model, features))[1], counts is not None)
+    kind = density_kind(
+        None if counts is not None else next(dist_blocks(model, features))[1], counts is not None, below is not None
+    )
     densities = model.log_prob(features, D) if counts is None else model.log_prob(features, counts=counts)
     with warnings.catch_warnings():
         for note in (TableNote, LabelWarning):
@@ -77,6 +95,10 @@ def evaluate(
         check, labels = (check_distributions, D) if counts is None else (check_counts, counts)
         observed = check(labels, model=model)[0]
         observed = observed / observed.sum(1, keepdims=True)
+        if below is not None:
+            limits = as_float(align_labels(below, getattr(model, "label_names_", None), "below"), "below")
+            blocks = dist_blocks(model, features)
+            densities = np.concatenate([log_probs(dist, observed[rows], None, limits[rows]) for rows, dist in blocks])
         predicted, ends = np.asarray(model.predict(features)), np.asarray(model.predict_interval(features, level))
     seen = count_seen(model, split_rows(as_rows(X))[0], observed)
     if seen > MOST_SEEN * len(observed):
@@ -105,15 +127,16 @@ def evaluate(
     }
 
 
-def density_kind(dist: Any, votes: bool = False) -> str:
+def density_kind(dist: Any, votes: bool = False, limits: bool = False) -> str:
     """What a log density is a density of; numbers of different kinds cannot be compared.
 
     Args:
         dist: A predicted distribution.
         votes: Whether it is asked for the probability of votes.
+        limits: Whether some shares are known to lie below limits.
 
     Returns:
-        "votes", "shares with zeros" if exact zeros have a probability, or "shares".
+        "votes", "shares below limits", "shares with zeros" if exact zeros have a probability, or "shares".
 
     Example:
         >>> import torch
@@ -121,7 +144,9 @@ def density_kind(dist: Any, votes: bool = False) -> str:
         >>> density_kind(SnefySimplex.from_mixture(torch.ones(1, 1), torch.tensor([[1.0, 1.0]])))
         'shares'
     """
-    return "votes" if votes else "shares with zeros" if dist.rows.may_be_zero else "shares"
+    if votes or limits:
+        return "votes" if votes else "shares below limits"
+    return "shares with zeros" if dist.rows.may_be_zero else "shares"
 
 
 def figure(pair: tuple[float, float], better: str) -> dict[str, Any]:

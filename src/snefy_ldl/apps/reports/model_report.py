@@ -66,6 +66,7 @@ class JudgedRows:
         labels: Names of the labels (L).
         counts: Numbers of votes (N, L); None for shares.
         names: What to call each row (N); None for "row 1", "row 2", ...
+        below: Limits of shares that are known to lie below them (N, L), NaN elsewhere; None without any.
 
     Example:
         >>> JudgedRows(np.zeros((12, 2)), np.full((12, 2), 0.5), ["no", "yes"]).name(0)
@@ -77,6 +78,7 @@ class JudgedRows:
     labels: list[str]
     counts: Array | None = None
     names: list[str] | None = None
+    below: Array | None = None
 
     def __len__(self) -> int:
         return len(self.D)
@@ -132,7 +134,8 @@ class JudgedRows:
         index = np.asarray(rows, dtype=np.intp)
         counts = None if self.counts is None else self.counts[index]
         names = [self.name(int(row)) for row in index]
-        return JudgedRows(take_rows(as_rows(self.X), index), self.D[index], self.labels, counts, names)
+        below = None if self.below is None else self.below[index]
+        return JudgedRows(take_rows(as_rows(self.X), index), self.D[index], self.labels, counts, names, below)
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
@@ -211,7 +214,7 @@ def cross_fit(model: Any, rows: JudgedRows, folds: int = 5, random_state: int = 
         for category in (LabelWarning, TableNote, TrainingWarning):
             warnings.simplefilter("ignore", category)
         if rows.counts is None:
-            fitted = fit_folds(model, rows.X, rows.D, learn)
+            fitted = fit_folds(model, rows.X, rows.D, learn, below=rows.below)
         else:
             alone = innermost(model)  # annotators do not matter for numbers of votes
             fitted = list(fit_many(alone, rows.features, None, learn, counts=rows.counts))
@@ -253,8 +256,9 @@ def ask(parts: Parts, rows: JudgedRows, random_state: int = 0) -> Answers:
             mean[here] = to_numpy(dist.mean)
             low[here], high[here] = np.moveaxis(to_numpy(dist.quantiles([0.5 - LEVEL / 2, 0.5 + LEVEL / 2])), 2, 0)
             shares = rows.D[here] if policy is None else policy.apply(rows.D[here])
-            log_prob[here] = log_probs(dist, shares, None if rows.counts is None else rows.counts[here])
-            kinds.add(density_kind(dist, votes))
+            counts, below = (None if table is None else table[here] for table in (rows.counts, rows.below))
+            log_prob[here] = log_probs(dist, shares, counts, below)
+            kinds.add(density_kind(dist, votes, below is not None))
             if not votes:
                 pit[here], joint[here] = _transform(dist, shares, random), joint_pit(dist, None, shares)
     transforms = {} if votes else {"pit": pit, "joint": joint}
@@ -389,6 +393,7 @@ MEASURES = {
 LIKELIHOODS = {
     "shares": "log density of shares",
     "shares with zeros": "log density of shares, zeros included as zeros",
+    "shares below limits": "log density of exact shares, and probability that the others lie below their limits",
     "votes": "log probability of a row's votes",
 }
 
@@ -833,11 +838,11 @@ def make_report(
     answers = ask(parts, rows, random_state)
     numbers = _feature_numbers(model, rows.features)
     others = None if train is None else (train, _feature_numbers(model, train.features))
-    simple = fit_rivals(rows, numbers, others, density=answers.kind != "shares with zeros", by_group=folds > 0)
+    simple = fit_rivals(rows, numbers, others, density=answers.kind in ("shares", "votes"), by_group=folds > 0)
     rivals = [*simple, *rivals]
     groups, looked = worst_groups(answers, rows)
     order, random = np.argsort(answers.width, kind="stable"), np.random.default_rng(random_state)
-    known = (answers.log_prob, answers.mean)
+    known = None if rows.below is not None else (answers.log_prob, answers.mean)
     return Report(
         model=model,
         rows=rows,
