@@ -44,9 +44,9 @@ FOLDER = common.RESULTS / "annotators"
 #: What a reader of the figures must know.
 CAVEAT = (
     "How latent labels are rounded, and that distributions are cross-fitted, was chosen among four variants on the "
-    "test splits of HS_Brexit and ConvAbuse; the part of the latent distribution in the panel's (a quarter) by the "
-    "means of all three sets over two or three seeds: gains are a little optimistic. The priors were set on synthetic "
-    "crowds.\n"
+    "test splits of HS_Brexit and ConvAbuse: gains are a little optimistic. The priors were set on synthetic crowds. "
+    "The panel's model is that of its counts: a mixture with the latent one, more members, and votes corrected for who "
+    "cast them gave no gain on other splits.\n"
 )
 
 

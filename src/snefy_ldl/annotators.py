@@ -30,8 +30,7 @@ from snefy_ldl._internal.types import Array, Index, NamedTable
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.datasets.scales import label_order
 from snefy_ldl.datasets.vote_table import VoteTable
-from snefy_ldl.distributions import SimplexDistribution, SnefySimplex
-from snefy_ldl.distributions.snefy import PairFamily
+from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError, TableNote
 from snefy_ldl.persistence import Asked, save
 from snefy_ldl.prediction import ModelWrapper
@@ -68,9 +67,6 @@ __all__ = ["AnnotatorLDL"]
 ROUNDS, FOLDS = 3, 3
 #: Words for whose votes are meant.
 PANEL, LATENT = WORDS = "panel", "latent"
-#: The part of the latent distribution, seen through the average matrix, in the panel's: better on all three sets of
-#: ``benchmarks/annotators.py`` than none and than a half.
-BLEND = 0.25
 #: Directions that people may vote by, ridges of their slopes in votes (300 was best on ConvAbuse; strong effects need
 #: less), and by how many standard errors held-out votes must prefer them.
 DIRECTIONS, SLOPE_RIDGES, CLEAR = 8, (30.0, 300.0), 2.0
@@ -213,18 +209,18 @@ class AnnotatorLDL(ModelWrapper):
     def _blocks(self, X: Any, what: str = "predict", **context: Any) -> Iterator[tuple[slice, Any]]:
         check_is_fitted(self)
         of = context.get("of", self.of)
-        readers = None if isinstance(of, str) and of in WORDS else self._readers(of, X)
+        if isinstance(of, str) and of in WORDS:
+            yield from dist_blocks(self.model_ if of == PANEL else self.latent_, as_rows(X))
+            return
+        readers = self._readers(of, X)
         for block, panel, latent in self._both(X):
-            if readers is None:
-                yield block, panel if of == PANEL else latent
-            else:
-                yield block, self._votes(panel, latent, *readers, block)
+            yield block, self._votes(panel, latent, *readers, block)
 
     def _both(self, X: Any) -> Iterator[tuple[slice, Any, Any]]:
         """Some rows at a time with the distributions of the panel's votes and of latent labels."""
         X = as_rows(X)
         for (block, panel), (_, latent) in zip(dist_blocks(self.model_, X), dist_blocks(self.latent_, X)):
-            yield block, blend(panel, latent, self.annotators_.panel_matrix), latent
+            yield block, panel, latent
 
     def _votes(self, panel: Any, latent: Any, matrices: Array, shift: Array, rows: Any = slice(None)) -> VoteShares:
         """Votes of people, raised by the panel's mean over the latent one's seen through the average matrix."""
@@ -275,12 +271,9 @@ class AnnotatorLDL(ModelWrapper):
         """
         check_is_fitted(self)
         of = context.get("of", self.of)
+        if isinstance(of, str) and of in WORDS:
+            return (self.model_ if of == PANEL else self.latent_).predict_dist(X)
         panel, latent = self.model_.predict_dist(X), self.latent_.predict_dist(X)
-        if isinstance(of, str) and of == LATENT:
-            return latent
-        panel = blend(panel, latent, self.annotators_.panel_matrix)
-        if isinstance(of, str) and of == PANEL:
-            return panel
         return self._votes(panel, latent, *self._readers(of, X))
 
     def predict(self, X: Any, *, point: Point = "mean", votes: int | None = None, **context: Any) -> Any:
@@ -616,36 +609,6 @@ class VoteShares:
     def prob_zero(self) -> Tensor:
         """No share of votes is exactly zero (N, L)."""
         return torch.zeros_like(self.mean)
-
-
-def blend(panel: SnefySimplex, latent: SnefySimplex, matrix: Array) -> SnefySimplex:
-    """The panel's distribution, with a part :data:`BLEND` of the latent one seen through the average matrix.
-
-    Exponents become ``((1 + 2 w) C̄ - 1) / 2``, so the mean of each Dirichlet, ``α / α_0``, becomes ``C̄ᵀ α / α_0``.
-
-    Args:
-        panel: distributions of the model that is fitted to counts, batch (N,).
-        latent: those of latent labels, with as many neurons.
-        matrix: C̄ (L, L).
-
-    Returns:
-        Batch (N,), of the same family.
-    """
-    first, rows = panel.rows.square, latent.rows
-    exponents = 0.5 * (
-        (1.0 + 2.0 * rows.family.exponents.double()) @ torch.as_tensor(matrix, device=panel.device) - 1.0
-    )
-    second = rows.same_weights(exponents)
-    readouts = [square.family.readout.double() for square in (first, second)]
-    most = max(readout.shape[1] for readout in readouts)
-    padded = [torch.nn.functional.pad(readout, (0, 0, 0, most - readout.shape[1])) for readout in readouts]
-    family = PairFamily(torch.cat([first.family.exponents.double(), exponents]), torch.cat(padded))
-    scale = torch.cat([first.log_scale, second.log_scale], 1).to(panel.dtype)
-    members = [first.log_members.double() + math.log1p(-BLEND), second.log_members.double() + math.log(BLEND)]
-    joined = SnefySimplex(
-        family.exponents, family.readout, scale, log_members=torch.cat(members, 1), validate_args=False, family=family
-    )
-    return joined.named(panel.label_names).checking()
 
 
 # -- the turns of the fit ----------------------------------------------------------------------------------------------
