@@ -67,6 +67,7 @@ def intervals(name: str, title: str) -> tuple[str, str]:
         sides = [np.asarray(figures[model]["auto"][key]) for model in ("SNEFY", "Dirichlet")]
         means[key] = [short(side.mean()) for side in sides]
         texts.append(f"{words} {spread(sides[0])} and {spread(sides[1])}, difference {spread(sides[0] - sides[1])}")
+    texts.append(f"{len(sides[0])} splits")
     sentence = (
         f"On {title}, calibrated 90 % intervals are {means['width'][0]} wide and those around a Dirichlet, calibrated "
         f"in the same way, {means['width'][1]}; in the worst of eight groups they cover {means['fsc_8'][0]} and "

@@ -276,7 +276,7 @@ KEYS = {
 DIGITS = {"ert": 5}
 
 
-def report(found, facts):
+def report(found, facts, splits):
     """Markdown with every table."""
     trained = f", networks trained on {facts['gpu']}" if facts.get("device") == "cuda" else ""
     out = [
@@ -291,7 +291,8 @@ def report(found, facts):
         f"ERT: excess risk of the target coverage given the first {COMPONENTS} principal components of the features "
         "(lower is better). The ceiling is what intervals with perfect conditional coverage would show. *auto* is not "
         "told what the groups are made of; *told* is `conditional_on=Splines(0)`. Differences are paired by split; a "
-        "star: more than two standard errors from zero.",
+        f"star: more than two standard errors from zero. Of {splits} splits the headings say how many the "
+        "time carried.",
         "",
     ]
     for name, records in found.items():
@@ -382,7 +383,7 @@ def main():
         run(plan(asked.data, asked.splits), asked.jobs, asked.minutes, asked.records, asked.device)
     records = read(asked.records)
     found, facts = by_data(records, asked.data, asked.splits), json.loads(kept.read_text())
-    text = report(found, facts)
+    text = report(found, facts, asked.splits)
     summary = {
         name: {
             model: {m: {key: column(records, model, m, key).tolist() for key in KEYS} for m in methods}

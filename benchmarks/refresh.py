@@ -64,10 +64,7 @@ def both(name: str) -> tuple[str, str]:
 
 BENCHMARKS = {
     "active_study": Benchmark(
-        both("active_study"),
-        "python benchmarks/active_study.py run --out benchmarks/results/study --workers {jobs}",
-        30,
-        (*MODELS, "active"),
+        both("active_study"), "python benchmarks/active_study.py run --jobs {jobs}", 3, (*MODELS, "active")
     ),
     "annotators": Benchmark(
         both("annotators"), "python benchmarks/annotators.py", 30, (*MODELS, "annotators.py", "votes")

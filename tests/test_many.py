@@ -13,7 +13,7 @@ from snefy_ldl import SnefyLDL
 from snefy_ldl.datasets import make_annotators, make_city_districts
 from snefy_ldl.errors import InputError
 from snefy_ldl.snefy import fit_many
-from snefy_ldl.training.policy import Schedule
+from snefy_ldl.training.policy import Policy, Schedule
 from snefy_ldl.training.steps import make_optimizer, shuffles
 
 SMALL = {"n_neurons": 10, "n_readouts": 4, "hidden_sizes": (12,), "epochs": 4, "random_state": 0, "guides": None}
@@ -33,7 +33,7 @@ def _assert_same(model, lone, city):
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_each_model_is_a_lone_fit(city, n_jobs, monkeypatch):
-    monkeypatch.setattr("snefy_ldl.training.train.CPU_STACK", 4)
+    monkeypatch.setattr("snefy_ldl.training.train.POLICY", Policy(stack=(4, 4)))
     splits = [train for train, _ in KFold(3, shuffle=True, random_state=0).split(city.X)]
     params = [{"random_state": k} for k in range(3)]
     models = fit_many(SnefyLDL(**SMALL), city.X, city.D, splits, params, n_jobs=n_jobs)

@@ -240,7 +240,6 @@ def test_bad_hyperparameters_are_refused(case: Case) -> None:
     wrong = {"l2": -1.0, "max_iter": 0, "tol": 0.0, "n_neighbors": 0, "n_hidden": 1.5, "C": -1.0, "var_smoothing": 0.0}
     wrong |= {
         "weights": "odd",
-        "fusion": "odd",
         "n_clusters": 0,
         "alpha": -1.0,
         "beta": -1.0,

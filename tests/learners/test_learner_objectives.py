@@ -67,15 +67,13 @@ def test_decomposition_models_equal_fits_on_their_rows() -> None:
     np.testing.assert_allclose(softmax(logits), single.predict(X[:, :1]), atol=1e-4)
 
 
-@pytest.mark.parametrize("fusion", ["vote", "mean"])
-def test_fusion_by_hand(fusion: str) -> None:
-    model = DFLDL(n_neighbors=3, fusion=fusion, standardize=False).fit(X[:, :1], D)
-    nearest = np.argsort(np.abs(X[:, 0] - 3.3))[:3]
-    voters = D[nearest] if fusion == "vote" else D[nearest].mean(axis=0, keepdims=True)
+def test_fusion_by_hand() -> None:
+    model = DFLDL(n_neighbors=3, standardize=False).fit(X[:, :1], D)
+    near = D[np.argsort(np.abs(X[:, 0] - 3.3))[:3]].mean(axis=0)
     P = softmax((np.array([[3.3]]) @ model.coef_ + model.intercept_).reshape(-1, 4))
     expected = np.zeros(4)
     for p, (j, k) in zip(P, [(j, k) for j in range(4) for k in range(4) if j != k]):
-        expected += np.mean(voters[:, j] > voters[:, k]) * p / 6
+        expected += (near[j] > near[k]) * p / 6
     np.testing.assert_allclose(model.predict([[3.3]])[0], expected)
 
 

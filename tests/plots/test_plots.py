@@ -87,9 +87,8 @@ def offsets(ax) -> np.ndarray:
 
 def test_ternary_density_marks_mean_and_truth(tmp_path: Path) -> None:
     dist, truth = squares(), np.array([0.2, 0.5, 0.3])
-    ax = plots.ternary_density(dist, row=2, labels=LABELS, truth=truth, title="a field")
+    ax = plots.ternary_density(dist, row=2, labels=LABELS, truth=truth)
     assert texts(ax) == LABELS
-    assert ax.get_title() == "a field"
     # top, left, right: the plane position of a mix is the weighted mean of the corners
     wanted = np.stack([dist.mean[2].numpy(), truth]) @ ax.corners_data
     np.testing.assert_allclose(offsets(ax), wanted, atol=1e-9)
@@ -189,11 +188,6 @@ def test_calibration_draws_the_histogram_and_the_band(tmp_path: Path) -> None:
     ends = sorted({line.get_ydata()[0] for line in ax.lines} - {1.0})
     np.testing.assert_allclose(ends, binom.ppf([0.025, 0.975], 400, 1 / 8) * 8 / 400)
     save(ax, tmp_path)
-
-
-def test_calibration_of_several_labels_names_them() -> None:
-    ax = plots.calibration(np.random.default_rng(0).random((50, 3)), labels=LABELS)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["95% band", *LABELS]
 
 
 def test_calibration_curve_holds_the_coverage(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from snefy_ldl.datasets.streams import Stream, as_stream
 from snefy_ldl.errors import InputError, TrainingError
 from snefy_ldl.snefy import fit_stream
 from snefy_ldl.training import stream_fit as stream_module
+from snefy_ldl.training.policy import Policy
 
 CITY = make_city_districts(n=1500, random_state=0)
 TEST = make_city_districts(n=500, random_state=1)
@@ -43,7 +44,7 @@ def _small_chunks(monkeypatch):
     """Chunks of 400 rows, so that small data have several."""
     whole = Stream.chunks
     monkeypatch.setattr(Stream, "chunks", lambda self, rows=400, nbytes=1 << 28: whole(self, rows, nbytes))
-    monkeypatch.setattr(stream_module, "BATCH_ROWS", 32)
+    monkeypatch.setattr(stream_module, "POLICY", Policy(stream_batch=32))
 
 
 @pytest.mark.slow

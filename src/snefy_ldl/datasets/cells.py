@@ -275,7 +275,7 @@ def as_pandas(table: Any) -> Any:
     return table if names == list(table.columns) else table.set_axis(names, axis=1)
 
 
-def frame_of(values: Any, names: Sequence[str], like: Any = None, kind: str | None = None) -> Any:
+def frame_of(values: Any, names: Sequence[str], like: Any = None) -> Any:
     """Numbers with column names, as the kind of table that a caller holds.
 
     Args:
@@ -283,24 +283,23 @@ def frame_of(values: Any, names: Sequence[str], like: Any = None, kind: str | No
         names: Of the L columns.
         like: What came in: a polars frame gives a polars frame, a table of Arrow's for such a table; the index of a
             pandas frame is kept.
-        kind: "pandas", "polars" or "arrow" for one of them in any case.
 
     Returns:
         A DataFrame of pandas or polars, or a ``pyarrow.Table``.
 
     Raises:
-        ImportError: The library that is asked for is not installed.
+        ImportError: pandas is not installed.
 
     Example:
         >>> frame_of([[0.25, 0.75]], ["no", "yes"]).columns.tolist()
         ['no', 'yes']
     """
-    kind = kind or type(like).__module__.split(".")[0]  # nothing is imported to find out
+    kind = type(like).__module__.split(".")[0]  # nothing is imported to find out
     if kind == "polars":
         import polars  # an extra of the caller's: loaded where tables of its kind are asked for
 
         return polars.DataFrame(values, schema=list(names), orient="row")
-    if kind in ("arrow", "pyarrow"):
+    if kind == "pyarrow":
         import pyarrow  # an extra of the caller's as above
 
         return pyarrow.table(dict(zip(names, np.asarray(values).T)))

@@ -56,7 +56,7 @@ def has_gaps(X: Any) -> bool:
     return table.dtype.kind == "f" and bool(np.isnan(table).any())
 
 
-#: What to do where all that is left is a column of sentences.
+#: What to do if all that is left is a column of sentences.
 TEXT_ADVICE = (
     "Texts must become numbers first: word embeddings are one way (pip install 'snefy-ldl[text]'), a column each; or "
     "give a network of your own the texts themselves (Backbone, in Python)."
@@ -208,13 +208,13 @@ class TableEncoder:
         """The features of a table.
 
         Args:
-            table: A DataFrame with the columns of the fit, in any order where some are no numbers; columns that were
-                left out may be missing. An array (N, c) where all columns are numbers.
+            table: A DataFrame with the columns of the fit, in any order if some are no numbers; columns that were
+                left out may be missing. An array (N, c) if all columns are numbers.
             warn: Whether cells unlike those of the fit raise a :class:`~snefy_ldl.errors.TableNote` warning.
 
         Returns:
-            Features (N, d), float64, or float32 where a frame of float32 holds more than 16 million of them; sparse
-            ones come back sparse where all columns are numbers.
+            Features (N, d), float64, or float32 if a frame of float32 holds more than 16 million of them; sparse
+            ones come back sparse if all columns are numbers.
 
         Raises:
             InputError: A column is missing or unknown, or a number is infinite; the message names row and column.

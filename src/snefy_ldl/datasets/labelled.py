@@ -1,6 +1,6 @@
 """Labelled rows as people send them: shares, counts of votes, single votes.
 
-A :class:`Labelled` set names its rows where it can. Labels may come without features: :func:`join_features` looks them
+A :class:`Labelled` set names its rows if it can. Labels may come without features: :func:`join_features` looks them
 up by name in another table, and :func:`append_rows` combines several sets.
 """
 
@@ -26,7 +26,7 @@ SCORE, PREDICTED = "query_score", "predicted_"
 ID_NAMES = ("item", "id", "row")
 #: Rows below which there are too few to learn from.
 FEW_ROWS = 20
-#: How a remark ends where names of rows repeat.
+#: How a remark ends if names of rows repeat.
 GROUPS_KEPT = "groups of rows and is no feature; every row is kept"
 
 Form = Literal["auto", "shares", "counts", "long"]
@@ -40,10 +40,10 @@ class Labelled(Reading):
     Args:
         source: name of the file, for messages.
         label_names: the L labels.
-        ids: names of the rows as text (N,), or of the groups they belong to where names repeat; or None.
+        ids: names of the rows as text (N,), or of the groups they belong to if names repeat; or None.
         features: a DataFrame (N, d), or None if they must be looked up.
         id_name: column the names came from.
-        votes: single votes, where these were given.
+        votes: single votes, if these were given.
     """
 
     source: str
@@ -95,7 +95,7 @@ def find_id(columns: list[str], wanted: str | None = None, features: list[str] |
         features: columns that are features, and so name nothing.
 
     Returns:
-        The column wanted, else item, id or row, where it is there; None without any.
+        The column wanted, else item, id or row, if it is there; None without any.
 
     Example:
         >>> find_id(["id", "age"]), find_id(["code", "age"], "code"), find_id(["age"])
@@ -128,7 +128,7 @@ def read_labelled(
     Args:
         source: the table.
         label_names: the labels; None takes those that occur, which only single votes allow.
-        feature_names: columns of features; where the file lacks some of them, it has no features.
+        feature_names: columns of features; if the file lacks some of them, it has no features.
         form: "shares" or "counts" (a column per label), "long" (a row per vote), or "auto" to look at the columns.
         id_name: column that names the rows.
         vote_columns: columns of a long table.

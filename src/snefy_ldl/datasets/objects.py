@@ -130,7 +130,7 @@ def make_batch(rows: list[Any], collate: Collate | None = None) -> Any:
 
 
 def as_tensors(X: Any) -> Any:
-    """Arrays inside nested batches as tensors, without a copy where they may be written to.
+    """Arrays inside nested batches as tensors, without a copy if they may be written to.
 
     >>> as_tensors({"pixels": np.zeros((2, 3), dtype=np.uint8)})["pixels"].dtype
     torch.uint8

@@ -519,7 +519,7 @@ def _number(
 
 
 def _far_value_note(name: str, present: Array) -> list[str]:
-    """A note where one value far from all others stands in several rows, as -9999 does for a missing number."""
+    """A note if one value far from all others stands in several rows, as -9999 does for a missing number."""
     values, rows = np.unique(present, return_counts=True)
     notes = []
     for end, others in ((0, values[1:]), (-1, values[:-1])) if len(values) > 3 else ():
@@ -533,14 +533,14 @@ def _far_value_note(name: str, present: Array) -> list[str]:
 
 
 def _group_note(name: str, n_values: int, n_rows: int, least: int = GROUP_VALUES) -> list[str]:
-    """A note where values are many and each stands in several rows."""
+    """A note if values are many and each stands in several rows."""
     if n_values < least or n_rows < GROUP_ROWS * n_values:
         return []
     return [f"column {name!r} has {n_values} values in {n_rows} rows, so it {LIKELY_GROUP}"]
 
 
 def _is_id(name: str, present: Array, n_rows: int) -> str:
-    """Whole numbers, all different: "id" under a name of names, "counter" where they count the rows, else ""."""
+    """Whole numbers, all different: "id" under a name of names, "counter" if they count the rows, else ""."""
     whole = bool((present == np.round(present)).all())
     if len(present) < max(2.0, 0.9 * n_rows) or not whole or len(np.unique(present)) < len(present):
         return ""

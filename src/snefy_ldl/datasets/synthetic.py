@@ -163,7 +163,7 @@ class SyntheticData(Dataset):
     Args:
         truth: The conditional distribution of the label distribution.
         latent: The label distributions that were drawn, (N, L); differs from ``D`` when only votes were seen.
-        votes: Columns ``item``, ``annotator``, ``label`` of the single votes, where they were asked for.
+        votes: Columns ``item``, ``annotator``, ``label`` of the single votes, if they were asked for.
     """
 
     source: str = "made up by snefy_ldl.datasets"

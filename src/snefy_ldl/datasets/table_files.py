@@ -212,7 +212,7 @@ def _separator(lines: list[str], usual: str) -> str:
 
 
 def _decimal(lines: list[str], separator: str) -> tuple[str, str | None]:
-    """The decimal sign, and the one between thousands: a comma where cells hold commas, and points only in groups."""
+    """The decimal sign, and the one between thousands: a comma if cells hold commas, and points only in groups."""
     if separator == ",":
         return ".", None
     cells = [cell.strip() for row in _cells(lines, separator)[1:] for cell in row]

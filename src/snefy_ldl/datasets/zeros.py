@@ -48,7 +48,7 @@ class ZeroPolicy:
         return cls(str(zeros), min(smallest / 2.0 or smallest, 1.0 / (20.0 * n_labels)))
 
     def apply(self, D: Array, *, warn: bool = False, names: list[str] | None = None) -> Array:
-        """Label distributions that are strictly positive; where shares are unknown (NaN), so is what is left for them.
+        """Label distributions that are strictly positive; if shares are unknown (NaN), so is what is left for them.
 
         Rows with unknown shares are treated as if these were all alike, and stay unknown.
         """

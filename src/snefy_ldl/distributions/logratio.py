@@ -25,7 +25,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,8 @@ CENTRAL_LEVEL, TAIL_DRAWS = 0.025, 100
 BOUND_DRAWS = 512
 #: With fewer draws whose share is neither 0 nor 1 that distribution is made of draws given that it is neither.
 FEW_INSIDE = 64
+#: What makes any number but zero infinite, used twice.
+HUGE = 1e30
 #: Widths below this are too narrow for draws in float32.
 NARROW = 1e-3
 #: Log odds of presence end here, on either side: a label with these odds is there, or not, in every draw.
@@ -318,51 +320,30 @@ def log_some(log_none: Tensor) -> Tensor:
     return torch.log(-torch.expm1(log_none))
 
 
-def sum_of_others(values: Tensor) -> Tensor:
-    """Sums over all entries but one (..., L), without taking it away again, which would leave rounding.
+def draw_presence(log_odds: Tensor, uniform: Tensor) -> Tensor:
+    """Which labels are there (..., L), at least one of them, by their log odds and uniform numbers (..., L).
 
-    Example:
-        >>> sum_of_others(torch.tensor([1.0, 1e-30, 2e-30]).double())
-        tensor([3.0000e-30, 1.0000e+00, 1.0000e+00], dtype=torch.float64)
-    """
-    before, behind = values.cumsum(-1), values.flip(-1).cumsum(-1).flip(-1)
-    return pad(before[..., :-1], (1, 0)) + pad(behind[..., 1:], (0, 1))
-
-
-def presence_chances(log_odds: Tensor, sure: int | None = None) -> tuple[Tensor, Tensor]:
-    """Chances that labels are there one after the other: while none was there yet, and once one was (..., L) each.
-
-    Args:
-        log_odds: (..., L).
-        sure: a label that is there in any case; one of the others must be there as well.
+    Where no label came, the part of every uniform number that is left is one of a second draw, label by label: each
+    comes with its chance, given that those before did not and that one must.
 
     Example:
         Two labels with odds one: the supports {0}, {1} and {0, 1} are equally likely.
 
-        >>> presence_chances(torch.zeros(2).double())[0][0]
-        tensor(0.6667, dtype=torch.float64)
+        >>> uniform = torch.rand(30_000, 2, generator=torch.Generator().manual_seed(0)).double()
+        >>> draw_presence(torch.zeros(30_000, 2).double(), uniform).double().mean(0).round(decimals=2)
+        tensor([0.6700, 0.6700], dtype=torch.float64)
     """
-    free, log_absent = torch.sigmoid(log_odds), logsigmoid(-log_odds)
-    last = log_odds.shape[-1] - 1
-    if sure is not None:
-        log_absent = log_absent.clone()
-        log_absent[..., sure], free[..., sure] = 0.0, 2.0
-        last -= sure == last
-    come = log_some(log_absent.flip(-1).cumsum(-1).flip(-1))
-    first = (logsigmoid(log_odds) - come).exp()
-    first[..., last] = 2.0  # one must come
-    if sure is not None:
-        first[..., sure] = -1.0
-    return first, free
-
-
-def draw_presence(first: Tensor, free: Tensor, uniform: Tensor, dim: int = -1) -> Tensor:
-    """Which labels are there, by their chances and uniform numbers that broadcast to their shape."""
-    n_labels = first.shape[dim]
-    order = torch.arange(n_labels, 0, -1, dtype=torch.int16, device=first.device)
-    order = order.reshape([-1 if at == dim % first.dim() else 1 for at in range(first.dim())])
-    lead = n_labels - (order * (uniform < first)).amax(dim, keepdim=True).long()  # faster than argmax
-    return (uniform < free).scatter_(dim, lead, True)
+    chance = torch.sigmoid(log_odds)
+    there = uniform < chance
+    empty = ~there.any(-1)
+    chance, log_odds = chance[empty], log_odds[empty]
+    again = (uniform[empty] - chance) / (1.0 - chance)
+    log_absent = logsigmoid(-log_odds)
+    first = (logsigmoid(log_odds) - log_some(log_absent.flip(-1).cumsum(-1).flip(-1))).exp()
+    first[..., -1] = 2.0
+    lead = (again < first).to(torch.uint8).argmax(-1, keepdim=True)
+    there[empty] = (again < chance).scatter_(-1, lead, True)
+    return there
 
 
 def by_support(there: Tensor, per_pair: int, per_point: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
@@ -408,17 +389,17 @@ def sobol(dim: int, points: int, seed: int | list[int]) -> Array:
 
 
 @lru_cache(maxsize=32)
-def _net(n_normals: int, n_uniforms: int, points: int) -> tuple[Tensor, Tensor]:
-    """Scrambled Sobol points as normal (n, nets, points) and uniform numbers, in order of one more coordinate.
+def _nets(n_normals: int, n_logistics: int, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Scrambled Sobol points of all nets as normal (n, S) and logistic numbers, those of each size one after the other.
 
-    That coordinate decides the component, so points next to each other have the same one.
+    Points of a net come in order of one more coordinate, which decides the component, so neighbours have the same one.
     """
-    nets = []
-    for seed in range(NETS):
-        net = sobol(1 + n_normals + n_uniforms, points, [seed, points])
-        nets.append(net[np.argsort(net[:, 0], kind="stable"), 1:])
-    table = torch.as_tensor(np.stack(nets)).permute(2, 0, 1).clamp(1e-9, 1.0 - 1e-7)
-    return torch.special.ndtri(table[:n_normals]).float().contiguous(), table[n_normals:].float().contiguous()
+    parts = []
+    for points, seed in product(sizes, range(NETS)):
+        net = sobol(1 + n_normals + n_logistics, points, [seed, points])
+        parts.append(net[np.argsort(net[:, 0], kind="stable"), 1:])
+    table = torch.as_tensor(np.concatenate(parts)).T.clamp(1e-9, 1.0 - 1e-7)
+    return torch.special.ndtri(table[:n_normals]).float(), torch.logit(table[n_normals:]).float()
 
 
 @dataclass(frozen=True)
@@ -430,8 +411,9 @@ class NetDraws:
         logs: log-amounts (b, L, S), minus infinity for absent labels.
         component: its number (b, S).
         weights: importance weights (b, S); they sum to one.
-        noise: the normal numbers (Q, S).
+        noise: the normal numbers (b or 1, Q, S).
         n_even: how many have equal weight.
+        n_nets: how many rows here are one: NETS where every net is a row of its own.
     """
 
     mixture: Mixture
@@ -440,9 +422,7 @@ class NetDraws:
     weights: Tensor
     noise: Tensor
     n_even: int
-
-    def __len__(self) -> int:
-        return len(self.logs)
+    n_nets: int = 1
 
     @cached_property
     def pull(self) -> Tensor:
@@ -454,26 +434,42 @@ class NetDraws:
         """(b, L, S)."""
         return torch.softmax(self.logs, 1)
 
-    def fewest_inside(self, label: int) -> int:
-        """How many draws of a row, at least, have a share of a label that is neither 0 nor 1."""
-        there = ~torch.isneginf(self.logs)
-        return int((there[:, label] & (there.sum(1) > 1)).sum(1).min())
+    @cached_property
+    def counts(self) -> tuple[Tensor, Tensor]:
+        """How many even draws have a positive share of each label, and one that is not 1 either (b, L)."""
+        if self.mixture.row_odds is None:
+            return (torch.full(self.logs.shape[:2], self.n_even),) * 2
+        there = (self.logs[..., : self.n_even] > -math.inf).float()
+        positive, alone = there.sum(2), (there.sum(1) == 1.0).float()
+        return positive, positive - (there @ alone[..., None])[..., 0]
+
+    def few_inside(self, label: int) -> bool:
+        """Whether hardly any draw of a row has a share of a label that is neither 0 nor 1."""
+        return float(self.counts[1][:, label].min()) * self.n_nets < FEW_INSIDE
 
     def average(self, values: Tensor) -> Tensor:
         """Weighted mean of values (b, L, S): (b, L)."""
         return torch.bmm(values, self.weights.to(values)[..., None])[..., 0].double()
 
-    def net_averages(self, values: Tensor) -> Tensor:
-        """Weighted means of values (b, L, S) by every net (b, L, nets)."""
-        weights = self.by_net(self.weights.to(values))
-        weights = weights / weights.sum(-1, keepdim=True)
-        values = self.by_net(values).transpose(1, 2)  # (b, nets, L, points)
-        return (values @ weights[..., None])[..., 0].transpose(1, 2).double()
+    def by_net(self) -> NetDraws:
+        """Every net of a row as one row: b·NETS of them."""
 
-    def by_net(self, values: Tensor) -> Tensor:
-        """Values of draws (..., S) by the net that they belong to (..., nets, points)."""
-        parts = values[..., : self.n_even], values[..., self.n_even :]
-        return torch.cat([part.unflatten(-1, (NETS, -1)) for part in parts if part.shape[-1]], -1)
+        def split(values: Tensor) -> Tensor:
+            ends = values[..., : self.n_even], values[..., self.n_even :]
+            parts = torch.cat([part.unflatten(-1, (NETS, -1)) for part in ends if part.shape[-1]], -1)
+            return parts.movedim(-2, 1).flatten(0, 1)
+
+        weights = split(self.weights)
+        rows = torch.arange(len(self.logs), device=weights.device).repeat_interleave(NETS)
+        return NetDraws(
+            self.mixture.take(rows),
+            split(self.logs),
+            split(self.component),
+            weights / weights.sum(1, keepdim=True),
+            split(self.noise.expand(len(self.logs), -1, -1)),
+            self.n_even // NETS,
+            NETS,
+        )
 
 
 class LogRatioRows(SimplexRows):
@@ -535,34 +531,41 @@ class LogRatioRows(SimplexRows):
         return log_odds.flatten(1, 2).clamp(-ODDS_LIMIT, ODDS_LIMIT)
 
     def presence_log_prob(self, there: Tensor, absent: Tensor, rows: Any = slice(None)) -> Tensor:
-        """Log probability (b, M K) in every component that some labels are there and others not.
+        """Log probability (b, E, M K) in every component of events: some labels are there, and others not.
 
         Args:
-            there: mask of labels that are there (L,), or (b, L).
+            there: mask of labels that are there in every event (E, L), or (b, E, L).
             absent: mask of labels that are not, in the same shape; the rest may be either.
             rows: the rows asked for.
         """
         if not self.may_be_zero:
             log_p = self.basis.new_zeros(absent.shape[:-1]).masked_fill(absent.any(-1), -math.inf)
-            return log_p[..., None].expand(len(self.mixture.log_weights[rows]), self.n_components)
+            return log_p[..., None].expand(len(self.mixture.log_weights[rows]), -1, self.n_components)
         log_odds = self.log_odds(rows)
         log_absent = logsigmoid(-log_odds)
-        there, absent = there.expand(len(log_odds), -1), absent.expand(len(log_odds), -1)
-        log_p = (logsigmoid(log_odds) @ there.to(log_odds)[..., None])[..., 0]
-        log_p = log_p + (log_absent @ absent.to(log_odds)[..., None])[..., 0]
-        undecided = (log_absent @ (~(there | absent)).to(log_odds)[..., None])[..., 0]
-        log_p = log_p + torch.where(there.any(-1, keepdim=True), 0.0, log_some(undecided))
-        return (log_p - log_some(log_absent.sum(-1)))[:, self.patterns[1]]
+
+        def total(table: Tensor, mask: Tensor) -> Tensor:
+            return mask.to(table) @ table.transpose(1, 2)  # (b, E, M C)
+
+        log_p = total(logsigmoid(log_odds), there) + total(log_absent, absent)
+        one_must = log_some(total(log_absent, ~(there | absent)))
+        log_p = log_p + torch.where(there.any(-1, keepdim=True), 0.0, one_must)
+        return (log_p - log_some(log_absent.sum(-1))[:, None])[..., self.patterns[1]]
+
+    def _log_terms(self, there: Tensor, absent: Tensor) -> Tensor:
+        """Log weight of every component times its probability (N, E, M K) of events (see above)."""
+        parts = []
+        for rows in self.blocks(4 * self.n_components * max(self.n_labels, there.shape[-2])):
+            some, none = (mask if mask.dim() == 2 else mask[rows] for mask in (there, absent))
+            log_weights = self.mixture.log_weights[rows].flatten(1)
+            parts.append(log_weights[:, None] + self.presence_log_prob(some, none, rows))
+        return torch.cat(parts)
 
     def reweighed(self, there: Tensor, absent: Tensor) -> tuple[Tensor, Tensor]:
-        """Log weights (N, M, K) of the components given presences (see above), and their log probability (N,)."""
-        parts = []
-        for rows in self.blocks(4 * self.n_components * self.n_labels):
-            some, none = (mask if mask.dim() == 1 else mask[rows] for mask in (there, absent))
-            parts.append(self.presence_log_prob(some, none, rows))
-        log_terms = self.mixture.log_weights + torch.cat(parts).reshape(self.mixture.log_weights.shape)
-        log_p = torch.logsumexp(log_terms.flatten(1), -1)
-        return log_terms - log_p[:, None, None], log_p
+        """Log weights (N, M, K) of the components given presences, masks (L,), and their log probability (N,)."""
+        log_terms = self._log_terms(there[None], absent[None])[:, 0]
+        log_p = torch.logsumexp(log_terms, -1, keepdim=True)
+        return (log_terms - log_p).reshape(self.mixture.log_weights.shape), log_p[:, 0]
 
     def _mask(self, labels: Sequence[int]) -> Tensor:
         mask = torch.zeros(self.n_labels, dtype=torch.bool, device=self.device)
@@ -571,7 +574,7 @@ class LogRatioRows(SimplexRows):
 
     def prob_support(self, present: Tensor) -> Tensor:
         """Probability that exactly these labels are there (N,); mask (L,) or (N, L)."""
-        return self.reweighed(present, ~present)[1].exp()
+        return self._log_terms(present[..., None, :], ~present[..., None, :])[:, 0].logsumexp(-1).exp()
 
     def prob_zero(self) -> Tensor:
         """Probability that each label is absent (N, L)."""
@@ -579,27 +582,17 @@ class LogRatioRows(SimplexRows):
 
     def _label_ends(self) -> tuple[Tensor, Tensor]:
         """Probabilities that each label is absent, and that it alone is there, (N, L) each."""
-        if not self.may_be_zero:
-            nothing = self.basis.new_zeros((len(self), self.n_labels))
-            return nothing, nothing
-        parts = []
-        for rows in self.blocks(8 * self.n_components * self.n_labels):
-            log_odds = self.log_odds(rows)
-            log_absent = logsigmoid(-log_odds)
-            none = log_absent.sum(-1, keepdim=True)
-            others = sum_of_others(log_absent)
-            zero, only = log_absent + log_some(others), logsigmoid(log_odds) + others
-            chances = torch.stack([zero, only], 1) - log_some(none)[:, None]  # (b, 2, M C, L)
-            weights = none.new_zeros(none.shape[:2]).index_add_(1, self.patterns[1], self.weights(rows))
-            parts.append(torch.einsum("bk,bekl->bel", weights, chances.exp()))
-        both = torch.cat(parts).clamp(0.0, 1.0)
-        return both[:, 0], both[:, 1]
+        one = torch.eye(self.n_labels, dtype=torch.bool, device=self.device)
+        chances = self._log_terms(torch.cat([one & ~one, one]), torch.cat([one, ~one])).logsumexp(-1).exp()
+        zero, only = chances.clamp(0.0, 1.0).chunk(2, 1)
+        return zero, only
 
     def ends(self, group: list[int]) -> tuple[Array, Array]:
         """``P(share <= 0)`` and ``P(share < 1)`` (N,)."""
         mask = self._mask(group)
-        zero, one = (self.reweighed(~mask & mask, absent)[1].exp() for absent in (mask, ~mask))
-        return zero.cpu().numpy(), 1.0 - one.cpu().numpy()
+        absent = torch.stack([mask, ~mask])
+        zero, one = self._log_terms(absent & ~absent, absent).logsumexp(-1).exp().cpu().numpy().T
+        return zero, 1.0 - one
 
     # -- density and draws -------------------------------------------------------------------------------------------
 
@@ -624,7 +617,10 @@ class LogRatioRows(SimplexRows):
         answer = points.new_empty(len(points))
         for index, real, rows, labels in self._supports(~torch.isneginf(logs)):
             there = self._mask([]).repeat(len(rows), 1).scatter_(1, labels, True)
-            weights = self.mixture.log_weights[rows].flatten(1) + self.presence_log_prob(there, ~there, rows)
+            weights = (
+                self.mixture.log_weights[rows].flatten(1)
+                + self.presence_log_prob(there[:, None], ~there[:, None], rows)[:, 0]
+            )
             if labels.shape[1] == 1:
                 log_p = weights.logsumexp(-1).expand(index.shape)
             else:
@@ -655,8 +651,8 @@ class LogRatioRows(SimplexRows):
         if mixture.row_odds is not None and mixture.odds is not None:
             rows = torch.arange(len(self), device=self.device)
             log_odds = mixture.row_odds[rows, member] + mixture.odds.flatten(0, 1)[picked]
-            chances = presence_chances(log_odds.clamp(-ODDS_LIMIT, ODDS_LIMIT))
-            logs = logs.masked_fill(~draw_presence(*chances, torch.rand(logs.shape, **kind)), -math.inf)
+            there = draw_presence(log_odds.clamp(-ODDS_LIMIT, ODDS_LIMIT), torch.rand(logs.shape, **kind))
+            logs = logs.masked_fill(~there, -math.inf)
         return torch.log_softmax(logs, -1)
 
     def draw_between(self, bounds: Bounds, uniform: Tensor) -> WeightedDraws:
@@ -714,19 +710,19 @@ class LogRatioRows(SimplexRows):
         """
         part, n_labels = self.mixture.take(rows), self.n_labels
         q, log_weights = part.centres.shape[-1], part.log_weights
-        if self.may_be_zero:
-            log_odds = self.log_odds(rows)
-            if sure is not None:
-                log_absent = logsigmoid(-log_odds)
-                log_chance = logsigmoid(log_odds[..., sure]) + log_some(sum_of_others(log_absent)[..., sure])
-                log_chance = (log_chance - log_some(log_absent.sum(-1)))[:, self.patterns[1]]
-                log_weights = torch.log_softmax(log_weights.flatten(1) + log_chance, -1).reshape(log_weights.shape)
+        log_odds = self.log_odds(rows) if self.may_be_zero else None
+        if log_odds is not None and sure is not None:
+            log_absent = logsigmoid(-log_odds)
+            others = log_absent.index_fill(-1, torch.tensor(sure, device=self.device), 0.0).sum(-1)
+            log_chance = logsigmoid(log_odds[..., sure]) + log_some(others) - log_some(log_absent.sum(-1))
+            log_terms = log_weights.flatten(1) + log_chance[:, self.patterns[1]]
+            log_weights = torch.log_softmax(log_terms, -1).reshape(log_weights.shape)
         weights, within = log_weights.exp(), torch.softmax(log_weights, -1)
         members = weights.sum(-1)  # (b, M)
         common = (within > RARE_WEIGHT).to(weights)
         sizes = self._net_sizes
         allotted = list(zip(sizes, (within, common / common.sum(-1, keepdim=True))))
-        noise, uniform = self._points(sizes)
+        noise, logistic = self._points
         placed = [_allot(members, share, size) for size, share in allotted]
         component = torch.cat([numbers.flatten(1) for _, numbers in placed], 1)  # (b, S)
         middle, width = self._middle(part), part.log_widths.flatten().exp()[component]
@@ -750,29 +746,48 @@ class LogRatioRows(SimplexRows):
                         into[block, ..., low:high] = (turned[block, m] @ table).unflatten(2, (NETS, -1))
                 start = points.stop
         logs = middle.addcmul_(moved, width.to(dtype)[:, None])
-        if self.may_be_zero:
-            pattern = self.patterns[1][component][:, None].expand(-1, n_labels, -1)
-            first, free = (
-                table.transpose(1, 2).float().gather(2, pattern) for table in presence_chances(log_odds, sure)
-            )
-            logs = logs.masked_fill_(~draw_presence(first, free, uniform, 1), -math.inf)
+        if log_odds is not None:
+            # plus or minus infinity: masks of truth values would be four times as slow
+            logs = torch.minimum(logs, self._presence(log_odds, component, logistic, sure).mul_(HUGE).mul_(HUGE))
         expected = sum(size * members[..., None] * share for size, share in allotted) / sum(sizes)
         importance = (weights / expected).nan_to_num(0.0).flatten(1).gather(1, component)
         weights = importance / importance.sum(1, keepdim=True)
-        return NetDraws(part, logs, component, weights, noise, NETS * sizes[0])
+        return NetDraws(part, logs, component, weights, noise[None], NETS * sizes[0])
+
+    def _presence(self, log_odds: Tensor, component: Tensor, logistic: Tensor, sure: int | None) -> Tensor:
+        """Positive numbers where a label is there, negative ones where it is absent (b, L, S).
+
+        Args:
+            log_odds: of every pattern (b, M C, L).
+            component: of every draw (b, S).
+            logistic: logistic numbers (L, S).
+            sure: a label that is there in any case, and one of the others as well.
+        """
+        if sure is not None:
+            log_odds = log_odds.index_fill(-1, torch.tensor(sure, device=self.device), -ODDS_LIMIT)
+        pattern = self.patterns[1][component]
+        table = log_odds.transpose(1, 2).to(logistic)
+        gap = table.gather(2, pattern[:, None].expand(-1, self.n_labels, -1)).sub_(logistic)
+        row, point = (gap.amax(1) <= 0.0).nonzero().T
+        if len(row):
+            there = draw_presence(log_odds[row, pattern[row, point]], torch.sigmoid(logistic[:, point].T.double()))
+            gap[row, :, point] = torch.where(there, 1.0, -1.0).to(gap)
+        if sure is not None:
+            gap[:, sure] = 1.0
+        return gap
 
     @property
-    def _net_sizes(self) -> list[int]:
+    def _net_sizes(self) -> tuple[int, ...]:
         """Points of every net, and further ones where there are several components."""
-        sizes = [NET_POINTS, RARE_POINTS][: 1 + (self.n_components > 1)]
-        return [size // 4 for size in sizes] if self.n_labels > MANY_LABELS else sizes
+        fewer = 4 if self.n_labels > MANY_LABELS else 1
+        return (NET_POINTS // fewer, RARE_POINTS // fewer)[: 1 + (self.n_components > 1)]
 
-    def _points(self, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Normal (Q, S) and uniform numbers (L, S) of nets of these sizes, one after the other."""
-        n_uniforms = self.n_labels if self.may_be_zero else 0
-        nets = [_net(self.mixture.centres.shape[-1], n_uniforms, size) for size in sizes]
-        normal, uniform = (torch.cat([part.flatten(1) for part in parts], 1).to(self.device) for parts in zip(*nets))
-        return normal, uniform
+    @property
+    def _points(self) -> tuple[Tensor, Tensor]:
+        """Normal (Q, S) and logistic numbers (L, S) of all nets."""
+        n_logistics = self.n_labels if self.may_be_zero else 0
+        normal, logistic = _nets(self.mixture.centres.shape[-1], n_logistics, self._net_sizes)
+        return normal.to(self.device), logistic.to(self.device)
 
     def _middle(self, part: Mixture) -> Tensor:
         """Log-amounts in the middle of every component (b, L, M K)."""
@@ -786,7 +801,7 @@ class LogRatioRows(SimplexRows):
     @cached_property
     def _moved(self) -> Tensor:
         """By how much the normal numbers move log-amounts if all rows have one factor (L, S)."""
-        return (self.basis.T @ self.mixture.factor) @ self._points(self._net_sizes)[0].to(self.basis)
+        return (self.basis.T @ self.mixture.factor) @ self._points[0].to(self.basis)
 
     def _net_chunks(self) -> list[slice]:
         step = max(1, CACHE_ELEMENTS // (NETS * self._net_sizes[0] * self.n_labels))
@@ -800,28 +815,15 @@ class LogRatioRows(SimplexRows):
         """Standard errors of means and variances (N, 2, L), by the differences between the nets of draws."""
 
         def answer(draws: NetDraws) -> Tensor:
-            gap = draws.shares - draws.average(draws.shares)[..., None].to(draws.shares)
-            means = draws.net_averages(gap)
-            both = torch.stack([means, draws.net_averages(gap.square()) - means.square()], 1)
-            return both.std(3) / math.sqrt(NETS)
+            first, second = _moments(draws.by_net(), "diagonal").unbind(1)
+            both = torch.stack([first, second - first.square()], 1).unflatten(0, (-1, NETS))
+            return both.std(1) / math.sqrt(NETS)
 
         return self._by_draws(answer)
 
     def moments(self, order: Order) -> Tensor:
         """Moments of every row: (N, L), (N, 2, L) or (N, 1 + L, L), the means first."""
-
-        def answer(draws: NetDraws) -> Tensor:
-            if order == "full":
-                shares = torch.softmax(draws.logs.double(), 1)  # so that the rows of the covariance sum to zero
-                weighted = shares * draws.weights[:, None]
-                return torch.cat([weighted.sum(2)[:, None], weighted @ shares.transpose(1, 2)], 1)
-            mean = draws.average(draws.shares)
-            if order == "first":
-                return mean
-            gap = draws.shares.sub_(mean[..., None].to(draws.shares))
-            return torch.stack([mean, draws.average(gap.square_()) + mean.square()], 1)
-
-        return self._by_draws(answer)
+        return self._by_draws(lambda draws: _moments(draws, order))
 
     def log_moments(self, kind: LogMoment) -> Tensor:
         """``E[log ℓ]``, minus infinity for labels that may be absent, else differences of two are exact; or others."""
@@ -839,67 +841,46 @@ class LogRatioRows(SimplexRows):
         inner: Array = (levels - zero) / np.maximum(1.0 - only - zero, SMALLEST_POSITIVE)
         return inner
 
-    def _ranks(self, draws: NetDraws, levels: Array, inner: Array) -> tuple[Index, Mask]:
-        """Places of levels (b, L, A) among the sorted positive even draws, and whether draws answer them."""
-        positive = inside = np.full((1, 1, 1), draws.n_even)
-        if self.may_be_zero:
-            there = (~torch.isneginf(draws.logs[..., : draws.n_even])).float()
-            alone = (there.sum(1) == 1).float()
-            n_there, n_alone = there.sum(2, keepdim=True), there @ alone[..., None]
-            positive, inside = (count.long().cpu().numpy() for count in (n_there, n_there - n_alone))
-        few = np.minimum(inner, 1.0 - inner) * inside < TAIL_DRAWS
-        extreme = np.minimum(levels, 1.0 - levels) < CENTRAL_LEVEL
-        central: Mask = (inner > 0.0) & (inner < 1.0) & ~(few & extreme) & (inside > 0) & (self.n_labels > 2)
-        return np.minimum(np.ceil(inner * inside).astype(np.int64), positive) - 1, central
-
     def label_quantiles(self, levels: Array) -> Array:
         """Quantiles of every share at levels (N, L, A)."""
-        inner = self._inner(levels)
-        answer = np.where(inner >= 1.0, 1.0, 0.0)
-        for rows in self._net_chunks():
-            draws, wanted, found = self._net_draws(rows), inner[rows], answer[rows]
-            rank, central = self._ranks(draws, levels[rows], wanted)
-            tail, sought = (wanted > 0.0) & (wanted < 1.0) & ~central, central.any(-1)
-            shares = draws.shares[..., : draws.n_even].cpu().numpy()  # (b, L, S)
-            for row, r in zip(*np.nonzero(sought)):
-                places, own = rank[row, r, central[row, r]], shares[row, r]
-                own = own[own > 0.0] if self.may_be_zero else own
-                found[row, r, central[row, r]] = np.partition(own, places)[places]
-            for r in np.flatnonzero(tail.any((0, 2))).tolist():
-                own = np.asarray(tail[:, r].any(-1))
-                mean, width, weights = (part[own] for part in self._smooth(rows, [r], draws))
-                asked = torch.as_tensor(wanted[own, r], device=self.device)
-                smooth = torch.sigmoid(mixture_quantiles(mean, width, weights, asked)).cpu().numpy()
-                found[own, r] = np.where(tail[own, r], smooth, found[own, r])
-        return answer
+        return self._quantiles(levels)[:, 0]
 
     def quantiles_error(self, levels: Array) -> Array:
-        """Standard errors of :meth:`label_quantiles` at levels (N, L, A).
+        """Standard error of :meth:`label_quantiles` at levels (N, L, A), by the differences between the nets."""
+        if self.n_labels == 2:
+            return np.zeros(levels.shape)
+        error: Array = self._quantiles(levels, by_net=True).std(1, ddof=1) / math.sqrt(NETS)
+        return error
 
-        By the differences between the nets' probabilities of a share below the quantile, over the density there.
-        """
-        points, inner = torch.as_tensor(self.label_quantiles(levels), device=self.device), self._inner(levels)
-        error = torch.zeros_like(points)
-        for rows in self._net_chunks() if self.n_labels > 2 else []:
-            draws = self._net_draws(rows)
-            central = torch.as_tensor(self._ranks(draws, levels[rows], inner[rows])[1], device=self.device)
-            even = draws.shares[..., : draws.n_even].unflatten(2, (NETS, -1))
-            inside = (even > 0.0) & (even < 1.0)
-            for r in range(self.n_labels):
-                parts = [draws.by_net(part) for part in self._smooth(rows, [r], draws)]
-                mean, width, weights = parts  # (b, nets, points)
-                for a in range(levels.shape[2]):
-                    at = points[rows, r, a][:, None, None]
-                    outside = (at <= 0.0) | (at >= 1.0)
-                    at = at.masked_fill(outside, 0.5)
-                    gap = (torch.logit(at) - mean) / width
-                    density = (weights / width * (-0.5 * gap.square()).exp()).sum((1, 2)) / math.sqrt(2.0 * math.pi)
-                    smooth = (weights * torch.special.ndtr(gap)).sum(2) / weights.sum(2).clamp_min(SMALLEST_POSITIVE)
-                    counted = ((even[:, r] <= at) & inside[:, r]).sum(2) / inside[:, r].sum(2).clamp_min(1)
-                    level = torch.where(central[:, r, a][:, None], counted, smooth).std(1) / math.sqrt(NETS)
-                    slope = (density / (at * (1.0 - at))[:, 0, 0]).clamp_min(SMALLEST_POSITIVE)
-                    error[rows, r, a] = (level / slope).masked_fill(outside[:, 0, 0], 0.0)
-        return error.cpu().numpy()
+    def _quantiles(self, levels: Array, by_net: bool = False) -> Array:
+        """Quantiles by all draws together (N, 1, L, A), or by every net for itself (N, NETS, L, A)."""
+        inner, parts = self._inner(levels), []
+        for rows in self._net_chunks():
+            draws = self._net_draws(rows).by_net() if by_net else self._net_draws(rows)
+            level, wanted = (np.repeat(table[rows], draws.n_nets, 0) for table in (levels, inner))
+            place, central = self._places(draws, level, wanted)
+            tail = (wanted > 0.0) & (wanted < 1.0) & ~central
+            answer = np.where(wanted >= 1.0, 1.0, 0.0)
+            if central.any():
+                rising = np.sort(draws.shares[..., : draws.n_even].cpu().numpy(), -1)
+                answer = np.where(central, np.take_along_axis(rising, place, -1), answer)
+            for r in np.flatnonzero(tail.any((0, 2))).tolist():
+                asked = np.flatnonzero(tail[:, r].any(-1))
+                mean, width, weights = (part[asked] for part in self._smooth(rows, [r], draws))
+                sought = torch.as_tensor(wanted[asked, r], device=self.device)
+                smooth = torch.sigmoid(mixture_quantiles(mean, width, weights, sought)).cpu().numpy()
+                answer[asked, r] = np.where(tail[asked, r], smooth, answer[asked, r])
+            parts.append(answer.reshape(-1, draws.n_nets, *levels.shape[1:]))
+        return np.concatenate(parts)
+
+    def _places(self, draws: NetDraws, levels: Array, inner: Array) -> tuple[Index, Mask]:
+        """Places of levels (b, L, A) among the sorted even draws, and whether these answer them."""
+        positive, inside = (count.long().cpu().numpy()[..., None] for count in draws.counts)
+        few = np.minimum(inner, 1.0 - inner) * inside * draws.n_nets < TAIL_DRAWS
+        extreme = np.minimum(levels, 1.0 - levels) < CENTRAL_LEVEL
+        central: Mask = (inner > 0.0) & (inner < 1.0) & ~(few & extreme) & (inside > 0) & (self.n_labels > 2)
+        rank = np.ceil(inner.clip(0.0, 1.0) * inside).astype(np.int64).clip(1, None)
+        return draws.n_even - positive + np.minimum(rank, positive) - 1, central
 
     # -- one share, by draws of all log-ratios but one ---------------------------------------------------------------
 
@@ -917,8 +898,9 @@ class LogRatioRows(SimplexRows):
             two = self.take(rows)
             return *two.contrast(vector), two.given_there([0, 1])[0]
         single = group if len(group) == 1 else rest
-        if self.may_be_zero and len(single) == 1 and (draws is None or draws.fewest_inside(single[0]) < FEW_INSIDE):
-            draws = self._net_draws(rows, single[0])
+        if self.may_be_zero and len(single) == 1 and (draws is None or draws.few_inside(single[0])):
+            by_net, draws = draws is not None and draws.n_nets > 1, self._net_draws(rows, single[0])
+            draws = draws.by_net() if by_net else draws
         draws = draws or self._net_draws(rows)
         part = draws.mixture
         a, b = len(group), len(rest)
@@ -929,7 +911,7 @@ class LogRatioRows(SimplexRows):
         member = draws.component // part.log_widths.shape[1]
         slope = math.sqrt((a + b) / (a * b)) / length  # (b, M)
         width = slope.gather(1, member) * part.log_widths.flatten().exp()[draws.component]
-        noise = draws.noise.T.double()  # (S, Q)
+        noise = draws.noise.transpose(1, 2).double()  # (b or 1, S, Q)
         place = (noise @ (along / length[..., None]).transpose(1, 2)).gather(2, member[..., None])[..., 0]
         logit = (draws.logs[:, group].logsumexp(1) - draws.logs[:, rest].logsumexp(1)).double()
         inside = torch.isfinite(logit)
@@ -1136,6 +1118,19 @@ class _Walk:
             self.state = torch.log_softmax(self.state + torch.where(there[..., None], present, absent), -1)
             self.some = self.some | there[..., None]
         self.label += 1
+
+
+def _moments(draws: NetDraws, order: Order) -> Tensor:
+    """Moments by draws: (b, L), (b, 2, L) or (b, 1 + L, L), the means first."""
+    if order == "full":
+        shares = torch.softmax(draws.logs.double(), 1)  # so that the rows of the covariance sum to zero
+        weighted = shares * draws.weights[:, None]
+        return torch.cat([weighted.sum(2)[:, None], weighted @ shares.transpose(1, 2)], 1)
+    mean = draws.average(draws.shares)
+    if order == "first":
+        return mean
+    gap = draws.shares - mean[..., None].to(draws.shares)
+    return torch.stack([mean, draws.average(gap.square_()) + mean.square()], 1)
 
 
 def _below(values: Tensor, end: Tensor) -> Tensor:

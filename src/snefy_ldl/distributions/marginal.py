@@ -20,10 +20,7 @@ panel its density is a polynomial.
 
 from __future__ import annotations
 
-import hashlib
 import math
-import pickle
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -38,9 +35,8 @@ from snefy_ldl._internal.memory import (
     CACHE_ELEMENTS,
     CHUNK_ELEMENTS,
     DIRECT_EVALUATIONS,
-    KEPT_TABLE_NUMBERS,
 )
-from snefy_ldl._internal.special import newton, pair_index
+from snefy_ldl._internal.special import full_index, newton, pair_index
 from snefy_ldl._internal.threads import one_blas_thread
 from snefy_ldl._internal.tolerances import (
     FACTOR_TAIL_MASS,
@@ -67,12 +63,8 @@ SHARPEST = 4e9
 EXACT_QUESTIONS = 4096
 #: Rows whose weights cancel more than this are, too, however many they are.
 LARGEST_CANCELLATION = 10.0
-#: Most panels that the search for a quantile walks.
-MOST_STEPS = 64
 #: Rows whose ``Σ|w|`` is larger than this need more digits than a table has.
 STEADY = 1e3
-#: With a smaller part of the components in use, a table holds these alone.
-MOSTLY_UNUSED = 0.25
 #: Evaluations of the cdf that a quantile takes without a table.
 NEWTON_STEPS = 8
 
@@ -259,7 +251,7 @@ def _solve_panel(density: Array, mass: Array) -> Array:
 
 
 class BetaTable:
-    """Integrals of P Beta distributions of one share on shared panels of the logit scale.
+    """Integrals of P Beta distributions of one share on panels of the logit scale.
 
     Args:
         a: first parameter of each distribution (P,).
@@ -281,26 +273,20 @@ class BetaTable:
             ratio = np.where(total[-1] > 0.0, (1.0 - below - above) / total[-1], 0.0)
         self.edge_cdf = below + total * ratio
 
-    @property
-    def n_numbers(self) -> int:
-        """How much the table holds."""
-        return int(self.edge_cdf.size)
-
-    def _block(self, g: int, keep: Index | slice = slice(None)) -> Array:
+    def _block(self, g: int) -> Array:
         """Densities of logit(share), ``t^a (1-t)^b / B(a, b)``, at the nodes of a panel (12, P)."""
         z = self.edges[g] + self._half[g] * (NODES + 1.0)
-        powers = np.multiply.outer(-np.logaddexp(0.0, -z), self._a[keep])
-        powers += np.multiply.outer(-np.logaddexp(0.0, z), self._b[keep])
-        powers -= self._log_beta[keep]
+        powers = np.multiply.outer(-np.logaddexp(0.0, -z), self._a)
+        powers += np.multiply.outer(-np.logaddexp(0.0, z), self._b)
+        powers -= self._log_beta
         return np.exp(powers, out=powers)
 
-    def _at(self, weights: Array, panel: Index, keep: Index | slice) -> tuple[Array, Array]:
-        """The cdf at the left edges of each row's own panels and its density at their nodes: panel (b, Q).
+    def _at(self, weights: Array, panel: Index) -> tuple[Array, Array]:
+        """The cdf at the left edges of each row's own panels and its density at their nodes.
 
         Args:
-            weights: of the components ``keep`` (b, P').
+            weights: of the components (b, P).
             panel: numbers of panels (b, Q).
-            keep: numbers of components (P',).
 
         Returns:
             (b, Q) and (b, Q, 12).
@@ -308,26 +294,26 @@ class BetaTable:
         left, values = np.empty(panel.shape), np.empty((*panel.shape, POINTS))
         for g, where in _groups(panel.ravel()):
             part = weights[where // panel.shape[1]]
-            left.reshape(-1)[where] = part @ self.edge_cdf[g, keep]
-            values.reshape(-1, POINTS)[where] = part @ self._block(g, keep).T
+            left.reshape(-1)[where] = part @ self.edge_cdf[g]
+            values.reshape(-1, POINTS)[where] = part @ self._block(g).T
         return left, values
 
-    def cdf_at_logits(self, weights: Array, z: Array, keep: Index | slice = slice(None)) -> Array:
-        """cdf of each row at its own points: weights (b, P') of the components ``keep`` (P',), z (b, Q) -> (b, Q)."""
+    def cdf(self, weights: Array, z: Array) -> Array:
+        """cdf of each row at its own points: weights (b, P), z (b, Q) -> (b, Q)."""
         z = np.clip(z, self.edges[0], self.edges[-1])
         panel = np.clip(np.searchsorted(self.edges, z, side="right") - 1, 0, len(self._half) - 1)
-        left, values = self._at(weights, panel, keep)
+        left, values = self._at(weights, panel)
         density = (TO_LEGENDRE @ values.reshape(-1, POINTS).T) * self._half[panel].ravel()
         u = (z - self.edges[panel]) / self._half[panel] - 1.0
         inside = legendre.legval(u.ravel(), legendre.legint(density, lbnd=-1), tensor=False).reshape(u.shape)
         return np.clip(left + inside, 0.0, 1.0)
 
-    def icdf(self, weights: Array, levels: Array, keep: Index | slice = slice(None)) -> Array:
-        """Quantiles of each row at its own levels: weights (b, P') of the components ``keep``, levels (b, Q)."""
-        rising = np.maximum.accumulate(weights @ self.edge_cdf[:, keep].T, axis=1)  # (b, G+1)
+    def icdf(self, weights: Array, levels: Array) -> Array:
+        """Quantiles of each row at its own levels: weights (b, P), levels (b, Q)."""
+        rising = np.maximum.accumulate(weights @ self.edge_cdf.T, axis=1)  # (b, G+1)
         columns = [(rising <= level[:, None]).sum(1) - 1 for level in levels.T]
         panel = np.clip(np.stack(columns, 1), 0, len(self._half) - 1)
-        left, values = self._at(weights, panel, keep)
+        left, values = self._at(weights, panel)
         at, mass = panel.ravel(), (levels - left).ravel()
         return solve_panels(self.edges[at], self._half[at], mass, values.reshape(-1, POINTS)).reshape(levels.shape)
 
@@ -379,50 +365,13 @@ def _groups(key: Index) -> Iterator[tuple[int, Index]]:
         yield int(value), places
 
 
-class TableCache:
-    """Tables kept for the next question about the same components; many threads may ask at once."""
-
-    def __init__(self) -> None:
-        self._tables: dict[bytes, Any] = {}  # the one asked for last stands last
-        self._lock = threading.Lock()
-
-    def get(self, make: Callable[..., Any], *parts: Any) -> Any:
-        """The table that ``make`` makes of these arrays and numbers, made if it is not there."""
-        key = hashlib.blake2b(pickle.dumps(parts), digest_size=16).digest()
-        with self._lock:
-            if key in self._tables:
-                self._tables[key] = self._tables.pop(key)
-                return self._tables[key]
-        table = make(*parts)  # outside the lock: others go on meanwhile, and at worst the same table is made twice
-        with self._lock:
-            table = self._tables.setdefault(key, table)
-            while len(self._tables) > 1 and sum(one.n_numbers for one in self._tables.values()) > KEPT_TABLE_NUMBERS:
-                del self._tables[next(iter(self._tables))]
-        return table
-
-
-_cache = TableCache()
-
-
-def used_components(weights: Array) -> Index | slice:
-    """Components that at least one row uses, or all of them where that is most."""
-    used = np.abs(weights).max(axis=0, initial=0.0) > NEGLIGIBLE_WEIGHT
-    return slice(None) if used.mean() > 0.75 else np.flatnonzero(used)
-
-
-def _row_weights(dist: Any, rows: slice) -> Array:
-    weights = dist.weights(rows).detach().cpu().numpy()
-    check_weights(weights, rows.start or 0)
-    return weights
-
-
 def _alike(dist: Any, group: Sequence[int]) -> Iterator[tuple[Index, Array, Array, Array]]:
     """Rows whose sum of shares has the same components.
 
     After k votes for the group out of K, a component of it is ``Beta(a + k, b + K - k)``.
 
     Yields:
-        Numbers of rows (b,), both parameters of all components (P,), and weights (b, P).
+        Numbers of rows (b,), both parameters of the components that they use (P,), and weights (b, P).
     """
     alpha = dist.concentration.detach().cpu().numpy()
     votes = np.zeros((len(dist), alpha.shape[1])) if dist.offset is None else dist.offset.detach().cpu().numpy()
@@ -430,25 +379,19 @@ def _alike(dist: Any, group: Sequence[int]) -> Iterator[tuple[Index, Array, Arra
     pairs, which = np.unique(np.stack(seen, 1), axis=0, return_inverse=True)
     step = max(1, CHUNK_ELEMENTS // dist.n_components)
     for start in range(0, len(dist), step):
-        weights = _row_weights(dist, slice(start, start + step))
-        unsteady = np.abs(weights).sum(1) > STEADY
-        for key, places in _groups(2 * which.reshape(-1)[start : start + step] + unsteady):
+        weights = dist.weights(slice(start, start + step)).detach().cpu().numpy()
+        check_weights(weights, start)
+        for number, places in _groups(which.reshape(-1)[start : start + step]):
             part = weights if len(places) == len(weights) else weights[places]
-            yield start + places, both[0] + pairs[key // 2, 0], both[1] + pairs[key // 2, 1], part
-
-
-def _used(a: Array, b: Array, weights: Array) -> tuple[Array, Array, Array, Index | slice]:
-    """Parameters of components that are worth a table (P',), and weights (b, P'') of those in use, and their places."""
-    keep = used_components(weights)
-    part = np.ascontiguousarray(weights[:, keep])
-    if part.shape[1] < MOSTLY_UNUSED * len(a):
-        return a[keep], b[keep], part, slice(None)
-    return a, b, part, keep  # all of them: the table serves other rows, too
+            used = np.abs(part).max(axis=0) > NEGLIGIBLE_WEIGHT
+            keep = slice(None) if used.mean() > 0.75 else used
+            a, b = (parameter[keep] + k for parameter, k in zip(both, pairs[number]))
+            yield start + places, a, b, part[:, keep]
 
 
 def _by_table(weights: Array, n_evaluations: int) -> bool:
-    """Whether a table answers sooner than the cdf of every component, evaluated so often, as well."""
-    return n_evaluations * weights.size > DIRECT_EVALUATIONS and float(np.abs(weights[0]).sum()) <= STEADY
+    """Whether a table answers sooner than the cdf of every component, evaluated so often, and as well."""
+    return n_evaluations * weights.size > DIRECT_EVALUATIONS and float(np.abs(weights).sum(1).max()) <= STEADY
 
 
 class LogRatio:
@@ -507,15 +450,14 @@ class LogRatio:
 def share_cdf(dist: Any, group: Sequence[int], z: Array) -> Array:
     """``P(logit(share) <= z)`` of a sum of shares of a mixture of Dirichlets, each row's own z (N, Q)."""
     answer = np.empty(z.shape)
-    for places, *components in _alike(dist, group):
-        a, b, weights, keep = _used(*components)
+    for places, a, b, weights in _alike(dist, group):
         points = z[places]
         if bool((points == points[:1]).all()):  # every row is asked about the same points
-            answer[places] = weights @ beta_cdf(a[keep, None], b[keep, None], points[0])
+            answer[places] = weights @ beta_cdf(a[:, None], b[:, None], points[0])
         elif _by_table(weights, points.shape[1]):
-            answer[places] = _cache.get(BetaTable, a, b).cdf_at_logits(weights, points, keep)
+            answer[places] = BetaTable(a, b).cdf(weights, points)
         else:
-            answer[places] = np.stack([direct_cdf(a[keep], b[keep], weights, column) for column in points.T], 1)
+            answer[places] = np.stack([direct_cdf(a, b, weights, column) for column in points.T], 1)
     return np.clip(answer, 0.0, 1.0)
 
 
@@ -525,13 +467,12 @@ def share_quantiles(dist: Any, groups: Sequence[Sequence[int]], levels: Array) -
         return square_quantiles(dist, groups, levels)
     answer = np.empty(levels.shape)
     for number, group in enumerate(groups):
-        for places, *components in _alike(dist, group):
-            a, b, weights, keep = _used(*components)
+        for places, a, b, weights in _alike(dist, group):
             wanted = levels[places, number]
             if _by_table(weights, NEWTON_STEPS * wanted.shape[1]):
-                answer[places, number] = _cache.get(BetaTable, a, b).icdf(weights, wanted, keep)
+                answer[places, number] = BetaTable(a, b).icdf(weights, wanted)
             else:
-                columns = [direct_quantile(a[keep], b[keep], weights, level) for level in wanted.T]
+                columns = [direct_quantile(a, b, weights, level) for level in wanted.T]
                 answer[places, number] = np.stack(columns, 1)
     return answer
 
@@ -580,8 +521,8 @@ class SquareTable:
 
     Attributes:
         edges: panel edges on the logit scale (G+1,).
-        below: ``M ∘ R`` times the probability below each edge, over the pairs i <= j of every member, off-diagonal ones
-            counted twice (G+1, K, P).
+        below: ``M ∘ R`` times the probability below each edge (G+1, K, n, n).
+        moments: ``M ∘ R`` times the mean of logit(share), and of its square (2, K, n, n).
         factors: ``φ`` at the nodes of every panel (K, G, 12, n).
         links: ``N`` (K, n, n).
     """
@@ -597,66 +538,67 @@ class SquareTable:
         root = 0.5 * scipy.special.betaln(2.0 * a, 2.0 * b)
         powers = -np.multiply.outer(np.logaddexp(0.0, -z), a) - np.multiply.outer(np.logaddexp(0.0, z), b)
         self.factors = np.ascontiguousarray(np.moveaxis(np.exp(powers - root), 2, 0))
-        self._pairs = i, j = tuple(index.cpu().numpy() for index in pair_index(a.shape[1]))
-        first_sum, second_sum = a[:, i] + a[:, j], b[:, i] + b[:, j]
+        n = a.shape[1]
+        i, j = (index.numpy() for index in pair_index(n))
+        whole = full_index(n).reshape(n, n).numpy()
+        first_sum, second_sum = (part[:, i] + part[:, j] for part in (a, b))
         log_overlap = scipy.special.betaln(first_sum, second_sum) - root[:, i] - root[:, j]  # log R' (K, P)
-        log_kernel, gram = family.log_kernel.detach().cpu().numpy(), family.half_gram().detach().cpu().numpy()
-        link, overlap = gram * np.exp(log_kernel - log_overlap), np.exp(log_overlap)
-        self.below = np.zeros((len(self.edges), *link.shape))
-        nodes = self.factors * np.sqrt(half[:, None] * NODE_WEIGHTS)[..., None]
-        for g, part in enumerate(np.moveaxis(nodes, 1, 0)):  # (K, 12, n)
-            self.below[g + 1] = self.below[g] + (part.transpose(0, 2, 1) @ part)[:, i, j]
-        # the panels' total is known: rounding in their exponents goes with the ratio
+        log_kernel, gram = (part.detach().cpu().numpy() for part in (family.log_kernel, family.half_gram()))
         low, high = _outside(first_sum, second_sum, self.edges)
+        nodes = self.factors * np.sqrt(half[:, None] * NODE_WEIGHTS)[..., None]
+        self.below = np.empty((len(self.edges), len(a), n, n))
+        self.below[0] = (np.exp(log_overlap) * low)[:, whole]
+        for g, part in enumerate(np.moveaxis(nodes, 1, 0)):  # (K, 12, n)
+            np.add(self.below[g], part.swapaxes(1, 2) @ part, out=self.below[g + 1])
+        # what the panels hold is known: rounding in their exponents goes with the ratio
+        total = self.below[-1][:, i, j]
         with np.errstate(divide="ignore", invalid="ignore"):
-            link *= np.where(self.below[-1] > 0.0, overlap * (1.0 - low - high) / self.below[-1], 1.0)
-        twice = np.where(i == j, 1.0, 2.0)
-        self.below *= link * twice
-        self.below += gram * np.exp(log_kernel) * low * twice
-        self._rough = np.ascontiguousarray(self.below.reshape(len(self.edges), -1).T.astype(np.float32))
-        self.links = np.zeros((len(a), a.shape[1], a.shape[1]))
-        self.links[:, i, j] = self.links[:, j, i] = link
+            ratio = np.where(total > 0.0, np.exp(log_overlap) * (1.0 - high) / total, 1.0)
+        self.links = (gram * np.exp(log_kernel - log_overlap) * ratio)[:, whole]
+        self.below *= self.links
+        middle = 0.5 * (self.edges[1:] + self.edges[:-1])
+        self.moments = np.tensordot(-np.diff(np.pad([middle, middle**2], ((0, 0), (1, 1)))), self.below, 1)
 
-    @property
-    def n_numbers(self) -> int:
-        """How much the table holds."""
-        return int(1.5 * self.below.size + self.factors.size)
-
-    def icdf(self, features: Array, quick: Array, products: Array, levels: Array) -> Array:
+    def icdf(self, features: Array, levels: Array, dtype: type) -> Array:
         """Quantiles of some rows.
 
         Args:
             features: ``ê`` (K, b, n).
-            quick: the same, or in float32 where densities need seven digits only.
-            products: ``ê_i ê_j`` over the pairs (b, K P).
             levels: (b, A).
+            dtype: of densities inside a panel.
 
         Returns:
             (b, A).
         """
         level, row = levels.ravel(), np.repeat(np.arange(len(levels)), levels.shape[1])
-        rising = np.maximum.accumulate(products.astype(np.float32, copy=False) @ self._rough, axis=1)  # (b, G+1)
-        columns, last = [(rising <= column[:, None]).sum(1) - 1 for column in levels.T], len(self._half) - 1
-        panel = np.clip(np.stack(columns, 1), 0, last).ravel()
-        mass, values = level - self._left(features, panel, row), self._density(quick, panel, row)
-        for _ in range(MOST_STEPS):  # seven digits find the panel, or in the tails one near it
-            total = values @ NODE_WEIGHTS * self._half[panel]
-            off = np.flatnonzero(((mass < 0.0) & (panel > 0)) | ((mass > total) & (panel < last)))
-            if not len(off):
-                break
-            panel[off] += np.where(mass[off] < 0.0, -1, 1)
-            mass[off] = level[off] - self._left(features, panel[off], row[off])
-            values[off] = self._density(quick, panel[off], row[off])
+        mean, square = (((features @ form) * features).sum((0, 2)) for form in self.moments)
+        width = np.sqrt((square - mean**2).clip(0.0))
+        panel = np.searchsorted(self.edges[1:-1], mean[row] + width[row] * scipy.special.ndtri(level))
+        low, high, off = np.zeros_like(panel), np.full_like(panel, len(self._half) - 1), np.arange(len(panel))
+        ends = np.empty((2, len(panel)))  # the cdf at both edges of the panel
+        while len(off):
+            at, wanted = panel[off], level[off]
+            begin, end = ends[:, off] = self._cdf(features, np.stack([at, at + 1]), row[off])
+            low[off], high[off] = np.where(wanted > end, at + 1, low[off]), np.where(wanted < begin, at - 1, high[off])
+            outside = ((wanted < begin) | (wanted > end)) & (low[off] <= high[off])
+            # the next panel is the right one if the share were logistic normal
+            begin, end, wanted = scipy.special.ndtri(np.clip([begin, end, wanted], TAIL_MASS, 1.0 - TAIL_MASS))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                z = self.edges[at] + 2.0 * self._half[at] * (wanted - begin) / (end - begin)
+            new = np.searchsorted(self.edges[1:-1], z).clip(low[off], high[off])
+            panel[off] = np.where(outside, new, at)
+            off = off[outside]
+        values = self._density(features.astype(dtype, copy=False), panel, row)
+        part = (level - ends[0]) / np.maximum(ends[1] - ends[0], SMALLEST_POSITIVE)
+        mass = part.clip(0.0, 1.0) * (values @ NODE_WEIGHTS) * self._half[panel]
         return solve_panels(self.edges[panel], self._half[panel], mass, values).reshape(levels.shape)
 
-    def _left(self, features: Array, panel: Index, row: Index) -> Array:
-        """The cdf of each question's row at the left edge of its panel (Q,)."""
-        n_members, _, n = features.shape
-        form, chance = np.zeros((n_members, n, n)), np.empty(len(panel))
-        for g, places in _groups(panel):
-            form[:, self._pairs[0], self._pairs[1]] = self.below[g]
+    def _cdf(self, features: Array, edge: Index, row: Index) -> Array:
+        """The cdf at edges (..., Q), those of each question's row (Q,)."""
+        chance, row = np.empty(edge.shape), np.broadcast_to(row, edge.shape).ravel()
+        for g, places in _groups(edge.ravel()):
             part = features[:, row[places]]
-            chance[places] = ((part @ form) * part).sum((0, 2))
+            chance.reshape(-1)[places] = ((part @ self.below[g]) * part).sum((0, 2))
         return chance
 
     def _density(self, features: Array, panel: Index, row: Index) -> Array:
@@ -677,23 +619,13 @@ class SquareTable:
 @torch.no_grad()
 def square_quantiles(dist: Any, groups: Sequence[Sequence[int]], levels: Array) -> Array:
     """Quantiles of some sums of shares of a squared distribution without votes: levels (N, G, A) -> same."""
-    family, answer = dist.family, np.empty(levels.shape)
-    key = [part.detach().cpu().numpy() for part in (family.exponents, family.gram, family.log_kernel)]
-    step = max(1, CHUNK_ELEMENTS // dist.n_components)
-    for rows in [slice(start, start + step) for start in range(0, len(dist), step)]:
-        features, sizes = (part.cpu().numpy() for part in dist.unit_features(rows))
-        few = levels[rows].size <= EXACT_QUESTIONS
-        exact = np.full(len(sizes), True) if few else sizes > LARGEST_CANCELLATION
-        for kind in np.unique(exact):  # rows that cancel are few, and must not slow the others down
-            part = np.flatnonzero(exact == kind)
-            own, (i, j) = features[:, part], (index.cpu().numpy() for index in pair_index(features.shape[2]))
-            quick = own if kind else own.astype(np.float32)
-            products = np.ascontiguousarray(np.moveaxis(quick[..., i] * quick[..., j], 0, 1)).reshape(len(part), -1)
-            for number, group in enumerate(groups):
-                table = _cache.get(lambda *_, group=group: SquareTable(family, group), *key, list(group))
-                with one_blas_thread():
-                    wanted = levels[rows][part, number]
-                    answer[rows.start + part, number] = table.icdf(own, quick, products, wanted)
+    features, sizes = (part.cpu().numpy() for part in dist.unit_features())
+    exact = levels.size <= EXACT_QUESTIONS or bool((sizes > LARGEST_CANCELLATION).any())
+    answer = np.empty(levels.shape)
+    with one_blas_thread():
+        for number, group in enumerate(groups):
+            table = dist.family.share_table(tuple(group))
+            answer[:, number] = table.icdf(features, levels[:, number], np.float64 if exact else np.float32)
     return answer
 
 

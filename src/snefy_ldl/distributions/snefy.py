@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import logsigmoid
 
-from snefy_ldl._internal.memory import BLOCK_ELEMENTS, CHUNK_ELEMENTS
+from snefy_ldl._internal.memory import BLOCK_ELEMENTS, CHUNK_ELEMENTS, KEPT_TABLE_NUMBERS
 from snefy_ldl._internal.special import (
     log_beta,
     log_beta_ratio,
@@ -38,7 +38,14 @@ from snefy_ldl._internal.tolerances import LARGEST_CONCENTRATION, LOGIT_LIMIT, S
 from snefy_ldl._internal.types import Array
 from snefy_ldl.distributions.base import LogMoment, Order, SimplexDistribution, SimplexRows
 from snefy_ldl.distributions.conditioning import KnownRatios, KnownShares
-from snefy_ldl.distributions.marginal import LogRatio, check_sizes, check_weights, share_cdf, share_quantiles
+from snefy_ldl.distributions.marginal import (
+    LogRatio,
+    SquareTable,
+    check_sizes,
+    check_weights,
+    share_cdf,
+    share_quantiles,
+)
 from snefy_ldl.distributions.sampling import draw
 from snefy_ldl.distributions.shapes import row_table
 from snefy_ldl.errors import InputError
@@ -99,6 +106,7 @@ class PairFamily:
         self.log_kernel, self.log_root_norm = unit_kernel(exponents)
         self.gram = pair_gram(readout.double()) if gram is None else gram
         self._parts: dict[str, Any] = {}
+        self._tables: dict[tuple[int, ...], SquareTable] = {}
 
     @property
     def n_members(self) -> int:
@@ -149,6 +157,16 @@ class PairFamily:
     def moments(self) -> PairMoments:
         """Tables of first and second moments of Dirichlets."""
         return self.keep("moments", lambda: PairMoments(self.exponents.double(), self.matrix()))
+
+    def share_table(self, group: tuple[int, ...]) -> SquareTable:
+        """Integrals of the sum of some shares, kept for the next question unless they are too many."""
+        tables = self._tables
+        if group not in tables:
+            table = SquareTable(self, group)
+            if (len(tables) + 1) * table.below.size > KEPT_TABLE_NUMBERS:
+                self._tables = tables = {}
+            tables[group] = table
+        return tables[group]
 
 
 def root_of(gram: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class Effect:
         members_sd: standard deviation of this number over the members of an ensemble: their disagreement. Members have
             seen the same rows, so it is no standard error. NaN for one member.
         regression: the effect by a regression of the observed labels.
-        conf_low: lower end of the interval of the regression's effect; NaN where rows are too few.
+        conf_low: lower end of the interval of the regression's effect; NaN if rows are too few.
         conf_high: upper end.
 
     Example:

@@ -72,7 +72,7 @@ class Feature:
 
         Args:
             wanted: how many values a numeric column gets, evenly from the 5 % to the 95 % quantile of the rows (all of
-                them where there are few); or the values themselves. A text column's grid are its levels, the most
+                them if there are few); or the values themselves. A text column's grid are its levels, the most
                 frequent first.
 
         Returns:

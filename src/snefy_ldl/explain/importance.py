@@ -32,7 +32,7 @@ MOST_PREDICTIONS = 8000
 FEWEST_ROWS = 60
 #: What a column is worth, as pictures say it.
 LOST = "log likelihood lost, in nats per row"
-#: What is observed: label distributions (b, L), and numbers of votes (b, L) where there are some.
+#: What is observed: label distributions (b, L), and numbers of votes (b, L) if there are some.
 Observed = tuple[Array, Array | None]
 
 
@@ -133,7 +133,7 @@ def permutation_importance(
         X: Features (N, d), best of rows that the model has not seen: a DataFrame or an array.
         D: Observed label distributions (N, L).
         counts: Numbers of votes (N, L) instead.
-        random_state: Seed of the shuffles, and of the choice of rows where there are many.
+        random_state: Seed of the shuffles, and of the choice of rows if there are many.
         groups: Of the rows, as ``fit`` took them; None if they are not known. Rows keep their groups, and standard
             errors are those of whole groups.
 
@@ -184,12 +184,12 @@ def rank_columns(
 
     Args:
         parts: Models, and the numbers of the rows that each answers for.
-        X: All rows (N, d), with their groups where they have some.
+        X: All rows (N, d), with their groups if they have some.
         observed: Label distributions and votes of all rows.
         labels: Names of the labels (L).
         random: Where the shuffles and the choice of rows come from.
         by: "likelihood", or the name of a measure.
-        before: Log likelihoods (N,) and means (N, L) of the rows as they are, where they are known already.
+        before: Log likelihoods (N,) and means (N, L) of the rows as they are, if they are known already.
 
     Returns:
         One entry per column, the most important first.

@@ -30,7 +30,7 @@ class Quantity:
         quantiles: distribution and levels (A,) -> (b, Q, A), how the thing itself varies; None if nothing varies.
         bounds: smallest and largest value there can be.
         is_share: whether it is a share or a probability, which people read in percentage points.
-        observe: the same of observed label distributions, (N, L) -> (N, Q), NaN where it is not known; None if it
+        observe: the same of observed label distributions, (N, L) -> (N, Q), NaN if it is not known; None if it
             is not observed.
 
     Example:
@@ -54,7 +54,7 @@ class Answer:
     Args:
         values: (N, Q).
         members: what each member answers (K, N, Q); K is 1 where there is nothing to compare.
-        quantiles: (N, Q, A), where they were asked for.
+        quantiles: (N, Q, A), if they were asked for.
 
     Example:
         >>> Answer(np.zeros((2, 3)), np.zeros((1, 2, 3))).members.shape
@@ -81,10 +81,10 @@ def label_names(model: Any, X: Any) -> list[str]:
 
     Args:
         model: a fitted model.
-        X: rows to ask for the number of labels, where the model has no names.
+        X: rows to ask for the number of labels, if the model has no names.
 
     Returns:
-        The names (L); "label 0", "label 1", ... where there are none.
+        The names (L); "label 0", "label 1", ... if there are none.
 
     Example:
         >>> class Fair:

@@ -166,7 +166,7 @@ class Regression:
     block of the hat matrix, so that few rows or few groups do not make intervals too narrow.
 
     Args:
-        table: the rows, with their groups where they have some.
+        table: the rows, with their groups if they have some.
         observed: the observed labels, (N, Q); rows with NaN are left out.
 
     Attributes:

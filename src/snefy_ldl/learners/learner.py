@@ -167,7 +167,7 @@ def unpack_learner(state: dict[str, Any], arrays: dict[str, Any]) -> Learner:
 def check_hyperparameters(learner: Learner) -> None:
     """Check hyperparameters by their names, and those that are one of a few words by what their class allows.
 
-    None and "auto" are allowed where they are the default.
+    None and "auto" are allowed if they are the default.
 
     Args:
         learner: Any learner; names that are in no rule are left to itself.
@@ -198,10 +198,10 @@ def share_floor(D: Array) -> float:
     """Where predicted shares are lifted to: half the smallest positive observed one, at most 1e-12.
 
     Args:
-        D: Label distributions (N, L), NaN where unknown.
+        D: Label distributions (N, L), NaN if unknown.
 
     Returns:
-        :data:`PREDICTED_SHARE_FLOOR`, or less where observed shares are as small as that.
+        :data:`PREDICTED_SHARE_FLOOR`, or less if observed shares are as small as that.
 
     Example:
         >>> share_floor(np.array([[0.5, 0.5]])), share_floor(np.array([[1.0, 4e-14]]))
@@ -257,7 +257,7 @@ class Learner(Estimator, ABC):
     #: What the columns of a table are; a learner with this argument keeps what makes numbers of any table.
     columns: Any = None
     columns_: TableEncoder | None = None
-    #: Where predicted shares are lifted to; a fit lowers it where observed shares are as small.
+    #: Where predicted shares are lifted to; a fit lowers it if observed shares are as small.
     share_floor_: float = PREDICTED_SHARE_FLOOR
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

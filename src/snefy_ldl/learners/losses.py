@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from scipy.special import entr, expit, softmax
 from scipy.stats import rankdata
-from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.model_selection import KFold
+from sklearn.model_selection import GridSearchCV, KFold
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -123,12 +122,11 @@ class LDLLRR(RowLinear):
 
     def _choose(self, X: Array, D: Array, random: np.random.RandomState) -> float:
         """The weight with the smallest loss on left-out rows."""
-        rows, scores = random.permutation(len(D))[:_CHOICE_ROWS], np.zeros(len(RANKING_WEIGHTS))
-        for train, test in KFold(_CHOICE_FOLDS).split(rows) if len(rows) >= _CHOICE_FOLDS else ():
-            for k, alpha in enumerate(RANKING_WEIGHTS):
-                fitted = clone(self).set_params(alpha=alpha).fit(X[rows[train]], D[rows[train]])
-                scores[k] += fitted.score(X[rows[test]], D[rows[test]])
-        return RANKING_WEIGHTS[int(scores.argmax())]
+        rows = random.permutation(len(D))[:_CHOICE_ROWS]
+        if len(rows) < _CHOICE_FOLDS:
+            return RANKING_WEIGHTS[0]
+        search = GridSearchCV(self, {"alpha": RANKING_WEIGHTS}, cv=KFold(_CHOICE_FOLDS), refit=False)
+        return float(search.fit(X[rows], D[rows]).best_params_["alpha"])
 
     def _rows(self, D: Array) -> RowLoss:
         true = torch.from_numpy(D)
@@ -302,12 +300,10 @@ class DFLDL(NeighbourLearner, SoftmaxLinear):
 
     All ``L (L - 1)`` models train as one stacked L-BFGS problem: one matrix product a step. Choices taken here: rows
     with equal shares belong to both orders; pairs the neighbours leave equal use both models; an order no row shows is
-    learned from all rows; each model has the ridge penalty of :class:`SABFGS`. ``fusion="vote"`` is smoother than the
-    paper's fusion and better for uninformative neighbours: each neighbour votes, and both models count by their votes.
+    learned from all rows; each model has the ridge penalty of :class:`SABFGS`.
 
     Args:
         n_neighbors: Neighbours that settle the orders.
-        fusion: ``"mean"`` or ``"vote"``, how they do.
         l2: ``λ``; ``"auto"`` takes it from leave-one-out losses on the training rows.
         max_iter: Most L-BFGS iterations.
         tol: Largest gradient entry at which the search stops.
@@ -334,9 +330,6 @@ class DFLDL(NeighbourLearner, SoftmaxLinear):
     """
 
     n_neighbors: int = 5
-    fusion: str = "mean"
-
-    _choices = {"fusion": ("mean", "vote")}  # noqa: RUF012 - never changed
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)
@@ -362,10 +355,8 @@ class DFLDL(NeighbourLearner, SoftmaxLinear):
         scaled = self._scaled(X)
         larger, smaller = _ordered_pairs(self.n_labels_)
         nearest = self._index.kneighbors(scaled, return_distance=False)
-        labels = self.train_labels_[nearest]  # (N, k, L)
-        if self.fusion == "mean":
-            labels = labels.mean(axis=1, keepdims=True)
-        order = np.sign(labels[:, :, larger] - labels[:, :, smaller]).mean(axis=1)  # (N, models), within [-1, 1]
+        labels = self.train_labels_[nearest].mean(axis=1)  # (N, L)
+        order = np.sign(labels[:, larger] - labels[:, smaller])  # (N, models)
         share = (order + 1.0) / len(larger)  # rows sum to 1
         logits = scaled @ self.coef_ + self.intercept_
         P = softmax(logits.reshape(len(X), len(larger), self.n_labels_), axis=-1)

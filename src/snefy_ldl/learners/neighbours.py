@@ -18,23 +18,6 @@ from snefy_ldl.learners.linear import Design, PenalisedLearner, ScaledLearner, m
 TRUST_RIDGE = 1e-2
 
 
-def neighbour_index(X: Array, n_neighbors: int) -> Any:
-    """A search index for the nearest rows.
-
-    Args:
-        X: Scaled features, (N, d).
-        n_neighbors: Neighbours wanted; all rows where there are fewer.
-
-    Returns:
-        A fitted :class:`sklearn.neighbors.NearestNeighbors`.
-
-    Example:
-        >>> neighbour_index(np.array([[0.0], [5.0]]), 1).kneighbors([[4.0]], return_distance=False)
-        array([[1]])
-    """
-    return NearestNeighbors(n_neighbors=min(n_neighbors, len(X))).fit(X)
-
-
 class NeighbourLearner(ScaledLearner):
     """Base of learners that look at the labels of a row's nearest training rows."""
 
@@ -46,7 +29,8 @@ class NeighbourLearner(ScaledLearner):
 
     def after_load(self) -> None:
         """Rebuild the search index from the training rows."""
-        self._index = neighbour_index(self.train_features_, self.n_neighbors)
+        rows = self.train_features_
+        self._index = NearestNeighbors(n_neighbors=min(self.n_neighbors, len(rows))).fit(rows)
 
 
 @dataclass(eq=False, repr=False)
@@ -145,7 +129,7 @@ class RKNNLDL(NeighbourLearner, PenalisedLearner):
         rows, n_labels = len(D), D.shape[1]
         near = np.zeros((1, 1), dtype=int)  # a single row has itself
         if rows > 1:
-            near = neighbour_index(scaled, min(self.n_neighbors, rows - 1)).kneighbors(return_distance=False)
+            near = self._index.kneighbors(None, min(self.n_neighbors, rows - 1), return_distance=False)
         design = Design.of(scaled, self.l2_, curvature=1.0 / n_labels)
         Z, true, close = torch.from_numpy(design.Z), torch.from_numpy(D), torch.from_numpy(near)
         nearby = true[close].mean(dim=1)

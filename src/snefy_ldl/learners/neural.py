@@ -537,7 +537,7 @@ class ACPNN(BCPNN):
         return D * (1.0 + boost * dominant)
 
 
-#: Leaf shares start and stay above this, since the leaf update can never raise an exact zero; above less where
+#: Leaf shares start and stay above this, since the leaf update can never raise an exact zero; above less if
 #: observed shares are smaller.
 _LEAF_FLOOR = 1e-6
 _LEAF_UPDATES = 10

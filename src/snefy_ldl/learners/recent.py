@@ -25,7 +25,7 @@ class LDLDVS(RowLinear):
     """Softmax-linear model that keeps how divided opinions are (LDL-DVS).
 
     ``mean_i [KL(d_i ‖ p_i) + α mean_g |ψ_g(d_i) - ψ_g(p_i)|] + λ/(2N) ‖θ‖²``. A pair g of labels has shares a and b,
-    and ``ψ = a σ(k (b - a)) + b σ(k (a - b))`` is a smooth minimum of them: large where both are.
+    and ``ψ = a σ(k (b - a)) + b σ(k (a - b))`` is a smooth minimum of them: large if both are.
 
     The loss is the paper's, as python-ldl states it. With more than one pair, python-ldl compares each with the
     divisiveness of all labels together; here each is compared with its own. Ours: a linear model with a penalty, and

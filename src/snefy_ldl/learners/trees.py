@@ -40,7 +40,7 @@ class TreesLDL(Learner):
         random_state: Seed, generator or None.
 
     Attributes:
-        out_of_bag_: Predictions (N, L) for the training rows by trees that did not see them; NaN where there is but one
+        out_of_bag_: Predictions (N, L) for the training rows by trees that did not see them; NaN if there is but one
             row.
 
     Example:

@@ -12,7 +12,7 @@ from snefy_ldl.errors import InputError
 
 
 def mean_over_rows(rows: Any, with_error: bool = False) -> Any:
-    """Mean over the first axis, with its standard error where that is wanted.
+    """Mean over the first axis, with its standard error if that is wanted.
 
     Args:
         rows: One figure per row, (N,), or several, (N, L).

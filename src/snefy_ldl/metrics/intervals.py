@@ -201,11 +201,11 @@ def pit_histogram(pit: Any, bins: int = 10) -> Array:
     Edges: ``linspace(0, 1, bins + 1)``.
 
     Args:
-        pit: Values in [0, 1], (N,) or (N, L).
+        pit: Values in [0, 1], (N,).
         bins: Equal-width bins.
 
     Returns:
-        Heights ``bins · (share of rows in the bin)``, (bins,) or (bins, L).
+        Heights ``bins · (share of rows in the bin)``, (bins,).
 
     Raises:
         InputError: Another shape, values outside [0, 1], or fewer than one bin.
@@ -215,11 +215,8 @@ def pit_histogram(pit: Any, bins: int = 10) -> Array:
         array([1.5, 0.5])
     """
     values = as_float(pit, "pit")
-    if values.ndim not in (1, 2) or values.size == 0:
-        raise InputError(f"pit must be a non-empty (N,) or (N, L) array; got shape {values.shape}.")
+    if values.ndim != 1 or values.size == 0:
+        raise InputError(f"pit must be a non-empty (N,) array; got shape {values.shape}.")
     if not ((values >= 0.0) & (values <= 1.0)).all():
         raise InputError("pit must lie in [0, 1].")
-    n_bins = check_count("bins", bins)
-    bin_of = np.minimum((values * n_bins).astype(np.int64), n_bins - 1)
-    share = np.stack([(bin_of == b).mean(axis=0) for b in range(n_bins)])
-    return n_bins * share
+    return np.histogram(values, check_count("bins", bins), (0.0, 1.0), density=True)[0]

@@ -23,7 +23,7 @@ FEWEST_ROWS = 20
 def joint_pit(model: Any, X: Any, D: Any, *, random_state: Any = 0) -> Array:
     """Joint probability integral transform ``u_k = F(ℓ_k | ℓ_1, …, ℓ_{k-1}, x)`` of observed shares.
 
-    If the model is right, each column is uniform and the columns are independent; also where zeros are modelled: there
+    If the model is right, each column is uniform and the columns are independent; also if zeros are modelled: there
     the place of an absent label below its chance of absence is drawn.
 
     Args:

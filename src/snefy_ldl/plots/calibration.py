@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import binom
 
-from snefy_ldl._internal.validation import as_float, check_confidence
+from snefy_ldl._internal.validation import as_float
 from snefy_ldl.errors import InputError
 from snefy_ldl.metrics.intervals import pit_histogram
 from snefy_ldl.plots import style
@@ -21,29 +21,25 @@ def calibration(
     pit: Any,
     *,
     bins: int = 10,
-    labels: Sequence[str] | None = None,
     color: str = style.MODEL,
-    confidence_level: float = 0.95,
     ax: Axes | None = None,
 ) -> Axes:
     """Histogram of ``F(observed share | x)``: flat when the model is as sure as it should be.
 
     A bowl means intervals too narrow, a hump too wide, a slope a bias. The grey band is where each bar falls, by chance
-    alone, with probability ``confidence_level`` when the model is right.
+    alone, with probability 95 % when the model is right.
 
     Args:
-        pit: Marginal cdf at the observed shares: (N,) draws bars, (N, L) one line per label.
+        pit: Marginal cdf at the observed shares, (N,).
         ax: Axes to draw on.
         bins: How many bars.
-        labels: Names of the L columns.
         color: Colour of the bars.
-        confidence_level: Of the band.
 
     Returns:
         The axes.
 
     Raises:
-        InputError: the transform is no table of numbers in [0, 1], or names do not fit.
+        InputError: the transform does not hold numbers in [0, 1].
 
     Example:
         >>> len(calibration(np.linspace(0.05, 0.95, 10), bins=5).patches)
@@ -51,30 +47,22 @@ def calibration(
     """
     values = as_float(pit, "pit")
     heights = pit_histogram(values, bins)
-    tail = (1.0 - check_confidence(confidence_level)) / 2.0
-    low, high = binom.ppf([tail, 1.0 - tail], len(values), 1.0 / bins) * bins / len(values)
+    low, high = binom.ppf([0.025, 0.975], len(values), 1.0 / bins) * bins / len(values)
     ax = style.axes(ax, (4.6, 3.0))
-    edges = np.linspace(0.0, 1.0, bins + 1)
-    ax.axhspan(low, high, color=style.FAINT, alpha=0.75, linewidth=0, zorder=0, label=f"{confidence_level:.0%} band")
+    ax.axhspan(low, high, color=style.FAINT, alpha=0.75, linewidth=0, zorder=0, label="95% band")
     for end in (low, high):
         ax.axhline(end, color=style.FRAME, linewidth=0.8, zorder=3)
     draw_histogram(ax, heights, "predicted probability of a smaller share", color)
-    if values.ndim == 2:
-        names = style.names_of(labels, values.shape[1], "labels")
-        for label, name in enumerate(names):
-            shade = style.label_color(label)
-            ax.stairs(heights[:, label], edges, baseline=None, color=shade, linewidth=2.0, zorder=2, label=name)
-        style.legend(ax, ncols=min(1 + len(names), 4), loc="lower left", bbox_to_anchor=(0.0, 1.0))
     ax.set_yticks(np.arange(0.0, ax.get_ylim()[1], 0.5))
     return ax
 
 
 def draw_histogram(ax: Axes, heights: Any, words: str, color: str = style.MODEL) -> Axes:
-    """Bars of a calibration histogram around a line at 1; of several labels the line alone.
+    """Bars of a calibration histogram around a line at 1.
 
     Args:
         ax: Axes to draw on.
-        heights: Observed against expected numbers, (bins,) or (bins, L).
+        heights: Observed against expected numbers, (bins,).
         words: Label of the horizontal axis.
         color: Of the bars.
 
@@ -85,10 +73,9 @@ def draw_histogram(ax: Axes, heights: Any, words: str, color: str = style.MODEL)
         >>> len(draw_histogram(style.axes(None, (4, 3)), np.ones(10), "").patches)
         10
     """
-    if heights.ndim == 1:
-        places = np.arange(len(heights)) / len(heights)
-        look: dict[str, Any] = {"color": color, "alpha": 0.82, "edgecolor": "white"}
-        ax.bar(places, heights, 1.0 / len(heights), align="edge", zorder=2, **look)
+    places = np.arange(len(heights)) / len(heights)
+    look: dict[str, Any] = {"color": color, "alpha": 0.82, "edgecolor": "white"}
+    ax.bar(places, heights, 1.0 / len(heights), align="edge", zorder=2, **look)
     ax.axhline(1.0, color=style.INK, linewidth=1.0, linestyle=style.DASHES, zorder=3)
     top = max(1.6, 1.12 * float(np.max(heights)))
     style.quiet(ax, None, xlim=(0.0, 1.0), ylim=(0.0, top), xlabel=words, ylabel="observed / expected")

@@ -36,9 +36,7 @@ def ternary_density(
     labels: Sequence[str] | None = None,
     truth: Any = None,
     points: Any = None,
-    mean: Any = None,
     classes: Literal["USDA"] | None = None,
-    title: str | None = None,
     resolution: int = 140,
     ax: Axes | None = None,
 ) -> Axes:
@@ -54,10 +52,8 @@ def ternary_density(
         labels: Names of the three corners: top, left, right.
         truth: The label distribution that was observed, (3,): a dark diamond.
         points: More label distributions to draw as dots, (n, 3): draws, say.
-        mean: Where to put the white dot; the mean of ``dist`` by default.
         classes: "USDA" outlines the twelve classes of soil texture; labels are then sand, silt and clay, in this order
             unless their names are these.
-        title: Text above.
         resolution: Grid steps along a side.
 
     Returns:
@@ -80,7 +76,6 @@ def ternary_density(
         )
     grid = ternary_grid(resolution)
     log_density = to_numpy(one.log_prob(torch.as_tensor(grid)[:, None, :])[:, 0])
-    mean = to_numpy(one.mean)[0] if mean is None else mean
     triangle = style.ternary_axes(ax, labels)
     _fill_ternary(triangle, grid, log_density)
     if classes is not None:
@@ -94,11 +89,9 @@ def ternary_density(
     if points is not None:
         dots = _compositions(points, "points")
         triangle.scatter(*dots.T, s=7, color=style.INK, alpha=0.45, linewidths=0, zorder=4)
-    style.mark_mean(triangle, *_compositions(mean, "mean").T, size=52, edge=1.3)
+    style.mark_mean(triangle, *to_numpy(one.mean).T, size=52, edge=1.3)
     if truth is not None:
         style.mark_observed(triangle, *_compositions(truth, "truth").T, size=58, edge=1.3)
-    if title is not None:
-        triangle.set_title(title, color=style.INK, fontsize=11, fontweight="bold", y=1.0, pad=24)
     return triangle
 
 
@@ -128,8 +121,7 @@ def marginal_density(
     *,
     name: str | None = None,
     truth: float | None = None,
-    confidence_level: float | None = 0.9,
-    color: str | None = None,
+    confidence_level: float = 0.9,
     ax: Axes | None = None,
 ) -> Axes:
     """Density of one label's share for one row, its mean, and its central interval shaded.
@@ -141,8 +133,7 @@ def marginal_density(
         ax: Axes to draw on.
         name: Name of the label, for the axis.
         truth: The share that was observed: a solid line.
-        confidence_level: Of the shaded interval; None shades nothing.
-        color: Of the curve; the label's own by default.
+        confidence_level: Of the shaded interval.
 
     Returns:
         The axes.
@@ -156,17 +147,15 @@ def marginal_density(
         >>> marginal_density(dist, 0, name="sand").get_xlabel()
         'share of sand'
     """
-    share = _row_of(dist, row).marginal(label)
-    shade = style.label_color(label) if color is None else color
+    share, shade = _row_of(dist, row).marginal(label), style.label_color(label)
     grid = np.linspace(0.002, 0.998, 499)
     density = share_density(share, grid)
     ax = style.axes(ax, (4.6, 2.6))
     ax.fill_between(grid, density, color=shade, alpha=0.16, linewidth=0)
-    if confidence_level is not None:
-        tail = (1.0 - check_confidence(confidence_level)) / 2.0
-        low, high = share.quantiles([tail, 1.0 - tail])[0].tolist()
-        inside = (grid >= low) & (grid <= high)
-        ax.fill_between(grid[inside], density[inside], color=shade, alpha=0.32, linewidth=0)
+    tail = (1.0 - check_confidence(confidence_level)) / 2.0
+    low, high = share.quantiles([tail, 1.0 - tail])[0].tolist()
+    inside = (grid >= low) & (grid <= high)
+    ax.fill_between(grid[inside], density[inside], color=shade, alpha=0.32, linewidth=0)
     ax.plot(grid, density, color=shade, linewidth=2.0, label="density")
     ax.axvline(float(share.mean[0]), color=style.QUIET, linewidth=1.2, linestyle=(0, (3, 2)), label="mean")
     if truth is not None:

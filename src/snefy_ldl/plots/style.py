@@ -222,7 +222,7 @@ def names_of(names: Sequence[str] | None, count: int, what: str, stem: str = "la
         names: given ones, or None.
         count: how many there must be.
         what: the argument, for the message.
-        stem: what things are called where no names are given.
+        stem: what things are called if no names are given.
 
     Returns:
         The names.
@@ -272,7 +272,7 @@ def shorten_name(name: str, most: int = 24) -> str:
         most: Letters at most.
 
     Returns:
-        The name, its middle left out where it is longer.
+        The name, its middle left out if it is longer.
 
     Example:
         >>> shorten_name("mean_annual_precipitation_mm", 16)

@@ -39,11 +39,7 @@ from snefy_ldl.datasets.zeros import ZeroOption, ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.net import CONCENTRATION_RANGE
-from snefy_ldl.training.policy import VoteSettings, vote_settings
-
-#: How far items are expected to differ beyond their features, before any votes: a and b of :func:`fit_concentrations`,
-#: and how sure that is. Settled on four data sets with one vote per item.
-USUAL_SPREAD, USUAL_SPREAD_ERRORS = np.array([np.log(1.25), 0.5]), np.array([1.0, 0.5])
+from snefy_ldl.training.policy import POLICY, VoteSettings, vote_settings
 
 
 class TrainingData:
@@ -401,6 +397,7 @@ def fit_concentrations(counts: Array, means: Array) -> Array:
         array([2.5, 2.5])
     """
     n_labels, total = counts.shape[1], counts.sum(1)
+    usual = np.array(POLICY.usual_spread)
     evenness = -np.log(n_labels) - np.log(means).mean(1)  # log v
 
     def concentrations(at: Array) -> Array:
@@ -410,10 +407,10 @@ def fit_concentrations(counts: Array, means: Array) -> Array:
         whole = concentrations(at)
         alpha = whole[:, None] * means
         value = (gammaln(alpha + counts) - gammaln(alpha)).sum() + (gammaln(whole) - gammaln(whole + total)).sum()
-        away = (at - USUAL_SPREAD) / USUAL_SPREAD_ERRORS
+        away = (at - usual) / POLICY.usual_spread_errors
         return float(0.5 * away @ away - value)
 
-    return concentrations(minimize(loss, USUAL_SPREAD, method="Nelder-Mead", options={"xatol": 1e-3}).x)
+    return concentrations(minimize(loss, usual, method="Nelder-Mead", options={"xatol": 1e-3}).x)
 
 
 def complete_votes(counts: Array, means: Array, most: int, rng: np.random.Generator) -> Array:

@@ -55,35 +55,12 @@ from snefy_ldl.training.prepare import (
 from snefy_ldl.training.steps import evaluate
 from snefy_ldl.training.train import paired_lead, train
 
-#: Directions of effects, at most.
-MOST_DIRECTIONS = 8
-#: How much larger than with shuffled rows twice the log likelihood ratio of a direction must be, and how many times the
-#: rows are shuffled: directions are those in which groups differ most, and with many labels some differ by chance.
-LEAST_RATIO, SHUFFLES = 4.0, 5
 #: Logarithms of the smallest and largest ratio of variances between and within groups.
 RATIO_RANGE = (-9.0, 6.0)
 #: Part of the mean variance that every direction is given, so that residuals of a constant share have a scale.
 RIDGE = 1e-3
 #: A row of whose groups a larger part of the variance is open is one of unknown groups.
 NOTHING_KNOWN = 1.0 - 1e-9
-#: Groups with at least two rows that an estimate needs.
-LEAST_GROUPS = 4
-#: Folds of the rows of every group: the effect that a row is shown comes from the other folds.
-FOLDS = 5
-#: Part of the prediction that is mixed into shares before their logarithm, and where they hold zeros: logarithms of
-#: small shares vary so much that effects would look larger than they are.
-PULL, PULL_OF_ZEROS = 0.1, 0.2
-#: Epochs of the last step, as a part of those of the fit; and with many rows.
-EPOCHS, FEWER_EPOCHS, MANY_ROWS = 0.6, 0.4, 20_000
-#: Epochs of the network before it sees groups, as a part of those of a fit: all of them gained nothing on two splits of
-#: stools of children each, by rows and by child.
-EPOCHS_BEFORE_GROUPS = 1.0 / 3.0
-#: Standard errors by which rows held back must gain from the effect of a row's group.
-LEAST_GAIN = 1.0
-#: Trees of the forests that are compared first, and the part of the effects that features must leave open: 0.08 to 0.23
-#: for soils with their coordinates by country, whose effects were worth nothing, 0.45 to 0.7 without the coordinates
-#: and for stools of children, 1 for made-up groups.
-SCOUT_TREES, LEAST_PART = 50, 1.0 / 3.0
 #: Arrays of the effects besides those of their mixed model.
 ARRAYS = ("means", "counts", "mix")
 #: Why a fit has no group effects.
@@ -161,14 +138,16 @@ def fit_mixed_model(residuals: Array, codes: Index, n_groups: int, seed: int = 0
     Returns:
         The model, or None if groups do not differ by more than chance, or are too few.
     """
-    if (np.bincount(codes[codes >= 0], minlength=1) >= 2).sum() < LEAST_GROUPS:
+    if (np.bincount(codes[codes >= 0], minlength=1) >= 2).sum() < POLICY.least_groups:
         return None
     mean = residuals.mean(0)
     centred = residuals - mean
     random = np.random.default_rng(seed)
-    shuffled = [_directions(centred[random.permutation(len(centred))], codes, n_groups, 1)[1] for _ in range(SHUFFLES)]
-    found, gains = _directions(centred, codes, n_groups, MOST_DIRECTIONS)
-    kept = gains > LEAST_RATIO + max(float(gain.max()) for gain in shuffled)
+    shuffled = [
+        _directions(centred[random.permutation(len(centred))], codes, n_groups, 1)[1] for _ in range(POLICY.shuffles)
+    ]
+    found, gains = _directions(centred, codes, n_groups, POLICY.most_directions)
+    kept = gains > POLICY.least_ratio + max(float(gain.max()) for gain in shuffled)
     if not kept.any():
         return None
     return MixedModel(mean, found.weights[:, kept], found.directions[:, kept], found.ratios[kept], found.within)
@@ -467,7 +446,7 @@ def _fit_with_effects(task: Task, progress: Progress) -> tuple[FittedModel, Grou
     measured = None if why else measure_effects(task, guided)
     if measured is None:
         return choose([task], progress, guided)[0][0], None, {"effects": NO_DIFFERENCE}
-    epochs = max(1, round(EPOCHS_BEFORE_GROUPS * task.settings.epochs))
+    epochs = max(1, round(POLICY.epochs_before_groups * task.settings.epochs))
     plain = replace(task, settings=replace(task.settings, epochs=epochs, candidates=[CandidateSpec("guides")]))
     ((model, data),) = choose([plain], progress, guided)
     progress.update(progress.completed, "fitting group effects")
@@ -494,7 +473,7 @@ def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
         One of the reasons above, or None if effects are to be fitted.
     """
     groups, D, seed = _groups_of(task).take(task.rows), labels[task.rows], task.seed_of(19)
-    scout = TreesLDL(n_trees=SCOUT_TREES, max_features="sqrt", random_state=seed % 2**31)
+    scout = TreesLDL(n_trees=POLICY.scout_trees, max_features="sqrt", random_state=seed % 2**31)
 
     def information(first: Index | None) -> float:
         """Nats that a group adds to a row."""
@@ -506,11 +485,11 @@ def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
     of_new_groups = information(_groups_of(task).first)
     if not of_new_groups:
         return NO_DIFFERENCE
-    return None if information(None) >= LEAST_PART * of_new_groups else TOLD_BY_FEATURES
+    return None if information(None) >= POLICY.least_part * of_new_groups else TOLD_BY_FEATURES
 
 
 def _pull_of(labels: Array) -> float:
-    return PULL_OF_ZEROS if bool((labels <= 0.0).any()) else PULL
+    return POLICY.pull[bool((labels <= 0.0).any())]
 
 
 def measure_effects(task: Task, guided: GuideTable) -> tuple[GroupEffects, Array, Array] | None:
@@ -544,9 +523,9 @@ def measure_effects(task: Task, guided: GuideTable) -> tuple[GroupEffects, Array
 
 def _columns_without_own(model: MixedModel, scores: Array, codes: Index, n_groups: int, seed: int) -> Array:
     """What the network sees of each row's group, by the rows of the other folds (N, q + 1)."""
-    fold = np.random.default_rng(seed).integers(0, FOLDS, len(scores))
+    fold = np.random.default_rng(seed).integers(0, POLICY.folds, len(scores))
     columns = np.empty((len(scores), scores.shape[1] + 1))
-    for k in range(FOLDS):
+    for k in range(POLICY.folds):
         own, used = fold == k, fold != k
         sums, counts = group_sums(scores[used], codes[used], n_groups)
         columns[own] = group_columns(codes[own], posterior_means(sums, counts, model.ratios), counts, model.ratios)
@@ -573,7 +552,7 @@ def _train(
     shown.groups, shown.blocks = None, np.tile(np.arange(n), len(ways))
     if shifted is not None:
         shown.labels = np.concatenate([shown.labels[: 2 * n], shifted])
-    epochs = max(1, round((FEWER_EPOCHS if n >= MANY_ROWS else EPOCHS) * task.settings.epochs))
+    epochs = max(1, round(POLICY.group_epochs[n >= POLICY.many_group_rows] * task.settings.epochs))
     settings = replace(task.settings, guides=None, checkpoint_dir=None, patience=None, epochs=epochs)
     wide = widen(state.net, columns)
     start = replace(state, net=wide, guides=None, columns=None, n_features=shown.features.shape[1])
@@ -583,7 +562,7 @@ def _train(
     known = torch.stack([member.valid[member.valid // n == 1] for member in done.problem.members])
     with_group, without = _log_prob(done.net, done.problem, known), _log_prob(done.net, done.problem, known - n)
     gain, error = paired_lead(with_group.numpy().ravel(), without.numpy().ravel())
-    if gain < LEAST_GAIN * error:
+    if gain < POLICY.least_gain * error:
         return replace(state, net=forget_groups(done.net, effects.n_columns)), None, {"effects": NO_GAIN}
     summary = {
         **state.summary,

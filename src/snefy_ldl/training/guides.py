@@ -25,19 +25,8 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.grouping import group_folds
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.learners.learner import Learner, pack_learner, unpack_learner
-from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
-
-#: Guides learn from at most this many rows; the others are new to them, which is as good for the network.
-GUIDE_ROWS = 20_000
-#: Above this many cells a linear guide is fitted in three folds instead of five, and a forest has half its trees.
-MANY_CELLS = 600_000
-#: Folds on few rows: a guide that lacks a fifth of those is clearly worse than the one that serves new rows.
-FEW_ROWS, FEW_ROWS_FOLDS = 500, 10
-#: The guides' mean is lifted to this part of an even share.
-LOWEST_MEAN = 1e-4
-#: Weights of guides that are tried: multiples of one part in this many.
-WEIGHT_STEPS = 10
+from snefy_ldl.training.policy import POLICY
 
 
 @dataclass(frozen=True)
@@ -64,21 +53,6 @@ class Guides:
         return np.hstack([X.toarray() if hasattr(X, "toarray") else X, seen])
 
 
-def default_guides(n_rows: int, n_features: int, seed: int) -> list[Any]:
-    """The library's own guides: SA-BFGS and extremely randomised trees.
-
-    Args:
-        n_rows: training rows.
-        n_features: d.
-        seed: of the trees.
-
-    Returns:
-        Unfitted learners.
-    """
-    trees = 200 if n_rows >= 500 and min(n_rows, GUIDE_ROWS) * n_features < MANY_CELLS else 100
-    return [SABFGS(), TreesLDL(n_trees=trees, max_features="sqrt", random_state=seed % 2**31)]
-
-
 def fit_guides(
     learners: Sequence[Any], X: Any, D: Array, rows: Index, floor: float, seed: int, groups: Index | None = None
 ) -> tuple[Guides, Array]:
@@ -101,7 +75,8 @@ def fit_guides(
         InputError: where a guide cannot be cloned, fitted, or predicts something else than (N, L).
     """
     random = np.random.default_rng(seed)
-    used = rows if len(rows) <= GUIDE_ROWS else np.sort(random.choice(rows, GUIDE_ROWS, replace=False))
+    most = POLICY.guide_rows
+    used = rows if len(rows) <= most else np.sort(random.choice(rows, most, replace=False))
     fitted, tables = [], []
     for number, learner in enumerate(learners):
         whole = _fit(learner, X, D, used, number, groups)
@@ -112,8 +87,7 @@ def fit_guides(
             shares[used[known]] = out_of_bag[known]
             shares[used[~known]] = D[used].mean(0)
         else:
-            n_folds = 5 if len(used) * _count_features(X) < MANY_CELLS else 3
-            n_folds = min(FEW_ROWS_FOLDS if len(used) < FEW_ROWS else n_folds, len(used))
+            n_folds = min(POLICY.guide_folds(len(used), _count_features(X)), len(used))
             folds = KFold(n_folds, shuffle=True, random_state=seed % 2**31).split(used)
             if groups is not None:
                 number_of = group_folds(groups[used], n_folds, random)
@@ -236,7 +210,7 @@ def best_weights(seen: Array, D: Array) -> Array:
         array([0.5, 0.5])
     """
     n_guides = seen.shape[1] // D.shape[1]
-    steps = WEIGHT_STEPS if n_guides <= 3 else 1
+    steps = POLICY.weight_steps if n_guides <= 3 else 1
     grid = np.array([c for c in product(range(steps + 1), repeat=n_guides) if sum(c) == steps]) / steps
     losses = [-float(xlogy(D, mixed_mean(seen, weights)).sum()) for weights in grid]
     return grid[int(np.argmin(losses))]
@@ -245,5 +219,5 @@ def best_weights(seen: Array, D: Array) -> Array:
 def mixed_mean(seen: Array, weights: Array) -> Array:
     """The guides' weighted mean (N, L), lifted a little above zero, from centred logs of their predictions."""
     shares = softmax(seen.reshape(len(seen), len(weights), -1), axis=-1)
-    mean = np.maximum(np.einsum("g,ngl->nl", weights, shares), LOWEST_MEAN / shares.shape[-1])
+    mean = np.maximum(np.einsum("g,ngl->nl", weights, shares), POLICY.lowest_mean / shares.shape[-1])
     return mean / mean.sum(1, keepdims=True)

@@ -1,11 +1,13 @@
 """What a user sets, which candidates a fit tries, and how they are trained: the only place with thresholds.
 
-Each number of :class:`Policy` names the tables it comes from; ``benchmarks/density.py`` (shares) and
-``benchmarks/votes.py`` (votes) are the runs that would notice a wrong one.
+Each number of :class:`Policy` names the tables it comes from. The runs that would notice a wrong one are
+``benchmarks/density.py`` (shares), ``benchmarks/votes.py`` (votes), ``benchmarks/groups.py`` (groups of rows) and
+``benchmarks/scaling.py`` (streams, and times of large fits).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +19,10 @@ from snefy_ldl._internal.adam import one_cycle
 from snefy_ldl._internal.validation import check_choice, check_count, check_number
 from snefy_ldl.datasets.zeros import ZeroOption
 from snefy_ldl.errors import InputError
+from snefy_ldl.learners.maxent import SABFGS
+from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.backbones import Scaling
 from snefy_ldl.networks.custom import BackboneLike
-from snefy_ldl.training.guides import default_guides
 
 if TYPE_CHECKING:
     from snefy_ldl.training.prepare import Task
@@ -305,6 +308,69 @@ class Policy:
     doubled_rate: float = 1.6
     #: A pass of ``partial_fit`` runs at this share of the learning rate.
     one_pass_rate: float = 0.2
+    #: Share of the background Dirichlet while training; the validation rows settle it afterwards.
+    background_share: float = 0.02
+    #: The exponents' rate in units of the rest's: they live on a log scale and must travel far (SBU_3DFE has
+    #: concentrations of 50 to 200).
+    exponent_rate: float = 20.0
+
+    # Guides.
+    #: Guides learn from at most this many rows; the others are new to them, which is as good for the network.
+    guide_rows: int = 20_000
+    #: Trees of a forest, and folds of other guides. Both are fewer above so many cells, for time alone, and folds are
+    #: more on few rows: a guide that lacks a fifth of those is clearly worse than the one that serves new rows.
+    trees: tuple[int, int] = (200, 100)
+    folds_of_guides: tuple[int, int, int] = (10, 5, 3)
+    many_cells: int = 600_000
+    #: Weights of guides that are tried are multiples of one part in this many; their mean is lifted to this part of an
+    #: even share. Both are for residuals of groups, and for completing votes.
+    weight_steps: int = 10
+    lowest_mean: float = 1e-4
+
+    # Votes.
+    #: How far items are expected to differ beyond their features, before any votes: a and b of ``fit_concentrations``,
+    #: and how sure that is. Settled on four data sets with one vote per item.
+    usual_spread: tuple[float, float] = (math.log(1.25), 0.5)
+    usual_spread_errors: tuple[float, float] = (1.0, 0.5)
+
+    # Groups of rows.
+    #: Groups with at least two rows that an estimate needs, and directions of effects, at most.
+    least_groups: int = 4
+    most_directions: int = 8
+    #: How much larger than with shuffled rows twice the log likelihood ratio of a direction must be, and how many times
+    #: the rows are shuffled: directions are those in which groups differ most, and with many labels some differ by
+    #: chance. Of ten made-up tables without effects none then shows one.
+    least_ratio: float = 4.0
+    shuffles: int = 5
+    #: Part of the prediction that is mixed into shares before their logarithm, and where they hold zeros: logarithms of
+    #: small shares vary so much that effects would look larger than they are (made-up groups; ECAM).
+    pull: tuple[float, float] = (0.1, 0.2)
+    #: Epochs of the network before it sees groups, as a part of those of a fit: all of them gained nothing on two
+    #: splits of stools of children (ECAM) each, by rows and by child. Then those of the last step, and with many rows.
+    epochs_before_groups: float = 1.0 / 3.0
+    group_epochs: tuple[float, float] = (0.6, 0.4)
+    many_group_rows: int = 20_000
+    #: Standard errors by which rows held back must gain from the effect of a row's group.
+    least_gain: float = 1.0
+    #: Trees of the two forests that are compared first, and the part of the effects that features must leave open: 0.08
+    #: to 0.23 for soils with their coordinates by country (GEMAS), whose effects were worth nothing, 0.45 to 0.7
+    #: without the coordinates and for stools of children, 1 for made-up groups.
+    scout_trees: int = 50
+    least_part: float = 1.0 / 3.0
+
+    # Streams.
+    #: Rows per step.
+    stream_batch: int = 256
+    #: Steps in which the rate of a stream of unknown length grows, and from which on it falls with their square root.
+    warm_up: int = 100
+    plateau: int = 1000
+
+    # Machines.
+    #: A step of fewer multiplications than this (a few milliseconds) is done by one thread.
+    shared_products: int = 10**9
+    #: Members in one stack, at most, on a processor and on a GPU. On a processor the cost per member is flat from about
+    #: four on, and more only take memory.
+    stack: tuple[int, int] = (16, 1024)
 
     def specs(self, task: Task) -> list[CandidateSpec]:
         """The candidates of a fit, in the order of preference.
@@ -347,7 +413,16 @@ class Policy:
             return list(settings.guides)
         if settings.validation_fraction <= 0 or not self.least_rows <= n_rows < self.large_rows:
             return []
-        return default_guides(n_rows, int(task.data.features.shape[1]), task.seed_of(10))
+        few = n_rows < self.few_rows or self.has_many_cells(n_rows, int(task.data.features.shape[1]))
+        return [SABFGS(), TreesLDL(n_trees=self.trees[few], max_features="sqrt", random_state=task.seed_of(10) % 2**31)]
+
+    def has_many_cells(self, n_rows: int, n_features: int) -> bool:
+        """Whether guides take so long that they are made cheaper."""
+        return min(n_rows, self.guide_rows) * n_features >= self.many_cells
+
+    def guide_folds(self, n_rows: int, n_features: int) -> int:
+        """Folds in which guides predict so many rows."""
+        return self.folds_of_guides[0 if n_rows < self.few_rows else 1 + self.has_many_cells(n_rows, n_features)]
 
     def inputs(self, task: Task) -> Sequence[Inputs]:
         """What networks see, by the settings and the size of the data."""
@@ -410,7 +485,7 @@ class Policy:
             >>> Policy().schedule(Settings(), 1000).batch_size, Policy().schedule(Settings(), 100).batch_size
             (128, 16)
         """
-        size, exponent_rate = settings.batch_size, 1.0 if settings.is_paper else 20.0
+        size, exponent_rate = settings.batch_size, 1.0 if settings.is_paper else self.exponent_rate
         rate = self.one_pass_rate if one_pass and not settings.is_paper else 1.0
         if size == "auto":
             rows = n_rows * (1.0 - settings.validation_fraction)

@@ -29,9 +29,6 @@ from snefy_ldl.training.policy import POLICY, CandidateSpec, Schedule, Settings
 if TYPE_CHECKING:
     from snefy_ldl.training.choose import FittedModel
 
-#: Share of the background Dirichlet while training; the validation rows settle it afterwards.
-BACKGROUND_SHARE = 0.02
-
 
 @dataclass(eq=False)
 class Task:
@@ -350,7 +347,7 @@ def _initialise(net: SnefyNet, k: int, problem: Problem, member: Member) -> None
     else:
         prototype_init(net, k, shares, generator, labels.concentration_range)
         background = fit_dirichlet(shares) if labels.prior is None else torch.as_tensor(labels.prior)
-        net.set_background(k, background, BACKGROUND_SHARE)
+        net.set_background(k, background, POLICY.background_share)
     if isinstance(net.backbone, StackedMLP) and problem.spec.scaling != "none":
         moments = column_moments(problem.data.features[rows])
         net.backbone.scaler.set(k, *scaling_of(*moments, problem.spec.scaling))

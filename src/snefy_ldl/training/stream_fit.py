@@ -29,12 +29,8 @@ from snefy_ldl.training.prepare import Task, build_net, make_objective, prepare
 from snefy_ldl.training.steps import copy_of_member, evaluate, run_steps, seeded
 from snefy_ldl.training.train import Course, Fit, held_log_prob
 
-#: Rows per step of a stream by default.
-BATCH_ROWS = 256
 #: Validation rows that are kept in memory, at most.
 MOST_HELD = STREAM_ROWS // 2
-#: Steps in which the rate of a stream of unknown length grows, and from which on it falls with their square root.
-WARM_UP, PLATEAU = 100, 1000
 
 
 class ProcessGroup:
@@ -109,7 +105,7 @@ class StreamFit(Course):
         (spec,) = POLICY.specs(task)
         self.problem = prepare(spec, task)
         self.columns = columns if task.data.columns is None else task.data.columns
-        size = settings.batch_size if settings.batch_size != "auto" else stream.batch_size or BATCH_ROWS
+        size = settings.batch_size if settings.batch_size != "auto" else stream.batch_size or POLICY.stream_batch
         net = build_net([self.problem]).to(self.device)
         super().__init__(net, replace(task.schedule, batch_size=int(size)), self.problem.teams)
         self.start = FittedModel.of(Fit(self.problem, self.run, net), [])
@@ -238,7 +234,7 @@ class StreamFit(Course):
             progress = (self.run.next_epoch + min(seen / self.length, 1.0)) / self.schedule.epochs
             return self.schedule.rate(min(progress, 1.0 - 1e-9))
         done = self.steps_done + step + 1
-        return min(1.0, done / WARM_UP) * min(1.0, math.sqrt(PLATEAU / done))
+        return min(1.0, done / POLICY.warm_up) * min(1.0, math.sqrt(POLICY.plateau / done))
 
     def conclude(self) -> FittedModel:
         """The fitted model: best validated weights, the background's share settled on the rows held back."""

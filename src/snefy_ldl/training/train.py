@@ -41,12 +41,6 @@ from snefy_ldl.training.steps import (
     shuffles,
 )
 
-#: A step of fewer multiplications than this (a few milliseconds) is done by one thread.
-SHARED_PRODUCTS = 10**9
-#: Members in one stack, at most. On a CPU the cost per member is flat from about 4 on; more only takes memory.
-CPU_STACK, GPU_STACK = 16, 1024
-
-
 # -- what training returns, and the choice ---------------------------------------------------------------------------
 
 
@@ -215,7 +209,7 @@ def train(problems: Sequence[Problem], progress: Progress) -> list[Fit]:
     stacks: list[list[Problem]] = []
     for group in groups.values():
         first = group[0]
-        size = max(1, (CPU_STACK if device.type == "cpu" else GPU_STACK) // len(first.members))
+        size = max(1, POLICY.stack[device.type != "cpu"] // len(first.members))
         stacks += [group[k : k + size] for k in range(0, len(group), size)]
     progress.extend(sum(stack[0].schedule.epochs for stack in stacks))
     fits = {
@@ -330,7 +324,7 @@ class Stack(Course):
         On a busy machine they cost ten times as much. Custom backbones keep the threads they are given.
         """
         numbers = sum(parameter.numel() for parameter in self.net.parameters())
-        small = 6 * self.batch_size * numbers < SHARED_PRODUCTS
+        small = 6 * self.batch_size * numbers < POLICY.shared_products
         return small and self.net.readout.device.type == "cpu" and isinstance(self.net.backbone, StackedMLP)
 
     def train(self, progress: Progress) -> list[Fit]:

@@ -197,7 +197,7 @@ def friedman_test(scores: Any, *, higher_is_better: bool, alpha: float = 0.05) -
     n, k = table.shape
     by_set = stats.rankdata(-table if higher_is_better else table, axis=1)
     ranks = by_set.mean(axis=0)
-    total = float(((by_set - (k + 1) / 2) ** 2).sum())  # less than its largest value where there are ties
+    total = float(((by_set - (k + 1) / 2) ** 2).sum())  # less than its largest value if there are ties
     chi2 = 0.0 if total == 0.0 else (k - 1) * n**2 * float(((ranks - (k + 1) / 2) ** 2).sum()) / total
     room = n * (k - 1) - chi2
     if chi2 == 0.0:
@@ -264,7 +264,7 @@ class Comparison:
         learners: Names, k.
         data_sets: Names, n.
         measures: Names, and whether higher is better.
-        scores: Measure to one table per data set, of each learner on each fold, (k, folds); NaN where a fit failed.
+        scores: Measure to one table per data set, of each learner on each fold, (k, folds); NaN if a fit failed.
         fit_seconds: Mean seconds of a fit, (n, k); folds that were trained in one stack share its time.
         predict_seconds: Mean seconds of predicting a fold, (n, k).
         test_to_train: Test rows over training rows, one number per data set.
@@ -419,7 +419,7 @@ class Comparison:
         return pd.DataFrame(columns, index=self._index())
 
     def to_markdown(self, *, alpha: float = 0.05, times: bool = False) -> str:
-        """The table as Markdown: mean ± standard deviation, the best in bold, • where a learner is clearly worse.
+        """The table as Markdown: mean ± standard deviation, the best in bold, • if a learner is clearly worse.
 
         Args:
             alpha: Level of the corrected resampled t-test behind the mark.
@@ -431,7 +431,7 @@ class Comparison:
         return markdown_table(self._cells(alpha, times), self._note(alpha))
 
     def to_latex(self, *, alpha: float = 0.05, times: bool = False) -> str:
-        r"""The table as LaTeX (package ``booktabs``): the best in bold, ``\bullet`` where a learner is clearly worse.
+        r"""The table as LaTeX (package ``booktabs``): the best in bold, ``\bullet`` if a learner is clearly worse.
 
         Args:
             alpha: Level of the corrected resampled t-test behind the mark.

@@ -56,7 +56,7 @@ class RegressorLDL(Learner):
 
     Args:
         regressor: With ``fit(X, Y)`` and ``predict(X)``; cloned.
-        random_state: Given to the regressor where it takes one and has none.
+        random_state: Given to the regressor if it takes one and has none.
 
     Attributes:
         regressor_: The fitted regressor. It is not written by ``save``: scikit-learn's objects have their own files.
@@ -141,7 +141,7 @@ class Unit:
 
 
 def _make_folds(cv: Any, data: TestSet, seed: int) -> list[Fold]:
-    """Folds of one repeat; a number of folds splits whole groups where rows come in groups."""
+    """Folds of one repeat; a number of folds splits whole groups if rows come in groups."""
     if data.groups is not None and isinstance(cv, (int, np.integer)):
         cv = list(leave_groups_out(data.groups, len(data.D), int(cv), seed))
     try:

@@ -1,7 +1,7 @@
 """Label enhancement: label distributions out of logical labels (which labels apply, and which do not).
 
 Each enhancer is a scikit-learn estimator: ``fit(X, L)``, ``transform()`` (the distributions of the fitted rows),
-``predict(X)`` (new rows, where the method can), ``save`` and ``load``. :class:`SnefyEnhancer` gives a distribution for
+``predict(X)`` (new rows, if the method can), ``save`` and ``load``. :class:`SnefyEnhancer` gives a distribution for
 each row.
 """
 

@@ -23,7 +23,7 @@ from snefy_ldl.learners.enhancement.enhancer import Enhancer
 from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.snefy import SnefyLDL
 
-#: Fewest draws of a set's size; where the threshold leaves fewer, the order alone counts.
+#: Fewest draws of a set's size; if the threshold leaves fewer, the order alone counts.
 _FEWEST = 200
 #: Draws are made until every size that occurs has enough, or this many times as many as wanted.
 _MOST_TIMES = 10
@@ -42,7 +42,7 @@ class Pool:
 
     Args:
         shares: Rows in descending order, (M, L).
-        size: Number of labels that hold the threshold, (M,); 0 where there is no threshold.
+        size: Number of labels that hold the threshold, (M,); 0 if there is no threshold.
         concentration: Of the Dirichlet, a label.
     """
 

@@ -144,7 +144,7 @@ class Enhancer(ScaledLearner):
             X: Features (N, d), or None for the rows of ``fit``.
 
         Returns:
-            Rows that sum to one, (N, L); a DataFrame where the labels came as one.
+            Rows that sum to one, (N, L); a DataFrame if the labels came as one.
         """
         check_is_fitted(self, "n_labels_")
         return self._named(self.label_distributions_.copy(), None) if X is None else self.predict(X)
@@ -157,7 +157,7 @@ class Enhancer(ScaledLearner):
             D: Logical labels (N, L).
 
         Returns:
-            Rows that sum to one, (N, L); a DataFrame where the labels came as one.
+            Rows that sum to one, (N, L); a DataFrame if the labels came as one.
         """
         return self.fit(X, D).transform()
 

@@ -32,7 +32,7 @@ class FCM(Enhancer):
     ``d_i = softmax_r(max_k u_ik A_kr)``, the fuzzy composition of both.
 
     Args:
-        n_clusters: Clusters, or fewer where there are fewer rows.
+        n_clusters: Clusters, or fewer if there are fewer rows.
         fuzziness: Exponent β > 1 of fuzzy c-means.
         max_iter: Most rounds.
         tol: Rounds end when no membership changes by more than this.
@@ -100,7 +100,7 @@ class KM(Enhancer):
 
     Args:
         standardize: Divide each feature by its spread and clip it at five; by default features keep their units, as
-            the kernel of the paper has it, which is right where all are of one kind (pixels, responses of filters).
+            the kernel of the paper has it, which is right if all are of one kind (pixels, responses of filters).
         random_state: Accepted by every enhancer; unused here.
 
     Attributes:
@@ -160,7 +160,7 @@ def neighbour_graph(X: Array, n_neighbors: int, width: float) -> Any:
 
     Args:
         X: Rows, (N, d).
-        n_neighbors: Neighbours; all other rows where there are fewer.
+        n_neighbors: Neighbours; all other rows if there are fewer.
         width: w.
 
     Returns:
@@ -192,7 +192,7 @@ class LP(Enhancer):
         alpha: α in [0, 1): how much comes from neighbours.
         n_neighbors: Neighbours of a row in the graph.
         standardize: Divide each feature by its spread and clip it at five; False keeps units, which suits features of
-            one kind better where some that vary little are noise (Movie).
+            one kind better if some that vary little are noise (Movie).
         random_state: Accepted by every enhancer; unused here.
 
     Attributes:
@@ -236,7 +236,7 @@ def reconstruction_weights(X: Array, n_neighbors: int) -> Any:
 
     Args:
         X: Rows, (N, d).
-        n_neighbors: Neighbours; all other rows where there are fewer.
+        n_neighbors: Neighbours; all other rows if there are fewer.
 
     Returns:
         A sparse matrix (N, N).
