@@ -451,7 +451,7 @@ BAD: dict[str, tuple[Callable[[SnefySimplex], Any], str]] = {
     ),
     "offset of another batch": (
         lambda d: SnefySimplex(d.exponents, d.readout, d.log_scale, offset=torch.ones(7, 3)),
-        r"offset of shape \(7, 3\) do not fit a batch of shape \(2,\)",
+        r"offset of shape \(7, 3\) does not fit the batch of shape \(2,\)",
     ),
     "one label": (lambda d: SnefySimplex(d.exponents[..., :1], d.readout, d.log_scale), "at least 2 labels"),
     "label too large": (lambda d: d.marginal(3), "from 0 to 2; got 3"),

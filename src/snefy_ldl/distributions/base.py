@@ -412,12 +412,11 @@ class SimplexDistribution(Distribution):
         if not is_several(groups) or not all(is_several(group) for group in groups):
             raise InputError(f"amalgamate needs groups of labels, for example [[0, 1], [2]]; got {groups!r}.")
         checked = [[self.label_number(r) for r in group] for group in groups]
-        if len(checked) < 2 or any(not group for group in checked):
-            raise InputError("amalgamate needs at least two groups, none of them empty.")
-        if sorted(r for group in checked for r in group) != list(range(self.n_labels)):
+        whole = sorted(r for group in checked for r in group) == list(range(self.n_labels))
+        if not whole or len(checked) < 2 or not all(checked):
             raise InputError(
-                f"groups must hold each of the labels 0 to {self.n_labels - 1} exactly once; got {checked}. "
-                "For the proportions among some labels only, use subcomposition."
+                f"amalgamate needs at least two groups that hold each of the labels 0 to {self.n_labels - 1} exactly "
+                f"once, none of them empty; got {checked}. For the proportions among some labels, use subcomposition."
             )
         return checked
 
@@ -815,7 +814,7 @@ class SimplexDistribution(Distribution):
             tensor([1.5000], dtype=torch.float64)
         """
         table = label_table(value, self.label_names, self.n_labels, self.device).double()
-        table = row_table(table, self.batch_shape, self.n_labels, "value")
+        table = row_table(table, self.batch_shape, self.event_shape, "value")
         left = 1.0 - table.nansum(1)
         bad = (table < 0.0).any(1) | (left < -CLOSURE_TOLERANCE)
         bad |= ~torch.isnan(table).any(1) & (left > CLOSURE_TOLERANCE)
@@ -916,7 +915,7 @@ class SimplexDistribution(Distribution):
         table = table.to(device=self.device, dtype=torch.float64)
         if not bool((((table >= 0) & (table <= LARGEST_COUNT)) | (table.isnan() & gaps)).all()):
             raise InputError(f"counts must be finite and >= 0, at most {LARGEST_COUNT:g}.")
-        return row_table(table, self.batch_shape, self.n_labels, "counts")
+        return row_table(table, self.batch_shape, self.event_shape, "counts")
 
     def log_prob_counts(self, counts: Any) -> Tensor:
         """Log probability of vote counts k (*batch,), multinomial coefficient included.

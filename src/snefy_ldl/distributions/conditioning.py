@@ -18,7 +18,7 @@ import torch
 from torch import Size, Tensor
 
 from snefy_ldl._internal.validation import as_float, refuse_first
-from snefy_ldl.distributions.shapes import as_size
+from snefy_ldl.distributions.shapes import as_size, row_table
 from snefy_ldl.errors import InputError
 
 # -- what is known -----------------------------------------------------------------------------------------------------
@@ -146,14 +146,7 @@ class KnownRatios:
 
 def _per_row(dist: Any, value: Any, name: str) -> Tensor:
     """One number, or numbers that broadcast to the batch, as float64 (N,)."""
-    values = torch.tensor(as_float(value, name), device=dist.device)
-    try:
-        return values.expand(dist.batch_shape).reshape(-1)
-    except RuntimeError:
-        raise InputError(
-            f"{name} has shape {tuple(values.shape)}; it must be one number, or fit the batch of shape "
-            f"{tuple(dist.batch_shape)}."
-        ) from None
+    return row_table(torch.tensor(as_float(value, name), device=dist.device), dist.batch_shape, (), name)
 
 
 # -- distributions of all shares ---------------------------------------------------------------------------------------

@@ -919,34 +919,38 @@ class LogRatioRows(SimplexRows):
         weights = weights / weights.sum(1, keepdim=True).clamp_min(SMALLEST_POSITIVE)
         return torch.where(inside, logit, 0.0) - width * place, width, weights
 
-    def _smooth_parts(self, group: list[int]) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-        for rows in self._net_chunks():
-            yield rows, *self._smooth(rows, group)
+    def _by_smooth(self, group: list[int], answer: Callable[[slice, Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        """What an answer makes of these normal distributions, for all rows."""
+        return torch.cat([answer(rows, *self._smooth(rows, group)) for rows in self._net_chunks()])
 
     def share_cdf(self, group: list[int], z: Array) -> Array:
         """``P(logit(share) <= z)`` given that it is neither 0 nor 1, each row's own z (N, Q)."""
-        logits, parts = torch.as_tensor(z, device=self.device), []
-        for rows, mean, width, weights in self._smooth_parts(group):
-            columns = [(weights * torch.special.ndtr((at[:, None] - mean) / width)).sum(-1) for at in logits[rows].T]
-            parts.append(torch.stack(columns, 1))
-        return torch.cat(parts).cpu().numpy()
+
+        def answer(rows: slice, mean: Tensor, width: Tensor, weights: Tensor) -> Tensor:
+            points = torch.as_tensor(z[rows].T, device=self.device)
+            columns = [(weights * torch.special.ndtr((at[:, None] - mean) / width)).sum(-1) for at in points]
+            return torch.stack(columns, 1)
+
+        return self._by_smooth(group, answer).cpu().numpy()
 
     def share_log_prob(self, group: list[int], value: Tensor) -> Tensor:
         """Log density of a sum of shares at points (S, N), given that it is neither 0 nor 1."""
-        value, parts = value.double(), []
-        logits = torch.logit(value)
-        for rows, mean, width, weights in self._smooth_parts(group):
-            log_weights = weights.log() - width.log()
-            gaps = [((at[:, None] - mean) / width).square() for at in logits[:, rows]]
-            parts.append(torch.stack([(log_weights - 0.5 * gap).logsumexp(-1) for gap in gaps]))
-        return torch.cat(parts, 1) - 0.5 * LOG_2PI - value.log() - torch.log1p(-value)
+        value = value.double()
+
+        def answer(rows: slice, mean: Tensor, width: Tensor, weights: Tensor) -> Tensor:
+            log_weights = weights.log() - width.log() - 0.5 * LOG_2PI
+            gaps = (((at[:, None] - mean) / width).square() for at in torch.logit(value[:, rows]))
+            return torch.stack([(log_weights - 0.5 * gap).logsumexp(-1) for gap in gaps], 1)
+
+        return self._by_smooth(group, answer).T - value.log() - torch.log1p(-value)
 
     def share_quantiles(self, group: list[int], levels: Array) -> Array:
         """Quantiles of the logit of a sum of shares at levels (N, Q), given that it is neither 0 nor 1."""
-        wanted, parts = torch.as_tensor(levels, device=self.device), []
-        for rows, mean, width, weights in self._smooth_parts(group):
-            parts.append(mixture_quantiles(mean, width, weights, wanted[rows]))
-        return torch.cat(parts).cpu().numpy()
+
+        def answer(rows: slice, mean: Tensor, width: Tensor, weights: Tensor) -> Tensor:
+            return mixture_quantiles(mean, width, weights, torch.as_tensor(levels[rows], device=self.device))
+
+        return self._by_smooth(group, answer).cpu().numpy()
 
     # -- log-ratios, exactly -----------------------------------------------------------------------------------------
 
@@ -1040,15 +1044,23 @@ class LogRatioRows(SimplexRows):
             parts.append(part._chain(own.clamp(TAIL_MASS, 1.0 - TAIL_MASS) if invert else own, fill[:, rows], invert))
         return torch.cat(parts, 1).flatten(0, 1)
 
+    def _chance(self, there: Tensor, r: int) -> Tensor:
+        """Chance (S, N) that label r is there, given which of those before it are (S, N, L)."""
+        one, absent = self._mask([r]), self._mask(range(r)) & ~there
+        some, none = torch.cat([there | one, there]), torch.cat([absent, absent | one])
+        log_p = self._log_terms(some.transpose(0, 1), none.transpose(0, 1)).logsumexp(-1).T
+        return torch.sigmoid(log_p[: len(there)] - log_p[len(there) :])
+
     def _chain(self, values: Tensor, fill: Tensor, invert: bool) -> Tensor:
         """Uniform numbers (S, N, L-1) of log shares (S, N, L), with places of absent labels, or back."""
-        walk, chances, known = _Walk(self, len(values)), [], []
-        for value in values.unbind(-1)[: self.n_labels - 1]:
-            chances.append(walk.chance())
-            here = (value >= 1.0 - chances[-1]) & (chances[-1] > 0.0) if invert else ~torch.isneginf(value)
-            known.append(here)
-            walk.step(here)
-        there, present, pi = torch.stack(known, -1), torch.stack(chances, -1), walk.chance()[..., None]
+        whole = torch.zeros((*values.shape[:2], self.n_labels), dtype=torch.bool, device=self.device)
+        chances = values.new_empty(whole.shape)
+        for r in range(self.n_labels):
+            chance = chances[..., r] = self._chance(whole, r)
+            if r < self.n_labels - 1:
+                value = values[..., r]
+                whole[..., r] = (value >= 1.0 - chance) & (chance > 0.0) if invert else ~torch.isneginf(value)
+        there, present, pi = whole[..., :-1].clone(), chances[..., :-1], chances[..., -1:]
         absent = 1.0 - present
         # the last of these labels that is there: its place holds the last label's presence, too
         last = there.shape[-1] - 1 - there.flip(-1).to(torch.uint8).argmax(-1, keepdim=True)
@@ -1059,12 +1071,12 @@ class LogRatioRows(SimplexRows):
             values = places.scatter(-1, last, _part(place, pi))
         else:
             final = ~torch.isneginf(values[..., -1:])
-        walk.step(final[..., 0])
-        whole = torch.cat([there, final], -1)
+        whole[..., -1:] = final
+        state = self._log_terms(whole.transpose(0, 1), ~whole.transpose(0, 1)).transpose(0, 1).flatten(0, 1)
         found = torch.zeros(whole.shape, dtype=torch.float64, device=self.device).masked_fill_(
             ~whole & invert, -math.inf
         )
-        flat, state, answers = values.flatten(0, 1), walk.state.flatten(0, 1), found.flatten(0, 1)
+        flat, answers = values.flatten(0, 1), found.flatten(0, 1)
         for index, real, rows, labels in self._supports(whole):
             if labels.shape[1] > 1:
                 basis, own = torch.as_tensor(helmert(labels.shape[1])).to(flat), state[index]
@@ -1081,43 +1093,6 @@ class LogRatioRows(SimplexRows):
         split = torch.where(final, _below(pi * places.gather(-1, last), pi), pi + (1.0 - pi) * fill[..., -1:])
         levels = absent + present * places.scatter(-1, last, split)
         return torch.where(there, levels, _below(absent * fill[..., :-1], absent)).clamp(0.0, 1.0)
-
-
-class _Walk:
-    """Presences of one label after the other at S points of every row, and the components' log weights given them."""
-
-    def __init__(self, rows: LogRatioRows, n_points: int) -> None:
-        shape = (n_points, len(rows), rows.n_components)
-        self.state = rows.mixture.log_weights.flatten(1).expand(shape)  # (S, N, C)
-        self.some = torch.zeros(*shape[:2], 1, dtype=torch.bool, device=rows.device)
-        self.label, self.tables = 0, None
-        if rows.may_be_zero:
-            log_odds = rows.log_odds()[:, rows.patterns[1]]
-            log_there, log_absent = logsigmoid(log_odds), logsigmoid(-log_odds)
-            come = log_some(pad(log_absent.flip(-1).cumsum(-1).flip(-1), (0, 1)))  # one of the labels from here on
-            now, later = come[..., :-1], come[..., 1:]
-            self.tables = (log_there, log_absent, log_there - now, log_absent + later - now)
-
-    def _terms(self) -> tuple[Tensor, Tensor]:
-        """Log chances (S, N, C) in every component that the next label is there, or absent."""
-        assert self.tables is not None
-        there, absent, first, none = (table[..., self.label] for table in self.tables)
-        return torch.where(self.some, there, first), torch.where(self.some, absent, none)
-
-    def chance(self) -> Tensor:
-        """Chance that the next label is there (S, N)."""
-        if self.tables is None:
-            return torch.ones_like(self.state[..., 0])
-        present, absent = ((self.state + terms).logsumexp(-1) for terms in self._terms())
-        return torch.sigmoid(present - absent)
-
-    def step(self, there: Tensor) -> None:
-        """The next label's presence (S, N) becomes known."""
-        if self.tables is not None:
-            present, absent = self._terms()
-            self.state = torch.log_softmax(self.state + torch.where(there[..., None], present, absent), -1)
-            self.some = self.some | there[..., None]
-        self.label += 1
 
 
 def _moments(draws: NetDraws, order: Order) -> Tensor:

@@ -92,12 +92,12 @@ def label_table(value: Any, names: Any, n_labels: int, device: torch.device, wha
     return value
 
 
-def row_table(values: Tensor, batch_shape: Size, n_labels: int, name: str) -> Tensor:
-    """Values for every row and label, (*batch, L) or one row for all, as (N, L)."""
+def row_table(values: Tensor, batch_shape: Size, event_shape: Size | tuple[int, ...], name: str) -> Tensor:
+    """Values for every row, (*batch, *event) or one for all, as (N, *event)."""
     try:
-        return values.expand(*batch_shape, n_labels).reshape(-1, n_labels)
+        return values.expand((*batch_shape, *event_shape)).reshape(-1, *event_shape)
     except RuntimeError:
         raise InputError(
-            f"{name} of shape {tuple(values.shape)} do not fit a batch of shape {tuple(batch_shape)} with {n_labels} "
-            "labels: give one row for each row of the batch, or one for all."
+            f"{name} of shape {tuple(values.shape)} does not fit the batch of shape {tuple(batch_shape)}: give "
+            "one value for each row of the batch, or one for all."
         ) from None

@@ -235,10 +235,6 @@ class PairMoments:
         both = 0.5 * (both + both.transpose(-1, -2)) + torch.diag_embed(_product(ends, a))
         return torch.cat([mean[:, :, None], 2.0 * both], 2).sum(0)
 
-    def member_means(self, features: Tensor) -> Tensor:
-        """The mean of every member by itself: features (K, b, n) -> (K, b, L)."""
-        return self._means(features, features.new_zeros(features.shape[1], len(features)), "first")[0]
-
     def _means(self, features: Tensor, log_members: Tensor, order: Order) -> tuple[Tensor, Tensor, Tensor]:
         """What each member adds to the means (K, b, L), its weight over its normaliser, and its products."""
         n = features.shape[-1]
@@ -474,11 +470,9 @@ class SnefyRows(SimplexRows):
 
     def join(self, others: Sequence[SnefyRows]) -> SnefyRows:
         """The rows of several, one after the other; all with votes, or none."""
-        if len({type(other.square) for other in others}) > 1:
-            raise InputError("only rows of one kind join: some have listed weights, and others do not.")
+        if len({(type(other.square), other.offset is None) for other in others}) > 1:
+            raise InputError("only rows of one kind join: some have listed weights, or votes, and others do not.")
         offsets = [other.offset for other in others if other.offset is not None]
-        if len(offsets) not in (0, len(others)):
-            raise InputError("only rows of one kind join: some have votes, and others do not.")
         votes = torch.cat(offsets) if offsets else None
         return SnefyRows(self.square.join([other.square for other in others]), votes)
 
@@ -550,12 +544,6 @@ class SnefyRows(SimplexRows):
         votes = self.concentration.new_zeros(1, self.n_labels) if self.offset is None else self.offset[rows]
         scaled = self.weights(rows) / (self.concentration.sum(-1) + votes.sum(-1, keepdim=True))
         return scaled @ self.concentration + votes * scaled.sum(-1, keepdim=True)
-
-    def member_means(self) -> Tensor:
-        """The mean of every member by itself (K, N, L)."""
-        if not self.is_plain:
-            return super().member_means()
-        return self.family.moments().member_means(self.square.features(slice(None)))
 
     def log_moments(self, kind: LogMoment) -> Tensor:
         """``E[log ℓ_r] = Σ c (ψ(α_r) - ψ(A))``, its covariance by trigamma, or ``-E[ℓ_r log ℓ_r]``."""
@@ -815,7 +803,7 @@ class SnefySimplex(SimplexDistribution):
         log_members = torch.log_softmax(log_members.double(), -1)
         log_members = log_members.expand(*batch_shape, n_members).reshape(-1, n_members)  # (N, K)
         square = Square(family, log_scale.reshape(-1, n_members, n), log_members)
-        votes = None if offset is None else row_table(offset.double(), batch_shape, family.n_labels, "offset")
+        votes = None if offset is None else row_table(offset.double(), batch_shape, (family.n_labels,), "offset")
         super().__init__(SnefyRows(square, votes), batch_shape, log_scale.dtype, validate_args)
         if by_hand:
             self.rows.check()
