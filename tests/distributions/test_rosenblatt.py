@@ -76,7 +76,7 @@ def nearly_cancelling(gap: float) -> SnefySimplex:
 def test_laws_that_cancel_are_drawn_by_the_chain(rng: Rng) -> None:
     """Acceptance near 1e-5; 3 means, at 5.5 standard errors, and a KS test at 1e-5."""
     dist = nearly_cancelling(0.004)
-    assert float(dist.acceptance_rate) < 1e-4
+    assert float(dist.weights().clamp_min(0.0).sum()) > 1e4
     draws = dist.sample((5000,), generator=rng(6))[:, 0]
     error = draws.std(0) / math.sqrt(len(draws))
     assert ((draws.mean(0) - dist.mean[0]).abs() <= 5.5 * error).all()

@@ -1214,7 +1214,7 @@ def _log_prob_known(rows: Any, values: Tensor, unknown: Tensor) -> Tensor:
     labels, others = (mask.nonzero().flatten().tolist() for mask in (~unknown, unknown))
     if not labels:
         return values.new_zeros(len(values))
-    shares = KnownShares(labels, others, values[:, labels], Size([len(values)]))
+    shares = KnownShares(labels, others, values[:, labels])
     answer = rows.condition(shares, KNOWN_DRAWS, torch.Generator(rows.device).manual_seed(0))
     if isinstance(answer, WeightedDraws):
         return answer.log_weights.logsumexp(0) - math.log(KNOWN_DRAWS)

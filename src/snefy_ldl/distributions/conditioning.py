@@ -40,13 +40,11 @@ class KnownShares:
         labels: numbers of the known labels (K,).
         others: numbers of the other labels, in order.
         values: their shares (N, K) in float64.
-        batch_shape: of the distribution.
     """
 
     labels: list[int]
     others: list[int]
     values: Tensor
-    batch_shape: Size
 
     @property
     def left(self) -> Tensor:
@@ -77,7 +75,7 @@ class KnownShares:
         refuse_first(~((table > 0.0) & (table < 1.0) | absent), table, f"{share} {rule}", names)
         rule = "known shares of {place} sum to {value:g}; they must leave something over."
         refuse_first(table.sum(1) >= 1.0, table.sum(1), rule)
-        return cls(labels, others, values, dist.batch_shape)
+        return cls(labels, others, values)
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,6 @@ class KnownRatios:
         groups: labels of every group, in order of their first one; a label without a known ratio is its own group.
         log_proportions: log of each share over its group's total (N, L), float64.
         log_ratios: sum of the logarithms of the known ratios (N,).
-        batch_shape: of the distribution.
 
     Example:
         >>> from snefy_ldl import SnefySimplex
@@ -101,7 +98,6 @@ class KnownRatios:
     groups: list[list[int]]
     log_proportions: Tensor
     log_ratios: Tensor
-    batch_shape: Size
 
     @property
     def group_of(self) -> list[int]:
@@ -141,7 +137,7 @@ class KnownRatios:
         groups = sorted(sorted(group) for group in groups)
         for group in groups:
             relative[:, group] = torch.log_softmax(relative[:, group], -1)
-        return cls(groups, relative, log_ratios, dist.batch_shape)
+        return cls(groups, relative, log_ratios)
 
 
 def _per_row(dist: Any, value: Any, name: str) -> Tensor:

@@ -739,11 +739,10 @@ class LogRatioRows(SimplexRows):
             for size, (ends, _) in zip(sizes, placed):
                 points = slice(start, start + NETS * size)
                 own, into = (table[..., points].unflatten(-1, (NETS, size)) for table in (noise.to(dtype), moved))
-                same = bool((ends == ends[:1]).all())
-                for block in [slice(0, len(part))] if same else [slice(row, row + 1) for row in range(len(part))]:
-                    for m, (low, high) in enumerate(pairwise([0, *ends[block.start].tolist()])):
+                for row, own_ends in enumerate(ends.tolist()):
+                    for m, (low, high) in enumerate(pairwise([0, *own_ends])):
                         table = own[..., low:high].reshape(q, -1)
-                        into[block, ..., low:high] = (turned[block, m] @ table).unflatten(2, (NETS, -1))
+                        into[row, ..., low:high] = (turned[row, m] @ table).unflatten(1, (NETS, -1))
                 start = points.stop
         logs = middle.addcmul_(moved, width.to(dtype)[:, None])
         if log_odds is not None:

@@ -12,8 +12,6 @@ from torch import Tensor
 
 #: Quasi-random normal points, nodes of a quadrature where one dimension is left, and most steps of the search.
 POINTS, NODES, STEPS = 128, 20, 20
-#: Rows that are searched for at a time.
-ROWS = 2048
 #: Step of the finite differences, and levels that probabilities keep from 0 and 1.
 DIFFERENCE, SMALLEST_LEVEL = 1e-4, 1e-9
 #: Rows whose squared errors fall by less than this part are done.
@@ -38,10 +36,6 @@ def fit_normals(means: Tensor | None, quantiles: Tensor, levels: Tensor) -> tupl
         >>> bool(location.abs().max() < 1e-6), float(factor.abs().round(decimals=2))  # log 4 / 1.645 / √2
         (True, 0.6)
     """
-    if len(quantiles) > ROWS:
-        tables = quantiles.split(ROWS), [None] * len(quantiles) if means is None else means.split(ROWS)
-        found = [fit_normals(mean, part, levels) for part, mean in zip(*tables)]
-        return torch.cat([one[0] for one in found]), torch.cat([one[1] for one in found])
     n_labels = quantiles.shape[1]
     p, basis = n_labels - 1, torch.as_tensor(helmert(n_labels))  # B (P, L)
     points = torch.special.ndtri(torch.as_tensor(qmc.Sobol(p, seed=0).random(POINTS)))  # (S, P)

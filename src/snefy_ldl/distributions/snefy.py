@@ -77,6 +77,10 @@ class PairFamily:
         gram: (K, P), float64.
         concentration: ``α`` (K P, L), float64.
         total: ``Σ_r α_r`` (K P,).
+        n_members: K.
+        n_neurons: n.
+        n_labels: L.
+        device: where the numbers live.
 
     Raises:
         InputError: where an exponent is -1/2 or less, or the shapes do not fit.
@@ -100,33 +104,14 @@ class PairFamily:
                 f"every exponent must be a finite number above -1/2 and below {LARGEST_CONCENTRATION:g}, or the "
                 "density cannot be normalised."
             )
-        self.exponents, self.readout = exponents, readout
+        self.exponents, self.readout, self.device = exponents, readout, exponents.device
+        self.n_members, self.n_neurons, self.n_labels = exponents.shape
         self.concentration = pair_concentration(exponents.double()).reshape(-1, exponents.shape[-1])
         self.total = self.concentration.sum(-1)
         self.log_kernel, self.log_root_norm = unit_kernel(exponents)
         self.gram = pair_gram(readout.double()) if gram is None else gram
         self._parts: dict[str, Any] = {}
         self._tables: dict[tuple[int, ...], SquareTable] = {}
-
-    @property
-    def n_members(self) -> int:
-        """K."""
-        return int(self.exponents.shape[0])
-
-    @property
-    def n_neurons(self) -> int:
-        """n."""
-        return int(self.exponents.shape[1])
-
-    @property
-    def n_labels(self) -> int:
-        """L."""
-        return int(self.exponents.shape[2])
-
-    @property
-    def device(self) -> torch.device:
-        """Where its numbers live."""
-        return self.exponents.device
 
     def member(self, k: int) -> PairFamily:
         """The pairs of one member alone."""
@@ -275,11 +260,6 @@ class Square:
         """``α`` (P, L)."""
         return self.family.concentration
 
-    @property
-    def width(self) -> int:
-        """Numbers that the density at a point needs."""
-        return 4 * self.family.n_members * self.family.n_neurons
-
     def take(self, rows: Any) -> Square:
         """Some of the rows."""
         return Square(self.family, self.log_scale[rows], self.log_members[rows])
@@ -375,11 +355,6 @@ class Listed:
 
     def __len__(self) -> int:
         return len(self.table)
-
-    @property
-    def width(self) -> int:
-        """Numbers that the density at a point needs."""
-        return len(self.concentration)
 
     def take(self, rows: Any) -> Listed:
         """Some of the rows."""
@@ -496,12 +471,12 @@ class SnefyRows(SimplexRows):
         """``c`` for some rows, float64 (b, P)."""
         return self.square.weights(rows, self.offset_rows(rows))
 
-    def unit_features(self, rows: Rows = slice(None)) -> tuple[Tensor, Tensor]:
-        """``ê = e √(π / Z)`` (K, b, n) without votes, so that ``Σ_k ê_kᵀ (M ∘ R) ê_k = 1``; and ``Σ|c|`` (b,)."""
-        e, matrix, share = self.square.features(rows), self.family.matrix(), self.square.log_members[rows].exp().T
-        norm, size = ((e @ form * e).sum(-1) for form in (matrix, matrix.abs()))  # (K, b)
+    def unit_features(self) -> tuple[Tensor, Tensor]:
+        """``ê = e √(π / Z)`` (K, N, n) without votes, so that ``Σ_k ê_kᵀ (M ∘ R) ê_k = 1``; and ``Σ|c|`` (N,)."""
+        e, matrix, share = self.square.features(slice(None)), self.family.matrix(), self.square.log_members.exp().T
+        norm, size = ((e @ form * e).sum(-1) for form in (matrix, matrix.abs()))  # (K, N)
         size = (share * size / norm).sum(0)
-        check_sizes((share * norm / norm).sum(0), size, (rows.start or 0) if isinstance(rows, slice) else 0)
+        check_sizes((share * norm / norm).sum(0), size)
         return e * (share / norm).sqrt()[..., None], size
 
     # -- expectations ------------------------------------------------------------------------------------------------
@@ -588,7 +563,7 @@ class SnefyRows(SimplexRows):
         """log p, and log of its positive part ``Σ c⁺ Dir(α)`` if asked, at S points per row: (S, b, L) -> (S, b)."""
         votes = self.offset_rows(rows)
         densities = self.square.densities(rows, votes, envelope)
-        step = max(1, BLOCK_ELEMENTS[self.device.type] // (self.square.width * max(1, logs.shape[1])))
+        step = max(1, BLOCK_ELEMENTS[self.device.type] // (self.n_components * max(1, logs.shape[1])))
         answers = [torch.cat(parts) for parts in zip(*(densities(part) for part in logs.split(step)))]
         return answers if votes is None else [answer + (votes * logs).sum(-1) for answer in answers]
 
@@ -907,11 +882,6 @@ class SnefySimplex(SimplexDistribution):
     def weights(self, rows: Rows = slice(None)) -> Tensor:
         """``c`` of some rows of the flattened batch, float64 (b, P)."""
         return self.rows.weights(rows)
-
-    @property
-    def acceptance_rate(self) -> Tensor:
-        """Share of proposals that exact sampling keeps, ``1 / Σ c⁺`` (*batch,)."""
-        return self.shaped(self.rows.collect(lambda rows: 1.0 / self.rows.weights(rows).clamp_min(0.0).sum(-1)))
 
 
 def log_quadratic_form(matrix: Tensor, log_features: Tensor) -> Tensor:
