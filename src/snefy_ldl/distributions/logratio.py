@@ -825,12 +825,9 @@ class LogRatioRows(SimplexRows):
         return self._by_draws(lambda draws: _moments(draws, order))
 
     def log_moments(self, kind: LogMoment) -> Tensor:
-        """``E[log ℓ]``, minus infinity for labels that may be absent, else differences of two are exact; or others."""
+        """``E[log ℓ]``, minus infinity for labels that may be absent, or the entropy's terms."""
         if kind == "entropy":
             return self._by_draws(lambda draws: draws.average(torch.special.entr(draws.shares)))
-        if not self.may_be_zero:
-            sizes = self._by_draws(lambda draws: (draws.logs.logsumexp(1) * draws.weights.to(draws.logs)).sum(1))
-            return self.log_ratio_mean() - sizes[:, None]
         logs = self._by_draws(lambda draws: draws.average(torch.log_softmax(draws.logs, 1)))
         return logs.masked_fill(self.prob_zero() > SMALLEST_POSITIVE, -math.inf)
 
@@ -966,13 +963,6 @@ class LogRatioRows(SimplexRows):
         """Weights of the components (N, M K) given that some labels are there, and the log of that chance (N,)."""
         log_weights, log_p = self.reweighed(self._mask(labels), self._mask([]))
         return log_weights.flatten(1).exp(), log_p
-
-    def log_ratio_mean(self) -> Tensor:
-        """Mean centred log-ratios (N, L), given that all labels are there."""
-        weights = self.given_there(range(self.n_labels))[0]
-        mixture = self.mixture
-        means = mixture.location[:, :, None] + torch.einsum("nmpq,mkq->nmkp", mixture.factors, mixture.centres)
-        return torch.einsum("nk,nkp->np", weights, means.flatten(1, 2)) @ self.basis
 
     # -- smaller compositions and known ratios -----------------------------------------------------------------------
 

@@ -351,10 +351,9 @@ def _log_tail(a: Array, b: Array) -> Array:
 
 def _outside(a: Array, b: Array, edges: Array) -> tuple[Array, Array]:
     """Probability below and above all panels; only parameters so small that shares underflow leave any."""
-    if edges[0] > -LOGIT_LIMIT and edges[-1] < LOGIT_LIMIT:
-        return np.zeros_like(a), np.zeros_like(a)
-    low = scipy.special.betainc(a, b, scipy.special.expit(edges[0]))
-    return low, scipy.special.betainc(b, a, scipy.special.expit(-edges[-1]))
+    none = np.zeros_like(a)
+    low = scipy.special.betainc(a, b, scipy.special.expit(edges[0])) if edges[0] <= -LOGIT_LIMIT else none
+    return low, scipy.special.betainc(b, a, scipy.special.expit(-edges[-1])) if edges[-1] >= LOGIT_LIMIT else none
 
 
 def _groups(key: Index) -> Iterator[tuple[int, Index]]:
