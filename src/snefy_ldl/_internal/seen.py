@@ -158,11 +158,8 @@ def check_unseen(model: Any, X: Any, labels: Array) -> None:
 
 def _width(features: Any) -> int | None:
     """Numbers per row; None if rows are not numbers, or are fetched one by one."""
-    if isinstance(features, (np.ndarray, Tensor)) or sp.issparse(features):
-        if isinstance(features, np.ndarray) and features.dtype.kind not in "fiub":
-            return None
-        return int(np.prod(features.shape[1:]))
-    return None
+    numbers = features.dtype.kind in "fiub" if isinstance(features, np.ndarray) else isinstance(features, Tensor)
+    return int(np.prod(features.shape[1:])) if numbers or sp.issparse(features) else None
 
 
 def _prints(features: Any, labels: Array, rows: Index) -> NDArray[np.uint64]:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-Block = TypeVar("Block")
-Answer = TypeVar("Answer")
 
-
-@lru_cache(maxsize=1)
-def _openmp() -> ThreadpoolController:
-    return ThreadpoolController().select(user_api="openmp")
+@lru_cache
+def _pools(api: str) -> ThreadpoolController:
+    return ThreadpoolController().select(user_api=api)
 
 
 @lru_cache(maxsize=1)
@@ -57,7 +53,7 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
         yield
         return
     set_mkl_threads = _set_mkl_threads()
-    with _openmp().limit(limits=1):
+    with _pools("openmp").limit(limits=1):
         before = set_mkl_threads(1)
         try:
             yield
@@ -75,7 +71,7 @@ class _BlasLimit:
     def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
-                self._limit = _blas().limit(limits=1)
+                self._limit = _pools("blas").limit(limits=1)
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
@@ -87,11 +83,6 @@ class _BlasLimit:
 
 
 _BLAS_LIMIT = _BlasLimit()
-
-
-@lru_cache(maxsize=1)
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController().select(user_api="blas")
 
 
 def one_blas_thread() -> AbstractContextManager[None]:
@@ -116,7 +107,7 @@ def one_blas_thread() -> AbstractContextManager[None]:
 SHARED_CELLS = 4_000_000
 
 
-@contextlib.contextmanager
+@contextmanager
 def few_threads(cells: int) -> Iterator[None]:
     """One thread for torch and for linear algebra while a small fit runs, as many as before afterwards.
 
@@ -132,8 +123,6 @@ def few_threads(cells: int) -> Iterator[None]:
         ...     torch.get_num_threads()
         1
     """
-    if cells >= SHARED_CELLS:
-        yield
-        return
-    with one_thread(), one_blas_thread():
+    small = cells < SHARED_CELLS
+    with one_thread(small), one_blas_thread() if small else nullcontext():
         yield

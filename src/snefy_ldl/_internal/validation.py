@@ -124,9 +124,8 @@ def _first_bad(table: NDArray[Any], largest: float, missing: bool) -> tuple[int,
     lowest, highest = (np.fmin, np.fmax) if missing else (np.minimum, np.maximum)
     if lowest.reduce(table, axis=None) >= -largest and highest.reduce(table, axis=None) <= largest:
         return None
-    bad = ~(np.abs(table) <= np.float64(largest)) & ~(np.isnan(table) & missing)
-    row, column = np.argwhere(bad)[0] if bad.any() else (-1, -1)
-    return (int(row), int(column)) if bad.any() else None
+    bad = np.argwhere(~(np.abs(table) <= np.float64(largest)) & ~(np.isnan(table) & missing))
+    return (int(bad[0, 0]), int(bad[0, 1])) if len(bad) else None
 
 
 def _is_plain(X: Any) -> bool:
