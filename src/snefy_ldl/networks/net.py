@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,49 +37,6 @@ class SharedParts:
     family: PairFamily
     log_root_norm: Tensor
     normaliser: Tensor | None
-
-
-class PartsCache:
-    """The last :class:`SharedParts`, returned again as long as the numbers they were made of are the same.
-
-    The numbers themselves are compared, not their versions: parameters may be changed through ``.data`` or by a graph
-    on a GPU, which leave no trace. Threads that ask at once may each make them. Copies of a network start with an
-    empty cache.
-
-    Example:
-        >>> cache, source = PartsCache(), torch.zeros(2)
-        >>> first = cache.get([source], lambda: object())
-        >>> cache.get([source], lambda: object()) is first, cache.get([source.add_(1)], lambda: object()) is first
-        (True, False)
-    """
-
-    def __init__(self) -> None:
-        self._last: tuple[list[Tensor], Any] | None = None
-
-    def get(self, sources: list[Tensor], make: Callable[[], Any]) -> Any:
-        """The parts of these tensors, made if the last ones were of others.
-
-        Args:
-            sources: all that the parts depend on.
-            make: makes them, outside of gradients and inference mode.
-
-        Returns:
-            What ``make`` returned, now or earlier.
-        """
-        last = self._last
-        if last is None or not _same(last[0], sources):
-            with torch.inference_mode(False), torch.no_grad():
-                last = self._last = [source.detach().clone() for source in sources], make()
-        return last[1]
-
-    def __reduce__(self) -> tuple[type[PartsCache], tuple[()]]:  # also what deepcopy does
-        return PartsCache, ()
-
-
-def _same(before: list[Tensor], sources: list[Tensor]) -> bool:
-    return len(before) == len(sources) and all(
-        a.device == b.device and a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(before, sources)
-    )
 
 
 ExponentForm = Literal["log", "clip"]
@@ -138,7 +94,7 @@ class SnefyNet(nn.Module):
         self.head_bias = nn.Parameter(torch.zeros(n_members, 1, n_neurons))
         self.register_buffer("background", torch.ones(n_members, n_labels, dtype=torch.float64))
         self.register_buffer("log_odds", torch.full((n_members,), -math.inf, dtype=torch.float64))
-        self._cache = PartsCache()
+        self._kept: tuple[list[Tensor], SharedParts] | None = None
 
     @property
     def n_members(self) -> int:
@@ -204,9 +160,8 @@ class SnefyNet(nn.Module):
 
     def distribution(self, output: Tensor) -> SnefySimplex:
         """The density that belongs to a raw output (K, B, n)."""
-        sources = [self.raw_exponents, self.readout, self.background, self.log_odds]
         learning = torch.is_grad_enabled() and (self.raw_exponents.requires_grad or self.readout.requires_grad)
-        parts: SharedParts = self._shared_parts() if learning else self._cache.get(sources, self._shared_parts)
+        parts = self._shared_parts() if learning else self._kept_parts()
         log_scale = output.double()
         if not self.balanced:
             log_scale = log_scale + parts.log_root_norm[:, None, :]
@@ -215,6 +170,23 @@ class SnefyNet(nn.Module):
             log_scale = torch.cat([log_scale, extra[..., None]], -1)
         family, rows = parts.family, log_scale.transpose(0, 1)
         return SnefySimplex(family.exponents, family.readout, rows, validate_args=False, family=family)
+
+    def _kept_parts(self) -> SharedParts:
+        """The last shared parts as long as the numbers they were made of are the same, else new ones.
+
+        The numbers themselves are compared, not their versions: parameters may be changed through ``.data`` or by a
+        graph on a GPU, which leave no trace. Threads that ask at once may each make them.
+        """
+        kept, sources = self._kept, [self.raw_exponents, self.readout, self.background, self.log_odds]
+        if kept is None or not all(
+            a.device == b.device and a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(kept[0], sources)
+        ):
+            with torch.inference_mode(False), torch.no_grad():
+                kept = self._kept = [source.detach().clone() for source in sources], self._shared_parts()
+        return kept[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_kept": None}  # copies start with nothing
 
     def _shared_parts(self) -> SharedParts:
         """What the densities of all rows share; a background is one more neuron, alone in its own readout row."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
 from snefy_ldl._internal.memory import STREAM_ROWS
 from snefy_ldl._internal.progress import Progress
@@ -31,30 +30,6 @@ from snefy_ldl.training.train import Course, Fit, held_log_prob
 
 #: Validation rows that are kept in memory, at most.
 MOST_HELD = STREAM_ROWS // 2
-
-
-class ProcessGroup:
-    """The workers of torch's process group, which must be there: gloo between processors, nccl between GPUs.
-
-    Attributes:
-        n_workers: how many there are.
-    """
-
-    def __init__(self) -> None:
-        self.n_workers = distributed.get_world_size()
-
-    @torch.no_grad()
-    def average(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors by their means over all workers, who call this at the same place; one message per kind."""
-        kinds: dict[torch.dtype, list[Tensor]] = {}
-        for tensor in tensors:
-            kinds.setdefault(tensor.dtype, []).append(tensor)
-        for group in kinds.values():
-            message = torch.cat([tensor.flatten() for tensor in group])
-            distributed.all_reduce(message)
-            message /= self.n_workers
-            parts = message.split([tensor.numel() for tensor in group])
-            torch._foreach_copy_(group, [part.view(tensor.shape) for part, tensor in zip(parts, group)])
 
 
 @dataclass(frozen=True)
@@ -79,7 +54,7 @@ class StreamFit(Course):
         settings: of the model.
         stream: pairs of x and labels, from whose first rows the model starts.
         columns: a dict overriding the kinds of some columns of tables; "auto" looks at the first chunk.
-        exchange: the workers that train the same model; None trains alone.
+        exchange: the workers that train the same model: ``n_workers``, and ``average(tensors)``; None trains alone.
         shard: the rows of this worker, as many as every other's and in chunks of the same sizes; ``stream`` by default.
     """
 
@@ -88,7 +63,7 @@ class StreamFit(Course):
         settings: Settings,
         stream: Stream,
         columns: Any,
-        exchange: ProcessGroup | None = None,
+        exchange: Any = None,
         shard: Stream | None = None,
     ) -> None:
         self.stream, self.columns, self.exchange = shard or stream, columns, exchange
@@ -133,7 +108,6 @@ class StreamFit(Course):
 
     def _average_gradients(self) -> None:
         """Every worker takes the same step: that of the mean of all gradients."""
-        assert self.exchange is not None
         self.exchange.average([p.grad for p in self.net.parameters() if p.grad is not None])
 
     # -- chunks ------------------------------------------------------------------------------------------------------

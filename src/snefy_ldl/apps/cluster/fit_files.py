@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, distributed
 
 from snefy_ldl._internal.memory import STREAM_BYTES, STREAM_ROWS
 from snefy_ldl._internal.random import seed_from
@@ -17,7 +18,7 @@ from snefy_ldl.apps.cluster.ray import connected, count_workers, translate
 from snefy_ldl.datasets.streams import Stream
 from snefy_ldl.snefy import SnefyLDL
 from snefy_ldl.training.policy import POLICY, Parameters, Settings
-from snefy_ldl.training.stream_fit import ProcessGroup, StreamFit
+from snefy_ldl.training.stream_fit import StreamFit
 
 __all__ = ["ParquetRows", "RayTraining"]
 
@@ -186,6 +187,30 @@ class RayTraining:
             return trainer.fit().checkpoint
         except Exception as error:
             raise translate(error) from error
+
+
+class ProcessGroup:
+    """The workers of torch's process group, which must be there: gloo between processors, nccl between GPUs.
+
+    Attributes:
+        n_workers: how many there are.
+    """
+
+    def __init__(self) -> None:
+        self.n_workers = distributed.get_world_size()
+
+    @torch.no_grad()
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by their means over all workers, who call this at the same place; one message per kind."""
+        kinds: dict[torch.dtype, list[Tensor]] = {}
+        for tensor in tensors:
+            kinds.setdefault(tensor.dtype, []).append(tensor)
+        for group in kinds.values():
+            message = torch.cat([tensor.flatten() for tensor in group])
+            distributed.all_reduce(message)
+            message /= self.n_workers
+            parts = message.split([tensor.numel() for tensor in group])
+            torch._foreach_copy_(group, [part.view(tensor.shape) for part, tensor in zip(parts, group)])
 
 
 def train_worker(task: dict[str, Any]) -> None:
