@@ -69,7 +69,8 @@ def test_rows_with_zeros_are_left_out_of_their_balances(model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("basis", "words"), [("alr", "use "), ({"a": ("sand", "sand")}, "each once"), ({"a": ("gold", "clay")}, "none of")]
+    ("basis", "words"),
+    [("alr", "use "), ({"a": ("sand", "sand")}, "each once"), ({"a": ("gold", "clay")}, "no label 'gold'")],
 )
 def test_wrong_balances_are_named(model: Any, basis: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):

@@ -13,6 +13,7 @@ from snefy_ldl._internal.validation import check_confidence, check_distributions
 from snefy_ldl.datasets.grouping import read_groups, split_rows
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain.features import column_names
+from snefy_ldl.explain.quantities import label_number
 
 __all__ = ["logratio_effects"]
 
@@ -66,7 +67,7 @@ def logratio_effects(
     codes = None if groups is None else read_groups(groups, len(shares)).first
     names = [str(name) for name in getattr(model, "label_names_", None) or range(1, shares.shape[1] + 1)]
     parts = []
-    for name, vector in _balances(basis, names, getattr(model, "label_names_", None)):
+    for name, vector in _balances(basis, names):
         rows = (shares[:, vector != 0.0] > 0.0).all(1)
         y = np.log(shares[rows][:, vector != 0.0]) @ vector[vector != 0.0]
         table = np.hstack([np.ones((int(rows.sum()), 1)), numbers[rows]])
@@ -106,7 +107,7 @@ def least_squares(table: Array, y: Array, groups: Any = None) -> tuple[Array, Ar
     return coef, factor * inverse @ (scores.T @ scores) @ inverse, n_groups - 1
 
 
-def _balances(basis: Any, names: list[str], known: Any) -> list[tuple[str, Array]]:
+def _balances(basis: Any, names: list[str]) -> list[tuple[str, Array]]:
     """Names of balances and their coefficients (L,)."""
     n_labels = len(names)
     pairs: Mapping[str, Any]
@@ -120,7 +121,7 @@ def _balances(basis: Any, names: list[str], known: Any) -> list[tuple[str, Array
         raise InputError(f'basis={basis!r}: use "ilr", "clr" or a dict of names to (labels above, labels below).')
     found = []
     for name, sides in pairs.items():
-        above, below = ([_number(r, n_labels, known) for r in _several(side)] for side in sides)
+        above, below = ([label_number(label, names) for label in _several(side)] for side in sides)
         if not above or not below or len({*above, *below}) < len(above) + len(below):
             raise InputError(f"the balance {name!r} needs labels on both sides, each once; got {sides!r}.")
         vector, size = np.zeros(n_labels), np.sqrt(len(above) * len(below) / (len(above) + len(below)))
@@ -131,10 +132,3 @@ def _balances(basis: Any, names: list[str], known: Any) -> list[tuple[str, Array
 
 def _several(side: Any) -> list[Any]:
     return list(side) if isinstance(side, (list, tuple)) else [side]
-
-
-def _number(label: Any, n_labels: int, known: Any) -> int:
-    names = list(range(n_labels)) if not isinstance(label, str) else list(known or [])
-    if label not in names:
-        raise InputError(f"a balance names {label!r}, which is none of the labels {list(known or names)}.")
-    return names.index(label)

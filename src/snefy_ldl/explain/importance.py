@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from snefy_ldl._internal.dists import dist_blocks, log_probs, to_numpy
 from snefy_ldl._internal.random import seed_from
@@ -17,7 +16,7 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_counts, check_distributions, check_same_index
 from snefy_ldl.datasets.grouping import in_groups, read_groups, split_rows
 from snefy_ldl.errors import InputError
-from snefy_ldl.explain.features import column_names
+from snefy_ldl.explain.features import Table, column_names
 from snefy_ldl.explain.quantities import as_frame, frame_html
 from snefy_ldl.metrics.averages import mean_over_rows
 from snefy_ldl.plots import style
@@ -188,7 +187,6 @@ def rank_columns(
         observed: Label distributions and votes of all rows.
         labels: Names of the labels (L).
         random: Where the shuffles and the choice of rows come from.
-        by: "likelihood", or the name of a measure.
         before: Log likelihoods (N,) and means (N, L) of the rows as they are, if they are known already.
 
     Returns:
@@ -203,15 +201,18 @@ def rank_columns(
     shifts: list[list[Array]] = [[] for _ in names]
     for model, rows in parts:
         here = rows[chosen[rows]]
+        if not len(here):
+            continue
         known: Observed = (observed[0][here], None if observed[1] is None else observed[1][here])
         if before is None:
             log_prob, mean = _predict(model, take_rows(as_rows(X), here), known)
         else:
             log_prob, mean = before[0][here], before[1][here]
-        own = take_rows(as_rows(X), here)
-        for column in range(len(names) if len(here) else 0):
-            donors = take_rows(as_rows(features), random.choice(rows, len(here)))
-            less_likely, other = _predict(model, _with_column(own, donors, column), known)
+        table = Table(take_rows(as_rows(X), here))
+        for column in range(len(names)):
+            donors = Table(take_rows(as_rows(features), random.choice(rows, len(here)))).X
+            cells = donors.iloc[:, column].array if hasattr(donors, "iloc") else donors[:, column]
+            less_likely, other = _predict(model, table.replaced({column: cells}), known)
             losses[column].append(log_prob - less_likely)
             shifts[column].append(np.abs(other - mean))
     order = np.concatenate([rows[chosen[rows]] for _, rows in parts])
@@ -245,15 +246,3 @@ def _predict(model: Any, X: Any, observed: Observed) -> tuple[Array, Array]:
         log_prob.append(log_probs(dist, shares[block], known))
         mean.append(to_numpy(dist.mean))
     return np.concatenate(log_prob), np.concatenate(mean)
-
-
-def _with_column(X: Any, donors: Any, column: int) -> Any:
-    """Rows with one column of other rows."""
-    features, groups = split_rows(X)
-    if hasattr(features, "iloc"):
-        mixed = features.reset_index(drop=True)
-        mixed[mixed.columns[column]] = donors.iloc[:, column].reset_index(drop=True)
-    else:
-        mixed, donors = (rows.toarray() if sp.issparse(rows) else np.array(rows) for rows in (features, donors))
-        mixed[:, column] = donors[:, column]
-    return in_groups(mixed, groups)

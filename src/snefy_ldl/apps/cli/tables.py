@@ -325,8 +325,6 @@ def _detected_columns(
     """Columns of a table with one vote per row; prints how they were recognised."""
     from snefy_ldl.datasets.vote_table import find_vote_columns
 
-    if file.suffix.lower() == ".json":
-        return columns
     columns, remark = find_vote_columns(file, columns, form, labels, id_name, items)
     if remark:
         note(f"{file.name}: {remark}")
