@@ -29,11 +29,9 @@ def test_lines_and_levels() -> None:
     ax = curve.plot()
     drawn = {line.get_label(): line for line in ax.get_lines()}
     np.testing.assert_allclose(drawn["clay"].get_ydata(), MIX[:, 2])
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
-        *LABELS,
-        "variation of labels",
-        "members disagree",
-    ]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [*LABELS, "members disagree"]
+    legend = curve.plot(labels="sand").get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["sand", "variation of labels", "members disagree"]
     levels = (["lime", "chalk", "marl"],)
     ax = Dependence(("rock",), levels, LABELS, "mean share", MIX, {"members": band}, numeric=(False,)).plot()
     assert [text.get_text() for text in ax.get_xticklabels()] == ["lime", "chalk", "marl"]

@@ -103,6 +103,8 @@ class Dependence:
     def plot(self, labels: Sequence[Any] | None = None, ax: Axes | None = None) -> Axes:
         """One line per label along one feature; a map of one label along two.
 
+        How the labels vary is drawn for one label alone: ``labels="sand"``.
+
         Args:
             labels: names or numbers of the labels to draw; of a map the first. Up to eight by default.
             ax: axes to draw on; a new figure by default.
@@ -121,11 +123,11 @@ class Dependence:
 
     def _draw_lines(self, ax: Axes | None, chosen: list[int]) -> Axes:
         """One line per label with its bands; points with whiskers for a category."""
-        from matplotlib.lines import Line2D  # the extra ``plot``
-        from matplotlib.patches import Patch
+        from matplotlib.patches import Patch  # the extra ``plot``
 
         ax, grid, numeric, count = style.axes(ax, (5.6, 3.4)), self.grids[0], self.numeric[0], len(chosen)
-        bands = [band for band in BAND_STYLES if band in self.bands]
+        # the wide bands of several labels would hide each other
+        bands = [band for band in BAND_STYLES if band in self.bands and (band == "members" or count == 1)]
         for q, label in enumerate(chosen):
             name, color = self.labels[label], style.label_color(q) if count > 1 else style.MODEL
             # levels of a category: the labels stand side by side
@@ -136,9 +138,6 @@ class Dependence:
                 opacity = BAND_STYLES[band][0]
                 if not numeric:
                     ax.vlines(here, low, high, color=color, alpha=min(1.0, 2 * opacity), linewidth=5, zorder=2)
-                elif band == "distribution" and count > 1:  # wide bands of several labels would hide each other
-                    ends = np.stack([low, high], 1)
-                    ax.plot(here, ends, color=color, alpha=0.8, linewidth=1.0, linestyle=":", zorder=2)
                 else:
                     ax.fill_between(here, low, high, color=color, alpha=opacity, linewidth=0, zorder=2)
             line = self.estimate[:, label]
@@ -155,11 +154,8 @@ class Dependence:
             _percent(ax.yaxis)
         style.quiet(ax, grid="y", xlabel=self.features[0], ylabel=self.words)
         handles = ax.get_legend_handles_labels()[0] if count > 1 or self.labels[chosen[0]] != self.words else []
-        for band in bands:
-            opacity, text = BAND_STYLES[band]
-            dotted = band == "distribution" and numeric and count > 1
-            dots = Line2D([], [], color=style.QUIET, linewidth=1.0, linestyle=":", label=text)
-            handles.append(dots if dotted else Patch(color=style.QUIET, alpha=opacity + 0.1, label=text))
+        for opacity, text in map(BAND_STYLES.__getitem__, bands):
+            handles.append(Patch(color=style.QUIET, alpha=opacity + 0.1, label=text))
         if handles:
             style.legend(ax, handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         return ax

@@ -38,7 +38,8 @@ from snefy_ldl.prediction import Estimator
 
 #: Every learner class by name; a saved name outside it is refused.
 REGISTRY: dict[str, type[Learner]] = {}
-#: Hyperparameters that are whole numbers >= 1, as are those that start with ``n_``; numbers > 0; and numbers >= 0.
+#: Hyperparameters that are whole numbers >= 2; >= 1, as are others that start with ``n_``; numbers > 0; numbers >= 0.
+PARTS = frozenset({"n_folds", "n_parts"})
 COUNTS = frozenset({"batch_size", "depth", "epochs", "max_iter", "min_leaf"})
 POSITIVE = frozenset(
     {
@@ -184,7 +185,7 @@ def check_hyperparameters(learner: Learner) -> None:
         elif default is None and value is None:
             continue
         elif name in COUNTS or (name.startswith("n_") and name != "n_jobs"):
-            check_count(name, value)
+            check_count(name, value, low=2 if name in PARTS else 1)
         elif name in POSITIVE or name in NOT_NEGATIVE:
             sign = ">" if name in POSITIVE else ">="
             if default == "auto" and isinstance(value, str):

@@ -363,6 +363,5 @@ class DFLDL(NeighbourLearner, SoftmaxLinear):
         return np.einsum("nm,nml->nl", share, P)
 
 
-def _ordered_pairs(n_labels: int) -> tuple[Any, Any]:
-    larger, smaller = np.nonzero(~np.eye(n_labels, dtype=bool))
-    return larger, smaller
+def _ordered_pairs(n_labels: int) -> Any:
+    return np.nonzero(~np.eye(n_labels, dtype=bool))

@@ -12,7 +12,6 @@ from sklearn.model_selection import KFold
 from sklearn.svm import LinearSVC
 
 from snefy_ldl._internal.types import Array
-from snefy_ldl._internal.validation import check_count
 from snefy_ldl.learners.linear import ScaledLearner, principal_axes
 
 #: An unused label still has this weight, in rows, so that its mean and variance exist.
@@ -25,27 +24,26 @@ _SMOOTHING_PER_L2, _MARGIN_PER_L2 = 3.0, 25.0
 class PTBayes(ScaledLearner):
     """Gaussian naive Bayes on weighted single-label copies (PT-Bayes).
 
-    Row i counts for label j with weight ``d_ij``: ``p_j(x) ∝ π_j Π_k N(x_k; μ_jk, v_jk + s)`` with
-    ``π_j = mean_i d_ij``, ``μ_jk = Σ_i d_ij x_ik / Σ_i d_ij``, ``v_jk`` the weighted variance and ``s`` the smoothing.
+    Row i counts for label j with weight ``d_ij``: ``p_j(x) ∝ π_j Π_k N(x_k; μ_jk, v_k + s)`` with
+    ``π_j = mean_i d_ij``, ``μ_jk = Σ_i d_ij x_ik / Σ_i d_ij``, ``v_k`` the mean of the labels' weighted variances and
+    ``s`` the smoothing.
 
     The paper draws a resample by the weights; here they enter the sums, which is its limit for ever larger resamples,
     so the fit is exact, deterministic, and needs no copies. Plain naive Bayes counts evidence again for every feature
-    that repeats another; by default the features are therefore principal components, which do not, and all labels share
-    one variance a component. ``decorrelate=False, shared_variance=False`` is the paper's.
+    that repeats another; here the features are therefore principal components, which do not, and all labels share one
+    variance a component.
 
     Args:
         var_smoothing: ``s``; ``"auto"`` is ``3 L λ / N`` with the ``λ`` that suits :class:`SABFGS`.
-        decorrelate: Use principal components instead of the features.
-        shared_variance: One variance for all labels instead of ``v_jk``.
         standardize: Scale features and clip them at five standard deviations; ``"auto"`` also settles the scaling.
         random_state: Accepted by every learner; unused here.
 
     Attributes:
         prior_: ``π``, (L,).
         mean_: ``μ``, (L, r).
-        variance_: ``v + s``, (L, r).
-        centre_: Mean of the scaled features, (d,), with ``decorrelate``.
-        axes_: Principal axes, (d, r), with ``decorrelate``.
+        variance_: ``v + s``, (r,).
+        centre_: Mean of the scaled features, (d,).
+        axes_: Principal axes, (d, r).
         l2_: The ``λ`` that the smoothing comes from.
 
     References:
@@ -59,37 +57,28 @@ class PTBayes(ScaledLearner):
     """
 
     var_smoothing: float | str = "auto"
-    decorrelate: bool = True
-    shared_variance: bool = True
     standardize: bool | str = "auto"
     random_state: Any = None
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
-        features = self._prepare(X, D)
-        if self.decorrelate:
-            self.centre_ = features.mean(axis=0)
-            self.axes_ = principal_axes(features - self.centre_)[1]
-            features = (features - self.centre_) @ self.axes_
+        scaled = self._prepare(X, D)
+        self.centre_ = scaled.mean(axis=0)
+        self.axes_ = principal_axes(scaled - self.centre_)[1]
+        features = (scaled - self.centre_) @ self.axes_
         weight = D + _PHANTOM_ROWS / len(D)
         total = weight.sum(axis=0)[:, None]  # (L, 1)
         self.prior_ = total[:, 0] / total.sum()
         self.mean_ = weight.T @ features / total  # (L, r)
         variance = np.stack([w @ (features - m) ** 2 for w, m in zip(weight.T, self.mean_)]) / total
-        if self.shared_variance:
-            variance = np.broadcast_to(self.prior_ @ variance, variance.shape)
         smoothing = self.var_smoothing
         if smoothing == "auto":
             smoothing = _SMOOTHING_PER_L2 * D.shape[1] * self.l2_ / len(D)
-        self.variance_ = variance + smoothing
+        self.variance_ = self.prior_ @ variance + smoothing
 
     def _predict(self, X: Array) -> Array:
-        features = self._scaled(X)
-        if self.decorrelate:
-            features = (features - self.centre_) @ self.axes_
-        precision = 1.0 / self.variance_
-        quadratic = features**2 @ precision.T - 2.0 * features @ (self.mean_ * precision).T
-        constant = (self.mean_**2 * precision + np.log(self.variance_)).sum(axis=1)
-        return softmax(np.log(self.prior_) - 0.5 * (quadratic + constant), axis=-1)
+        features = (self._scaled(X) - self.centre_) @ self.axes_
+        weights = self.mean_ / self.variance_
+        return softmax(np.log(self.prior_) + features @ weights.T - 0.5 * (weights * self.mean_).sum(axis=1), axis=-1)
 
 
 @dataclass(eq=False, repr=False)
@@ -134,10 +123,6 @@ class PTSVM(ScaledLearner):
     max_iter: int = 1000
     standardize: bool | str = "auto"
     random_state: Any = None
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_count("n_folds", self.n_folds, low=2)
 
     def _fit(self, X: Array, D: Array, random: np.random.RandomState) -> None:
         scaled = self._prepare(X, D)

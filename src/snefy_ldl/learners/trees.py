@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesRegressor
 
 from snefy_ldl._internal.types import Array, Index
-from snefy_ldl._internal.validation import check_count
 from snefy_ldl.datasets.grouping import group_folds
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.learners.learner import Learner
@@ -82,10 +81,6 @@ class TreesLDL(Learner):
             return [np.flatnonzero(folds == k) for k in np.unique(folds)]
         return np.array_split(random.permutation(n_rows), n_parts) if n_parts > 1 else [np.array([], dtype=int)]
 
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_count("n_parts", self.n_parts, low=2)
-
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         n_nodes = len(np.atleast_1d(getattr(self, "children_", [])))
         shapes: dict[str, tuple[int, ...]] = {"children_": (n_nodes, 2), "value_": (n_nodes, self.n_labels_)}
@@ -143,8 +138,7 @@ class TreesLDL(Learner):
         values = np.ascontiguousarray(self.value_[self.children_[:, 0] < 0])
         rows = values.view(np.dtype((np.void, values.dtype.itemsize * values.shape[1]))).ravel()
         _, first, which = np.unique(rows, return_index=True, return_inverse=True)
-        shares: Array = values[first]
-        return shares, which.reshape(-1)
+        return values[first], which.reshape(-1)
 
     def stored(self) -> dict[str, Any]:
         """The forest in a tenth of its room: thresholds as walks compare them, equal shares of leaves once."""

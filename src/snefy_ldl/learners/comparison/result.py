@@ -245,15 +245,9 @@ def latex_table(rows: Rows, note: str) -> str:
     body = [
         " & ".join(marks.get(mark, "{}").format(text.translate(_LATEX)) for text, mark in row) + r" \\" for row in rows
     ]
-    lines = [
-        rf"\begin{{tabular}}{{{'l' * len(rows[0])}}}",
-        r"\toprule",
-        body[0],
-        r"\midrule",
-        *body[1:],
-        r"\bottomrule",
-    ]
-    return "\n".join([*lines, r"\end{tabular}", rf"\par\smallskip {note.translate(_LATEX)}"]) + "\n"
+    head = [rf"\begin{{tabular}}{{{'l' * len(rows[0])}}}", r"\toprule", body[0], r"\midrule"]
+    tail = [r"\bottomrule", r"\end{tabular}", rf"\par\smallskip {note.translate(_LATEX)}"]
+    return "\n".join([*head, *body[1:], *tail]) + "\n"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -461,16 +455,8 @@ class Comparison:
             return critical_difference_diagram(
                 self.learners, result.ranks, result.critical_difference, result.groups(), name, ax
             )
-        n_folds = self.scores[name][0].shape[1]
-        return mean_scores(
-            self.learners,
-            self.mean(name)[0],
-            self.std_error(name)[0],
-            n_folds - 1,
-            name,
-            self.measures[name],
-            ax,
-        )
+        means, errors, freedom = self.mean(name)[0], self.std_error(name)[0], self.scores[name][0].shape[1] - 1
+        return mean_scores(self.learners, means, errors, freedom, name, self.measures[name], ax)
 
     def __repr__(self) -> str:
         sets = f"{len(self.data_sets)} data sets" if len(self.data_sets) > 1 else f"data set {self.data_sets[0]!r}"

@@ -220,10 +220,8 @@ def _check_measures(measures: Any) -> dict[str, Measure]:
     unknown = [one for one in chosen if not callable(one) and one not in metrics.MEASURES]
     if unknown or not chosen:
         raise InputError(f"measures={chosen!r}: use functions of (D, P), or names from {', '.join(metrics.MEASURES)}.")
-    return {
-        one if isinstance(one, str) else one.__name__: getattr(metrics, one) if isinstance(one, str) else one
-        for one in chosen
-    }
+    functions = [getattr(metrics, one) if isinstance(one, str) else one for one in chosen]
+    return {one.__name__: one for one in functions}
 
 
 def _describe(learner: Any) -> str:
@@ -382,13 +380,12 @@ def compare(
             scores[measure][d][k] = np.concatenate([record["scores"][measure] for record in found])
         fit_seconds[d, k] = np.mean(np.concatenate([record["fit_seconds"] for record in found]))
         predict_seconds[d, k] = np.mean(np.concatenate([record["predict_seconds"] for record in found]))
+    higher = {name: metrics.MEASURES.get(name, getattr(one, "higher_is_better", False)) for name, one in chosen.items()}
     ratios = [float(np.mean([len(test) / len(train) for part in each for train, test in part])) for each in folds]
     return Comparison(
         learners=names,
         data_sets=[data.name for data in sets],
-        measures={
-            name: metrics.MEASURES.get(name, getattr(one, "higher_is_better", False)) for name, one in chosen.items()
-        },
+        measures=higher,
         scores=scores,
         fit_seconds=fit_seconds,
         predict_seconds=predict_seconds,
