@@ -2,8 +2,8 @@
 Dependence on a feature
 =======================
 
-Mean shares against the number of night buses, with bands for the members' disagreement. One label alone, `.plot(labels="business")`, also shows how
-its share varies.
+Mean shares against the number of night buses, with bands for the members' disagreement. One label alone,
+`.plot(labels="business")`, also shows how its share varies.
 """
 
 import pandas as pd
