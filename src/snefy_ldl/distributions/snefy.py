@@ -166,7 +166,9 @@ def root_of(gram: Tensor) -> Tensor:
     # on a unit diagonal, so that neurons with a small readout keep their digits
     size = gram.diagonal(dim1=-2, dim2=-1).sqrt()
     inverse = torch.where(size > 0.0, 1.0 / size, 0.0)
-    values, vectors = torch.linalg.eigh(gram * inverse[..., :, None] * inverse[..., None, :])
+    scaled = gram * inverse[..., :, None] * inverse[..., None, :]
+    # on the CPU: the solver for GPUs gives up on matrices with many equal eigenvalues
+    values, vectors = (found.to(gram.device) for found in torch.linalg.eigh(scaled.cpu()))
     return values.clamp_min(0.0).sqrt()[..., :, None] * vectors.transpose(-1, -2) * size[..., None, :]
 
 
