@@ -290,7 +290,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         net = MixtureNet.start(rows, n_members, self.n_components, freedom, spread, seed)
         trained = train(net, rows, back, weights, folds, 0 if alone else self.max_iter, seed)
         if trained.step == 0:  # one member is as good as several, and answers faster
-            trained.net = MixtureNet(**{name: value[:1] for name, value in vars(trained.net).items()})
+            trained.net = trained.net.member(0)
         return trained
 
     def _remember(self, X: Array, D: Array, weights: Array, seconds: float) -> None:
@@ -426,14 +426,13 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             fitted = LogAmounts.fit(gap, supports, weights, moves=moves)
         self.centre_ = self.centre_ + fitted.mean
         gap = there * (gap - fitted.mean)
-        start = LogAmounts(0.0 * fitted.mean, fitted.cov, fitted.filled)
         covs = [fitted.cov]
         for fold in range(folds.max() + 1):
             kept = folds != fold
             if weights.sum() < FEWEST_ROWS:
                 covs.append(fitted.cov)
             else:
-                covs.append(LogAmounts.fit(gap[kept], supports.take(kept), weights[kept], start, False).cov)
+                covs.append(LogAmounts.fit(gap[kept], supports.take(kept), weights[kept], moves=False).cov)
         return gap, covs
 
     def _whiten(self, gap: Array, covs: list[Array], supports: Supports, folds: Index, weights: Array) -> Frames:

@@ -43,7 +43,7 @@ MEAN_WEIGHT, MEAN_ROWS = 5.0, 32
 #: Steps between two looks at the validation rows, and steps without progress after which training ends.
 LOOK_EVERY, PATIENCE = 5, 120
 #: Rows of one training step.
-BATCH_ROWS = 2048
+BATCH_ROWS = 512
 #: Logarithms of terms of a sum below this, compared with the largest, count as this.
 SMALLEST_TERM = -40.0
 LOG_2PI = math.log(2.0 * math.pi)
@@ -256,6 +256,10 @@ class MixtureNet:
         amounts = rows.centre[:, None] + (log_scale.exp()[:, :, None] * point + shift[:, :, None]) @ back.T
         return (torch.softmax(logits, -1)[..., None] * torch.softmax(amounts, -1)).sum(-2)
 
+    def member(self, number: int) -> MixtureNet:
+        """One member alone."""
+        return MixtureNet(**{name: value[number : number + 1] for name, value in vars(self).items()})
+
     def state(self) -> dict[str, Tensor]:
         """Copies of all parameters."""
         return {name: value.detach().clone() for name, value in vars(self).items()}
@@ -302,9 +306,14 @@ def train(net: MixtureNet, rows: Rows, back: Array, weights: Array, owner: Index
     whole = n_rows <= BATCH_ROWS
 
     def look() -> Tensor:
+        values = torch.zeros(len(copies), n_members, n_rows)
         with torch.no_grad():
-            parts = torch.arange(n_rows).split(BATCH_ROWS)
-            return torch.stack([torch.cat([net.log_prob(copy.take(part)) for part in parts], 1) for copy in copies])
+            for number, copy in enumerate(copies):
+                for member in range(n_members):  # of single draws, only what the member did not learn from
+                    seen = np.flatnonzero(owner == member) if len(copies) == 1 else np.arange(n_rows)
+                    for at in torch.as_tensor(seen).split(BATCH_ROWS):
+                        values[number, member, at] = net.member(member).log_prob(copy.take(at))[0]
+        return values
 
     start = look()  # (C, M, N)
     best = own = start.mean(0).gather(0, owners[None])[0]
@@ -320,7 +329,7 @@ def train(net: MixtureNet, rows: Rows, back: Array, weights: Array, owner: Index
         copy = copies[number]
         log_prob = net.log_prob(copy if whole else copy.take(chosen))
         if step and step % LOOK_EVERY == 0:
-            gains = (log_prob[None].detach() if whole and len(copies) == 1 else look()) - start
+            gains = look() - start
             shown = len(copies) * torch.softmax(gains, 0) * learns
             means = gains.logsumexp(0) - math.log(len(copies))
             values = own + means.gather(0, owners[None])[0]
