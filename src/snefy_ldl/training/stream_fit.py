@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +18,17 @@ from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Mask
 from snefy_ldl.datasets.streams import Chunk, Stream
 from snefy_ldl.errors import InputError
-from snefy_ldl.networks.backbones import CustomBackbone
 from snefy_ldl.training.checkpoint import FILE_NAME, Checkpoint
 from snefy_ldl.training.choose import FittedModel
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.objectives import Objective
 from snefy_ldl.training.policy import POLICY, Settings
 from snefy_ldl.training.prepare import Task, build_net, make_objective, prepare
-from snefy_ldl.training.steps import copy_of_member, evaluate, run_steps, seeded
-from snefy_ldl.training.train import Course, Fit, held_log_prob
+from snefy_ldl.training.steps import copy_of_member, evaluate
+from snefy_ldl.training.train import Course, Fit
 
 #: Validation rows that are kept in memory, at most.
 MOST_HELD = STREAM_ROWS // 2
-
-
-@dataclass(frozen=True)
-class Held:
-    """Validation rows of one chunk.
-
-    Args:
-        X: what the net reads.
-        objective: their labels.
-        index: their row numbers for each member (K, B).
-    """
-
-    X: Any
-    objective: Objective
-    index: Tensor
 
 
 class StreamFit(Course):
@@ -86,10 +70,10 @@ class StreamFit(Course):
         self.start = FittedModel.of(Fit(self.problem, self.run, net), [])
         if exchange is not None:
             self.optimizer.before_step = self._average_gradients
-        self.steps_done, self.rows_seen = 0, 0
+        self.rows_seen = 0
         self.length = self.stream.n_rows
         self.masks: list[Mask] = []  # which rows of each chunk are held back
-        self.held: list[Held] = []
+        self.held: list[tuple[Any, Objective, Tensor]] = []
         self.checkpoint: Checkpoint | None = None
         if settings.checkpoint_dir is not None:
             place = Path(settings.checkpoint_dir) / FILE_NAME
@@ -137,7 +121,7 @@ class StreamFit(Course):
             return chunk
         return self._take(chunk, np.flatnonzero(~mask))
 
-    def _labels(self, chunk: Chunk) -> Held:
+    def _labels(self, chunk: Chunk) -> tuple[Any, Objective, Tensor]:
         """What the net reads of a chunk, what it must explain, and the rows in each member's order."""
         task = Task(
             self.settings,
@@ -150,7 +134,7 @@ class StreamFit(Course):
         )
         problem = prepare(self.problem.spec, task)
         order = torch.stack([member.train for member in problem.members]).to(self.device)
-        return Held(problem.data.tensor(self.device), make_objective(self.net, [problem], self.device), order)
+        return problem.data.tensor(self.device), make_objective(self.net, [problem], self.device), order
 
     # -- epochs ------------------------------------------------------------------------------------------------------
 
@@ -175,7 +159,7 @@ class StreamFit(Course):
         record |= {"steps": float(self.steps_done - steps_before), "seconds": time.perf_counter() - started}
         self.rows_seen = seen
         if self.held:
-            parts = [evaluate(self.net, held.X, held.objective, held.index) for held in self.held]
+            parts = [evaluate(self.net, *held) for held in self.held]
             losses = -torch.cat(parts, 1).mean(1).double()
             if self.exchange is not None:  # each holds back as many rows as the others
                 self.exchange.average([losses])
@@ -187,16 +171,8 @@ class StreamFit(Course):
 
     def _learn(self, chunk: Chunk, seen: int) -> Tensor:
         """Every row of a chunk once; mean loss of each member (K,), float64."""
-        part = self._labels(chunk)
-        order = part.index
-        size = min(self.schedule.batch_size, order.shape[1])
-        n_steps = math.ceil(order.shape[1] / size)
-        rows = torch.cat([order, order[:, : n_steps * size - order.shape[1]]], 1)
-        self.net.train()
-        with seeded(self.problem.task.seed_of(2, self.steps_done), self.device):
-            rates = [self._rate(step, seen) for step in range(n_steps)]
-            loss = run_steps(self.net, part.X, part.objective, self.optimizer, rows, size, rates)
-        self.steps_done += n_steps
+        rate = lambda step, _: self._rate(step, seen)  # noqa: E731
+        loss = self.learn(*self._labels(chunk), rate, self.problem.task.seed_of(2, self.steps_done))
         if self.exchange is not None:  # all find it sound, or none
             self.exchange.average([loss])
         self.check(loss)
@@ -210,14 +186,9 @@ class StreamFit(Course):
         done = self.steps_done + step + 1
         return min(1.0, done / POLICY.warm_up) * min(1.0, math.sqrt(POLICY.plateau / done))
 
-    def conclude(self) -> FittedModel:
+    def model(self) -> FittedModel:
         """The fitted model: best validated weights, the background's share settled on the rows held back."""
-        if isinstance(self.net.backbone, CustomBackbone):
-            self.net.backbone.freeze(False)
-        self.net.eval()
-        if self.held:
-            self.best.put_back()
-            held_log_prob(self.net, [(held.X, held.objective, held.index) for held in self.held])
+        self.conclude(self.held)
         model = FittedModel.of(Fit(self.problem, self.run, self.net), [])
         held = sum(int(mask.sum()) for mask in self.masks)
         workers = 1 if self.exchange is None else self.exchange.n_workers
@@ -250,4 +221,4 @@ def fit_stream(settings: Settings, stream: Stream, columns: Any = "auto") -> Fit
         while not part.finished:
             part.epoch()
             progress.update(part.run.next_epoch, f"loss {part.run.history[-1]['loss']:.3f}")
-    return part.conclude()
+    return part.model()

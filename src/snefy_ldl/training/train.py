@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -40,6 +40,10 @@ from snefy_ldl.training.steps import (
     seeded,
     shuffles,
 )
+
+#: A share of the peak rate, by number of step and how many steps a pass has.
+Rate = Callable[[int, int], float]
+
 
 # -- what training returns, and the choice ---------------------------------------------------------------------------
 
@@ -241,7 +245,8 @@ class Course:
         self.optimizer = optimizer or make_optimizer(net, schedule)
         self.run = Run([math.inf] * net.n_members, [-1] * net.n_members)
         self.best = Copies(live_tensors(net, optimizer))  # where a pass that fails goes back to
-        self.graphs: dict[Objective, GraphedStep] = {}
+        self.graphs: dict[Objective, GraphedStep] | None = None
+        self.steps_done = 0
 
     @property
     def stopped(self) -> list[bool]:
@@ -259,6 +264,47 @@ class Course:
         backbone = self.net.backbone
         if isinstance(backbone, CustomBackbone):
             backbone.freeze(self.run.next_epoch < backbone.settings.freeze_epochs)
+
+    def learn(
+        self, X: Any, objective: Objective, order: Tensor, rate: Rate, seed: int, weights: Tensor | None = None
+    ) -> Tensor:
+        """Some rows once; mean loss of each member (K,).
+
+        Args:
+            X: features of all rows.
+            objective: their labels.
+            order: the rows of each member (K, n).
+            rate: share of the peak rate, by number of step and how many steps there are.
+            seed: of what a backbone of the user's own draws.
+            weights: row weights, or None.
+        """
+        size = min(self.schedule.batch_size, order.shape[1])
+        n_steps = math.ceil(order.shape[1] / size)
+        # The last batch is filled up from the first, so that all have one size and every row is seen.
+        rows = torch.cat([order, order[:, : n_steps * size - order.shape[1]]], 1)
+        rates = [rate(step, n_steps) for step in range(n_steps)]
+        self.net.train()
+        with seeded(seed, order.device):
+            loss = run_steps(self.net, X, objective, self.optimizer, rows, size, rates, weights, self.graphs)
+        self.steps_done += n_steps
+        return loss
+
+    def conclude(self, held: Sequence[tuple[Any, Objective, Tensor]]) -> Array | None:
+        """Put the best validated weights in place, and let the validation rows settle the background's share.
+
+        Args:
+            held: features, labels, and row numbers (K, b) of validation rows.
+
+        Returns:
+            Log likelihood of each member's validation rows (K, B); None without such rows.
+        """
+        if isinstance(self.net.backbone, CustomBackbone):
+            self.net.backbone.freeze(False)
+        self.net.eval()
+        if not held:
+            return None
+        self.best.put_back()
+        return held_log_prob(self.net, held)
 
     def keep_best(self, losses: list[float]) -> None:
         """Keep the weights of the members that have their best validation loss yet.
@@ -309,8 +355,8 @@ class Stack(Course):
         # With many labels a background can out-score untrained networks by so many nats that their gradients vanish.
         self.objective = objective = make_objective(net, problems, device)
         self.learnt = objective.without_background() if data.n_labels >= POLICY.background_labels else objective
-        self.batch_size = min(self.schedule.batch_size, self.train_rows.shape[1])
-        self.n_steps = math.ceil(self.train_rows.shape[1] / self.batch_size)
+        self.graphs = {}  # the rows stay, so steps can be captured
+        self.held = [(self.X, objective, self.valid_rows)] if self.valid_rows.shape[1] else []
         self.checkpoint: Checkpoint | None = None
         folder = task.settings.checkpoint_dir
         if folder is not None and not task.one_pass:
@@ -324,7 +370,7 @@ class Stack(Course):
         On a busy machine they cost ten times as much. Custom backbones keep the threads they are given.
         """
         numbers = sum(parameter.numel() for parameter in self.net.parameters())
-        small = 6 * self.batch_size * numbers < POLICY.shared_products
+        small = 6 * min(self.schedule.batch_size, self.train_rows.shape[1]) * numbers < POLICY.shared_products
         return small and self.net.readout.device.type == "cpu" and isinstance(self.net.backbone, StackedMLP)
 
     def train(self, progress: Progress) -> list[Fit]:
@@ -339,7 +385,7 @@ class Stack(Course):
                     last = self.run.history[-1]
                     losses = f"loss {last['loss']:.3f} validation {last.get('validation_loss', math.nan):.3f}"
                     progress.update(start + self.run.next_epoch, f"{losses} ({self.problems[0].name})")
-                log_prob = self.conclude()
+                log_prob = self.conclude(self.held)
         except TrainingError as error:
             if len(self.problems) > 1:  # the others are what they would be alone
                 return [
@@ -349,7 +395,7 @@ class Stack(Course):
             self.best.put_back()
             if min(self.run.best_epoch) >= 0:
                 warnings.warn(f"{error} The best weights so far are kept.", TrainingWarning, stacklevel=8)
-                failure, log_prob = None, self.conclude()
+                failure, log_prob = None, self.conclude(self.held)
         progress.update(start + epochs, progress.note)
         if failure is not None:
             return [Fit(problem, self.run.of(self.places[id(problem)]), failure=failure) for problem in self.problems]
@@ -365,7 +411,7 @@ class Stack(Course):
         """One pass."""
         started = time.perf_counter()
         losses = {"loss": self._pass()}
-        if self.valid_rows.shape[1]:
+        if self.held:
             losses["validation_loss"] = self._mean_loss(evaluate(self.net, self.X, self.learnt, self.valid_rows))
         self.check(*losses.values())
         record: dict[str, Any] = {name: values.tolist() for name, values in losses.items()}
@@ -375,20 +421,12 @@ class Stack(Course):
 
     def _pass(self) -> Tensor:
         """Every training row once; mean loss of each member (K,)."""
-        number, n_steps = self.run.next_epoch, self.n_steps
+        number, epochs = self.run.next_epoch, self.schedule.epochs
         self.thaw()
-        self.net.train()
         order = shuffles(self.seeds, number, self.train_rows.shape[1], self.train_rows.device)
-        rows = self.train_rows.gather(1, order)
-        # The last batch is filled up from the first, so that all have one size and every row is seen.
-        rows = torch.cat([rows, rows[:, : n_steps * self.batch_size - rows.shape[1]]], 1)
-        first, last = number * n_steps, self.schedule.epochs * n_steps
-        rates = [self.schedule.rate((first + step) / last) for step in range(n_steps)]
-        work = self.net, self.X, self.learnt, self.optimizer, rows, self.batch_size, rates, self.weights, self.graphs
-        if isinstance(self.net.backbone, StackedMLP):  # draws nothing
-            return run_steps(*work)
-        with seeded(derive_seed(self.seeds[0], 2, number), rows.device):
-            return run_steps(*work)
+        rows, seed = self.train_rows.gather(1, order), derive_seed(self.seeds[0], 2, number)
+        rate = lambda step, steps: self.schedule.rate((number + step / steps) / epochs)  # noqa: E731
+        return self.learn(self.X, self.learnt, rows, rate, seed, self.weights)
 
     def _mean_loss(self, log_p: Tensor) -> Tensor:
         """Validation loss of each member (K,)."""
@@ -396,20 +434,6 @@ class Stack(Course):
             return -log_p.mean(1)
         weights = self.weights[self.valid_rows]
         return -(log_p * weights).sum(1) / weights.sum(1).clamp_min(1e-12)
-
-    def conclude(self) -> Array | None:
-        """Put the best validated weights in place, and let the validation rows settle the background's share.
-
-        Returns:
-            Log likelihood of each member's validation rows (K, B); None without such rows.
-        """
-        if isinstance(self.net.backbone, CustomBackbone):
-            self.net.backbone.freeze(False)
-        self.net.eval()
-        if not self.valid_rows.shape[1]:
-            return None
-        self.best.put_back()
-        return held_log_prob(self.net, [(self.X, self.objective, self.valid_rows)])
 
 
 def held_log_prob(net: SnefyNet, parts: Sequence[tuple[Any, Objective, Tensor]]) -> Array:

@@ -59,7 +59,7 @@ def test_two_workers_hold_one_net_and_learn(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    states = [fits[rank].conclude() for rank in range(2)]
+    states = [fits[rank].model() for rank in range(2)]
     for first, second in zip(fits[0].best.values.values(), fits[1].best.values.values()):
         torch.testing.assert_close(first, second, rtol=0, atol=0)
     assert [record["validation_loss"] for record in fits[0].run.history] == [

@@ -239,7 +239,7 @@ def train_worker(task: dict[str, Any]) -> None:
                 print("epoch {epoch}: loss {loss:.4f}".format(**done), flush=True)
             if rank == 0 and fit.finished:
                 model = SnefyLDL(**{field.name: getattr(settings, field.name) for field in fields(Parameters)})
-                model.adopt(fit.conclude()).save(Path(place) / MODEL)
+                model.adopt(fit.model()).save(Path(place) / MODEL)
             train.report(done, checkpoint=train.Checkpoint.from_directory(place) if rank == 0 else None)
 
 
