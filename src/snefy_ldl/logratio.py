@@ -187,7 +187,8 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             D: label distributions (N, L), rows that sum to one; with limits also amounts; None if all are ``between``.
             below: limits (N, L), NaN where exact: a part is hidden unless its value is larger. Or a limit for each
                 label, (L,), a dict, or one number: parts that are NaN or smaller are hidden.
-            between: lower and upper ends of hidden parts, (N, L) each, NaN where exact.
+            between: lower and upper ends of hidden parts, (N, L) each, NaN where D is exact; equal ends are exact, too,
+                and zeros absent.
             groups: the group of each row (N,), which no fold splits.
             sample_weight: how much each row counts (N,), in the fit and when held out; all alike by default.
             y: another name of D.

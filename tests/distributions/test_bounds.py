@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from snefy_ldl import LogRatioSimplex, SnefySimplex
+from snefy_ldl.distributions.bounds import Bounds
 from snefy_ldl.distributions.logratio import Mixture
 from snefy_ldl.errors import InputError
 
@@ -50,6 +51,15 @@ def test_no_hidden_part_is_the_density(dist: LogRatioSimplex, amounts: Any) -> N
     np.testing.assert_allclose(
         dist.condition_bounds(amounts, below=nothing).log_prob_known, dist.log_prob(amounts / 7.0), atol=1e-10
     )
+
+
+def test_equal_ends_are_exact_and_zeros_absent() -> None:
+    low, high = np.array([[0.0, 1.0, 4.0], [1.0, 0.0, 5.0]]), np.array([[0.0, 2.0, 4.0], [3.0, 1.0, 9.0]])
+    ends = [np.where(low < high, end, np.nan) for end in (low, high)]
+    given = Bounds.of([[0.0, 7.0, 4.0], [7.0, 7.0, 7.0]], between=ends)
+    ours = Bounds.of(None, between=(low, high))
+    for name in ("values", "low", "high"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(given, name))
 
 
 @pytest.mark.parametrize("hidden", [[1], [1, 3], [1, 3, 4]])
@@ -121,7 +131,7 @@ def test_far_tails_stay_finite(dist: LogRatioSimplex, amounts: Any) -> None:
         ({"below": np.ones(3)}, "below must be one limit"),
         ({"below": {9: 1.0}}, "none of the labels"),
         ({"between": 1.0}, "two tables"),
-        ({"between": (np.ones((N, L)), np.ones((N, L)))}, "larger than the lower"),
+        ({"between": (np.full((N, L), 2.0), np.ones((N, L)))}, "larger than the lower"),
         ({"below": 1.0, "between": (0, 1)}, "one of them"),
         ({"below": np.full((N, L), np.nan), "between": None}, None),
     ],

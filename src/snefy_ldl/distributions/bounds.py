@@ -48,7 +48,8 @@ class Bounds:
             D: amounts or shares (N, L); ignored where a part is hidden. None with ``between``.
             below: limits (N, L), NaN where exact: a part is hidden unless its value is larger. Or a limit for each
                 label, (L,), a dict, or one number: parts that are NaN or smaller are hidden.
-            between: lower and upper ends of hidden parts, (N, L) each, NaN where exact.
+            between: lower and upper ends of hidden parts, (N, L) each, NaN where D is exact; equal ends are exact, too,
+                and zeros absent.
             labels: known names of labels, to which frames are aligned.
 
         Returns:
@@ -68,6 +69,9 @@ class Bounds:
         if values.ndim != 2 or any(end.shape != values.shape for end in ends):
             raise InputError(f"values and their bounds must be tables of one shape (N, L); got {values.shape}.")
         low, high = ends or (np.zeros_like(values), _limits(below, values.shape, names))
+        if ends:
+            values = np.where(low == high, high, values)
+            high = np.where(low == high, np.nan, high)
         hidden = ~np.isnan(high)
         if not ends:
             hidden &= np.isnan(values) | (values < high) | ((values == high) & (np.ndim(below) == 2))

@@ -1269,8 +1269,8 @@ class LogRatioSimplex(SimplexDistribution):
             >>> dist.quantiles([0.5]).round(decimals=2)[0, :, 0], bool(dist.misfit < 0.03)
             (tensor([0.4000, 0.3500, 0.2300], dtype=torch.float64), True)
         """
-        table, level = (torch.as_tensor(as_float(one, "D")) for one in (quantiles, levels))
-        mean = None if means is None else torch.as_tensor(as_float(means, "D"))
+        table, level = torch.as_tensor(as_float(quantiles, "quantiles")), torch.as_tensor(as_float(levels, "levels"))
+        mean = None if means is None else torch.as_tensor(as_float(means, "means"))
         fits = table.dim() == 3 and table.shape[1] > 1 and level.shape == table.shape[2:] and len(level) > 1
         if not fits or (mean is not None and mean.shape != table.shape[:2]):
             raise InputError(f"quantiles must be (N, L, A) and means (N, L); got {tuple(table.shape)}.")
