@@ -212,7 +212,7 @@ def study_real(name, seed, tiny):
     rest = new.pick(~half).counts
     has = rest.sum(1) > 0
     after = {"before": soft["annotators"], "by who voted": given}
-    after["by counts"] = update(model, Z, new.pick(half).counts).mean.numpy()
+    after["by counts"] = update(model, Z, new.pick(half).counts).mean.cpu().numpy()
     target = rest[has] / rest[has].sum(1, keepdims=True)
     return {
         "methods": ways,
