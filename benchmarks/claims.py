@@ -140,8 +140,8 @@ def speed() -> tuple[str, str]:
 def preprocessing() -> tuple[str, str]:
     """Base learners at their defaults, and what standardised features alone do for the peer's."""
     facts, parts, spreads = load("peer.json")["accuracy"], [], []
-    for name, ways in facts["peer"].items():
-        ours = facts["ours"][name]["own"]
+    for name, ways in facts["peer"]["SBU_3DFE"].items():
+        ours = facts["ours"]["SBU_3DFE"][name]["own"]
         raw, standard = (short(float(np.mean(ways[way])), 4) for way in ("raw", "standard"))
         parts.append(f"{name} {raw}, {standard}, {short(float(np.mean(ours)), 4)}")
         spreads.append(f"{name} {spread(ways['raw'], 4)}, {spread(ways['standard'], 4)}, {spread(ours, 4)}")
@@ -166,13 +166,13 @@ CLAIMS = (
 IN_README = (0, 2, 5, 6, 7)
 
 QUESTIONS = (
-    ("likelihood and mean against flows, mixture networks, Dirichlets, forests", ("density", "logratio", "below")),
+    ("likelihood and mean against flows, mixture networks, Dirichlets, forests", ("density", "below")),
     ("calibration at every level", ("calibration",)),
-    ("time and memory against PyLDL; the other learners against PyLDL's", ("peer", "learners", "enhancement")),
-    ("coverage and width of conformal intervals", ("conformal", "conditional", "regions")),
+    ("time, memory and learners against PyLDL's; label enhancement", ("peer", "enhancement")),
+    ("coverage and width of conformal intervals", ("conformal", "conditional")),
     ("votes, annotators, groups", ("votes", "annotators", "groups")),
     ("choosing rows to label", ("active_study",)),
-    ("waiting times, GPUs, the service, effects, comparisons", ("waits", "gpu", "service", "effects", "compare")),
+    ("waiting times, GPUs, the service, effects", ("waits", "gpu", "service", "effects")),
 )
 
 HEAD = """---
@@ -197,7 +197,7 @@ def link(page: str) -> str:
     """Where a result page is."""
     if page == "reproduction":
         return "reproduction.md"
-    return "../benchmarks/learners.md" if page == "learners" else f"../benchmarks/results/{page}"
+    return f"../benchmarks/results/{page}"
 
 
 def main() -> None:
@@ -212,8 +212,8 @@ def main() -> None:
         )
     lines += ["", "## All results", "", "| question | page |", "|---|---|"]
     for question, names in QUESTIONS:
-        kept = [name for name in names if name == "learners" or (RESULTS / f"{name}.md").exists()]
-        pages = ", ".join(f"[{name}]({link(name if name == 'learners' else f'{name}.md')})" for name in kept)
+        kept = [name for name in names if (RESULTS / f"{name}.md").exists()]
+        pages = ", ".join(f"[{name}]({link(f'{name}.md')})" for name in kept)
         if kept:
             lines.append(f"| {question} | {pages} |")
     lines += [

@@ -11,7 +11,7 @@ from scipy import stats
 import common
 
 FIGURES = ("nll", "kl", "coverage", "randomised_coverage", "width", "energy", "seconds")
-OURS = ("SnefyLDL", "LogRatioLDL", "AutoLDL", "LogRatioLDL, groups given", "before")
+OURS = ("SnefyLDL", "LogRatioLDL", "AutoLDL", "LogRatioLDL, groups given")
 VARIANTS = {"plain": "", "jitter": ", jittered", "zeros": ", zeros scored", "zeros jitter": ", zeros scored, jittered"}
 NOTES = """\
 Half of the rows train (70 % of HouseholdExp, Fairclough_timeuse and Mite_peat), the other half is scored; rows of a
@@ -19,20 +19,18 @@ group (a child) stay together. `±` is the standard deviation over splits, squar
 interval of the paired difference (Student's t over splits; the splits overlap, so read it as a spread rather than as a
 test). The best peer is the one with the lowest mean on the test rows, chosen after the fact, which flatters it.
 SnefyLDL has three members (five below 500 rows), LogRatioLDL five; every peer is one model, the best of the settings
-it tried. `before` is the default of the build before these two distributions: a square with a centre, zeros and moving
-guides, or log-ratios, chosen by held-out likelihood if that was measured. There are five splits, and two of Movie,
-IMDb and KonIQ10k for this library (each cell pairs the splits that both have).
+it tried. There are five splits, and two of Movie, IMDb and KonIQ10k for this library (each cell pairs the splits that
+both have).
 
 NLL: nats, mean over test rows, with respect to Lebesgue measure on the first L-1 shares; densities of isometric
 log-ratios carry their exact Jacobian. KL: KL(true ‖ mean); the mean is exact for SnefyLDL, the Dirichlets and the point
 learners, that of quasi-random draws for LogRatioLDL and of 512 draws for the others. Cover, width: of central
-90 % intervals of each share (500 test rows), for peers the quantiles of 512 draws. An interval from
-zero covers all zeros; `cover, randomised` counts a share of 0 or 1 by the part of its probability that lies inside.
-Energy: the energy score of 512
-draws on those rows, lower is better, which also Treeffuser has, from which one can only draw. Seconds: one fit on
-one thread next to others, the search for sizes and rates included; `AutoLDL` is the choice between the
-fits of the other two rows, and its seconds are theirs together. The machine has sixteen cores, on which up to sixteen
-fits ran next to each other.
+90 % intervals of each share (500 test rows), for peers the quantiles of 512 draws. An interval from zero covers all
+zeros; `cover, randomised` counts a share of 0 or 1 by the part of its probability that lies inside. Energy: the energy
+score of 512 draws on those rows, lower is better; Treeffuser, from which one can only draw, has it, too (two splits of
+small tables, on another machine). Seconds: one fit on one thread next to others, the search for sizes and rates
+included; `AutoLDL` is the choice between the fits of the other two rows, and its seconds are theirs together. The
+machine has sixteen cores, on which up to sixteen fits ran next to each other.
 
 Peers with networks: three sizes, two rates and two weight decays raced for 8 epochs on the validation rows (15 % of
 the training rows); the best of each rate goes on to at most 100 epochs with early stopping on the same rows. Features
@@ -174,7 +172,7 @@ def auto_verdict(cases):
         if not own:
             continue
         title, ahead = f"{data}{VARIANTS[variant]} ({len(own)} split{'s' * (len(own) > 1)})", {}
-        for method in methods.keys() - {"AutoLDL", "before"}:
+        for method in methods.keys() - {"AutoLDL"}:
             values = column(methods, method, "nll")
             if own.keys() <= values.keys():
                 ahead[method] = paired(own, values)
@@ -254,7 +252,7 @@ def panel(ax, cases, key, reach):
 
     blues = style.SHADES
     looks = {"SnefyLDL": (style.MODEL, "o"), "AutoLDL": (blues[-1], "D")}
-    looks |= {"before": (blues[2], "s"), "LogRatioLDL": (style.TRUTH, "^")}
+    looks |= {"LogRatioLDL": (style.TRUTH, "^")}
     looks |= {"LogRatioLDL, groups given": (style.TRUTH, "v")}
     low, high = reach
     for line, (_, methods) in enumerate(cases.items()):

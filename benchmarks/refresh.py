@@ -75,9 +75,8 @@ BENCHMARKS = {
     "calibration": Benchmark(
         both("calibration"), "python benchmarks/calibration.py --jobs {jobs}", 5, (*MODELS, "metrics")
     ),
-    "compare": Benchmark(("compare.md", "compare.png"), "python benchmarks/compare.py", 5, ("learners",)),
     "conditional": Benchmark(
-        both("conditional"), "python benchmarks/conditional.py", 5, ("conformal",), "--peer-python with MAPIE"
+        both("conditional"), "python benchmarks/conditional.py", 5, ("conformal",), "--peer with MAPIE"
     ),
     "conformal": Benchmark(
         both("conformal"), "python benchmarks/conformal.py --jobs {jobs}", 6, (*MODELS, "conformal", "metrics")
@@ -88,11 +87,9 @@ BENCHMARKS = {
     "enhancement": Benchmark(both("enhancement"), "python benchmarks/enhancement.py", 30, ("learners",)),
     "gpu": Benchmark(both("gpu"), "python benchmarks/gpu.py", 5, needs="a GPU"),
     "groups": Benchmark(both("groups"), "python benchmarks/groups.py made --jobs {jobs}", 20, (*MODELS, "grouped.py")),
-    "logratio": Benchmark(both("logratio"), "python benchmarks/logratio.py run --jobs {jobs}", 20),
     "peer": Benchmark(
         (*both("peer"), "peer.png"), "python benchmarks/peer.py", 5, needs="--peer-python with python-ldl"
     ),
-    "regions": Benchmark(both("regions"), "python benchmarks/regions.py --splits 10", 20, (*MODELS, "conformal")),
     "reproduction": Benchmark(
         ("reproduction.tar.gz",),
         "python -m reproduction --jobs {jobs} --out benchmarks/results/reproduction --page docs",

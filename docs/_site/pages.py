@@ -26,7 +26,6 @@ KEYWORDS = {
 SHOWN = {
     "changelog": "CHANGELOG.md",
     "contributing": "CONTRIBUTING.md",
-    "results/learners": "benchmarks/learners.md",
     **{
         f"results/{file.stem}": f"benchmarks/results/{file.name}" for file in (ROOT / "benchmarks/results").glob("*.md")
     },
