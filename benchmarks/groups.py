@@ -300,7 +300,7 @@ def left(name: str, seed: int) -> dict[str, Any]:
     model makes shrunken shifts of them, of which a part moves the distribution that was fitted to all training rows.
     """
     from snefy_ldl.datasets.grouping import read_groups
-    from snefy_ldl.training.group_effects import fit_mixed_model, posterior_means
+    from snefy_ldl.training.group_effects import fit_mixed_model, group_sums, posterior_means
 
     X, D, g = load(name)
     train, test = halves(g, seed, by_group=False)
@@ -313,12 +313,13 @@ def left(name: str, seed: int) -> dict[str, Any]:
     residuals -= residuals.mean(1, keepdims=True)
     plain, _ = fit_timed(X[train], D[train])
     before = np.asarray(plain.log_prob(X[test], D[test]))
-    model = fit_mixed_model(residuals, groups.take(train))
+    codes, n_groups = groups.codes, len(groups.names)
+    model = fit_mixed_model(residuals, codes[train], n_groups)
     record: dict[str, Any] = {"kind": "left", "data": name, "seed": seed, "log_prob_plain": float(before.mean())}
     if model is None:
         return record | {"gains": [0.0] * len(PARTS)}
-    means = posterior_means(model.scores(residuals), groups.codes[train], [len(groups.names[0])], model.ratios)
-    shift = (means @ model.directions.T)[groups.codes[test, 0]]
+    means = posterior_means(*group_sums(model.scores(residuals), codes[train], n_groups), model.ratios)
+    shift = (means @ model.directions.T)[codes[test]]
     gains = []
     for part in PARTS:
         moved = special.softmax(np.log(D[test]) - part * shift, axis=1)

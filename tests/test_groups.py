@@ -53,12 +53,14 @@ def model(data, parts):
 def test_read_groups_takes_names_numbers_frames_and_gaps():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"farm": ["a", "a", "b"], "plot": [1, 2.0, None]})
-    groups = read_groups(frame, 3)
-    assert groups.levels == ("farm", "plot")
-    assert groups.names == (("a", "b"), ("1", "2"))
-    assert groups.codes.tolist() == [[0, 0], [0, 1], [1, -1]]
-    assert read_groups(pandas.Series([3, 4], name="child"), 2).levels == ("child",)
-    assert read_groups([3, 3.0, "3"], 3).names == (("3",),)
+    groups = read_groups(frame[["plot"]], 3)
+    assert (groups.column, groups.names, groups.codes.tolist()) == ("plot", ("1", "2"), [0, 1, -1])
+    assert groups.renamed(["2", "3"]).tolist() == [-1, 0, -1]
+    assert len(set(groups.first)) == 3  # rows without a group stand alone
+    assert read_groups(pandas.Series([3, 4], name="child"), 2).column == "child"
+    assert read_groups([3, 3.0, "3"], 3).names == ("3",)
+    with pytest.raises(InputError, match="several columns the one whose groups will be new"):
+        read_groups(frame, 3)
     with pytest.raises(InputError, match="same number of rows"):
         read_groups(["a"], 2)
 
@@ -217,7 +219,7 @@ def test_what_knows_no_groups_says_so(data):
     learner = DirichletLDL(random_state=0).fit(data.X[:50], data.D[:50])
     with pytest.raises(InputError, match="takes no 'groups'"):
         learner.predict_interval(data.X[:2], groups=[1, 2])
-    with pytest.raises(InputError, match="one column of groups; got 2"):
+    with pytest.raises(InputError, match="the one whose groups will be new"):
         GroupedLDL().fit(data.X, data.D, groups=np.stack([data.groups, data.groups], 1))
     with pytest.raises(InputError, match="effects='always'"):
         GroupedLDL(effects="always").fit(data.X, data.D, groups=data.groups)

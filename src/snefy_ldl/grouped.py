@@ -29,7 +29,6 @@ from snefy_ldl.training.group_effects import (
     GroupEffects,
     fit_grouped,
     forget_groups,
-    one_level,
     pack_effects,
     unpack_effects,
 )
@@ -116,7 +115,6 @@ class GroupedLDL(ModelWrapper):
         if bounds:
             raise InputError("limits of hidden parts need log-ratios: GroupedLDL(LogRatioLDL()).")
         data = TrainingData(X, D, counts, sample_weight, base.backbone, base.columns, groups=groups)
-        one_level(data.groups)  # type: ignore[arg-type]
         return self.adopt(base, *fit_grouped(Task(base.settings(), data), self.effects is not None))
 
     def _fit_apart(self, base: Any, X: Any, D: Any, groups: Any, **more: Any) -> GroupedLDL:
@@ -126,7 +124,7 @@ class GroupedLDL(ModelWrapper):
         read = read_groups(groups, count_rows(X))
         self.model_ = base.fit(X, D, groups=read.first, **more)
         self.group_effects_ = None
-        about = {"groups": [len(names) for names in read.names], "levels": list(read.levels)}
+        about: dict[str, Any] = {"groups": [len(read.names)], "levels": [read.column]}
         about["effects"] = "log-ratio fits keep groups together and learn no effects"
         self.model_.training_ = {**self.model_.training_, "group_effects": about}
         return self

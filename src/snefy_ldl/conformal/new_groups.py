@@ -40,7 +40,7 @@ def group_weights(groups: Any, n_rows: int) -> Array:
     """Weights (N,) with which the rows of every group weigh one together.
 
     Args:
-        groups: of the rows (N,); with several levels (N, k), the first one counts.
+        groups: of the rows (N,).
         n_rows: N.
 
     Returns:
@@ -140,7 +140,7 @@ class NewGroupIntervals(ConformalIntervals):
 
     def _check_new(self, groups: Any, n_rows: int) -> None:
         effects = getattr(self.model, "group_effects_", None)
-        known = () if effects is None else set(effects.names[0]) & set(read_groups(groups, n_rows).names[0])
+        known = () if effects is None else set(effects.names[0]) & set(read_groups(groups, n_rows).names)
         if known:
             raise InputError(
                 f"{len(known):,} of the calibration groups trained the model ({shorten(sorted(known), 3)}), which "

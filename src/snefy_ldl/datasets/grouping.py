@@ -21,41 +21,36 @@ from snefy_ldl.errors import InputError
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of some rows, one column per level.
+    """Groups of some rows.
 
     Args:
-        codes: number of each row's group in its level (N, k); -1 if it has none.
-        names: of the groups of each level.
-        levels: names of the levels.
+        codes: number of each row's group (N,); -1 if it has none.
+        names: of the groups.
+        column: name of the column that holds them.
     """
 
     codes: Index
-    names: tuple[tuple[str, ...], ...]
-    levels: tuple[str, ...]
+    names: tuple[str, ...]
+    column: str
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def take(self, rows: Any) -> Groups:
         """The groups of some rows."""
-        return Groups(self.codes[rows], self.names, self.levels)
+        return Groups(self.codes[rows], self.names, self.column)
 
     @property
     def first(self) -> Index:
-        """The group of each row in the first level (N,), by which rows are split; rows without one stand alone."""
-        codes = self.codes[:, 0].copy()
-        alone = codes < 0
-        codes[alone] = len(self.names[0]) + np.arange(alone.sum())
+        """The group of each row (N,), by which rows are split; rows without one stand alone."""
+        codes, alone = self.codes.copy(), self.codes < 0
+        codes[alone] = len(self.names) + np.arange(alone.sum())
         return codes
 
-    def renamed(self, names: Sequence[Sequence[str]]) -> Index:
-        """Codes (N, k) in other lists of names, one per level; -1 for groups that those do not hold."""
-        codes = np.full_like(self.codes, -1)
-        for level, known in enumerate(names):
-            number = {name: place for place, name in enumerate(known)}
-            table = np.array([*(number.get(name, -1) for name in self.names[level]), -1])
-            codes[:, level] = table[self.codes[:, level]]
-        return codes
+    def renamed(self, names: Sequence[str]) -> Index:
+        """Codes (N,) in another list of names; -1 for groups that it does not hold."""
+        number = {name: place for place, name in enumerate(names)}
+        return np.array([*(number.get(name, -1) for name in self.names), -1])[self.codes]
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ class GroupedRows:
 
     Args:
         X: features of N rows.
-        groups: as a user gives them: (N,) or (N, k).
+        groups: as a user gives them (N,).
 
     Example:
         >>> rows = GroupedRows(np.eye(3), np.array(["a", "b", "a"]))
@@ -96,7 +91,7 @@ def in_groups(X: Any, groups: Any) -> Any:
 
     Args:
         X: features (N, d), or rows that have groups already.
-        groups: of the rows, (N,) or (N, k); None for none.
+        groups: of the rows (N,); None for none.
 
     Returns:
         X itself, or :class:`GroupedRows`, which conformal prediction, reports and explanations pass on to the model.
@@ -117,8 +112,8 @@ def read_groups(groups: Any, n_rows: int) -> Groups:
     """Groups as a user gives them, checked.
 
     Args:
-        groups: one name or number per row (N,), or one column per level (N, k): array, list, Series or DataFrame. None
-            and NaN stand for a group that is not known.
+        groups: one name or number per row (N,): array, list, Series, or a DataFrame of one column. None and NaN stand
+            for a group that is not known.
         n_rows: N.
 
     Returns:
@@ -128,33 +123,23 @@ def read_groups(groups: Any, n_rows: int) -> Groups:
         InputError: there is not one group per row.
 
     Example:
-        >>> read_groups(["a", "b", "a"], 3).codes.ravel()
+        >>> read_groups(["a", "b", "a"], 3).codes
         array([0, 1, 0])
-        >>> read_groups([["farm 1", 1], ["farm 1", 2]], 2).names
-        (('farm 1',), ('1', '2'))
     """
-    levels = [str(name) for name in getattr(groups, "columns", [])]
+    name = [*getattr(groups, "columns", []), getattr(groups, "name", None) or "group"][0]
     try:
         table = np.array(groups.to_numpy() if hasattr(groups, "to_numpy") else groups, dtype=object)
     except ValueError:
-        raise InputError("groups must hold one name per row (N,), or one column per level (N, k).") from None
-    if table.ndim == 1:
-        table = table[:, None]
-    if table.ndim != 2 or not table.shape[1]:
-        raise InputError(f"groups must hold one name per row (N,), or one column per level (N, k); got {table.shape}.")
+        raise InputError("groups must hold one name per row (N,).") from None
+    table = table[:, 0] if table.ndim == 2 and table.shape[1] == 1 else table
+    if table.ndim != 1:
+        rule = "one name per row (N,): of several columns the one whose groups will be new"
+        raise InputError(f"groups must hold {rule}; got shape {table.shape}.")
     if len(table) != n_rows:
         raise InputError(f"X and groups must have the same number of rows; got {n_rows} and {len(table)}.")
-    codes = np.empty(table.shape, dtype=np.int64)
-    names = []
-    for level in range(table.shape[1]):
-        known, where = np.unique([cell_text(value) for value in table[:, level]], return_inverse=True)
-        empty = int(known[0] == "")  # sorted first
-        codes[:, level] = where - empty
-        names.append(tuple(known[empty:].tolist()))
-    if not levels:
-        single = str(getattr(groups, "name", None) or "group")
-        levels = [single] if len(names) == 1 else [f"level {k + 1}" for k in range(len(names))]
-    return Groups(codes, tuple(names), tuple(levels))
+    known, where = np.unique([cell_text(value) for value in table], return_inverse=True)
+    empty = int("" in known[:1])  # sorted first
+    return Groups(where - empty, tuple(known[empty:].tolist()), str(name))
 
 
 def split_groups(first: Index, fraction: float, order: Index, seed: int) -> tuple[Index, Index]:
@@ -209,7 +194,7 @@ def leave_groups_out(groups: Any, n_rows: int, n_folds: int, random_state: Any =
     """Training and test rows of each fold, whole groups at a time.
 
     Args:
-        groups: as ``fit`` takes them; rows are split by the first level.
+        groups: as ``fit`` takes them.
         n_rows: N.
         n_folds: how many folds.
         random_state: seed of the order of the groups.

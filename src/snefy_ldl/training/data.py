@@ -53,7 +53,7 @@ class TrainingData:
         custom: the backbone that takes X as it is, or None (or False) where features are a table.
         columns: an encoder that was learned before, or the user's kinds of some columns; "auto" fits one.
         keep_constant: whether columns that hold one value only are kept: more rows will come.
-        groups: the group of each row (N,), or one column per level (N, k); None if rows do not come in groups.
+        groups: the group of each row (N,); None if rows do not come in groups.
         blocks: a number per row (N,): rows of one block never part in validation splits and folds; None for no blocks.
 
     Attributes:

@@ -36,7 +36,6 @@ from torch import Tensor, nn
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.datasets.grouping import Groups
-from snefy_ldl.errors import InputError
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.choose import FittedModel, choose
@@ -277,7 +276,7 @@ class GroupEffects:
         if groups is None:
             codes = np.full(n_rows, -1 if self.default is None else self.default)
         else:
-            codes = one_level(groups).renamed(self.names)[:, 0]
+            codes = groups.renamed(self.names[0])
         return group_columns(codes, self.means, self.counts, self.model.ratios)
 
     def inputs(self, guides: Guides, X: Any, columns: Array) -> Array:
@@ -350,20 +349,6 @@ class GroupEffects:
         return shares
 
 
-def one_level(groups: Groups) -> Groups:
-    """The groups, if they are one column.
-
-    Raises:
-        InputError: they are several.
-    """
-    if len(groups.levels) > 1:
-        raise InputError(
-            f"effects are learned for one column of groups; got {len(groups.levels)} ({', '.join(groups.levels)}). "
-            "Give the column whose groups will be new."
-        )
-    return groups
-
-
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -429,7 +414,7 @@ def fit_grouped(task: Task, wanted: bool = True) -> tuple[FittedModel, GroupEffe
     groups = task.data.groups
     assert groups is not None
     seen = groups.take(task.rows)
-    report = {"groups": [len(names) for names in seen.names], "levels": list(seen.levels)} | report
+    report = {"groups": [len(seen.names)], "levels": [seen.column]} | report
     model = replace(model, summary={**model.summary, "group_effects": report})
     return model.finished(task, time.perf_counter() - started), effects
 
@@ -479,7 +464,7 @@ def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
         """Nats that a group adds to a row."""
         table = fit_guides([scout], task.data.features, labels, task.rows, floor, seed, first)[1][task.rows]
         residuals = log_residuals(table, D, np.ones(1), _pull_of(D))
-        model = fit_mixed_model(residuals, groups.codes[:, 0], len(groups.names[0]), seed % 2**31)
+        model = fit_mixed_model(residuals, groups.codes, len(groups.names), seed % 2**31)
         return 0.0 if model is None else 0.5 * float(np.log1p(model.ratios).sum())
 
     of_new_groups = information(_groups_of(task).first)
@@ -506,7 +491,7 @@ def measure_effects(task: Task, guided: GuideTable) -> tuple[GroupEffects, Array
     groups, table, labels = _groups_of(task).take(task.rows), guided.table[task.rows], guided.labels[task.rows]
     pull, mix = _pull_of(labels), best_weights(table, labels)
     residuals = log_residuals(table, labels, mix, pull)
-    codes, n_groups = groups.codes[:, 0], len(groups.names[0])
+    codes, n_groups = groups.codes, len(groups.names)
     model = fit_mixed_model(residuals, codes, n_groups, task.seed_of(15) % 2**31)
     if model is None:
         return None
@@ -517,7 +502,7 @@ def measure_effects(task: Task, guided: GuideTable) -> tuple[GroupEffects, Array
     X, learners = _beside(task.data.features[task.rows], columns[:, :-1]), map(clone, guided.guides.learners)
     rows, floor = np.arange(len(labels)), guided.guides.floor
     guides, seen = fit_guides(list(learners), X, labels, rows, floor, task.seed_of(17))
-    effects = GroupEffects(model, groups.levels, groups.names, means, counts, guides, mix, pull)
+    effects = GroupEffects(model, (groups.column,), (groups.names,), means, counts, guides, mix, pull)
     return effects, columns, seen
 
 
@@ -585,7 +570,7 @@ def _shifted_labels(task: Task, effects: GroupEffects) -> Array | None:
     if not task.data.has_whole_shares:
         return None
     random = np.random.default_rng(task.seed_of(18))
-    changes = effects.redraw(_groups_of(task).take(task.rows).codes[:, 0], random)
+    changes = effects.redraw(_groups_of(task).take(task.rows).codes, random)
     shares = task.data.labels[task.rows] * np.exp(changes @ effects.model.directions.T)
     closed: Array = shares / shares.sum(1, keepdims=True)
     return closed

@@ -49,7 +49,7 @@ def evaluate(
         D: label distributions (N, L).
         counts: votes (N, L) instead.
         level: of the intervals whose coverage and width are measured.
-        groups: of the rows, (N,) or (N, k), as ``fit`` took them; None if they are not known.
+        groups: of the rows (N,), as ``fit`` took them; None if they are not known.
         below: limits of shares that are known to lie below them (N, L), NaN elsewhere, for log-ratio models. The log
             likelihood takes the probability of lying below; other figures take what D holds.
 

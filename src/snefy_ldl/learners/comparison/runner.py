@@ -322,7 +322,7 @@ def compare(
         n_jobs: Processes; one by default, -1 takes all cores.
         random_state: Seed of the folds, and of learners that have none.
         verbose: 1 shows a progress bar on stderr.
-        groups: Of the rows, (N,) or (N, k). A number of folds then splits whole groups, so that scores are those of new
+        groups: Of the rows (N,). A number of folds then splits whole groups, so that scores are those of new
             groups; learners that take groups, such as ``SnefyLDL``, are given them.
 
     Returns:
