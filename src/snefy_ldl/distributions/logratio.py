@@ -52,9 +52,9 @@ from snefy_ldl.errors import InputError
 #: Quasi-random draws per row: nets that are scrambled apart, whose differences give the error, and points of each.
 NETS, NET_POINTS = 8, 512
 DRAWS = NETS * NET_POINTS
-#: With more labels than this, a quarter of the points, so twice the standard error: 1,000 rows of means and intervals
-#: of 134 labels then take 3 s and not 12.
-MANY_LABELS = 40
+#: With more labels than this, a quarter of the points, so twice the standard error: means and intervals of 1,000 rows
+#: then take 1 s and not 3 at 40 labels, 3 s and not 12 at 134.
+MANY_LABELS = 16
 #: Further points of each net, spread evenly over all components whose weight within their member exceeds this.
 RARE_POINTS, RARE_WEIGHT = 128, 1e-5
 #: A quantile at a level below this, or above one minus it, with fewer draws inside (0, 1) on one side of it than that
