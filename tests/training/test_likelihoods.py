@@ -87,7 +87,7 @@ def plain_votes(output: Tensor, exponents: Tensor, readout: Tensor, factors: Vot
     beta = alpha @ factors.groups.T  # (K, n, n, Q)
     rising = torch.zeros_like(log_terms)
     for t, sign in enumerate(factors.sign):
-        m = factors.count[..., t, None, None].double()
+        m = torch.tensor(factors.distinct)[factors.place[..., t, None, None]].double()
         b = torch.stack([one.movedim(-1, 0)[at] for one, at in zip(beta, factors.column[..., t])])
         rising = rising + sign * (torch.lgamma(b + m) - torch.lgamma(b) - torch.lgamma(m.clamp_min(1.0)))
     gram = (readout.mT @ readout)[:, None]

@@ -102,6 +102,13 @@ class SnefyNet(nn.Module):
         return int(self.raw_exponents.shape[0])
 
     @property
+    def sizes(self) -> dict[str, Any]:
+        """Arguments that make such a net, but for the backbone."""
+        (n_readouts, n_neurons), n_labels = self.readout.shape[1:], self.raw_exponents.shape[2]
+        sizes = {"n_labels": n_labels, "n_neurons": n_neurons, "n_readouts": n_readouts}
+        return sizes | {"exponent_form": self.exponent_form, "balanced": self.balanced}
+
+    @property
     def exponents(self) -> Tensor:
         """``W`` (K, n, L), every entry above -1/2."""
         if self.exponent_form == "clip":
@@ -218,10 +225,8 @@ class SnefyNet(nn.Module):
 
     def select(self, members: slice) -> SnefyNet:
         """A net with some of the members only."""
-        (n_readouts, n_neurons), n_labels = self.readout.shape[1:], self.raw_exponents.shape[2]
         with torch.device("meta"):
-            form = self.exponent_form, self.balanced
-            other = SnefyNet(self.backbone.select(members), n_labels, n_neurons, n_readouts, *form)
+            other = SnefyNet(self.backbone.select(members), **self.sizes)
         own = {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
         return filled(other, own, members)
 

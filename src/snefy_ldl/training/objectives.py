@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -237,7 +237,6 @@ class VoteFactors:
         groups: which labels each column sums, 0 or 1 (Q, L): the L labels first, then all of them, then those of rows
             in which not all were counted.
         column: which column each factor belongs to (..., T).
-        count: ``m`` of each factor (..., T), whole numbers.
         sign: +1 for a factor of the numerator, -1 for one of the denominator (T,).
         distinct: the counts that occur.
         place: where each count is among those (..., T).
@@ -245,7 +244,6 @@ class VoteFactors:
 
     groups: Tensor
     column: Tensor
-    count: Tensor
     sign: Tensor
     distinct: tuple[int, ...]
     place: Tensor
@@ -274,17 +272,17 @@ class VoteFactors:
         count = torch.cat([votes, votes.sum(-1, keepdim=True)], -1).long()
         distinct, place = torch.unique(count, return_inverse=True)
         sign = torch.tensor([1.0] * n_labels + [-1.0], dtype=torch.float64, device=counts.device)
-        return cls(torch.cat(groups).to(counts.device), column, count, sign, tuple(distinct.tolist()), place)
+        return cls(torch.cat(groups).to(counts.device), column, sign, tuple(distinct.tolist()), place)
 
     def __getitem__(self, rows: Any) -> VoteFactors:
         """The factors of some rows."""
-        parts = self.column[rows], self.count[rows], self.sign, self.distinct, self.place[rows]
-        return VoteFactors(self.groups, *parts)
+        return replace(self, column=self.column[rows], place=self.place[rows])
 
     @property
     def log_gammas(self) -> Tensor:
         """``Σ ± log Γ(m)`` over the factors of each row (...), float64: the part that no network changes."""
-        return (torch.lgamma(self.count.clamp_min(1).double()) * self.sign).sum(-1)
+        counts = torch.tensor(self.distinct, dtype=torch.float64, device=self.place.device).clamp_min(1.0)
+        return (torch.lgamma(counts)[self.place] * self.sign).sum(-1)
 
 
 class Series(NamedTuple):

@@ -47,13 +47,9 @@ def pack_state(parameters: Mapping[str, Any], state: FittedModel, arrays: dict[s
     arrays |= net.state_dict()
     description = {name: getattr(state, name) for name in PLAIN} | {
         "parameters": _plain({name: value for name, value in parameters.items() if _is_written(name, value)}),
-        "network": {
+        "network": net.sizes
+        | {
             "n_members": net.n_members,
-            "n_neurons": net.raw_exponents.shape[1],
-            "n_labels": net.raw_exponents.shape[2],
-            "n_readouts": net.readout.shape[1],
-            "exponent_form": net.exponent_form,
-            "balanced": net.balanced,
             "custom_backbone": isinstance(net.backbone, CustomBackbone),
             "width": net.backbone.width,
             "n_inputs": net.backbone.n_inputs if isinstance(net.backbone, StackedMLP) else None,
@@ -128,8 +124,8 @@ def _build_net(config: dict[str, Any], parameters: dict[str, Any]) -> SnefyNet:
         else:
             n_inputs = shape.get("n_inputs") or config["n_features"]
             body = StackedMLP(shape["n_members"], n_inputs, parameters["hidden_sizes"])
-        sizes = [shape[name] for name in ("n_labels", "n_neurons", "n_readouts", "exponent_form", "balanced")]
-        return SnefyNet(body, *sizes)
+        sizes = ("n_labels", "n_neurons", "n_readouts", "exponent_form", "balanced")
+        return SnefyNet(body, **{name: shape[name] for name in sizes})
 
 
 def _filled(net: SnefyNet, arrays: Mapping[str, Any], folder: Path) -> SnefyNet:
