@@ -39,7 +39,7 @@ from snefy_ldl.datasets.zeros import ZeroOption, ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.networks.net import CONCENTRATION_RANGE
-from snefy_ldl.training.policy import POLICY, VoteSettings, vote_settings
+from snefy_ldl.training.policy import POLICY, VoteSettings
 
 
 class TrainingData:
@@ -292,7 +292,7 @@ def prepare_votes(data: TrainingData, rows: Index, zeros: ZeroOption, seed: int)
     votes = fill_missing(data.labels)
     prior = fit_dirichlet_multinomial(votes[rows])
     shares = (votes + prior) / (votes + prior).sum(1, keepdims=True)
-    settings = vote_settings(max(1.0, float(votes[rows].sum(1).mean())))
+    settings = POLICY.vote_settings(max(1.0, float(votes[rows].sum(1).mean())))
     prototypes = shares.copy()
     rng = np.random.default_rng(derive_seed(seed, 8))
     prototypes[rows] = start_labels(votes[rows], prior, rng, settings.sharpness)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
@@ -23,6 +23,7 @@ from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.backbones import Scaling
 from snefy_ldl.networks.custom import BackboneLike
+from snefy_ldl.networks.net import CONCENTRATION_RANGE
 
 if TYPE_CHECKING:
     from snefy_ldl.training.prepare import Task
@@ -186,47 +187,19 @@ def resolve_device(device: str) -> torch.device:
     return place
 
 
-@dataclass(frozen=True)
-class VoteSettings:
+class VoteSettings(NamedTuple):
     """Where training on votes differs from training on label distributions.
 
     Args:
-        rate: learning rate in units of the estimator's.
-        exponent_rate: the exponents' rate in units of that.
+        exponent_rate: the exponents' rate in units of the rest's.
         sharpness: neurons start at draws of each item's posterior, under one Dirichlet for all items, with this many
             times its concentration; 1 is the posterior itself.
         concentration_range: of the neurons at the start, in units of the start labels' own concentration.
     """
 
-    rate: float = 0.4
-    exponent_rate: float = 20.0
-    sharpness: float = 1.0
-    concentration_range: tuple[float, float] = (1.0, 32.0)
-
-
-def vote_settings(votes: float) -> VoteSettings:
-    """The settings for so many votes per item, on average.
-
-    A start uses what the votes identify. One vote per item does not show how far items differ beyond
-    their features: neurons then start wide, at draws only a little sharper than the posterior. The more votes, the
-    nearer they start to the posterior means, and the higher their concentrations may be. Settled on development rows
-    of four data sets, see ``benchmarks/votes.py tune``.
-
-    Args:
-        votes: per item, on average.
-
-    Returns:
-        The settings.
-
-    Example:
-        >>> vote_settings(1).concentration_range, vote_settings(100).concentration_range
-        ((0.5, 1.0), (1.0, 32.0))
-    """
-    return VoteSettings(
-        exponent_rate=float(round(1.0 + 19.0 * (votes - 1.0) / (votes + 10.0))),
-        sharpness=min(16.0, 4.0 * votes**2),
-        concentration_range=(min(1.0, 0.5 * votes), max(1.0, min(32.0, votes**2))),
-    )
+    exponent_rate: float
+    sharpness: float
+    concentration_range: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -332,6 +305,12 @@ class Policy:
     #: and how sure that is. Settled on four data sets with one vote per item.
     usual_spread: tuple[float, float] = (math.log(1.25), 0.5)
     usual_spread_errors: tuple[float, float] = (1.0, 0.5)
+    #: Learning rate in units of the estimator's, and votes per item at which the exponents' rate is half-way between
+    #: that of the rest and that of shares. Both, and the most that follows, settled on development rows of four sets.
+    vote_rate: float = 0.4
+    half_votes: float = 10.0
+    most_sharpness: float = 16.0
+    widest_start: float = 0.5
 
     # Groups of rows.
     #: Groups with at least two rows that an estimate needs, and directions of effects, at most.
@@ -467,6 +446,30 @@ class Policy:
             return self.folds
         return self.members if self.guides(task) and len(task.rows) <= self.member_rows else 1
 
+    def vote_settings(self, votes: float) -> VoteSettings:
+        """The settings for so many votes per item, on average.
+
+        A start uses what the votes identify. One vote per item does not show how far items differ beyond
+        their features: neurons then start wide, at draws only a little sharper than the posterior. The more votes, the
+        nearer they start to the posterior means, and the higher their concentrations may be.
+
+        Args:
+            votes: per item, on average.
+
+        Returns:
+            The settings.
+
+        Example:
+            >>> POLICY.vote_settings(1).concentration_range, POLICY.vote_settings(100).concentration_range
+            ((0.5, 1.0), (1.0, 32.0))
+        """
+        low, high = CONCENTRATION_RANGE
+        return VoteSettings(
+            exponent_rate=round(1.0 + (self.exponent_rate - 1.0) * (votes - 1.0) / (votes + self.half_votes)),
+            sharpness=min(self.most_sharpness, 4.0 * votes**2),
+            concentration_range=(min(low, self.widest_start * votes), max(low, min(high, votes**2))),
+        )
+
     def schedule(
         self, settings: Settings, n_rows: int, votes: VoteSettings | None = None, one_pass: bool = False
     ) -> Schedule:
@@ -495,7 +498,7 @@ class Policy:
                 size, rate = 2 * size, self.doubled_rate
         if votes is not None and not settings.is_paper:
             # Votes are a noisier teacher than shares, and a few of them do not identify concentrations.
-            rate, exponent_rate = votes.rate * rate, votes.exponent_rate
+            rate, exponent_rate = self.vote_rate * rate, votes.exponent_rate
         return Schedule(
             epochs=1 if one_pass else int(settings.epochs),
             batch_size=int(size),
