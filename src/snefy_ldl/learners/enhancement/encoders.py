@@ -228,10 +228,11 @@ class LIBLE(_NetworkEnhancer):
 class ConLE(_NetworkEnhancer):
     """Contrastive label enhancement (ConLE): features and logical labels are two views of a row.
 
-    One network makes a code z of the features and one a code q of the logical labels l; a third makes the distribution
-    d of both. The objective is ``C(z, q) + C(q, z) + α ‖l - d‖² + β mean_i max(0, max_{l_ij = 0} d_ij - min_{l_ij = 1}
-    d_ij + ε)`` with the loss C of :func:`contrast`: the last term asks a label that applies for a larger share than one
-    that does not. Trained by Adam. The objective is python-ldl's, whose answer is ``softmax(d)``; ours is d.
+    One network makes a code z of the features and one a code q of the logical labels l; a third makes d of both, a
+    distribution. The objective is ``C(z, q) + C(q, z) + α ‖l - d‖² + β mean_i max(0, max_{l_ij = 0} d_ij -
+    min_{l_ij = 1} d_ij + ε)`` with the loss C of :func:`contrast`: the last term asks a label that applies for a larger
+    value than one that does not. As d comes near the logical labels, the answer is ``softmax(d)``. Objective and answer
+    are those of python-ldl; trained by Adam.
 
     Args:
         alpha: α.
@@ -272,7 +273,7 @@ class ConLE(_NetworkEnhancer):
         return {"features": (d, code), "labels": (n_labels, code), "shares": (2 * code, n_labels)}
 
     def _loss(self, nets: Nets, x: Tensor, logical: Tensor, generator: torch.Generator) -> Tensor:
-        z, q, d = nets["features"](x), nets["labels"](logical), self._scores(nets, x, logical).softmax(dim=1)
+        z, q, d = nets["features"](x), nets["labels"](logical), self._scores(nets, x, logical)
         wrong = (d * (1.0 - logical)).amax(dim=1) - (d * logical + 1.0 - logical).amin(dim=1)
         near = contrast(z, q, self.temperature) + contrast(q, z, self.temperature)
         return (
@@ -280,4 +281,4 @@ class ConLE(_NetworkEnhancer):
         )
 
     def _scores(self, nets: Nets, x: Tensor, logical: Tensor) -> Tensor:
-        return nets["shares"](torch.cat([nets["features"](x), nets["labels"](logical)], dim=1))
+        return nets["shares"](torch.cat([nets["features"](x), nets["labels"](logical)], dim=1)).softmax(dim=1)
