@@ -235,6 +235,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         self._remember(X, D, weights, time.perf_counter() - started)
         if bounds is not None:
             self.training_["hidden"] = bounds.hidden.sum(0).tolist()
+            self.training_["labels"] = f"completed {self.training_['labels']}"
 
     def _complete(
         self, X: Array, D: Array, bounds: Bounds, weights: Array, folds: Index, parts: Index, seed: int

@@ -40,8 +40,9 @@ def workbook(tmp_path: Path) -> Path:
 def test_from_a_workbook_to_a_report(workbook: Path, tmp_path: Path) -> None:
     model, hidden = tmp_path / "model", pd.read_excel(workbook)
     counts = {name: int(hidden[name].astype(str).str.contains("<|n.d.", regex=True).sum()) for name in ("Pb", "Cd")}
-    line = succeed("fit", workbook, *FIT, "--limit", "Cd=0.3", "--out", model).stderr
-    assert f"{counts['Pb']} of 80 cells of 'Pb' lie below a limit" in line
+    done = succeed("fit", workbook, *FIT, "--limit", "Cd=0.3", "--out", model)
+    assert f"{counts['Pb']} of 80 cells of 'Pb' lie below a limit" in done.stderr
+    assert "rows held back (completed shares)" in done.stdout
     assert load(model).training_["hidden"] == [0, 0, counts["Pb"], counts["Cd"]]
     words = f"Pb {counts['Pb']}, Cd {counts['Cd']}, of 80 each"
     assert words in " ".join(succeed("info", model).stdout.split())

@@ -498,7 +498,7 @@ def training_kind(model: Any) -> str:
 
     Returns:
         "votes" ("votes of the panel" if annotators are known), "shares", or "shares with zeros" for log-ratios
-        fitted to rows with zeros.
+        fitted to rows with zeros; "completed" ones after a fit with limits.
     """
     if model.training_.get("labels") in ("votes", "counts"):
         return f"votes of {model.whose}" if hasattr(model, "whose") else "votes"
