@@ -2,9 +2,9 @@
 
 Amounts of the labels are there or not; a label distribution closes those that are there. Point learners ("guides")
 predict the log-amounts, ``c(x)``, and the log odds of presence, ``b(x)``, of every row without having seen it;
-non-negative least squares combines them. What is left is whitened by a covariance of all labels, learned from the
-contrasts that rows show, and a small network of the guides' predictions, not of x, moves, scales and reweights one
-mixture of presences and Gaussians (:mod:`snefy_ldl.networks.mixture`).
+every label weighs them by likelihood and divergence. What is left is whitened by a covariance of all labels, learned
+from the contrasts that rows show, and a small network of the guides' predictions, not of x, moves, scales and reweights
+one mixture of presences and Gaussians (:mod:`snefy_ldl.networks.mixture`).
 
 The mixture starts as the Student distribution that fits held-out residuals best, which training can only improve. Five
 members each leave out one fold and stop at one common step: every row is a validation row once. Where training gains
@@ -46,7 +46,7 @@ from snefy_ldl.learners.log_amounts import (
     Supports,
     choose_shape,
     shrink,
-    stack_guides,
+    weigh_guides,
 )
 from snefy_ldl.learners.ratio_guides import (
     Forest,
@@ -84,6 +84,9 @@ COPIES = 5
 #: Rows whose distributions are held at a time.
 DIST_ROWS = 2048
 
+#: Times that the guides are weighed where labels may be absent.
+ABSENT_ROUNDS = 3
+
 GUIDES = ("ridge", "scores", "trees", "network")
 
 
@@ -109,7 +112,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             as it is where a limit, or rounding, cuts values off (``training_["zeros"]`` has the reason).
 
     Attributes:
-        guide_weights_: Weight of every guide in the mean, (G,); what they lack to one is the mean's.
+        guide_weights_: Weight of every guide in the mean of each label, (G, L); what they lack to one is the mean's.
         slopes_: How far the log odds of presence by trees and network are trusted, where labels may be absent.
         shape_: How far the covariance was shrunk toward a sphere, and degrees of freedom and squared scale of the
             Student distribution that the mixture starts from, (3,).
@@ -265,7 +268,8 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         supports, owner = Supports(np.tile(there, (copies, 1))), np.tile(folds, copies)
         flat, weights = logs.reshape(-1, n_labels), np.tile(row_weights / copies, copies)
         answers = np.tile(guides, (1, copies, 1))
-        gap, covs = self._fit_mean(answers, flat, supports, owner, weights)
+        all_odds = None if odds is None else np.tile(odds, (copies, 1))
+        gap, covs = self._fit_mean(answers, all_odds, flat, supports, owner, weights)
         frames = self._whiten(gap, covs, supports, owner, weights)
         inputs = self._raw_inputs(guides, odds)
         spread = inputs.std(0)
@@ -411,21 +415,34 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         return amounts - amounts.mean(1, keepdims=True), np.log(presence) - np.log1p(-presence)
 
     def _fit_mean(
-        self, guides: Array, logs: Array, supports: Supports, folds: Index, weights: Array
+        self,
+        guides: Array,
+        odds: Array | None,
+        logs: Array,
+        supports: Supports,
+        folds: Index,
+        weights: Array,
     ) -> tuple[Array, list[Array]]:
         """Combine the guides; what is left of the log shares, and its covariance with and without each fold."""
         there = supports.there
-        moves = not supports.complete
+        shares = np.where(there, np.exp(logs), 0.0)
+        log_presence = 0.0 if odds is None else log_expit(odds)
         self.guide_centres_ = np.average(guides, 1, weights)
-        self.guide_weights_ = np.full(len(guides), 1.0 / max(len(guides), 1))
-        gap = there * (logs - self._combine(guides))
-        fitted = LogAmounts.fit(gap, supports, weights, moves=moves)
-        if len(guides) > 1:
-            around = there * (logs - self.centre_ - fitted.mean)
-            centred = guides - self.guide_centres_[:, None]
-            self.guide_weights_ = stack_guides(centred, around, supports, fitted.cov, weights)
+        self.guide_weights_ = np.full((len(guides), logs.shape[1]), 1.0 / max(len(guides), 1))
+
+        def look() -> tuple[Array, LogAmounts]:
             gap = there * (logs - self._combine(guides))
-            fitted = LogAmounts.fit(gap, supports, weights, moves=moves)
+            return gap, LogAmounts.fit(gap, supports, weights, moves=not supports.complete)
+
+        gap, fitted = look()
+        # expected log-amounts of absent labels follow the weights
+        for _ in range(0 if len(guides) < 2 else 1 if supports.complete else ABSENT_ROUNDS):
+            centre = self.centre_ + fitted.mean
+            whole, around = self._combine(guides) + fitted.filled - centre, guides - self.guide_centres_[:, None]
+            self.guide_weights_ = weigh_guides(
+                around, whole, fitted.cov, self.guide_weights_, centre + log_presence, shares, weights
+            )
+            gap, fitted = look()
         self.centre_ = self.centre_ + fitted.mean
         gap = there * (gap - fitted.mean)
         covs = [fitted.cov]
@@ -469,7 +486,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
 
     def _combine(self, guides: Array) -> Array:
         """Mean log-amounts (N, L) from the guides' (G, N, L)."""
-        return self.centre_ + np.tensordot(self.guide_weights_, guides - self.guide_centres_[:, None], 1)
+        return self.centre_ + np.einsum("gl,gnl->nl", self.guide_weights_, guides - self.guide_centres_[:, None])
 
     def _raw_inputs(self, guides: Array, odds: Array | None) -> Array:
         """What the network sees before scaling: the guides' whitened mean, and log odds of presence."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.stats
 import torch
 from scipy.linalg import helmert
@@ -22,6 +23,7 @@ from snefy_ldl.apps.reports import JudgedRows, make_report
 from snefy_ldl.conformal import ConformalIntervals, ConformalRegion
 from snefy_ldl.errors import InputError, ModelFileError
 from snefy_ldl.explain import dependence
+from snefy_ldl.learners import log_amounts
 from snefy_ldl.learners.comparison import compare
 from snefy_ldl.learners.ratio_guides import (
     RIDGE_PENALTIES,
@@ -208,6 +210,25 @@ def test_a_network_learns_which_labels_are_there() -> None:
     assert loss(held_out) < loss(base) - 0.5 * (loss(base) - loss(odds))
     stated = presence_loss(torch.as_tensor(held_out), torch.as_tensor(there)).mean()
     assert float(stated) == pytest.approx(loss(held_out), abs=1e-12)
+
+
+def test_guides_are_weighed_by_least_squares_and_by_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(3)
+    guides, noise = random.normal(size=(2, 60, 4)), random.normal(size=(60, 4)) * [0.1, 0.3, 1.0, 1.0]
+    logs = np.einsum("gl,gnl->nl", [[0.9, 0.8, 0.1, 0.0], [0.1, 0.4, 0.6, -0.5]], guides) + noise
+    basis, centre = helmert(4), np.array([3.0, 0.0, 0.0, 0.0])
+    cov, shares = basis.T @ np.diag([0.5, 1.0, 2.0]) @ basis, softmax(logs + centre, 1)
+    table = (logs, cov, np.full((2, 4), 0.5), centre, shares, np.ones(60))
+    for name in ("EQUAL_WEIGHT_ROWS", "SAME_WEIGHT_ROWS", "SHARE_WEIGHT"):
+        monkeypatch.setattr(log_amounts, name, 0.0)
+    plain = log_amounts.weigh_guides(guides, *table)
+    half = basis / np.sqrt([[0.5], [1.0], [2.0]])
+    design = np.einsum("pl,gnl->npgl", half, guides).reshape(180, 8)
+    np.testing.assert_allclose(plain.ravel(), scipy.optimize.nnls(design, (logs @ half.T).ravel())[0], atol=0.01)
+    monkeypatch.setattr(log_amounts, "SHARE_WEIGHT", 50.0)
+    both = log_amounts.weigh_guides(guides, *table)
+    mean = [softmax(centre + np.einsum("gl,gnl->nl", weights, guides), 1) for weights in (both, plain)]
+    assert kl_divergence(shares, mean[0]) < kl_divergence(shares, mean[1])
 
 
 def test_slopes_are_those_of_a_logistic_regression() -> None:
