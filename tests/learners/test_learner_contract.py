@@ -20,6 +20,7 @@ from learner_cases import (
     D,
     X,
     every_learner,
+    fitted,
     make,
 )
 from sklearn.base import clone
@@ -88,7 +89,7 @@ def test_predictions_are_distributions_and_beat_the_mean_label(case: Case) -> No
 
 @every_learner
 def test_clone_keeps_hyperparameters_and_unfits(case: Case) -> None:
-    model = make(case, **case.quick).fit(X, D)
+    model = fitted(case)
     twin = clone(model)
     assert twin.get_params() == clone(twin).get_params()
     assert repr(twin.get_params()) == repr(model.get_params())
@@ -119,7 +120,7 @@ def test_names_go_in_and_come_out(case: Case) -> None:
     predicted = model.predict(features)
     assert list(predicted.columns) == list(labels.columns)
     assert predicted.index.equals(features.index)
-    np.testing.assert_allclose(predicted.to_numpy(), make(case, **case.quick).fit(X, y=D).predict(X), atol=1e-6)
+    np.testing.assert_allclose(predicted.to_numpy(), fitted(case).predict(X), atol=1e-6)
     with pytest.raises(InputError, match="feature names"):
         model.predict(features[list("edcba")])
 
@@ -140,7 +141,7 @@ def test_sparse_and_torch_inputs_equal_dense_ones(case: Case) -> None:
 def test_saved_and_loaded_predictions_are_bit_equal(case: Case, as_frame: bool, tmp_path: Any) -> None:
     features = pd.DataFrame(X, columns=list("abcde")) if as_frame else X
     labels = pd.DataFrame(D, columns=list("wxyz")) if as_frame else D
-    model = make(case, **case.quick).fit(features, labels)
+    model = make(case, **case.quick).fit(features, y=labels) if as_frame else fitted(case)
     folder = model.save(tmp_path / "deep" / "model")
     model.save(folder)  # over itself
     assert {p.suffix for p in folder.iterdir()} == {".json", ".safetensors"}
@@ -226,7 +227,7 @@ def test_bad_input_is_refused_before_any_work(case: Case, what: str, monkeypatch
 
 @every_learner
 def test_bad_input_to_a_fitted_learner(case: Case) -> None:
-    model = make(case, **case.quick).fit(X, D)
+    model = fitted(case)
     with pytest.raises(InputError, match="expecting 5 features"):
         model.predict(X[:, :4])
     with pytest.raises(InputError, match="NaN at row 0"):
