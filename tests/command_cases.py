@@ -119,7 +119,6 @@ OPTIONS: dict[str, list[str]] = {
     "--set": SETTINGS,
     "--strategy": ["auto", "random", "bait", "badge", "lcmd", "entropy", "x", ""],
     "--unit": ["share", "percent", ""],
-    "--zeros": ["shrink", "error", "0.01", "0.9", "nan", "x", ""],
 }
 #: Options that other parts of a case settle, that need a cluster, or that take long.
 LEFT_OUT = {"--help", "--labels", "--jobs", "--repeats", "--folds", "--vote-columns"}

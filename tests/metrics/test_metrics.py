@@ -153,7 +153,7 @@ def test_perfect_intervals_reach_their_level(districts):
     assert abs(value - 0.9) < 6.0 * error
     values, errors = coverage(data.D, intervals, per_label=True, return_std_error=True)
     assert (np.abs(values - 0.9) < 6.0 * errors).all()
-    np.testing.assert_allclose(errors, np.sqrt(values * (1.0 - values) / 2999), rtol=1e-10)
+    np.testing.assert_allclose(errors, np.sqrt(values * (1.0 - values) / 1499), rtol=1e-10)
     np.testing.assert_allclose(values.mean(), value)
     joint = joint_coverage(data.D, intervals)
     assert 0.7 < joint < values.min()

@@ -123,8 +123,6 @@ def test_info_tells_what_the_model_is(folder: Path) -> None:
         "120 rows (96 to learn from, 24 held",
     ):
         assert words in text
-    config = json.loads(succeed("info", folder / "model", "--json"))
-    assert config["label_names"] == LABELS
 
 
 @pytest.mark.slow
@@ -317,9 +315,6 @@ def test_conformalize_then_predict_gives_calibrated_intervals(
     made = ConformalIntervals(fitted, 0.9, method="quantile").conformalize(new[X.columns], new[LABELS])
     ends = pd.read_csv(out)[[f"{label}_{end}" for label in LABELS for end in ("low", "high")]]
     np.testing.assert_allclose(ends.to_numpy().reshape(-1, 3, 2), made.predict_interval(X), atol=1e-6)
-    succeed("predict", model, folder / "city.csv", "--interval", 0.9, "--uncalibrated", "--out", out)
-    own = pd.read_csv(out)[ends.columns].to_numpy().reshape(-1, 3, 2)
-    np.testing.assert_allclose(own, fitted.predict_interval(X, 0.9), atol=1e-6)
 
 
 @pytest.mark.slow

@@ -102,10 +102,7 @@ def test_log_ratios_keep_groups_together_and_every_command_reads_their_table(fol
     assert "LogRatioLDL" in succeed("info", model).stdout
     succeed("report", model, folder / "train.csv", "--folds", 2, "--out", tmp_path / "page")
     assert "each by one of 2 models that have not seen its group" in (tmp_path / "page" / "index.html").read_text()
-    loaded = load(model)
-    assert isinstance(loaded, GroupedLDL)
-    loaded.save(tmp_path / "again")
-    assert np.array_equal(load(tmp_path / "again").predict(test[list("wxyz")]), loaded.predict(test[list("wxyz")]))
+    assert isinstance(load(model), GroupedLDL)
 
 
 @pytest.mark.slow

@@ -50,10 +50,8 @@ def fit(
     append: list[Path] | None = None,
     groups: str | None = None,
     density: str = "auto",
-    zeros: str | None = None,
     seed: int = 0,
     option: opt.Settings = None,
-    checkpoint: Path | None = None,
     stream: bool = False,
 ) -> None:
     """Fit a model to a table of features and label distributions, or to votes.
@@ -74,8 +72,6 @@ def fit(
         groups (COLUMN): Column of the group (child, field, person) of each row, which is not a feature.
         density (auto|snefy|logratio): Distribution to fit: the squared neural family, log-ratios, or the one that
             makes held-out rows more likely.
-        zeros (shrink|error|FLOOR): What the squared neural family does with shares of zero; log-ratios keep them.
-        checkpoint: Folder for a checkpoint per epoch; a fit that was stopped continues from it.
         stream: TABLE is a folder of Parquet files, read in chunks.
 
     Examples:
@@ -121,15 +117,14 @@ def fit(
     levels = split(groups)
     if levels and (stream or annotators is not None):
         raise typer.BadParameter("--groups does not go with --stream or --annotators.")
-    of_snefy = {"--stream": stream, "--checkpoint": checkpoint, "--zeros": zeros, "--annotators": annotators}
-    density = _settle_density(density, {**of_snefy, "--votes long": form == "long"})
+    changes = dict(setting(text) for text in option or [])
+    of_snefy = {"--stream": stream, "--annotators": annotators, "--votes long": form == "long"}
+    density = _settle_density(density, {**of_snefy, "--set checkpoint_dir": changes.get("checkpoint_dir")})
     density = "snefy" if levels and density == "auto" else density  # which learns the effects of groups
     model = _make_model(
         density,
-        dict(setting(text) for text in option or []),
-        zeros="shrink" if zeros is None else setting(f"zeros={zeros}")[1],
+        changes,
         random_state=seed,
-        checkpoint_dir=checkpoint,
         verbose=0 if given.quiet else 1,
     )
     wanted, chosen = split(labels), split(features) or None

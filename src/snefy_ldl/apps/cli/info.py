@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from snefy_ldl._internal.text import shorten
-from snefy_ldl.apps.cli import options as opt
 from snefy_ldl.apps.cli.common import (
     input_error,
     level_list,
@@ -28,7 +25,7 @@ from snefy_ldl.apps.table_rows import calibrated_levels, label_names, load_inter
 
 
 @command()
-def info(model: Path, annotators: bool = False, out: str | None = None, as_json: opt.AsJson = False) -> None:
+def info(model: Path, annotators: bool = False, out: str | None = None) -> None:
     """Describe a saved model: labels, features, training, versions; or its annotators.
 
     Args:
@@ -37,13 +34,11 @@ def info(model: Path, annotators: bool = False, out: str | None = None, as_json:
         out: Table to write the annotators to, with 90 % intervals.
     """
     if annotators or out is not None:
-        return _show_annotators(model, out, as_json)
+        return _show_annotators(model, out)
     from snefy_ldl.persistence import read_config
     from snefy_ldl.prediction import innermost
 
     config = read_config(model)
-    if as_json:
-        return typer.echo(json.dumps(config, indent=2, ensure_ascii=False))
     view = Table.grid(padding=(0, 2))
     view.add_column(style="bold")
     view.add_column()
@@ -112,7 +107,7 @@ def _calibration_line(folder: Path, model: Any) -> str:
     return f"calibrated by {calibrated.method}, level {level_list(calibrated_levels(calibrated))}"
 
 
-def _show_annotators(model: Path, out: str | None, as_json: bool) -> None:
+def _show_annotators(model: Path, out: str | None) -> None:
     """Print the annotators of a fit to single votes."""
     from snefy_ldl.datasets.table_files import TableSink
 
@@ -123,8 +118,6 @@ def _show_annotators(model: Path, out: str | None, as_json: bool) -> None:
     if out is not None:
         with TableSink(out) as sink:
             sink.write(frame.reset_index())
-    if as_json:
-        return typer.echo(json.dumps(frame.reset_index().to_dict("records"), ensure_ascii=False))
     shown = ["spam_score", "agreement", *(f"accuracy_{label}" for label in people.label_names)]
     lines = [
         [str(name), f"{row['votes']:.0f}", *(f"{row[one]:.2f}" for one in shown)] for name, row in frame.iterrows()

@@ -68,8 +68,6 @@ def predict(
     ask: list[str] | None = None,
     keep: str | None = None,
     unit: str | None = None,
-    outside: bool = False,
-    uncalibrated: bool = False,
     votes: Path | None = None,
     of: opt.Of = None,
     id_name: opt.IdColumn = None,
@@ -85,8 +83,6 @@ def predict(
         ask (QUESTION): Also write "P(A > 2 * B)", "P(A + B > 0.5)", "P(A = 0)", "log(A / B)", "quantiles(0.05, 0.5)"
             or "draws(10)"; bounds are shares of 1. Repeatable.
         unit (share): Write fractions also if the training table is in another unit.
-        outside: Also write how many features of each row are outside the training range.
-        uncalibrated: Intervals of the model itself, even if it has been calibrated.
         votes (VOTES): Table of votes so far: predictions given the votes.
 
     Examples:
@@ -109,17 +105,17 @@ def predict(
     table_output(out, table, votes)
     fitted = answer_of(load_model(model), of)
     if votes is not None:
-        if named := [name for name, value in (("--ask", ask), ("--keep", kept), ("--outside", outside)) if value]:
+        if named := [name for name, value in (("--ask", ask), ("--keep", kept)) if value]:
             raise typer.BadParameter(f"{named[0]} does not go with --votes.")
         return predict_given_votes(fitted, table, votes, out, interval or 0.9, id_name)
     if id_name is not None:
         raise typer.BadParameter("--id goes with --votes.")
     maker = None
     if interval is not None:
-        maker = interval_maker(fitted, None if uncalibrated else noted_intervals(model, fitted, interval), interval)
+        maker = interval_maker(fitted, noted_intervals(model, fitted, interval), interval)
     factor, header = written_unit(fitted, unit == "share")
     questions = [read_question(text, label_names(fitted), list(header.values())) for text in ask or []]
-    write_predictions(fitted, table, out, kept, maker, questions, factor, list(header.values()), outside)
+    write_predictions(fitted, table, out, kept, maker, questions, factor, list(header.values()))
 
 
 def write_predictions(
@@ -131,7 +127,6 @@ def write_predictions(
     questions: list[Question],
     factor: float,
     header: list[str],
-    outside: bool,
 ) -> None:
     """Write predictions of a table, in chunks; prints warnings about the table.
 
@@ -144,7 +139,6 @@ def write_predictions(
         questions: Further columns.
         factor: What shares are multiplied by.
         header: Names of the columns of shares.
-        outside: Whether to write how many features of each row are outside the training range.
     """
     import pandas as pd
 
@@ -158,7 +152,7 @@ def write_predictions(
         raise input_error(f"--keep {taken[0]}: a predicted column has the same name; leave it out.")
     written = [*header, *(interval_columns(header) if intervals is not None else [])]
     asked = [name for question in questions for name in question.columns]
-    distinct_columns([*keep, *written, *asked, *(["outside"] if outside else [])])
+    distinct_columns([*keep, *written, *asked])
     read = list(dict.fromkeys([*keep, *group_columns(model, source)]))
     with warnings_as_notes(), progress_bar("predict") as progress, TableSink(out) as sink:
         for chunk in source.chunks(names, read, progress):
@@ -173,15 +167,12 @@ def write_predictions(
                 columns |= dict(zip(question.columns, answers.T))
             if (beyond := outside_rows(model, X)) is not None:
                 far.append((beyond.any(axis=1), beyond.sum(axis=0)))
-                columns |= {"outside": beyond.sum(axis=1)} if outside else {}
             numbers = pd.DataFrame(columns, index=chunk.index)
             sink.write(pd.concat([chunk[keep], numbers], axis=1) if keep else numbers)
             start += len(chunk)
     print_odd_cells(odd)
-    if outside and not far:
-        note("the model does not record the range of its training rows: no column outside was written")
-    elif far and (words := describe_outside(model, far)):
-        note(words + ("" if outside else " (--outside counts the features)"))
+    if far and (words := describe_outside(model, far)):
+        note(words)
     if out != "-":
         unit = f", in {recorded(model, 'unit')['name']}" if factor != 1.0 else ""
         say(f"{start:,} rows written to {out}{unit}", "green")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from snefy_ldl.apps.cli import options as opt
@@ -50,6 +49,8 @@ def report(
         Only one table, which trained the model: judged by cross-validation:
           snefy-ldl report model all.csv --out report
     """
+    import numpy as np
+
     from snefy_ldl._internal.files import write_bytes
     from snefy_ldl.apps.cli.report_page import render_report
     from snefy_ldl.apps.reports.model_report import LEVEL, make_report
