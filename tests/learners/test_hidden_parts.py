@@ -82,14 +82,17 @@ def test_all_forms_of_limits_agree(model: LogRatioLDL, tmp_path: Path) -> None:
 
 
 def test_every_estimator_takes_limits_or_refuses(model: LogRatioLDL) -> None:
-    auto = AutoLDL(logratio=LogRatioLDL(**QUICK)).fit(X, A, below=LIMITS)
+    even = np.full(250, 2.0)  # weights that are all alike change nothing
+    auto = AutoLDL(logratio=LogRatioLDL(**QUICK)).fit(X, A, below=LIMITS, sample_weight=even)
+    np.testing.assert_array_equal(auto.predict(X[:9]), model.predict(X[:9]))
     assert isinstance(auto.predict_zero(X[:2]), np.ndarray)  # labels without names
     assert auto.choice_.kept == "LogRatioLDL"
     assert "within bounds" in auto.choice_.reason
-    grouped = GroupedLDL(LogRatioLDL(**QUICK)).fit(X, A, groups=np.arange(250) // 10, below=LIMITS)
+    places = np.arange(250) // 10
+    grouped = GroupedLDL(LogRatioLDL(**QUICK)).fit(X, A, groups=places, below=LIMITS, sample_weight=even)
     assert grouped.model_.training_["hidden"] == model.training_["hidden"]
     with pytest.raises(InputError, match="log-ratios"):
-        GroupedLDL(SnefyLDL()).fit(X, A, groups=np.arange(250) // 10, below=LIMITS)
+        GroupedLDL(SnefyLDL()).fit(X, A, groups=places, below=LIMITS)
     with pytest.raises(InputError, match="not with counts"):
         AutoLDL().fit(X, counts=A, below=LIMITS)
 

@@ -23,6 +23,8 @@ from snefy_ldl._internal.types import Array, Index
 from snefy_ldl.learners.linear import apply_scale, column_scale
 from snefy_ldl.learners.trees import TreesLDL
 
+#: Of outputs and targets, for each row.
+Loss = Callable[[Tensor, Tensor], Tensor]
 #: Penalties that ridge guides choose from, for features of variance one.
 RIDGE_PENALTIES = np.geomspace(1e-3, 1e5, 25)
 #: The search, from the largest penalty down, ends where errors are so many times the least.
@@ -283,14 +285,7 @@ class GuideNet:
 
     @classmethod
     def fit(
-        cls,
-        X: Array,
-        target: Array,
-        start: Array,
-        weights: Array,
-        folds: Index,
-        seed: int,
-        loss: Callable[[Tensor, Tensor], Tensor],
+        cls, X: Array, target: Array, start: Array, weights: Array, folds: Index, seed: int, loss: Loss
     ) -> tuple[GuideNet, Array]:
         """Minimise a loss by AdamW with a one-cycle rate, up to the pass best for the left-out rows.
 
