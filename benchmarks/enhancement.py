@@ -158,9 +158,8 @@ def report(facts: dict) -> None:
             lines.append(f"| {name} | {method} | {' | '.join(cells)} |")
         ours = methods.get("SnefyEnhancer", {}).get("ours", {}).get("score", {}).get("kl_divergence", np.inf)
         peers = [e["peer"]["score"]["kl_divergence"] for e in methods.values() if "score" in e.get("peer", {})]
-        wins.append(
-            f"{name}: {ours:.4f}, best of the eight here {best:.4f}, of PyLDL's {min(peers, default=np.nan):.4f}"
-        )
+        other = f"of PyLDL's {min(peers):.4f}" if peers else "PyLDL's not run"
+        wins.append(f"{name}: {ours:.4f}, best of the eight here {best:.4f}, {other}")
     lines += ["", "`SnefyEnhancer` by KL: " + "; ".join(wins) + ".", "", *NOTES]
     write("enhancement", facts, "\n".join(lines) + "\n")
 
