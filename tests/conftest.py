@@ -93,6 +93,33 @@ def cancelling() -> Callable[[int], SnefySimplex]:
 
 
 @pytest.fixture(scope="session")
+def of_kind(cancelling: Callable[[int], SnefySimplex]) -> Callable[[str, int], SnefySimplex]:
+    """Builder of every kind of a squared distribution, with batch (2,)."""
+
+    def build(kind: str, n_labels: int) -> SnefySimplex:
+        def votes(n: int) -> Tensor:
+            return torch.arange(2.0 * n, dtype=torch.float64).reshape(2, n) % 4.0
+
+        kinds: dict[str, Callable[[], SnefySimplex]] = {
+            "signed": lambda: random_snefy(n_labels, seed=2),
+            "cancelling": lambda: cancelling(n_labels),
+            "members": lambda: random_snefy(n_labels, n=3, members=3, seed=4),
+            "votes": lambda: random_snefy(n_labels, seed=3).posterior(votes(n_labels)),
+            "members, votes": lambda: random_snefy(n_labels, n=3, members=2).posterior(votes(n_labels)),
+            "merged, votes": lambda: (
+                random_snefy(n_labels + 1, seed=3)
+                .posterior(votes(n_labels + 1))
+                .amalgamate([[0, n_labels], *([r] for r in range(1, n_labels))])
+            ),
+            "small": lambda: random_snefy(n_labels, concentration=(0.05, 0.3)),
+            "sharp": lambda: random_snefy(n_labels, concentration=(500.0, 5000.0)),
+        }
+        return kinds[kind]()
+
+    return build
+
+
+@pytest.fixture(scope="session")
 def rng() -> Callable[[int], torch.Generator]:
     """A seeded generator."""
     return lambda seed=0: torch.Generator().manual_seed(seed)
