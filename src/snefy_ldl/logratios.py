@@ -37,12 +37,6 @@ def _back(values: Array, names: Sequence[str] | None, like: Any) -> Any:
     return values if names is None else frame_of(values, names, like)
 
 
-def _coordinates(Z: Any) -> tuple[Array, list[str] | None]:
-    table, names = check_table(Z, "Z", "coordinates")
-    refuse_first(~np.isfinite(table), table, "Z is not a finite number at {place}.", names)
-    return table, names
-
-
 def clr(D: Any) -> Any:
     """Centred log-ratios, ``log ℓ_r - mean_s log ℓ_s``.
 
@@ -127,7 +121,8 @@ def ilr_inverse(Z: Any, names: Sequence[str] | None = None) -> Any:
         >>> ilr_inverse(ilr([[1.0, 1.0, 2.0]]))
         array([[0.25, 0.25, 0.5 ]])
     """
-    table, _ = _coordinates(Z)
+    table, columns = check_table(Z, "Z", "coordinates")
+    refuse_first(~np.isfinite(table), table, "Z is not a finite number at {place}.", columns)
     return _back(softmax(table @ helmert(table.shape[1] + 1), axis=1), names, Z)
 
 

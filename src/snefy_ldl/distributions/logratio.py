@@ -346,38 +346,6 @@ def draw_presence(log_odds: Tensor, uniform: Tensor) -> Tensor:
     return there
 
 
-def by_support(there: Tensor, per_pair: int, per_point: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Points (S, N, L) in blocks whose supports have the same size, a column for each pair of a support and a row.
-
-    Args:
-        there: which labels are there (S, N, L).
-        per_pair: numbers held for each pair.
-        per_point: numbers held for each point.
-
-    Yields:
-        Numbers of the points (T, B) among the S·N, whether each is one (columns that are shorter repeat their last),
-        their rows (B,), and the labels that are there (B, |S|).
-    """
-    n_rows, flat = there.shape[1], there.flatten(0, 1).cpu().numpy()
-    number = np.arange(len(flat)) % n_rows
-    keys = np.concatenate([number.astype(np.uint32)[:, None].view(np.uint8), np.packbits(flat, axis=1)], 1)
-    whole = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1])))[:, 0]
-    _, first, which, counts = np.unique(whole, return_index=True, return_inverse=True, return_counts=True)
-    order = np.argsort(which.reshape(-1), kind="stable")
-    starts = np.cumsum(counts) - counts
-    kinds = flat[first].sum(1) * 64 + np.ceil(np.log2(counts)).astype(np.int64)  # at most half of a column is padding
-    for kind in np.unique(kinds):
-        pairs = np.flatnonzero(kinds == kind)
-        depth = int(counts[pairs].max())
-        step = max(1, CHUNK_ELEMENTS // (per_pair + depth * per_point))
-        for part in np.split(pairs, range(step, len(pairs), step)):
-            place = np.arange(depth)[:, None]
-            index = order[starts[part] + np.minimum(place, counts[part] - 1)]
-            labels = np.nonzero(flat[first[part]])[1].reshape(len(part), -1)
-            answer = (index, place < counts[part], number[first[part]], labels)
-            yield tuple(torch.as_tensor(one, device=there.device) for one in answer)  # type: ignore[misc]
-
-
 def sobol(dim: int, points: int, seed: int | list[int]) -> Array:
     """Scrambled Sobol points (points, dim)."""
     random = np.random.default_rng(seed)
@@ -601,10 +569,39 @@ class LogRatioRows(SimplexRows):
         smaller = torch.as_tensor(helmert(labels.shape[1])).to(self.basis)
         return self.mixture.take(rows).mapped(smaller @ self.basis.T[labels])
 
-    def _supports(self, there: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    def by_support(self, there: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Points in blocks whose supports have the same size, a column for each pair of a support and a row.
+
+        Args:
+            there: which labels are there (S, N, L).
+
+        Yields:
+            Numbers of the points (T, B) among the S·N, whether each is one (columns that are shorter repeat their
+            last), their rows (B,), and the labels that are there (B, |S|).
+        """
         n_members, _, q = self.mixture.centres.shape
-        n_labels = self.n_labels
-        return by_support(there, 2 * n_members * n_labels * q, n_members * n_labels + 4 * self.n_components)
+        per_pair = 2 * n_members * self.n_labels * q
+        per_point = n_members * self.n_labels + 4 * self.n_components
+        n_rows, flat = there.shape[1], there.flatten(0, 1).cpu().numpy()
+        number = np.arange(len(flat)) % n_rows
+        keys = np.concatenate([number.astype(np.uint32)[:, None].view(np.uint8), np.packbits(flat, axis=1)], 1)
+        whole = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1])))[:, 0]
+        _, first, which, counts = np.unique(whole, return_index=True, return_inverse=True, return_counts=True)
+        order = np.argsort(which.reshape(-1), kind="stable")
+        starts = np.cumsum(counts) - counts
+        kinds = flat[first].sum(1) * 64 + np.ceil(np.log2(counts)).astype(
+            np.int64
+        )  # at most half of a column is padding
+        for kind in np.unique(kinds):
+            pairs = np.flatnonzero(kinds == kind)
+            depth = int(counts[pairs].max())
+            step = max(1, CHUNK_ELEMENTS // (per_pair + depth * per_point))
+            for part in np.split(pairs, range(step, len(pairs), step)):
+                place = np.arange(depth)[:, None]
+                index = order[starts[part] + np.minimum(place, counts[part] - 1)]
+                labels = np.nonzero(flat[first[part]])[1].reshape(len(part), -1)
+                answer = (index, place < counts[part], number[first[part]], labels)
+                yield tuple(torch.as_tensor(one, device=there.device) for one in answer)  # type: ignore[misc]
 
     def log_prob(self, logs: Tensor) -> Tensor:
         """Log density at log shares (S, N, L), minus infinity where a label is absent: (S, N)."""
@@ -615,7 +612,7 @@ class LogRatioRows(SimplexRows):
             return torch.cat(parts) - logs.sum(-1) - 0.5 * math.log(self.n_labels)
         points, shape = logs.flatten(0, 1), self.mixture.log_weights.shape[1:]
         answer = points.new_empty(len(points))
-        for index, real, rows, labels in self._supports(~torch.isneginf(logs)):
+        for index, real, rows, labels in self.by_support(~torch.isneginf(logs)):
             there = self._mask([]).repeat(len(rows), 1).scatter_(1, labels, True)
             weights = (
                 self.mixture.log_weights[rows].flatten(1)
@@ -1066,7 +1063,7 @@ class LogRatioRows(SimplexRows):
             ~whole & invert, -math.inf
         )
         flat, answers = values.flatten(0, 1), found.flatten(0, 1)
-        for index, real, rows, labels in self._supports(whole):
+        for index, real, rows, labels in self.by_support(whole):
             if labels.shape[1] > 1:
                 basis, own = torch.as_tensor(helmert(labels.shape[1])).to(flat), state[index]
                 asked = flat[index[..., None], labels[:, :-1]] if invert else flat[index[..., None], labels] @ basis.T

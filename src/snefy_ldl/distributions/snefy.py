@@ -9,7 +9,7 @@ were seen. An expectation is ``E[φ(ℓ)|x] = Σ_p c_p(x) E_p[φ]``: (rows × pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -435,7 +435,7 @@ class SnefyRows(SimplexRows):
     @torch.no_grad()
     def check(self) -> None:
         """Raise an InputError where numbers are so extreme that the weights of a row are invalid."""
-        for rows in self.chunks():
+        for rows in self.blocks(self.n_components):
             check_weights(self.weights(rows), rows.start)
 
     def __len__(self) -> int:
@@ -457,13 +457,9 @@ class SnefyRows(SimplexRows):
         """The squares that are averaged."""
         return [SnefyRows(member, self.offset) for member in self.square.members()]
 
-    def chunks(self, per_pair: int = 1) -> Iterator[slice]:
-        """Rows that are worked on at a time, ``per_pair`` numbers held for each of their components."""
-        return self.blocks(self.n_components * per_pair)
-
     def collect(self, answer: Callable[[slice], Tensor], per_pair: int = 1) -> Tensor:
         """Answer for every row (N, ...), a chunk of rows at a time."""
-        return torch.cat([answer(rows) for rows in self.chunks(per_pair)])
+        return torch.cat([answer(rows) for rows in self.blocks(per_pair * self.n_components)])
 
     def offset_rows(self, rows: Any) -> Tensor | None:
         """The votes of some rows (b, L), or None."""
@@ -559,7 +555,7 @@ class SnefyRows(SimplexRows):
 
     def log_prob(self, logs: Tensor) -> Tensor:
         """Log density at log shares (S, N, L): (S, N)."""
-        return torch.cat([self.log_densities(rows, logs[:, rows])[0] for rows in self.chunks()], 1)
+        return torch.cat([self.log_densities(rows, logs[:, rows])[0] for rows in self.blocks(self.n_components)], 1)
 
     def log_densities(self, rows: Rows, logs: Tensor, envelope: bool = False) -> list[Tensor]:
         """log p, and log of its positive part ``Σ c⁺ Dir(α)`` if asked, at S points per row: (S, b, L) -> (S, b)."""
@@ -620,7 +616,7 @@ class SnefyRows(SimplexRows):
             what: name of what is known, for an error where there is no density; None if that must not be one.
         """
         parts = []
-        for rows in self.chunks(per_pair=2):
+        for rows in self.blocks(2 * self.n_components):
             current, votes = self.weights(rows), self.offset_rows(rows)
             check_weights(current, rows.start or 0)
             logs = torch.zeros_like(current)
