@@ -46,8 +46,8 @@ STREAM_ROWS = 4096
 #: ... and the bytes at which a chunk of them ends, however few rows it holds.
 STREAM_BYTES = 1 << 28
 
-#: Numbers that tables of shares, kept for the next question about the same model, may hold (64 MiB of float64).
-KEPT_TABLE_NUMBERS = 1 << 23
+#: Numbers that tables of shares, kept for the next question about the same model, may hold (128 MiB of float64).
+KEPT_TABLE_NUMBERS = 1 << 24
 #: Below this many evaluations a question about one share goes straight to the incomplete Beta function.
 DIRECT_EVALUATIONS = 200_000
 

@@ -144,14 +144,13 @@ class PairFamily:
         return self.keep("moments", lambda: PairMoments(self.exponents.double(), self.matrix()))
 
     def share_table(self, group: tuple[int, ...]) -> SquareTable:
-        """Integrals of the sum of some shares, kept for the next question unless they are too many."""
-        tables = self._tables
-        if group not in tables:
-            table = SquareTable(self, group)
-            if (len(tables) + 1) * table.below.size > KEPT_TABLE_NUMBERS:
-                self._tables = tables = {}
-            tables[group] = table
-        return tables[group]
+        """Integrals of the sum of some shares, kept for the next question if those of all labels can be."""
+        if group in self._tables:
+            return self._tables[group]
+        table = SquareTable(self, group)
+        if max(len(self._tables) + 1, self.n_labels) * table.below.size <= KEPT_TABLE_NUMBERS:
+            self._tables[group] = table
+        return table
 
 
 def root_of(gram: Tensor) -> Tensor:
