@@ -61,7 +61,7 @@ LIMITS: dict[str, int] = {
     "networks and training": 3_360,
     "estimators": 2_000,
     "learners": 3_050,
-    "datasets": 2_580,
+    "datasets": 2_360,
     "conformal": 1_800,
     "active": 900,
     "votes, explain, metrics, plots": 3_140,

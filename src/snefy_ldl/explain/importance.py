@@ -74,20 +74,11 @@ class Importances:
 
     @cached_property
     def frame(self) -> Any:
-        """One row per column: term, estimate, std_error, conf_low, conf_high (95 %), label moved most, shift of it."""
-        loss = np.array([entry.loss for entry in self.entries])
-        error = np.array([entry.std_error for entry in self.entries])
-        return as_frame(
-            {
-                "term": [entry.column for entry in self.entries],
-                "estimate": loss,
-                "std_error": error,
-                "conf_low": loss - 1.96 * error,
-                "conf_high": loss + 1.96 * error,
-                "label": [entry.moves for entry in self.entries],
-                "shift": [entry.shift for entry in self.entries],
-            }
-        )
+        """One row per column: term, estimate, std_error, label moved most, shift of it, conf_low, conf_high (95 %)."""
+        fields = {"column": "term", "loss": "estimate", "std_error": "std_error", "moves": "label", "shift": "shift"}
+        frame = as_frame({name: [getattr(entry, field) for entry in self.entries] for field, name in fields.items()})
+        reach = 1.96 * frame["std_error"]
+        return frame.assign(conf_low=frame["estimate"] - reach, conf_high=frame["estimate"] + reach)
 
     def _repr_html_(self) -> str:
         return frame_html(self.frame)
