@@ -187,13 +187,10 @@ def table_groups(model: SnefyLDL, table: Any) -> Any:
         table: a DataFrame.
 
     Returns:
-        A DataFrame with one column per level, None if the table lacks it; None if it has no such column.
+        A DataFrame of one column; None if the table has no such column.
     """
-    levels = group_levels(model)
-    if not set(levels) & set(table.columns):
-        return None
-    groups = table.reindex(columns=list(levels))
-    return groups.apply(_typed_cells)
+    there = [name for name in group_levels(model) if name in table.columns]
+    return table[there].apply(_typed_cells) if there else None
 
 
 def _typed_cells(cells: Any) -> Any:

@@ -307,10 +307,9 @@ def group_columns(model: SnefyLDL, source: TableSource) -> list[str]:
     levels = group_levels(model)
     there = [name for name in levels if name in source.columns]
     if there:
-        note(f"{source.file.name}: column {', '.join(map(repr, there))} holds the groups of the rows")
-    missing = [name for name in levels if name not in there]
-    if missing and getattr(model, "group_effects_", None) is not None:
-        note(f"{source.file.name} has no column {', '.join(map(repr, missing))}: those groups are not known")
+        note(f"{source.file.name}: column {there[0]!r} holds the groups of the rows")
+    elif levels and getattr(model, "group_effects_", None) is not None:
+        note(f"{source.file.name} has no column {levels[0]!r}: those groups are not known")
     return there
 
 
