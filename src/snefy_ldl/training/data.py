@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -360,14 +359,15 @@ def fit_dirichlet_multinomial(counts: Array) -> Array:
         >>> fit_dirichlet_multinomial(np.array([[9.0, 1.0], [1.0, 9.0], [5.0, 5.0]])).round(1)
         array([1., 1.])
     """
-    votes = counts.round().astype(np.int64)
-    columns = [_count_rising(column) for column in (*votes.T, votes.sum(1))]
-    n_labels = votes.shape[1]
+    votes, n_labels = counts.round(), counts.shape[1]
+    columns = [np.unique(column[column > 0], return_counts=True) for column in (*votes.T, votes.sum(1))]
 
     def loss(logs: Array) -> tuple[float, Array]:
-        alpha = np.exp(logs)
-        (*values, whole), (*slopes, change) = zip(*(f(base) for f, base in zip(columns, (*alpha, alpha.sum()))))
-        value, slope = sum(values) - whole, np.array(slopes) - change
+        alpha, values, slopes = np.exp(logs), [], []
+        for base, (distinct, often) in zip((*alpha, alpha.sum()), columns):
+            values.append(often @ (log_gamma_growth(base, distinct) - gammaln(base)))
+            slopes.append(often @ (digamma(base + distinct) - digamma(base)))
+        value, slope = sum(values[:-1]) - values[-1], np.array(slopes[:-1]) - slopes[-1]
         away = np.log(alpha.sum() / n_labels)
         return -value + 0.5 * away**2, (-slope + away / alpha.sum()) * alpha
 
@@ -438,17 +438,6 @@ def complete_votes(counts: Array, means: Array, most: int, rng: np.random.Genera
     draws = np.maximum(rng.standard_gamma(posterior), SMALLEST_POSITIVE)
     more = np.maximum(most - counts.sum(1), 0.0).astype(np.int64)
     return counts + rng.multinomial(more, draws / draws.sum(1, keepdims=True))
-
-
-def _count_rising(column: Index) -> Callable[[float], tuple[float, float]]:
-    """``Σ_i log (a)_{k_i}`` of one label's votes (N,) and its slope, as a function of a; minus a constant."""
-    distinct, often = np.unique(column[column > 0].astype(np.float64), return_counts=True)
-
-    def rising(base: float) -> tuple[float, float]:
-        value, slope = log_gamma_growth(base, distinct) - gammaln(base), digamma(base + distinct) - digamma(base)
-        return float(often @ value), float(often @ slope)
-
-    return rising
 
 
 def start_labels(votes: Array, prior: Array, rng: np.random.Generator, sharpness: float = 1.0) -> Array:
