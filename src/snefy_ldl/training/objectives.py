@@ -165,9 +165,10 @@ class Pass(ABC):
 
         Args:
             output: the network's (K, B, n).
-            exponents: ``W`` (K, n, L), float64.
+            exponents: ``W`` (K, n, L).
             readout: ``V`` (K, m, n).
         """
+        self.precision, exponents = exponents.dtype, exponents.double()
         self.kernel = PairKernel(exponents, output.dtype, self.gradients, self.groups)
         if not self.balanced:
             output = output + self.kernel.g[:, None].to(output.dtype)
@@ -193,7 +194,7 @@ class Pass(ABC):
         if not self.balanced:
             d_g += d_output.sum(1)
         d_ratio.diagonal(dim1=1, dim2=2).add_(d_g, alpha=0.5)
-        return d_output, d_exponents.add_(self.kernel.pull_back(d_ratio)).double(), d_readout
+        return d_output, d_exponents.add_(self.kernel.pull_back(d_ratio)).to(self.precision), d_readout
 
 
 class SharePass(Pass):
@@ -472,7 +473,7 @@ class Objective(ABC):
         Returns:
             (K, B), through which gradients flow.
         """
-        parts = net.output(x), net.exponents.double(), net.readout
+        parts = net.output(x), net.exponents, net.readout
         log_p, background = self.value(*parts, self.labels(index), net.balanced), self.background_of(index)
         return net.mix(log_p, None if background is None else background.to(log_p.dtype))
 
@@ -546,7 +547,7 @@ class Gaps(Objective):
 
     def value(self, output: Tensor, exponents: Tensor, readout: Tensor, labels: Any, balanced: bool) -> Tensor:
         """See :meth:`Objective.value`."""
-        (logs, which), n = labels, exponents.shape[1]
+        (logs, which), n, exponents = labels, exponents.shape[1], exponents.double()
         log_kernel, g = unit_kernel(exponents)  # (K, P), (K, n)
         log_scale = output.double() if balanced else output.double() + g[:, None]
         used, place = torch.arange(len(self.patterns), device=which.device), which
