@@ -107,7 +107,8 @@ class TrainingData:
             self.feature_names = column_names(X)
             self.n_features = int(X.shape[1]) if self.columns is None else self.columns.n_in
         else:
-            n_labels = _count_labels(D if counts is None else counts)
+            shape = np.shape(D if counts is None else counts)
+            n_labels = int(shape[1]) if len(shape) == 2 else None
             self.features = open_rows(X, backbone.collate, n_labels, backbone.workers)
         self.n_rows = count_rows(self.features)
         self.are_counts = counts is not None
@@ -200,12 +201,6 @@ class TrainingData:
 def _encode(X: Any, columns: TableEncoder | None, warn: bool) -> Any:
     """Features as numbers; a sparse matrix, which needs no encoder, is checked."""
     return check_features(X, largest=LARGEST_FEATURE) if columns is None else columns.transform(X, warn)
-
-
-def _count_labels(labels: Any) -> int | None:
-    """L of labels that are not checked yet, None if they are no table."""
-    shape = np.shape(labels)
-    return int(shape[1]) if len(shape) == 2 else None
 
 
 def _tell_gaps(D: Any) -> None:

@@ -79,7 +79,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
         if device.type == "cuda":
             torch.manual_seed(seed)
         else:
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for every kind of GPU, each time
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed GPUs, too
         yield
 
 
