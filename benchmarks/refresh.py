@@ -73,13 +73,16 @@ BENCHMARKS = {
         ("backbones_images.json",), "python benchmarks/backbones.py images --out benchmarks/results", 10, needs="a GPU"
     ),
     "calibration": Benchmark(
-        both("calibration"), "python benchmarks/calibration.py --jobs {jobs}", 5, (*MODELS, "metrics")
+        both("calibration"), "python benchmarks/calibration.py --seeds 1 --jobs {jobs}", 3, (*MODELS, "metrics")
     ),
     "conditional": Benchmark(
         both("conditional"), "python benchmarks/conditional.py", 5, ("conformal",), "--peer with MAPIE"
     ),
     "conformal": Benchmark(
-        both("conformal"), "python benchmarks/conformal.py --jobs {jobs}", 6, (*MODELS, "conformal", "metrics")
+        both("conformal"),
+        "python benchmarks/conformal.py --splits 40 --minutes 6 --jobs {jobs}",
+        6,
+        (*MODELS, "conformal", "metrics"),
     ),
     "below": Benchmark(both("below"), "python benchmarks/below.py run --jobs {jobs}", 60),
     "density": Benchmark((*both("density"), "density.png"), "python benchmarks/density.py run --jobs {jobs}", 60),
