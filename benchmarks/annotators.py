@@ -554,6 +554,8 @@ def means_by(rows, keys):
 
 def report():
     lines = ["# Annotators\n", "Made by `python benchmarks/annotators.py report`; means over seeds.\n", CAVEAT]
+    if (note := FOLDER / "note.txt").exists():  # how these runs differ from the commands above
+        lines.append(note.read_text())
     every = {}
     for name in SETS:
         records = read(f"real-{name}-*.json")
