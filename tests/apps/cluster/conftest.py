@@ -16,6 +16,7 @@ def cluster_address() -> Iterator[str]:
     """Address of a cluster of two nodes, started for these tests and stopped after them."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'snefy-ldl[ray]'")
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = "0.2"  # 2 s by default, for each short epoch as well
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
