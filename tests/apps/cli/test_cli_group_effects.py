@@ -84,6 +84,7 @@ def test_groups_that_cannot_be_used_raise(tmp_path: Path) -> None:
     assert "of several columns the one whose groups will be new" in run(*words, "--groups", "farm,id").stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank_pictures")
 def test_log_ratios_keep_groups_together_and_every_command_reads_their_table(folder: Path, tmp_path: Path) -> None:
     model, settings = tmp_path / "model", {"max_iter": 20, "n_trees": 10}

@@ -37,6 +37,7 @@ def workbook(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_from_a_workbook_to_a_report(workbook: Path, tmp_path: Path) -> None:
     model, hidden = tmp_path / "model", pd.read_excel(workbook)
     counts = {name: int(hidden[name].astype(str).str.contains("<|n.d.", regex=True).sum()) for name in ("Pb", "Cd")}
