@@ -98,6 +98,7 @@ docs-serve: docs
 #   make bench PEER_PYTHON=peer/bin/python TENSORFLOW_PYTHON=peer_tf/bin/python
 bench: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/waits.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/scaling.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/peer.py $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON)) \
 		$(if $(TENSORFLOW_PYTHON),--tensorflow-python $(TENSORFLOW_PYTHON))
 

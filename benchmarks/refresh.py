@@ -99,6 +99,7 @@ BENCHMARKS = {
         9,
         (*MODELS, "active", "conformal", "ensemble.py", "metrics"),
     ),
+    "scaling": Benchmark((*both("scaling"), "scaling.png"), "python benchmarks/scaling.py", 5),
     "service": Benchmark(both("service"), "python benchmarks/service.py", 10, ("apps",)),
     "votes": Benchmark(
         (*both("votes"), "votes_next.json", "votes_next_ChaosNLI_SNLI.png", "votes_next_annotators.png"),
