@@ -22,16 +22,7 @@ __all__ = [
 
 
 class SnefyError(Exception):
-    """Base of the library's own errors.
-
-    Args:
-        message: What is wrong, where, and what to do.
-        command: The same for the command line, if the message is about arguments in Python.
-    """
-
-    def __init__(self, message: str = "", *, command: str | None = None) -> None:
-        super().__init__(message)
-        self.command = command
+    """Base of the library's own errors; the message says what is wrong, where, and what to do."""
 
 
 class InputError(SnefyError, ValueError):

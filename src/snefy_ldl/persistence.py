@@ -238,9 +238,8 @@ def _sealed(config: dict[str, Any], folder: Path) -> dict[str, Any]:
 def _parse_config(folder: Path) -> dict[str, Any]:
     """The JSON of a model folder, checked for format, version and kind."""
     if not folder.is_dir():
-        message = f"{folder} is not a folder; a model is saved as one"
-        command = f"{message} (snefy-ldl fit TABLE --out FOLDER)."
-        raise ModelFileError(f"{message} (model.save(folder)).", command=command)
+        how = "model.save(folder), or snefy-ldl fit TABLE --out FOLDER"
+        raise ModelFileError(f"{folder} is not a folder; a model is saved as one ({how}).")
     path = folder / CONFIG
     config = read_description(path, FORMAT, LEARNER_FORMAT)
     earlier = config["format"] == LEARNER_FORMAT

@@ -8,6 +8,7 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
+from snefy_ldl._internal.extras import extra
 from snefy_ldl._internal.files import read_regular, write_bytes, write_json
 from snefy_ldl.errors import ModelFileError
 from snefy_ldl.persistence import load, make_head, read_description
@@ -229,10 +230,8 @@ class LDLPipeline(Pipeline):  # type: ignore[misc]
 
 
 def _skops() -> Any:
-    try:
-        from skops import io  # an extra
-    except ImportError:
-        raise ImportError("saving a pipeline's transformers needs skops: pip install 'snefy-ldl[pipelines]'") from None
+    with extra("pipelines", "saving a pipeline's transformers needs skops"):
+        from skops import io
     return io
 
 

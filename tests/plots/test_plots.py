@@ -107,6 +107,7 @@ def test_ternary_density_levels_hold_the_stated_probability() -> None:
 
 
 def test_ternary_density_takes_points_and_axes() -> None:
+    pytest.importorskip("mpltern")  # registers the projection
     figure = plt.figure()
     given = figure.add_subplot(projection="ternary")
     dots = np.array([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]])

@@ -80,7 +80,7 @@ def _without_percent(cells: NDArray[Any]) -> NDArray[Any]:
     return np.array(plain, dtype=object).reshape(cells.shape)
 
 
-def refuse_first(bad: Any, values: Any, rule: str, names: list[str] | None = None, command: str | None = None) -> None:
+def refuse_first(bad: Any, values: Any, rule: str, names: list[str] | None = None) -> None:
     """Raise at the first cell, or row, that a mask marks.
 
     Args:
@@ -88,7 +88,6 @@ def refuse_first(bad: Any, values: Any, rule: str, names: list[str] | None = Non
         values: Of the same shape.
         rule: The message, ``{place}`` and ``{value}`` in the places of where it was broken and by what.
         names: Of the columns, where they have some.
-        command: The message on the command line, if that is another one.
 
     Raises:
         InputError: Something is marked.
@@ -101,8 +100,7 @@ def refuse_first(bad: Any, values: Any, rule: str, names: list[str] | None = Non
     if bad.any():
         at = np.argwhere(bad)[0].tolist()
         place = row_name(at[0], names) if len(at) == 1 else cell_name(at[0], at[1], names)
-        facts = {"place": place, "value": values[tuple(at)]}
-        raise InputError(rule.format(**facts), command=None if command is None else command.format(**facts))
+        raise InputError(rule.format(place=place, value=values[tuple(at)]))
 
 
 def check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[str] | None]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.extras import extra
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl.errors import InputError
 
@@ -265,10 +266,8 @@ def as_pandas(table: Any) -> Any:
         ['0']
     """
     if not hasattr(table, "iloc"):
-        try:
+        with extra("data", "such tables need pandas and pyarrow"):
             table = table.to_pandas()
-        except ImportError:
-            raise ImportError("such tables need pandas and pyarrow: pip install 'snefy-ldl[data]'") from None
     names = [str(name) for name in table.columns]
     if (twice := first_repeat(names)) is not None:
         raise InputError(f"the table has two columns named {twice!r}; rename or drop one.")

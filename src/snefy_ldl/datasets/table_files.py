@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.extras import extra
 from snefy_ldl._internal.files import replace_file
 from snefy_ldl._internal.memory import SINGLE_NUMBERS
 from snefy_ldl._internal.text import shorten
@@ -240,10 +241,8 @@ def read_sheet(file: Path, sheet: str | int | None = None) -> tuple[Any, tuple[s
     """
     import pandas  # an extra, loaded where a table is read
 
-    try:
+    with extra("excel", "Excel files need openpyxl"):
         book = pandas.ExcelFile(file, engine="openpyxl")
-    except ImportError:
-        raise ImportError("Excel files need openpyxl: pip install 'snefy-ldl[excel]'") from None
     with book:
         sheets = [str(name) for name in book.sheet_names]
         wanted = sheets[0] if sheet is None else str(sheet)
@@ -341,11 +340,9 @@ class TableSource:
     """
 
     def __init__(self, file: Path, sheet: str | int | None = None) -> None:
-        try:
-            import pandas  # extras, loaded where a table is read
+        with extra("data", "tables need pandas and pyarrow"):
+            import pandas
             import pyarrow  # noqa: F401
-        except ImportError:
-            raise ImportError("tables need pandas and pyarrow: pip install 'snefy-ldl[data]'") from None
         self.file, self.files, self._pandas = file, [file], pandas
         with self._readable():  # the name may be too long
             if not file.exists():

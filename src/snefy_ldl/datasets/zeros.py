@@ -65,9 +65,7 @@ class ZeroPolicy:
         if self.mode == "error":
             rule = "D is zero at {place}, and zeros='error' was asked for. "
             rule += 'Use zeros="shrink", a floor, or fit(X, counts=...), whose likelihood is exact with zeros.'
-            command = "a label is zero at {place}, and --zeros error was asked for. Use --zeros shrink, a number, or "
-            command += "--votes counts, whose likelihood is exact with zeros."
-            refuse_first(D <= 0.0, D, rule, names, command)
+            refuse_first(D <= 0.0, D, rule, names)
         if warn:
             held = f"a share below {self.floor:g}" if self.mode == "floor" else "a share of zero"
             advice = ""

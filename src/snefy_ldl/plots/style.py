@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from snefy_ldl._internal.extras import extra
 from snefy_ldl.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,10 +70,8 @@ def pyplot() -> ModuleType:
     Raises:
         ImportError: matplotlib is not installed.
     """
-    try:
-        import matplotlib.pyplot as plt  # an extra, loaded with the first picture
-    except ImportError:
-        raise ImportError("pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
+    with extra("plot", "pictures need matplotlib and mpltern"):
+        import matplotlib.pyplot as plt
     return plt
 
 
@@ -106,10 +105,8 @@ def ternary_axes(ax: Any, labels: Sequence[str] | None) -> Any:
         ImportError: matplotlib or mpltern is not installed.
         InputError: the axes are not ternary, or there are not three names.
     """
-    try:
-        import mpltern  # noqa: F401 - an extra, which registers the projection "ternary"
-    except ImportError:
-        raise ImportError("ternary pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
+    with extra("plot", "ternary pictures need matplotlib and mpltern"):
+        import mpltern  # noqa: F401 - registers the projection "ternary"
     if ax is None:
         ax = pyplot().figure(figsize=(4.4, 4.2), layout="constrained").add_subplot(projection="ternary")
     if not hasattr(ax, "taxis"):

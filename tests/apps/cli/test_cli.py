@@ -147,7 +147,7 @@ def test_missing_and_damaged_files_fail_in_one_line(folder: Path, tmp_path: Path
     assert "no file at" in fail("predict", model, tmp_path / "nothing.csv")
     assert "no file at" in fail("fit", tmp_path / "nothing.csv", "--labels", "a,b", "--out", tmp_path / "m")
     assert "is not a folder" in fail("predict", tmp_path / "nothing", table)
-    assert "is not a folder; a model is saved as one (snefy-ldl fit" in fail("info", tmp_path / "nothing")
+    assert "a model is saved as one (model.save(folder), or snefy-ldl fit" in fail("info", tmp_path / "nothing")
     assert "is missing" in fail("evaluate", tmp_path, table)
     (tmp_path / "bad.parquet").write_bytes(b"not parquet at all")
     assert "cannot be read as a table" in fail("predict", model, tmp_path / "bad.parquet")

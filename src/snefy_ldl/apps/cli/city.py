@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from snefy_ldl._internal.extras import extra
 from snefy_ldl._internal.types import Array
 from snefy_ldl.apps.cli.report_page import render_report
 from snefy_ldl.apps.reports.model_report import JudgedRows, Report, Rival, make_report
@@ -94,10 +95,8 @@ def as_frame(values: Array, names: list[str]) -> Any:
     Raises:
         ImportError: pandas is not installed.
     """
-    try:
-        import pandas as pd  # an extra: the library runs without it
-    except ImportError:
-        raise ImportError("the demo needs pandas: pip install 'snefy-ldl[all]'") from None
+    with extra("all", "the demo needs pandas"):
+        import pandas as pd
     return pd.DataFrame(values, columns=names)
 
 

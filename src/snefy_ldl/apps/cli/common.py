@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from snefy_ldl._internal.extras import extra
+
 if TYPE_CHECKING:
     from snefy_ldl.conformal import ConformalIntervals
     from snefy_ldl.datasets.table_files import Progress
@@ -93,7 +95,7 @@ def explain(error: Exception) -> str:
 
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.strerror}: {error.filename}"
-    line = " ".join((getattr(error, "command", None) or str(error)).split())
+    line = " ".join(str(error).split())
     if isinstance(error, (SnefyError, NotFittedError, OSError, ImportError)):
         return line
     return f"unexpected {type(error).__name__}: {line}. Run again with --debug and please report what it shows."
@@ -232,10 +234,8 @@ def new_figure(width: float, height: float) -> Any:
     Raises:
         ImportError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure  # an extra, loaded with the first picture
-    except ImportError:
-        raise ImportError("pictures need matplotlib and mpltern: pip install 'snefy-ldl[plot]'") from None
+    with extra("plot", "pictures need matplotlib and mpltern"):
+        from matplotlib.figure import Figure
     return Figure(figsize=(width, height), layout="constrained")
 
 

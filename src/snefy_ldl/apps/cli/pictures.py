@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal
 
+from snefy_ldl._internal.extras import extra
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.plots import style
 from snefy_ldl.plots.densities import shade_steps
@@ -80,10 +81,8 @@ class Pictures:
             ImportError: matplotlib or mpltern is not installed.
         """
         if projection == "ternary":
-            try:
-                import mpltern  # noqa: F401 - an extra, which registers the projection
-            except ImportError:
-                raise ImportError("the page's triangles need mpltern: pip install 'snefy-ldl[plot]'") from None
+            with extra("plot", "the page's triangles need mpltern"):
+                import mpltern  # noqa: F401 - registers the projection
         # what stands around one pair of axes is cut to size when it is saved, so there is no need to lay it out first;
         # a triangle's names and numbers have a known size, and measuring them takes a while
         place = TRIANGLE if projection == "ternary" else None
@@ -182,10 +181,8 @@ def render_page(template: str, **content: Any) -> str:
     Raises:
         ImportError: jinja2 is not installed.
     """
-    try:
-        import jinja2  # an extra, like the library of the pictures
-    except ImportError:
-        raise ImportError("the page needs jinja2 and matplotlib: pip install 'snefy-ldl[plot]'") from None
+    with extra("plot", "the page needs jinja2 and matplotlib"):
+        import jinja2
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("snefy_ldl.apps.cli"),
         autoescape=True,

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from snefy_ldl._internal.extras import extra
 from snefy_ldl.errors import InputError, SnefyError
 
 __all__ = ["EngineError", "connected", "count_workers", "import_ray", "translate"]
@@ -36,10 +37,8 @@ def import_ray() -> Any:
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # workers without a GPU keep their environment
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors that matter are raised here in one line
-    try:
+    with extra("ray", "work on a cluster needs Ray"):
         import ray
-    except ImportError:
-        raise ImportError("work on a cluster needs Ray: pip install 'snefy-ldl[ray]'") from None
     return ray
 
 
