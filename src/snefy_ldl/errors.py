@@ -22,7 +22,7 @@ __all__ = [
 
 
 class SnefyError(Exception):
-    """Base of the library's own errors; the message says what is wrong, where, and what to do."""
+    """Base of the library's own errors; the message names what is wrong, where, and what to do."""
 
 
 class InputError(SnefyError, ValueError):
