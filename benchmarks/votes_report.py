@@ -11,8 +11,8 @@ from scipy import stats
 import common
 from votes_models import METHODS
 
-DATA = ("LIDC", "ChaosNLI_SNLI", "KonIQ10k")
-SUBSAMPLED = ("ChaosNLI_SNLI", "KonIQ10k")
+DATA = ("LIDC", "ChaosNLI_SNLI", "KonIQ10k", "POPQUORN")
+SUBSAMPLED = ("ChaosNLI_SNLI", "KonIQ10k", "POPQUORN")
 SIMULATED = ("ChaosNLI_SNLI", "annotators")
 VOTES = (1, 2, 4, 8, 16, 32)
 GOALS = ("majority wrong", "squared error", "KL divergence")

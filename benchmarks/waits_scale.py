@@ -101,7 +101,8 @@ def million_rows(folder: Path, rows: int = 1_000_000) -> list[Row]:
     table = folder / "train.parquet"
     write_table(table, rows, 0)
     short, long = (
-        command("fit", table, "--labels", NAMES, "--out", folder / "model", "--epochs", epochs) for epochs in (10, 14)
+        command("fit", table, "--labels", NAMES, "--out", folder / "model", "--set", f"epochs={epochs}")
+        for epochs in (10, 14)
     )
     what = f"fit, {rows:,} rows × {FEATURES} features × {LABELS} labels, from Parquet"
     epoch = f"{(long['wall'] - short['wall']) / 4:.1f} s ({(long['cpu'] - short['cpu']) / 4:.1f} s of CPU time)"
