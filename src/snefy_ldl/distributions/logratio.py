@@ -381,7 +381,7 @@ class NetDraws:
         weights: importance weights (b, S); they sum to one.
         noise: the normal numbers (b or 1, Q, S).
         n_even: how many have equal weight.
-        n_nets: how many rows here are one: NETS where every net is a row of its own.
+        n_nets: rows of this object per row of the distribution: NETS if each net has a row, else 1.
     """
 
     mixture: Mixture

@@ -10,9 +10,9 @@ groups do not differ are dropped.
 
 The network sees the posterior mean of the effect of a row's group, and the part of the variance between groups that is
 still open. A first fit splits rows by group, so that its network is that of a row of a new group. Then every training
-row is shown in three ways: as a row of an unknown group, as before; as one of a group that was never there, its label
-moved by the effect of another group, which is drawn from the prior; and together with the effect of its own group as
-the other rows show it. Effects are kept if rows held back gain. Every closed form stays exact.
+row is shown in three ways: as a row of an unknown group, as before; as one of a made-up group, its label
+shifted by a group effect drawn from the prior; and with the effect of its own group, estimated from the other rows of
+that group. Effects are kept if rows held back gain. Every closed form stays exact.
 
 Where features identify a row's group, as coordinates identify the country of a soil, guides fitted to rows of
 all groups have the effects already. Two small forests are therefore compared first.

@@ -330,7 +330,7 @@ class Course:
 
 
 class Stack(Course):
-    """Problems of one shape while they train: every member maximises the likelihood of its own rows.
+    """Joint training of problems of one shape, in which each member maximises the likelihood of its rows.
 
     Args:
         problems: of one shape.
