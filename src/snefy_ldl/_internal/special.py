@@ -175,7 +175,9 @@ def pair_sums(numbers: Tensor) -> Tensor:
             [ 11., 110., 101.]])
     """
     n = numbers.shape[-1]
-    return numbers[..., None, :] + torch.cat([numbers, numbers[..., : n // 2]], -1).unfold(-1, n, 1)
+    second = torch.cat([numbers, numbers[..., : n // 2]], -1).unfold(-1, n, 1)
+    # rows one after the other: by itself torch would put the shifts, of which there are fewer, next to each other
+    return torch.add(numbers[..., None, :], second, out=torch.empty_like(second, memory_format=torch.contiguous_format))
 
 
 def neuron_sums(pairs: Tensor) -> Tensor:
