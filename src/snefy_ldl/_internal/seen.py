@@ -67,6 +67,10 @@ class SeenRows:
         kept = index if len(index) <= most else index[np.linspace(0, len(index) - 1, most).astype(np.intp)]
         return cls(_prints(features, labels, kept), len(index))
 
+    def part(self, rows: Index) -> SeenRows:
+        """The fingerprints of some rows of a table every row of which has one."""
+        return SeenRows(self.prints[rows], len(rows))
+
     def joined(self, other: SeenRows) -> SeenRows:
         """These rows and those of a further fit; a row of both counts once.
 

@@ -21,7 +21,7 @@ from snefy_ldl._internal.special import (
 )
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.snefy import PairFamily, log_quadratic_form
-from snefy_ldl.networks.backbones import StackedMLP, filled
+from snefy_ldl.networks.backbones import StackedMLP, part_of
 
 
 @dataclass(frozen=True)
@@ -225,10 +225,7 @@ class SnefyNet(nn.Module):
 
     def select(self, members: slice) -> SnefyNet:
         """A net with some of the members only."""
-        with torch.device("meta"):
-            other = SnefyNet(self.backbone.select(members), **self.sizes)
-        own = {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
-        return filled(other, own, members)
+        return part_of(self, members)
 
 
 # -- where training starts: neurons at the data, or at random as in the paper ----------------------------------------

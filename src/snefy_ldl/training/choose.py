@@ -121,9 +121,18 @@ class FittedModel:
             candidates=candidates,
         )
 
-    def finished(self, task: Task, seconds: float = 0.0) -> FittedModel:
-        """This model as a fit to these rows leaves it: with their fingerprints, and all the time that it took."""
-        seen = SeenRows.of(task.data.features, task.data.labels, task.rows)
+    def finished(self, task: Task, seconds: float = 0.0, table: SeenRows | None = None) -> FittedModel:
+        """This model as a fit to these rows leaves it: with their fingerprints, and all the time that it took.
+
+        Args:
+            task: what was fitted.
+            seconds: the time.
+            table: fingerprints of all rows of the task's data, if they are known.
+
+        Returns:
+            The model.
+        """
+        seen = SeenRows.of(task.data.features, task.data.labels, task.rows) if table is None else table.part(task.rows)
         if self.seen is not None:
             seen = self.seen.joined(seen)
         whole = max(self.summary["seconds"], round(seconds, 3))
@@ -224,13 +233,16 @@ def fit(tasks: Sequence[Task], n_jobs: int | None = 1) -> list[FittedModel]:
 
 def _fit_here(tasks: Sequence[Task], simple: bool, progress: Progress) -> list[FittedModel]:
     """Fit models in this process, with fingerprints of their rows; together if none has guides."""
-    models = []
+    models: list[FittedModel] = []
+    # rows that many models share are read once, if each row of the table gets a fingerprint
+    table = SeenRows.of(tasks[0].data.features, tasks[0].data.labels) if len(tasks) > 1 else None
+    table = None if table is None or len(table.prints) < table.rows else table
     for part in [tasks] if simple else [[task] for task in tasks]:
         started = time.perf_counter()
         chosen = [model for model, _ in choose(part, progress)]
         # the guides and the candidates that were not chosen took their time, too
         seconds = (time.perf_counter() - started) / len(part)
-        models += [model.finished(task, seconds) for task, model in zip(part, chosen)]
+        models += [model.finished(task, seconds, table) for task, model in zip(part, chosen)]
     return models
 
 
