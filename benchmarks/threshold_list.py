@@ -113,7 +113,6 @@ add("guides", "policy", "trees", ((50, 25), (100, 50), (400, 200)), SOME)
 add("guides", "policy", "folds_of_guides", ((5, 3, 2), (20, 10, 6)), SOME)
 cells = "square SBU_3DFE@1250, square Natural_Scene@1000, square Movie@500"
 add("guides", "policy", "many_cells", (290_000, 1_200_000), cases(cells, 3))
-add("guides", "learners.maxent", "STEP_TOLERANCE", (1e-2, 0.5), SOME)
 add("guides", "policy", "guide_rows", (10_000, 40_000), cases("square city@15000, square city@40000", 2))
 
 # -- large tables ----------------------------------------------------------------------------------------------------
