@@ -55,6 +55,8 @@ from threshold_list import THRESHOLDS, Threshold
 OUT = Path(os.environ.get("OUT", common.RESULTS))
 #: Rows that are tested on, at most.
 TEST_ROWS = 1000
+#: The standard error of one value alone; JSON holds no infinity.
+UNKNOWN = 1e9
 #: CPU seconds of a fit on one core of 2024, by kind of case; by rows for the large ones.
 SECONDS = {"square": 1.2, "votes": 3.0, "groups": 1.2, "ratios": 1.2, "auto": 2.5, "passes": 0.5, "stream": 0.5}
 SECONDS |= {"many": 5.0}
@@ -328,9 +330,14 @@ def compare(threshold: Threshold, label: str, found: dict[Job, dict[str, Any]]) 
     return row | {"verdict": ", ".join(filter(None, words))}
 
 
+def with_error(mean: float, error: float, digits: int) -> str:
+    """A mean as the page shows it, with its error if it has one."""
+    return f"{mean:+.{digits}f}" + (f" ± {error:.{digits}f}" if error < UNKNOWN else "")
+
+
 def mean_and_error(values: list[float]) -> tuple[float, float]:
-    """Mean and its standard error, infinite of one value."""
-    error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else 1e9
+    """Mean and its standard error, which one value alone does not have."""
+    error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else UNKNOWN
     return float(np.mean(values)), error
 
 
@@ -364,8 +371,8 @@ def cells(row: dict[str, Any]) -> dict[str, Any]:
     empty = dict.fromkeys(("nats", "ahead", "KL ratio", "time ratio", "acts on", "by table"), "")
     if "difference" not in row:
         return first | empty | {"verdict": verdict}
-    tables = [f"{case} {gain:+.3f} ± {error:.3f}" for case, (gain, error) in row["by_table"].items()]
-    numbers = {"nats": f"{row['difference']:+.4f} ± {row['error']:.4f}", "ahead": row["wins"]}
+    tables = [f"{case} {with_error(*own, 3)}" for case, own in row["by_table"].items()]
+    numbers = {"nats": with_error(row["difference"], row["error"], 4), "ahead": row["wins"]}
     numbers |= {"KL ratio": f"{row['kl_ratio']:.3f}", "time ratio": f"{row['time_ratio']:.2f}"}
     numbers |= {"acts on": f"{len(row['acts'])} of {row['tables']}", "by table": "; ".join(tables)}
     return first | numbers | {"verdict": verdict}
