@@ -101,6 +101,12 @@ BENCHMARKS = {
     ),
     "scaling": Benchmark((*both("scaling"), "scaling.png"), "python benchmarks/scaling.py", 5),
     "service": Benchmark(both("service"), "python benchmarks/service.py", 10, ("apps",)),
+    "thresholds": Benchmark(
+        both("thresholds"),
+        "python benchmarks/thresholds.py --jobs {jobs} --minutes 12",
+        12,
+        (*MODELS, "grouped.py", "votes"),
+    ),
     "votes": Benchmark(
         (*both("votes"), "votes_next.json", "votes_next_ChaosNLI_SNLI.png", "votes_next_annotators.png"),
         "python benchmarks/votes.py study",

@@ -1,8 +1,7 @@
 """What a user sets, which candidates a fit tries, and how they are trained: the only place with thresholds.
 
-Each number of :class:`Policy` names the tables it comes from. The runs that would notice a wrong one are
-``benchmarks/density.py`` (shares), ``benchmarks/votes.py`` (votes), ``benchmarks/groups.py`` (groups of rows) and
-``benchmarks/scaling.py`` (streams, and times of large fits).
+Each number of :class:`Policy` names the tables it comes from. ``benchmarks/thresholds.py`` fits with each of them and
+with a smaller and a larger one, on tables where it acts: its result shows which neighbours are worse, or slower.
 """
 
 from __future__ import annotations
