@@ -136,7 +136,7 @@ BENCHMARKS = {
         60,
         parts=("snefy", "logratio", "auto", "groups", "learners", "metrics"),
     ),
-    "effects": Benchmark(both("effects"), "python benchmarks/effects.py", 10, (*MODELS, "explain"), parts=("explain",)),
+    "effects": Benchmark(both("effects"), "python benchmarks/effects.py", 2, (*MODELS, "explain"), parts=("explain",)),
     "enhancement": Benchmark(
         both("enhancement"), "python benchmarks/enhancement.py", 30, ("learners",), parts=("enhancement",)
     ),
