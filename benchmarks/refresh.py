@@ -143,9 +143,10 @@ BENCHMARKS = {
     "gpu": Benchmark(both("gpu"), "python benchmarks/gpu.py", 5, needs="a GPU"),
     "groups": Benchmark(
         both("groups"),
-        "python benchmarks/groups.py made --jobs {jobs}",
-        20,
+        "python benchmarks/groups.py made --again --jobs {jobs}",
+        2,
         (*MODELS, "grouped.py"),
+        "groups.py real, left, coverage and time --again, then report; common.py stamp groups.json groups.md",
         parts=("snefy", "logratio", "groups", "conformal"),
     ),
     "peer": Benchmark(
