@@ -93,11 +93,11 @@ def digest(path: Path) -> str:
 def stamp(*names: str) -> None:
     """Record that this version of the library wrote these files of the results folder."""
     import snefy_ldl
-    from refresh import code_of
+    from refresh import origin
 
     known = json.loads(VERSIONS.read_text()) if VERSIONS.exists() else {}
     for name in names:
-        known[name] = {"snefy_ldl": snefy_ldl.__version__, "digest": digest(RESULTS / name), "code": code_of(name)}
+        known[name] = {"snefy_ldl": snefy_ldl.__version__, "digest": digest(RESULTS / name)} | origin(name)
     kept = {name: known[name] for name in sorted(known) if (RESULTS / name).exists()}
     VERSIONS.write_text(json.dumps(kept, indent=1) + "\n")
 

@@ -16,6 +16,10 @@ that are set aside were chosen on splits 100 to 113 of SBU_3DFE and Natural_Scen
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch are loaded: every split has a process
+
 import argparse
 import json
 import multiprocessing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -52,19 +53,21 @@ def test_a_changed_number_is_noticed(sentences, monkeypatch):
 def test_every_result_belongs_to_one_benchmark_that_exists():
     files = [file for one in refresh.BENCHMARKS.values() for file in one.files]
     assert len(files) == len(set(files))
-    there = {path.name for path in refresh.RESULTS.iterdir() if path.is_file()} - {"versions.json"}
-    assert there <= set(files)
+    assert {p.name for p in refresh.RESULTS.iterdir() if p.is_file()} <= {*files, "versions.json", "behaviour.json"}
     for one in refresh.BENCHMARKS.values():
         assert one.script.exists(), one.command
         assert shlex.split(one.command)[0] == "python"
         assert all((refresh.SOURCE / name).exists() for name in one.reads)
 
 
-def test_code_is_stale_by_what_it_does(tmp_path):
-    module = tmp_path / "module.py"
-    digests = []
-    for text in ('"""One."""\nx = 1  # why\n', '"""Two."""\nx = 1\n', '"""Two."""\nx = 2\n'):
-        module.write_text(text)
-        refresh.code_digest.cache_clear()
-        digests.append(refresh.code_digest(module))
-    assert digests[0] == digests[1] != digests[2]
+def test_a_result_is_stale_if_its_script_or_a_number_changed(tmp_path, monkeypatch):
+    one, numbers = refresh.BENCHMARKS["effects"], {"then": {"explain": {"nats": 1.001, "kl": 1.001}}}
+    about = {"code": one.code(), "script": refresh.code_digest(one.script), "behaviour": "then"}
+    monkeypatch.setattr(refresh, "RESULTS", tmp_path)
+    monkeypatch.setattr(refresh, "library_numbers", lambda: {"explain": {"nats": 1.0, "kl": 1.0}})
+    monkeypatch.setattr(refresh, "recorded", lambda digest: numbers.get(digest, {}))
+    found = []
+    for changes in ({}, {"code": ""}, {"code": "", "script": ""}, {"code": "", "behaviour": ""}):
+        (tmp_path / "versions.json").write_text(json.dumps(dict.fromkeys(one.files, about | changes)))
+        found.append(one.reason())
+    assert found == [None, "", "its script changed", "explain: nats nan to 1.0000, kl nan to 1.0000"]
