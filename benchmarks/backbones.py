@@ -132,7 +132,7 @@ def images(args):
         for channels in ((32, 64), (32, 64, 128, 128))
     }
     print("step", facts["step"], flush=True)
-    plain = SnefyLDL(epochs=epochs, batch_size=batch, guides=None, centre=None, random_state=0)
+    plain = SnefyLDL(epochs=epochs, batch_size=batch, guides=None, random_state=0)
     facts["features"] = distance(plain.fit(city.X, city.D), test.X, test.truth, test.X, test.D)
     facts["features"]["seconds"] = plain.training_["seconds"]
     print("true features", facts["features"], flush=True)
@@ -284,7 +284,7 @@ def graphs(args):
     some, data = make_motif_graphs(n, random_state=0)
     new, test = make_motif_graphs(max(100, n // 3), random_state=1)
     facts = {"graphs": n, "epochs": epochs}
-    plain = SnefyLDL(epochs=epochs, guides=None, centre=None, random_state=0).fit(data.X, data.D)
+    plain = SnefyLDL(epochs=epochs, guides=None, random_state=0).fit(data.X, data.D)
     facts["counts"] = distance(plain, test.X, test.truth, test.X, test.D)
     print("true counts", facts["counts"], flush=True)
     torch.manual_seed(0)

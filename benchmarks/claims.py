@@ -259,6 +259,20 @@ def hidden_parts() -> tuple[str, str]:
     return sentence, f"90 % intervals of hidden shares cover {short(min(cover))} to {short(max(cover))}"
 
 
+def pictures() -> tuple[str, str]:
+    """How far predicted densities of images are from the true ones."""
+    runs = load("backbones_images.json")["runs"]
+    ways = {"bf16": "BF16", "float32": "float32", "features": "a fit to the numbers that were drawn"}
+    found = {words: [run[way]["density_kl"] for run in runs] for way, words in ways.items()}
+    parts = ", ".join(f"{words} {short(float(np.mean(values)))}" for words, values in found.items())
+    size, rows = runs[0]["size"], runs[0]["rows"]
+    sentence = (
+        f"Log density missing on made-up images of {size} × {size} pixels, in nats: {parts} "
+        f"({rows:,} images, {len(runs)} seeds)."
+    )
+    return sentence, "; ".join(f"{words} {spread(values)}" for words, values in found.items())
+
+
 CLAIMS = {
     "sbu": Claim(lambda: intervals("sbu_3dfe", "SBU_3DFE"), "conformal.md", "conformal"),
     "scenes": Claim(lambda: intervals("natural_scene", "Natural_Scene"), "conformal.md", "conformal"),
@@ -277,6 +291,7 @@ CLAIMS = {
     "Brexit": Claim(lambda: panels("HS_Brexit", "HS_Brexit"), "annotators.md", "annotators"),
     "abuse": Claim(lambda: panels("ConvAbuse", "ConvAbuse"), "annotators.md", "annotators"),
     "limits": Claim(hidden_parts, "below.md", "below"),
+    "images": Claim(pictures, "backbones_images.json", "backbones"),
 }
 #: Pages that repeat sentences, word for word, each in a line of its own.
 REPEATED = {
@@ -288,6 +303,7 @@ REPEATED = {
     "docs/active.md": ("queries",),
     "docs/votes.md": ("votes", "Brexit", "abuse"),
     "docs/zeros.md": ("limits",),
+    "docs/backbones.md": ("images",),
 }
 
 QUESTIONS = (
