@@ -7,7 +7,8 @@ For each share the level of the smallest central interval that contains it, and 
 region of highest density, by 512 draws; ours have exact marginals. From half of the test rows the levels of the other
 half are recalibrated: a level u becomes the share of calibration levels up to u, conformally counted. ECE is the mean
 gap between curve and diagonal, "gap" the largest; "worst bin" the coverage of 90 % intervals in the worst of ten bins
-of the predicted share, mean over labels, with what perfect intervals would show.
+of the predicted share, mean over labels, with what perfect intervals would show. ± is one standard error over the
+splits of a table; without it there was one split. The first table averages over data sets, splits and labels.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from snefy_ldl.metrics import coverage_level, reliability
 
 DATA = ("SJAFFE", "SBU_3DFE", "Natural_Scene", "Yeast_spo5", "GEMAS_texture")
 METHODS = [name for name, (_, variants) in density.METHODS.items() if "plain" in variants and "given" not in name]
-METHODS = [name for name in METHODS if name not in ("SA-BFGS", "extra trees", "TabICL")]
+METHODS = [name for name in METHODS if name not in ("SA-BFGS", "extra trees", "TabICL", "TabPFN")]
 DRAWS, LEVEL, BINS, SEEDS = 512, 0.9, 10, 3
 #: Rows whose levels are computed.
 ROWS = 1000
@@ -158,7 +159,9 @@ def report(folder):
             for key in keys:
                 values = [figures[key] for figures in held if key in figures]
                 cells[key] = f"{np.mean(values):.3f}" if values else "–"
-            rows.append(cells | {"splits": len(held)})
+                if len(values) > 1 and name != "all tables":
+                    cells[key] += f" ± {np.std(values, ddof=1) / len(values) ** 0.5:.3f}"
+            rows.append(cells | {"splits of a table": len(held) // (len(names) if name == "all tables" else 1)})
         ceiling = [f["perfect worst bin"] for case, f in found.items() if name in ("all tables", case[0])]
         some = sorted({case[1] for case in found} - {row["density"] for row in rows}) if name == "all tables" else []
         note = [f"Only on some tables, below: {', '.join(some)}.", ""] if some else []

@@ -9,7 +9,8 @@ The data are looked for in ``SNEFY_LDL_DATA``. zuko and NGBoost come with the ex
 ``--peers-path`` names. XGBoostLSS asks for an older torch than it needs, so it is installed without dependencies:
 ``pip install --no-deps xgboostlss xgboost-cpu pyro-ppl pyro-api opt-einsum`` (with pandas and tqdm); Treeffuser with
 ``pip install --no-deps treeffuser lightgbm ml_collections absl-py contextlib2 einops jaxtyping wadler_lindig``. TabICL
-fetches its weights when it is first fitted. A package or weights that are missing are reported in one sentence.
+and TabPFN fetch their weights when they are first fitted, TabPFN after its licence was accepted. A package or weights
+that are missing are reported in one sentence.
 One JSON per case lies in ``--folder``; ``--minutes`` starts no further case after that time; ``--jobs`` cases run side
 by side, each on one thread.
 Data: :mod:`density_data`; peers: :mod:`density_peers`; tables: :mod:`density_report`.
@@ -175,10 +176,11 @@ METHODS = {
     "zeros MDN, log-normals": (lambda v, z, s: peers.NetworkPeer(nets.LogNormalsWithZeros, s), ZEROS),
     "SA-BFGS": (lambda v, z, s: Point(SABFGS()), EVERY),
     "extra trees": (lambda v, z, s: Point(trees(s)), EVERY),
-    "TabICL": (lambda v, z, s: peers.Pretrained(s), EVERY),
+    "TabICL": (lambda v, z, s: peers.Pretrained("tabicl", "TabICLRegressor", s), EVERY),
+    "TabPFN": (lambda v, z, s: peers.Pretrained("tabpfn", "TabPFNRegressor", s), EVERY),
 }
 NEEDS = {"zuko NSF": "zuko", "zuko GMM": "zuko", "NGBoost Gaussian": "ngboost", "XGBoostLSS Dirichlet": "xgboostlss"}
-NEEDS |= {"Treeffuser": "treeffuser", "TabICL": "tabicl"}
+NEEDS |= {"Treeffuser": "treeffuser", "TabICL": "tabicl", "TabPFN": "tabpfn"}
 #: The methods that take longest, which start first.
 SLOW = ("AutoLDL", "zuko NSF", "NGBoost Gaussian", "distributional forest", "XGBoostLSS Dirichlet")
 

@@ -5,8 +5,8 @@ Every peer has ``fit(X, D, keep)`` (``keep`` marks the rows that are learnt from
 standardised features clipped at five standard deviations, and log-ratio models standardised isometric log-ratios (ILR).
 Sizes, rates and weight decays are raced on the validation rows, which also say when to stop. The lists they are raced
 from were settled on splits of seeds 100 to 103, test rows included, so a little in the peers' favour. The distributions
-themselves: :mod:`density_nets`. NGBoost, XGBoostLSS, Treeffuser and TabICL are imported where they are used: they are
-no dependencies. Treeffuser can only be drawn from, so it has no likelihood; TabICL predicts means.
+themselves: :mod:`density_nets`. NGBoost, XGBoostLSS, Treeffuser, TabICL and TabPFN are imported where they are used:
+they are no dependencies. Treeffuser can only be drawn from, so it has no likelihood; TabICL and TabPFN predict means.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from importlib import import_module
 from itertools import product
 
 import numpy as np
@@ -442,17 +443,16 @@ class BoostedDiffusion:
 
 
 class Pretrained:
-    """TabICL's regressor, one share at a time: a network that was trained on other tables; only means."""
+    """A regressor that was trained on other tables, TabICL's or TabPFN's, one share at a time; only means."""
 
-    def __init__(self, seed):
-        self.seed, self.chosen = seed, {}
+    def __init__(self, package, regressor, seed):
+        self.package, self.regressor, self.seed, self.chosen = package, regressor, seed, {}
 
     def fit(self, X, D, keep):
         try:
-            from tabicl import TabICLRegressor
-
-            self.models = [TabICLRegressor(random_state=self.seed, n_jobs=1).fit(X, column) for column in D.T]
-        except (ImportError, OSError, RuntimeError) as error:
+            make = getattr(import_module(self.package), self.regressor)
+            self.models = [make(random_state=self.seed).fit(X, column) for column in D.T]
+        except Exception as error:  # also that its licence was not accepted
             raise LeftOut(f"it or its weights are not on this machine: {str(error).splitlines()[0][:120]}") from error
         return self
 

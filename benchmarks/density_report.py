@@ -28,7 +28,8 @@ learners, that of quasi-random draws for LogRatioLDL and of 512 draws for the ot
 90 % intervals of each share (500 test rows), for peers the quantiles of 512 draws. An interval from zero covers all
 zeros; `cover, randomised` counts a share of 0 or 1 by the part of its probability that lies inside. Energy: the energy
 score of 512 draws on those rows, lower is better; Treeffuser, from which one can only draw, has it, too (two splits of
-ArcticLake, on another machine). Seconds: one fit on one thread next to others, the search for sizes and rates
+ArcticLake, on another machine). TabICL and TabPFN, which predict means, are in the benchmark, but not in these tables:
+their weights were not at hand. Seconds: one fit on one thread next to others, the search for sizes and rates
 included; `AutoLDL` is the choice between the fits of the other two rows, and its seconds are theirs together. The
 machine has sixteen cores, on which up to sixteen fits ran next to each other.
 
