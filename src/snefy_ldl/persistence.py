@@ -1,8 +1,9 @@
 """Model folders, and the one registry of what reads and writes them; nothing in a folder is executed.
 
-A folder holds a JSON file and a safetensors file, written all or nothing. The JSON names the weights file and its
-checksum, and is renamed into place last: after a crash at any moment, the folder holds the old model or the new
-one. Both are checked by their checksums before anything is built from them.
+A folder holds a JSON file and a safetensors file, written all or nothing. The weights file is named by its content; the
+JSON names it and its checksum, and is renamed into place last: after a crash at any moment, the folder holds the old
+model or the new one. Many processes may write it, and read it meanwhile: a writer removes the weights that it replaced,
+and others once they are a minute old. Both files are checked by their checksums before anything is built from them.
 
 Every estimator has one ``pack(arrays)``, which returns plain JSON values and puts its arrays into a dict, and one
 ``unpack(config, arrays, asked)``, which is the way back; :data:`KINDS` names the classes. A new estimator needs an
@@ -14,8 +15,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -24,12 +27,16 @@ from typing import Any
 from snefy_ldl._internal.files import (
     LOOKS,
     PAUSE,
+    STALE,
+    TEMPORARY,
+    damage,
     format_tensors,
     read_json,
-    read_pair,
+    read_regular,
     remove_stale,
+    retry,
+    write_bytes,
     write_json,
-    write_pair,
 )
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.errors import ModelFileError, SnefyError
@@ -58,6 +65,8 @@ FORMAT, FORMAT_VERSION = "snefy-ldl model", 1
 LEARNER_FORMAT = "snefy_ldl.learner"
 CONFIG, CALIBRATION_FILE = "model.json", "calibration.json"
 WEIGHTS, EARLIER_ARRAYS = "weights-*.safetensors", "arrays-*.safetensors"
+#: Threads write folders one after the other: the weights that one replaces, another may just have named again.
+WRITING = threading.Lock()
 
 # -- what a caller may ask ---------------------------------------------------------------------------------------------
 
@@ -195,19 +204,26 @@ def write_model(folder: Path, description: dict[str, Any], arrays: Mapping[str, 
     """
     if folder.is_file():
         raise ModelFileError(f"{folder} is a file; a model is saved as a folder. Choose another name.")
-
-    def describe(name: str, checksum: str) -> dict[str, Any]:
-        return seal(make_head(FORMAT) | {"weights": {"file": name, "sha256": checksum}} | description)
-
-    checksum = write_pair(folder, CONFIG, WEIGHTS, 12, format_tensors(arrays), describe)
-    calibration = folder / CALIBRATION_FILE
-    if calibration.exists():
-        try:
-            fits = read_json(calibration)["weights_sha256"] == checksum
-        except (ModelFileError, KeyError, TypeError):  # it cannot be read
-            fits = False
-        if not fits:
-            calibration.unlink(missing_ok=True)
+    payload = format_tensors(arrays)
+    checksum = hashlib.sha256(payload).hexdigest()
+    name, calibration = WEIGHTS.replace("*", checksum[:12]), folder / CALIBRATION_FILE
+    content = seal(make_head(FORMAT) | {"weights": {"file": name, "sha256": checksum}} | description)
+    replaced, calibrated = None, False
+    with WRITING:
+        with suppress(ModelFileError, KeyError, TypeError):  # there is none, or it cannot be read
+            replaced = read_json(folder / CONFIG)["weights"]["file"]
+        write_bytes(folder / name, payload)
+        write_json(folder / CONFIG, content)
+        for old in folder.glob(WEIGHTS):
+            if old.name != name:
+                remove_stale(folder, old.name, seconds=0.0 if old.name == replaced else STALE)
+        if not (folder / name).exists():  # another process has just replaced the same weights by others
+            write_bytes(folder / name, payload)
+    with suppress(ModelFileError, KeyError, TypeError):
+        calibrated = read_json(calibration)["weights_sha256"] == checksum
+    if not calibrated:
+        calibration.unlink(missing_ok=True)
+    remove_stale(folder, TEMPORARY.format(WEIGHTS))
     remove_stale(folder, EARLIER_ARRAYS, seconds=0.0)
     return folder
 
@@ -267,7 +283,20 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         ModelFileError: a file is missing, damaged, foreign, or of a newer version.
     """
-    config, arrays = read_pair(folder, lambda: _parse_config(folder))  # quickly: a writer may replace both
+    from safetensors import SafetensorError  # loads torch, which JSON files and tables do without
+    from safetensors.torch import load as parse_tensors
+
+    def read_both() -> tuple[dict[str, Any], Path, bytes]:  # quickly: a writer may replace both
+        config = _parse_config(folder)
+        path = folder / config["weights"]["file"]
+        return config, path, read_regular(path)
+
+    with damage(folder):
+        config, path, content = retry(read_both, FileNotFoundError)
+    if hashlib.sha256(content).hexdigest() != config["weights"]["sha256"]:
+        raise ModelFileError(f"{path} is damaged: its checksum is not the one in the JSON file next to it.")
+    with damage(path, SafetensorError, ValueError, KeyError):
+        arrays = dict(parse_tensors(content))
     return _sealed(config, folder), arrays
 
 

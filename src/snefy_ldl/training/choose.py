@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -210,34 +211,31 @@ def fit(tasks: Sequence[Task], n_jobs: int | None = 1) -> list[FittedModel]:
     settings, simple = tasks[0].settings, not any(POLICY.guides(task) for task in tasks)
     on_cpu = settings.torch_device.type == "cpu" and settings.backbone is None
     workers = min(effective_n_jobs(n_jobs or (1 if simple else -1)), len(tasks)) if on_cpu else 1
+    parts = [tasks[k::workers] for k in range(workers)] if simple else [[task] for task in tasks]
     if workers > 1:
-        parts = [tasks[k::workers] for k in range(workers)] if simple else [[task] for task in tasks]
-        answers = Parallel(n_jobs=workers)(delayed(_fit_in_process)(part, simple) for part in parts)
-        found = {id(task): model for part, models in zip(parts, answers) for task, model in zip(part, models)}
-        return [found[id(task)] for task in tasks]
-    with Progress("fit", 0, show=settings.verbose >= 1 and not tasks[0].one_pass) as progress:
-        models = _fit_here(tasks, simple, progress)
+        answers = Parallel(n_jobs=workers)(delayed(_fit_in_process)(part) for part in parts)
+    else:
+        with Progress("fit", 0, show=settings.verbose >= 1 and not tasks[0].one_pass) as progress:
+            answers = list(map(partial(_fit_together, progress=progress), parts))
+    found = {id(task): model for part, models in zip(parts, answers) for task, model in zip(part, models)}
     if len(tasks) == 1:
-        _warn_if_nothing_was_learnt(models[0])
-    return models
+        _warn_if_nothing_was_learnt(found[id(tasks[0])])
+    return [found[id(task)] for task in tasks]
 
 
-def _fit_here(tasks: Sequence[Task], simple: bool, progress: Progress) -> list[FittedModel]:
-    """Fit models in this process, with fingerprints of their rows; together if none has guides."""
-    models = []
-    for part in [tasks] if simple else [[task] for task in tasks]:
-        started = time.perf_counter()
-        chosen = [model for model, _ in choose(part, progress)]
-        # the guides and the candidates that were not chosen took their time, too
-        seconds = (time.perf_counter() - started) / len(part)
-        models += [model.finished(task, seconds) for task, model in zip(part, chosen)]
-    return models
+def _fit_together(tasks: Sequence[Task], progress: Progress) -> list[FittedModel]:
+    """Fit models in one stack, with fingerprints of their rows."""
+    started = time.perf_counter()
+    chosen = choose(tasks, progress)
+    # the guides and the candidates that were not chosen took their time, too
+    seconds = (time.perf_counter() - started) / len(tasks)
+    return [model.finished(task, seconds) for task, (model, _) in zip(tasks, chosen)]
 
 
-def _fit_in_process(tasks: Sequence[Task], simple: bool) -> list[FittedModel]:
+def _fit_in_process(tasks: Sequence[Task]) -> list[FittedModel]:
     """Fit models in another process, with one thread and nothing to show."""
     torch.set_num_threads(1)
-    return _fit_here(tasks, simple, Progress("fit", 0, show=False))
+    return _fit_together(tasks, Progress("fit", 0, show=False))
 
 
 def choose(

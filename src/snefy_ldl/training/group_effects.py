@@ -404,16 +404,13 @@ def fit_grouped(task: Task, wanted: bool = True) -> tuple[FittedModel, GroupEffe
     Returns:
         The model, whose summary holds ``group_effects``; and the effects, which its network then sees, or None.
     """
-    started, settings = time.perf_counter(), task.settings
+    started, settings, seen = time.perf_counter(), task.settings, _groups_of(task)
     possible = bool(POLICY.guides(task)) and settings.validation_fraction > 0 and len(settings.hidden_sizes) > 0
     with Progress("fit", 0, show=settings.verbose >= 1) as progress:
         if wanted and possible:
             model, effects, report = _fit_with_effects(task, progress)
         else:
             model, effects, report = choose([task], progress)[0][0], None, {"effects": NOT_WANTED}
-    groups = task.data.groups
-    assert groups is not None
-    seen = groups.take(task.rows)
     report = {"groups": [len(seen.names)], "levels": [seen.column]} | report
     model = replace(model, summary={**model.summary, "group_effects": report})
     return model.finished(task, time.perf_counter() - started), effects
@@ -439,8 +436,9 @@ def _fit_with_effects(task: Task, progress: Progress) -> tuple[FittedModel, Grou
 
 
 def _groups_of(task: Task) -> Groups:
+    """The groups of the rows that a task may see."""
     assert task.data.groups is not None
-    return task.data.groups
+    return task.data.groups.take(task.rows)
 
 
 def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
@@ -457,7 +455,7 @@ def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
     Returns:
         One of the reasons above, or None if effects are to be fitted.
     """
-    groups, D, seed = _groups_of(task).take(task.rows), labels[task.rows], task.seed_of(19)
+    groups, D, seed = _groups_of(task), labels[task.rows], task.seed_of(19)
     scout = TreesLDL(n_trees=POLICY.scout_trees, max_features="sqrt", random_state=seed % 2**31)
 
     def information(first: Index | None) -> float:
@@ -467,7 +465,7 @@ def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
         model = fit_mixed_model(residuals, groups.codes, len(groups.names), seed % 2**31)
         return 0.0 if model is None else 0.5 * float(np.log1p(model.ratios).sum())
 
-    of_new_groups = information(_groups_of(task).first)
+    of_new_groups = information(task.data.blocks)
     if not of_new_groups:
         return NO_DIFFERENCE
     return None if information(None) >= POLICY.least_part * of_new_groups else TOLD_BY_FEATURES
@@ -488,7 +486,7 @@ def measure_effects(task: Task, guided: GuideTable) -> tuple[GroupEffects, Array
         The effects, what the network sees of each row's group by other rows (n, q + 1), and predictions of the rows by
         learners that see the effects (n, B L); None if groups do not differ by more than chance.
     """
-    groups, table, labels = _groups_of(task).take(task.rows), guided.table[task.rows], guided.labels[task.rows]
+    groups, table, labels = _groups_of(task), guided.table[task.rows], guided.labels[task.rows]
     pull, mix = _pull_of(labels), best_weights(table, labels)
     residuals = log_residuals(table, labels, mix, pull)
     codes, n_groups = groups.codes, len(groups.names)
@@ -570,7 +568,7 @@ def _shifted_labels(task: Task, effects: GroupEffects) -> Array | None:
     if not task.data.has_whole_shares:
         return None
     random = np.random.default_rng(task.seed_of(18))
-    changes = effects.redraw(_groups_of(task).take(task.rows).codes, random)
+    changes = effects.redraw(_groups_of(task).codes, random)
     shares = task.data.labels[task.rows] * np.exp(changes @ effects.model.directions.T)
     closed: Array = shares / shares.sum(1, keepdims=True)
     return closed

@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import softmax, xlogy
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -47,10 +48,12 @@ class Guides:
 
     def inputs(self, X: Any, kind: str) -> Any:
         """What a network sees of rows X: the guides' predictions, with the features where ``kind`` is ``"both"``."""
-        seen = self.features(X)
-        if kind != "both":
-            return seen
-        return np.hstack([X.toarray() if hasattr(X, "toarray") else X, seen])
+        return join_features(X, self.features(X), kind)
+
+
+def join_features(X: Any, seen: Array, kind: str) -> Array:
+    """Guides' predictions (N, G L), or dense features (N, d) and these where ``kind`` is ``"both"``."""
+    return np.hstack([X.toarray() if sp.issparse(X) else X, seen]) if kind == "both" else seen
 
 
 def fit_guides(
@@ -87,7 +90,7 @@ def fit_guides(
             shares[used[known]] = out_of_bag[known]
             shares[used[~known]] = D[used].mean(0)
         else:
-            n_folds = min(POLICY.guide_folds(len(used), _count_features(X)), len(used))
+            n_folds = min(POLICY.guide_folds(len(used), X.shape[1]), len(used))
             folds = KFold(n_folds, shuffle=True, random_state=seed % 2**31).split(used)
             if groups is not None:
                 number_of = group_folds(groups[used], n_folds, random)
@@ -110,17 +113,12 @@ def centred_logs(shares: Array, floor: float) -> Array:
     return logs - logs.mean(axis=1, keepdims=True)
 
 
-def _count_features(X: Any) -> int:
-    return int(X.shape[1]) if getattr(X, "ndim", 2) == 2 and hasattr(X, "shape") else 1
-
-
 def _fit(learner: Any, X: Any, D: Array, rows: Index, number: int, groups: Index | None = None) -> Any:
-    if groups is not None and isinstance(learner, TreesLDL):
-        learner = learner.leaving_out(groups[rows])
+    by_group = groups is not None and isinstance(learner, TreesLDL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a guide need not be perfect
-            fresh = learner if groups is not None and isinstance(learner, TreesLDL) else clone(learner)
+            fresh = learner.leaving_out(groups[rows]) if by_group else clone(learner)
             return fresh.fit(take_rows(X, rows), D[rows])
     except Exception as error:
         raise InputError(

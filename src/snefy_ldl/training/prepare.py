@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -22,7 +21,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP, batch_of, column_moments, scaling_of
 from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, paper_init, prototype_init
 from snefy_ldl.training.data import Labels, TrainingData, complete_votes, prepare_shares, prepare_votes
-from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean
+from snefy_ldl.training.guides import Guides, best_weights, fit_guides, join_features, mixed_mean
 from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
 from snefy_ldl.training.policy import POLICY, CandidateSpec, Schedule, Settings
 
@@ -188,12 +187,6 @@ def guide_labels(task: Task) -> tuple[Array, float]:
     return labels, min(task.labels.policy.floor, 1e-3)
 
 
-def learnt_rows(task: Task) -> Index:
-    """Rows of a task from which guides learn: those that count."""
-    weights = task.data.weights
-    return task.rows if weights is None else task.rows[weights[task.rows] > 0]
-
-
 def prepare_guides(task: Task) -> GuideTable:
     """Fit the guides of a task, and predict every row without having seen its label.
 
@@ -203,9 +196,9 @@ def prepare_guides(task: Task) -> GuideTable:
     Returns:
         The guides and what they predict.
     """
-    data, seen, (labels, floor) = task.data, learnt_rows(task), guide_labels(task)
-    learners = POLICY.guides(task)
-    guides, table = fit_guides(learners, data.features, labels, seen, floor, task.seed_of(9), data.blocks)
+    data, (labels, floor) = task.data, guide_labels(task)
+    seen = task.rows if data.weights is None else task.rows[data.weights[task.rows] > 0]  # rows that count
+    guides, table = fit_guides(POLICY.guides(task), data.features, labels, seen, floor, task.seed_of(9), data.blocks)
     return GuideTable(guides, table, seen, labels)
 
 
@@ -221,7 +214,7 @@ def prepare(spec: CandidateSpec, task: Task, guided: GuideTable | None = None) -
         The problem.
     """
     data = task.data if task.start is None else task.start.guided(task.data)
-    labels, schedule = task.labels, task.schedule
+    labels, schedule, guides = task.labels, task.schedule, None
     if guided is not None:
         table = guided.table
         if data.blocks is None and data.votes_per_item(task.rows) < POLICY.single_votes:
@@ -229,21 +222,13 @@ def prepare(spec: CandidateSpec, task: Task, guided: GuideTable | None = None) -
             rng = np.random.default_rng(task.seed_of(13))
             completed = complete_votes(data.labels, mixed_mean(table, weights), POLICY.completed_votes, rng)
             data, table = data.with_completed(completed), np.vstack([table, table])
-            labels = prepare_votes(data, data.learnt_rows(task.rows), task.settings.zeros, task.seed)
+            labels = prepare_votes(data, data.learnt_from + task.rows, task.settings.zeros, task.seed)
             schedule = POLICY.schedule(task.settings, len(task.rows), labels.votes)
-        if spec.inputs == "guides":
-            data = data.with_features(table)
-        elif spec.inputs == "both":
-            data = data.with_features(np.hstack([dense(data.features), table]))
-    guides = None if guided is None or spec.inputs == "features" else guided.guides
+        if spec.inputs != "features":
+            data, guides = data.with_features(join_features(data.features, table, spec.inputs)), guided.guides
     members = make_members(task, spec, data)
     net = None if task.start is None else task.start.net
     return Problem(task, spec, data, labels, members, schedule, guides, net)
-
-
-def dense(X: Any) -> Any:
-    """Features as an array, also where they are sparse."""
-    return X.toarray() if sp.issparse(X) else X
 
 
 def make_members(task: Task, spec: CandidateSpec, data: TrainingData) -> tuple[Member, ...]:
@@ -273,7 +258,7 @@ def _split(task: Task, data: TrainingData, seed: int, n_held: int) -> tuple[Tens
     draw = torch.Generator().manual_seed(seed)
     rows = torch.as_tensor(task.rows)[torch.randperm(len(task.rows), generator=draw)]
     if data.blocks is None or not n_held:
-        return data.learnt_rows(rows[n_held:]), rows[:n_held]
+        return data.learnt_from + rows[n_held:], rows[:n_held]
     train, valid = split_groups(data.blocks, task.settings.validation_fraction, rows.numpy(), seed % 2**63)
     return torch.as_tensor(train), torch.as_tensor(valid)
 
@@ -373,4 +358,4 @@ def make_objective(net: SnefyNet, problems: Sequence[Problem], device: torch.dev
     tables = [torch.as_tensor(table, device=device) for table in (known[:1] if same else known)]
     which = [0 if same else k for k, problem in enumerate(problems) for _ in problem.members]
     group = torch.tensor(which, device=device)
-    return Gaps(tables, net, group) if data.has_gaps else Shares(torch.stack(tables).log(), net, group)
+    return Shares(torch.stack(tables).log(), net, group) if data.has_whole_shares else Gaps(tables, net, group)
