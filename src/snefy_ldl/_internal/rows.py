@@ -179,10 +179,8 @@ def _take_nested(batch: Any, index: Tensor) -> Any:
         return batch.index_select(0, index) if batch.is_sparse else batch[index]
     if isinstance(batch, np.ndarray):
         return batch[index.numpy()]
-    if isinstance(batch, Mapping):
-        return {key: _take_nested(value, index) for key, value in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(_take_nested(value, index) for value in batch)
+    if isinstance(batch, (Mapping, list, tuple)):
+        return map_parts(lambda part: _take_nested(part, index), batch)
     raise InputError(f"a custom backbone's X must be made of tensors; found {type(batch).__name__}.")
 
 
@@ -233,9 +231,18 @@ def move_rows(batch: Any, device: torch.device) -> Any:
     """
     if hasattr(batch, "to"):
         return batch.to(device, non_blocking=True)
+    return map_parts(lambda part: move_rows(part, device), batch)
+
+
+def map_parts(convert: Callable[[Any], Any], batch: Any) -> Any:
+    """A mapping, list or tuple with its parts converted; anything else as it is.
+
+    >>> map_parts(torch.neg, {"pixels": torch.ones(2)})
+    {'pixels': tensor([-1., -1.])}
+    """
     if isinstance(batch, Mapping):
-        return {key: move_rows(value, device) for key, value in batch.items()}
+        return {key: convert(part) for key, part in batch.items()}
     if isinstance(batch, (list, tuple)):
-        parts = [move_rows(value, device) for value in batch]
+        parts = map(convert, batch)
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     return batch

@@ -175,10 +175,9 @@ class CustomBackbone(nn.Module):
     Args:
         n_members: K.
         make: a :class:`~snefy_ldl.networks.custom.Backbone`, or a module or a function that makes one.
-        example: a batch of a few rows, the source of the three below; None if they are known, as for a saved model.
+        example: a batch of a few rows, the source of the two below; None if they are known, as for a saved model.
         width: of the features that come out.
         reads: what it was fitted on, in words, for messages.
-        row: shape and type of one row, where a batch is one tensor; None if it is anything else.
 
     Attributes:
         settings: how they train.
@@ -193,18 +192,12 @@ class CustomBackbone(nn.Module):
     copies: nn.ModuleList
 
     def __init__(
-        self,
-        n_members: int,
-        make: BackboneLike,
-        example: Any = None,
-        width: int = 0,
-        reads: str | None = None,
-        row: dict[str, Any] | None = None,
+        self, n_members: int, make: BackboneLike, example: Any = None, width: int = 0, reads: str | None = None
     ) -> None:
         super().__init__()
         self.n_members, self.settings, self.frozen = n_members, Backbone.of(make), False
         self.copies = nn.ModuleList(self.settings.make() for _ in range(n_members))
-        self.width, self.reads, self.row = width, reads, row
+        self.width, self.reads = width, reads
         if example is None:
             return
         training = self.copies[0].training
@@ -213,8 +206,6 @@ class CustomBackbone(nn.Module):
             features = [self._features(module.eval(), example) for module in self.copies]
         self.copies.train(training)
         self.width, self.reads = features[0].shape[1], describe(example, rows=True)
-        if isinstance(example, Tensor):
-            self.row = {"shape": list(example.shape[1:]), "dtype": str(example.dtype).removeprefix("torch.")}
 
     def freeze(self, frozen: bool) -> None:
         """Let the modules learn, or not."""
@@ -242,10 +233,9 @@ class CustomBackbone(nn.Module):
         try:
             with self.settings.autocast(device):
                 return call_module(module, batch)
-        except (InputError, torch.cuda.OutOfMemoryError):
-            raise
         except Exception as error:  # the error for a batch it cannot take depends on the module
-            if module.training:  # it took its like before: the trouble is the module's own, with its own words
+            # one in training took its like before: the trouble is the module's own, with its own words
+            if module.training or isinstance(error, (InputError, torch.cuda.OutOfMemoryError)):
                 raise
             raise explain_failure(module, batch, self.reads, error) from error
 

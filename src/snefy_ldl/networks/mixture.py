@@ -136,13 +136,7 @@ class MixtureNet:
 
     @classmethod
     def start(
-        cls,
-        rows: Rows,
-        n_members: int,
-        n_components: int,
-        freedom: float,
-        spread: float,
-        seed: int,
+        cls, rows: Rows, n_members: int, n_components: int, freedom: float, spread: float, seed: int
     ) -> MixtureNet:
         """The Student distribution of residuals, with further components near it that nearly sum up to it."""
         generator = torch.Generator().manual_seed(seed)
@@ -272,11 +266,6 @@ class Trained:
     net: MixtureNet
     step: int
     log_prob: Array
-
-    @property
-    def mean(self) -> float:
-        """Of the held-out log densities."""
-        return float(self.log_prob.mean())
 
 
 def train(net: MixtureNet, rows: Rows, back: Array, weights: Array, owner: Index, max_iter: int, seed: int) -> Trained:

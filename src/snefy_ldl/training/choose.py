@@ -27,7 +27,7 @@ from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.guides import Guides
 from snefy_ldl.training.policy import POLICY, Inputs
 from snefy_ldl.training.prepare import GuideTable, Task, prepare, prepare_guides
-from snefy_ldl.training.train import Fit, Run, select, train
+from snefy_ldl.training.train import Fit, select, train
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,25 @@ class FittedModel:
         problem, net, log_prob = fit.problem, fit.net, fit.log_prob
         assert net is not None
         task, data, first = problem.task, problem.data, problem.members[0]
-        history, run = fit.run.history, fit.run
+        history, run, body = fit.run.history, fit.run, net.backbone
         held = [member.valid.numpy() for member in problem.members]
         if log_prob is not None:
             weights = [np.ones(len(rows)) if data.weights is None else data.weights[rows] for rows in held]
             means = [float((own * w).sum() / max(w.sum(), 1e-12)) for own, w in zip(log_prob, weights)]
             run = replace(run, best_loss=[-mean for mean in means])
-        summary = summarise(net, run, len(first.train), len(first.valid), problem.spec.scaling)
-        summary["labels"] = "votes" if data.are_counts else "shares"
+        reads = {"reads": body.reads} if isinstance(body, CustomBackbone) and body.reads else {}
+        summary = reads | {
+            "rows": len(first.train),
+            "validation_rows": len(first.valid),
+            "epochs": run.next_epoch,
+            "best_epoch": run.best_epoch,
+            "validation_loss": [loss if math.isfinite(loss) else None for loss in run.best_loss],
+            "seconds": round(run.seconds, 3),
+            "scaling": problem.spec.scaling,
+            "background_share": [round(share, 6) for share in torch.sigmoid(net.log_odds).tolist()],
+            "device": str(net.readout.device),
+            "labels": "votes" if data.are_counts else "shares",
+        }
         if data.note is not None:
             summary["note"] = data.note
         if task.start is not None:  # names and zero policy stay those of the first fit
@@ -150,34 +161,6 @@ def _by_row(held: list[Array], log_prob: list[Array], n_rows: int) -> Array:
     rows = np.concatenate(held)
     total, times = np.bincount(rows, np.concatenate(log_prob), n_rows), np.bincount(rows, minlength=n_rows)
     return np.where(times > 0, total / np.maximum(times, 1), np.nan)
-
-
-def summarise(net: SnefyNet, run: Run, rows: int, validation_rows: int, scaling: str) -> dict[str, Any]:
-    """What a fit did, as JSON can hold it: the estimator's ``training_``.
-
-    Args:
-        net: as it ended.
-        run: its course.
-        rows: that trained it, per member.
-        validation_rows: held back from it, to pick the best epoch and candidate.
-        scaling: of its features.
-
-    Returns:
-        Plain values.
-    """
-    body = net.backbone
-    reads = {"reads": body.reads, "row": body.row} if isinstance(body, CustomBackbone) and body.reads else {}
-    return reads | {
-        "rows": rows,
-        "validation_rows": validation_rows,
-        "epochs": run.next_epoch,
-        "best_epoch": run.best_epoch,
-        "validation_loss": [loss if math.isfinite(loss) else None for loss in run.best_loss],
-        "seconds": round(run.seconds, 3),
-        "scaling": scaling,
-        "background_share": [round(share, 6) for share in torch.sigmoid(net.log_odds).tolist()],
-        "device": str(net.readout.device),
-    }
 
 
 # -- fitting ---------------------------------------------------------------------------------------------------------

@@ -317,8 +317,6 @@ def fill_missing(counts: Array) -> Array:
                [2. , 0.8]])
     """
     gaps = np.isnan(counts)
-    if not gaps.any():
-        return counts
     share = np.nan_to_num(np.nanmean(np.where(gaps.all(0), 0.0, counts) / np.nansum(counts, 1, keepdims=True), axis=0))
     share = np.maximum(share, 1e-3)
     expected = np.nansum(counts, 1, keepdims=True) / (~gaps @ share)[:, None] * share

@@ -42,15 +42,7 @@ from snefy_ldl.training.choose import FittedModel, choose
 from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean, pack_guides, unpack_guides
 from snefy_ldl.training.policy import POLICY, CandidateSpec
-from snefy_ldl.training.prepare import (
-    GuideTable,
-    Problem,
-    Task,
-    guide_labels,
-    make_objective,
-    prepare,
-    prepare_guides,
-)
+from snefy_ldl.training.prepare import GuideTable, Problem, Task, guide_labels, make_objective, prepare, prepare_guides
 from snefy_ldl.training.steps import evaluate
 from snefy_ldl.training.train import paired_lead, train
 
@@ -407,27 +399,28 @@ def fit_grouped(task: Task, wanted: bool = True) -> tuple[FittedModel, GroupEffe
     started, settings, seen = time.perf_counter(), task.settings, _groups_of(task)
     possible = bool(POLICY.guides(task)) and settings.validation_fraction > 0 and len(settings.hidden_sizes) > 0
     with Progress("fit", 0, show=settings.verbose >= 1) as progress:
-        if wanted and possible:
-            model, effects, report = _fit_with_effects(task, progress)
-        else:
-            model, effects, report = choose([task], progress)[0][0], None, {"effects": NOT_WANTED}
+        model, effects, report = _fit_with_effects(task, wanted and possible, progress)
     report = {"groups": [len(seen.names)], "levels": [seen.column]} | report
     model = replace(model, summary={**model.summary, "group_effects": report})
     return model.finished(task, time.perf_counter() - started), effects
 
 
-def _fit_with_effects(task: Task, progress: Progress) -> tuple[FittedModel, GroupEffects | None, dict[str, Any]]:
+def _fit_with_effects(
+    task: Task, wanted: bool, progress: Progress
+) -> tuple[FittedModel, GroupEffects | None, dict[str, Any]]:
     """A model, its effects or None, and a report."""
-    progress.update(progress.completed, "looking at groups")
-    why = why_no_effects(task, *guide_labels(task))
+    why, guided, measured = NOT_WANTED, None, None
+    if wanted:
+        progress.update(progress.completed, "looking at groups")
+        why = why_no_effects(task, *guide_labels(task))
     if why == TOLD_BY_FEATURES:
-        data = copy.copy(task.data)
-        data.groups = data.blocks = None
-        return choose([replace(task, data=data)], progress)[0][0], None, {"effects": why}
-    guided = prepare_guides(task)
-    measured = None if why else measure_effects(task, guided)
-    if measured is None:
-        return choose([task], progress, guided)[0][0], None, {"effects": NO_DIFFERENCE}
+        task = replace(task, data=copy.copy(task.data))
+        task.data.groups = task.data.blocks = None
+    elif not why:
+        guided = prepare_guides(task)
+        measured = measure_effects(task, guided)
+    if guided is None or measured is None:
+        return choose([task], progress, guided)[0][0], None, {"effects": why or NO_DIFFERENCE}
     epochs = max(1, round(POLICY.epochs_before_groups * task.settings.epochs))
     plain = replace(task, settings=replace(task.settings, epochs=epochs, candidates=[CandidateSpec("guides")]))
     ((model, data),) = choose([plain], progress, guided)

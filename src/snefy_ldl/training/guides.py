@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from scipy.special import softmax, xlogy
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, PredefinedSplit
 
 from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
@@ -93,8 +93,7 @@ def fit_guides(
             n_folds = min(POLICY.guide_folds(len(used), X.shape[1]), len(used))
             folds = KFold(n_folds, shuffle=True, random_state=seed % 2**31).split(used)
             if groups is not None:
-                number_of = group_folds(groups[used], n_folds, random)
-                folds = ((np.flatnonzero(number_of != k), np.flatnonzero(number_of == k)) for k in np.unique(number_of))
+                folds = PredefinedSplit(group_folds(groups[used], n_folds, random)).split()
             for train, test in folds:
                 part = _fit(learner, X, D, used[train], number)
                 shares[used[test]] = _predict(part, take_rows(X, used[test]), D.shape[1], number)

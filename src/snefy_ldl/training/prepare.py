@@ -307,14 +307,8 @@ def build_net(problems: Sequence[Problem]) -> SnefyNet:
             torch.manual_seed(task.seed_of(3))
             example = batch_of(data.features, torch.arange(min(2, data.n_rows)), torch.device("cpu"))
             body = CustomBackbone(n_members, settings.backbone, example)
-    net = SnefyNet(
-        body,
-        data.n_labels,
-        int(settings.n_neurons),
-        int(settings.n_readouts),
-        exponent_form="clip" if settings.is_paper else "log",
-        balanced=not settings.is_paper,
-    )
+    sizes = data.n_labels, int(settings.n_neurons), int(settings.n_readouts)
+    net = SnefyNet(body, *sizes, "clip" if settings.is_paper else "log", balanced=not settings.is_paper)
     members = [(problem, member) for problem in problems for member in problem.members]
     for k, (problem, member) in enumerate(members):
         _initialise(net, k, problem, member)

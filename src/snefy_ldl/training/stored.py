@@ -82,9 +82,8 @@ def unpack_state(config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -
     """
     prints = arrays.pop(SEEN, None)  # folders may be older than fingerprints
     guides = {name: arrays.pop(name).numpy() for name in list(arrays) if name.startswith("guide.")}
-    parameters = (
-        {"device": "auto"} | config["parameters"] | {"hidden_sizes": tuple(config["parameters"]["hidden_sizes"])}
-    )
+    parameters = {"device": "auto"} | config["parameters"]
+    parameters["hidden_sizes"] = tuple(parameters["hidden_sizes"])
     if config["network"]["custom_backbone"]:
         if asked.backbone is None:
             raise ModelFileError(
@@ -119,8 +118,8 @@ def _build_net(config: dict[str, Any], parameters: dict[str, Any]) -> SnefyNet:
     with nullcontext() if custom else torch.device("meta"):
         body: CustomBackbone | StackedMLP
         if custom:
-            reads, row = (config["training"].get(name) for name in ("reads", "row"))
-            body = CustomBackbone(shape["n_members"], parameters["backbone"], None, shape["width"], reads, row)
+            reads = config["training"].get("reads")
+            body = CustomBackbone(shape["n_members"], parameters["backbone"], None, shape["width"], reads)
         else:
             n_inputs = shape.get("n_inputs") or config["n_features"]
             body = StackedMLP(shape["n_members"], n_inputs, parameters["hidden_sizes"])

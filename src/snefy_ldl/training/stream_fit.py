@@ -43,12 +43,7 @@ class StreamFit(Course):
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        stream: Stream,
-        columns: Any,
-        exchange: Any = None,
-        shard: Stream | None = None,
+        self, settings: Settings, stream: Stream, columns: Any, exchange: Any = None, shard: Stream | None = None
     ) -> None:
         self.stream, self.columns, self.exchange = shard or stream, columns, exchange
         simple = {"auto": "unit"}.get(str(settings.standardize), settings.standardize)
@@ -70,7 +65,6 @@ class StreamFit(Course):
         self.start = FittedModel.of(Fit(self.problem, self.run, net), [])
         if exchange is not None:
             self.optimizer.before_step = self._average_gradients
-        self.rows_seen = 0
         self.length = self.stream.n_rows
         self.masks: list[Mask] = []  # which rows of each chunk are held back
         self.held: list[tuple[Any, Objective, Tensor]] = []
@@ -83,7 +77,7 @@ class StreamFit(Course):
     def _go_on(self) -> None:
         """Find out what a checkpoint does not hold: where the stream is, and the validation rows."""
         if self.run.epochs:
-            self.length = self.rows_seen = int(self.run.epochs[-1]["rows"])
+            self.length = int(self.run.epochs[-1]["rows"])
             self.steps_done = int(sum(record["steps"] for record in self.run.epochs))
             for number, chunk in enumerate(self.stream.chunks()):  # the held rows again, as the first epoch took them
                 if sum(int(mask.sum()) for mask in self.masks) >= MOST_HELD:
@@ -101,8 +95,7 @@ class StreamFit(Course):
         return TrainingData(chunk.X, shares, votes, None, self.settings.backbone, self.columns, keep_constant=True)
 
     def _take(self, chunk: Chunk, rows: Any) -> Chunk:
-        labels = chunk.labels.iloc[rows] if hasattr(chunk.labels, "iloc") else np.asarray(chunk.labels)[rows]
-        return Chunk(take_rows(as_rows(chunk.X), rows), labels, chunk.whole)
+        return Chunk(take_rows(as_rows(chunk.X), rows), take_rows(as_rows(chunk.labels), rows), chunk.whole)
 
     def _hold_back(self, number: int, chunk: Chunk) -> Chunk:
         """The rows of a chunk that are trained on; the first epoch holds some back, later ones leave out the same."""
@@ -157,7 +150,6 @@ class StreamFit(Course):
             self.exchange.average([value for value in buffers if value.is_floating_point()])
         record: dict[str, Any] = {"loss": (loss / max(rows, 1)).tolist(), "rows": float(seen)}
         record |= {"steps": float(self.steps_done - steps_before), "seconds": time.perf_counter() - started}
-        self.rows_seen = seen
         if self.held:
             parts = [evaluate(self.net, *held) for held in self.held]
             losses = -torch.cat(parts, 1).mean(1).double()
@@ -192,7 +184,7 @@ class StreamFit(Course):
         model = FittedModel.of(Fit(self.problem, self.run, self.net), [])
         held = sum(int(mask.sum()) for mask in self.masks)
         workers = 1 if self.exchange is None else self.exchange.n_workers
-        about = {"rows": workers * (self.rows_seen - held), "validation_rows": workers * held, "streamed": True}
+        about = {"rows": workers * ((self.length or 0) - held), "validation_rows": workers * held, "streamed": True}
         summary = model.summary | about | ({} if workers == 1 else {"workers": workers})
         return replace(model, summary=summary)
 
