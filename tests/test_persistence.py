@@ -81,7 +81,7 @@ def test_saving_again_replaces_and_leaves_nothing_behind(saved, broken, city):
 
 
 def test_a_crash_between_the_two_files_leaves_the_old_model(saved, broken, city, monkeypatch):
-    monkeypatch.setattr("snefy_ldl.persistence.write_json", lambda *a: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("snefy_ldl._internal.files.write_json", lambda *a: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         SnefyLDL(**{**SMALL, "random_state": 5}).fit(city.X, city.D).save(broken)
     monkeypatch.undo()

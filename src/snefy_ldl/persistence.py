@@ -24,20 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from snefy_ldl._internal.files import (
-    LOOKS,
-    PAUSE,
-    STALE,
-    TEMPORARY,
-    damage,
-    format_tensors,
-    read_json,
-    read_regular,
-    remove_stale,
-    retry,
-    write_bytes,
-    write_json,
-)
+from snefy_ldl._internal import files
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.errors import ModelFileError, SnefyError
 
@@ -166,7 +153,7 @@ def make_head(kind: str) -> dict[str, Any]:
 
 def read_description(path: Path, *formats: str) -> dict[str, Any]:
     """The JSON of one of our files, checked for its format and version."""
-    config = read_json(path)
+    config = files.read_json(path)
     if not isinstance(config, dict) or config.get("format") not in formats:
         raise ModelFileError(f"{path} was not written by this library: no {formats[0]!r} in it.")
     version: Any = config.get("format_version")
@@ -204,27 +191,27 @@ def write_model(folder: Path, description: dict[str, Any], arrays: Mapping[str, 
     """
     if folder.is_file():
         raise ModelFileError(f"{folder} is a file; a model is saved as a folder. Choose another name.")
-    payload = format_tensors(arrays)
+    payload = files.format_tensors(arrays)
     checksum = hashlib.sha256(payload).hexdigest()
     name, calibration = WEIGHTS.replace("*", checksum[:12]), folder / CALIBRATION_FILE
     content = seal(make_head(FORMAT) | {"weights": {"file": name, "sha256": checksum}} | description)
     replaced, calibrated = None, False
     with WRITING:
         with suppress(ModelFileError, KeyError, TypeError):  # there is none, or it cannot be read
-            replaced = read_json(folder / CONFIG)["weights"]["file"]
-        write_bytes(folder / name, payload)
-        write_json(folder / CONFIG, content)
+            replaced = files.read_json(folder / CONFIG)["weights"]["file"]
+        files.write_bytes(folder / name, payload)
+        files.write_json(folder / CONFIG, content)
         for old in folder.glob(WEIGHTS):
             if old.name != name:
-                remove_stale(folder, old.name, seconds=0.0 if old.name == replaced else STALE)
+                files.remove_stale(folder, old.name, seconds=0.0 if old.name == replaced else files.STALE)
         if not (folder / name).exists():  # another process has just replaced the same weights by others
-            write_bytes(folder / name, payload)
+            files.write_bytes(folder / name, payload)
     with suppress(ModelFileError, KeyError, TypeError):
-        calibrated = read_json(calibration)["weights_sha256"] == checksum
+        calibrated = files.read_json(calibration)["weights_sha256"] == checksum
     if not calibrated:
         calibration.unlink(missing_ok=True)
-    remove_stale(folder, TEMPORARY.format(WEIGHTS))
-    remove_stale(folder, EARLIER_ARRAYS, seconds=0.0)
+    files.remove_stale(folder, files.TEMPORARY.format(WEIGHTS))
+    files.remove_stale(folder, EARLIER_ARRAYS, seconds=0.0)
     return folder
 
 
@@ -289,13 +276,13 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     def read_both() -> tuple[dict[str, Any], Path, bytes]:  # quickly: a writer may replace both
         config = _parse_config(folder)
         path = folder / config["weights"]["file"]
-        return config, path, read_regular(path)
+        return config, path, files.read_regular(path)
 
-    with damage(folder):
-        config, path, content = retry(read_both, FileNotFoundError)
+    with files.damage(folder):
+        config, path, content = files.retry(read_both, FileNotFoundError)
     if hashlib.sha256(content).hexdigest() != config["weights"]["sha256"]:
         raise ModelFileError(f"{path} is damaged: its checksum is not the one in the JSON file next to it.")
-    with damage(path, SafetensorError, ValueError, KeyError):
+    with files.damage(path, SafetensorError, ValueError, KeyError):
         arrays = dict(parse_tensors(content))
     return _sealed(config, folder), arrays
 
@@ -317,7 +304,7 @@ def save_calibration(folder: Path, state: dict[str, Any]) -> Path:
         ModelFileError: the folder holds no model.
     """
     path = folder / CALIBRATION_FILE
-    write_json(path, seal({"weights_sha256": read_config(folder)["weights"]["sha256"], "intervals": state}))
+    files.write_json(path, seal({"weights_sha256": read_config(folder)["weights"]["sha256"], "intervals": state}))
     return path
 
 
@@ -334,16 +321,16 @@ def load_calibration(folder: Path) -> dict[str, Any] | None:
         ModelFileError: the file is damaged, or was made for other weights.
     """
     path = folder / CALIBRATION_FILE
-    for _ in range(LOOKS):
+    for _ in range(files.LOOKS):
         if not path.exists():
             return None
-        content, config = read_json(path), read_config(folder)
+        content, config = files.read_json(path), read_config(folder)
         holds = isinstance(content, dict) and isinstance(content.get("intervals"), dict)
         require(holds, path, "it holds no calibration. Make it again with snefy-ldl conformalize.")
         check_seal(content, path, str(config.get("library_version")))
         if content.get("weights_sha256") == config["weights"]["sha256"]:
             return dict(content["intervals"])
-        time.sleep(PAUSE)  # a writer may just be replacing both
+        time.sleep(files.PAUSE)  # a writer may just be replacing both
     raise ModelFileError(f"{path} was made for other weights. Make it again with snefy-ldl conformalize.")
 
 

@@ -158,17 +158,16 @@ def take_rows(X: Any, rows: slice | Index | Tensor) -> Any:
         return X.iloc[rows]
     if hasattr(X, "to_data_list"):
         X = Items(X.to_data_list())
+    numbers: Any = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
     if isinstance(X, (Dataset, DataLoader)) or is_items(X):
-        numbers = list(range(rows.start, rows.stop)) if isinstance(rows, slice) else torch.as_tensor(rows).tolist()
+        numbers = torch.as_tensor(numbers).tolist()
         if isinstance(X, DataLoader):
             return CollatedRows(X.dataset, numbers, X.collate_fn)
         if isinstance(X, CollatedRows):
             return CollatedRows(X, numbers, X.collate_fn)
         return Subset(X, numbers) if isinstance(X, Dataset) else Items(X[number] for number in numbers)
     if isinstance(X, (Tensor, Mapping, list, tuple)):
-        if isinstance(rows, slice):
-            rows = np.arange(rows.start, rows.stop)
-        return _take_nested(X, torch.as_tensor(rows))
+        return _take_nested(X, torch.as_tensor(numbers))
     if isinstance(X, memoryview):
         X = np.asarray(X)
     return (X.tocsr() if hasattr(X, "tocsr") else X)[rows]

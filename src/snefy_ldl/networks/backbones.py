@@ -99,10 +99,6 @@ class Scaler(nn.Module):
         self.register_buffer("scale", torch.ones(n_members, n_features))
         self.register_buffer("limit", torch.full((n_members,), torch.inf))
 
-    def set(self, member: int, centre: Tensor, scale: Tensor, limit: float) -> None:
-        """Give one member what :func:`fit_scaling` returns."""
-        self.centre[member], self.scale[member], self.limit[member] = centre, scale, limit
-
     def forward(self, x: Tensor) -> Tensor:
         """Scaled features of every member."""
         if x.is_cuda or torch.compiler.is_compiling():  # no branch of a captured or exported graph depends on numbers
@@ -142,13 +138,13 @@ class StackedMLP(nn.Module):
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(n_members, 1, b)) for b in widths[1:])
         self.width = widths[-1]
 
+    @torch.no_grad()
     def reset(self, member: int, generator: torch.Generator) -> None:
         """Draw one member's initial weights (torch's own rule for linear layers)."""
-        with torch.no_grad():
-            for weight, bias in zip(self.weights, self.biases):
-                bound = 1.0 / math.sqrt(weight.shape[1])
-                weight[member] = (torch.rand(weight.shape[1:], generator=generator) * 2 - 1) * bound
-                bias[member] = (torch.rand(bias.shape[1:], generator=generator) * 2 - 1) * bound
+        for weight, bias in zip(self.weights, self.biases):
+            bound = 1.0 / math.sqrt(weight.shape[1])
+            weight[member] = (torch.rand(weight.shape[1:], generator=generator) * 2 - 1) * bound
+            bias[member] = (torch.rand(bias.shape[1:], generator=generator) * 2 - 1) * bound
 
     @property
     def n_inputs(self) -> int:
@@ -257,27 +253,7 @@ def batch_of(features: Any, rows: Tensor, device: torch.device) -> Any:
     return move_rows(features.batch(rows) if isinstance(features, Objects) else take_rows(features, rows), device)
 
 
-def network_inputs(backbone: Any, guides: Any, inputs: str, features: Any, rows: slice, device: torch.device) -> Any:
-    """What the network takes of some rows, on its device.
-
-    Args:
-        backbone: of the network.
-        guides: the fitted guides, or None.
-        inputs: what the network sees.
-        features: features of all rows, encoded.
-        rows: a slice of them.
-        device: of the network.
-
-    Returns:
-        The argument of the network.
-    """
-    if isinstance(backbone, CustomBackbone):
-        return batch_of(features, torch.arange(rows.start, rows.stop), device)
-    seen = features[rows] if guides is None else guides.inputs(features[rows], inputs)
-    return as_input(seen, device)
-
-
 def as_input(seen: Any, device: torch.device) -> torch.Tensor:
     """A table as the library's own network takes it: dense float32 on its device."""
-    seen = seen.toarray() if sp.issparse(seen) else seen
+    seen = seen.astype(np.float32).toarray() if sp.issparse(seen) else seen
     return torch.as_tensor(np.require(seen, np.float32, ["C", "W"]), device=device)

@@ -104,10 +104,8 @@ class Backbone:
 
     def autocast(self, device: torch.device) -> torch.autocast:
         """The precision in which the module computes on a device, as a context."""
-        wanted = self.mixed_precision == "bf16"
-        if self.mixed_precision == "auto":
-            wanted = device.type == "cuda" and torch.cuda.is_bf16_supported()
-        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted)
+        auto = self.mixed_precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
+        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=auto or self.mixed_precision == "bf16")
 
     def __repr__(self) -> str:
         # functions by name, without an address: a checkpoint must know its fit again in another process

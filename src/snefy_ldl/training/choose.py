@@ -150,11 +150,6 @@ class FittedModel:
         """L."""
         return int(self.net.raw_exponents.shape[2])
 
-    @property
-    def n_inputs(self) -> int | None:
-        """Numbers that the columns of a table become, d'; None with a custom backbone."""
-        return self.n_features if self.columns is None else self.columns.n_out
-
 
 def _by_row(held: list[Array], log_prob: list[Array], n_rows: int) -> Array:
     """Mean log likelihood of every row over the members that held it back (N,), NaN for the others."""

@@ -36,8 +36,8 @@ from snefy_ldl.datasets.grouping import read_groups
 from snefy_ldl.datasets.objects import Objects, open_rows, split_labels
 from snefy_ldl.datasets.zeros import ZeroOption, ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning
+from snefy_ldl.networks.backbones import as_input
 from snefy_ldl.networks.custom import Backbone
-from snefy_ldl.networks.net import CONCENTRATION_RANGE
 from snefy_ldl.training.policy import POLICY, VoteSettings
 
 
@@ -114,16 +114,13 @@ class TrainingData:
             self.features = open_rows(X, backbone.collate, n_labels, backbone.workers)
         self.n_rows = count_rows(self.features)
         self.are_counts = counts is not None
-        self.note: str | None = None
         self.learnt_from = 0
-        self.labels: Array
-        self.label_names: list[str] | None
         if self.are_counts:
             self.labels, self.label_names = check_counts(counts, n_rows=self.n_rows, missing=True)
         else:
             self.labels, self.label_names = check_distributions(D, n_rows=self.n_rows, missing=True)
             _tell_gaps(D)
-            self.note = _suggest_counts(self.labels)
+        self.note = None if self.are_counts else _suggest_counts(self.labels)
         self.weights = check_sample_weight(sample_weight, self.n_rows)
         self.groups = None if groups is None else read_groups(groups, self.n_rows)
         self.blocks = blocks if self.groups is None else self.groups.first
@@ -177,17 +174,14 @@ class TrainingData:
         """Features on a device, dense float32; what a backbone takes is moved as it is, or stays to be fetched."""
         if isinstance(self.features, Objects):
             return self.features
-        if isinstance(self.features, np.ndarray):
-            writable = np.require(self.features, np.float32, ["C", "W"])  # torch wants to write
-            return torch.as_tensor(writable, device=device)
-        if sp.issparse(self.features):
-            if 4 * math.prod(self.features.shape) > DENSE_BYTES:
-                raise InputError(
-                    f"sparse X of shape {self.features.shape} would take more than {DENSE_BYTES >> 30} GiB dense; "
-                    "reduce its columns first (TruncatedSVD, or select features)."
-                )
-            return torch.as_tensor(self.features.astype(np.float32).toarray(), device=device)
-        return move_rows(self.features, device)
+        is_sparse = sp.issparse(self.features)
+        if is_sparse and 4 * math.prod(self.features.shape) > DENSE_BYTES:
+            raise InputError(
+                f"sparse X of shape {self.features.shape} would take more than {DENSE_BYTES >> 30} GiB dense; "
+                "reduce its columns first (TruncatedSVD, or select features)."
+            )
+        is_table = is_sparse or isinstance(self.features, np.ndarray)
+        return as_input(self.features, device) if is_table else move_rows(self.features, device)
 
     def weight_tensor(self, device: torch.device) -> Tensor | None:
         """Row weights (N,) on a device, float32, or None."""
@@ -228,7 +222,6 @@ class Labels:
         prototypes: label distributions (N, L) at which neurons may start.
         proportions: label distributions (N, L) that point learners may learn: for votes their plain proportions, whose
             mean is not shrunk to that of all items however few they are.
-        concentration_range: of the neurons at the start, in units of the prototypes' own concentration.
         prior: for votes the Dirichlet (L,) of all items; else None.
         votes: for votes how they are trained on; else None.
     """
@@ -237,7 +230,6 @@ class Labels:
     known: Array
     prototypes: Array
     proportions: Array
-    concentration_range: tuple[float, float] = CONCENTRATION_RANGE
     prior: Array | None = None
     votes: VoteSettings | None = None
 
@@ -280,7 +272,7 @@ def prepare_votes(data: TrainingData, rows: Index, zeros: ZeroOption, seed: int)
     policy = ZeroPolicy.from_data(shares[rows], zeros)
     totals = votes.sum(1, keepdims=True)
     proportions = np.where(totals > 0.0, votes / np.maximum(totals, 1e-300), shares)  # an item may have no vote yet
-    return Labels(policy, shares, prototypes, proportions, settings.concentration_range, prior, settings)
+    return Labels(policy, shares, prototypes, proportions, prior, settings)
 
 
 def mean_shares(D: Array) -> Array:
@@ -438,7 +430,6 @@ def start_labels(votes: Array, prior: Array, rng: np.random.Generator, sharpness
         >>> start_labels(np.array([[9.0, 0.0]]), np.array([0.5, 0.5]), np.random.default_rng(0), 1e9).round(3)
         array([[0.95, 0.05]])
     """
-    draws: Array = rng.standard_gamma(sharpness * (votes + prior))
+    draws = rng.standard_gamma(sharpness * (votes + prior))
     draws = np.maximum(draws, 1e-6 * draws.sum(1, keepdims=True))
-    draws /= draws.sum(1, keepdims=True)
-    return draws
+    return draws / draws.sum(1, keepdims=True)

@@ -113,11 +113,11 @@ def centred_logs(shares: Array, floor: float) -> Array:
 
 
 def _fit(learner: Any, X: Any, D: Array, rows: Index, number: int, groups: Index | None = None) -> Any:
-    by_group = groups is not None and isinstance(learner, TreesLDL)
+    blocks = groups[rows] if groups is not None and isinstance(learner, TreesLDL) else None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a guide need not be perfect
-            fresh = learner.leaving_out(groups[rows]) if by_group else clone(learner)
+            fresh = clone(learner) if blocks is None else learner.leaving_out(blocks)
             return fresh.fit(take_rows(X, rows), D[rows])
     except Exception as error:
         raise InputError(

@@ -19,7 +19,7 @@ from snefy_ldl.datasets.grouping import split_groups
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP, batch_of, column_moments, scaling_of
-from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, paper_init, prototype_init
+from snefy_ldl.networks.net import CONCENTRATION_RANGE, SnefyNet, fit_dirichlet, paper_init, prototype_init
 from snefy_ldl.training.data import Labels, TrainingData, complete_votes, prepare_shares, prepare_votes
 from snefy_ldl.training.guides import Guides, best_weights, fit_guides, join_features, mixed_mean
 from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
@@ -70,7 +70,8 @@ class Task:
             if data.n_labels != start.n_labels:
                 raise InputError(f"D has {data.n_labels} labels, but the model was fitted with {start.n_labels}.")
             if self.settings.backbone is None:
-                check_features(data.features, n_features=start.n_inputs)
+                n_inputs = start.n_features if start.columns is None else start.columns.n_out
+                check_features(data.features, n_features=n_inputs)
         policy = self.labels.policy  # labels that break a rule fail before any work starts
         if not data.are_counts:
             policy.apply(data.labels[self.rows], warn=self.warn, names=data.label_names)
@@ -324,12 +325,13 @@ def _initialise(net: SnefyNet, k: int, problem: Problem, member: Member) -> None
     if problem.task.settings.is_paper:
         paper_init(net, k, shares, generator)
     else:
-        prototype_init(net, k, shares, generator, labels.concentration_range)
+        concentrations = CONCENTRATION_RANGE if labels.votes is None else labels.votes.concentration_range
+        prototype_init(net, k, shares, generator, concentrations)
         background = fit_dirichlet(shares) if labels.prior is None else torch.as_tensor(labels.prior)
         net.set_background(k, background, POLICY.background_share)
     if isinstance(net.backbone, StackedMLP) and problem.spec.scaling != "none":
-        moments = column_moments(problem.data.features[rows])
-        net.backbone.scaler.set(k, *scaling_of(*moments, problem.spec.scaling))
+        moments, scaler = column_moments(problem.data.features[rows]), net.backbone.scaler
+        scaler.centre[k], scaler.scale[k], scaler.limit[k] = scaling_of(*moments, problem.spec.scaling)
 
 
 def make_objective(net: SnefyNet, problems: Sequence[Problem], device: torch.device) -> Objective:

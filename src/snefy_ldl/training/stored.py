@@ -43,17 +43,13 @@ def pack_state(parameters: Mapping[str, Any], state: FittedModel, arrays: dict[s
     Returns:
         What :func:`unpack_state` takes.
     """
-    net = state.net
+    net, is_custom = state.net, isinstance(state.net.backbone, CustomBackbone)
+    shape = {"n_members": net.n_members, "custom_backbone": is_custom, "width": net.backbone.width}
+    shape["n_inputs"] = None if is_custom else net.backbone.n_inputs
     arrays |= net.state_dict()
     description = {name: getattr(state, name) for name in PLAIN} | {
         "parameters": _plain({name: value for name, value in parameters.items() if _is_written(name, value)}),
-        "network": net.sizes
-        | {
-            "n_members": net.n_members,
-            "custom_backbone": isinstance(net.backbone, CustomBackbone),
-            "width": net.backbone.width,
-            "n_inputs": net.backbone.n_inputs if isinstance(net.backbone, StackedMLP) else None,
-        },
+        "network": net.sizes | shape,
         "training": state.summary,
         "zero_policy": asdict(state.zero_policy),
         "columns": None if state.columns is None else state.columns.to_dict(),

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.memory import STREAM_ROWS
-from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Mask
 from snefy_ldl.datasets.streams import Chunk, Stream
@@ -32,7 +31,10 @@ MOST_HELD = STREAM_ROWS // 2
 
 
 class StreamFit(Course):
-    """A fit on a stream, between two epochs.
+    """A fit on a stream: neurons start at its first rows, a sample of its rows is held back for validation.
+
+    Nothing is loaded whole: a chunk of rows is in memory at a time, shuffled by itself. What needs all rows beforehand
+    is settled simply: no guides, zeros are shrunk, features scaled by the first chunk.
 
     Args:
         settings: of the model.
@@ -40,6 +42,10 @@ class StreamFit(Course):
         columns: a dict overriding the kinds of some columns of tables; "auto" looks at the first chunk.
         exchange: the workers that train the same model: ``n_workers``, and ``average(tensors)``; None trains alone.
         shard: the rows of this worker, as many as every other's and in chunks of the same sizes; ``stream`` by default.
+
+    Raises:
+        InputError: the stream is empty or has no labels, or a chunk breaks a rule.
+        TrainingError: a loss is not finite.
     """
 
     def __init__(
@@ -64,7 +70,8 @@ class StreamFit(Course):
         super().__init__(net, replace(task.schedule, batch_size=int(size)), self.problem.teams)
         self.start = FittedModel.of(Fit(self.problem, self.run, net), [])
         if exchange is not None:
-            self.optimizer.before_step = self._average_gradients
+            weights = list(net.parameters())  # every worker takes the same step: that of the mean of all gradients
+            self.optimizer.before_step = lambda: exchange.average([w.grad for w in weights if w.grad is not None])
         self.length = self.stream.n_rows
         self.masks: list[Mask] = []  # which rows of each chunk are held back
         self.held: list[tuple[Any, Objective, Tensor]] = []
@@ -83,10 +90,6 @@ class StreamFit(Course):
                 if sum(int(mask.sum()) for mask in self.masks) >= MOST_HELD:
                     break
                 self._hold_back(number, chunk)
-
-    def _average_gradients(self) -> None:
-        """Every worker takes the same step: that of the mean of all gradients."""
-        self.exchange.average([p.grad for p in self.net.parameters() if p.grad is not None])
 
     # -- chunks ------------------------------------------------------------------------------------------------------
 
@@ -116,15 +119,9 @@ class StreamFit(Course):
 
     def _labels(self, chunk: Chunk) -> tuple[Any, Objective, Tensor]:
         """What the net reads of a chunk, what it must explain, and the rows in each member's order."""
-        task = Task(
-            self.settings,
-            self._data(chunk),
-            start=self.start,
-            one_pass=True,
-            policy=self.start.zero_policy,
-            warn=False,
-            seed=self.problem.task.seed_of(self.run.next_epoch, self.steps_done),
-        )
+        start, seed = self.start, self.problem.task.seed_of(self.run.next_epoch, self.steps_done)
+        data, policy = self._data(chunk), start.zero_policy
+        task = Task(self.settings, data, start=start, one_pass=True, policy=policy, warn=False, seed=seed)
         problem = prepare(self.problem.spec, task)
         order = torch.stack([member.train for member in problem.members]).to(self.device)
         return problem.data.tensor(self.device), make_objective(self.net, [problem], self.device), order
@@ -187,30 +184,3 @@ class StreamFit(Course):
         about = {"rows": workers * ((self.length or 0) - held), "validation_rows": workers * held, "streamed": True}
         summary = model.summary | about | ({} if workers == 1 else {"workers": workers})
         return replace(model, summary=summary)
-
-
-def fit_stream(settings: Settings, stream: Stream, columns: Any = "auto") -> FittedModel:
-    """Train on a stream: neurons start at its first rows, a sample of its rows is held back for validation.
-
-    Nothing is loaded whole: a chunk of rows is in memory at a time, shuffled by itself. What needs all rows beforehand
-    is settled simply: no guides, zeros are shrunk, features scaled by the first chunk.
-
-    Args:
-        settings: of the model.
-        stream: pairs of x and labels.
-        columns: a dict overriding the kinds of some columns of tables; "auto" looks at the first chunk.
-
-    Returns:
-        The fitted model.
-
-    Raises:
-        InputError: the stream is empty or has no labels, or a chunk breaks a rule.
-        TrainingError: a loss is not finite.
-    """
-    part = StreamFit(settings, stream, columns)
-    total, done = part.schedule.epochs, part.run.next_epoch
-    with Progress("stream", total, show=settings.verbose >= 1, completed=done) as progress:
-        while not part.finished:
-            part.epoch()
-            progress.update(part.run.next_epoch, f"loss {part.run.history[-1]['loss']:.3f}")
-    return part.model()
