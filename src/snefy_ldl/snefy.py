@@ -506,10 +506,13 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
 def row_blocks(model: SnefyLDL, n_rows: int, what: str) -> Iterator[slice]:
     """Consecutive blocks of rows that a fitted model predicts at a time, with progress shown for many of them."""
     step = max(256, PREDICTION_ROWS // model.net_.n_members) if model.backbone is None else BACKBONE_ROWS
-    show = bool(model.verbose) and n_rows > MANY_BLOCKS * step
-    with Progress(what, n_rows // step + 1, show=show) as progress:
-        for start in range(0, n_rows, step):
-            yield slice(start, min(start + step, n_rows))
+    blocks = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+    if not model.verbose or len(blocks) <= MANY_BLOCKS:
+        yield from blocks
+        return
+    with Progress(what, len(blocks)) as progress:
+        for block in blocks:
+            yield block
             progress.advance()
 
 
