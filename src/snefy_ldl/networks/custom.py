@@ -154,9 +154,11 @@ def _in_its_precision(module: nn.Module, batch: Any) -> Any:
     def convert(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return map_parts(convert, value)
-        if value.dtype == torch.uint8:
-            return value.to(dtype) / 255.0 if value.dim() > 2 else value.long() if looks_up else value.to(dtype)
-        return value.to(dtype) if value.is_floating_point() else value
+        if value.dtype == torch.uint8 and value.dim() > 2:
+            return value.to(dtype) / 255.0
+        if value.dtype == torch.uint8 and looks_up:
+            return value.long()
+        return value.to(dtype) if value.dtype == torch.uint8 or value.is_floating_point() else value
 
     return convert(batch)
 
