@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -24,17 +24,14 @@ from snefy_ldl.persistence import Asked, save
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, join_blocks, row_blocks
 from snefy_ldl.training import FittedModel, Task, TrainingData
-from snefy_ldl.training.group_effects import (
-    NOT_WANTED,
-    GroupEffects,
-    fit_grouped,
-    forget_groups,
-    pack_effects,
-    unpack_effects,
-)
+from snefy_ldl.training.group_effects import NOT_WANTED, GroupEffects, MixedModel, fit_grouped, forget_groups
+from snefy_ldl.training.guides import pack_guides, unpack_guides
 from snefy_ldl.training.stored import pack_state
 
 __all__ = ["GroupedLDL"]
+
+#: Fields of the effects that a file holds as plain values, and as arrays.
+PLAIN, ARRAYS = ("levels", "names", "pull", "default"), ("means", "counts", "mix")
 
 
 class GroupedLDL(ModelWrapper):
@@ -134,7 +131,7 @@ class GroupedLDL(ModelWrapper):
         self.group_effects_ = effects
         if effects is not None:
             self.net_ = state.net
-            state = replace(state, net=forget_groups(state.net, effects.n_columns))
+            state = replace(state, net=forget_groups(state.net, effects))
         self.model_ = base.adopt(state)
         return self
 
@@ -264,14 +261,30 @@ class GroupedLDL(ModelWrapper):
         assert self.group_effects_ is not None  # the folder of a model without effects is that of its base
         state = replace(self.model_.model_, net=self.net_)
         description = pack_state(self.model_.get_params(deep=False), state, arrays)
-        description["effects"], more = pack_effects(self.group_effects_)
-        arrays |= more
+        effects = self.group_effects_
+        description["effects"] = {name: getattr(effects, name) for name in PLAIN}
+        description["effects"]["known"], guides = pack_guides(effects.guides)
+        own = {**vars(effects.model), **{name: getattr(effects, name) for name in ARRAYS}}
+        own |= {f"known.{name}": array for name, array in guides.items()}
+        arrays |= {f"effect.{name}": array for name, array in own.items()}
         return description
 
     @classmethod
     def unpack(cls, config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -> GroupedLDL:
         """The model that :meth:`pack` packed."""
-        own = {name: arrays.pop(name).numpy() for name in list(arrays) if name.startswith("effect.")}
-        base = SnefyLDL.unpack(config, arrays, asked)
-        effects = unpack_effects(config["effects"], own) if config.get("effects") else None
+        names = [name for name in arrays if name.startswith("effect.")]
+        own = {name.removeprefix("effect."): arrays.pop(name).numpy() for name in names}
+        base, about = SnefyLDL.unpack(config, arrays, asked), config.get("effects")
+        if not about:
+            return cls(base).adopt(base, base.model_)
+        known = {name.removeprefix("known."): own[name] for name in own if name.startswith("known.")}
+        effects = GroupEffects(
+            MixedModel(*(own[field.name] for field in fields(MixedModel))),
+            tuple(about["levels"]),
+            tuple(map(tuple, about["names"])),
+            guides=unpack_guides(about["known"], known),
+            pull=about["pull"],
+            default=about["default"],
+            **{name: own[name] for name in ARRAYS},
+        )
         return cls(base).adopt(base, base.model_, effects)

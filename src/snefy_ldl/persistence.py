@@ -1,8 +1,9 @@
 """Model folders, and the one registry of what reads and writes them; nothing in a folder is executed.
 
-A folder holds a JSON file and a safetensors file, written all or nothing. The JSON names the weights file and its
-checksum, and is renamed into place last: after a crash at any moment, the folder holds the old model or the new
-one. Both are checked by their checksums before anything is built from them.
+A folder holds a JSON file and a safetensors file, written all or nothing. The weights file is named by its content; the
+JSON names it and its checksum, and is renamed into place last: after a crash at any moment, the folder holds the old
+model or the new one. Many processes may write it, and read it meanwhile: a writer removes the weights that it replaced,
+and others once they are a minute old. Both files are checked by their checksums before anything is built from them.
 
 Every estimator has one ``pack(arrays)``, which returns plain JSON values and puts its arrays into a dict, and one
 ``unpack(config, arrays, asked)``, which is the way back; :data:`KINDS` names the classes. A new estimator needs an
@@ -14,23 +15,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from snefy_ldl._internal.files import (
-    LOOKS,
-    PAUSE,
-    format_tensors,
-    read_json,
-    read_pair,
-    remove_stale,
-    write_json,
-    write_pair,
-)
+from snefy_ldl._internal import files
 from snefy_ldl._internal.version import __version__
 from snefy_ldl.errors import ModelFileError, SnefyError
 
@@ -58,6 +52,8 @@ FORMAT, FORMAT_VERSION = "snefy-ldl model", 1
 LEARNER_FORMAT = "snefy_ldl.learner"
 CONFIG, CALIBRATION_FILE = "model.json", "calibration.json"
 WEIGHTS, EARLIER_ARRAYS = "weights-*.safetensors", "arrays-*.safetensors"
+#: Threads write folders one after the other: the weights that one replaces, another may just have named again.
+WRITING = threading.Lock()
 
 # -- what a caller may ask ---------------------------------------------------------------------------------------------
 
@@ -157,7 +153,7 @@ def make_head(kind: str) -> dict[str, Any]:
 
 def read_description(path: Path, *formats: str) -> dict[str, Any]:
     """The JSON of one of our files, checked for its format and version."""
-    config = read_json(path)
+    config = files.read_json(path)
     if not isinstance(config, dict) or config.get("format") not in formats:
         raise ModelFileError(f"{path} was not written by this library: no {formats[0]!r} in it.")
     version: Any = config.get("format_version")
@@ -195,20 +191,27 @@ def write_model(folder: Path, description: dict[str, Any], arrays: Mapping[str, 
     """
     if folder.is_file():
         raise ModelFileError(f"{folder} is a file; a model is saved as a folder. Choose another name.")
-
-    def describe(name: str, checksum: str) -> dict[str, Any]:
-        return seal(make_head(FORMAT) | {"weights": {"file": name, "sha256": checksum}} | description)
-
-    checksum = write_pair(folder, CONFIG, WEIGHTS, 12, format_tensors(arrays), describe)
-    calibration = folder / CALIBRATION_FILE
-    if calibration.exists():
-        try:
-            fits = read_json(calibration)["weights_sha256"] == checksum
-        except (ModelFileError, KeyError, TypeError):  # it cannot be read
-            fits = False
-        if not fits:
-            calibration.unlink(missing_ok=True)
-    remove_stale(folder, EARLIER_ARRAYS, seconds=0.0)
+    payload = files.format_tensors(arrays)
+    checksum = hashlib.sha256(payload).hexdigest()
+    name, calibration = WEIGHTS.replace("*", checksum[:12]), folder / CALIBRATION_FILE
+    content = seal(make_head(FORMAT) | {"weights": {"file": name, "sha256": checksum}} | description)
+    replaced, calibrated = None, False
+    with WRITING:
+        with suppress(ModelFileError, KeyError, TypeError):  # there is none, or it cannot be read
+            replaced = files.read_json(folder / CONFIG)["weights"]["file"]
+        files.write_bytes(folder / name, payload)
+        files.write_json(folder / CONFIG, content)
+        for old in folder.glob(WEIGHTS):
+            if old.name != name:
+                files.remove_stale(folder, old.name, seconds=0.0 if old.name == replaced else files.STALE)
+        if not (folder / name).exists():  # another process has just replaced the same weights by others
+            files.write_bytes(folder / name, payload)
+    with suppress(ModelFileError, KeyError, TypeError):
+        calibrated = files.read_json(calibration)["weights_sha256"] == checksum
+    if not calibrated:
+        calibration.unlink(missing_ok=True)
+    files.remove_stale(folder, files.TEMPORARY.format(WEIGHTS))
+    files.remove_stale(folder, EARLIER_ARRAYS, seconds=0.0)
     return folder
 
 
@@ -267,7 +270,20 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         ModelFileError: a file is missing, damaged, foreign, or of a newer version.
     """
-    config, arrays = read_pair(folder, lambda: _parse_config(folder))  # quickly: a writer may replace both
+    from safetensors import SafetensorError  # loads torch, which JSON files and tables do without
+    from safetensors.torch import load as parse_tensors
+
+    def read_both() -> tuple[dict[str, Any], Path, bytes]:  # quickly: a writer may replace both
+        config = _parse_config(folder)
+        path = folder / config["weights"]["file"]
+        return config, path, files.read_regular(path)
+
+    with files.damage(folder):
+        config, path, content = files.retry(read_both, FileNotFoundError)
+    if hashlib.sha256(content).hexdigest() != config["weights"]["sha256"]:
+        raise ModelFileError(f"{path} is damaged: its checksum is not the one in the JSON file next to it.")
+    with files.damage(path, SafetensorError, ValueError, KeyError):
+        arrays = dict(parse_tensors(content))
     return _sealed(config, folder), arrays
 
 
@@ -288,7 +304,7 @@ def save_calibration(folder: Path, state: dict[str, Any]) -> Path:
         ModelFileError: the folder holds no model.
     """
     path = folder / CALIBRATION_FILE
-    write_json(path, seal({"weights_sha256": read_config(folder)["weights"]["sha256"], "intervals": state}))
+    files.write_json(path, seal({"weights_sha256": read_config(folder)["weights"]["sha256"], "intervals": state}))
     return path
 
 
@@ -305,16 +321,16 @@ def load_calibration(folder: Path) -> dict[str, Any] | None:
         ModelFileError: the file is damaged, or was made for other weights.
     """
     path = folder / CALIBRATION_FILE
-    for _ in range(LOOKS):
+    for _ in range(files.LOOKS):
         if not path.exists():
             return None
-        content, config = read_json(path), read_config(folder)
+        content, config = files.read_json(path), read_config(folder)
         holds = isinstance(content, dict) and isinstance(content.get("intervals"), dict)
         require(holds, path, "it holds no calibration. Make it again with snefy-ldl conformalize.")
         check_seal(content, path, str(config.get("library_version")))
         if content.get("weights_sha256") == config["weights"]["sha256"]:
             return dict(content["intervals"])
-        time.sleep(PAUSE)  # a writer may just be replacing both
+        time.sleep(files.PAUSE)  # a writer may just be replacing both
     raise ModelFileError(f"{path} was made for other weights. Make it again with snefy-ldl conformalize.")
 
 

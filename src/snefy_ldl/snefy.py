@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from snefy_ldl._internal.memory import BACKBONE_ROWS, LARGEST_FEATURE, PREDICTION_ROWS, SMALL_BATCH
-from snefy_ldl._internal.progress import track
+from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.threads import one_thread
 from snefy_ldl._internal.types import Index, NamedTable
@@ -34,15 +34,15 @@ from snefy_ldl.datasets.objects import open_rows
 from snefy_ldl.datasets.streams import as_stream
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError, ModelFileError
-from snefy_ldl.networks.backbones import network_inputs
+from snefy_ldl.networks.backbones import as_input, batch_of
 from snefy_ldl.networks.custom import Backbone, BackboneLike
 from snefy_ldl.persistence import Asked, read_model, save, unpack
 from snefy_ldl.prediction import DistributionPredictor, Estimator, takes_groups
 from snefy_ldl.training import CandidateSpec, FittedModel, Settings, Task, TrainingData
 from snefy_ldl.training import choose as training
-from snefy_ldl.training import stream_fit as streaming
 from snefy_ldl.training.policy import Parameters
 from snefy_ldl.training.stored import pack_state, unpack_state
+from snefy_ldl.training.stream_fit import StreamFit
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -397,9 +397,16 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         features, net = self.encode(X), self.net_
         for block in row_blocks(self, features.shape[0] if self.backbone is None else count_rows(features), what):
             with torch.no_grad(), one_thread(self.backbone is None and block.stop - block.start <= SMALL_BATCH):
-                device = net.readout.device
-                dist = net(network_inputs(net.backbone, self.guides_, self.inputs_, features, block, device))
+                dist = net(self._inputs(features, block))
             yield block, dist
+
+    def _inputs(self, features: Any, block: slice) -> Any:
+        """What the network takes of a block of encoded rows, on its device."""
+        device, guides = self.net_.readout.device, self.guides_
+        if self.backbone is not None:
+            return batch_of(features, torch.arange(block.start, block.stop), device)
+        seen = features[block] if guides is None else guides.inputs(features[block], self.inputs_)
+        return as_input(seen, device)
 
     def predict_dist(self, X: Any) -> SnefySimplex:
         """The predicted distributions, from which every other prediction follows.
@@ -499,11 +506,14 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
 def row_blocks(model: SnefyLDL, n_rows: int, what: str) -> Iterator[slice]:
     """Consecutive blocks of rows that a fitted model predicts at a time, with progress shown for many of them."""
     step = max(256, PREDICTION_ROWS // model.net_.n_members) if model.backbone is None else BACKBONE_ROWS
-    starts: Iterable[int] = range(0, n_rows, step)
-    if model.verbose and n_rows > MANY_BLOCKS * step:
-        starts = track(starts, n_rows // step + 1, what)
-    for start in starts:
-        yield slice(start, min(start + step, n_rows))
+    blocks = [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+    if not model.verbose or len(blocks) <= MANY_BLOCKS:
+        yield from blocks
+        return
+    with Progress(what, len(blocks)) as progress:
+        for block in blocks:
+            yield block
+            progress.advance()
 
 
 def join_blocks(model: Any, blocks: Iterator[tuple[slice, SnefySimplex]]) -> SnefySimplex:
@@ -665,4 +675,10 @@ def fit_stream(model: SnefyLDL, rows: Any) -> SnefyLDL:
     stream = as_stream(rows)
     if stream is None:
         raise InputError(f"fit_stream reads loaders, iterable data sets and streams; got {type(rows).__name__}.")
-    return model.adopt(streaming.fit_stream(model.settings(), stream, model.columns))
+    fit = StreamFit(model.settings(), stream, model.columns)
+    total, done = fit.schedule.epochs, fit.run.next_epoch
+    with Progress("stream", total, show=model.verbose >= 1, completed=done) as progress:
+        while not fit.finished:
+            fit.epoch()
+            progress.update(fit.run.next_epoch, f"loss {fit.run.history[-1]['loss']:.3f}")
+    return model.adopt(fit.model())

@@ -1,21 +1,13 @@
-"""Files that survive a crash: a temporary name first, then one rename; nothing is executed.
-
-A folder of one JSON file and the binary file it names may be written by many processes, and read meanwhile. The binary
-file is named by its content and the JSON file is renamed into place last: at any moment the folder holds the old
-content or the new. A writer removes the binary file that it replaced, and others once they are a minute old, so that
-writers need no lock.
-"""
+"""Files that survive a crash: a temporary name first, then one rename; nothing is executed."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import secrets
 import stat
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -162,11 +154,6 @@ def _no_number(word: str) -> float:
     raise ValueError(f"{word} is no number in JSON")
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Any], meta: dict[str, str] | None = None) -> None:
-    """Write named tensors as safetensors."""
-    write_bytes(path, format_tensors(tensors, meta))
-
-
 def format_tensors(tensors: Mapping[str, Any], meta: dict[str, str] | None = None) -> bytes:
     """Named tensors or arrays as the content of a safetensors file."""
     import torch  # which JSON files and tables do without
@@ -184,71 +171,6 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Named tensors and their metadata; raises ModelFileError if the file is missing or damaged."""
     with damage(path, SafetensorError, OSError, ValueError), safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-
-
-#: Threads write pairs one after the other: the weights that one replaces, another may just have named again.
-WRITING = threading.Lock()
-
-
-def write_pair(
-    folder: Path, json_name: str, pattern: str, digits: int, payload: bytes, describe: Callable[[str, str], Any]
-) -> str:
-    """Write a binary file named by its content, and the JSON file that names it.
-
-    Args:
-        folder: made if it is missing.
-        json_name: of the JSON file.
-        pattern: of binary files, a ``*`` in the place of their checksum.
-        digits: of the checksum that the name holds.
-        payload: the binary content.
-        describe: from the binary file's name and whole checksum to the JSON's content.
-
-    Returns:
-        The checksum.
-    """
-    checksum = hashlib.sha256(payload).hexdigest()
-    name = pattern.replace("*", checksum[:digits])
-    replaced = None
-    with WRITING:
-        with contextlib.suppress(ModelFileError, KeyError, TypeError):
-            replaced = read_json(folder / json_name)["weights"]["file"]
-        write_bytes(folder / name, payload)
-        write_json(folder / json_name, describe(name, checksum))
-        for old in folder.glob(pattern):
-            if old.name != name:
-                remove_stale(folder, old.name, seconds=0.0 if old.name == replaced else STALE)
-        if not (folder / name).exists():  # another process has just replaced the same weights by others
-            write_bytes(folder / name, payload)
-    remove_stale(folder, TEMPORARY.format(pattern))
-    return checksum
-
-
-def read_pair(folder: Path, read: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A JSON file and the tensors it names, read again if a writer has just replaced the pair.
-
-    Args:
-        folder: of both.
-        read: reads the JSON; its ``weights`` hold the name ``file`` and the checksum ``sha256``.
-
-    Returns:
-        Everything the JSON holds, and tensors by name.
-
-    Raises:
-        ModelFileError: a file is missing or damaged.
-    """
-    from safetensors.torch import load  # loads torch, which JSON files and tables do without
-
-    def read_both() -> tuple[dict[str, Any], Path, bytes]:
-        config = read()
-        path = folder / config["weights"]["file"]
-        return config, path, read_regular(path)
-
-    with damage(folder):
-        config, path, content = retry(read_both, FileNotFoundError)
-    if hashlib.sha256(content).hexdigest() != config["weights"]["sha256"]:
-        raise ModelFileError(f"{path} is damaged: its checksum is not the one in the JSON file next to it.")
-    with damage(path, SafetensorError, ValueError, KeyError):
-        return config, dict(load(content))
 
 
 def retry(call: Callable[[], Answer], error: type[OSError]) -> Answer:

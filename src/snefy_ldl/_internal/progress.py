@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 #: Seconds between two lines where no bar can be drawn.
 LINE_SECONDS = 10.0
-
-Item = TypeVar("Item")
 
 
 class Progress:
@@ -42,15 +38,8 @@ class Progress:
             return
         self._console = Console(stderr=True)
         if self._console.is_terminal:
-            self._bar = RichProgress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[note]}"),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                console=self._console,
-            )
+            columns = "{task.description}", BarColumn(), MofNCompleteColumn(), "{task.fields[note]}"
+            self._bar = RichProgress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=self._console)
             self._task = self._bar.add_task(what, total=total, completed=completed, note="")
 
     def __enter__(self) -> Progress:
@@ -92,25 +81,3 @@ class Progress:
             return
         self._written = line
         self._console.print(f"{line} {self._last_line - self._started:.0f} s", highlight=False, soft_wrap=True)
-
-
-def track(items: Iterable[Item], total: int, what: str, *, show: bool = True) -> Iterator[Item]:
-    """Go through some items with a progress bar.
-
-    Args:
-        items: what to go through.
-        total: how many there are.
-        what: the work, one word.
-        show: whether to show anything at all.
-
-    Yields:
-        The items.
-
-    Example:
-        >>> list(track("ab", 2, "letters", show=False))
-        ['a', 'b']
-    """
-    with Progress(what, total, show=show) as progress:
-        for item in items:
-            yield item
-            progress.advance()

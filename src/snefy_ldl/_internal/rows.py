@@ -158,17 +158,16 @@ def take_rows(X: Any, rows: slice | Index | Tensor) -> Any:
         return X.iloc[rows]
     if hasattr(X, "to_data_list"):
         X = Items(X.to_data_list())
+    numbers: Any = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
     if isinstance(X, (Dataset, DataLoader)) or is_items(X):
-        numbers = list(range(rows.start, rows.stop)) if isinstance(rows, slice) else torch.as_tensor(rows).tolist()
+        numbers = torch.as_tensor(numbers).tolist()
         if isinstance(X, DataLoader):
             return CollatedRows(X.dataset, numbers, X.collate_fn)
         if isinstance(X, CollatedRows):
             return CollatedRows(X, numbers, X.collate_fn)
         return Subset(X, numbers) if isinstance(X, Dataset) else Items(X[number] for number in numbers)
     if isinstance(X, (Tensor, Mapping, list, tuple)):
-        if isinstance(rows, slice):
-            rows = np.arange(rows.start, rows.stop)
-        return _take_nested(X, torch.as_tensor(rows))
+        return _take_nested(X, torch.as_tensor(numbers))
     if isinstance(X, memoryview):
         X = np.asarray(X)
     return (X.tocsr() if hasattr(X, "tocsr") else X)[rows]
@@ -179,10 +178,8 @@ def _take_nested(batch: Any, index: Tensor) -> Any:
         return batch.index_select(0, index) if batch.is_sparse else batch[index]
     if isinstance(batch, np.ndarray):
         return batch[index.numpy()]
-    if isinstance(batch, Mapping):
-        return {key: _take_nested(value, index) for key, value in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(_take_nested(value, index) for value in batch)
+    if isinstance(batch, (Mapping, list, tuple)):
+        return map_parts(lambda part: _take_nested(part, index), batch)
     raise InputError(f"a custom backbone's X must be made of tensors; found {type(batch).__name__}.")
 
 
@@ -233,9 +230,18 @@ def move_rows(batch: Any, device: torch.device) -> Any:
     """
     if hasattr(batch, "to"):
         return batch.to(device, non_blocking=True)
+    return map_parts(lambda part: move_rows(part, device), batch)
+
+
+def map_parts(convert: Callable[[Any], Any], batch: Any) -> Any:
+    """A mapping, list or tuple with its parts converted; anything else as it is.
+
+    >>> map_parts(torch.neg, {"pixels": torch.ones(2)})
+    {'pixels': tensor([-1., -1.])}
+    """
     if isinstance(batch, Mapping):
-        return {key: move_rows(value, device) for key, value in batch.items()}
+        return {key: convert(part) for key, part in batch.items()}
     if isinstance(batch, (list, tuple)):
-        parts = [move_rows(value, device) for value in batch]
+        parts = map(convert, batch)
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     return batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -61,38 +61,17 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
             set_mkl_threads(before)
 
 
-class _BlasLimit:
-    """One thread for NumPy's linear algebra while anything uses it; the number is the whole process's."""
-
-    def __init__(self) -> None:
-        self._lock, self._users = Lock(), 0
-        self._limit: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._users == 0:
-                self._limit = _pools("blas").limit(limits=1)
-            self._users += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0 and self._limit is not None:
-                self._limit.restore_original_limits()
-                self._limit = None
+#: One entry for each user of :func:`one_blas_thread`: the limit that the first of them set, and None.
+_LIMITS: list[Any] = []
+_LOCK = Lock()
 
 
-_BLAS_LIMIT = _BlasLimit()
-
-
-def one_blas_thread() -> AbstractContextManager[None]:
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
     """Let NumPy's matrix products use one thread, until the last of those who asked for it is done.
 
     Many short products gain nothing from threads; on a machine that is busy, or in several threads of yours, they
-    were ten times slower with them.
-
-    Returns:
-        A context.
+    were ten times slower with them. The number is the whole process's.
 
     Example:
         >>> import numpy as np
@@ -100,7 +79,15 @@ def one_blas_thread() -> AbstractContextManager[None]:
         ...     float(np.ones((2, 3)) @ np.ones(3) @ np.ones(2))
         6.0
     """
-    return _BLAS_LIMIT
+    with _LOCK:
+        _LIMITS.append(None if _LIMITS else _pools("blas").limit(limits=1))
+    try:
+        yield
+    finally:
+        with _LOCK:
+            limit = _LIMITS.pop()  # the last to leave finds that of the first
+            if limit is not None:
+                limit.restore_original_limits()
 
 
 #: Fits of fewer feature cells than this keep to one thread.

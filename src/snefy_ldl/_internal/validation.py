@@ -26,8 +26,8 @@ NAMES_DIFFER = "The feature names should match those that were passed during fit
 
 def column_names(table: Any) -> list[str] | None:
     """Column names of a table as strings, None for anything else."""
-    columns = getattr(table, "column_names", None)  # Arrow's; its columns are the cells themselves
-    columns = getattr(table, "columns", None) if columns is None else columns
+    # Arrow's column_names; its columns are the cells themselves
+    columns = getattr(table, "column_names", getattr(table, "columns", None))
     return None if columns is None else [str(c) for c in columns]
 
 
@@ -54,7 +54,6 @@ def as_float(values: Any, what: str) -> Array:
         values = values.numpy()
     if sp.issparse(values):
         values = values.toarray()
-    hidden = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
     try:
         array = np.asarray(values)
         if np.iscomplexobj(array):
@@ -69,8 +68,8 @@ def as_float(values: Any, what: str) -> Array:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{what} must be numeric; could not turn it into numbers: {error}") from None
-    if hidden is not None:
-        table[hidden] = np.nan
+    if isinstance(values, np.ma.MaskedArray):
+        table[np.ma.getmaskarray(values)] = np.nan
     return table
 
 
@@ -117,8 +116,12 @@ def check_table(values: Any, what: str, columns_are: str) -> tuple[Array, list[s
     return table, names
 
 
-def _first_bad(table: NDArray[Any], largest: float, missing: bool) -> tuple[int, int] | None:
+def _first_bad(table: Any, largest: float, missing: bool) -> tuple[int, int] | None:
     """First cell that is not finite or too large; a large table is not copied unless there is one."""
+    if sp.issparse(table):
+        cells = table.tocoo()
+        at = np.flatnonzero(~(np.abs(cells.data) <= np.float64(largest)))
+        return (int(cells.row[at[0]]), int(cells.col[at[0]])) if len(at) else None
     lowest, highest = (np.fmin, np.fmax) if missing else (np.minimum, np.maximum)
     if lowest.reduce(table, axis=None) >= -largest and highest.reduce(table, axis=None) <= largest:
         return None
@@ -166,14 +169,7 @@ def check_features(
         raise InputError("X is empty: 0 rows (0 sample(s)); a minimum of 1 is required.")
     if table.shape[1] == 0:
         raise InputError(f"X has no columns: 0 feature(s) (shape={table.shape}) while a minimum of 1 is required.")
-    bad = None
-    if sp.issparse(table):
-        at = np.flatnonzero(~(np.abs(table.data) <= np.float64(largest)))
-        if len(at):
-            row = int(np.searchsorted(table.indptr, at[0], side="right") - 1)
-            bad = row, int(table.indices[at[0]])
-    else:
-        bad = _first_bad(table, largest, missing)
+    bad = _first_bad(table, largest, missing)
     if bad is not None:
         value, cell = float(table[bad]), cell_name(*bad, names)
         if np.isfinite(value):
@@ -282,20 +278,15 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         raise InputError(f"{name}={value!r}: use {', '.join(words)} or {last}.")
 
 
-def check_number(name: str, value: Any, *, low: float = 0.0, strict: bool = False) -> float:
-    """A finite real number at (or, when strict, above) its lower limit."""
+def check_number(name: str, value: Any, *, strict: bool = False) -> float:
+    """A finite real number of at least (or, when strict, above) zero."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not np.isfinite(float(value)):
         raise InputError(f"{name} must be a finite number; got {value!r}.")
-    if float(value) < low or (strict and float(value) == low):
-        raise InputError(f"{name} must be {'>' if strict else '>='} {low:g}; got {value!r}.")
+    if float(value) < 0.0 or (strict and float(value) == 0.0):
+        raise InputError(f"{name} must be {'>' if strict else '>='} 0; got {value!r}.")
     return float(value)
 
 
-#: Advice for labels in one column.
-ONE_COLUMN = (
-    "From one class per row: D = (y[:, None] == np.unique(y)).astype(float). From the share of one of two labels: "
-    "D = np.column_stack([1 - y, y])."
-)
 #: Rows may miss a sum of one by this much; inside it they are re-closed.
 CLOSURE_TOLERANCE = 1e-3
 #: Shares that were rounded may miss it by this much; they are re-closed, with a note.
@@ -380,9 +371,8 @@ def check_same_index(first: Any, second: Any, what: tuple[str, str] = ("X", "D")
     """
     one: Any = getattr(first, "index", None)
     two: Any = getattr(second, "index", None)
-    if not (hasattr(one, "equals") and hasattr(two, "equals")) or len(one) != len(two) or one.equals(two):
-        return
-    if Counter(one) == Counter(two):
+    are_indexes = hasattr(one, "equals") and hasattr(two, "equals")
+    if are_indexes and not one.equals(two) and Counter(one) == Counter(two):
         row = next(row for row, (a, b) in enumerate(zip(one, two)) if a != b)
         raise InputError(
             f"{what[0]} and {what[1]} hold the same rows in another order: row {row} is {one[row]} in {what[0]} and "
@@ -401,7 +391,9 @@ def _check_labels(
         shape = (0, 0)
     if len(shape) == 1 or shape[1:] == (1,):
         raise InputError(
-            f"{what} must be two-dimensional with at least 2 label columns; got shape {shape}. {ONE_COLUMN}"
+            f"{what} must be two-dimensional with at least 2 label columns; got shape {shape}. From one class per row: "
+            "D = (y[:, None] == np.unique(y)).astype(float). From the share of one of two labels: "
+            "D = np.column_stack([1 - y, y])."
         )
     known = known_labels(model)
     aligned = align_labels(values, known, what)
@@ -519,11 +511,8 @@ def common_denominator(D: Array, most: int = MOST_SUGGESTED) -> int | None:
     15
     """
     for m in range(1, most + 1):
-        for part in (D[:64], D):  # few rows decide for most m
-            votes = part * m
-            if not (np.abs(votes - np.round(votes)) <= SHARE_ROUNDING * m).all():
-                break
-        else:
+        parts = (part * m for part in (D[:64], D))  # few rows decide for most m
+        if all((np.abs(votes - np.round(votes)) <= SHARE_ROUNDING * m).all() for votes in parts):
             return m
     return None
 

@@ -108,10 +108,6 @@ class Scaler(nn.Module):
         self.register_buffer("scale", torch.ones(n_members, n_features))
         self.register_buffer("limit", torch.full((n_members,), torch.inf))
 
-    def set(self, member: int, centre: Tensor, scale: Tensor, limit: float) -> None:
-        """Give one member what :func:`fit_scaling` returns."""
-        self.centre[member], self.scale[member], self.limit[member] = centre, scale, limit
-
     def forward(self, x: Tensor) -> Tensor:
         """Scaled features of every member."""
         if x.is_cuda or torch.compiler.is_compiling():  # no branch of a captured or exported graph depends on numbers
@@ -150,13 +146,13 @@ class StackedMLP(nn.Module):
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(n_members, 1, b)) for b in widths[1:])
         self.width = widths[-1]
 
+    @torch.no_grad()
     def reset(self, member: int, generator: torch.Generator) -> None:
         """Draw one member's initial weights (torch's own rule for linear layers)."""
-        with torch.no_grad():
-            for weight, bias in zip(self.weights, self.biases):
-                bound = 1.0 / math.sqrt(weight.shape[1])
-                weight[member] = (torch.rand(weight.shape[1:], generator=generator) * 2 - 1) * bound
-                bias[member] = (torch.rand(bias.shape[1:], generator=generator) * 2 - 1) * bound
+        for weight, bias in zip(self.weights, self.biases):
+            bound = 1.0 / math.sqrt(weight.shape[1])
+            weight[member] = (torch.rand(weight.shape[1:], generator=generator) * 2 - 1) * bound
+            bias[member] = (torch.rand(bias.shape[1:], generator=generator) * 2 - 1) * bound
 
     @property
     def n_members(self) -> int:
@@ -182,10 +178,9 @@ class CustomBackbone(nn.Module):
     Args:
         n_members: K.
         make: a :class:`~snefy_ldl.networks.custom.Backbone`, or a module or a function that makes one.
-        example: a batch of a few rows, the source of the three below; None if they are known, as for a saved model.
+        example: a batch of a few rows, the source of the two below; None if they are known, as for a saved model.
         width: of the features that come out.
         reads: what it was fitted on, in words, for messages.
-        row: shape and type of one row, where a batch is one tensor; None if it is anything else.
 
     Attributes:
         settings: how they train.
@@ -200,18 +195,12 @@ class CustomBackbone(nn.Module):
     copies: nn.ModuleList
 
     def __init__(
-        self,
-        n_members: int,
-        make: BackboneLike,
-        example: Any = None,
-        width: int = 0,
-        reads: str | None = None,
-        row: dict[str, Any] | None = None,
+        self, n_members: int, make: BackboneLike, example: Any = None, width: int = 0, reads: str | None = None
     ) -> None:
         super().__init__()
         self.settings, self.frozen = Backbone.of(make), False
         self.copies = nn.ModuleList(self.settings.make() for _ in range(n_members))
-        self.width, self.reads, self.row = width, reads, row
+        self.width, self.reads = width, reads
         if example is None:
             return
         training = self.copies[0].training
@@ -220,8 +209,6 @@ class CustomBackbone(nn.Module):
             features = [self._features(module.eval(), example) for module in self.copies]
         self.copies.train(training)
         self.width, self.reads = features[0].shape[1], describe(example, rows=True)
-        if isinstance(example, Tensor):
-            self.row = {"shape": list(example.shape[1:]), "dtype": str(example.dtype).removeprefix("torch.")}
 
     @property
     def n_members(self) -> int:
@@ -247,10 +234,9 @@ class CustomBackbone(nn.Module):
         try:
             with self.settings.autocast(device):
                 return call_module(module, batch)
-        except (InputError, torch.cuda.OutOfMemoryError):
-            raise
         except Exception as error:  # the error for a batch it cannot take depends on the module
-            if module.training:  # it took its like before: the trouble is the module's own, with its own words
+            # one in training took its like before: the trouble is the module's own, with its own words
+            if module.training or isinstance(error, (InputError, torch.cuda.OutOfMemoryError)):
                 raise
             raise explain_failure(module, batch, self.reads, error) from error
 
@@ -272,27 +258,7 @@ def batch_of(features: Any, rows: Tensor, device: torch.device) -> Any:
     return move_rows(features.batch(rows) if isinstance(features, Objects) else take_rows(features, rows), device)
 
 
-def network_inputs(backbone: Any, guides: Any, inputs: str, features: Any, rows: slice, device: torch.device) -> Any:
-    """What the network takes of some rows, on its device.
-
-    Args:
-        backbone: of the network.
-        guides: the fitted guides, or None.
-        inputs: what the network sees.
-        features: features of all rows, encoded.
-        rows: a slice of them.
-        device: of the network.
-
-    Returns:
-        The argument of the network.
-    """
-    if isinstance(backbone, CustomBackbone):
-        return batch_of(features, torch.arange(rows.start, rows.stop), device)
-    seen = features[rows] if guides is None else guides.inputs(features[rows], inputs)
-    return as_input(seen, device)
-
-
 def as_input(seen: Any, device: torch.device) -> torch.Tensor:
     """A table as the library's own network takes it: dense float32 on its device."""
-    seen = seen.toarray() if sp.issparse(seen) else seen
+    seen = seen.astype(np.float32).toarray() if sp.issparse(seen) else seen
     return torch.as_tensor(np.require(seen, np.float32, ["C", "W"]), device=device)

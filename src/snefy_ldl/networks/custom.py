@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from snefy_ldl._internal.rows import map_parts
 from snefy_ldl._internal.validation import check_count, check_number
 from snefy_ldl.datasets.objects import Collate, describe
 from snefy_ldl.errors import InputError
@@ -103,10 +104,8 @@ class Backbone:
 
     def autocast(self, device: torch.device) -> torch.autocast:
         """The precision in which the module computes on a device, as a context."""
-        wanted = self.mixed_precision == "bf16"
-        if self.mixed_precision == "auto":
-            wanted = device.type == "cuda" and torch.cuda.is_bf16_supported()
-        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted)
+        auto = self.mixed_precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
+        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=auto or self.mixed_precision == "bf16")
 
     def __repr__(self) -> str:
         # functions by name, without an address: a checkpoint must know its fit again in another process
@@ -134,13 +133,7 @@ def call_module(module: nn.Module, batch: Any) -> Tensor:
         InputError: where the answer is no matrix.
     """
     batch = _in_its_precision(module, batch)
-    keywords = _keywords(module, batch)
-    if keywords is not None:
-        answer = module(**keywords)
-    elif isinstance(batch, (tuple, list)) and _required(module) == len(batch) > 1:
-        answer = module(*batch)
-    else:
-        answer = module(batch)
+    answer = _answer(module, batch)
     hidden = getattr(answer, "last_hidden_state", None)
     if hidden is not None:  # of a Hugging Face model: the mean over the tokens that are there
         mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
@@ -159,40 +152,34 @@ def _in_its_precision(module: nn.Module, batch: Any) -> Any:
     looks_up = any(isinstance(part, nn.Embedding) for part in module.modules())
 
     def convert(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            if value.dtype == torch.uint8 and (value.dim() > 2 or not looks_up):
-                return value.to(dtype) / 255.0 if value.dim() > 2 else value.to(dtype)
-            if value.dtype == torch.uint8:
-                return value.long()
-            return value.to(dtype) if value.is_floating_point() else value
-        if isinstance(value, Mapping):
-            return {key: convert(part) for key, part in value.items()}
-        if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
-            return type(value)(convert(part) for part in value)
-        return value
+        if not isinstance(value, Tensor):
+            return map_parts(convert, value)
+        if value.dtype == torch.uint8 and value.dim() > 2:
+            return value.to(dtype) / 255.0
+        if value.dtype == torch.uint8 and looks_up:
+            return value.long()
+        return value.to(dtype) if value.dtype == torch.uint8 or value.is_floating_point() else value
 
     return convert(batch)
 
 
-def _required(module: nn.Module) -> int:
-    """How many arguments the module's forward cannot do without."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    arguments = inspect.signature(module.forward).parameters.values()
-    return sum(argument.kind in kinds and argument.default is argument.empty for argument in arguments)
-
-
-def _keywords(module: nn.Module, batch: Any) -> dict[str, Any] | None:
-    """Arguments of the module's forward that a dictionary or a batch of graphs holds by name; None: as one argument."""
-    arguments = inspect.signature(module.forward).parameters
-    names = [n for n, a in arguments.items() if a.kind in (a.POSITIONAL_OR_KEYWORD, a.KEYWORD_ONLY)]
-    needed = [n for n in names if arguments[n].default is inspect.Parameter.empty]
-    if isinstance(batch, Mapping):
-        takes_all = any(a.kind is a.VAR_KEYWORD for a in arguments.values())
-        fits = all(name in batch for name in needed) and (takes_all or all(key in names for key in batch))
-        return {str(key): value for key, value in batch.items()} if fits and batch else None
+def _answer(module: nn.Module, batch: Any) -> Any:
+    """What a module makes of a batch; its parts are arguments if their names, or their number, are those of forward."""
+    signature = inspect.signature(module.forward)
+    arguments = [a for a in signature.parameters.values() if a.kind not in (a.VAR_POSITIONAL, a.VAR_KEYWORD)]
+    needed = [a.name for a in arguments if a.default is a.empty]
+    if isinstance(batch, Mapping) and batch:
+        named = {str(key): part for key, part in batch.items()}
+        try:
+            signature.bind(**named)
+        except TypeError:  # it has other arguments
+            return module(batch)
+        return module(**named)
     if hasattr(batch, "edge_index") and needed and all(name in batch for name in needed):
-        return {name: batch[name] for name in names if name in batch}
-    return None
+        return module(**{a.name: batch[a.name] for a in arguments if a.name in batch})
+    if isinstance(batch, (tuple, list)) and len(needed) == len(batch) > 1:
+        return module(*batch)
+    return module(batch)
 
 
 def explain_failure(module: nn.Module, batch: Any, reads: str | None, error: Exception) -> InputError:

@@ -72,10 +72,10 @@ class SnefyHead(nn.Module):
     ) -> None:
         super().__init__()
         sizes = {"width": width, "n_neurons": n_neurons, "n_readouts": n_readouts, "n_members": n_members}
-        sizes = {name: check_count(name, value) for name, value in sizes.items()}
+        for name, value in sizes.items():
+            check_count(name, value)
         check_count("n_labels", n_labels, low=2)
-        features = Features(sizes["n_members"], sizes["width"])
-        self.net = SnefyNet(features, n_labels, sizes["n_neurons"], sizes["n_readouts"])
+        self.net = SnefyNet(Features(n_members, width), n_labels, n_neurons, n_readouts)
         self._generator = torch_generator(random_state)
         even = torch.distributions.Dirichlet(torch.full((n_labels,), 2.0, dtype=torch.float64))
         with torch.random.fork_rng(devices=[]):  # neurons somewhere until labels are known

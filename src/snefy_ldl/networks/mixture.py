@@ -136,13 +136,7 @@ class MixtureNet:
 
     @classmethod
     def start(
-        cls,
-        rows: Rows,
-        n_members: int,
-        n_components: int,
-        freedom: float,
-        spread: float,
-        seed: int,
+        cls, rows: Rows, n_members: int, n_components: int, freedom: float, spread: float, seed: int
     ) -> MixtureNet:
         """The Student distribution of residuals, with further components near it that nearly sum up to it."""
         generator = torch.Generator().manual_seed(seed)
@@ -185,9 +179,7 @@ class MixtureNet:
         """The pattern of presence of every component (K,): those of the Student distribution have the first."""
         n_components, n_patterns = self.centres.shape[1], self.odds.shape[1]
         n_radial = len(PRECISION_BINS) - 1 if n_components >= 2 * len(PRECISION_BINS) else 1
-        numbers = (torch.arange(n_components) - n_radial) % n_patterns
-        numbers[:n_radial] = 0
-        return numbers
+        return (torch.arange(n_components) - n_radial).clamp_min(0) % n_patterns
 
     def maps(self) -> Tensor:
         """The triangular maps (M, Q, Q)."""
@@ -195,12 +187,10 @@ class MixtureNet:
 
     def __call__(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Log scales, shifts, log weights up to a constant, and log odds (M, N, ·) of rows, inputs (N, I)."""
-        n_axes, n_labels = self.centres.shape[-1], self.odds.shape[-1]
         inside = torch.tanh(torch.matmul(inputs, self.hidden) + self.hidden_bias)
         answer = torch.baddbmm(self.out_bias, inside, self.out)
-        n_components = self.centres.shape[1]
-        n_scales = answer.shape[-1] - n_axes - n_components - n_labels
-        scale, shift, logits, odds = answer.split([n_scales, n_axes, n_components, n_labels], -1)
+        sizes = self.centres.shape[2], self.centres.shape[1], self.odds.shape[2]
+        scale, shift, logits, odds = answer.split([answer.shape[-1] - sum(sizes), *sizes], -1)
         return scale, shift, logits, odds
 
     def log_presence(self, there: Tensor, odds: Tensor) -> Tensor:
@@ -272,11 +262,6 @@ class Trained:
     net: MixtureNet
     step: int
     log_prob: Array
-
-    @property
-    def mean(self) -> float:
-        """Of the held-out log densities."""
-        return float(self.log_prob.mean())
 
 
 def train(net: MixtureNet, rows: Rows, back: Array, weights: Array, owner: Index, max_iter: int, seed: int) -> Trained:

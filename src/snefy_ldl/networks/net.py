@@ -12,13 +12,7 @@ from scipy.special import digamma, zeta
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from snefy_ldl._internal.special import (
-    EXPONENT_LIMIT,
-    EXPONENT_MARGIN,
-    symmetric,
-    ten_digits,
-    unit_kernel,
-)
+from snefy_ldl._internal.special import EXPONENT_LIMIT, EXPONENT_MARGIN, symmetric, ten_digits, unit_kernel
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.distributions.snefy import PairFamily, log_quadratic_form
 from snefy_ldl.networks.backbones import StackedMLP, part_of
@@ -209,18 +203,17 @@ class SnefyNet(nn.Module):
         return SharedParts(PairFamily(exponents, readout), root, normaliser)
 
     @torch.no_grad()
-    def refine_background(self, log_p: Tensor, background: Tensor, prior: tuple[float, float] = (1.0, 50.0)) -> None:
-        """Settle each member's ε on validation rows by EM, with a Beta prior that keeps it between 0 and 1.
+    def refine_background(self, log_p: Tensor, background: Tensor) -> None:
+        """Settle each member's ε on validation rows by EM, with a Beta(1, 49) prior that keeps it between 0 and 1.
 
         Args:
             log_p: log density of the network alone (K, B).
             background: log density of the background (K, B).
-            prior: pseudo-counts of background rows, and of all rows.
         """
-        share = torch.full_like(self.log_odds, prior[0] / prior[1])[:, None]
+        share = torch.full_like(self.log_odds, 1.0 / 50.0)[:, None]
         for _ in range(100):
             belongs = torch.sigmoid(share.logit() + (background - log_p).double())
-            share = (belongs.sum(1, keepdim=True) + prior[0]) / (belongs.shape[1] + prior[1])
+            share = (belongs.sum(1, keepdim=True) + 1.0) / (belongs.shape[1] + 50.0)
         self.log_odds.copy_(ten_digits(share.squeeze(1)).logit())
 
     def select(self, members: slice) -> SnefyNet:
@@ -253,12 +246,11 @@ def label_concentration(D: Tensor) -> float:
     return float((mean * (1.0 - mean)).sum()) / max(float(variance.sum()), 1e-12) - 1.0
 
 
-def fit_dirichlet(D: Tensor, steps: int = 100) -> Tensor:
+def fit_dirichlet(D: Tensor) -> Tensor:
     """Maximum-likelihood concentration (L,) of one Dirichlet, by Newton's method (Minka 2000).
 
     Args:
         D: label distributions (N, L), strictly positive, on the CPU.
-        steps: at most this many.
 
     Returns:
         The concentration (L,), float64.
@@ -270,7 +262,7 @@ def fit_dirichlet(D: Tensor, steps: int = 100) -> Tensor:
     # NumPy: a network starts with a few of these steps on a few numbers, and torch takes five times as long for each
     start = D.mean(0) * max(label_concentration(D), 1.0)
     alpha, mean = np.maximum(start.double().numpy(), 1e-3), D.log().mean(0).double().numpy()
-    for _ in range(steps):
+    for _ in range(100):
         gradient = digamma(alpha.sum()) - digamma(alpha) + mean
         diagonal, common = -zeta(2.0, alpha), zeta(2.0, alpha.sum())  # trigamma functions
         shift = (gradient / diagonal).sum() / (1.0 / common + (1.0 / diagonal).sum())
@@ -282,6 +274,7 @@ def fit_dirichlet(D: Tensor, steps: int = 100) -> Tensor:
     return ten_digits(torch.from_numpy(alpha))
 
 
+@torch.no_grad()
 def prototype_init(
     net: SnefyNet,
     member: int,
@@ -307,13 +300,7 @@ def prototype_init(
     low, high = (math.log(multiple) for multiple in concentration_range)
     totals = base * torch.exp(low + (high - low) * torch.rand(n_neurons, 1, generator=generator, dtype=torch.float64))
     net.set_exponents(member, 0.5 * (totals * D[rows] - 1.0))
-    _start_even(net, member, generator)
-
-
-@torch.no_grad()
-def _start_even(net: SnefyNet, member: int, generator: torch.Generator) -> None:
-    """Positive readouts and a head near zero, so that all neurons start with equal mass; the backbone again."""
-    (n_readouts, n_neurons), width = net.readout.shape[1:], net.head_weight.shape[1]
+    n_readouts, width = net.readout.shape[1], net.head_weight.shape[1]
     net.readout[member] = torch.rand(n_readouts, n_neurons, generator=generator) / math.sqrt(n_readouts)
     net.head_weight[member] = torch.randn(width, n_neurons, generator=generator) * (0.1 / math.sqrt(width))
     net.head_bias[member] = 0.0
@@ -321,6 +308,7 @@ def _start_even(net: SnefyNet, member: int, generator: torch.Generator) -> None:
         net.backbone.reset(member, generator)
 
 
+@torch.no_grad()
 def paper_init(net: SnefyNet, member: int, D: Tensor, generator: torch.Generator) -> None:
     """Start one member as the paper words it: ``W1 ~ N(0, 2/L)`` clipped, ``V ~ N(0, 1/(mn))``, b = 0.
 
@@ -330,17 +318,11 @@ def paper_init(net: SnefyNet, member: int, D: Tensor, generator: torch.Generator
         D: training labels (N, L); not looked at.
         generator: source of randomness.
     """
-    n_neurons, n_labels = net.raw_exponents.shape[1:]
-    n_readouts = net.readout.shape[1]
+    (n_neurons, n_labels), shape, head = net.raw_exponents.shape[1:], net.readout.shape[1:], net.head_weight.shape[1:]
     exponents = torch.randn(n_neurons, n_labels, generator=generator) * math.sqrt(2.0 / n_labels)
     net.set_exponents(member, exponents.clamp_min(-0.5 + EXPONENT_MARGIN))
-    with torch.no_grad():
-        net.readout[member] = torch.randn(n_readouts, n_neurons, generator=generator) / math.sqrt(
-            n_readouts * n_neurons
-        )
-        bound = 1.0 / math.sqrt(net.head_weight.shape[1])
-        shape = net.head_weight.shape[1:]
-        net.head_weight[member] = (torch.rand(shape, generator=generator) * 2 - 1) * bound
-        net.head_bias[member] = 0.0
+    net.readout[member] = torch.randn(shape, generator=generator) / math.sqrt(shape.numel())
+    net.head_weight[member] = (torch.rand(head, generator=generator) * 2 - 1) / math.sqrt(head[0])
+    net.head_bias[member] = 0.0
     if isinstance(net.backbone, StackedMLP):
         net.backbone.reset(member, generator)

@@ -7,12 +7,4 @@ from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.policy import CandidateSpec, Inputs, Settings, resolve_device
 from snefy_ldl.training.prepare import Task
 
-__all__ = [
-    "CandidateSpec",
-    "FittedModel",
-    "Inputs",
-    "Settings",
-    "Task",
-    "TrainingData",
-    "resolve_device",
-]
+__all__ = ["CandidateSpec", "FittedModel", "Inputs", "Settings", "Task", "TrainingData", "resolve_device"]

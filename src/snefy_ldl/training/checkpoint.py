@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from snefy_ldl._internal.files import load_tensors, save_tensors
+from snefy_ldl._internal.files import format_tensors, load_tensors, write_bytes
 from snefy_ldl.errors import TrainingError
 from snefy_ldl.networks.custom import Backbone
 from snefy_ldl.training.steps import live_tensors
@@ -50,7 +50,7 @@ class Checkpoint:
     def save(self) -> None:
         """Write everything to a temporary name, then rename."""
         meta = {"fingerprint": self.fingerprint, "run": json.dumps(asdict(self.course.run))}
-        save_tensors(self.path, self.tensors, meta)
+        write_bytes(self.path, format_tensors(self.tensors, meta))
 
     @torch.no_grad()
     def _resume(self) -> None:

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.guides import Guides
 from snefy_ldl.training.policy import POLICY, Inputs
 from snefy_ldl.training.prepare import GuideTable, Task, prepare, prepare_guides
-from snefy_ldl.training.train import Fit, Run, select, train
+from snefy_ldl.training.train import Fit, select, train
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,25 @@ class FittedModel:
         problem, net, log_prob = fit.problem, fit.net, fit.log_prob
         assert net is not None
         task, data, first = problem.task, problem.data, problem.members[0]
-        history, run = fit.run.history, fit.run
+        history, run, body = fit.run.history, fit.run, net.backbone
         held = [member.valid.numpy() for member in problem.members]
         if log_prob is not None:
             weights = [np.ones(len(rows)) if data.weights is None else data.weights[rows] for rows in held]
             means = [float((own * w).sum() / max(w.sum(), 1e-12)) for own, w in zip(log_prob, weights)]
             run = replace(run, best_loss=[-mean for mean in means])
-        summary = summarise(net, run, len(first.train), len(first.valid), problem.spec.scaling)
-        summary["labels"] = "votes" if data.are_counts else "shares"
+        reads = {"reads": body.reads} if isinstance(body, CustomBackbone) and body.reads else {}
+        summary = reads | {
+            "rows": len(first.train),
+            "validation_rows": len(first.valid),
+            "epochs": run.next_epoch,
+            "best_epoch": run.best_epoch,
+            "validation_loss": [loss if math.isfinite(loss) else None for loss in run.best_loss],
+            "seconds": round(run.seconds, 3),
+            "scaling": problem.spec.scaling,
+            "background_share": [round(share, 6) for share in torch.sigmoid(net.log_odds).tolist()],
+            "device": str(net.readout.device),
+            "labels": "votes" if data.are_counts else "shares",
+        }
         if data.note is not None:
             summary["note"] = data.note
         if task.start is not None:  # names and zero policy stay those of the first fit
@@ -147,45 +159,12 @@ class FittedModel:
         """L."""
         return int(self.net.raw_exponents.shape[2])
 
-    @property
-    def n_inputs(self) -> int | None:
-        """Numbers that the columns of a table become, d'; None with a custom backbone."""
-        return self.n_features if self.columns is None else self.columns.n_out
-
 
 def _by_row(held: list[Array], log_prob: list[Array], n_rows: int) -> Array:
     """Mean log likelihood of every row over the members that held it back (N,), NaN for the others."""
     rows = np.concatenate(held)
     total, times = np.bincount(rows, np.concatenate(log_prob), n_rows), np.bincount(rows, minlength=n_rows)
     return np.where(times > 0, total / np.maximum(times, 1), np.nan)
-
-
-def summarise(net: SnefyNet, run: Run, rows: int, validation_rows: int, scaling: str) -> dict[str, Any]:
-    """What a fit did, as JSON can hold it: the estimator's ``training_``.
-
-    Args:
-        net: as it ended.
-        run: its course.
-        rows: that trained it, per member.
-        validation_rows: held back from it, to pick the best epoch and candidate.
-        scaling: of its features.
-
-    Returns:
-        Plain values.
-    """
-    body = net.backbone
-    reads = {"reads": body.reads, "row": body.row} if isinstance(body, CustomBackbone) and body.reads else {}
-    return reads | {
-        "rows": rows,
-        "validation_rows": validation_rows,
-        "epochs": run.next_epoch,
-        "best_epoch": run.best_epoch,
-        "validation_loss": [loss if math.isfinite(loss) else None for loss in run.best_loss],
-        "seconds": round(run.seconds, 3),
-        "scaling": scaling,
-        "background_share": [round(share, 6) for share in torch.sigmoid(net.log_odds).tolist()],
-        "device": str(net.readout.device),
-    }
 
 
 # -- fitting ---------------------------------------------------------------------------------------------------------
@@ -219,37 +198,34 @@ def fit(tasks: Sequence[Task], n_jobs: int | None = 1) -> list[FittedModel]:
     settings, simple = tasks[0].settings, not any(POLICY.guides(task) for task in tasks)
     on_cpu = settings.torch_device.type == "cpu" and settings.backbone is None
     workers = min(effective_n_jobs(n_jobs or (1 if simple else -1)), len(tasks)) if on_cpu else 1
+    parts = [tasks[k::workers] for k in range(workers)] if simple else [[task] for task in tasks]
     if workers > 1:
-        parts = [tasks[k::workers] for k in range(workers)] if simple else [[task] for task in tasks]
-        answers = Parallel(n_jobs=workers)(delayed(_fit_in_process)(part, simple) for part in parts)
-        found = {id(task): model for part, models in zip(parts, answers) for task, model in zip(part, models)}
-        return [found[id(task)] for task in tasks]
-    with Progress("fit", 0, show=settings.verbose >= 1 and not tasks[0].one_pass) as progress:
-        models = _fit_here(tasks, simple, progress)
+        answers = Parallel(n_jobs=workers)(delayed(_fit_in_process)(part) for part in parts)
+    else:
+        with Progress("fit", 0, show=settings.verbose >= 1 and not tasks[0].one_pass) as progress:
+            answers = list(map(partial(_fit_together, progress=progress), parts))
+    found = {id(task): model for part, models in zip(parts, answers) for task, model in zip(part, models)}
     if len(tasks) == 1:
-        _warn_if_nothing_was_learnt(models[0])
-    return models
+        _warn_if_nothing_was_learnt(found[id(tasks[0])])
+    return [found[id(task)] for task in tasks]
 
 
-def _fit_here(tasks: Sequence[Task], simple: bool, progress: Progress) -> list[FittedModel]:
-    """Fit models in this process, with fingerprints of their rows; together if none has guides."""
-    models: list[FittedModel] = []
+def _fit_together(tasks: Sequence[Task], progress: Progress) -> list[FittedModel]:
+    """Fit models in one stack, with fingerprints of their rows."""
+    started, data = time.perf_counter(), tasks[0].data
+    chosen = choose(tasks, progress)
+    # the guides and the candidates that were not chosen took their time, too
+    seconds = (time.perf_counter() - started) / len(tasks)
     # rows that many models share are read once, if each row of the table gets a fingerprint
-    table = SeenRows.of(tasks[0].data.features, tasks[0].data.labels) if len(tasks) > 1 else None
+    table = SeenRows.of(data.features, data.labels) if len(tasks) > 1 else None
     table = None if table is None or len(table.prints) < table.rows else table
-    for part in [tasks] if simple else [[task] for task in tasks]:
-        started = time.perf_counter()
-        chosen = [model for model, _ in choose(part, progress)]
-        # the guides and the candidates that were not chosen took their time, too
-        seconds = (time.perf_counter() - started) / len(part)
-        models += [model.finished(task, seconds, table) for task, model in zip(part, chosen)]
-    return models
+    return [model.finished(task, seconds, table) for task, (model, _) in zip(tasks, chosen)]
 
 
-def _fit_in_process(tasks: Sequence[Task], simple: bool) -> list[FittedModel]:
+def _fit_in_process(tasks: Sequence[Task]) -> list[FittedModel]:
     """Fit models in another process, with one thread and nothing to show."""
     torch.set_num_threads(1)
-    return _fit_here(tasks, simple, Progress("fit", 0, show=False))
+    return _fit_together(tasks, Progress("fit", 0, show=False))
 
 
 def choose(

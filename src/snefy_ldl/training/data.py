@@ -36,8 +36,8 @@ from snefy_ldl.datasets.grouping import read_groups
 from snefy_ldl.datasets.objects import Objects, open_rows, split_labels
 from snefy_ldl.datasets.zeros import ZeroOption, ZeroPolicy
 from snefy_ldl.errors import InputError, LabelWarning
+from snefy_ldl.networks.backbones import as_input
 from snefy_ldl.networks.custom import Backbone
-from snefy_ldl.networks.net import CONCENTRATION_RANGE
 from snefy_ldl.training.policy import POLICY, VoteSettings
 
 
@@ -62,15 +62,14 @@ class TrainingData:
         n_rows: N.
         labels: shares or votes (N, L), float64.
         are_counts: whether they are votes.
-        has_gaps: whether some shares are unknown.
         label_names: names of the labels, or None if they had none.
         feature_names: names of the features, or None if they had none.
         weights: row weights (N,) with mean one, or None.
         groups: of the rows (:class:`snefy_ldl.datasets.grouping.Groups`), or None.
         blocks: a number per row (N,), or None.
         note: what the labels suggest, for ``training_["note"]``, or None.
-        completed: whether the second half of the rows holds the votes of the first, completed; see
-            :meth:`with_completed`.
+        learnt_from: number of the row at which those begin that networks learn from: the second half of the rows may
+            hold the votes of the first, completed; see :meth:`with_completed`.
 
     Raises:
         InputError: where anything breaks its rule; the message names the row and the column.
@@ -103,26 +102,25 @@ class TrainingData:
         self.n_features: int | None = None
         if backbone is None:
             self.columns = columns if isinstance(columns, TableEncoder) else learn_columns(X, columns, keep_constant)
-            self.features = _encode(X, self.columns, warn=self.columns is columns)
+            if self.columns is None:  # a sparse matrix
+                self.features, self.n_features = check_features(X, largest=LARGEST_FEATURE), int(X.shape[1])
+            else:
+                self.features = self.columns.transform(X, warn=self.columns is columns)
+                self.n_features = self.columns.n_in
             self.feature_names = column_names(X)
-            self.n_features = int(X.shape[1]) if self.columns is None else self.columns.n_in
         else:
             shape = np.shape(D if counts is None else counts)
             n_labels = int(shape[1]) if len(shape) == 2 else None
             self.features = open_rows(X, backbone.collate, n_labels, backbone.workers)
         self.n_rows = count_rows(self.features)
         self.are_counts = counts is not None
-        self.note: str | None = None
-        self.completed = False
-        self.labels: Array
-        self.label_names: list[str] | None
+        self.learnt_from = 0
         if self.are_counts:
             self.labels, self.label_names = check_counts(counts, n_rows=self.n_rows, missing=True)
         else:
             self.labels, self.label_names = check_distributions(D, n_rows=self.n_rows, missing=True)
             _tell_gaps(D)
-            self.note = _suggest_counts(self.labels)
-        self.has_gaps = not self.are_counts and bool(np.isnan(self.labels).any())
+        self.note = None if self.are_counts else _suggest_counts(self.labels)
         self.weights = check_sample_weight(sample_weight, self.n_rows)
         self.groups = None if groups is None else read_groups(groups, self.n_rows)
         self.blocks = blocks if self.groups is None else self.groups.first
@@ -138,7 +136,7 @@ class TrainingData:
     @property
     def has_whole_shares(self) -> bool:
         """Whether labels are shares without gaps."""
-        return not (self.are_counts or self.has_gaps)
+        return not (self.are_counts or bool(np.isnan(self.labels).any()))
 
     def votes_per_item(self, rows: Index) -> float:
         """Mean number of votes for single labels of some rows; infinite for shares, and for votes with gaps."""
@@ -153,7 +151,6 @@ class TrainingData:
         other.weights = None if self.weights is None else self.weights[rows]
         other.groups = None if self.groups is None else self.groups.take(rows)
         other.blocks = None if self.blocks is None else self.blocks[rows]
-        other.has_gaps = not self.are_counts and bool(np.isnan(other.labels).any())
         return other
 
     def with_completed(self, counts: Array) -> TrainingData:
@@ -165,12 +162,8 @@ class TrainingData:
         other.features = take_rows(self.features, np.tile(np.arange(half), 2))
         other.labels = np.vstack([self.labels, counts])
         other.weights = None if self.weights is None else np.tile(self.weights, 2)
-        other.n_rows, other.completed = 2 * half, True
+        other.n_rows, other.learnt_from = 2 * half, half
         return other
-
-    def learnt_rows(self, rows: Any) -> Any:
-        """The rows that networks learn from in place of some rows: those with completed votes, if any."""
-        return rows + self.n_rows // 2 if self.completed else rows
 
     @property
     def n_labels(self) -> int:
@@ -181,26 +174,18 @@ class TrainingData:
         """Features on a device, dense float32; what a backbone takes is moved as it is, or stays to be fetched."""
         if isinstance(self.features, Objects):
             return self.features
-        if isinstance(self.features, np.ndarray):
-            writable = np.require(self.features, np.float32, ["C", "W"])  # torch wants to write
-            return torch.as_tensor(writable, device=device)
-        if sp.issparse(self.features):
-            if 4 * math.prod(self.features.shape) > DENSE_BYTES:
-                raise InputError(
-                    f"sparse X of shape {self.features.shape} would take more than {DENSE_BYTES >> 30} GiB dense; "
-                    "reduce its columns first (TruncatedSVD, or select features)."
-                )
-            return torch.as_tensor(self.features.astype(np.float32).toarray(), device=device)
-        return move_rows(self.features, device)
+        is_sparse = sp.issparse(self.features)
+        if is_sparse and 4 * math.prod(self.features.shape) > DENSE_BYTES:
+            raise InputError(
+                f"sparse X of shape {self.features.shape} would take more than {DENSE_BYTES >> 30} GiB dense; "
+                "reduce its columns first (TruncatedSVD, or select features)."
+            )
+        is_table = is_sparse or isinstance(self.features, np.ndarray)
+        return as_input(self.features, device) if is_table else move_rows(self.features, device)
 
     def weight_tensor(self, device: torch.device) -> Tensor | None:
         """Row weights (N,) on a device, float32, or None."""
         return None if self.weights is None else torch.as_tensor(self.weights, dtype=torch.float32, device=device)
-
-
-def _encode(X: Any, columns: TableEncoder | None, warn: bool) -> Any:
-    """Features as numbers; a sparse matrix, which needs no encoder, is checked."""
-    return check_features(X, largest=LARGEST_FEATURE) if columns is None else columns.transform(X, warn)
 
 
 def _tell_gaps(D: Any) -> None:
@@ -233,22 +218,18 @@ class Labels:
 
     Args:
         policy: what happens to shares of zero.
-        known: label distributions (N, L), strictly positive, NaN where unknown; for votes the same as ``shares``.
-        shares: the same without gaps: filled in for comparing means, for votes the posterior means.
+        known: label distributions (N, L), strictly positive, NaN where unknown; for votes the posterior means.
         prototypes: label distributions (N, L) at which neurons may start.
         proportions: label distributions (N, L) that point learners may learn: for votes their plain proportions, whose
-            mean is not shrunk to that of all items however few they are; else ``shares``.
-        concentration_range: of the neurons at the start, in units of the prototypes' own concentration.
+            mean is not shrunk to that of all items however few they are.
         prior: for votes the Dirichlet (L,) of all items; else None.
         votes: for votes how they are trained on; else None.
     """
 
     policy: ZeroPolicy
     known: Array
-    shares: Array
     prototypes: Array
     proportions: Array
-    concentration_range: tuple[float, float] = CONCENTRATION_RANGE
     prior: Array | None = None
     votes: VoteSettings | None = None
 
@@ -265,10 +246,8 @@ def prepare_shares(data: TrainingData, rows: Index, policy: ZeroPolicy) -> Label
         The labels of all rows.
     """
     known = policy.apply(data.labels, names=data.label_names)
-    shares = known
-    if data.has_gaps:  # for a start, and to compare means; the likelihood never sees what was filled in
-        shares = spread_rest(known, mean_shares(known[rows]))
-    return Labels(policy, known, shares, shares, shares)
+    filled = known if data.has_whole_shares else spread_rest(known, mean_shares(known[rows]))
+    return Labels(policy, known, filled, filled)  # the likelihood never sees what was filled in
 
 
 def prepare_votes(data: TrainingData, rows: Index, zeros: ZeroOption, seed: int) -> Labels:
@@ -293,7 +272,7 @@ def prepare_votes(data: TrainingData, rows: Index, zeros: ZeroOption, seed: int)
     policy = ZeroPolicy.from_data(shares[rows], zeros)
     totals = votes.sum(1, keepdims=True)
     proportions = np.where(totals > 0.0, votes / np.maximum(totals, 1e-300), shares)  # an item may have no vote yet
-    return Labels(policy, shares, shares, prototypes, proportions, settings.concentration_range, prior, settings)
+    return Labels(policy, shares, prototypes, proportions, prior, settings)
 
 
 def mean_shares(D: Array) -> Array:
@@ -330,8 +309,6 @@ def fill_missing(counts: Array) -> Array:
                [2. , 0.8]])
     """
     gaps = np.isnan(counts)
-    if not gaps.any():
-        return counts
     share = np.nan_to_num(np.nanmean(np.where(gaps.all(0), 0.0, counts) / np.nansum(counts, 1, keepdims=True), axis=0))
     share = np.maximum(share, 1e-3)
     expected = np.nansum(counts, 1, keepdims=True) / (~gaps @ share)[:, None] * share
@@ -453,7 +430,6 @@ def start_labels(votes: Array, prior: Array, rng: np.random.Generator, sharpness
         >>> start_labels(np.array([[9.0, 0.0]]), np.array([0.5, 0.5]), np.random.default_rng(0), 1e9).round(3)
         array([[0.95, 0.05]])
     """
-    draws: Array = rng.standard_gamma(sharpness * (votes + prior))
+    draws = rng.standard_gamma(sharpness * (votes + prior))
     draws = np.maximum(draws, 1e-6 * draws.sum(1, keepdims=True))
-    draws /= draws.sum(1, keepdims=True)
-    return draws
+    return draws / draws.sum(1, keepdims=True)

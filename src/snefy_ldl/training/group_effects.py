@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import copy
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from scipy.linalg import eigh
 from scipy.optimize import minimize_scalar
 from sklearn.base import clone
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.types import Array, Index
@@ -40,17 +41,9 @@ from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.choose import FittedModel, choose
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean, pack_guides, unpack_guides
+from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean
 from snefy_ldl.training.policy import POLICY, CandidateSpec
-from snefy_ldl.training.prepare import (
-    GuideTable,
-    Problem,
-    Task,
-    guide_labels,
-    make_objective,
-    prepare,
-    prepare_guides,
-)
+from snefy_ldl.training.prepare import GuideTable, Problem, Task, guide_labels, make_objective, prepare, prepare_guides
 from snefy_ldl.training.steps import evaluate
 from snefy_ldl.training.train import paired_lead, train
 
@@ -60,8 +53,6 @@ RATIO_RANGE = (-9.0, 6.0)
 RIDGE = 1e-3
 #: A row of whose groups a larger part of the variance is open is one of unknown groups.
 NOTHING_KNOWN = 1.0 - 1e-9
-#: Arrays of the effects besides those of their mixed model.
-ARRAYS = ("means", "counts", "mix")
 #: Why a fit has no group effects.
 NOT_WANTED, NO_DIFFERENCE = "not asked for, or not available for this fit", "groups do not differ by more than chance"
 TOLD_BY_FEATURES, NO_GAIN = "features are as informative as groups", "no gain on rows held back"
@@ -90,13 +81,11 @@ class MixedModel:
 
     def scores(self, residuals: Array) -> Array:
         """Residuals (N, L) in the directions of the effects (N, q)."""
-        scores: Array = (residuals - self.mean) @ self.weights
-        return scores
+        return np.matmul(residuals - self.mean, self.weights)
 
     def covariance(self) -> Array:
         """``T`` (L, L): covariance of the effects as shifts of log-ratios."""
-        covariance: Array = (self.directions * self.ratios) @ self.directions.T
-        return covariance
+        return np.matmul(self.directions * self.ratios, self.directions.T)
 
 
 def group_sums(values: Array, codes: Index, n_groups: int) -> tuple[Array, Array]:
@@ -121,8 +110,7 @@ def posterior_means(sums: Array, counts: Array, ratios: Array) -> Array:
         >>> posterior_means(np.array([[4.0], [0.0]]), np.array([2.0, 0.0]), np.array([1.0])).ravel().round(3)
         array([1.333, 0.   ])
     """
-    means: Array = sums * ratios / (1.0 + counts[:, None] * ratios)
-    return means
+    return sums * ratios / (1.0 + counts[:, None] * ratios)
 
 
 def fit_mixed_model(residuals: Array, codes: Index, n_groups: int, seed: int = 0) -> MixedModel | None:
@@ -212,8 +200,7 @@ def log_residuals(table: Array, labels: Array, mix: Array, pull: float) -> Array
     """
     mean = mixed_mean(table, mix)
     ratios = (np.log((1.0 - pull) * labels + pull * mean) - np.log(mean)) / (1.0 - pull)
-    centred: Array = ratios - ratios.mean(1, keepdims=True)
-    return centred
+    return ratios - ratios.mean(1, keepdims=True)
 
 
 def group_columns(codes: Index, means: Array, counts: Array, ratios: Array) -> Array:
@@ -266,17 +253,10 @@ class GroupEffects:
     pull: float
     default: int | None = None
 
-    @property
-    def n_columns(self) -> int:
-        """Columns that the network sees of a group."""
-        return len(self.model.ratios) + 1
-
     def columns(self, groups: Groups | None, n_rows: int) -> Array:
         """What the network sees of the groups of some rows (N, q + 1)."""
-        if groups is None:
-            codes = np.full(n_rows, -1 if self.default is None else self.default)
-        else:
-            codes = groups.renamed(self.names[0])
+        default = -1 if self.default is None else self.default
+        codes = np.full(n_rows, default) if groups is None else groups.renamed(self.names[0])
         return group_columns(codes, self.means, self.counts, self.model.ratios)
 
     def inputs(self, guides: Guides, X: Any, columns: Array) -> Array:
@@ -345,53 +325,14 @@ class GroupEffects:
         """
         between = self.model.ratios @ self.model.directions.T**2
         left = np.maximum(np.diag(self.model.within), (self.model.directions**2).sum(1))
-        shares: Array = np.stack([between, left]) / (between + left)
-        return shares
-
-
-# -- files -----------------------------------------------------------------------------------------------------------
-
-
-def pack_effects(effects: GroupEffects) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Group effects as plain JSON values and arrays.
-
-    Args:
-        effects: to be written.
-
-    Returns:
-        The description, and the arrays by name, which all begin with ``effect.``.
-    """
-    arrays = {**vars(effects.model), **{name: getattr(effects, name) for name in ARRAYS}}
-    description: dict[str, Any] = {name: getattr(effects, name) for name in ("levels", "names", "pull", "default")}
-    description["known"], packed = pack_guides(effects.guides)
-    arrays |= {f"known.{name}": array for name, array in packed.items()}
-    return description, {f"effect.{name}": array for name, array in arrays.items()}
-
-
-def unpack_effects(description: dict[str, Any], arrays: dict[str, Any]) -> GroupEffects:
-    """The effects that :func:`pack_effects` described.
-
-    Args:
-        description: as it was.
-        arrays: all arrays of the file.
-
-    Returns:
-        The effects.
-    """
-    own = {name.removeprefix("effect."): np.asarray(value) for name, value in arrays.items()}
-    inside = {name.removeprefix("known."): value for name, value in own.items() if name.startswith("known.")}
-    return GroupEffects(
-        MixedModel(*(own[field.name] for field in fields(MixedModel))),
-        tuple(description["levels"]),
-        tuple(tuple(names) for names in description["names"]),
-        guides=unpack_guides(description["known"], inside),
-        pull=description["pull"],
-        default=description["default"],
-        **{name: own[name] for name in ARRAYS},
-    )
+        return np.stack([between, left]) / (between + left)
 
 
 # -- the fit ---------------------------------------------------------------------------------------------------------
+
+
+#: A model, the effects that its network sees or None, and a report.
+Outcome = tuple[FittedModel, GroupEffects | None, dict[str, Any]]
 
 
 def fit_grouped(task: Task, wanted: bool = True) -> tuple[FittedModel, GroupEffects | None]:
@@ -404,43 +345,39 @@ def fit_grouped(task: Task, wanted: bool = True) -> tuple[FittedModel, GroupEffe
     Returns:
         The model, whose summary holds ``group_effects``; and the effects, which its network then sees, or None.
     """
-    started, settings = time.perf_counter(), task.settings
+    started, settings, seen = time.perf_counter(), task.settings, _groups_of(task)
     possible = bool(POLICY.guides(task)) and settings.validation_fraction > 0 and len(settings.hidden_sizes) > 0
     with Progress("fit", 0, show=settings.verbose >= 1) as progress:
-        if wanted and possible:
-            model, effects, report = _fit_with_effects(task, progress)
-        else:
-            model, effects, report = choose([task], progress)[0][0], None, {"effects": NOT_WANTED}
-    groups = task.data.groups
-    assert groups is not None
-    seen = groups.take(task.rows)
+        model, effects, report = _fit_with_effects(task, wanted and possible, progress)
     report = {"groups": [len(seen.names)], "levels": [seen.column]} | report
     model = replace(model, summary={**model.summary, "group_effects": report})
     return model.finished(task, time.perf_counter() - started), effects
 
 
-def _fit_with_effects(task: Task, progress: Progress) -> tuple[FittedModel, GroupEffects | None, dict[str, Any]]:
+def _fit_with_effects(task: Task, wanted: bool, progress: Progress) -> Outcome:
     """A model, its effects or None, and a report."""
+    guided, measured = None, None
     progress.update(progress.completed, "looking at groups")
-    why = why_no_effects(task, *guide_labels(task))
+    why = why_no_effects(task, *guide_labels(task)) if wanted else NOT_WANTED
     if why == TOLD_BY_FEATURES:
-        data = copy.copy(task.data)
-        data.groups = data.blocks = None
-        return choose([replace(task, data=data)], progress)[0][0], None, {"effects": why}
-    guided = prepare_guides(task)
-    measured = None if why else measure_effects(task, guided)
-    if measured is None:
-        return choose([task], progress, guided)[0][0], None, {"effects": NO_DIFFERENCE}
+        task = replace(task, data=copy.copy(task.data))
+        task.data.groups = task.data.blocks = None
+    elif not why:
+        guided = prepare_guides(task)
+        measured = measure_effects(task, guided)
+    if guided is None or measured is None:
+        return choose([task], progress, guided)[0][0], None, {"effects": why or NO_DIFFERENCE}
     epochs = max(1, round(POLICY.epochs_before_groups * task.settings.epochs))
     plain = replace(task, settings=replace(task.settings, epochs=epochs, candidates=[CandidateSpec("guides")]))
     ((model, data),) = choose([plain], progress, guided)
     progress.update(progress.completed, "fitting group effects")
-    return _train(model, task, data, guided, measured, progress)
+    return _train(model, task, data, measured, progress)
 
 
 def _groups_of(task: Task) -> Groups:
+    """The groups of the rows that a task may see."""
     assert task.data.groups is not None
-    return task.data.groups
+    return task.data.groups.take(task.rows)
 
 
 def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
@@ -457,24 +394,20 @@ def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
     Returns:
         One of the reasons above, or None if effects are to be fitted.
     """
-    groups, D, seed = _groups_of(task).take(task.rows), labels[task.rows], task.seed_of(19)
+    groups, D, seed = _groups_of(task), labels[task.rows], task.seed_of(19)
     scout = TreesLDL(n_trees=POLICY.scout_trees, max_features="sqrt", random_state=seed % 2**31)
 
     def information(first: Index | None) -> float:
         """Nats that a group adds to a row."""
         table = fit_guides([scout], task.data.features, labels, task.rows, floor, seed, first)[1][task.rows]
-        residuals = log_residuals(table, D, np.ones(1), _pull_of(D))
+        residuals = log_residuals(table, D, np.ones(1), POLICY.pull[bool((D <= 0.0).any())])
         model = fit_mixed_model(residuals, groups.codes, len(groups.names), seed % 2**31)
         return 0.0 if model is None else 0.5 * float(np.log1p(model.ratios).sum())
 
-    of_new_groups = information(_groups_of(task).first)
+    of_new_groups = information(task.data.blocks)
     if not of_new_groups:
         return NO_DIFFERENCE
     return None if information(None) >= POLICY.least_part * of_new_groups else TOLD_BY_FEATURES
-
-
-def _pull_of(labels: Array) -> float:
-    return POLICY.pull[bool((labels <= 0.0).any())]
 
 
 def measure_effects(task: Task, guided: GuideTable) -> tuple[GroupEffects, Array, Array] | None:
@@ -488,8 +421,8 @@ def measure_effects(task: Task, guided: GuideTable) -> tuple[GroupEffects, Array
         The effects, what the network sees of each row's group by other rows (n, q + 1), and predictions of the rows by
         learners that see the effects (n, B L); None if groups do not differ by more than chance.
     """
-    groups, table, labels = _groups_of(task).take(task.rows), guided.table[task.rows], guided.labels[task.rows]
-    pull, mix = _pull_of(labels), best_weights(table, labels)
+    groups, table, labels = _groups_of(task), guided.table[task.rows], guided.labels[task.rows]
+    pull, mix = POLICY.pull[bool((labels <= 0.0).any())], best_weights(table, labels)
     residuals = log_residuals(table, labels, mix, pull)
     codes, n_groups = groups.codes, len(groups.names)
     model = fit_mixed_model(residuals, codes, n_groups, task.seed_of(15) % 2**31)
@@ -518,13 +451,8 @@ def _columns_without_own(model: MixedModel, scores: Array, codes: Index, n_group
 
 
 def _train(
-    state: FittedModel,
-    task: Task,
-    data: TrainingData,
-    guided: GuideTable,
-    measured: tuple[GroupEffects, Array, Array],
-    progress: Progress,
-) -> tuple[FittedModel, GroupEffects | None, dict[str, Any]]:
+    state: FittedModel, task: Task, data: TrainingData, measured: tuple[GroupEffects, Array, Array], progress: Progress
+) -> Outcome:
     """Go on with training on rows of unknown and of known groups, and keep the effects where rows held back gain."""
     (effects, columns, table), rows, n = measured, task.rows, len(task.rows)
     unknown = np.zeros_like(columns)
@@ -548,7 +476,7 @@ def _train(
     with_group, without = _log_prob(done.net, done.problem, known), _log_prob(done.net, done.problem, known - n)
     gain, error = paired_lead(with_group.numpy().ravel(), without.numpy().ravel())
     if gain < POLICY.least_gain * error:
-        return replace(state, net=forget_groups(done.net, effects.n_columns)), None, {"effects": NO_GAIN}
+        return replace(state, net=forget_groups(done.net, effects)), None, {"effects": NO_GAIN}
     summary = {
         **state.summary,
         "background_share": [round(share, 6) for share in torch.sigmoid(done.net.log_odds).tolist()],
@@ -570,10 +498,9 @@ def _shifted_labels(task: Task, effects: GroupEffects) -> Array | None:
     if not task.data.has_whole_shares:
         return None
     random = np.random.default_rng(task.seed_of(18))
-    changes = effects.redraw(_groups_of(task).take(task.rows).codes, random)
+    changes = effects.redraw(_groups_of(task).codes, random)
     shares = task.data.labels[task.rows] * np.exp(changes @ effects.model.directions.T)
-    closed: Array = shares / shares.sum(1, keepdims=True)
-    return closed
+    return shares / shares.sum(1, keepdims=True)
 
 
 def _log_prob(net: SnefyNet, problem: Problem, rows: Tensor) -> Tensor:
@@ -593,30 +520,28 @@ def widen(net: SnefyNet, columns: Array) -> SnefyNet:
     Returns:
         The net; for any further inputs, its distributions are those of ``net``.
     """
-    net, scaler = copy.deepcopy(net), net.backbone.scaler
-    scale, centre = np.maximum(columns.std(0), 0.05), columns.mean(0)
-    for name, values in (("centre", centre), ("scale", scale)):
+    net = copy.deepcopy(net)
+    scaler, weights = net.backbone.scaler, net.backbone.weights
+    for name, further in (("centre", columns.mean(0)), ("scale", np.maximum(columns.std(0), 0.05))):
         old = getattr(scaler, name)
-        extra = torch.as_tensor(values, dtype=torch.float32, device=old.device).expand(len(old), -1)
-        setattr(net.backbone.scaler, name, torch.cat([old, extra], 1))
-    weight = net.backbone.weights[0].detach()
-    zeros = weight.new_zeros(len(weight), columns.shape[1], weight.shape[2])
-    net.backbone.weights[0] = nn.Parameter(torch.cat([weight, zeros], 1))
+        extra = torch.as_tensor(further, dtype=torch.float32, device=old.device).expand(len(old), -1)
+        setattr(scaler, name, torch.cat([old, extra], 1))
+    weights[0] = nn.Parameter(pad(weights[0].detach(), (0, 0, 0, columns.shape[1])))
     return net
 
 
 @torch.no_grad()
-def forget_groups(net: SnefyNet, n_columns: int) -> SnefyNet:
+def forget_groups(net: SnefyNet, effects: GroupEffects) -> SnefyNet:
     """A copy of a net for rows of unknown groups, without the inputs that describe a group.
 
     Args:
         net: whose last inputs are what :meth:`GroupEffects.columns` makes.
-        n_columns: how many these are.
+        effects: of the groups.
 
     Returns:
         The net.
     """
-    net = copy.deepcopy(net)
+    net, n_columns = copy.deepcopy(net), len(effects.model.ratios) + 1
     scaler, weight, bias = net.backbone.scaler, net.backbone.weights[0], net.backbone.biases[0]
     unknown = torch.zeros_like(scaler.centre[0])
     unknown[-1] = 1.0

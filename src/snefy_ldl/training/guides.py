@@ -15,10 +15,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import softmax, xlogy
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, PredefinedSplit
 
 from snefy_ldl._internal.rows import count_rows, take_rows
 from snefy_ldl._internal.types import Array, Index
@@ -47,10 +48,12 @@ class Guides:
 
     def inputs(self, X: Any, kind: str) -> Any:
         """What a network sees of rows X: the guides' predictions, with the features where ``kind`` is ``"both"``."""
-        seen = self.features(X)
-        if kind != "both":
-            return seen
-        return np.hstack([X.toarray() if hasattr(X, "toarray") else X, seen])
+        return join_features(X, self.features(X), kind)
+
+
+def join_features(X: Any, seen: Array, kind: str) -> Array:
+    """Guides' predictions (N, G L), or dense features (N, d) and these where ``kind`` is ``"both"``."""
+    return np.hstack([X.toarray() if sp.issparse(X) else X, seen]) if kind == "both" else seen
 
 
 def fit_guides(
@@ -87,11 +90,10 @@ def fit_guides(
             shares[used[known]] = out_of_bag[known]
             shares[used[~known]] = D[used].mean(0)
         else:
-            n_folds = min(POLICY.guide_folds(len(used), _count_features(X)), len(used))
+            n_folds = min(POLICY.guide_folds(len(used), X.shape[1]), len(used))
             folds = KFold(n_folds, shuffle=True, random_state=seed % 2**31).split(used)
             if groups is not None:
-                number_of = group_folds(groups[used], n_folds, random)
-                folds = ((np.flatnonzero(number_of != k), np.flatnonzero(number_of == k)) for k in np.unique(number_of))
+                folds = PredefinedSplit(group_folds(groups[used], n_folds, random)).split()
             for train, test in folds:
                 part = _fit(learner, X, D, used[train], number)
                 shares[used[test]] = _predict(part, take_rows(X, used[test]), D.shape[1], number)
@@ -110,17 +112,12 @@ def centred_logs(shares: Array, floor: float) -> Array:
     return logs - logs.mean(axis=1, keepdims=True)
 
 
-def _count_features(X: Any) -> int:
-    return int(X.shape[1]) if getattr(X, "ndim", 2) == 2 and hasattr(X, "shape") else 1
-
-
 def _fit(learner: Any, X: Any, D: Array, rows: Index, number: int, groups: Index | None = None) -> Any:
-    if groups is not None and isinstance(learner, TreesLDL):
-        learner = learner.leaving_out(groups[rows])
+    blocks = groups[rows] if groups is not None and isinstance(learner, TreesLDL) else None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a guide need not be perfect
-            fresh = learner if groups is not None and isinstance(learner, TreesLDL) else clone(learner)
+            fresh = clone(learner) if blocks is None else learner.leaving_out(blocks)
             return fresh.fit(take_rows(X, rows), D[rows])
     except Exception as error:
         raise InputError(

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -20,9 +19,9 @@ from snefy_ldl.datasets.grouping import split_groups
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP, batch_of, column_moments, scaling_of
-from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, paper_init, prototype_init
+from snefy_ldl.networks.net import CONCENTRATION_RANGE, SnefyNet, fit_dirichlet, paper_init, prototype_init
 from snefy_ldl.training.data import Labels, TrainingData, complete_votes, prepare_shares, prepare_votes
-from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean
+from snefy_ldl.training.guides import Guides, best_weights, fit_guides, join_features, mixed_mean
 from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
 from snefy_ldl.training.policy import POLICY, CandidateSpec, Schedule, Settings
 
@@ -71,7 +70,8 @@ class Task:
             if data.n_labels != start.n_labels:
                 raise InputError(f"D has {data.n_labels} labels, but the model was fitted with {start.n_labels}.")
             if self.settings.backbone is None:
-                check_features(data.features, n_features=start.n_inputs)
+                n_inputs = start.n_features if start.columns is None else start.columns.n_out
+                check_features(data.features, n_features=n_inputs)
         policy = self.labels.policy  # labels that break a rule fail before any work starts
         if not data.are_counts:
             policy.apply(data.labels[self.rows], warn=self.warn, names=data.label_names)
@@ -188,12 +188,6 @@ def guide_labels(task: Task) -> tuple[Array, float]:
     return labels, min(task.labels.policy.floor, 1e-3)
 
 
-def learnt_rows(task: Task) -> Index:
-    """Rows of a task from which guides learn: those that count."""
-    weights = task.data.weights
-    return task.rows if weights is None else task.rows[weights[task.rows] > 0]
-
-
 def prepare_guides(task: Task) -> GuideTable:
     """Fit the guides of a task, and predict every row without having seen its label.
 
@@ -203,9 +197,9 @@ def prepare_guides(task: Task) -> GuideTable:
     Returns:
         The guides and what they predict.
     """
-    data, seen, (labels, floor) = task.data, learnt_rows(task), guide_labels(task)
-    learners = POLICY.guides(task)
-    guides, table = fit_guides(learners, data.features, labels, seen, floor, task.seed_of(9), data.blocks)
+    data, (labels, floor) = task.data, guide_labels(task)
+    seen = task.rows if data.weights is None else task.rows[data.weights[task.rows] > 0]  # rows that count
+    guides, table = fit_guides(POLICY.guides(task), data.features, labels, seen, floor, task.seed_of(9), data.blocks)
     return GuideTable(guides, table, seen, labels)
 
 
@@ -221,7 +215,7 @@ def prepare(spec: CandidateSpec, task: Task, guided: GuideTable | None = None) -
         The problem.
     """
     data = task.data if task.start is None else task.start.guided(task.data)
-    labels, schedule = task.labels, task.schedule
+    labels, schedule, guides = task.labels, task.schedule, None
     if guided is not None:
         table = guided.table
         if data.blocks is None and data.votes_per_item(task.rows) < POLICY.single_votes:
@@ -229,21 +223,13 @@ def prepare(spec: CandidateSpec, task: Task, guided: GuideTable | None = None) -
             rng = np.random.default_rng(task.seed_of(13))
             completed = complete_votes(data.labels, mixed_mean(table, weights), POLICY.completed_votes, rng)
             data, table = data.with_completed(completed), np.vstack([table, table])
-            labels = prepare_votes(data, data.learnt_rows(task.rows), task.settings.zeros, task.seed)
+            labels = prepare_votes(data, data.learnt_from + task.rows, task.settings.zeros, task.seed)
             schedule = POLICY.schedule(task.settings, len(task.rows), labels.votes)
-        if spec.inputs == "guides":
-            data = data.with_features(table)
-        elif spec.inputs == "both":
-            data = data.with_features(np.hstack([dense(data.features), table]))
-    guides = None if guided is None or spec.inputs == "features" else guided.guides
+        if spec.inputs != "features":
+            data, guides = data.with_features(join_features(data.features, table, spec.inputs)), guided.guides
     members = make_members(task, spec, data)
     net = None if task.start is None else task.start.net
     return Problem(task, spec, data, labels, members, schedule, guides, net)
-
-
-def dense(X: Any) -> Any:
-    """Features as an array, also where they are sparse."""
-    return X.toarray() if sp.issparse(X) else X
 
 
 def make_members(task: Task, spec: CandidateSpec, data: TrainingData) -> tuple[Member, ...]:
@@ -273,7 +259,7 @@ def _split(task: Task, data: TrainingData, seed: int, n_held: int) -> tuple[Tens
     draw = torch.Generator().manual_seed(seed)
     rows = torch.as_tensor(task.rows)[torch.randperm(len(task.rows), generator=draw)]
     if data.blocks is None or not n_held:
-        return data.learnt_rows(rows[n_held:]), rows[:n_held]
+        return data.learnt_from + rows[n_held:], rows[:n_held]
     train, valid = split_groups(data.blocks, task.settings.validation_fraction, rows.numpy(), seed % 2**63)
     return torch.as_tensor(train), torch.as_tensor(valid)
 
@@ -322,14 +308,8 @@ def build_net(problems: Sequence[Problem]) -> SnefyNet:
             torch.manual_seed(task.seed_of(3))
             example = batch_of(data.features, torch.arange(min(2, data.n_rows)), torch.device("cpu"))
             body = CustomBackbone(n_members, settings.backbone, example)
-    net = SnefyNet(
-        body,
-        data.n_labels,
-        int(settings.n_neurons),
-        int(settings.n_readouts),
-        exponent_form="clip" if settings.is_paper else "log",
-        balanced=not settings.is_paper,
-    )
+    sizes = data.n_labels, int(settings.n_neurons), int(settings.n_readouts)
+    net = SnefyNet(body, *sizes, "clip" if settings.is_paper else "log", balanced=not settings.is_paper)
     members = [(problem, member) for problem in problems for member in problem.members]
     for k, (problem, member) in enumerate(members):
         _initialise(net, k, problem, member)
@@ -345,12 +325,13 @@ def _initialise(net: SnefyNet, k: int, problem: Problem, member: Member) -> None
     if problem.task.settings.is_paper:
         paper_init(net, k, shares, generator)
     else:
-        prototype_init(net, k, shares, generator, labels.concentration_range)
+        concentrations = CONCENTRATION_RANGE if labels.votes is None else labels.votes.concentration_range
+        prototype_init(net, k, shares, generator, concentrations)
         background = fit_dirichlet(shares) if labels.prior is None else torch.as_tensor(labels.prior)
         net.set_background(k, background, POLICY.background_share)
     if isinstance(net.backbone, StackedMLP) and problem.spec.scaling != "none":
-        moments = column_moments(problem.data.features[rows])
-        net.backbone.scaler.set(k, *scaling_of(*moments, problem.spec.scaling))
+        moments, scaler = column_moments(problem.data.features[rows]), net.backbone.scaler
+        scaler.centre[k], scaler.scale[k], scaler.limit[k] = scaling_of(*moments, problem.spec.scaling)
 
 
 def make_objective(net: SnefyNet, problems: Sequence[Problem], device: torch.device) -> Objective:
@@ -373,4 +354,4 @@ def make_objective(net: SnefyNet, problems: Sequence[Problem], device: torch.dev
     tables = [torch.as_tensor(table, device=device) for table in (known[:1] if same else known)]
     which = [0 if same else k for k, problem in enumerate(problems) for _ in problem.members]
     group = torch.tensor(which, device=device)
-    return Gaps(tables, net, group) if data.has_gaps else Shares(torch.stack(tables).log(), net, group)
+    return Shares(torch.stack(tables).log(), net, group) if data.has_whole_shares else Gaps(tables, net, group)

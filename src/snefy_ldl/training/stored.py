@@ -43,17 +43,13 @@ def pack_state(parameters: Mapping[str, Any], state: FittedModel, arrays: dict[s
     Returns:
         What :func:`unpack_state` takes.
     """
-    net = state.net
+    net, is_custom = state.net, isinstance(state.net.backbone, CustomBackbone)
+    shape = {"n_members": net.n_members, "custom_backbone": is_custom, "width": net.backbone.width}
+    shape["n_inputs"] = None if is_custom else net.backbone.n_inputs
     arrays |= net.state_dict()
     description = {name: getattr(state, name) for name in PLAIN} | {
         "parameters": _plain({name: value for name, value in parameters.items() if _is_written(name, value)}),
-        "network": net.sizes
-        | {
-            "n_members": net.n_members,
-            "custom_backbone": isinstance(net.backbone, CustomBackbone),
-            "width": net.backbone.width,
-            "n_inputs": net.backbone.n_inputs if isinstance(net.backbone, StackedMLP) else None,
-        },
+        "network": net.sizes | shape,
         "training": state.summary,
         "zero_policy": asdict(state.zero_policy),
         "columns": None if state.columns is None else state.columns.to_dict(),
@@ -82,9 +78,8 @@ def unpack_state(config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -
     """
     prints = arrays.pop(SEEN, None)  # folders may be older than fingerprints
     guides = {name: arrays.pop(name).numpy() for name in list(arrays) if name.startswith("guide.")}
-    parameters = (
-        {"device": "auto"} | config["parameters"] | {"hidden_sizes": tuple(config["parameters"]["hidden_sizes"])}
-    )
+    parameters = {"device": "auto"} | config["parameters"]
+    parameters["hidden_sizes"] = tuple(parameters["hidden_sizes"])
     if config["network"]["custom_backbone"]:
         if asked.backbone is None:
             raise ModelFileError(
@@ -119,8 +114,8 @@ def _build_net(config: dict[str, Any], parameters: dict[str, Any]) -> SnefyNet:
     with nullcontext() if custom else torch.device("meta"):
         body: CustomBackbone | StackedMLP
         if custom:
-            reads, row = (config["training"].get(name) for name in ("reads", "row"))
-            body = CustomBackbone(shape["n_members"], parameters["backbone"], None, shape["width"], reads, row)
+            reads = config["training"].get("reads")
+            body = CustomBackbone(shape["n_members"], parameters["backbone"], None, shape["width"], reads)
         else:
             n_inputs = shape.get("n_inputs") or config["n_features"]
             body = StackedMLP(shape["n_members"], n_inputs, parameters["hidden_sizes"])

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from snefy_ldl._internal.memory import STREAM_ROWS
-from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.rows import as_rows, take_rows
 from snefy_ldl._internal.types import Mask
 from snefy_ldl.datasets.streams import Chunk, Stream
@@ -32,7 +31,10 @@ MOST_HELD = STREAM_ROWS // 2
 
 
 class StreamFit(Course):
-    """A fit on a stream, between two epochs.
+    """A fit on a stream: neurons start at its first rows, a sample of its rows is held back for validation.
+
+    Nothing is loaded whole: a chunk of rows is in memory at a time, shuffled by itself. What needs all rows beforehand
+    is settled simply: no guides, zeros are shrunk, features scaled by the first chunk.
 
     Args:
         settings: of the model.
@@ -40,15 +42,14 @@ class StreamFit(Course):
         columns: a dict overriding the kinds of some columns of tables; "auto" looks at the first chunk.
         exchange: the workers that train the same model: ``n_workers``, and ``average(tensors)``; None trains alone.
         shard: the rows of this worker, as many as every other's and in chunks of the same sizes; ``stream`` by default.
+
+    Raises:
+        InputError: the stream is empty or has no labels, or a chunk breaks a rule.
+        TrainingError: a loss is not finite.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        stream: Stream,
-        columns: Any,
-        exchange: Any = None,
-        shard: Stream | None = None,
+        self, settings: Settings, stream: Stream, columns: Any, exchange: Any = None, shard: Stream | None = None
     ) -> None:
         self.stream, self.columns, self.exchange = shard or stream, columns, exchange
         simple = {"auto": "unit"}.get(str(settings.standardize), settings.standardize)
@@ -69,8 +70,8 @@ class StreamFit(Course):
         super().__init__(net, replace(task.schedule, batch_size=int(size)), self.problem.teams)
         self.start = FittedModel.of(Fit(self.problem, self.run, net), [])
         if exchange is not None:
-            self.optimizer.before_step = self._average_gradients
-        self.rows_seen = 0
+            weights = list(net.parameters())  # every worker takes the same step: that of the mean of all gradients
+            self.optimizer.before_step = lambda: exchange.average([w.grad for w in weights if w.grad is not None])
         self.length = self.stream.n_rows
         self.masks: list[Mask] = []  # which rows of each chunk are held back
         self.held: list[tuple[Any, Objective, Tensor]] = []
@@ -83,16 +84,12 @@ class StreamFit(Course):
     def _go_on(self) -> None:
         """Find out what a checkpoint does not hold: where the stream is, and the validation rows."""
         if self.run.epochs:
-            self.length = self.rows_seen = int(self.run.epochs[-1]["rows"])
+            self.length = int(self.run.epochs[-1]["rows"])
             self.steps_done = int(sum(record["steps"] for record in self.run.epochs))
             for number, chunk in enumerate(self.stream.chunks()):  # the held rows again, as the first epoch took them
                 if sum(int(mask.sum()) for mask in self.masks) >= MOST_HELD:
                     break
                 self._hold_back(number, chunk)
-
-    def _average_gradients(self) -> None:
-        """Every worker takes the same step: that of the mean of all gradients."""
-        self.exchange.average([p.grad for p in self.net.parameters() if p.grad is not None])
 
     # -- chunks ------------------------------------------------------------------------------------------------------
 
@@ -101,8 +98,7 @@ class StreamFit(Course):
         return TrainingData(chunk.X, shares, votes, None, self.settings.backbone, self.columns, keep_constant=True)
 
     def _take(self, chunk: Chunk, rows: Any) -> Chunk:
-        labels = chunk.labels.iloc[rows] if hasattr(chunk.labels, "iloc") else np.asarray(chunk.labels)[rows]
-        return Chunk(take_rows(as_rows(chunk.X), rows), labels, chunk.whole)
+        return Chunk(take_rows(as_rows(chunk.X), rows), take_rows(as_rows(chunk.labels), rows), chunk.whole)
 
     def _hold_back(self, number: int, chunk: Chunk) -> Chunk:
         """The rows of a chunk that are trained on; the first epoch holds some back, later ones leave out the same."""
@@ -123,15 +119,9 @@ class StreamFit(Course):
 
     def _labels(self, chunk: Chunk) -> tuple[Any, Objective, Tensor]:
         """What the net reads of a chunk, what it must explain, and the rows in each member's order."""
-        task = Task(
-            self.settings,
-            self._data(chunk),
-            start=self.start,
-            one_pass=True,
-            policy=self.start.zero_policy,
-            warn=False,
-            seed=self.problem.task.seed_of(self.run.next_epoch, self.steps_done),
-        )
+        start, seed = self.start, self.problem.task.seed_of(self.run.next_epoch, self.steps_done)
+        data, policy = self._data(chunk), start.zero_policy
+        task = Task(self.settings, data, start=start, one_pass=True, policy=policy, warn=False, seed=seed)
         problem = prepare(self.problem.spec, task)
         order = torch.stack([member.train for member in problem.members]).to(self.device)
         return problem.data.tensor(self.device), make_objective(self.net, [problem], self.device), order
@@ -157,7 +147,6 @@ class StreamFit(Course):
             self.exchange.average([value for value in buffers if value.is_floating_point()])
         record: dict[str, Any] = {"loss": (loss / max(rows, 1)).tolist(), "rows": float(seen)}
         record |= {"steps": float(self.steps_done - steps_before), "seconds": time.perf_counter() - started}
-        self.rows_seen = seen
         if self.held:
             parts = [evaluate(self.net, *held) for held in self.held]
             losses = -torch.cat(parts, 1).mean(1).double()
@@ -192,33 +181,6 @@ class StreamFit(Course):
         model = FittedModel.of(Fit(self.problem, self.run, self.net), [])
         held = sum(int(mask.sum()) for mask in self.masks)
         workers = 1 if self.exchange is None else self.exchange.n_workers
-        about = {"rows": workers * (self.rows_seen - held), "validation_rows": workers * held, "streamed": True}
+        about = {"rows": workers * ((self.length or 0) - held), "validation_rows": workers * held, "streamed": True}
         summary = model.summary | about | ({} if workers == 1 else {"workers": workers})
         return replace(model, summary=summary)
-
-
-def fit_stream(settings: Settings, stream: Stream, columns: Any = "auto") -> FittedModel:
-    """Train on a stream: neurons start at its first rows, a sample of its rows is held back for validation.
-
-    Nothing is loaded whole: a chunk of rows is in memory at a time, shuffled by itself. What needs all rows beforehand
-    is settled simply: no guides, zeros are shrunk, features scaled by the first chunk.
-
-    Args:
-        settings: of the model.
-        stream: pairs of x and labels.
-        columns: a dict overriding the kinds of some columns of tables; "auto" looks at the first chunk.
-
-    Returns:
-        The fitted model.
-
-    Raises:
-        InputError: the stream is empty or has no labels, or a chunk breaks a rule.
-        TrainingError: a loss is not finite.
-    """
-    part = StreamFit(settings, stream, columns)
-    total, done = part.schedule.epochs, part.run.next_epoch
-    with Progress("stream", total, show=settings.verbose >= 1, completed=done) as progress:
-        while not part.finished:
-            part.epoch()
-            progress.update(part.run.next_epoch, f"loss {part.run.history[-1]['loss']:.3f}")
-    return part.model()
