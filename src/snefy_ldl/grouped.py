@@ -31,7 +31,7 @@ from snefy_ldl.training.stored import pack_state
 __all__ = ["GroupedLDL"]
 
 #: Fields of the effects that a file holds as plain values, and as arrays.
-PLAIN, ARRAYS = ("levels", "names", "pull", "default"), ("means", "counts", "mix")
+PLAIN, ARRAYS = ("levels", "names", "pull", "default"), ("means", "counts")
 
 
 class GroupedLDL(ModelWrapper):

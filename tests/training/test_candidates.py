@@ -65,7 +65,7 @@ def test_a_lead_is_paired_and_may_have_to_exceed_its_standard_error():
     [
         ({}, ["guides", "features and guides"]),
         ({"standardize": "pooled"}, ["guides", "features and guides, pooled scaling"]),
-        ({"n_rows": 50}, ["guides"]),
+        ({"n_rows": 50}, ["guides", "features"]),
         ({"n_rows": 200}, ["guides", "features"]),
         ({"n_labels": 25}, ["guides"]),
         ({"n_features": 700}, ["guides"]),

@@ -7,7 +7,7 @@ import torch
 from scipy.stats import dirichlet_multinomial
 
 from snefy_ldl import SnefySimplex
-from snefy_ldl.training.data import complete_votes, fit_concentrations
+from snefy_ldl.training.data import complete_votes, usual_concentrations
 
 SMALL = {"n_neurons": 8, "n_readouts": 4, "epochs": 2, "random_state": 0}
 
@@ -20,18 +20,10 @@ def test_single_votes_are_completed_with_the_spread_that_is_expected() -> None:
     assert (completed >= counts).all()
     assert (completed.sum(1) == 32).all()
     # averaged over the vote that was seen, the completed ones follow the Dirichlet-multinomial itself
-    alpha = fit_concentrations(counts, means)[:, None] * means
+    alpha = usual_concentrations(means)[:, None] * means
     expected = dirichlet_multinomial(alpha, np.full(len(alpha), 32)).cov()[:, 0, 0]
     observed = np.mean((completed[:, 0] - 32 * means[:, 0]) ** 2)
     assert abs(observed / expected.mean() - 1.0) < 0.1  # its standard error is 0.025
-
-
-def test_concentrations_are_those_that_votes_were_drawn_with() -> None:
-    rng = np.random.default_rng(1)
-    means = rng.dirichlet([2.0, 3.0, 4.0], 2000)
-    shares = np.stack([rng.dirichlet(12.0 * row) for row in means])
-    counts = np.stack([rng.multinomial(10, row) for row in shares]).astype(float)
-    np.testing.assert_allclose(np.median(fit_concentrations(counts, means)), 12.0, rtol=0.15)
 
 
 def test_the_point_for_cumulative_distances_beats_its_neighbours_on_draws() -> None:

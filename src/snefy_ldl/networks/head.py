@@ -12,12 +12,7 @@ from snefy_ldl._internal.validation import check_count, check_counts, check_dist
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.distributions import SnefySimplex
 from snefy_ldl.errors import InputError
-from snefy_ldl.networks.net import SnefyNet, fit_dirichlet, prototype_init
-
-#: Exponents live on a log scale and learn this many times faster than the rest.
-EXPONENT_RATE = 20.0
-#: Share of the background Dirichlet.
-BACKGROUND_SHARE = 0.02
+from snefy_ldl.networks.net import EXPONENT_RATE, SnefyNet, fit_dirichlet, prototype_init
 
 
 class Features(nn.Module):
@@ -123,7 +118,7 @@ class SnefyHead(nn.Module):
         for member in range(self.net.n_members):
             prototype_init(self.net, member, shares, self._generator)
             if background:
-                self.net.set_background(member, fit_dirichlet(shares), BACKGROUND_SHARE)
+                self.net.set_background(member, fit_dirichlet(shares))
         self.net.to(device)
 
     def forward(self, features: Tensor) -> SnefySimplex:

@@ -349,40 +349,27 @@ def fit_dirichlet_multinomial(counts: Array) -> Array:
     return np.exp(answer.x)
 
 
-def fit_concentrations(counts: Array, means: Array) -> Array:
-    """Concentrations ``A_i`` with which the Dirichlets ``A_i m_i`` explain each item's votes best, given their means.
+def usual_concentrations(means: Array) -> Array:
+    """Concentrations ``A_i`` of Dirichlets ``A_i m_i`` around expected shares, where votes do not identify them.
 
     ``A_i = L e^a v_i^b`` with ``v_i = 1 / (L Π_r m_ir^{1/L})``, which is 1 where all expected shares are equal and
-    grows as they differ; ``b = 1`` is a regression whose log concentrations sum to a constant. Votes that come one per
-    item do not identify a and b: a weak prior settles them then, a little above a uniform distribution, since
-    features explain a part of how items differ.
+    grows as they differ. The probability of a single vote is its expected share, whatever a and b are; they are those
+    of :class:`~snefy_ldl.training.policy.Policy`, a little above a uniform distribution, since features explain a part
+    of how items differ.
 
     Args:
-        counts: votes (N, L).
         means: ``m``, expected shares (N, L), strictly positive.
 
     Returns:
         ``A`` (N,).
 
     Example:
-        >>> fit_concentrations(np.array([[1.0, 0.0], [0.0, 1.0]]), np.full((2, 2), 0.5)).round(2)
+        >>> usual_concentrations(np.full((2, 2), 0.5)).round(2)
         array([2.5, 2.5])
     """
-    n_labels, total = counts.shape[1], counts.sum(1)
-    usual = np.array(POLICY.usual_spread)
+    n_labels, (a, b) = means.shape[1], POLICY.usual_spread
     evenness = -np.log(n_labels) - np.log(means).mean(1)  # log v
-
-    def concentrations(at: Array) -> Array:
-        return np.exp(np.clip(np.log(n_labels) + at[0] + at[1] * evenness, -5.0, 10.0))
-
-    def loss(at: Array) -> float:
-        whole = concentrations(at)
-        alpha = whole[:, None] * means
-        value = (gammaln(alpha + counts) - gammaln(alpha)).sum() + (gammaln(whole) - gammaln(whole + total)).sum()
-        away = (at - usual) / POLICY.usual_spread_errors
-        return float(0.5 * away @ away - value)
-
-    return concentrations(minimize(loss, usual, method="Nelder-Mead", options={"xatol": 1e-3}).x)
+    return np.exp(np.clip(np.log(n_labels) + a + b * evenness, -5.0, 10.0))
 
 
 def complete_votes(counts: Array, means: Array, most: int, rng: np.random.Generator) -> Array:
@@ -406,7 +393,7 @@ def complete_votes(counts: Array, means: Array, most: int, rng: np.random.Genera
         >>> complete_votes(few, means, 8, np.random.default_rng(0)).sum(1)
         array([ 8., 10.])
     """
-    posterior = counts + fit_concentrations(counts, means)[:, None] * means
+    posterior = counts + usual_concentrations(means)[:, None] * means
     draws = np.maximum(rng.standard_gamma(posterior), SMALLEST_POSITIVE)
     more = np.maximum(most - counts.sum(1), 0.0).astype(np.int64)
     return counts + rng.multinomial(more, draws / draws.sum(1, keepdims=True))

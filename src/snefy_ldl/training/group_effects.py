@@ -41,11 +41,11 @@ from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.net import SnefyNet
 from snefy_ldl.training.choose import FittedModel, choose
 from snefy_ldl.training.data import TrainingData
-from snefy_ldl.training.guides import Guides, best_weights, fit_guides, mixed_mean
+from snefy_ldl.training.guides import Guides, fit_guides, guides_mean
 from snefy_ldl.training.policy import POLICY, CandidateSpec
 from snefy_ldl.training.prepare import GuideTable, Problem, Task, guide_labels, make_objective, prepare, prepare_guides
 from snefy_ldl.training.steps import evaluate
-from snefy_ldl.training.train import paired_lead, train
+from snefy_ldl.training.train import is_better, train
 
 #: Logarithms of the smallest and largest ratio of variances between and within groups.
 RATIO_RANGE = (-9.0, 6.0)
@@ -125,7 +125,7 @@ def fit_mixed_model(residuals: Array, codes: Index, n_groups: int, seed: int = 0
     Returns:
         The model, or None if groups do not differ by more than chance, or are too few.
     """
-    if (np.bincount(codes[codes >= 0], minlength=1) >= 2).sum() < POLICY.least_groups:
+    if (np.bincount(codes[codes >= 0], minlength=1) >= 2).sum() < 2:
         return None
     mean = residuals.mean(0)
     centred = residuals - mean
@@ -185,20 +185,19 @@ def _best_ratio(n_rows: int, squares: float, sums: Array, counts: Array) -> tupl
 # -- effects ---------------------------------------------------------------------------------------------------------
 
 
-def log_residuals(table: Array, labels: Array, mix: Array, pull: float) -> Array:
+def log_residuals(table: Array, labels: Array, pull: float) -> Array:
     """Log-ratios between shares (N, L) and the mean of some learners' predictions, centred logs (N, B L).
 
     Args:
         table: the predictions.
         labels: the shares.
-        mix: weights of the learners (B,).
         pull: part of the mean that is mixed into the shares; above zero where shares may be zero. Small ratios stay
             what they are.
 
     Returns:
         (N, L); rows sum to zero.
     """
-    mean = mixed_mean(table, mix)
+    mean = guides_mean(table, labels.shape[1])
     ratios = (np.log((1.0 - pull) * labels + pull * mean) - np.log(mean)) / (1.0 - pull)
     return ratios - ratios.mean(1, keepdims=True)
 
@@ -238,7 +237,6 @@ class GroupEffects:
         means: posterior means of their effects, in the directions of the model (G, q).
         counts: rows that each group had (G,).
         guides: point learners that see the effects and the features, for rows of known groups.
-        mix: weights of the model's guides (B,), from whose predictions residuals are taken.
         pull: part of the prediction that is mixed into shares before their logarithm, so that a zero has one.
         default: code of the group of rows that come without one, after :meth:`~snefy_ldl.GroupedLDL.adapt`.
     """
@@ -249,7 +247,6 @@ class GroupEffects:
     means: Array
     counts: Array
     guides: Guides
-    mix: Array
     pull: float
     default: int | None = None
 
@@ -289,7 +286,7 @@ class GroupEffects:
         Returns:
             The effects; the new group has the last number.
         """
-        scores = self.model.scores(log_residuals(guides.features(X), labels, self.mix, self.pull))
+        scores = self.model.scores(log_residuals(guides.features(X), labels, self.pull))
         sums, counts = group_sums(scores, np.zeros(len(scores), dtype=np.intp), 1)
         return replace(
             self,
@@ -400,7 +397,7 @@ def why_no_effects(task: Task, labels: Array, floor: float) -> str | None:
     def information(first: Index | None) -> float:
         """Nats that a group adds to a row."""
         table = fit_guides([scout], task.data.features, labels, task.rows, floor, seed, first)[1][task.rows]
-        residuals = log_residuals(table, D, np.ones(1), POLICY.pull[bool((D <= 0.0).any())])
+        residuals = log_residuals(table, D, POLICY.pull[bool((D <= 0.0).any())])
         model = fit_mixed_model(residuals, groups.codes, len(groups.names), seed % 2**31)
         return 0.0 if model is None else 0.5 * float(np.log1p(model.ratios).sum())
 
@@ -422,8 +419,8 @@ def measure_effects(task: Task, guided: GuideTable) -> tuple[GroupEffects, Array
         learners that see the effects (n, B L); None if groups do not differ by more than chance.
     """
     groups, table, labels = _groups_of(task), guided.table[task.rows], guided.labels[task.rows]
-    pull, mix = POLICY.pull[bool((labels <= 0.0).any())], best_weights(table, labels)
-    residuals = log_residuals(table, labels, mix, pull)
+    pull = POLICY.pull[bool((labels <= 0.0).any())]
+    residuals = log_residuals(table, labels, pull)
     codes, n_groups = groups.codes, len(groups.names)
     model = fit_mixed_model(residuals, codes, n_groups, task.seed_of(15) % 2**31)
     if model is None:
@@ -435,7 +432,7 @@ def measure_effects(task: Task, guided: GuideTable) -> tuple[GroupEffects, Array
     X, learners = _beside(task.data.features[task.rows], columns[:, :-1]), map(clone, guided.guides.learners)
     rows, floor = np.arange(len(labels)), guided.guides.floor
     guides, seen = fit_guides(list(learners), X, labels, rows, floor, task.seed_of(17))
-    effects = GroupEffects(model, (groups.column,), (groups.names,), means, counts, guides, mix, pull)
+    effects = GroupEffects(model, (groups.column,), (groups.names,), means, counts, guides, pull)
     return effects, columns, seen
 
 
@@ -473,20 +470,19 @@ def _train(
     (done,) = train([prepare(spec, further) for spec in POLICY.specs(further)], progress)
     assert done.net is not None
     known = torch.stack([member.valid[member.valid // n == 1] for member in done.problem.members])
-    with_group, without = _log_prob(done.net, done.problem, known), _log_prob(done.net, done.problem, known - n)
-    gain, error = paired_lead(with_group.numpy().ravel(), without.numpy().ravel())
-    if gain < POLICY.least_gain * error:
+    with_group, without = (_log_prob(done.net, done.problem, seen) for seen in (known, known - n))
+    if not is_better(with_group.ravel(), without.ravel()):
         return replace(state, net=forget_groups(done.net, effects)), None, {"effects": NO_GAIN}
     summary = {
         **state.summary,
         "background_share": [round(share, 6) for share in torch.sigmoid(done.net.log_odds).tolist()],
         "epochs": state.summary["epochs"] + done.run.next_epoch,
         "best_epoch": [state.summary["epochs"] + epoch for epoch in done.run.best_epoch],
-        "validation_loss": (-with_group.double().mean(1)).tolist(),
+        "validation_loss": (-with_group.mean(1)).tolist(),
         "rows": n - known.shape[1],
         "validation_rows": known.shape[1],
     }
-    report = {"directions": len(effects.model.ratios), "gain": gain, "effects": "kept"}
+    report = {"directions": len(effects.model.ratios), "gain": float((with_group - without).mean()), "effects": "kept"}
     return replace(state, net=done.net, summary=summary), effects, report
 
 
@@ -503,11 +499,11 @@ def _shifted_labels(task: Task, effects: GroupEffects) -> Array | None:
     return shares / shares.sum(1, keepdims=True)
 
 
-def _log_prob(net: SnefyNet, problem: Problem, rows: Tensor) -> Tensor:
-    """Log density of each member's rows (K, V)."""
+def _log_prob(net: SnefyNet, problem: Problem, rows: Tensor) -> Array:
+    """Log density of each member's rows (K, V), float64."""
     device = net.readout.device
     objective = make_objective(net, [problem], device)
-    return evaluate(net, problem.data.tensor(device), objective, rows.to(device)).cpu()
+    return evaluate(net, problem.data.tensor(device), objective, rows.to(device)).double().cpu().numpy()
 
 
 def widen(net: SnefyNet, columns: Array) -> SnefyNet:

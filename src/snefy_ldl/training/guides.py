@@ -11,12 +11,11 @@ import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import softmax, xlogy
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, PredefinedSplit
@@ -192,29 +191,11 @@ def unpack_guides(description: dict[str, Any], arrays: dict[str, Any], given: Se
     return Guides(learners, float(description["floor"]))
 
 
-def best_weights(seen: Array, D: Array) -> Array:
-    """Weights of the guides (G,) whose mean has the smallest KL divergence from the rows' shares.
+def guides_mean(seen: Array, n_labels: int) -> Array:
+    """The guides' mean (N, L), from centred logs of their predictions (N, G L).
 
-    Args:
-        seen: centred logs of their predictions (N, G L).
-        D: label distributions (N, L).
-
-    Returns:
-        They sum to one; of more than three guides the best alone counts.
-
-    Example:
-        >>> best_weights(np.log([[0.2, 0.8, 0.6, 0.4]]), np.array([[0.4, 0.6]]))
-        array([0.5, 0.5])
+    >>> guides_mean(np.log([[0.2, 0.8, 0.6, 0.4]]), 2)
+    array([[0.4, 0.6]])
     """
-    n_guides = seen.shape[1] // D.shape[1]
-    steps = POLICY.weight_steps if n_guides <= 3 else 1
-    grid = np.array([c for c in product(range(steps + 1), repeat=n_guides) if sum(c) == steps]) / steps
-    losses = [-float(xlogy(D, mixed_mean(seen, weights)).sum()) for weights in grid]
-    return grid[int(np.argmin(losses))]
-
-
-def mixed_mean(seen: Array, weights: Array) -> Array:
-    """The guides' weighted mean (N, L), lifted a little above zero, from centred logs of their predictions."""
-    shares = softmax(seen.reshape(len(seen), len(weights), -1), axis=-1)
-    mean = np.maximum(np.einsum("g,ngl->nl", weights, shares), POLICY.lowest_mean / shares.shape[-1])
-    return mean / mean.sum(1, keepdims=True)
+    mean: Array = softmax(seen.reshape(len(seen), -1, n_labels), axis=-1).mean(1)
+    return mean

@@ -22,7 +22,7 @@ from snefy_ldl.learners.maxent import SABFGS
 from snefy_ldl.learners.trees import TreesLDL
 from snefy_ldl.networks.backbones import Scaling
 from snefy_ldl.networks.custom import BackboneLike
-from snefy_ldl.networks.net import CONCENTRATION_RANGE
+from snefy_ldl.networks.net import CONCENTRATION_RANGE, EXPONENT_RATE
 
 if TYPE_CHECKING:
     from snefy_ldl.training.prepare import Task
@@ -223,7 +223,7 @@ class Schedule:
     epochs: int
     batch_size: int
     learning_rate: float
-    exponent_rate: float = 20.0
+    exponent_rate: float = EXPONENT_RATE
     weight_decay: float = 0.0
     shape: Literal["one_cycle", "constant"] = "one_cycle"
     patience: int | None = None
@@ -244,8 +244,6 @@ class Policy:
     #: held back, the choice was a coin's (SJAFFE, ArcticLake, Jura, mites).
     few_rows: int = 500
     folds: int = 5
-    #: Rows from which a network on features alone is tried on so few rows (it wins on SJAFFE, 107 rows; not below).
-    feature_rows: int = 100
     #: Labels from which nothing but guides is tried: by far the best on ECAM, GEMAS elements and foods (20 to 134).
     many_labels: int = 20
     #: Features above which a network sees guides alone: on Movie (1,869) it takes half the time and ties.
@@ -280,11 +278,6 @@ class Policy:
     doubled_rate: float = 1.6
     #: A pass of ``partial_fit`` runs at this share of the learning rate.
     one_pass_rate: float = 0.2
-    #: Share of the background Dirichlet while training; the validation rows settle it afterwards.
-    background_share: float = 0.02
-    #: The exponents' rate in units of the rest's: they live on a log scale and must travel far (SBU_3DFE has
-    #: concentrations of 50 to 200).
-    exponent_rate: float = 20.0
 
     # Guides.
     #: Guides learn from at most this many rows; the others are new to them, which is as good for the network.
@@ -294,16 +287,11 @@ class Policy:
     trees: tuple[int, int] = (200, 100)
     folds_of_guides: tuple[int, int, int] = (10, 5, 3)
     many_cells: int = 600_000
-    #: Weights of guides that are tried are multiples of one part in this many; their mean is lifted to this part of an
-    #: even share. Both are for residuals of groups, and for completing votes.
-    weight_steps: int = 10
-    lowest_mean: float = 1e-4
 
     # Votes.
-    #: How far items are expected to differ beyond their features, before any votes: a and b of ``fit_concentrations``,
-    #: and how sure that is. Settled on four data sets with one vote per item.
+    #: How far items are expected to differ beyond their features, before any votes: a and b of
+    #: ``usual_concentrations``. Settled on four data sets with one vote per item.
     usual_spread: tuple[float, float] = (math.log(1.25), 0.5)
-    usual_spread_errors: tuple[float, float] = (1.0, 0.5)
     #: Learning rate in units of the estimator's, and votes per item at which the exponents' rate is half-way between
     #: that of the rest and that of shares. Both, and the most that follows, settled on development rows of four sets.
     vote_rate: float = 0.4
@@ -312,8 +300,7 @@ class Policy:
     widest_start: float = 0.5
 
     # Groups of rows.
-    #: Groups with at least two rows that an estimate needs, and directions of effects, at most.
-    least_groups: int = 4
+    #: Directions of effects, at most.
     most_directions: int = 8
     #: How much larger than with shuffled rows twice the log likelihood ratio of a direction must be, and how many times
     #: the rows are shuffled: directions are those in which groups differ most, and with many labels some differ by
@@ -328,11 +315,9 @@ class Policy:
     epochs_before_groups: float = 1.0 / 3.0
     group_epochs: tuple[float, float] = (0.6, 0.4)
     many_group_rows: int = 20_000
-    #: Standard errors by which rows held back must gain from the effect of a row's group.
-    least_gain: float = 1.0
     #: Trees of the two forests that are compared first, and the part of the effects that features must leave open: 0.08
-    #: to 0.23 for soils with their coordinates by country (GEMAS), whose effects were worth nothing, 0.45 to 0.7
-    #: without the coordinates and for stools of children, 1 for made-up groups.
+    #: to 0.23 for soils with their coordinates by country (GEMAS), whose effects gain .3 nats and cost 5 % of
+    #: KL, 0.45 to 0.7 without the coordinates and for stools of children, 1 for made-up groups.
     scout_trees: int = 50
     least_part: float = 1.0 / 3.0
 
@@ -410,7 +395,7 @@ class Policy:
         if not isinstance(settings.guides, str):  # the user's own: they are meant to be used
             return ["guides", "both"] if settings.validation_fraction > 0 else ["both"]
         if data.has_whole_shares:
-            if data.n_labels >= self.many_labels or n_rows < self.feature_rows:
+            if data.n_labels >= self.many_labels:
                 return ["guides"]
             if n_rows < self.few_rows:
                 return ["guides", "features"]
@@ -464,7 +449,7 @@ class Policy:
         """
         low, high = CONCENTRATION_RANGE
         return VoteSettings(
-            exponent_rate=round(1.0 + (self.exponent_rate - 1.0) * (votes - 1.0) / (votes + self.half_votes)),
+            exponent_rate=round(1.0 + (EXPONENT_RATE - 1.0) * (votes - 1.0) / (votes + self.half_votes)),
             sharpness=min(self.most_sharpness, 4.0 * votes**2),
             concentration_range=(min(low, self.widest_start * votes), max(low, min(high, votes**2))),
         )
@@ -487,7 +472,7 @@ class Policy:
             >>> Policy().schedule(Settings(), 1000).batch_size, Policy().schedule(Settings(), 100).batch_size
             (128, 16)
         """
-        size, exponent_rate = settings.batch_size, 1.0 if settings.is_paper else self.exponent_rate
+        size, exponent_rate = settings.batch_size, 1.0 if settings.is_paper else EXPONENT_RATE
         rate = self.one_pass_rate if one_pass and not settings.is_paper else 1.0
         if size == "auto":
             rows = n_rows * (1.0 - settings.validation_fraction)

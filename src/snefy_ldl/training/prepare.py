@@ -21,7 +21,7 @@ from snefy_ldl.errors import InputError
 from snefy_ldl.networks.backbones import CustomBackbone, StackedMLP, batch_of, column_moments, scaling_of
 from snefy_ldl.networks.net import CONCENTRATION_RANGE, SnefyNet, fit_dirichlet, paper_init, prototype_init
 from snefy_ldl.training.data import Labels, TrainingData, complete_votes, prepare_shares, prepare_votes
-from snefy_ldl.training.guides import Guides, best_weights, fit_guides, join_features, mixed_mean
+from snefy_ldl.training.guides import Guides, fit_guides, guides_mean, join_features
 from snefy_ldl.training.objectives import Counts, Gaps, Objective, Shares
 from snefy_ldl.training.policy import POLICY, CandidateSpec, Schedule, Settings
 
@@ -169,13 +169,11 @@ class GuideTable:
     Args:
         guides: fitted.
         table: centred logs of their predictions of all rows, out of sample (N, G L).
-        seen: the rows that trained them.
         labels: label distributions of all rows as the guides were fitted to them (N, L).
     """
 
     guides: Guides
     table: Array
-    seen: Index
     labels: Array
 
 
@@ -200,7 +198,7 @@ def prepare_guides(task: Task) -> GuideTable:
     data, (labels, floor) = task.data, guide_labels(task)
     seen = task.rows if data.weights is None else task.rows[data.weights[task.rows] > 0]  # rows that count
     guides, table = fit_guides(POLICY.guides(task), data.features, labels, seen, floor, task.seed_of(9), data.blocks)
-    return GuideTable(guides, table, seen, labels)
+    return GuideTable(guides, table, labels)
 
 
 def prepare(spec: CandidateSpec, task: Task, guided: GuideTable | None = None) -> Problem:
@@ -219,9 +217,8 @@ def prepare(spec: CandidateSpec, task: Task, guided: GuideTable | None = None) -
     if guided is not None:
         table = guided.table
         if data.blocks is None and data.votes_per_item(task.rows) < POLICY.single_votes:
-            weights = best_weights(table[guided.seen], guided.labels[guided.seen])
             rng = np.random.default_rng(task.seed_of(13))
-            completed = complete_votes(data.labels, mixed_mean(table, weights), POLICY.completed_votes, rng)
+            completed = complete_votes(data.labels, guides_mean(table, data.n_labels), POLICY.completed_votes, rng)
             data, table = data.with_completed(completed), np.vstack([table, table])
             labels = prepare_votes(data, data.learnt_from + task.rows, task.settings.zeros, task.seed)
             schedule = POLICY.schedule(task.settings, len(task.rows), labels.votes)
@@ -328,7 +325,7 @@ def _initialise(net: SnefyNet, k: int, problem: Problem, member: Member) -> None
         concentrations = CONCENTRATION_RANGE if labels.votes is None else labels.votes.concentration_range
         prototype_init(net, k, shares, generator, concentrations)
         background = fit_dirichlet(shares) if labels.prior is None else torch.as_tensor(labels.prior)
-        net.set_background(k, background, POLICY.background_share)
+        net.set_background(k, background)
     if isinstance(net.backbone, StackedMLP) and problem.spec.scaling != "none":
         moments, scaler = column_moments(problem.data.features[rows]), net.backbone.scaler
         scaler.centre[k], scaler.scale[k], scaler.limit[k] = scaling_of(*moments, problem.spec.scaling)
