@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from snefy_ldl._internal.progress import Progress
 from snefy_ldl._internal.random import numpy_random
 from snefy_ldl._internal.types import Array
 from snefy_ldl._internal.validation import check_distributions, check_sample_weight, common_denominator
@@ -71,7 +72,7 @@ class Choice:
             return head
         values, seconds = self.log_likelihood, self.seconds or {}
         table = "\n".join(f"  {name:<12}{values[name]:.3f}  ({seconds[name]:.1f} s)" for name in values)
-        return f"{head}\n  log likelihood of {self.rows} held-out rows (seconds of the fit)\n{table}"
+        return f"{head}\n  log likelihood of {self.rows:,} held-out rows (seconds of the fit)\n{table}"
 
 
 class AutoLDL(ModelWrapper):
@@ -147,7 +148,7 @@ class AutoLDL(ModelWrapper):
             InputError: data or settings break a rule; the message names the row, the column and the rule.
         """
         D = y if D is None else D
-        if isinstance(D, (list, tuple)) or D is not None:
+        if D is not None:
             X, D, counts = split_labels(X, D, counts)
         seed = int(numpy_random(self.random_state).randint(2**31 - 1))
         snefy = self._settled(SnefyLDL() if self.snefy is None else clone(self.snefy), seed)
@@ -157,25 +158,30 @@ class AutoLDL(ModelWrapper):
             if counts is not None:
                 raise InputError("limits of hidden parts go with label distributions, not with counts.")
             choice = Choice("LogRatioLDL", "some parts lie within bounds, which only log-ratios can use")
-            return self._keep(logratio.fit(X, D, below=below, between=between, **weights), choice)
+            return self._keep(self._fitted(logratio, X, D, below=below, between=between, **weights), choice)
         if counts is not None:
             return self._keep(snefy.fit(X, counts=counts, **weights), Choice("SnefyLDL", "the labels are votes"))
         labels, _ = check_distributions(D, missing=True)
         alone = self._settle(labels)
         if alone is not None:
-            model = snefy if alone.kept == "SnefyLDL" else logratio
-            return self._keep(model.fit(X, D, **weights), alone)
+            return self._keep(self._fitted(snefy if alone.kept == "SnefyLDL" else logratio, X, D, **weights), alone)
         seconds: dict[str, float] = {}
         for model in (snefy, logratio):
             start = time.perf_counter()
-            model.fit(X, D, **weights)
+            self._fitted(model, X, D, **weights)
             seconds[type(model).__name__] = round(time.perf_counter() - start, 3)
-        held = [np.full(len(labels), np.nan) for _ in range(2)]
-        for values, model in zip(held, (snefy, logratio)):
-            if model.validation_log_prob_ is not None:
-                values[: len(model.validation_log_prob_)] = model.validation_log_prob_
+        held = [np.full(len(labels), one.validation_log_prob_, dtype=np.float64) for one in (snefy, logratio)]
         choice = compare_held_out(held[0], held[1], labels, seconds, sample_weight)
         return self._keep(snefy if choice.kept == "SnefyLDL" else logratio, choice)
+
+    def _fitted(self, model: Any, X: Any, D: Any, **more: Any) -> Any:
+        """A model once it is fitted; the squared family shows its own progress."""
+        if isinstance(model, SnefyLDL):
+            return model.fit(X, D, **more)
+        with Progress("log-ratios", 3, show=self.verbose >= 1) as model._progress:
+            model.fit(X, D, **more)
+        del model._progress  # no part of the model
+        return model
 
     def _settled(self, model: Any, seed: int) -> Any:
         """A copy of the settings with this estimator's seed, columns and verbosity, unless it has its own."""
@@ -238,11 +244,7 @@ class AutoLDL(ModelWrapper):
 
 
 def compare_held_out(
-    snefy: Array,
-    logratio: Array,
-    labels: Array,
-    seconds: dict[str, float] | None = None,
-    sample_weight: Any = None,
+    snefy: Array, logratio: Array, labels: Array, seconds: dict[str, float] | None = None, sample_weight: Any = None
 ) -> Choice:
     """The choice between two fits by the rows that both held back.
 
