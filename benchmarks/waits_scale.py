@@ -1,6 +1,6 @@
 """How long people wait for fits and predictions of very many rows, votes and models: rows for ``waits.py``.
 
-    python benchmarks/waits_scale.py             # every line; a few minutes, two cores, 4 GB of disk for the tables
+    python benchmarks/waits_scale.py             # every line; ten minutes, two cores, 4 GB of disk for the tables
     python benchmarks/waits_scale.py --small     # a hundredth of the rows, to see that it runs
 
 Each function returns rows ``(what, asked, measured)``, all of them text.
@@ -107,6 +107,16 @@ def million_rows(folder: Path, rows: int = 1_000_000) -> list[Row]:
     return [(f"{what}, an epoch", "3 s", epoch), (f"{what}, peak", "1,500 MB", f"{long['peak']:,.0f} MB")]
 
 
+def auto_rows(folder: Path, rows: int = 1_000_000) -> Iterator[Row]:
+    """Fits from Parquet that compare both distributions, as the command line does."""
+    table = folder / "both.parquet"
+    for part, asked in ((100, "60 s"), (10, "120 s"), (1, "180 s")):
+        write_table(table, rows // part, 0)
+        used = command("fit", table, "--labels", NAMES, "--out", folder / "both")
+        took = f"{used['wall']:.0f} s ({used['cpu']:.0f} s of CPU time), {used['peak']:,.0f} MB"
+        yield f"fit, {rows // part:,} rows, both distributions", f"{asked}, 2,500 MB", took
+
+
 def predict_rows(folder: Path, rows: int = 2_000_000, intervals: bool = True) -> Iterator[Row]:
     """Predictions from Parquet to Parquet with the model that :func:`million_rows` left."""
     table = folder / "new.parquet"
@@ -147,6 +157,7 @@ def measure(small: bool = False) -> Iterator[Row]:
         yield from votes_rows(1000 // min(scale, 5), 4 if scale == 1 else 1)
         yield from step_rows(epochs=12 if scale == 1 else 4)
         yield from million_rows(folder, 1_000_000 // scale)
+        yield from auto_rows(folder, 1_000_000 // scale)
         yield from predict_rows(folder, 2_000_000 // scale)
 
 

@@ -71,18 +71,18 @@ class Choice:
             return head
         values, seconds = self.log_likelihood, self.seconds or {}
         table = "\n".join(f"  {name:<12}{values[name]:.3f}  ({seconds[name]:.1f} s)" for name in values)
-        return f"{head}\n  log likelihood of {self.rows} held-out rows (seconds of the fit)\n{table}"
+        return f"{head}\n  log likelihood of {self.rows:,} held-out rows (seconds of the fit)\n{table}"
 
 
 class AutoLDL(ModelWrapper):
     """Fits :class:`~snefy_ldl.SnefyLDL` and :class:`~snefy_ldl.LogRatioLDL`, and keeps the better one.
 
-    Both are fitted to all rows; each holds rows back as it does anyway, and their log densities of the rows that both
-    held back are compared row by row. Log-ratios are kept if they lead by one standard error. Votes and labels with
-    gaps go to the squared family; if more than 5 % of the rows hold a share of zero, log-ratios, which give zeros a
-    probability, are fitted without a comparison. With fewer such rows the comparison is about rows without zeros, and
-    the density of the squared family there is multiplied by their part of the rows, as that of log-ratios is by the
-    probability that every label is there.
+    ``SnefyLDL`` learns from all rows, ``LogRatioLDL`` from at most 50,000. Each holds rows back as it does anyway, and
+    their log densities of the rows that both held back are compared row by row. Log-ratios are kept if they lead by one
+    standard error. Votes and labels with gaps go to the squared family; if more than 5 % of the rows hold a share of
+    zero, log-ratios, which give zeros a probability, are fitted without a comparison. With fewer such rows the
+    comparison is about rows without zeros, and the density of the squared family there is multiplied by their part of
+    the rows, as that of log-ratios is by the probability that every label is there.
 
     Args:
         snefy: an unfitted SnefyLDL with other settings; by default ``SnefyLDL()``.
@@ -147,7 +147,7 @@ class AutoLDL(ModelWrapper):
             InputError: data or settings break a rule; the message names the row, the column and the rule.
         """
         D = y if D is None else D
-        if isinstance(D, (list, tuple)) or D is not None:
+        if D is not None:
             X, D, counts = split_labels(X, D, counts)
         seed = int(numpy_random(self.random_state).randint(2**31 - 1))
         snefy = self._settled(SnefyLDL() if self.snefy is None else clone(self.snefy), seed)
@@ -170,10 +170,7 @@ class AutoLDL(ModelWrapper):
             start = time.perf_counter()
             model.fit(X, D, **weights)
             seconds[type(model).__name__] = round(time.perf_counter() - start, 3)
-        held = [np.full(len(labels), np.nan) for _ in range(2)]
-        for values, model in zip(held, (snefy, logratio)):
-            if model.validation_log_prob_ is not None:
-                values[: len(model.validation_log_prob_)] = model.validation_log_prob_
+        held = [np.full(len(labels), one.validation_log_prob_, dtype=np.float64) for one in (snefy, logratio)]
         choice = compare_held_out(held[0], held[1], labels, seconds, sample_weight)
         return self._keep(snefy if choice.kept == "SnefyLDL" else logratio, choice)
 
@@ -238,11 +235,7 @@ class AutoLDL(ModelWrapper):
 
 
 def compare_held_out(
-    snefy: Array,
-    logratio: Array,
-    labels: Array,
-    seconds: dict[str, float] | None = None,
-    sample_weight: Any = None,
+    snefy: Array, logratio: Array, labels: Array, seconds: dict[str, float] | None = None, sample_weight: Any = None
 ) -> Choice:
     """The choice between two fits by the rows that both held back.
 

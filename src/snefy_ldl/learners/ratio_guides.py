@@ -227,7 +227,8 @@ class Forest:
             for estimator in grown.estimators_:
                 tree = estimator.tree_
                 child = np.stack([tree.children_left, tree.children_right], 1)
-                nodes.append((np.where(child >= 0, child + offset, -1), tree.feature, tree.threshold))
+                # copies: views would keep all of scikit-learn's trees in memory
+                nodes.append((np.where(child >= 0, child + offset, -1), tree.feature.copy(), tree.threshold.copy()))
                 at = tree.apply(table)
                 order = np.argsort(at[seen], kind="stable")
                 counts = np.bincount(at[seen], minlength=tree.node_count)

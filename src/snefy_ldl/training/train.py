@@ -354,7 +354,7 @@ class Stack(Course):
         self.X, self.weights = data.tensor(device), data.weight_tensor(device)
         # With many labels a background can out-score untrained networks by so many nats that their gradients vanish.
         self.objective = objective = make_objective(net, problems, device)
-        self.learnt = objective.without_background() if data.n_labels >= POLICY.background_labels else objective
+        self.learnt = objective.without_background() if data.n_labels >= POLICY.many_labels else objective
         self.graphs = {}  # the rows stay, so steps can be captured
         self.held = [(self.X, objective, self.valid_rows)] if self.valid_rows.shape[1] else []
         self.checkpoint: Checkpoint | None = None

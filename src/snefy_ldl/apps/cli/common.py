@@ -468,7 +468,9 @@ def training_rows(training: dict[str, Any]) -> str:
     parts = [f"{rows:,} to learn from", f"{held:,} held back for validation"]
     if given > rows + held:  # of a large table, guides use other rows
         parts.append(f"{given - rows - held:,} for the guides")
-    return f"{given:,} rows ({', '.join(parts)})" if held else f"{rows:,} rows"
+    if not held:
+        return f"{rows:,} rows" if given == rows else f"{rows:,} of {given:,} rows"
+    return f"{given:,} rows ({', '.join(parts)})"
 
 
 def training_length(training: dict[str, Any]) -> str:
