@@ -48,6 +48,9 @@ def column_moments(X: Any) -> tuple[Array, Array]:
         >>> column_moments(np.array([[1.0, 5.0], [3.0, 5.0]]))
         (array([2., 5.]), array([1., 0.]))
     """
+    if not sp.issparse(X) and X.size <= CACHE_ELEMENTS:  # a thousand small fits would wait for the scaler
+        values = np.asarray(X, dtype=np.float64)
+        return values.mean(0), values.std(0)
     scaler = StandardScaler(with_mean=not sp.issparse(X))
     for rows in gen_batches(X.shape[0], max(1, CACHE_ELEMENTS // X.shape[1])):  # without a float64 copy of all rows
         scaler.partial_fit(X[rows])
