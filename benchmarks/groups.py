@@ -22,7 +22,6 @@ import json
 import os
 import time
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +166,7 @@ def made(seed: int, effect: float, noise: str, before: Any = None) -> dict[str, 
     if noise == "dirichlet":
         around = 50.0 * special.softmax(data.base + data.effects[data.groups], axis=1)
         draws = np.maximum(np.random.default_rng(seed + 1).standard_gamma(around), 1e-12)
-        data = replace(data, D=draws / draws.sum(axis=1, keepdims=True))
+        data.D = draws / draws.sum(axis=1, keepdims=True)
     row = np.arange(len(data.X)) % 40
     train, seen = (data.groups < 40) & (row < 20), (data.groups < 40) & (row >= 20)
     new = np.flatnonzero((data.groups >= 40) & (row < 20))
@@ -276,8 +275,9 @@ def real(name: str, seed: int, by_group: bool, before: Any = None) -> dict[str, 
         plain, record["seconds_plain"] = fit_timed(X[train], D[train])
         answers["plain"] = (plain, None)
     for label, (one, groups) in answers.items():
-        record[f"log_prob_{label}"] = float(one.log_prob(X[test], D[test], groups=groups).mean())
-        record[f"kl_{label}"] = float(kl(D[test], np.asarray(one.predict(X[test], groups=groups))).mean())
+        context = {} if groups is None else {"groups": groups}
+        record[f"log_prob_{label}"] = float(one.log_prob(X[test], D[test], **context).mean())
+        record[f"kl_{label}"] = float(kl(D[test], np.asarray(one.predict(X[test], **context))).mean())
     if before is not None:
         return record
     lifted = np.maximum(D, 1e-5)
