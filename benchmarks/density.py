@@ -121,7 +121,7 @@ class Grouped(Ours):
     needs_groups = True
 
     def __init__(self, seed):
-        super().__init__(GroupedLDL(LogRatioLDL(random_state=seed)))
+        super().__init__(GroupedLDL(LogRatioLDL(random_state=seed), effects=None))
 
     def fit(self, X, D, keep, groups):
         if groups is None:

@@ -2,7 +2,6 @@
 
     python benchmarks/groups.py made --jobs 8          # made-up groups whose truth is known
     SNEFY_LDL_DATA=... python benchmarks/groups.py real --jobs 8
-    SNEFY_LDL_DATA=... python benchmarks/groups.py left --jobs 5   # what countries add to a fit without groups
     python benchmarks/groups.py coverage --jobs 8
     python benchmarks/groups.py time
     python benchmarks/groups.py report                 # writes results/groups.md from results/groups.json
@@ -35,10 +34,6 @@ from common import RESULTS, machine
 
 OUT = Path(os.environ.get("OUT", RESULTS))
 SETS = {"ECAM": "ECAM_infant_microbiome", "GEMAS": "GEMAS_elements", "GEMAS without place": "GEMAS_elements"}
-
-
-#: Outcome of a fit that ignored the groups.
-TOLD = "features are as informative as groups"
 
 
 class DirichletMixed:
@@ -117,13 +112,13 @@ def kl(D, P):
 def fit_timed(X, D, groups=None, effects="auto", **settings):
     import torch
 
-    from snefy_ldl import GroupedLDL, SnefyLDL
+    from snefy_ldl import GroupedLDL, LogRatioLDL
 
     torch.set_num_threads(1)
     started = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = SnefyLDL(random_state=0, **settings)
+        model = LogRatioLDL(random_state=0, **settings)
         model = model.fit(X, D) if groups is None else GroupedLDL(model, effects=effects).fit(X, D, groups=groups)
     return model, time.process_time() - started
 
@@ -185,7 +180,7 @@ def made(seed: int, effect: float, noise: str, before: Any = None) -> dict[str, 
             record[f"{name}_peer"] = float(peer.log_prob(X[rows], D[rows], g[rows]).mean())
     model, seconds = fit_timed(X[train], D[train], g[train])
     record |= _seconds(before, seconds)
-    record |= {"inputs": model.inputs_, "kept": model.group_effects_ is not None}
+    record["kept"] = model.group_effects_ is not None
     if record["kept"]:
         record["size"] = float(np.sqrt(np.trace(model.group_effects_.model.covariance()) / 3))
         record["true_size"] = float(np.sqrt((data.effects[:40] ** 2).sum() / 40 / 3))
@@ -267,11 +262,9 @@ def real(name: str, seed: int, by_group: bool, before: Any = None) -> dict[str, 
     record: dict[str, Any] = dict(before or {"kind": "real", "data": name, "seed": seed, "by_group": by_group})
     model, seconds = fit_timed(X[train], D[train], g[train])
     record |= _seconds(before, seconds)
-    record |= {"inputs": model.inputs_, "effects": model.training_["group_effects"]["effects"]}
+    record["effects"] = model.training_["group_effects"]["effects"]
     answers = {"groups": (model, g[test])}
-    if before is not None and record["effects"] == TOLD:  # then the model is that of a fit without groups
-        answers["plain"] = (model, None)
-    elif before is None:
+    if before is None:
         plain, record["seconds_plain"] = fit_timed(X[train], D[train])
         answers["plain"] = (plain, None)
     for label, (one, groups) in answers.items():
@@ -287,45 +280,6 @@ def real(name: str, seed: int, by_group: bool, before: Any = None) -> dict[str, 
     if not (D == 0).any():
         record["log_prob_peer"] = float(peer.log_prob(X[test], D[test], g[test]).mean())
     return record
-
-
-#: Parts of a shift that :func:`left` tries.
-PARTS = (0.25, 0.5, 0.75, 1.0)
-
-
-def left(name: str, seed: int) -> dict[str, Any]:
-    """What further rows of known groups would gain if a fit without groups were shifted by group.
-
-    Residuals of log-ratios come from three fits that leave out a third of the training rows each; the linear mixed
-    model makes shrunken shifts of them, of which a part moves the distribution that was fitted to all training rows.
-    """
-    from snefy_ldl.datasets.grouping import read_groups
-    from snefy_ldl.training.group_effects import fit_mixed_model, group_sums, posterior_means
-
-    X, D, g = load(name)
-    train, test = halves(g, seed, by_group=False)
-    groups, fold = read_groups(g, len(g)), np.random.default_rng(seed).integers(0, 3, len(train))
-    residuals = np.empty((len(train), D.shape[1]))
-    for k in range(3):
-        part, _ = fit_timed(X[train[fold != k]], D[train[fold != k]])
-        rows = train[fold == k]
-        residuals[fold == k] = np.log(D[rows]) - np.asarray(part.predict_dist(X[rows]).expected_log().detach())
-    residuals -= residuals.mean(1, keepdims=True)
-    plain, _ = fit_timed(X[train], D[train])
-    before = np.asarray(plain.log_prob(X[test], D[test]))
-    codes, n_groups = groups.codes, len(groups.names)
-    model = fit_mixed_model(residuals, codes[train], n_groups)
-    record: dict[str, Any] = {"kind": "left", "data": name, "seed": seed, "log_prob_plain": float(before.mean())}
-    if model is None:
-        return record | {"gains": [0.0] * len(PARTS)}
-    means = posterior_means(*group_sums(model.scores(residuals), codes[train], n_groups), model.ratios)
-    shift = (means @ model.directions.T)[codes[test]]
-    gains = []
-    for part in PARTS:
-        moved = special.softmax(np.log(D[test]) - part * shift, axis=1)
-        after = np.asarray(plain.log_prob(X[test], moved)) + (np.log(moved) - np.log(D[test])).sum(1)
-        gains.append(float((after - before).mean()))
-    return record | {"gains": gains}
 
 
 # -- coverage ----------------------------------------------------------------------------------------------------------
@@ -397,9 +351,9 @@ def report(records: list[dict[str, Any]], facts: dict[str, Any], remark: str | N
         lines += [
             "## Made-up groups: 40 groups of 20 rows, 4 labels",
             "",
-            "Mean log likelihood per row of 20 further rows of each group (seen), and of 40 new groups (unseen).",
-            "Truth: the generating distribution; for unseen groups averaged over effects. Plain: a fit without groups.",
-            "Split: with groups, `group_effects=None`. Size: standard deviation of the effects, over that of the 40.",
+            "`LogRatioLDL`; mean log likelihood of 20 further rows of each group (seen), of 40 new groups (unseen).",
+            "Truth: the generating distribution; of unseen groups averaged over effects. Plain: without groups.",
+            "Split: `effects=None`. Size: standard deviation of the effects, over that of the 40.",
             "",
             "| effect | noise | runs | groups | truth | ours | split | plain | Dirichlet mixed model | ours / truth |",
             "|---|---|---|---|---|---|---|---|---|---|",
@@ -430,7 +384,7 @@ def report(records: list[dict[str, Any]], facts: dict[str, Any], remark: str | N
                 change = [r["seen_groups"] - r["seen_split"] for r in part]
                 lines.append(
                     f"- {where}: effects kept in {len(kept)} of {len(part)}; likelihood of further rows changes by "
-                    f"{interval(change)} against `group_effects=None`."
+                    f"{interval(change)} against `effects=None`."
                 )
             best = [r for r in records if r["kind"] == "reference"] if (effect, noise) == (0.5, "perturbation") else []
             if best:
@@ -477,23 +431,11 @@ def report(records: list[dict[str, Any]], facts: dict[str, Any], remark: str | N
                 cells += [f"{mean['kl_plain']:.4f}", f"{mean['kl_groups']:.4f}", lower, f"{mean['kl_peer']:.4f}"]
                 lines.append("| " + " | ".join(str(cell) for cell in [*cells, f"{ratio:.2f}"]) + " |")
         lines.append("")
-    rows = [r for r in records if r["kind"] == "left"]
-    for name in sorted({r["data"] for r in rows}):
-        part = [r for r in rows if r["data"] == name]
-        each = (f"{k:.2f}: {interval([r['gains'][at] for r in part])}" for at, k in enumerate(PARTS))
-        lines += [
-            f"{name}, seen groups: a fit without groups, shifted by a part of each country's shrunken mean residual of",
-            f"log-ratios (of rows left out), changes the log likelihood of further rows by, {len(part)} splits:",
-            f"{'; '.join(each)} nats.",
-            "",
-        ]
-    for fit, words in (("quick", "log-ratios around trees"), (None, "`SnefyLDL`, an earlier version")):
-        rows = [r for r in records if r["kind"] == "coverage" and r.get("fit") == fit]
-        if not rows:
-            continue
-        lines += [f"## Coverage of 90 % intervals for rows of new groups: {words}", ""]
+    rows = [r for r in records if r["kind"] == "coverage"]
+    if rows:
+        lines += ["## Coverage of 90 % intervals for rows of new groups: log-ratios around trees", ""]
         names = {"pooled": "pooled calibration", "new_groups": "`NewGroupIntervals`"}
-        names |= {"new_groups_cdf": '`NewGroupIntervals(method="cdf")`'} if fit else {}
+        names["new_groups_cdf"] = '`NewGroupIntervals(method="cdf")`'
         for key, name in names.items():
             values = np.array([r[key] for r in rows])
             width = np.mean([r[f"width_{key}"] for r in rows])
@@ -515,7 +457,7 @@ def report(records: list[dict[str, Any]], facts: dict[str, Any], remark: str | N
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=["made", "real", "left", "coverage", "time", "report"])
+    parser.add_argument("part", choices=["made", "real", "coverage", "time", "report"])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--ours", action="store_true")
@@ -546,11 +488,6 @@ def main() -> None:
             for name in (SETS if options.data is None else [options.data])
             for by in (False, True)
         ]
-    elif options.part == "left":
-        work = [
-            (left, ("GEMAS", seed), {"kind": "left", "data": "GEMAS", "seed": seed})
-            for seed in range(1 if options.quick else 5)
-        ]
     elif options.part == "coverage":
         n = 2 if options.quick else 200
         work = [(coverage, (seed,), {"kind": "coverage", "seed": seed, "fit": "quick"}) for seed in range(n)]
@@ -561,7 +498,7 @@ def main() -> None:
     if options.again:
         done[:] = [one for one in done if not any(task[2].items() <= one.items() for task in work)]
     before = [next((record for record in done if task[2].items() <= record.items()), None) for task in work]
-    ours = [options.ours and task[0] not in (reference, left) for task in work]
+    ours = [options.ours and task[0] is not reference for task in work]
     to_do = [(task, record) for task, record, again in zip(work, before, ours) if record is None or again]
     content["machine"] = machine(1)
     tasks = (delayed(task[0])(*task[1], *([] if record is None else [record])) for task, record in to_do)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from snefy_ldl import GroupedLDL, SnefyLDL, load
+from snefy_ldl import GroupedLDL, LogRatioLDL, SnefyLDL, load
 from snefy_ldl.active import query
 from snefy_ldl.datasets import make_groups
 from snefy_ldl.datasets.grouping import (
@@ -17,16 +17,12 @@ from snefy_ldl.datasets.grouping import (
 )
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import group_variance
-from snefy_ldl.training import group_effects as last_step
-from snefy_ldl.training.data import TrainingData
 from snefy_ldl.training.group_effects import (
     GroupEffects,
     fit_mixed_model,
     group_sums,
     posterior_means,
 )
-from snefy_ldl.training.policy import Settings
-from snefy_ldl.training.prepare import Task
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +101,7 @@ def test_sizes_and_shares_of_effects_are_recovered():
     assert found is not None
     assert np.sqrt(np.trace(found.covariance()) / 3) == pytest.approx(0.7, rel=0.1)
     counts = np.bincount(codes, minlength=200).astype(float)
-    effects = GroupEffects(found, ("g",), (("",) * 200,), np.zeros((200, 1)), counts, None, np.ones(1), 0.1)
+    effects = GroupEffects(found, ("g",), (("",) * 200,), np.zeros((200, 1)), counts, None, 0.1)
     shares, truth = effects.variance_shares(), np.array([part.var(0) for part in parts])
     np.testing.assert_allclose(shares.sum(0), 1.0)
     np.testing.assert_allclose(shares, truth / truth.sum(0), atol=0.06)
@@ -170,19 +166,28 @@ def test_groups_without_an_effect_change_nothing(data, parts):
         auto.adapt(calm.X[:3], calm.D[:3])
 
 
-@pytest.mark.parametrize(
-    ("effect", "features_tell", "why"),
-    [(0.0, False, last_step.NO_DIFFERENCE), (1.0, False, None), (1.0, True, last_step.TOLD_BY_FEATURES)],
-)
-def test_effects_are_learnt_where_groups_differ_beside_what_their_features_tell(effect, features_tell, why):
-    data = make_groups(n_groups=20, n_rows=20, effect=effect, random_state=0)
-    place = np.random.default_rng(0).normal(size=(20, 2))[data.groups]
-    X = np.hstack([data.X[:, :1], place]) if features_tell else data.X
-    task = Task(
-        Settings(random_state=0),
-        TrainingData(X, data.D, None, None, custom=False, groups=data.groups),
-    )
-    assert last_step.why_no_effects(task, data.D, 1e-4) == why
+@pytest.mark.slow
+def test_log_ratios_learn_effects_and_answer_rows_of_both_kinds_at_once(data, parts, tmp_path):
+    train, seen, unseen = (np.flatnonzero(part) for part in parts)
+    model = GroupedLDL(LogRatioLDL(random_state=0)).fit(data.X[train], data.D[train], groups=data.groups[train])
+    X, D, g = data.X[seen], data.D[seen], data.groups[seen]
+    assert model.score(X, D, groups=g) > model.score(X, D) + 0.5
+    rows = np.concatenate([unseen[:3], seen[:3], unseen[3:5]])
+    mixed = model.predict_dist(data.X[rows], groups=data.groups[rows])
+    alone = [model.predict_dist(data.X[[row]], groups=data.groups[[row]]) for row in rows]
+    each = [float(dist.log_prob(D)) for dist, D in zip(alone, data.D[rows])]
+    np.testing.assert_allclose(mixed.log_prob(data.D[rows]), each, rtol=1e-9)
+    np.testing.assert_allclose(mixed.mean, [dist.mean[0].numpy() for dist in alone], atol=0.02)  # of draws
+    again = load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(again.predict(X, groups=g), model.predict(X, groups=g))
+
+
+def test_votes_in_groups_get_the_squared_family(data):
+    counts = np.round(20 * data.D[:120])
+    model = GroupedLDL(SnefyLDL(epochs=2, random_state=0)).fit(data.X[:120], counts=counts, groups=data.groups[:120])
+    rows = [0, 300, 1]  # of known, unknown, known groups
+    mean = model.predict_dist(data.X[rows], groups=data.groups[rows]).mean[:1]
+    np.testing.assert_allclose(mean, model.predict(data.X[:1], groups=data.groups[:1]), atol=1e-9)
 
 
 @pytest.mark.slow

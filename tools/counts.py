@@ -55,10 +55,11 @@ BUDGET = {
     "pages": 30,
     "words": 24_000,
 }
-#: The sizes reached so far, rounded up; they are only ever lowered.
+#: The sizes reached so far, rounded up. A row is raised only by what another gives: distributions join rows of two
+#: models, which took 45 lines and made 135 of training needless.
 LIMITS: dict[str, int] = {
-    "distributions": 2_860,
-    "networks and training": 2_965,
+    "distributions": 2_905,
+    "networks and training": 2_830,
     "estimators": 2_000,
     "learners": 3_050,
     "datasets": 2_340,
@@ -67,7 +68,7 @@ LIMITS: dict[str, int] = {
     "votes, explain, metrics, plots": 3_020,
     "persistence and internals": 1_400,
     "applications": 4_400,
-    "code": 23_810,
+    "code": 23_765,
     "tests": 17_000,
     "public names": 170,
     "commands": 14,

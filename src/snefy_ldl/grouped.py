@@ -8,50 +8,61 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import torch
+import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from snefy_ldl._internal.rows import count_rows
+from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
+from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_choice, check_counts, check_distributions
-from snefy_ldl.datasets.grouping import GroupedRows, in_groups, read_groups, split_rows
+from snefy_ldl.datasets.grouping import GroupedRows, Groups, in_groups, read_groups, split_rows
 from snefy_ldl.datasets.streams import as_stream
-from snefy_ldl.distributions import SnefySimplex
+from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
 from snefy_ldl.logratio import LogRatioLDL
-from snefy_ldl.networks.backbones import as_input
 from snefy_ldl.persistence import Asked, save
 from snefy_ldl.prediction import ModelWrapper
-from snefy_ldl.snefy import SnefyLDL, join_blocks, row_blocks
-from snefy_ldl.training import FittedModel, Task, TrainingData
-from snefy_ldl.training.group_effects import NOT_WANTED, GroupEffects, MixedModel, fit_grouped, forget_groups
+from snefy_ldl.snefy import SnefyLDL, join_blocks
+from snefy_ldl.training import Task, TrainingData
+from snefy_ldl.training.choose import fit
+from snefy_ldl.training.group_effects import (
+    NO_DIFFERENCE,
+    NOT_WANTED,
+    GroupEffects,
+    MixedModel,
+    measure_effects,
+    side_by_side,
+)
 from snefy_ldl.training.guides import pack_guides, unpack_guides
-from snefy_ldl.training.stored import pack_state
+from snefy_ldl.training.policy import POLICY
 
 __all__ = ["GroupedLDL"]
 
 #: Fields of the effects that a file holds as plain values, and as arrays.
 PLAIN, ARRAYS = ("levels", "names", "pull", "default"), ("means", "counts")
+#: The two kinds of base, as a file names them.
+BASES: dict[str, Any] = {"SnefyLDL": SnefyLDL, "Learner": LogRatioLDL}
+#: Rows that are predicted at a time.
+BLOCK_ROWS = 2048
 
 
 class GroupedLDL(ModelWrapper):
-    """A model of rows in groups: validation rows are split by group, and the effect of each group is learned.
+    """Two models of rows in groups: one for rows of new groups, and one that sees the effects of known groups.
 
-    A group's effect is how far its rows lie from where their features put them. Rows of known groups are predicted with
-    the estimated effect of their group, rows of new groups by averaging over the variation between groups; every closed
-    form stays exact. Effects are kept if validation rows favour them.
+    A group's effect is how far its rows lie from where their features put them. The model of new groups holds whole
+    groups back, so that its distributions are as wide as groups differ. That of known groups is fitted to the features
+    and the estimated effect of each row's group, and is made only if groups differ by more than chance.
 
     Args:
-        base: an unfitted :class:`~snefy_ldl.SnefyLDL`, the default; or a :class:`~snefy_ldl.LogRatioLDL`, which keeps
-            groups together in its folds and learns no effects.
-        effects: "auto" fits the effects of groups, with the base's guides and fewer than 100,000 rows; None only splits
-            rows by group.
+        base: an unfitted :class:`~snefy_ldl.LogRatioLDL`, the default for shares, or :class:`~snefy_ldl.SnefyLDL`, the
+            default for votes.
+        effects: "auto" estimates the effects of groups, of fewer than 100,000 rows; None only keeps groups together.
 
     Attributes:
-        model_: the fitted base, for rows of unknown groups; its attributes are also those of this model.
-        group_effects_: estimated effects (:class:`snefy_ldl.training.group_effects.GroupEffects`), or None if they did
-            not help; ``training_["group_effects"]`` has the reason.
-        net_: the network, which sees the columns of groups last if there are effects.
+        model_: the fitted base for rows of new groups; its attributes are also those of this model.
+        known_: the fitted base for rows of known groups, or None if groups have no effects.
+        group_effects_: estimated effects (:class:`snefy_ldl.training.group_effects.GroupEffects`), or None;
+            ``training_["group_effects"]`` has the reason.
 
     Example:
         >>> from snefy_ldl.datasets import make_groups
@@ -62,6 +73,7 @@ class GroupedLDL(ModelWrapper):
     """
 
     _context: ClassVar[tuple[str, ...]] = ("groups",)
+    known_: Any
     group_effects_: GroupEffects | None
 
     def __init__(self, base: Any = None, *, effects: Literal["auto"] | None = "auto") -> None:
@@ -101,39 +113,54 @@ class GroupedLDL(ModelWrapper):
         X, given = split_rows(X)
         groups = given if groups is None else groups
         D = y if D is None else D
-        base = SnefyLDL() if self.base is None else clone(self.base)
         if groups is None:
             raise InputError("GroupedLDL needs the group of each row: fit(X, D, groups=...).")
         if as_stream(X) is not None:
             raise InputError("rows that are read as a stream have no groups; give X and D as tables.")
-        if not isinstance(base, SnefyLDL):
-            weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-            return self._fit_apart(base, X, D, groups, **weights, **bounds)
-        if bounds:
-            raise InputError("limits of hidden parts need log-ratios: GroupedLDL(LogRatioLDL()).")
-        data = TrainingData(X, D, counts, sample_weight, base.backbone, base.columns, groups=groups)
-        return self.adopt(base, *fit_grouped(Task(base.settings(), data), self.effects is not None))
-
-    def _fit_apart(self, base: Any, X: Any, D: Any, groups: Any, **more: Any) -> GroupedLDL:
-        """Fit a base that only keeps groups together in its folds."""
-        if not isinstance(base, LogRatioLDL):
+        base = clone(self.base) if self.base is not None else LogRatioLDL() if counts is None else SnefyLDL()
+        if not isinstance(base, tuple(BASES.values())):
             raise InputError(f"GroupedLDL takes a SnefyLDL or a LogRatioLDL; got {type(base).__name__}.")
+        labels = {"D": D} if counts is None else {"counts": counts}
+        labels |= {} if sample_weight is None else {"sample_weight": sample_weight}
         read = read_groups(groups, count_rows(X))
-        self.model_ = base.fit(X, D, groups=read.first, **more)
-        self.group_effects_ = None
-        about: dict[str, Any] = {"groups": [len(read.names)], "levels": [read.column]}
-        about["effects"] = "log-ratio fits keep groups together and learn no effects"
-        self.model_.training_ = {**self.model_.training_, "group_effects": about}
+        model = self._fit_new(clone(base), X, groups, read, {**labels, **bounds})
+        known, effects, why = self._fit_known(base, model, X, groups, labels, bool(bounds))
+        about: dict[str, Any] = {"groups": [len(read.names)], "levels": [read.column], "effects": why}
+        if effects is not None:
+            about["directions"] = len(effects.model.ratios)
+        model.training_ = {**model.training_, "group_effects": about}
+        self.model_, self.known_, self.group_effects_ = model, known, effects
         return self
 
-    def adopt(self, base: SnefyLDL, state: FittedModel, effects: GroupEffects | None = None) -> GroupedLDL:
-        """Become the model of a state whose network sees groups where there are effects."""
-        self.group_effects_ = effects
-        if effects is not None:
-            self.net_ = state.net
-            state = replace(state, net=forget_groups(state.net, effects))
-        self.model_ = base.adopt(state)
-        return self
+    @staticmethod
+    def _fit_new(base: Any, X: Any, groups: Any, read: Groups, labels: dict[str, Any]) -> Any:
+        """The model of rows of new groups: whole groups are held back."""
+        if isinstance(base, LogRatioLDL):
+            return base.fit(X, groups=read.first, **labels)
+        if any(name in labels for name in ("below", "between")):
+            raise InputError("limits of hidden parts need log-ratios: GroupedLDL(LogRatioLDL()).")
+        shares, votes, weights = (labels.get(name) for name in ("D", "counts", "sample_weight"))
+        data = TrainingData(X, shares, votes, weights, base.backbone, base.columns, groups=groups)
+        return base.adopt(fit([Task(base.settings(), data)])[0])
+
+    def _fit_known(
+        self, base: Any, model: Any, X: Any, groups: Any, labels: dict[str, Any], hidden: bool
+    ) -> tuple[Any, GroupEffects | None, str]:
+        """The model of rows of known groups, the effects that it sees, and why there are none."""
+        settings = (base if isinstance(base, SnefyLDL) else SnefyLDL(random_state=base.random_state)).settings()
+        if self.effects is None or hidden or settings.backbone is not None or settings.validation_fraction == 0:
+            return None, None, NOT_WANTED
+        features, (shares, votes) = model.encode(X), (labels.get("D"), labels.get("counts"))
+        data = TrainingData(features, shares, votes, labels.get("sample_weight"), None, None, groups=groups)
+        task = Task(settings, data, warn=False)
+        if not POLICY.guides(task):
+            return None, None, NOT_WANTED
+        measured = measure_effects(task)
+        if measured is None:
+            return None, None, NO_DIFFERENCE
+        effects, columns = measured
+        changes = {"columns": "auto"} | ({"checkpoint_dir": None} if isinstance(base, SnefyLDL) else {})
+        return base.set_params(**changes).fit(side_by_side(features, columns), **labels), effects, "kept"
 
     def adapt(self, X: Any, D: Any = None, group: Any = None, *, counts: Any = None) -> GroupedLDL:
         """A model with one more group, from a few of its rows and without a new fit.
@@ -174,7 +201,7 @@ class GroupedLDL(ModelWrapper):
         else:
             votes = check_counts(counts, n_rows=count_rows(features), n_labels=self.n_labels_, model=self)[0]
             labels = (votes + 0.5) / (votes + 0.5).sum(1, keepdims=True)
-        more = effects.learn(self.model_.guides_, features, labels, str(group))
+        more = effects.learn(features, labels, str(group))
         model = copy.copy(self)
         model.group_effects_ = replace(more, default=len(more.counts) - 1) if group is None else more
         return model
@@ -188,15 +215,28 @@ class GroupedLDL(ModelWrapper):
         if effects is None or as_stream(X) is not None or (groups is None and effects.default is None):
             yield from self.model_._blocks(X, what)
             return
-        features = self.encode(X)
-        n_rows = count_rows(features)
-        columns = effects.columns(None if groups is None else read_groups(groups, n_rows), n_rows)
-        for block in row_blocks(self.model_, n_rows, what):
-            seen = effects.inputs(self.model_.guides_, features[block], columns[block])
-            with torch.no_grad():
-                yield block, self.net_(as_input(seen, self.net_.readout.device))
+        rows = as_rows(X)
+        n_rows = count_rows(rows)
+        columns, known = effects.columns(None if groups is None else read_groups(groups, n_rows), n_rows)
+        for start in range(0, n_rows, BLOCK_ROWS):
+            block = slice(start, min(start + BLOCK_ROWS, n_rows))
+            yield block, self._dist(take_rows(rows, block), columns[block], known[block])
 
-    def predict_dist(self, X: Any, *, groups: Any = None) -> SnefySimplex:
+    def _dist(self, X: Any, columns: Array, known: Mask) -> SimplexDistribution:
+        """The distributions of rows some of which are of known groups."""
+        places = np.flatnonzero(known), np.flatnonzero(~known)
+        parts: list[Any] = []
+        if len(places[0]):
+            features = self.model_.encode(take_rows(X, places[0]))
+            parts.append(self.known_.predict_dist(side_by_side(features, columns[places[0]])))
+        if len(places[1]):
+            parts.append(self.model_.predict_dist(take_rows(X, places[1])))
+        if len(parts) == 1:
+            return parts[0]
+        dist: SimplexDistribution = parts[0].joined(parts)[np.argsort(np.concatenate(places))]
+        return dist
+
+    def predict_dist(self, X: Any, *, groups: Any = None) -> SimplexDistribution:
         """The predicted distributions: batch (N,), event (L,).
 
         Args:
@@ -253,38 +293,41 @@ class GroupedLDL(ModelWrapper):
         if about is None or isinstance(model, ModelWrapper):
             return model
         grouped = cls(clone(model), effects=None if about["effects"] == NOT_WANTED else "auto")
-        grouped.model_, grouped.group_effects_ = model, None
+        grouped.model_, grouped.known_, grouped.group_effects_ = model, None, None
         return grouped
 
     def pack(self, arrays: dict[str, Any]) -> dict[str, Any]:
         """What JSON holds of the model; its arrays are put into a dict (:mod:`snefy_ldl.persistence`)."""
-        assert self.group_effects_ is not None  # the folder of a model without effects is that of its base
-        state = replace(self.model_.model_, net=self.net_)
-        description = pack_state(self.model_.get_params(deep=False), state, arrays)
         effects = self.group_effects_
-        description["effects"] = {name: getattr(effects, name) for name in PLAIN}
-        description["effects"]["known"], guides = pack_guides(effects.guides)
-        own = {**vars(effects.model), **{name: getattr(effects, name) for name in ARRAYS}}
-        own |= {f"known.{name}": array for name, array in guides.items()}
+        assert effects is not None  # the folder of a model without effects is that of its base
+        about: dict[str, Any] = {name: getattr(effects, name) for name in PLAIN}
+        about["guides"], guides = pack_guides(effects.guides)
+        own = {**vars(effects.model), **{name: getattr(effects, name) for name in ARRAYS}, **guides}
         arrays |= {f"effect.{name}": array for name, array in own.items()}
-        return description
+        second: dict[str, Any] = {}
+        known = self.known_.pack(second)
+        arrays |= {f"known.{name}": array for name, array in second.items()}
+        kind = next(name for name, base in BASES.items() if isinstance(self.model_, base))
+        return {**self.model_.pack(arrays), "base": kind, "effects": about, "known": known}
 
     @classmethod
     def unpack(cls, config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -> GroupedLDL:
         """The model that :meth:`pack` packed."""
-        names = [name for name in arrays if name.startswith("effect.")]
-        own = {name.removeprefix("effect."): arrays.pop(name).numpy() for name in names}
-        base, about = SnefyLDL.unpack(config, arrays, asked), config.get("effects")
-        if not about:
-            return cls(base).adopt(base, base.model_)
-        known = {name.removeprefix("known."): own[name] for name in own if name.startswith("known.")}
-        effects = GroupEffects(
-            MixedModel(*(own[field.name] for field in fields(MixedModel))),
+        own, second = (
+            {name.removeprefix(start): arrays.pop(name) for name in [*arrays] if name.startswith(start)}
+            for start in ("effect.", "known.")
+        )
+        tables = {name: value.numpy() for name, value in own.items()}
+        base, about = BASES[config["base"]], config["effects"]
+        model = cls(base.unpack(config, arrays, asked))
+        model.model_, model.known_ = model.base, base.unpack(config["known"], second, asked)
+        model.group_effects_ = GroupEffects(
+            MixedModel(*(tables[field.name] for field in fields(MixedModel))),
             tuple(about["levels"]),
             tuple(map(tuple, about["names"])),
-            guides=unpack_guides(about["known"], known),
+            guides=unpack_guides(about["guides"], tables),
             pull=about["pull"],
             default=about["default"],
-            **{name: own[name] for name in ARRAYS},
+            **{name: tables[name] for name in ARRAYS},
         )
-        return cls(base).adopt(base, base.model_, effects)
+        return model

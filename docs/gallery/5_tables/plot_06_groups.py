@@ -7,11 +7,11 @@ Samples of one field are alike. The same soil sample, predicted in fields of the
 
 import numpy as np
 
-from snefy_ldl import GroupedLDL, SnefyLDL, plots
+from snefy_ldl import GroupedLDL, LogRatioLDL, plots
 from snefy_ldl.datasets import make_groups
 
 data = make_groups(n_groups=20, n_rows=15, random_state=0)
-model = GroupedLDL(SnefyLDL(epochs=10, guides=None, random_state=0)).fit(data.X, data.D, groups=data.groups)
+model = GroupedLDL(LogRatioLDL(random_state=0)).fit(data.X, data.D, groups=data.groups)
 
 sample, fields = data.X[:1], [7, 10, 11, 14]
 shares = np.vstack([model.predict(sample, groups=[field]) for field in [*fields, 99]])

@@ -303,7 +303,7 @@ class SimplexDistribution(Distribution):
         return self._like(self.rows.take(index.expand(shape).reshape(-1)), shape)
 
     def joined(self, others: Sequence[Any]) -> Self:
-        """One distribution with the rows of several that share their components: batch (N,)."""
+        """One distribution with the rows of several, of one or of different models of one kind: batch (N,)."""
         rows = self.rows.join([other.rows for other in others])
         return self._like(rows, torch.Size([len(rows)]))
 

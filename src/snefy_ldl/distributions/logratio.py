@@ -46,7 +46,7 @@ from snefy_ldl.distributions.bounds import Bounds
 from snefy_ldl.distributions.conditioning import ConditionedDraws, KnownRatios, WeightedDraws
 from snefy_ldl.distributions.marginal import several_levels
 from snefy_ldl.distributions.published import fit_normals
-from snefy_ldl.distributions.shapes import check_draws, common_shape
+from snefy_ldl.distributions.shapes import check_draws, common_shape, sort_kinds
 from snefy_ldl.errors import InputError
 
 #: Quasi-random draws per row: nets that are scrambled apart, whose differences give the error, and points of each.
@@ -133,9 +133,36 @@ class Mixture:
         """Some of the rows."""
         return replace(self, **{name: value[rows] for name, value in self._per_row.items()})
 
+    @property
+    def _shared(self) -> dict[str, Tensor]:
+        names = ("centres", "log_widths", "odds")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
     def joined(self, others: Sequence[Mixture]) -> Mixture:
-        """One after the other: mixtures that share their components."""
-        return replace(self, **{name: torch.cat([getattr(one, name) for one in others]) for name in self._per_row})
+        """One after the other; rows of mixtures with other components have all components, but no weight on others'."""
+        kinds, which = sort_kinds(others, Mixture.is_like)
+        if len({one.odds is None for one in kinds}) > 1:
+            raise InputError("only rows of one kind join: labels of some may be absent, and those of others are there.")
+        if len(kinds) > 1:
+            ends, most = np.cumsum([0, *(one.centres.shape[1] for one in kinds)]), max(len(k.centres) for k in kinds)
+            parts = [{name: x.expand(most, *x.shape[1:]) for name, x in one._shared.items()} for one in kinds]
+            shared = {name: torch.cat([part[name] for part in parts], 1) for name in parts[0]}
+            others = [one._among(shared, int(ends[k]), int(ends[-1] - ends[k + 1])) for one, k in zip(others, which)]
+        rows = {name: torch.cat([getattr(one, name) for one in others]) for name in others[0]._per_row}
+        return replace(others[0], **rows)
+
+    def is_like(self, other: Mixture) -> bool:
+        """Whether another mixture has the same components, so that their rows can lie next to each other."""
+        one, two = ({**m._shared, **({} if m.scale is None else {"factor": m.factor})} for m in (self, other))
+        return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+    def _among(self, shared: dict[str, Tensor], before: int, after: int) -> Mixture:
+        """This mixture with further components that have no weight; one member counts as several equal ones."""
+        n_members = len(shared["centres"])
+        own = replace(self, factor=self.factors, scale=None)
+        rows = {name: value.expand(-1, n_members, *value.shape[2:]) for name, value in own._per_row.items()}
+        log_weights = rows.pop("log_weights") - math.log(n_members / len(self.centres))
+        return replace(own, log_weights=pad(log_weights, (before, after), value=-torch.inf), **rows, **shared)
 
     def member(self, m: int) -> Mixture:
         """One member by itself."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +12,22 @@ from torch import Size, Tensor
 from snefy_ldl._internal.memory import DRAWN_NUMBERS
 from snefy_ldl._internal.validation import align_labels, as_float
 from snefy_ldl.errors import InputError
+
+Part = TypeVar("Part")
+
+
+def sort_kinds(parts: Sequence[Part], alike: Callable[[Part, Part], bool]) -> tuple[list[Part], list[int]]:
+    """The first of each kind among some parts, and the kind of every part.
+
+    >>> sort_kinds([1, 2, 11], lambda a, b: a % 10 == b % 10)
+    ([1, 2], [0, 1, 0])
+    """
+    kinds: list[Part] = []
+    which: list[int] = []
+    for part in parts:
+        which.append(next((k for k, kind in enumerate(kinds) if alike(kind, part)), len(kinds)))
+        kinds += [part] if which[-1] == len(kinds) else []
+    return kinds, which
 
 
 def common_shape(*shapes: Size | tuple[int, ...]) -> Size:

@@ -19,7 +19,7 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 from torch.distributions import constraints
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, pad
 
 from snefy_ldl._internal.memory import BLOCK_ELEMENTS, CHUNK_ELEMENTS, KEPT_TABLE_NUMBERS
 from snefy_ldl._internal.special import (
@@ -47,7 +47,7 @@ from snefy_ldl.distributions.marginal import (
     share_quantiles,
 )
 from snefy_ldl.distributions.sampling import draw
-from snefy_ldl.distributions.shapes import row_table
+from snefy_ldl.distributions.shapes import row_table, sort_kinds
 from snefy_ldl.errors import InputError
 
 Part = TypeVar("Part")
@@ -116,6 +116,11 @@ class PairFamily:
     def member(self, k: int) -> PairFamily:
         """The pairs of one member alone."""
         return PairFamily(self.exponents[[k]], self.readout[[k]], self.gram[[k]])
+
+    def is_like(self, other: PairFamily) -> bool:
+        """Whether another family is the same, so that their rows can lie next to each other."""
+        names = ("exponents", "readout")
+        return self is other or all(torch.equal(getattr(self, name), getattr(other, name)) for name in names)
 
     def keep(self, name: str, make: Callable[[], Part]) -> Part:
         """A part by its name, made if it is not there; one that must carry gradients is not kept."""
@@ -266,9 +271,18 @@ class Square:
         return Square(self.family, self.log_scale[rows], self.log_members[rows])
 
     def join(self, others: Sequence[Any]) -> Square:
-        """One after the other."""
-        scales, members = zip(*((other.log_scale, other.log_members) for other in others))
-        return Square(self.family, torch.cat(scales), torch.cat(members))
+        """One after the other; rows of different families have the members of all, but no weight on others'."""
+        kinds, which = sort_kinds([other.family for other in others], PairFamily.is_like)
+        scales, members = [other.log_scale for other in others], [other.log_members for other in others]
+        if len(kinds) == 1:
+            return Square(kinds[0], torch.cat(scales), torch.cat(members))
+        ends = np.cumsum([0, *(kind.n_members for kind in kinds)]).tolist()
+        for number, k in enumerate(which):
+            before, after = ends[k], ends[-1] - ends[k + 1]
+            scales[number] = pad(scales[number], (0, 0, before, after))
+            members[number] = pad(members[number], (before, after), value=-torch.inf)
+        shared = (torch.cat([getattr(kind, name) for kind in kinds]) for name in ("exponents", "readout", "gram"))
+        return Square(PairFamily(*shared), torch.cat(scales), torch.cat(members))
 
     def members(self) -> list[Square]:
         """The K squares that are averaged."""

@@ -309,16 +309,6 @@ class Policy:
     #: Part of the prediction that is mixed into shares before their logarithm, and where they hold zeros: logarithms of
     #: small shares vary so much that effects would look larger than they are (made-up groups; ECAM).
     pull: tuple[float, float] = (0.1, 0.2)
-    #: Epochs of the network before it sees groups, as a part of those of a fit: all of them gained nothing on two
-    #: splits of stools of children (ECAM) each, by rows and by child. Then those of the last step, and with many rows.
-    epochs_before_groups: float = 1.0 / 3.0
-    group_epochs: tuple[float, float] = (0.6, 0.4)
-    many_group_rows: int = 20_000
-    #: Trees of the two forests that are compared first, and the part of the effects that features must leave open: 0.08
-    #: to 0.23 for soils with their coordinates by country (GEMAS), whose effects gain .3 nats and cost 5 % of
-    #: KL, 0.45 to 0.7 without the coordinates and for stools of children, 1 for made-up groups.
-    scout_trees: int = 50
-    least_part: float = 1.0 / 3.0
 
     # Streams.
     #: Rows per step.

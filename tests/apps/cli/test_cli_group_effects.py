@@ -90,16 +90,18 @@ def test_log_ratios_keep_groups_together_and_every_command_reads_their_table(fol
     model, settings = tmp_path / "model", {"max_iter": 20, "n_trees": 10}
     words = ("--labels", ",".join(LABELS), "--groups", "child", "--density", "logratio", "-q", "--out", model)
     options = [f"--set={name}={value}" for name, value in settings.items()]
-    assert "20 of child; group effects: log-ratio fits" in succeed("fit", folder / "train.csv", *words, *options).stdout
+    assert "20 of child; group effects: kept" in succeed("fit", folder / "train.csv", *words, *options).stdout
     train, test = (pd.read_csv(folder / f"{name}.csv") for name in ("train", "test"))
     direct = GroupedLDL(LogRatioLDL(**settings, random_state=0))
     D = train[LABELS].div(train[LABELS].sum(axis=1), axis=0)  # as the command closes rows, to the last bit
     direct.fit(train[["w", "x", "y", "z"]], D, groups=train["child"])
     succeed("predict", model, folder / "test.csv", "--out", tmp_path / "out.csv")
-    expected = direct.predict(test[["w", "x", "y", "z"]])
+    expected = direct.predict(test[["w", "x", "y", "z"]], groups=test["child"])
     assert np.allclose(pd.read_csv(tmp_path / "out.csv")[LABELS], expected, atol=2e-6)
     again = json.loads(succeed("evaluate", model, folder / "test.csv", "--json").stdout)
-    assert again["log_likelihood"]["value"] == pytest.approx(direct.score(test[list("wxyz")], test[LABELS]), abs=1e-5)
+    assert again["log_likelihood"]["value"] == pytest.approx(
+        direct.score(test[list("wxyz")], test[LABELS], groups=test["child"]), abs=1e-5
+    )
     assert "LogRatioLDL" in succeed("info", model).stdout
     succeed("report", model, folder / "train.csv", "--folds", 2, "--out", tmp_path / "page")
     assert "each by one of 2 models that have not seen its group" in (tmp_path / "page" / "index.html").read_text()

@@ -120,7 +120,6 @@ def fit(
     changes = dict(setting(text) for text in option or [])
     of_snefy = {"--stream": stream, "--annotators": annotators, "--votes long": form == "long"}
     density = _settle_density(density, {**of_snefy, "--set checkpoint_dir": changes.get("checkpoint_dir")})
-    density = "snefy" if levels and density == "auto" else density  # which learns the effects of groups
     model = _make_model(
         density,
         changes,
@@ -268,6 +267,7 @@ def _fit(model: Any, rows: Labelled, votes: Any, levels: list[str]) -> Any:
     from sklearn.utils.validation import has_fit_parameter
 
     from snefy_ldl.annotators import AnnotatorLDL
+    from snefy_ldl.auto import AutoLDL
     from snefy_ldl.grouped import GroupedLDL
 
     if votes is not None:
@@ -284,6 +284,9 @@ def _fit(model: Any, rows: Labelled, votes: Any, levels: list[str]) -> Any:
                 )
             labels["below"] = rows.below
         if levels:
+            if isinstance(model, AutoLDL):  # of two distributions, the one for such labels
+                half: Any = model.snefy if rows.are_counts else model.logratio
+                model = half.set_params(columns=model.columns)
             return GroupedLDL(model).fit(X, **labels, groups=rows.features[levels])
         return model.fit(X, **labels)
 
