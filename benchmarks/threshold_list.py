@@ -40,7 +40,7 @@ class Threshold:
 
 
 THRESHOLDS: dict[str, Threshold] = {}
-#: Fields of the policy that no benchmark could tell from their neighbours: their values, and what is in their place.
+#: Fields of the policy that no benchmark distinguishes from their neighbours: their values, and what is in their place.
 GONE = {
     "feature_rows": (
         "100",

@@ -10,9 +10,9 @@ Files go to ``OUT``, by default ``results``.
 A row of the result is one threshold and one neighbour: the mean difference of the held-out log likelihood, neighbour
 minus value, over tables and splits, with its paired standard error; the ratios of KL divergence and of CPU seconds.
 Tables on which the neighbour changes nothing are left out of the means. "Better" is a neighbour that is ahead of the
-value by two standard errors, "worse" one that is as far behind; "cannot be told" is one within .01 nats and 10 % of the
-time; "noisy" needs more splits; "no effect" changes nothing on any table. A threshold that cannot be told from its
-neighbours goes: the section after the tables names those that went, and what their neighbours gave.
+value by two standard errors, "worse" one that is as far behind; "alike" is one within .01 nats and 10 % of the time;
+"noisy" needs more splits; "no effect" changes nothing on any table. A threshold without a distinct neighbour goes: the
+section after the tables names those that went, and what their neighbours gave.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class Job(NamedTuple):
 
 
 def run(job: Job, stop: float) -> dict[str, Any] | None:
-    """The result of one fit; None where it is too late to begin."""
+    """The result of one fit; None if it is too late to begin."""
     if time.time() > stop:
         return None
     kind, _, _, _, words = parse(job.case)
@@ -329,7 +329,7 @@ def compare(threshold: Threshold, label: str, value: str, found: dict[Job, dict[
     elif abs(gain) >= 0.01:
         words = ["noisy", pace]
     else:
-        words = [pace or "cannot be told"]
+        words = [pace or "alike"]
     return row | {"verdict": ", ".join(filter(None, words))}
 
 

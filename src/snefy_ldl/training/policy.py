@@ -2,7 +2,7 @@
 
 ``benchmarks/thresholds.py`` fits with each number of :class:`Policy`, and with a smaller and a larger one, on tables
 where it acts. Comments name some of these neighbours, with the mean difference of the held-out log likelihood that
-they make. A number that cannot be told from its neighbours goes.
+they make. A number without a distinct neighbour goes.
 """
 
 from __future__ import annotations
