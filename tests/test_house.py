@@ -30,7 +30,9 @@ FOREIGN_NAMES = {
     "torch._foreach_norm": "one call for all parameters; torch's own clipping uses it",
     "torch._fused_adamw_": "the fused step of torch's own AdamW",
     "torch._standard_gamma": "draws with a gradient; torch's own Dirichlet uses it",
-    "_modules": "the registry of torch.nn.Module, shared by a net of some of the members",
+    "_buffers": "a registry of torch.nn.Module, filled for a copy with some of the members",
+    "_modules": "a registry of torch.nn.Module, filled for a copy with some of the members",
+    "_parameters": "a registry of torch.nn.Module, filled for a copy with some of the members",
 }
 #: Private names of this library that another module reads.
 PRIVATE_READS: dict[str, str] = {}
