@@ -313,6 +313,7 @@ QUESTIONS = (
     ("coverage and width of conformal intervals", ("conformal", "conditional")),
     ("votes, annotators, groups", ("votes", "annotators", "groups")),
     ("choosing rows to label", ("active_study",)),
+    ("thresholds of a fit against their neighbours", ("thresholds",)),
     ("waiting times, GPUs, the service, effects", ("waits", "gpu", "service", "effects")),
 )
 

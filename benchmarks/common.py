@@ -76,12 +76,12 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def write(name: str, facts: dict[str, Any], text: str) -> None:
+def write(name: str, facts: dict[str, Any], text: str, measured: bool = True) -> None:
     """Result files: JSON for programs, Markdown for people."""
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(facts, indent=2) + "\n")
     (RESULTS / f"{name}.md").write_text(text.rstrip() + "\n")
-    stamp(f"{name}.json", f"{name}.md")
+    stamp(f"{name}.json", f"{name}.md", measured=measured)
     print(text)
 
 
@@ -90,14 +90,15 @@ def digest(path: Path) -> str:
     return hashlib.blake2b(path.read_bytes(), digest_size=12).hexdigest()
 
 
-def stamp(*names: str) -> None:
-    """Record that this version of the library wrote these files of the results folder."""
+def stamp(*names: str, measured: bool = True) -> None:
+    """Record the digests of these files of the results folder; if measured, by the library as it is."""
     import snefy_ldl
     from refresh import origin
 
     known = json.loads(VERSIONS.read_text()) if VERSIONS.exists() else {}
     for name in names:
-        known[name] = {"snefy_ldl": snefy_ldl.__version__, "digest": digest(RESULTS / name)} | origin(name)
+        about = origin(name) if measured else known.get(name, {})
+        known[name] = {"snefy_ldl": snefy_ldl.__version__, "digest": ""} | about | {"digest": digest(RESULTS / name)}
     kept = {name: known[name] for name in sorted(known) if (RESULTS / name).exists()}
     VERSIONS.write_text(json.dumps(kept, indent=1) + "\n")
 

@@ -114,7 +114,7 @@ BENCHMARKS = {
     ),
     "calibration": Benchmark(
         both("calibration"),
-        "python benchmarks/calibration.py --seeds 1 --jobs {jobs}",
+        "python benchmarks/calibration.py --seeds 2 --jobs {jobs}",
         3,
         (*MODELS, "metrics"),
         parts=("snefy", "logratio", "learners", "metrics"),

@@ -5,11 +5,14 @@
     python benchmarks/thresholds.py --only members trees --splits 1              # some names, or parts, alone
     python benchmarks/thresholds.py --report                                     # results/thresholds.md from the .json
 
+Files go to ``OUT``, by default ``results``.
+
 A row of the result is one threshold and one neighbour: the mean difference of the held-out log likelihood, neighbour
 minus value, over tables and splits, with its paired standard error; the ratios of KL divergence and of CPU seconds.
 Tables on which the neighbour changes nothing are left out of the means. "Better" is a neighbour that is ahead of the
-value by two standard errors, "worse" one that is as far behind; "cannot be told" is one within .01 nats and 10 % of the
-time; "noisy" needs more splits; "no effect" changes nothing on any table. Files go to ``OUT``, by default ``results``.
+value by two standard errors, "worse" one that is as far behind; "alike" is one within .01 nats and 10 % of the time;
+"noisy" needs more splits; "no effect" changes nothing on any table. A threshold without a distinct neighbour goes: the
+section after the tables names those that went, and what their neighbours gave.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ from snefy_ldl.datasets.streams import Stream
 from snefy_ldl.snefy import fit_many, fit_stream
 from snefy_ldl.training.policy import POLICY
 from snefy_ldl.votes.held_out import log_likelihood
-from threshold_list import THRESHOLDS, Threshold
+from threshold_list import GONE, THRESHOLDS, Threshold
 
 OUT = Path(os.environ.get("OUT", common.RESULTS))
 #: Rows that are tested on, at most.
@@ -236,7 +239,7 @@ class Job(NamedTuple):
 
 
 def run(job: Job, stop: float) -> dict[str, Any] | None:
-    """The result of one fit; None where it is too late to begin."""
+    """The result of one fit; None if it is too late to begin."""
     if time.time() > stop:
         return None
     kind, _, _, _, words = parse(job.case)
@@ -289,8 +292,8 @@ def key_of(record: dict[str, Any]) -> Job:
 # -- report ----------------------------------------------------------------------------------------------------------
 
 
-def compare(threshold: Threshold, label: str, found: dict[Job, dict[str, Any]]) -> dict[str, Any]:
-    """A row: one threshold and one neighbour."""
+def compare(threshold: Threshold, label: str, value: str, found: dict[Job, dict[str, Any]]) -> dict[str, Any]:
+    """A row: one threshold, its value when it was measured, and one neighbour."""
     pairs, expected, errors = defaultdict(list), 0, set()
     for case, n_splits in threshold.cases:
         for split in range(n_splits):
@@ -302,7 +305,7 @@ def compare(threshold: Threshold, label: str, found: dict[Job, dict[str, Any]]) 
             if "error" not in base and "error" not in other:
                 pairs[case].append((base, other))
     acts = [case for case, own in pairs.items() if any(a["log_likelihood"] != b["log_likelihood"] for a, b in own)]
-    row: dict[str, Any] = {"part": threshold.part, "threshold": threshold.key, "value": shown(threshold)}
+    row: dict[str, Any] = {"part": threshold.part, "threshold": threshold.key, "value": value}
     row |= {"neighbour": label, "pairs": sum(map(len, pairs.values())), "expected": expected, "acts": acts}
     row |= {"tables": len(pairs), "errors": sorted(errors)}
     used = [pair for case in acts or pairs for pair in pairs[case]]
@@ -326,7 +329,7 @@ def compare(threshold: Threshold, label: str, found: dict[Job, dict[str, Any]]) 
     elif abs(gain) >= 0.01:
         words = ["noisy", pace]
     else:
-        words = [pace or "cannot be told"]
+        words = [pace or "alike"]
     return row | {"verdict": ", ".join(filter(None, words))}
 
 
@@ -344,28 +347,54 @@ def mean_and_error(values: list[float]) -> tuple[float, float]:
 def report(content: dict[str, Any]) -> None:
     """Write both files; the numbers first, under a temporary name."""
     found = {key_of(record): record for record in content["records"]}
-    rows = [compare(one, label, found) for one in THRESHOLDS.values() for label in one.others]
+    values = content.get("values", {})
+    rows = [
+        compare(one, label, values.get(one.key, shown(one)), found)
+        for one in THRESHOLDS.values()
+        for label in one.others
+    ]
     write_json(OUT / "thresholds.json", content | {"rows": rows})
     here = ", ".join(f"{key} {value}" for key, value in content["machine"].items())
+    here += "" if content.get("library") == library() else "; measured with an earlier build"
     lines = ["# Thresholds against their neighbours", "", f"`benchmarks/thresholds.py`. Machine: {here}.", ""]
-    lines += [part.strip() for part in (__doc__ or "").split("\n\n")[2:]]
+    lines += [part.strip() for part in (__doc__ or "").split("\n\n")[3:]]
     for part in dict.fromkeys(one.part for one in THRESHOLDS.values()):
         own = [row for row in rows if row["part"] == part and row["verdict"] != "not run"]
         lines += ["", f"## {part}", ""] if own else []
         lines += [common.markdown([cells(row) for row in own])] if own else []
-    lines += ["", "## Not run", ""]
+    lines += ["", "## Gone", "", *(gone(name, found) for name in GONE), "", "## Not run", ""]
     lines += [f"- `{one.key}` = {shown(one)}: {one.note}" for one in THRESHOLDS.values() if not one.others]
-    missing = dict.fromkeys(f"`{row['threshold']}`" for row in rows if row["verdict"] == "not run")
-    lines += [f"- Not begun: {', '.join(missing)}."] if missing else []
+    for part in dict.fromkeys(one.part for one in THRESHOLDS.values()):
+        own = dict.fromkeys(row["threshold"] for row in rows if row["part"] == part and row["verdict"] == "not run")
+        names = ", ".join(f"`{key}` = {shown(THRESHOLDS[key])}" for key in own)
+        lines += [f"- {part}, for which no time was left: {names}."] if own else []
     path = OUT / "thresholds.md"
     path.with_suffix(".tmp").write_text("\n".join(lines) + "\n")
     path.with_suffix(".tmp").replace(path)
 
 
+def library() -> str:
+    """Digest of what is measured."""
+    return code_digest(*(SOURCE / name for name in MODELS))
+
+
+def gone(name: str, found: dict[Job, dict[str, Any]]) -> str:
+    """A threshold that went: what its neighbours gave, if they were run, and what is in its place."""
+    value, words = GONE[name]
+    own = [job for job in found if job.name == name]
+    cases = tuple({job.case: 1 + max(one.split for one in own if one.case == job.case) for job in own}.items())
+    one, parts = Threshold("", "policy", name, dict.fromkeys(job.label for job in own), cases), []
+    for row in (compare(one, label, value, found) for label in one.others):
+        nats = f"{with_error(row['difference'], row['error'], 3)} nats" if row["acts"] else "no effect"
+        parts.append(f"{row['neighbour']}: {nats}, time ratio {row['time_ratio']:.2f}")
+    return f"- `{name}` = {value}. {'; '.join(parts) + '. ' if parts else ''}{words}"
+
+
 def cells(row: dict[str, Any]) -> dict[str, Any]:
     """A row as the page shows it."""
-    left = row["expected"] - row["pairs"] - len(row["errors"])
-    first = {"threshold": f"`{row['threshold']}`", "value": row["value"], "neighbour": row["neighbour"]}
+    left, value = row["expected"] - row["pairs"] - len(row["errors"]), shown(THRESHOLDS[row["threshold"]])
+    value = row["value"] + ("" if row["value"] == value else f" (now {value})")
+    first = {"threshold": f"`{row['threshold']}`", "value": value, "neighbour": row["neighbour"]}
     verdict = row["verdict"] + (f" (unfinished: {row['pairs']} of {row['expected']})" if left > 0 else "")
     verdict += f" ({row['errors'][0]})" if row["errors"] else ""
     empty = dict.fromkeys(("nats", "ahead", "KL ratio", "time ratio", "acts on", "by table"), "")
@@ -408,11 +437,13 @@ def main() -> None:
             done |= set(jobs)
             print(f"{part:12}{len(jobs):6} fits {sum(job.seconds for job in jobs):8.0f} CPU seconds")
         return
-    file, library = OUT / "thresholds.json", code_digest(*(SOURCE / name for name in MODELS))
+    file = OUT / "thresholds.json"
     content = json.loads(file.read_text()) if file.exists() else {}
-    if not asked.report and content.get("library") != library:  # of other code: nothing of it can be compared
-        content = {"library": library, "records": []}
-    content |= {"machine": common.machine(1)} if not asked.report else {}
+    if not asked.report and content.get("library") != library():  # of other code: nothing of it can be compared
+        content = {"library": library(), "records": []}
+    if not asked.report:
+        values = {one.key: shown(one) for one in THRESHOLDS.values()}
+        content |= {"machine": common.machine(1), "values": values}
     jobs = [] if asked.report else plan(asked.only, asked.splits)
     known = set() if asked.again else {key_of(record) for record in content["records"]}
     jobs, saved = [job for job in jobs if job not in known], time.time()
@@ -431,7 +462,7 @@ def main() -> None:
         measure(jobs, asked.jobs, stop, keep)
     report(content)
     if OUT == common.RESULTS:
-        common.stamp("thresholds.json", "thresholds.md")
+        common.stamp("thresholds.json", "thresholds.md", measured=not asked.report)
     print((OUT / "thresholds.md").read_text())
 
 

@@ -21,7 +21,7 @@ NEXT_NAMES = {
     "uniform": "evenly",
     "uniform, votes alone": "evenly, without the model",
     "variance": "where the variance falls most",
-    "information": "where a vote tells most",
+    "information": "where a vote is most informative",
 }
 
 
@@ -212,6 +212,7 @@ def report_next(done, facts, prefix):
         return []
     for name in kept:
         draw_next(name, kept[name], common.RESULTS / f"{prefix}_next_{name}.png")
+    common.stamp(f"{prefix}_next.json", *(f"{prefix}_next_{name}.png" for name in kept))
     facts["next"] = next_rows(kept)
     words = "Votes saved when reaching what uniform allocation reaches, curves averaged over the splits."
     return ["## next_vote", "", words, "", common.markdown(facts["next"]), ""]
@@ -223,7 +224,7 @@ def report_next_alone(folder, version, name="votes"):
     known = json.loads(facts.read_text())
     head = text.read_text().partition("## next_vote")[0]
     section = report_next(records(folder, "next", version), known, name)
-    common.write(name, known, head + "\n".join(section))
+    common.write(name, known, head + "\n".join(section), measured=False)
 
 
 def draw_next(name, entry, path):

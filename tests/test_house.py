@@ -30,9 +30,9 @@ FOREIGN_NAMES = {
     "torch._foreach_norm": "one call for all parameters; torch's own clipping uses it",
     "torch._fused_adamw_": "the fused step of torch's own AdamW",
     "torch._standard_gamma": "draws with a gradient; torch's own Dirichlet uses it",
-    "_modules": "the registry of torch.nn.Module, of which a part of a stack has its own",
-    "_parameters": "likewise",
-    "_buffers": "likewise",
+    "_buffers": "a registry of torch.nn.Module, filled for a copy with some of the members",
+    "_modules": "a registry of torch.nn.Module, filled for a copy with some of the members",
+    "_parameters": "a registry of torch.nn.Module, filled for a copy with some of the members",
 }
 #: Private names of this library that another module reads.
 PRIVATE_READS: dict[str, str] = {}

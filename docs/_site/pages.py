@@ -20,6 +20,7 @@ KEYWORDS = {
     "results/waits": "latency, time, first call, million rows, benchmark",
     "results/peer": "PyLDL, speed, fast, accurate, compared, comparison, time, benchmark",
     "results/gpu": "GPU, CUDA, H200, benchmark",
+    "results/thresholds": "thresholds, policy, settings, defaults, ablation, benchmark",
     "results/active_study": "active learning, study, pools, benchmark",
 }
 #: Pages of the site that show a file from outside docs/: all results, and two of the project.
