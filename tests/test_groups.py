@@ -8,21 +8,10 @@ import pytest
 from snefy_ldl import GroupedLDL, LogRatioLDL, SnefyLDL, load
 from snefy_ldl.active import query
 from snefy_ldl.datasets import make_groups
-from snefy_ldl.datasets.grouping import (
-    group_folds,
-    in_groups,
-    leave_groups_out,
-    read_groups,
-    split_groups,
-)
+from snefy_ldl.datasets.grouping import group_folds, in_groups, leave_groups_out, read_groups, split_groups
 from snefy_ldl.errors import InputError
 from snefy_ldl.explain import group_variance
-from snefy_ldl.training.group_effects import (
-    GroupEffects,
-    fit_mixed_model,
-    group_sums,
-    posterior_means,
-)
+from snefy_ldl.training.group_effects import GroupEffects, fit_mixed_model, group_sums, posterior_means
 
 
 @pytest.fixture(scope="module")

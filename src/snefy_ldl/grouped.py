@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from snefy_ldl._internal.rows import as_rows, count_rows, take_rows
 from snefy_ldl._internal.types import Array, Mask
 from snefy_ldl._internal.validation import check_choice, check_counts, check_distributions
-from snefy_ldl.datasets.grouping import GroupedRows, Groups, in_groups, read_groups, split_rows
+from snefy_ldl.datasets.grouping import GroupedRows, in_groups, read_groups, split_rows
 from snefy_ldl.datasets.streams import as_stream
 from snefy_ldl.distributions import SimplexDistribution
 from snefy_ldl.errors import InputError
@@ -24,7 +24,6 @@ from snefy_ldl.persistence import Asked, save
 from snefy_ldl.prediction import ModelWrapper
 from snefy_ldl.snefy import SnefyLDL, join_blocks
 from snefy_ldl.training import Task, TrainingData
-from snefy_ldl.training.choose import fit
 from snefy_ldl.training.group_effects import (
     NO_DIFFERENCE,
     NOT_WANTED,
@@ -40,8 +39,8 @@ __all__ = ["GroupedLDL"]
 
 #: Fields of the effects that a file holds as plain values, and as arrays.
 PLAIN, ARRAYS = ("levels", "names", "pull", "default"), ("means", "counts")
-#: The two kinds of base, as a file names them.
-BASES: dict[str, Any] = {"SnefyLDL": SnefyLDL, "Learner": LogRatioLDL}
+#: The kinds of base, as a file names them.
+BASES: dict[str, Any] = {kind.__name__: kind for kind in (SnefyLDL, LogRatioLDL)}
 #: Rows that are predicted at a time.
 BLOCK_ROWS = 2048
 
@@ -120,10 +119,12 @@ class GroupedLDL(ModelWrapper):
         base = clone(self.base) if self.base is not None else LogRatioLDL() if counts is None else SnefyLDL()
         if not isinstance(base, tuple(BASES.values())):
             raise InputError(f"GroupedLDL takes a SnefyLDL or a LogRatioLDL; got {type(base).__name__}.")
+        if bounds and not has_fit_parameter(base, "below"):
+            raise InputError("limits of hidden parts need log-ratios: GroupedLDL(LogRatioLDL()).")
         labels = {"D": D} if counts is None else {"counts": counts}
         labels |= {} if sample_weight is None else {"sample_weight": sample_weight}
         read = read_groups(groups, count_rows(X))
-        model = self._fit_new(clone(base), X, groups, read, {**labels, **bounds})
+        model = clone(base).fit_in_groups(X, groups, **labels, **bounds)
         known, effects, why = self._fit_known(base, model, X, groups, labels, bool(bounds))
         about: dict[str, Any] = {"groups": [len(read.names)], "levels": [read.column], "effects": why}
         if effects is not None:
@@ -132,35 +133,24 @@ class GroupedLDL(ModelWrapper):
         self.model_, self.known_, self.group_effects_ = model, known, effects
         return self
 
-    @staticmethod
-    def _fit_new(base: Any, X: Any, groups: Any, read: Groups, labels: dict[str, Any]) -> Any:
-        """The model of rows of new groups: whole groups are held back."""
-        if isinstance(base, LogRatioLDL):
-            return base.fit(X, groups=read.first, **labels)
-        if any(name in labels for name in ("below", "between")):
-            raise InputError("limits of hidden parts need log-ratios: GroupedLDL(LogRatioLDL()).")
-        shares, votes, weights = (labels.get(name) for name in ("D", "counts", "sample_weight"))
-        data = TrainingData(X, shares, votes, weights, base.backbone, base.columns, groups=groups)
-        return base.adopt(fit([Task(base.settings(), data)])[0])
-
     def _fit_known(
         self, base: Any, model: Any, X: Any, groups: Any, labels: dict[str, Any], hidden: bool
     ) -> tuple[Any, GroupEffects | None, str]:
         """The model of rows of known groups, the effects that it sees, and why there are none."""
-        settings = (base if isinstance(base, SnefyLDL) else SnefyLDL(random_state=base.random_state)).settings()
-        if self.effects is None or hidden or settings.backbone is not None or settings.validation_fraction == 0:
+        if self.effects is None or hidden or base.backbone is not None:
             return None, None, NOT_WANTED
-        features, (shares, votes) = model.encode(X), (labels.get("D"), labels.get("counts"))
-        data = TrainingData(features, shares, votes, labels.get("sample_weight"), None, None, groups=groups)
-        task = Task(settings, data, warn=False)
+        features, (D, counts, weights) = model.encode(X), map(labels.get, ("D", "counts", "sample_weight"))
+        data = TrainingData(features, D, counts, weights, None, None, groups=groups)
+        task = Task(SnefyLDL(random_state=base.random_state).settings(), data, warn=False)
         if not POLICY.guides(task):
             return None, None, NOT_WANTED
         measured = measure_effects(task)
         if measured is None:
             return None, None, NO_DIFFERENCE
         effects, columns = measured
-        changes = {"columns": "auto"} | ({"checkpoint_dir": None} if isinstance(base, SnefyLDL) else {})
-        return base.set_params(**changes).fit(side_by_side(features, columns), **labels), effects, "kept"
+        changes = {"columns": "auto", "checkpoint_dir": None}
+        base.set_params(**{name: value for name, value in changes.items() if name in base.get_params()})
+        return base.fit(side_by_side(features, columns), **labels), effects, "kept"
 
     def adapt(self, X: Any, D: Any = None, group: Any = None, *, counts: Any = None) -> GroupedLDL:
         """A model with one more group, from a few of its rows and without a new fit.
@@ -307,8 +297,7 @@ class GroupedLDL(ModelWrapper):
         second: dict[str, Any] = {}
         known = self.known_.pack(second)
         arrays |= {f"known.{name}": array for name, array in second.items()}
-        kind = next(name for name, base in BASES.items() if isinstance(self.model_, base))
-        return {**self.model_.pack(arrays), "base": kind, "effects": about, "known": known}
+        return {**self.model_.pack(arrays), "base": type(self.model_).__name__, "effects": about, "known": known}
 
     @classmethod
     def unpack(cls, config: dict[str, Any], arrays: dict[str, Any], asked: Asked) -> GroupedLDL:

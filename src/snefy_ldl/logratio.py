@@ -27,11 +27,12 @@ from sklearn.base import clone
 from torch import Tensor
 
 from snefy_ldl._internal.progress import Progress
+from snefy_ldl._internal.rows import count_rows
 from snefy_ldl._internal.seen import SeenRows
 from snefy_ldl._internal.types import Array, Index
 from snefy_ldl._internal.validation import check_sample_weight, check_table, common_denominator
 from snefy_ldl.datasets.cells import frame_of
-from snefy_ldl.datasets.grouping import group_folds
+from snefy_ldl.datasets.grouping import group_folds, read_groups
 from snefy_ldl.datasets.zeros import ZeroPolicy
 from snefy_ldl.distributions.bounds import Bounds
 from snefy_ldl.distributions.logratio import LogRatioRows, LogRatioSimplex, Mixture, sobol
@@ -211,6 +212,10 @@ class LogRatioLDL(Learner, DistributionPredictor):  # type: ignore[misc]  # scor
         if why:
             self.training_["zeros"] = why
         return self
+
+    def fit_in_groups(self, X: Any, groups: Any, **labels: Any) -> LogRatioLDL:
+        """Fit with folds that keep groups together, for :class:`~snefy_ldl.GroupedLDL`; labels as :meth:`fit` takes."""
+        return self.fit(X, groups=read_groups(groups, count_rows(X)).first, **labels)
 
     def _fit(
         self,

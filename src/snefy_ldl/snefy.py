@@ -270,6 +270,13 @@ class SnefyLDL(Parameters, FittedParts, DistributionPredictor, Estimator):
         policy = None if start is None else start.zero_policy
         return self.adopt(*training.fit([Task(settings, data, start=start, policy=policy)]))
 
+    def fit_in_groups(
+        self, X: Any, groups: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None
+    ) -> SnefyLDL:
+        """Fit with whole groups held back, for :class:`~snefy_ldl.GroupedLDL`; labels as :meth:`fit` takes them."""
+        data = TrainingData(X, D, counts, sample_weight, self.backbone, self.columns, groups=groups)
+        return self.adopt(*training.fit([Task(self.settings(), data)]))
+
     def partial_fit(self, X: Any, D: Any = None, *, counts: Any = None, sample_weight: Any = None) -> SnefyLDL:
         """One pass over these rows at a constant rate; the first call also sets the model up from them.
 
