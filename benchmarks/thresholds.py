@@ -9,8 +9,8 @@ Files go to ``OUT``, by default ``results``.
 
 A row of the result is one threshold and one neighbour: the mean difference of the held-out log likelihood, neighbour
 minus value, over tables and splits, with its paired standard error; the ratios of KL divergence and of CPU seconds.
-Tables on which the neighbour changes nothing are left out of the means. "Better" is a neighbour that is ahead of the
-value by two standard errors, "worse" one that is as far behind; "alike" is one within .01 nats and 10 % of the time;
+Tables on which the neighbour changes nothing are left out of the means; each table's own are in the JSON file.
+"Better" is a neighbour that is ahead of the value by two standard errors, "worse" one that is as far behind; "alike" is one within .01 nats and 10 % of the time;
 "noisy" needs more splits; "no effect" changes nothing on any table. A threshold without a distinct neighbour goes: the
 section after the tables names those that went, and what their neighbours gave.
 """
@@ -397,13 +397,12 @@ def cells(row: dict[str, Any]) -> dict[str, Any]:
     first = {"threshold": f"`{row['threshold']}`", "value": value, "neighbour": row["neighbour"]}
     verdict = row["verdict"] + (f" (unfinished: {row['pairs']} of {row['expected']})" if left > 0 else "")
     verdict += f" ({row['errors'][0]})" if row["errors"] else ""
-    empty = dict.fromkeys(("nats", "ahead", "KL ratio", "time ratio", "acts on", "by table"), "")
+    empty = dict.fromkeys(("nats", "ahead", "KL ratio", "time ratio", "acts on"), "")
     if "difference" not in row:
         return first | empty | {"verdict": verdict}
-    tables = [f"{case} {with_error(*own, 3)}" for case, own in row["by_table"].items()]
     numbers = {"nats": with_error(row["difference"], row["error"], 4), "ahead": row["wins"]}
     numbers |= {"KL ratio": f"{row['kl_ratio']:.3f}", "time ratio": f"{row['time_ratio']:.2f}"}
-    numbers |= {"acts on": f"{len(row['acts'])} of {row['tables']}", "by table": "; ".join(tables)}
+    numbers |= {"acts on": f"{len(row['acts'])} of {row['tables']}"}
     return first | numbers | {"verdict": verdict}
 
 
