@@ -11,8 +11,9 @@ A row of the result is one threshold and one neighbour: the mean difference of t
 minus value, over tables and splits, with its paired standard error; the ratios of KL divergence and of CPU seconds.
 Tables on which the neighbour changes nothing are left out of the means; each table's own are in the JSON file.
 "Better" is a neighbour that is ahead of the value by two standard errors, "worse" one that is as far behind; "alike"
-is one within .01 nats and 10 % of the time; "noisy" needs more splits; "no effect" changes nothing on any table. A threshold without a distinct neighbour goes: the
-section after the tables names those that went, and what their neighbours gave.
+is one within .01 nats and 10 % of the time; "noisy" needs more splits; "no effect" changes nothing on any table. A
+threshold without a distinct neighbour goes: the section after the tables names those that went, and what their
+neighbours gave.
 """
 
 from __future__ import annotations
