@@ -193,15 +193,18 @@ def code_digest(*paths: Path) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for path in paths:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            tree = ast.parse(file.read_text(encoding="utf-8"))
-            for node in ast.walk(tree):
-                if (
-                    isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
-                    and ast.get_docstring(node) is not None
-                ):
-                    node.body = node.body[1:] or [ast.Pass()]
-            digest.update(repr(_shape(tree)).encode())
+            digest.update(_tree(file))
     return digest.hexdigest()
+
+
+@cache
+def _tree(file: Path) -> bytes:
+    """The syntax tree of a module, which many results read."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return repr(_shape(tree)).encode()
 
 
 def _shape(node: object) -> object:
